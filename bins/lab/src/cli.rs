@@ -1,0 +1,199 @@
+//! The command line of `lab`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use serde_json::json;
+
+use crate::report::Report;
+use crate::scenario::{Context, Scenario};
+use crate::{programs, scenarios};
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0    all well
+  1    no result: something could not be done
+  2    the command line makes no sense
+  3    there is a result, and a target in it was missed
+  130  interrupted
+
+`lab PROGRAM ...` runs a carried program: ";
+
+/// Exit code of a run that missed a target.
+pub(crate) const MISSED: u8 = 3;
+
+/// Runs `lab` with these arguments, its own name first.
+pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    if let Some(code) = programs::dispatch(&args) {
+        return code;
+    }
+    let matches = match command().try_get_matches_from(&args) {
+        Ok(matches) => matches,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    let outcome = match matches.subcommand() {
+        Some(("list", matches)) => list(matches.get_flag("json")),
+        Some(("run", matches)) => run(matches),
+        Some(("demo", matches)) => demo(matches),
+        _ => Ok(ExitCode::from(2)),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("lab: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn flag(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .action(ArgAction::SetTrue)
+        .help(help)
+}
+
+fn out() -> Arg {
+    let help = "write NAME.txt, NAME.json and NAME.svg into this folder";
+    Arg::new("out")
+        .long("out")
+        .value_name("DIR")
+        .value_parser(value_parser!(PathBuf))
+        .help(help)
+}
+
+fn command() -> Command {
+    let carried = programs::names().collect::<Vec<_>>().join(", ");
+    let mut run = Command::new("run")
+        .about("Run one scenario: print its table, write its report")
+        .subcommand_required(true)
+        .subcommand_value_name("NAME")
+        .subcommand_help_heading("Scenarios")
+        .disable_help_subcommand(true);
+    for scenario in scenarios::all() {
+        let mut one = Command::new(scenario.name())
+            .about(scenario.about())
+            .arg(out())
+            .arg(flag("json", "print the report as JSON on standard output"))
+            .arg(flag(
+                "quick",
+                "smaller sizes, for tests: same story, figures not comparable",
+            ))
+            .arg(flag("quiet", "no progress lines"));
+        for opt in scenario.options() {
+            let arg = Arg::new(opt.name)
+                .long(opt.name)
+                .help(opt.help)
+                .default_value(opt.default);
+            one = one.arg(arg.value_name("VALUE"));
+        }
+        run = run.subcommand(one);
+    }
+    Command::new("lab")
+        .about("Small networks out of namespaces, and every experiment of polycast in them")
+        .version(env!("CARGO_PKG_VERSION"))
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .after_help(format!("{AFTER_HELP}{carried}."))
+        .subcommand(
+            Command::new("list")
+                .about("Name the scenarios and what they repeat from the papers")
+                .arg(flag("json", "as a JSON array")),
+        )
+        .subcommand(run)
+        .subcommand(
+            Command::new("demo")
+                .about("A real file through LMS routers over lossy links, in under a minute")
+                .arg(out())
+                .arg(flag("json", "print the report as JSON on standard output"))
+                .arg(flag("quick", "a smaller file"))
+                .arg(flag("quiet", "no live table")),
+        )
+}
+
+fn list(as_json: bool) -> Result<ExitCode> {
+    if as_json {
+        let entries: Vec<_> = scenarios::all()
+            .iter()
+            .map(|scenario| {
+                json!({
+                    "name": scenario.name(),
+                    "about": scenario.about(),
+                    "figure": scenario.figure(),
+                    "needs": scenario.needs().iter().map(|need| need.label()).collect::<Vec<_>>(),
+                    "options": scenario.options().iter().map(|opt| {
+                        json!({"name": opt.name, "help": opt.help, "default": opt.default})
+                    }).collect::<Vec<_>>(),
+                })
+            })
+            .collect();
+        println!("{}", serde_json::to_string_pretty(&entries)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    for scenario in scenarios::all() {
+        println!("{:24} {}", scenario.name(), scenario.about());
+        if !scenario.figure().is_empty() {
+            println!("{:24}   {}", "", scenario.figure());
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn context(scenario: Option<&dyn Scenario>, matches: &ArgMatches) -> Context {
+    let mut context = Context {
+        quick: matches.get_flag("quick"),
+        out: matches.get_one::<PathBuf>("out").cloned(),
+        verbose: !matches.get_flag("quiet"),
+        ..Context::default()
+    };
+    for opt in scenario.map_or(&[][..], |scenario| scenario.options()) {
+        if let Some(value) = matches.get_one::<String>(opt.name) {
+            context.options.insert(opt.name.to_owned(), value.clone());
+        }
+        if matches.value_source(opt.name) == Some(clap::parser::ValueSource::CommandLine) {
+            context.typed.push(opt.name.to_owned());
+        }
+    }
+    context
+}
+
+fn run(matches: &ArgMatches) -> Result<ExitCode> {
+    let Some((name, matches)) = matches.subcommand() else {
+        return Ok(ExitCode::from(2));
+    };
+    let Some(scenario) = scenarios::find(name) else {
+        return Ok(ExitCode::from(2));
+    };
+    let context = context(Some(scenario), matches);
+    let mut report = scenario.run(&context)?;
+    report.scenario = scenario.name().to_owned();
+    report.figure = scenario.figure().to_owned();
+    finish(report, &context, matches.get_flag("json"))
+}
+
+fn demo(matches: &ArgMatches) -> Result<ExitCode> {
+    let context = context(None, matches);
+    let report = crate::demo_sim::run(&context)?;
+    finish(report, &context, matches.get_flag("json"))
+}
+
+fn finish(mut report: Report, context: &Context, as_json: bool) -> Result<ExitCode> {
+    report.quick = context.quick;
+    if as_json {
+        println!("{}", serde_json::to_string_pretty(&report.json()?)?);
+    } else {
+        print!("{}", report.text());
+    }
+    if let Some(folder) = &context.out {
+        report.write(folder)?;
+    }
+    Ok(if report.passed() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(MISSED)
+    })
+}

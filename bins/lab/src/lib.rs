@@ -1,0 +1,21 @@
+//! Builds small networks out of Linux namespaces and runs every experiment of polycast in them.
+//!
+//! `lab list` names the scenarios, `lab run NAME --out DIR` runs one and writes its table, JSON and
+//! plot, `lab demo` shows the main job in under a minute. `lab` carries the programs themselves: it
+//! starts itself again as `lab lms-send ...`, so one build is enough for any experiment.
+//!
+//! | to add | where |
+//! | --- | --- |
+//! | a scenario | a file in `scenarios/`, one line in [`scenarios::all`] |
+//! | a program | one line in [`programs`] |
+#![forbid(unsafe_code)]
+
+mod cli;
+pub mod demo_sim;
+pub mod plot;
+pub mod programs;
+pub mod report;
+pub mod scenario;
+pub mod scenarios;
+
+pub use cli::main_from;

@@ -1,0 +1,229 @@
+//! Plots of a report: curves or bars, one panel each, stacked in one SVG.
+
+use anyhow::{Result, anyhow};
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
+use plotters::prelude::*;
+use serde::Serialize;
+
+/// One panel.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Plot {
+    /// Caption.
+    pub title: String,
+    /// What the horizontal axis shows, with its unit.
+    pub x_label: String,
+    /// What the vertical axis shows, with its unit.
+    pub y_label: String,
+    /// Logarithmic horizontal axis.
+    pub x_log: bool,
+    /// Logarithmic vertical axis.
+    pub y_log: bool,
+    /// Bars: names along the horizontal axis, point `(i, y)` stands above name `i`.
+    pub bars: Vec<String>,
+    /// The curves.
+    pub series: Vec<Series>,
+}
+
+/// One curve, or one bar of each group.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Series {
+    /// As in the legend.
+    pub name: String,
+    /// (x, y) in the axes' units.
+    pub points: Vec<(f64, f64)>,
+}
+
+impl Plot {
+    /// A panel of curves.
+    pub fn lines(title: &str, x_label: &str, y_label: &str) -> Plot {
+        Plot {
+            title: title.to_owned(),
+            x_label: x_label.to_owned(),
+            y_label: y_label.to_owned(),
+            ..Plot::default()
+        }
+    }
+
+    /// A panel of bars above these names.
+    pub fn bars(title: &str, y_label: &str, names: &[&str]) -> Plot {
+        let bars = names.iter().map(|&name| name.to_owned()).collect();
+        Plot {
+            bars,
+            ..Plot::lines(title, "", y_label)
+        }
+    }
+
+    /// Adds a curve.
+    #[must_use]
+    pub fn series(mut self, name: &str, points: Vec<(f64, f64)>) -> Plot {
+        self.series.push(Series {
+            name: name.to_owned(),
+            points,
+        });
+        self
+    }
+
+    /// Sets which axes are logarithmic.
+    #[must_use]
+    pub fn log(mut self, x: bool, y: bool) -> Plot {
+        (self.x_log, self.y_log) = (x, y);
+        self
+    }
+}
+
+const WIDTH: u32 = 900;
+const HEIGHT: u32 = 480;
+
+/// Draws the panels below each other.
+///
+/// # Errors
+/// When the drawing library refuses.
+pub fn svg(plots: &[Plot]) -> Result<String> {
+    let mut out = String::new();
+    {
+        let height = HEIGHT * plots.len().max(1) as u32;
+        let root = SVGBackend::with_string(&mut out, (WIDTH, height)).into_drawing_area();
+        root.fill(&WHITE).map_err(fail)?;
+        for (area, plot) in root.split_evenly((plots.len().max(1), 1)).iter().zip(plots) {
+            panel(area, plot)?;
+        }
+        root.present().map_err(fail)?;
+    }
+    Ok(out)
+}
+
+fn fail(error: impl std::fmt::Display) -> anyhow::Error {
+    anyhow!("plot: {error}")
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+fn panel(area: &Area<'_>, plot: &Plot) -> Result<()> {
+    let points = || {
+        plot.series
+            .iter()
+            .flat_map(|series| series.points.iter().copied())
+    };
+    let x = if plot.bars.is_empty() {
+        span(points().map(|p| p.0), plot.x_log)
+    } else {
+        -0.5..plot.bars.len() as f64 - 0.5
+    };
+    let mut y = span(points().map(|p| p.1), plot.y_log);
+    if !plot.y_log {
+        y = y.start.min(0.0)..y.end * 1.05;
+    }
+    match (plot.x_log && plot.bars.is_empty(), plot.y_log) {
+        (false, false) => draw(area, plot, x, y),
+        (true, false) => draw(area, plot, x.log_scale(), y),
+        (false, true) => draw(area, plot, x, y.log_scale()),
+        (true, true) => draw(area, plot, x.log_scale(), y.log_scale()),
+    }
+}
+
+/// The range that holds all values, never empty.
+fn span(values: impl Iterator<Item = f64>, log: bool) -> std::ops::Range<f64> {
+    let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+    for value in values.filter(|value| value.is_finite() && (!log || *value > 0.0)) {
+        low = low.min(value);
+        high = high.max(value);
+    }
+    match (low <= high, low < high) {
+        (false, _) if log => 1.0..10.0,
+        (false, _) => 0.0..1.0,
+        (true, false) if log => low / 2.0..low * 2.0,
+        (true, false) => low - 0.5..low + 0.5,
+        (true, true) => low..high,
+    }
+}
+
+fn draw<X, Y>(area: &Area<'_>, plot: &Plot, x: X, y: Y) -> Result<()>
+where
+    X: AsRangedCoord<Value = f64>,
+    Y: AsRangedCoord<Value = f64>,
+    X::CoordDescType: ValueFormatter<f64>,
+    Y::CoordDescType: ValueFormatter<f64>,
+{
+    let mut chart = ChartBuilder::on(area)
+        .caption(&plot.title, ("sans-serif", 20))
+        .margin(12)
+        .x_label_area_size(44)
+        .y_label_area_size(72)
+        .build_cartesian_2d(x, y)
+        .map_err(fail)?;
+    let name_of = |value: &f64| -> String {
+        let near = value.round();
+        if plot.bars.is_empty() || (value - near).abs() > 0.01 || near < 0.0 {
+            return if plot.bars.is_empty() {
+                tick(*value)
+            } else {
+                String::new()
+            };
+        }
+        plot.bars.get(near as usize).cloned().unwrap_or_default()
+    };
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .x_labels(if plot.bars.is_empty() {
+            10
+        } else {
+            plot.bars.len() * 2 + 1
+        })
+        .x_label_formatter(&name_of)
+        .y_label_formatter(&|value| tick(*value))
+        .x_desc(&plot.x_label)
+        .y_desc(&plot.y_label)
+        .draw()
+        .map_err(fail)?;
+    let usable = |p: &(f64, f64)| {
+        p.0.is_finite()
+            && p.1.is_finite()
+            && (!plot.x_log || p.0 > 0.0)
+            && (!plot.y_log || p.1 > 0.0)
+    };
+    for (at, series) in plot.series.iter().enumerate() {
+        let colour = Palette99::pick(at).to_rgba();
+        let points: Vec<(f64, f64)> = series.points.iter().copied().filter(usable).collect();
+        let drawn = if plot.bars.is_empty() {
+            chart
+                .draw_series(points.iter().map(|p| Circle::new(*p, 3, colour.filled())))
+                .map_err(fail)?;
+            chart
+                .draw_series(LineSeries::new(points, colour.stroke_width(2)))
+                .map_err(fail)?
+        } else {
+            let width = 0.8 / plot.series.len() as f64;
+            let left = -0.4 + width * at as f64;
+            let floor = if plot.y_log { f64::MIN_POSITIVE } else { 0.0 };
+            let bar = |p: &(f64, f64)| {
+                let corners = [(p.0 + left, floor), (p.0 + left + width * 0.92, p.1)];
+                Rectangle::new(corners, colour.filled())
+            };
+            chart.draw_series(points.iter().map(bar)).map_err(fail)?
+        };
+        drawn
+            .label(series.name.clone())
+            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
+    }
+    chart
+        .configure_series_labels()
+        .background_style(WHITE.mix(0.8))
+        .border_style(BLACK.mix(0.3))
+        .draw()
+        .map_err(fail)?;
+    Ok(())
+}
+
+fn tick(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        small if small < 0.01 => format!("{value:.0e}"),
+        large if large >= 1e5 => format!("{value:.0e}"),
+        _ => {
+            let text = format!("{value:.2}");
+            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        }
+    }
+}

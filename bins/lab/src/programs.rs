@@ -1,0 +1,27 @@
+//! The programs that `lab` carries: `lab lms-send ...` is `lms-send ...`.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// A program's library entry: its arguments, its own name first.
+type Entry = fn(Vec<OsString>) -> ExitCode;
+
+/// Every program carried, by name.
+const PROGRAMS: &[(&str, Entry)] = &[];
+
+/// The names of the programs carried.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    PROGRAMS.iter().map(|(name, _)| *name)
+}
+
+/// Runs a carried program when the arguments ask for one: `lab NAME ...`, or a link to `lab` that is
+/// called NAME.
+pub(crate) fn dispatch(args: &[OsString]) -> Option<ExitCode> {
+    let called_as = args.first().map(std::path::Path::new)?.file_name()?;
+    let find = |name: &std::ffi::OsStr| PROGRAMS.iter().find(|(known, _)| name == *known);
+    if let Some((_, entry)) = find(called_as) {
+        return Some(entry(args.to_vec()));
+    }
+    let (_, entry) = find(args.get(1)?)?;
+    Some(entry(args[1..].to_vec()))
+}

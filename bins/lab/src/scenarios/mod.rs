@@ -1,0 +1,16 @@
+//! The registry of scenarios.
+
+use crate::scenario::Scenario;
+
+/// Every scenario, in the order of `lab list`.
+pub fn all() -> &'static [&'static dyn Scenario] {
+    &[]
+}
+
+/// The scenario of that name.
+pub fn find(name: &str) -> Option<&'static dyn Scenario> {
+    all()
+        .iter()
+        .copied()
+        .find(|scenario| scenario.name() == name)
+}
