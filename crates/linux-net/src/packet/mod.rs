@@ -1,0 +1,21 @@
+//! Packets below the sockets: a [`Ring`] shows a router the packets it must handle, a [`Sender`]
+//! puts frames on a link, a [`RequestTap`] hears what a source-specific membership hides.
+
+mod checksum;
+#[allow(unsafe_code, reason = "the ring is memory shared with the kernel")]
+mod ring;
+mod send;
+mod tap;
+
+use std::net::Ipv4Addr;
+
+pub use checksum::{ChecksumError, complete_checksum};
+pub use ring::{Frame, Frames, Ring, RingBatch, RingConfig, RingStats};
+pub use send::{SendBatch, Sender, Sent};
+pub use tap::RequestTap;
+
+/// The Ethernet address of a multicast group (RFC 1112 §6.4).
+pub fn group_link_address(group: Ipv4Addr) -> [u8; 6] {
+    let [_, b, c, d] = group.octets();
+    [0x01, 0x00, 0x5e, b & 0x7f, c, d]
+}

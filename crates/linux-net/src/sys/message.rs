@@ -1,0 +1,290 @@
+//! `sendmsg` and `recvmsg` with ancillary data, and their batched forms.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, AsRawFd};
+
+use super::{Plain, check_len, in_addr};
+
+/// Ancillary data to send: a bounded buffer, aligned as `cmsghdr` wants.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Control<const N: usize> {
+    align: [libc::cmsghdr; 0],
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Control<N> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            align: [],
+            bytes: [0; N],
+            len: 0,
+        }
+    }
+
+    /// Appends one message; fails when it does not fit.
+    pub(crate) fn push(
+        &mut self,
+        level: libc::c_int,
+        kind: libc::c_int,
+        data: &[u8],
+    ) -> Option<()> {
+        const HEADER: usize = size_of::<libc::cmsghdr>();
+        const ALIGN: usize = align_of::<libc::cmsghdr>();
+        let space = HEADER + data.len().next_multiple_of(ALIGN);
+        let room = self.bytes.get_mut(self.len..)?.get_mut(..space)?;
+        // `struct cmsghdr` is a length (size_t), a level and a type (int), in this order.
+        let (header, body) = room.split_at_mut(HEADER);
+        header[..size_of::<usize>()].copy_from_slice(&(HEADER + data.len()).to_ne_bytes());
+        header[HEADER - 8..HEADER - 4].copy_from_slice(&level.to_ne_bytes());
+        header[HEADER - 4..].copy_from_slice(&kind.to_ne_bytes());
+        body[..data.len()].copy_from_slice(data);
+        self.len += space;
+        Some(())
+    }
+
+    /// Appends `IP_PKTINFO` with the interface to send on (0: the kernel's choice).
+    pub(crate) fn push_interface(&mut self, ifindex: u32) -> Option<()> {
+        let info = libc::in_pktinfo {
+            ipi_ifindex: ifindex.cast_signed(),
+            ipi_spec_dst: in_addr(Ipv4Addr::UNSPECIFIED),
+            ipi_addr: in_addr(Ipv4Addr::UNSPECIFIED),
+        };
+        self.push(libc::IPPROTO_IP, libc::IP_PKTINFO, as_bytes(&info))
+    }
+}
+
+/// The bytes of a plain value.
+pub(crate) fn as_bytes<T: Plain>(value: &T) -> &[u8] {
+    // SAFETY: `Plain` types are initialised everywhere (integers, no padding); the slice borrows
+    // the value.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+/// A plain value from the front of bytes, whatever their alignment.
+pub(crate) fn from_bytes<T: Plain>(bytes: &[u8]) -> Option<T> {
+    let bytes = bytes.get(..size_of::<T>())?;
+    // SAFETY: the slice holds `size_of::<T>()` bytes, the read is unaligned, and any bytes are a
+    // value of a `Plain` type.
+    Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// An IPv4 socket address as the kernel stores it.
+pub(crate) fn sockaddr(address: SocketAddrV4) -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: address.port().to_be(),
+        sin_addr: in_addr(*address.ip()),
+        sin_zero: [0; 8],
+    }
+}
+
+fn empty_header() -> libc::msghdr {
+    // SAFETY: null pointers and zero lengths are a valid, empty `msghdr` (private padding on
+    // some C libraries rules out a literal).
+    unsafe { std::mem::zeroed() }
+}
+
+/// `sendmsg` of one buffer to an IPv4 address.
+pub(crate) fn send<const N: usize>(
+    fd: &impl AsFd,
+    destination: SocketAddrV4,
+    control: &Control<N>,
+    bytes: &[u8],
+) -> io::Result<usize> {
+    let mut address = sockaddr(destination);
+    let mut part = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    let mut header = empty_header();
+    header.msg_name = (&raw mut address).cast();
+    header.msg_namelen = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    if control.len > 0 {
+        header.msg_control = control.bytes.as_ptr().cast_mut().cast();
+        header.msg_controllen = control.len as _;
+    }
+    loop {
+        // SAFETY: every pointer in `header` comes with its true length and outlives the call;
+        // sendmsg only reads through them (the casts to mut only satisfy the C type).
+        let sent = unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, 0) };
+        match check_len(sent) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+/// Most messages a batched call takes.
+pub(crate) const BATCH: usize = 64;
+
+/// One message of [`send_batch`]: `A` is the C address type.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outgoing<'a, A> {
+    pub(crate) address: A,
+    pub(crate) control: Option<&'a Control<32>>,
+    pub(crate) bytes: &'a [u8],
+}
+
+/// The C address types a message can be sent to.
+///
+/// # Safety
+/// Implement only for `repr(C)` socket addresses of the kernel's interface.
+pub(crate) unsafe trait Address: Copy {}
+// SAFETY: the kernel's own socket address types.
+unsafe impl Address for libc::sockaddr_in {}
+// SAFETY: as above.
+unsafe impl Address for libc::sockaddr_ll {}
+
+/// `sendmmsg` of at most [`BATCH`] messages. Answers how many were taken; an error is that of
+/// the first message.
+pub(crate) fn send_batch<A: Address>(
+    fd: &impl AsFd,
+    messages: &[Outgoing<'_, A>],
+) -> io::Result<usize> {
+    let count = messages.len().min(BATCH);
+    let mut parts = [libc::iovec {
+        iov_base: std::ptr::null_mut(),
+        iov_len: 0,
+    }; BATCH];
+    let mut headers = [libc::mmsghdr {
+        msg_hdr: empty_header(),
+        msg_len: 0,
+    }; BATCH];
+    for ((message, part), header) in messages.iter().zip(&mut parts).zip(&mut headers) {
+        part.iov_base = message.bytes.as_ptr().cast_mut().cast();
+        part.iov_len = message.bytes.len();
+        let header = &mut header.msg_hdr;
+        header.msg_name = (&raw const message.address).cast_mut().cast();
+        header.msg_namelen = size_of::<A>() as libc::socklen_t;
+        header.msg_iov = part;
+        header.msg_iovlen = 1;
+        if let Some(control) = message.control {
+            header.msg_control = control.bytes.as_ptr().cast_mut().cast();
+            header.msg_controllen = control.len as _;
+        }
+    }
+    loop {
+        // SAFETY: the first `count` headers point at addresses, parts and control data with
+        // their true lengths, all borrowed through the call; sendmmsg writes only `msg_len`.
+        let sent = unsafe {
+            libc::sendmmsg(
+                fd.as_fd().as_raw_fd(),
+                headers.as_mut_ptr(),
+                count as libc::c_uint,
+                0,
+            )
+        };
+        match super::check(sent) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+            Ok(sent) => return Ok(sent.unsigned_abs() as usize),
+        }
+    }
+}
+
+/// What came with a message received: fixed room for ancillary data.
+pub(crate) struct Incoming<const N: usize> {
+    control: Control<N>,
+    /// Source address, when the socket's family is `AF_INET`.
+    pub(crate) source: Option<SocketAddrV4>,
+    /// Source address, when it is `AF_PACKET`.
+    pub(crate) link: Option<libc::sockaddr_ll>,
+    /// Bytes in the caller's buffer.
+    pub(crate) len: usize,
+    /// The message was longer than the caller's buffer, or its ancillary data than ours.
+    pub(crate) truncated: bool,
+}
+
+#[repr(C)]
+union AnyAddress {
+    family: libc::sa_family_t,
+    v4: libc::sockaddr_in,
+    link: libc::sockaddr_ll,
+    storage: libc::sockaddr_storage,
+}
+
+/// `recvmsg` without waiting.
+pub(crate) fn receive<const N: usize>(
+    fd: &impl AsFd,
+    buffer: &mut [u8],
+) -> io::Result<Incoming<N>> {
+    let mut incoming = Incoming {
+        control: Control::new(),
+        source: None,
+        link: None,
+        len: 0,
+        truncated: false,
+    };
+    // SAFETY: all zeroes are a `sockaddr_storage` of family AF_UNSPEC.
+    let storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let mut address = AnyAddress { storage };
+    let mut part = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    let mut header = empty_header();
+    header.msg_name = (&raw mut address).cast();
+    header.msg_namelen = size_of::<AnyAddress>() as libc::socklen_t;
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = incoming.control.bytes.as_mut_ptr().cast();
+    header.msg_controllen = N as _;
+    // SAFETY: every pointer in `header` comes with its true length, points at memory that we
+    // hold exclusively, and outlives the call.
+    let len = check_len(unsafe {
+        libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT)
+    })?;
+    incoming.len = len.min(buffer.len());
+    incoming.truncated = header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
+    #[allow(
+        clippy::unnecessary_cast,
+        reason = "the length's type differs between C libraries"
+    )]
+    {
+        incoming.control.len = (header.msg_controllen as usize).min(N);
+    }
+    // SAFETY: the union was zeroed whole and the kernel wrote an address into it, so every field
+    // is initialised, and all are made of integers; the family says which one is meant.
+    unsafe {
+        match libc::c_int::from(address.family) {
+            libc::AF_INET => {
+                incoming.source = Some(SocketAddrV4::new(
+                    super::from_in_addr(address.v4.sin_addr),
+                    u16::from_be(address.v4.sin_port),
+                ));
+            }
+            libc::AF_PACKET => incoming.link = Some(address.link),
+            _ => {}
+        }
+    }
+    Ok(incoming)
+}
+
+impl<const N: usize> Incoming<N> {
+    /// The ancillary messages: level, type, data. Stops at the first that is not well formed.
+    pub(crate) fn control(&self) -> impl Iterator<Item = (libc::c_int, libc::c_int, &[u8])> {
+        const HEADER: usize = size_of::<libc::cmsghdr>();
+        let mut rest = self
+            .control
+            .bytes
+            .get(..self.control.len)
+            .unwrap_or_default();
+        std::iter::from_fn(move || {
+            let (header, _) = rest.split_at_checked(HEADER)?;
+            let len = usize::from_ne_bytes(header[..size_of::<usize>()].try_into().ok()?);
+            let level = i32::from_ne_bytes(header[HEADER - 8..HEADER - 4].try_into().ok()?);
+            let kind = i32::from_ne_bytes(header[HEADER - 4..].try_into().ok()?);
+            let data = rest.get(HEADER..len)?;
+            let next = len
+                .next_multiple_of(align_of::<libc::cmsghdr>())
+                .min(rest.len());
+            rest = &rest[next..];
+            Some((level, kind, data))
+        })
+    }
+}

@@ -1,0 +1,184 @@
+//! The system calls behind every door, behind safe functions.
+
+pub(crate) mod capability;
+pub(crate) mod message;
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+/// A type whose every byte pattern is a value and that has no padding the kernel could read
+/// uninitialised: what may cross the system-call border as plain bytes.
+///
+/// # Safety
+/// Implement only for `repr(C)` types made of integers (and arrays and unions of them).
+pub(crate) unsafe trait Plain: Copy {}
+
+macro_rules! plain {
+    ($($t:ty),* $(,)?) => {
+        // SAFETY: `repr(C)` structs of integers of the kernel's own interface.
+        $(unsafe impl Plain for $t {})*
+    };
+}
+plain!(
+    libc::c_int,
+    libc::ip_mreqn,
+    libc::sockaddr_ll,
+    libc::ip_mreq_source,
+    libc::in_pktinfo,
+    libc::packet_mreq,
+    libc::tpacket_req,
+    libc::tpacket_stats,
+    libc::tpacket_auxdata,
+    libc::in_addr,
+    [u32; 9],
+);
+
+pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+pub(crate) fn check_len(result: libc::ssize_t) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// A socket, close-on-exec and non-blocking.
+pub(crate) fn socket(
+    domain: libc::c_int,
+    kind: libc::c_int,
+    protocol: libc::c_int,
+) -> io::Result<OwnedFd> {
+    // SAFETY: takes integers only; a non-negative answer is a fresh descriptor that nobody else
+    // owns.
+    unsafe {
+        let fd = check(libc::socket(
+            domain,
+            kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
+            protocol,
+        ))?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// `setsockopt` with a plain value.
+pub(crate) fn set_option<T: Plain>(
+    fd: &impl AsFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    // SAFETY: pointer and length describe `value`, which the kernel only reads, during the call.
+    check(unsafe {
+        libc::setsockopt(
+            fd.as_fd().as_raw_fd(),
+            level,
+            name,
+            std::ptr::from_ref(value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    })?;
+    Ok(())
+}
+
+/// `setsockopt` with an integer.
+pub(crate) fn set_int(
+    fd: &impl AsFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    set_option(fd, level, name, &value)
+}
+
+/// `getsockopt` of a plain value; fails where the kernel gives another size.
+pub(crate) fn get_option<T: Plain>(
+    fd: &impl AsFd,
+    level: libc::c_int,
+    name: libc::c_int,
+) -> io::Result<T> {
+    let mut value = MaybeUninit::<T>::zeroed();
+    let mut len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: pointer and length describe `value`, which lives through the call; the kernel
+    // writes at most `len` bytes of it.
+    check(unsafe {
+        libc::getsockopt(
+            fd.as_fd().as_raw_fd(),
+            level,
+            name,
+            value.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    })?;
+    if len as usize != size_of::<T>() {
+        return Err(io::Error::other("the kernel answered with another size"));
+    }
+    // SAFETY: zeroed at first, so initialised whatever the kernel wrote; `Plain` says that any
+    // bytes are a value.
+    Ok(unsafe { value.assume_init() })
+}
+
+/// Attaches a classic BPF program: the kernel drops what it answers 0 for.
+pub(crate) fn attach_filter(fd: &impl AsFd, program: &[libc::sock_filter]) -> io::Result<()> {
+    let fprog = libc::sock_fprog {
+        len: u16::try_from(program.len()).map_err(io::Error::other)?,
+        filter: program.as_ptr().cast_mut(),
+    };
+    // SAFETY: `fprog` points at `program` with its true length; the kernel copies and checks it
+    // during the call and keeps no pointer.
+    check(unsafe {
+        libc::setsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const fprog).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    })?;
+    Ok(())
+}
+
+/// `bind` to a link-layer address: protocol in network order, interface index or 0 for all.
+pub(crate) fn bind_packet(fd: &impl AsFd, protocol: u16, ifindex: u32) -> io::Result<()> {
+    let address = link_address(protocol, ifindex, [0; 6]);
+    // SAFETY: pointer and length describe `address`, which the kernel only reads.
+    check(unsafe {
+        libc::bind(
+            fd.as_fd().as_raw_fd(),
+            (&raw const address).cast(),
+            size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+        )
+    })?;
+    Ok(())
+}
+
+/// A `sockaddr_ll` with an Ethernet address.
+pub(crate) fn link_address(protocol: u16, ifindex: u32, address: [u8; 6]) -> libc::sockaddr_ll {
+    let mut sll_addr = [0; 8];
+    sll_addr[..6].copy_from_slice(&address);
+    libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: protocol.to_be(),
+        sll_ifindex: ifindex.cast_signed(),
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 6,
+        sll_addr,
+    }
+}
+
+/// An address as the kernel stores it.
+pub(crate) fn in_addr(address: Ipv4Addr) -> libc::in_addr {
+    libc::in_addr {
+        s_addr: u32::from_ne_bytes(address.octets()),
+    }
+}
+
+/// An address from the kernel's form.
+pub(crate) fn from_in_addr(address: libc::in_addr) -> Ipv4Addr {
+    Ipv4Addr::from(address.s_addr.to_ne_bytes())
+}

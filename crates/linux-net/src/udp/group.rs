@@ -1,0 +1,277 @@
+use std::io::IoSliceMut;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use quinn_udp::{RecvMeta, UdpSocketState};
+
+use super::{Config, Membership, open};
+use crate::error::{Capability, JoinError, OpenError, ReceiveError, SendError};
+use crate::poll::{self, Watch};
+use crate::sys;
+use crate::sys::message::{BATCH, Outgoing, send_batch, sockaddr};
+
+/// Longest UDP payload over IPv4, bytes.
+const MAX_PAYLOAD: usize = 65_507;
+
+/// A UDP socket for bulk data to and from groups: many packets a system call each way
+/// (`UDP_SEGMENT` out, `recvmmsg` and `UDP_GRO` in).
+///
+/// Never waits, except in [`send_all`](Self::send_all): use [`poll`](crate::poll) on its
+/// descriptor. Packets carry the don't-fragment bit.
+#[derive(Debug)]
+pub struct GroupSocket {
+    socket: socket2::Socket,
+    state: UdpSocketState,
+}
+
+/// What to send: one datagram, or several of equal length (the last may be shorter) in a row.
+#[derive(Clone, Copy, Debug)]
+pub struct Transmit<'a> {
+    /// To whom.
+    pub destination: SocketAddrV4,
+    /// Payload of one datagram, or of several in a row.
+    pub bytes: &'a [u8],
+    /// Payload length of each datagram; `None`: `bytes` is one.
+    pub segment_len: Option<usize>,
+}
+
+impl GroupSocket {
+    /// Opens a socket. Needs no privileges (ports below 1024 aside).
+    pub fn open(config: &Config) -> Result<Self, OpenError> {
+        let what = "UDP socket for group data";
+        let socket = open(config, what)?;
+        let state = UdpSocketState::new((&socket).into())
+            .map_err(OpenError::from(what, Capability::NetBindService))?;
+        Ok(Self { socket, state })
+    }
+
+    /// Becomes a member: the kernel tells the routers by IGMP.
+    pub fn join(&self, membership: &Membership) -> Result<(), JoinError> {
+        membership.apply(&self.socket, true)
+    }
+
+    /// Ends a membership; closing the socket ends them all.
+    pub fn leave(&self, membership: &Membership) -> Result<(), JoinError> {
+        membership.apply(&self.socket, false)
+    }
+
+    /// The bound address.
+    pub fn local_address(&self) -> std::io::Result<SocketAddrV4> {
+        self.socket
+            .local_addr()?
+            .as_socket_ipv4()
+            .ok_or_else(|| std::io::Error::other("not an IPv4 socket"))
+    }
+
+    /// Receive buffer the kernel granted, bytes (it counts its own overhead in: about half of
+    /// it holds payload).
+    pub fn receive_buffer_bytes(&self) -> std::io::Result<usize> {
+        self.socket.recv_buffer_size()
+    }
+
+    /// Datagrams the kernel dropped here since the socket was opened, most of them because the
+    /// receive buffer was full.
+    pub fn dropped(&self) -> std::io::Result<u32> {
+        const SO_MEMINFO: libc::c_int = 55;
+        const SK_MEMINFO_DROPS: usize = 8;
+        let info: [u32; 9] = sys::get_option(&self.socket, libc::SOL_SOCKET, SO_MEMINFO)?;
+        Ok(info[SK_MEMINFO_DROPS])
+    }
+
+    /// Most datagrams of equal length that one call hands to the kernel in one piece; 1 where
+    /// the interface cannot segment.
+    pub fn max_segments(&self) -> usize {
+        self.state.max_gso_segments().max(1)
+    }
+
+    /// Sends what there is room for, whole datagrams only; answers how many bytes were taken.
+    /// An error means that none were.
+    pub fn send(&self, transmit: &Transmit<'_>) -> Result<usize, SendError> {
+        let Some(segment) = transmit.segment_len.filter(|s| *s < transmit.bytes.len()) else {
+            return self.send_piece(transmit.destination, transmit.bytes, None);
+        };
+        if segment == 0 {
+            return Err(SendError::Malformed);
+        }
+        let mut taken = 0;
+        while taken < transmit.bytes.len() {
+            let rest = &transmit.bytes[taken..];
+            let count = self.max_segments().min(MAX_PAYLOAD / segment);
+            let sent = if count > 1 {
+                let piece = &rest[..rest.len().min(count * segment)];
+                match self.send_piece(transmit.destination, piece, Some(segment)) {
+                    // The interface cannot segment; the socket state remembers that.
+                    Err(SendError::Malformed | SendError::Io(_)) if piece.len() > segment => {
+                        self.send_one_by_one(transmit.destination, piece, segment)
+                    }
+                    result => result,
+                }
+            } else {
+                self.send_one_by_one(transmit.destination, rest, segment)
+            };
+            match sent {
+                Ok(sent) => taken += sent,
+                Err(error) if taken == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Sends everything, waiting for room.
+    pub fn send_all(&self, transmit: &Transmit<'_>) -> Result<(), SendError> {
+        let mut rest = *transmit;
+        loop {
+            match self.send(&rest) {
+                Ok(taken) => rest.bytes = &rest.bytes[taken..],
+                Err(SendError::WouldBlock) => {
+                    poll::wait(&mut [Watch::writable(self.as_fd())], None)
+                        .map_err(SendError::Io)?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            if rest.bytes.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn send_piece(
+        &self,
+        destination: SocketAddrV4,
+        contents: &[u8],
+        segment_size: Option<usize>,
+    ) -> Result<usize, SendError> {
+        let transmit = quinn_udp::Transmit {
+            destination: SocketAddr::V4(destination),
+            ecn: None,
+            contents,
+            segment_size,
+            src_ip: None,
+        };
+        self.state
+            .try_send((&self.socket).into(), &transmit)
+            .map_err(SendError::sort)?;
+        Ok(contents.len())
+    }
+
+    /// Up to a batch of datagrams with one `sendmmsg`.
+    fn send_one_by_one(
+        &self,
+        destination: SocketAddrV4,
+        bytes: &[u8],
+        segment: usize,
+    ) -> Result<usize, SendError> {
+        let address = sockaddr(destination);
+        let mut messages = [Outgoing {
+            address,
+            control: None,
+            bytes: &[],
+        }; BATCH];
+        let mut count = 0;
+        for (message, piece) in messages.iter_mut().zip(bytes.chunks(segment)) {
+            message.bytes = piece;
+            count += 1;
+        }
+        let sent = send_batch(&self.socket, &messages[..count]).map_err(SendError::sort)?;
+        Ok(messages[..sent].iter().map(|m| m.bytes.len()).sum())
+    }
+
+    /// Takes what has arrived into `batch` (its former content is gone); answers how many
+    /// buffers were filled, 0 when nothing was there.
+    pub fn receive(&self, batch: &mut Batch) -> Result<usize, ReceiveError> {
+        batch.filled = 0;
+        let mut buffers = batch.bytes.chunks_exact_mut(Batch::BUFFER_BYTES);
+        let mut slices: [IoSliceMut<'_>; Batch::MAX] =
+            std::array::from_fn(|_| IoSliceMut::new(buffers.next().unwrap_or_default()));
+        let count = batch.metas.len();
+        let slices = &mut slices[..count];
+        match self
+            .state
+            .recv((&self.socket).into(), slices, &mut batch.metas)
+        {
+            Ok(filled) => batch.filled = filled.min(count),
+            Err(error) => {
+                if let Some(error) = ReceiveError::sort(error) {
+                    return Err(error);
+                }
+            }
+        }
+        Ok(batch.filled)
+    }
+}
+
+impl AsFd for GroupSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Buffers for [`GroupSocket::receive`]: 64 KiB each, since the kernel may hand over up to 64
+/// datagrams of one sender in one piece.
+#[derive(Debug)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    metas: Vec<RecvMeta>,
+    filled: usize,
+}
+
+/// One datagram received.
+#[derive(Clone, Copy, Debug)]
+pub struct Datagram<'a> {
+    /// Who sent it.
+    pub source: SocketAddrV4,
+    /// The group, or this host's address.
+    pub destination: Ipv4Addr,
+    /// Interface it arrived on, by index.
+    pub interface: u32,
+    /// What it carries.
+    pub payload: &'a [u8],
+}
+
+impl Batch {
+    /// Most buffers that one call can fill.
+    pub const MAX: usize = quinn_udp::BATCH_SIZE;
+    const BUFFER_BYTES: usize = 1 << 16;
+
+    /// Room for `buffers` pieces, 1 to [`MAX`](Self::MAX), 64 KiB each.
+    pub fn new(buffers: usize) -> Self {
+        let count = buffers.clamp(1, Self::MAX);
+        Self {
+            bytes: vec![0; count * Self::BUFFER_BYTES],
+            metas: vec![RecvMeta::default(); count],
+            filled: 0,
+        }
+    }
+
+    /// The datagrams of the last call, in order of arrival.
+    pub fn iter(&self) -> impl Iterator<Item = Datagram<'_>> {
+        let buffers = self.bytes.chunks_exact(Self::BUFFER_BYTES);
+        buffers
+            .zip(&self.metas[..self.filled])
+            .flat_map(|(buffer, meta)| {
+                let source = match meta.addr {
+                    SocketAddr::V4(address) => Some(address),
+                    SocketAddr::V6(_) => None,
+                };
+                let destination = match meta.dst_ip {
+                    Some(IpAddr::V4(address)) => address,
+                    _ => Ipv4Addr::UNSPECIFIED,
+                };
+                let interface = meta.interface_index.unwrap_or(0);
+                let bytes = &buffer[..meta.len.min(buffer.len())];
+                // An empty datagram has no chunks: it is delivered as one empty payload.
+                let empty = bytes.is_empty().then_some(bytes);
+                let pieces = bytes.chunks(meta.stride.max(1)).chain(empty);
+                source.into_iter().flat_map(move |source| {
+                    pieces.clone().map(move |payload| Datagram {
+                        source,
+                        destination,
+                        interface,
+                        payload,
+                    })
+                })
+            })
+    }
+}

@@ -1,0 +1,187 @@
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::{Config, Membership, Options, open};
+use crate::error::{Capability, JoinError, OpenError, ReceiveError, SendError};
+use crate::sys::message::{Control, from_bytes, receive, send};
+use crate::{filter, sys};
+
+/// Most bytes of options an IPv4 header holds.
+const MAX_OPTIONS: usize = 40;
+
+/// A UDP socket for datagrams with IP options: LMS requests (LMS §6.3.1).
+///
+/// Options travel as ancillary data: `IP_RETOPTS` out, `IP_RECVOPTS` in. The kernel gives this
+/// socket only datagrams that have some. A socket joined to one source hears requests of that
+/// source alone: endpoints of source-specific groups take the others' from a
+/// [`RequestTap`](crate::packet::RequestTap).
+#[derive(Debug)]
+pub struct OptionSocket {
+    socket: socket2::Socket,
+    interface: u32,
+}
+
+/// One datagram with options.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionDatagram<'a> {
+    /// Who sent it.
+    pub source: SocketAddrV4,
+    /// The group, or this host's address.
+    pub destination: Ipv4Addr,
+    /// Interface it arrived on, by index.
+    pub interface: u32,
+    /// The options of its IP header, as they stood there.
+    pub options: &'a [u8],
+    /// What it carries.
+    pub payload: &'a [u8],
+}
+
+/// Room for one datagram with its options.
+#[derive(Debug)]
+pub struct OptionBuffer {
+    pub(crate) options: [u8; MAX_OPTIONS],
+    pub(crate) payload: Vec<u8>,
+}
+
+impl OptionBuffer {
+    /// Room for payloads of up to `payload_len` bytes; longer ones are dropped.
+    pub fn new(payload_len: usize) -> Self {
+        Self {
+            options: [0; MAX_OPTIONS],
+            payload: vec![0; payload_len],
+        }
+    }
+}
+
+impl OptionSocket {
+    /// Opens a socket; the policy on options in `config` does not count, it receives only
+    /// datagrams with options. Needs no privileges to open and to receive.
+    pub fn open(config: &Config) -> Result<Self, OpenError> {
+        let what = "UDP socket for datagrams with IP options";
+        let error = OpenError::from(what, Capability::NetRaw);
+        let socket = open(
+            &Config {
+                options: Options::Accept,
+                ..config.clone()
+            },
+            what,
+        )?;
+        sys::attach_filter(&socket, &filter::udp_options(true)).map_err(error)?;
+        sys::set_int(&socket, libc::IPPROTO_IP, libc::IP_RECVOPTS, 1).map_err(error)?;
+        sys::set_int(&socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1).map_err(error)?;
+        Ok(Self {
+            socket,
+            interface: config.interface,
+        })
+    }
+
+    /// Becomes a member of a group.
+    pub fn join(&self, membership: &Membership) -> Result<(), JoinError> {
+        membership.apply(&self.socket, true)
+    }
+
+    /// Ends a membership; closing the socket ends them all.
+    pub fn leave(&self, membership: &Membership) -> Result<(), JoinError> {
+        membership.apply(&self.socket, false)
+    }
+
+    /// The bound address.
+    pub fn local_address(&self) -> std::io::Result<SocketAddrV4> {
+        self.socket
+            .local_addr()?
+            .as_socket_ipv4()
+            .ok_or_else(|| std::io::Error::other("not an IPv4 socket"))
+    }
+
+    /// Sends one datagram with options in its IP header (40 bytes at most; padded to a multiple
+    /// of 4 by the kernel). Options that the kernel does not know, such as those of LMS, need
+    /// CAP_NET_RAW at each call.
+    pub fn send(
+        &self,
+        destination: SocketAddrV4,
+        options: &[u8],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        let mut control = Control::<96>::new();
+        let fits = options.len() <= MAX_OPTIONS;
+        let pushed = fits.then(|| {
+            control.push(libc::IPPROTO_IP, libc::IP_RETOPTS, options)?;
+            if self.interface != 0 && destination.ip().is_multicast() {
+                control.push_interface(self.interface)?;
+            }
+            Some(())
+        });
+        if pushed.flatten().is_none() {
+            return Err(SendError::Malformed);
+        }
+        // For a process without CAP_NET_RAW the kernel answers EINVAL, as for a malformed
+        // option: tell the two apart by the option's form.
+        send(&self.socket, destination, &control, payload)
+            .map(|_| ())
+            .map_err(|e| match e.raw_os_error() {
+                Some(libc::EINVAL) if well_formed(options) => {
+                    SendError::Privilege(Capability::NetRaw)
+                }
+                _ => SendError::sort(e),
+            })
+    }
+
+    /// Takes the next datagram; `None` when nothing is there.
+    pub fn receive<'b>(
+        &self,
+        buffer: &'b mut OptionBuffer,
+    ) -> Result<Option<OptionDatagram<'b>>, ReceiveError> {
+        loop {
+            let incoming = match receive::<160>(&self.socket, &mut buffer.payload) {
+                Ok(incoming) => incoming,
+                Err(error) => return ReceiveError::sort(error).map_or(Ok(None), Err),
+            };
+            let Some(source) = incoming.source.filter(|_| !incoming.truncated) else {
+                continue;
+            };
+            let (mut destination, mut interface) = (Ipv4Addr::UNSPECIFIED, 0);
+            let mut options_len = 0;
+            for (level, kind, data) in incoming.control() {
+                if level != libc::IPPROTO_IP {
+                    continue;
+                }
+                if kind == libc::IP_PKTINFO {
+                    if let Some(info) = from_bytes::<libc::in_pktinfo>(data) {
+                        destination = sys::from_in_addr(info.ipi_addr);
+                        interface = info.ipi_ifindex.unsigned_abs();
+                    }
+                } else if kind == libc::IP_RECVOPTS && data.len() <= MAX_OPTIONS {
+                    options_len = data.len();
+                    buffer.options[..options_len].copy_from_slice(data);
+                }
+            }
+            return Ok(Some(OptionDatagram {
+                source,
+                destination,
+                interface,
+                options: &buffer.options[..options_len],
+                payload: &buffer.payload[..incoming.len],
+            }));
+        }
+    }
+}
+
+/// The options' lengths add up.
+fn well_formed(mut options: &[u8]) -> bool {
+    loop {
+        match *options {
+            [] | [0, ..] => return true,
+            [1, ref rest @ ..] => options = rest,
+            [_, len, ..] if len >= 2 && usize::from(len) <= options.len() => {
+                options = &options[usize::from(len)..];
+            }
+            _ => return false,
+        }
+    }
+}
+
+impl AsFd for OptionSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
