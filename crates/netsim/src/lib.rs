@@ -1,0 +1,85 @@
+//! A deterministic network simulator for sans-IO machines.
+//!
+//! Nodes exchange packets over links in virtual time. Everything random comes from one 32-byte
+//! seed, and each link and direction has a generator of its own, so that the same seed gives the
+//! same run, packet for packet, and one more link leaves the others' luck as it was.
+//!
+//! ```
+//! use netsim::{Io, LinkConfig, Node, Port, Sim};
+//! use smoltcp::time::{Duration, Instant};
+//!
+//! /// Sends one packet at the start and counts what comes back.
+//! struct Ping { start: Option<Instant>, pongs: u32 }
+//! struct Echo;
+//!
+//! impl Node for Ping {
+//!     fn handle_packet(&mut self, _now: Instant, _port: Port, _packet: &[u8], _io: &mut Io<'_>) {
+//!         self.pongs += 1;
+//!     }
+//!     fn handle_timeout(&mut self, _now: Instant, io: &mut Io<'_>) {
+//!         self.start = None;
+//!         io.send(Port(0), b"ping");
+//!     }
+//!     fn poll_timeout(&self) -> Option<Instant> {
+//!         self.start
+//!     }
+//! }
+//! impl Node for Echo {
+//!     fn handle_packet(&mut self, _now: Instant, port: Port, _packet: &[u8], io: &mut Io<'_>) {
+//!         io.forward(port); // the same bytes, no copy
+//!     }
+//! }
+//!
+//! let mut sim: Sim = Sim::new([7; 32]);
+//! let ping = sim.add_node(Box::new(Ping { start: Some(Instant::ZERO), pongs: 0 }));
+//! let echo = sim.add_node(Box::new(Echo));
+//! sim.add_link(ping, echo, LinkConfig::new().delay(Duration::from_millis(5)));
+//! sim.run_until(Instant::from_secs(1));
+//! assert_eq!(sim.get::<Ping>(ping).pongs, 1);
+//! ```
+//!
+//! # How a machine of DESIGN §2 becomes a node
+//!
+//! Wrap it, and let [`Node::handle_packet`] call the machine's `handle_packet`, then drain its
+//! `poll_transmit` into [`Io::send`] and its `poll_event` into the test; [`Node::handle_timeout`]
+//! does the same after the machine's `handle_timeout`; [`Node::poll_timeout`] is the machine's.
+//! The simulator asks for the next timeout after every call and keeps at most one live timer a
+//! node in its queue. [`Sim::with_node`] runs commands on a machine at the present instant.
+//!
+//! # What there is
+//!
+//! | piece | type |
+//! | --- | --- |
+//! | nodes of one type, or boxed ones of any type | [`Sim<N>`], [`Sim<Box<dyn Node>>`](Sim) |
+//! | rate, delay, queue, MTU, loss, reordering, duplication, corruption of a link | [`LinkConfig`] |
+//! | links and nodes that fail and come back at set times | [`Sim::fail_link`], [`Sim::fail_node`] ... |
+//! | random or given distribution trees, with addresses and routes | [`tree::Tree`] |
+//! | a shared segment; IPv4 and UDP headers | [`Hub`], [`ip`] |
+//! | captures for Wireshark; a fingerprint of a whole run | [`Sim::capture`], [`Sim::trace_hash`] |
+//!
+//! # Units and bounds
+//!
+//! Virtual time is kept in nanoseconds and shown to nodes as [`Instant`], whose resolution is a
+//! microsecond; a timer never fires early. Payload bytes are stored once, however many copies of a
+//! packet are on their way. A node costs at most 128 bytes besides itself, a link 512 bytes, an
+//! event in flight about 32; `tests/memory.rs` holds these figures.
+#![forbid(unsafe_code)]
+
+mod core;
+pub mod ip;
+mod link;
+mod node;
+mod packet;
+mod pcap;
+mod queue;
+mod rng;
+mod sim;
+mod trace;
+pub mod tree;
+
+pub use link::{LinkConfig, LinkStats, Loss, QueueLimit, Reorder};
+pub use node::{Hub, Io, LinkId, Node, NodeId, Port};
+pub use rng::{Rng, derive_seed};
+pub use sim::{Sim, SimStats};
+pub use smoltcp::time::{Duration, Instant};
+pub use trace::{Filter, Record, Which};

@@ -1,0 +1,390 @@
+//! Links: what a wire may do to a packet, and the counters of what it did.
+
+use std::collections::VecDeque;
+
+use smoltcp::time::Duration;
+
+use crate::rng::Rng;
+
+/// How a link loses packets. A lost packet has used the link's time all the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Loss {
+    /// Never.
+    #[default]
+    None,
+    /// Each packet on its own, with this probability.
+    Bernoulli(f64),
+    /// Two states, good and bad, each with its own loss (Gilbert 1960, Elliott 1963). The state may
+    /// change before each packet; a link starts in the good one. The share of packets that meet
+    /// the bad state is `good_to_bad / (good_to_bad + bad_to_good)` in the long run.
+    GilbertElliott {
+        /// Probability to turn bad before a packet.
+        good_to_bad: f64,
+        /// Probability to turn good before a packet.
+        bad_to_good: f64,
+        /// Loss probability in the good state.
+        loss_good: f64,
+        /// Loss probability in the bad state.
+        loss_bad: f64,
+    },
+}
+
+/// How many packets and bytes may wait for a link that has a rate; what comes on top is dropped
+/// (tail drop). The packet being transmitted does not count. `None` is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueLimit {
+    /// Packets waiting, at most.
+    pub packets: Option<u32>,
+    /// Bytes waiting, at most, without [`LinkConfig::overhead_bytes`].
+    pub bytes: Option<u64>,
+}
+
+/// Some packets take longer than others, so that later ones overtake them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reorder {
+    /// Probability that a packet is held up.
+    pub probability: f64,
+    /// It is held up for a time uniform over (0, `extra`].
+    pub extra: Duration,
+}
+
+/// One direction of a link. The default is a perfect wire: no delay, no limit, no loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LinkConfig {
+    /// Propagation delay.
+    pub delay: Duration,
+    /// Bits a second; `None` is infinitely fast.
+    pub rate_bps: Option<u64>,
+    /// Added to each packet's length where the rate is applied: 38 makes it Ethernet's.
+    pub overhead_bytes: u32,
+    /// What may wait; without a rate nothing ever waits.
+    pub queue: QueueLimit,
+    /// Longer packets are dropped.
+    pub mtu: Option<u32>,
+    /// Loss.
+    pub loss: Loss,
+    /// Reordering.
+    pub reorder: Option<Reorder>,
+    /// Probability that a packet arrives twice.
+    pub duplicate: f64,
+    /// Probability that one bit of a packet flips.
+    pub corrupt: f64,
+}
+
+impl LinkConfig {
+    /// A perfect wire.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the propagation delay.
+    #[must_use]
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    /// Sets the rate in bits a second.
+    #[must_use]
+    pub fn rate_bps(mut self, rate: u64) -> Self {
+        self.rate_bps = Some(rate);
+        self
+    }
+
+    /// Sets the bytes that each packet costs on top of its own.
+    #[must_use]
+    pub fn overhead_bytes(mut self, overhead: u32) -> Self {
+        self.overhead_bytes = overhead;
+        self
+    }
+
+    /// Lets at most this many packets wait.
+    #[must_use]
+    pub fn queue_packets(mut self, packets: u32) -> Self {
+        self.queue.packets = Some(packets);
+        self
+    }
+
+    /// Lets at most this many bytes wait.
+    #[must_use]
+    pub fn queue_bytes(mut self, bytes: u64) -> Self {
+        self.queue.bytes = Some(bytes);
+        self
+    }
+
+    /// Drops packets longer than this.
+    #[must_use]
+    pub fn mtu(mut self, mtu: u32) -> Self {
+        self.mtu = Some(mtu);
+        self
+    }
+
+    /// Sets the loss.
+    #[must_use]
+    pub fn loss(mut self, loss: Loss) -> Self {
+        self.loss = loss;
+        self
+    }
+
+    /// Holds up a share of the packets by up to `extra`.
+    #[must_use]
+    pub fn reorder(mut self, probability: f64, extra: Duration) -> Self {
+        self.reorder = Some(Reorder { probability, extra });
+        self
+    }
+
+    /// Duplicates a share of the packets.
+    #[must_use]
+    pub fn duplicate(mut self, probability: f64) -> Self {
+        self.duplicate = probability;
+        self
+    }
+
+    /// Flips one bit in a share of the packets.
+    #[must_use]
+    pub fn corrupt(mut self, probability: f64) -> Self {
+        self.corrupt = probability;
+        self
+    }
+
+    /// Nothing but delay and independent loss: the path of few instructions.
+    fn is_plain(&self) -> bool {
+        self.rate_bps.is_none()
+            && self.mtu.is_none()
+            && self.reorder.is_none()
+            && self.duplicate <= 0.0
+            && self.corrupt <= 0.0
+            && !matches!(self.loss, Loss::GilbertElliott { .. })
+    }
+
+    fn bernoulli(&self) -> f64 {
+        if let Loss::Bernoulli(probability) = self.loss {
+            probability
+        } else {
+            0.0
+        }
+    }
+}
+
+/// What one direction of a link did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkStats {
+    /// Packets handed to the link.
+    pub sent: u64,
+    /// Bytes handed to the link.
+    pub sent_bytes: u64,
+    /// Packets that reached the other end (a dead node there included).
+    pub delivered: u64,
+    /// Packets lost at random.
+    pub lost: u64,
+    /// Packets that found the queue full.
+    pub queue_full: u64,
+    /// Packets longer than the MTU.
+    pub oversize: u64,
+    /// Packets that found the link down, or were on it when it failed.
+    pub link_down: u64,
+    /// Packets of which a bit flipped.
+    pub corrupted: u64,
+    /// Packets that were sent on twice.
+    pub duplicated: u64,
+    /// Packets held up so that others could overtake.
+    pub reordered: u64,
+}
+
+/// What every packet touches: one cache line a direction.
+#[repr(align(64))]
+pub(crate) struct Hot {
+    pub(crate) to: u32,
+    pub(crate) port: u16,
+    pub(crate) epoch: u8,
+    pub(crate) up: bool,
+    pub(crate) plain: bool,
+    pub(crate) delay_ns: u64,
+    /// Packets until the next independent loss: one draw for each loss, not for each packet.
+    pub(crate) until_loss: u64,
+    pub(crate) sent: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) delivered: u64,
+}
+
+/// What only some packets touch.
+pub(crate) struct Cold {
+    pub(crate) config: LinkConfig,
+    pub(crate) from: u32,
+    pub(crate) from_port: u16,
+    pub(crate) rng: Rng,
+    pub(crate) stats: LinkStats,
+    bad: bool,
+    /// When the transmitter is free again, and the part of a nanosecond (in 1/rate) beyond it.
+    free_ns: u64,
+    remainder: u64,
+    /// Start of transmission and length of each packet that may still be waiting.
+    waiting: VecDeque<(u64, u32)>,
+    waiting_bytes: u64,
+}
+
+/// Where a packet goes that a link with limits accepted.
+pub(crate) struct Arrival {
+    pub(crate) time_ns: u64,
+    pub(crate) corrupt: bool,
+    /// A second copy's time.
+    pub(crate) again_ns: Option<u64>,
+}
+
+const NS_PER_S: u128 = 1_000_000_000;
+
+fn to_ns(duration: Duration) -> u64 {
+    duration.total_micros() * 1000
+}
+
+impl Hot {
+    pub(crate) fn new(to: u32, port: u16) -> Self {
+        Self {
+            to,
+            port,
+            epoch: 0,
+            up: true,
+            plain: true,
+            delay_ns: 0,
+            until_loss: u64::MAX,
+            sent: 0,
+            sent_bytes: 0,
+            delivered: 0,
+        }
+    }
+
+    pub(crate) fn configure(&mut self, cold: &mut Cold, config: LinkConfig) {
+        cold.config = config;
+        self.plain = config.is_plain();
+        self.delay_ns = to_ns(config.delay);
+        self.until_loss = cold.rng.failures_before_success(config.bernoulli());
+    }
+
+    /// Independent loss: is this packet lost?
+    #[inline]
+    pub(crate) fn loses(&mut self, cold: &mut [Cold], dir: u32) -> bool {
+        if self.until_loss > 0 {
+            self.until_loss -= 1;
+            return false;
+        }
+        let cold = &mut cold[dir as usize];
+        self.until_loss = cold.rng.failures_before_success(cold.config.bernoulli());
+        cold.stats.lost += 1;
+        true
+    }
+}
+
+impl Cold {
+    pub(crate) fn new(from: u32, from_port: u16, rng: Rng) -> Self {
+        Self {
+            config: LinkConfig::default(),
+            from,
+            from_port,
+            rng,
+            stats: LinkStats::default(),
+            bad: false,
+            free_ns: 0,
+            remainder: 0,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+        }
+    }
+
+    /// A packet of `len_bytes` enters at `now_ns`: when does it arrive, if at all?
+    pub(crate) fn accept(&mut self, hot: &mut Hot, now_ns: u64, len_bytes: u32) -> Option<Arrival> {
+        if self.config.mtu.is_some_and(|mtu| len_bytes > mtu) {
+            self.stats.oversize += 1;
+            return None;
+        }
+        let departure_ns = self.transmit(now_ns, len_bytes)?;
+        if self.loses(hot) {
+            self.stats.lost += 1;
+            return None;
+        }
+        let mut time_ns = departure_ns + hot.delay_ns;
+        if let Some(Reorder { probability, extra }) = self.config.reorder
+            && self.rng.chance(probability)
+        {
+            self.stats.reordered += 1;
+            time_ns += 1 + self.rng.below(to_ns(extra).max(1));
+        }
+        let corrupt = self.config.corrupt > 0.0 && self.rng.chance(self.config.corrupt);
+        let twice = self.config.duplicate > 0.0 && self.rng.chance(self.config.duplicate);
+        self.stats.corrupted += u64::from(corrupt);
+        self.stats.duplicated += u64::from(twice);
+        Some(Arrival {
+            time_ns,
+            corrupt,
+            again_ns: twice.then_some(departure_ns + hot.delay_ns),
+        })
+    }
+
+    /// When the last bit has left, or `None` when the queue was full.
+    fn transmit(&mut self, now_ns: u64, len_bytes: u32) -> Option<u64> {
+        let Some(rate_bps) = self.config.rate_bps else {
+            return Some(now_ns);
+        };
+        while let Some((start_ns, len)) = self.waiting.front().copied() {
+            if start_ns > now_ns {
+                break;
+            }
+            self.waiting_bytes -= u64::from(len);
+            self.waiting.pop_front();
+        }
+        let idle = self.free_ns <= now_ns;
+        if !idle && self.is_full(len_bytes) {
+            self.stats.queue_full += 1;
+            return None;
+        }
+        if idle {
+            (self.free_ns, self.remainder) = (now_ns, 0);
+        } else {
+            self.waiting.push_back((self.free_ns, len_bytes));
+            self.waiting_bytes += u64::from(len_bytes);
+        }
+        let rate = u128::from(rate_bps.max(1));
+        let bits = (u128::from(len_bytes) + u128::from(self.config.overhead_bytes)) * 8;
+        let work = bits * NS_PER_S + u128::from(self.remainder);
+        self.free_ns = self.free_ns.saturating_add((work / rate) as u64);
+        self.remainder = (work % rate) as u64;
+        Some(self.free_ns)
+    }
+
+    fn is_full(&self, len_bytes: u32) -> bool {
+        let QueueLimit { packets, bytes } = self.config.queue;
+        packets.is_some_and(|limit| self.waiting.len() >= limit as usize)
+            || bytes.is_some_and(|limit| self.waiting_bytes + u64::from(len_bytes) > limit)
+    }
+
+    fn loses(&mut self, hot: &mut Hot) -> bool {
+        match self.config.loss {
+            Loss::None => false,
+            Loss::Bernoulli(probability) => {
+                if hot.until_loss > 0 {
+                    hot.until_loss -= 1;
+                    return false;
+                }
+                hot.until_loss = self.rng.failures_before_success(probability);
+                true
+            }
+            Loss::GilbertElliott {
+                good_to_bad,
+                bad_to_good,
+                loss_good,
+                loss_bad,
+            } => {
+                let turn = if self.bad { bad_to_good } else { good_to_bad };
+                self.bad ^= self.rng.chance(turn);
+                self.rng.chance(if self.bad { loss_bad } else { loss_good })
+            }
+        }
+    }
+
+    /// The link failed: what waited for it is gone.
+    pub(crate) fn clear(&mut self, now_ns: u64) {
+        self.waiting.clear();
+        self.waiting_bytes = 0;
+        (self.free_ns, self.remainder) = (now_ns, 0);
+    }
+}
