@@ -1,0 +1,1 @@
+//! The seam between LMS and what carries its option.

@@ -1,0 +1,64 @@
+//! What a router is told once.
+
+use crate::Duration;
+
+/// A rate with a burst, for one token bucket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rate {
+    /// Packets a second in the long run; 0 lets nothing through. At most 1,000,000,000.
+    pub per_second: u32,
+    /// Packets that may come at once after a quiet time; 0 counts as 1.
+    pub burst: u32,
+}
+
+/// How a router chooses whom a turned request goes to (LMS §6.7).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Policy {
+    /// The best replier that LMS-HIER knows (LMS §6.7.1). The default.
+    Hierarchy,
+    /// A downstream interface drawn at random for each group, and drawn again after `redraw`,
+    /// so that a silent replier is left behind. No feedback from receivers.
+    Random {
+        /// How long a draw holds, rounded up to whole seconds.
+        redraw: Duration,
+    },
+    /// Only what [`Router::set_replier`](super::Router::set_replier) says.
+    Static,
+    /// Search Party (LMS §6.7): copies of a request go up or to random children.
+    SearchParty {
+        /// Copies of one request, 1 or 2; other values count as the nearest of these. Copies
+        /// drawn to the same place are sent once.
+        copies: u8,
+        /// Of 256 copies of an unturned request so many go up on average.
+        up: u8,
+    },
+}
+
+/// Configuration of a [`Router`](super::Router).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// How repliers are chosen.
+    pub policy: Policy,
+    /// Limit on the requests sent for one group, copies included.
+    pub request_rate: Rate,
+    /// Limit on the dmcasts multicast for one group.
+    pub dmcast_rate: Rate,
+}
+
+impl Default for Config {
+    /// Hierarchy; 1,000 requests a second (burst 100) and 10,000 dmcasts a second (burst 1,000)
+    /// for each group.
+    fn default() -> Self {
+        Config {
+            policy: Policy::Hierarchy,
+            request_rate: Rate {
+                per_second: 1_000,
+                burst: 100,
+            },
+            dmcast_rate: Rate {
+                per_second: 10_000,
+                burst: 1_000,
+            },
+        }
+    }
+}

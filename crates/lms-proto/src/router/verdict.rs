@@ -1,0 +1,75 @@
+//! What becomes of a packet.
+
+use core::net::Ipv4Addr;
+use core::ops::Range;
+
+use super::DropReason;
+use crate::wire::ipv4;
+use crate::{Iface, NextHop};
+
+/// What a driver hands over with a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Meta {
+    /// The interface the packet arrived on.
+    pub iface: Iface,
+    /// Who sent the frame, where the link has addresses.
+    pub link_source: Option<crate::LinkAddr>,
+}
+
+/// Where a packet is to be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Output {
+    /// The interface to send it on.
+    pub iface: Iface,
+    /// Where on that link.
+    pub next_hop: NextHop,
+}
+
+/// What [`Router::forward`](super::Router::forward) says about a packet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Verdict {
+    /// Not for LMS: the packet is untouched and goes where it would go without this router.
+    Pass,
+    /// Not to be sent by anybody; already counted.
+    Drop(DropReason),
+    /// A request, edited in place: send `packet` as `output` says.
+    Forward {
+        /// Where it goes.
+        output: Output,
+        /// The bytes to send (a frame may have carried padding behind them).
+        packet: Range<usize>,
+        /// Search Party only: once the first copy has been taken from the buffer,
+        /// [`SecondCopy::apply`] turns the bytes into the second.
+        second: Option<SecondCopy>,
+    },
+    /// A dmcast, decapsulated in place: multicast `packet` on `iface` alone, in a multicast frame
+    /// to the address of the packet's group.
+    Multicast {
+        /// The turning-point interface.
+        iface: Iface,
+        /// The bytes of the inner packet.
+        packet: Range<usize>,
+    },
+}
+
+/// The second copy of a request under Search Party; it differs from the first in its turning
+/// point where one goes up and the other down.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[must_use]
+pub struct SecondCopy {
+    pub(super) output: Output,
+    /// Where the option is and what to write there.
+    pub(super) turn: Option<(usize, Ipv4Addr, Iface)>,
+}
+
+impl SecondCopy {
+    /// Edits the bytes of the first copy, `packet` of [`Verdict::Forward`], into the second and
+    /// says where that goes.
+    pub fn apply(self, packet: &mut [u8]) -> Output {
+        if let Some((body_at, router, iface)) = self.turn {
+            ipv4::set_turning_point(packet, body_at, router, iface);
+        }
+        self.output
+    }
+}

@@ -1,0 +1,1 @@
+//! The forwarding rule for requests, a pure function over one entry.
