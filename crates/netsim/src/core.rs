@@ -76,7 +76,7 @@ impl Core {
     fn transmit_slowly(&mut self, dir: u32, packet: PacketId, len_bytes: u32) {
         let (hot, cold) = (&mut self.hot[dir as usize], &mut self.cold[dir as usize]);
         if !hot.up {
-            cold.stats.link_down += 1;
+            cold.link_down += 1;
             self.store.release(packet);
             return;
         }
@@ -136,7 +136,7 @@ impl Core {
             sent: hot.sent,
             sent_bytes: hot.sent_bytes,
             delivered: hot.delivered,
-            ..self.cold[dir as usize].stats
+            ..self.cold[dir as usize].stats()
         }
     }
 

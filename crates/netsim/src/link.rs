@@ -210,11 +210,23 @@ pub(crate) struct Hot {
 
 /// What only some packets touch.
 pub(crate) struct Cold {
-    pub(crate) config: LinkConfig,
     pub(crate) from: u32,
     pub(crate) from_port: u16,
     pub(crate) rng: Rng,
-    pub(crate) stats: LinkStats,
+    /// Probability of independent loss.
+    loss: f64,
+    pub(crate) lost: u64,
+    pub(crate) link_down: u64,
+    /// For links that are, or once were, more than a delay and independent loss.
+    limits: Option<Box<Limits>>,
+}
+
+/// Configuration and state of a link that is more than a delay and independent loss.
+#[derive(Default)]
+struct Limits {
+    config: LinkConfig,
+    stats: LinkStats,
+    /// Gilbert-Elliott: in the bad state.
     bad: bool,
     /// When the transmitter is free again, and the part of a nanosecond (in 1/rate) beyond it.
     free_ns: u64,
@@ -255,10 +267,13 @@ impl Hot {
     }
 
     pub(crate) fn configure(&mut self, cold: &mut Cold, config: LinkConfig) {
-        cold.config = config;
         self.plain = config.is_plain();
         self.delay_ns = to_ns(config.delay);
-        self.until_loss = cold.rng.failures_before_success(config.bernoulli());
+        if !self.plain || cold.limits.is_some() {
+            cold.limits.get_or_insert_default().config = config;
+        }
+        cold.loss = config.bernoulli();
+        self.until_loss = cold.rng.failures_before_success(cold.loss);
     }
 
     /// Independent loss: is this packet lost?
@@ -268,9 +283,7 @@ impl Hot {
             self.until_loss -= 1;
             return false;
         }
-        let cold = &mut cold[dir as usize];
-        self.until_loss = cold.rng.failures_before_success(cold.config.bernoulli());
-        cold.stats.lost += 1;
+        cold[dir as usize].lose(self);
         true
     }
 }
@@ -278,50 +291,85 @@ impl Hot {
 impl Cold {
     pub(crate) fn new(from: u32, from_port: u16, rng: Rng) -> Self {
         Self {
-            config: LinkConfig::default(),
             from,
             from_port,
             rng,
-            stats: LinkStats::default(),
-            bad: false,
-            free_ns: 0,
-            remainder: 0,
-            waiting: VecDeque::new(),
-            waiting_bytes: 0,
+            loss: 0.0,
+            lost: 0,
+            link_down: 0,
+            limits: None,
         }
+    }
+
+    fn lose(&mut self, hot: &mut Hot) {
+        hot.until_loss = self.rng.failures_before_success(self.loss);
+        self.lost += 1;
     }
 
     /// A packet of `len_bytes` enters at `now_ns`: when does it arrive, if at all?
     pub(crate) fn accept(&mut self, hot: &mut Hot, now_ns: u64, len_bytes: u32) -> Option<Arrival> {
+        let limits = self.limits.get_or_insert_default();
+        let departure_ns = limits.transmit(now_ns, len_bytes)?;
+        if limits.is_lost_in_burst(&mut self.rng) {
+            self.lost += 1;
+            return None;
+        }
+        if hot.until_loss == 0 {
+            self.lose(hot);
+            return None;
+        }
+        hot.until_loss -= 1;
+        let (config, rng) = (&limits.config, &mut self.rng);
+        let on_time_ns = departure_ns + hot.delay_ns;
+        let mut time_ns = on_time_ns;
+        if let Some(Reorder { probability, extra }) = config.reorder
+            && rng.chance(probability)
+        {
+            limits.stats.reordered += 1;
+            time_ns += 1 + rng.below(to_ns(extra).max(1));
+        }
+        let corrupt = config.corrupt > 0.0 && rng.chance(config.corrupt);
+        let twice = config.duplicate > 0.0 && rng.chance(config.duplicate);
+        limits.stats.corrupted += u64::from(corrupt);
+        limits.stats.duplicated += u64::from(twice);
+        Some(Arrival {
+            time_ns,
+            corrupt,
+            again_ns: twice.then_some(on_time_ns),
+        })
+    }
+
+    /// The link failed: what waited for it is gone.
+    pub(crate) fn clear(&mut self, now_ns: u64) {
+        if let Some(limits) = &mut self.limits {
+            limits.waiting.clear();
+            limits.waiting_bytes = 0;
+            (limits.free_ns, limits.remainder) = (now_ns, 0);
+        }
+    }
+
+    /// All counters but those in [`Hot`].
+    pub(crate) fn stats(&self) -> LinkStats {
+        let stats = self
+            .limits
+            .as_ref()
+            .map(|limits| limits.stats)
+            .unwrap_or_default();
+        LinkStats {
+            lost: self.lost,
+            link_down: self.link_down,
+            ..stats
+        }
+    }
+}
+
+impl Limits {
+    /// When the last bit has left, or `None` when the packet is too long or the queue full.
+    fn transmit(&mut self, now_ns: u64, len_bytes: u32) -> Option<u64> {
         if self.config.mtu.is_some_and(|mtu| len_bytes > mtu) {
             self.stats.oversize += 1;
             return None;
         }
-        let departure_ns = self.transmit(now_ns, len_bytes)?;
-        if self.loses(hot) {
-            self.stats.lost += 1;
-            return None;
-        }
-        let mut time_ns = departure_ns + hot.delay_ns;
-        if let Some(Reorder { probability, extra }) = self.config.reorder
-            && self.rng.chance(probability)
-        {
-            self.stats.reordered += 1;
-            time_ns += 1 + self.rng.below(to_ns(extra).max(1));
-        }
-        let corrupt = self.config.corrupt > 0.0 && self.rng.chance(self.config.corrupt);
-        let twice = self.config.duplicate > 0.0 && self.rng.chance(self.config.duplicate);
-        self.stats.corrupted += u64::from(corrupt);
-        self.stats.duplicated += u64::from(twice);
-        Some(Arrival {
-            time_ns,
-            corrupt,
-            again_ns: twice.then_some(departure_ns + hot.delay_ns),
-        })
-    }
-
-    /// When the last bit has left, or `None` when the queue was full.
-    fn transmit(&mut self, now_ns: u64, len_bytes: u32) -> Option<u64> {
         let Some(rate_bps) = self.config.rate_bps else {
             return Some(now_ns);
         };
@@ -357,34 +405,17 @@ impl Cold {
             || bytes.is_some_and(|limit| self.waiting_bytes + u64::from(len_bytes) > limit)
     }
 
-    fn loses(&mut self, hot: &mut Hot) -> bool {
-        match self.config.loss {
-            Loss::None => false,
-            Loss::Bernoulli(probability) => {
-                if hot.until_loss > 0 {
-                    hot.until_loss -= 1;
-                    return false;
-                }
-                hot.until_loss = self.rng.failures_before_success(probability);
-                true
-            }
-            Loss::GilbertElliott {
-                good_to_bad,
-                bad_to_good,
-                loss_good,
-                loss_bad,
-            } => {
-                let turn = if self.bad { bad_to_good } else { good_to_bad };
-                self.bad ^= self.rng.chance(turn);
-                self.rng.chance(if self.bad { loss_bad } else { loss_good })
-            }
-        }
-    }
-
-    /// The link failed: what waited for it is gone.
-    pub(crate) fn clear(&mut self, now_ns: u64) {
-        self.waiting.clear();
-        self.waiting_bytes = 0;
-        (self.free_ns, self.remainder) = (now_ns, 0);
+    fn is_lost_in_burst(&mut self, rng: &mut Rng) -> bool {
+        let Loss::GilbertElliott {
+            good_to_bad,
+            bad_to_good,
+            loss_good,
+            loss_bad,
+        } = self.config.loss
+        else {
+            return false;
+        };
+        self.bad ^= rng.chance(if self.bad { bad_to_good } else { good_to_bad });
+        rng.chance(if self.bad { loss_bad } else { loss_good })
     }
 }

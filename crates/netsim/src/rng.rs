@@ -67,7 +67,7 @@ impl Rng {
             return 0;
         }
         // 1 - unit() lies in (0, 1], so that the logarithm is finite.
-        let failures = (1.0 - self.unit()).ln() / (-probability).ln_1p();
+        let failures = libm::log(1.0 - self.unit()) / libm::log1p(-probability);
         failures as u64 // saturates
     }
 }

@@ -354,7 +354,7 @@ impl<N: Node> Sim<N> {
     fn deliver(&mut self, event: Event, packet: packet::PacketId) {
         let hot = &mut self.core.hot[event.target as usize];
         if event.epoch != hot.epoch {
-            self.core.cold[event.target as usize].stats.link_down += 1;
+            self.core.cold[event.target as usize].link_down += 1;
             self.core.store.release(packet);
             return;
         }
