@@ -1,0 +1,304 @@
+//! The configuration: TOML, checked as a whole, with every problem told at once.
+//!
+//! Each key's meaning, unit, bounds and default stand beside its field here, and in the example
+//! configuration `lms-router.toml`, which a test reads through [`Config::parse`].
+
+mod reader;
+mod sections;
+mod value;
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use reader::Problem;
+pub use value::Pattern;
+
+/// Where the status socket stands unless told otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/polycast/lms-router.sock";
+
+/// A whole configuration that `check` accepts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// `[daemon]`.
+    pub daemon: Daemon,
+    /// `metrics.listen`: where Prometheus finds the counters; nowhere unless given.
+    pub metrics: Option<SocketAddr>,
+    /// `[source]`: where multicast routes come from.
+    pub source: Source,
+    /// `[[interface]]`: the first whose pattern fits an interface decides about it.
+    pub interfaces: Vec<InterfaceRule>,
+    /// `[replier]`.
+    pub replier: Replier,
+    /// `[limits]`.
+    pub limits: Limits,
+    /// `[capture]`.
+    pub capture: Capture,
+}
+
+/// The process itself. A reload changes nothing here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Daemon {
+    /// `socket`: the status socket.
+    pub socket: PathBuf,
+    /// `socket-mode`: its permissions, `"0660"`.
+    pub socket_mode: u32,
+    /// `user`: whom the process becomes once its sockets are open.
+    pub user: Option<String>,
+    /// `cpu`: the core that the data path stays on.
+    pub cpu: Option<usize>,
+}
+
+/// Where multicast routes come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The kernel's own routes, followed over netlink; some routing daemon owns them.
+    Kernel,
+    /// The routes of the configuration; data is forwarded by somebody else.
+    Static(Vec<StaticRoute>),
+    /// IGMP on every downstream link decides; this process owns the kernel's multicast routing.
+    IgmpProxy(IgmpProxy),
+}
+
+impl Source {
+    /// The word in the configuration.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Source::Kernel => "kernel",
+            Source::Static(_) => "static",
+            Source::IgmpProxy(_) => "igmp-proxy",
+        }
+    }
+}
+
+/// `[[route]]`, with `source.kind = "static"`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StaticRoute {
+    /// `source`: 0.0.0.0 (written `"*"`) for any.
+    pub source: Ipv4Addr,
+    /// `group`.
+    pub group: Ipv4Addr,
+    /// `upstream`: the interface that leads to the source.
+    pub upstream: String,
+    /// `downstream`: the interfaces that lead to members.
+    pub downstream: Vec<String>,
+}
+
+/// `[source]` with `kind = "igmp-proxy"` (RFC 4605; timers as in RFC 3376 §8).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IgmpProxy {
+    /// `upstream`: the one interface that leads to all sources.
+    pub upstream: String,
+    /// `downstream`: the others, all by default.
+    pub downstream: Vec<Pattern>,
+    /// `query-interval`, 125 s.
+    pub query_interval: Duration,
+    /// `response-interval`, 10 s: how long hosts may take to answer a general query.
+    pub response_interval: Duration,
+    /// `last-member-interval`, 1 s: how long after a leave.
+    pub last_member_interval: Duration,
+    /// `robustness`, 2: how many lost messages in a row do no harm.
+    pub robustness: u8,
+}
+
+/// `[[interface]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterfaceRule {
+    /// `name`.
+    pub name: Pattern,
+    /// `use`: false keeps the router off this interface.
+    pub enabled: bool,
+    /// `address`: what this router calls itself in turning points that lead out of here; the
+    /// interface's primary address by default.
+    pub address: Option<Ipv4Addr>,
+}
+
+/// How the replier of a group is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Hosts and routers report costs, the lowest wins.
+    Hierarchy,
+    /// Any downstream interface, drawn at random.
+    Random,
+    /// The repliers of the configuration.
+    Static,
+    /// Up to `copies` copies of a request, each up or to a random child.
+    SearchParty,
+}
+
+impl Policy {
+    /// The word in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::Hierarchy => "hierarchy",
+            Policy::Random => "random",
+            Policy::Static => "static",
+            Policy::SearchParty => "search-party",
+        }
+    }
+}
+
+/// `[replier]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replier {
+    /// `policy`.
+    pub policy: Policy,
+    /// `cost`: what this router adds to its best downstream cost, 1 to 1000.
+    pub cost: u16,
+    /// `refresh`: how often soft state is refreshed, 100 ms to 60 s.
+    pub refresh: Duration,
+    /// `hold`: how long a silent neighbour stays, up to 65 s; 3.5 times `refresh` by
+    /// default.
+    pub hold: Duration,
+    /// `copies`: of a request, with `search-party`; 1 or 2.
+    pub copies: u8,
+    /// `[[replier.static]]`, with `policy = "static"`.
+    pub fixed: Vec<StaticReplier>,
+}
+
+/// `[[replier.static]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StaticReplier {
+    /// `source`: 0.0.0.0 (written `"*"`) for any.
+    pub source: Ipv4Addr,
+    /// `group`.
+    pub group: Ipv4Addr,
+    /// `interface`: where the replier is.
+    pub interface: String,
+    /// `neighbour`: the host or router on that link; the whole link when absent.
+    pub neighbour: Option<Ipv4Addr>,
+}
+
+/// `[limits]`: bounds on tables (a reload leaves these as they are) and on rates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// `groups`: multicast routes.
+    pub groups: u32,
+    /// `neighbours`: (group, downstream neighbour) pairs whose cost is known.
+    pub neighbours: u32,
+    /// `interfaces`.
+    pub interfaces: u16,
+    /// `requests-per-second`: all groups together.
+    pub requests_per_s: u32,
+    /// `dmcasts-per-second`: all groups together.
+    pub dmcasts_per_s: u32,
+    /// `group-requests-per-second`.
+    pub group_requests_per_s: u32,
+    /// `group-dmcasts-per-second`.
+    pub group_dmcasts_per_s: u32,
+}
+
+/// `[capture]`: the packet ring. A reload changes nothing here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capture {
+    /// `frames` of the ring, a power of two: packets that may wait.
+    pub frames: u32,
+    /// `packet-bytes`: the longest packet taken whole; the largest MTU at the start by default.
+    pub packet_bytes: Option<u32>,
+    /// `guard`: keep the kernel from also seeing requests and dmcasts.
+    pub guard: bool,
+}
+
+/// A configuration that was not accepted.
+#[derive(Debug)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    Unreadable(PathBuf, std::io::Error),
+    /// The file says things that cannot be.
+    Wrong(PathBuf, Vec<Problem>),
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConfigError::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
+            ConfigError::Wrong(path, problems) => {
+                for (i, problem) in problems.iter().enumerate() {
+                    let end = if i + 1 < problems.len() { "\n" } else { "" };
+                    write!(f, "{}:{problem}{end}", path.display())?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl Config {
+    /// Reads a configuration from its text.
+    pub fn parse(text: &str) -> Result<Config, Vec<Problem>> {
+        sections::parse(text)
+    }
+
+    /// Reads a configuration file (1 MiB at most).
+    pub fn load(path: &Path) -> Result<Config, ConfigError> {
+        use std::io::Read;
+        let unreadable = |error| ConfigError::Unreadable(path.to_owned(), error);
+        let mut text = String::new();
+        let file = std::fs::File::open(path).map_err(unreadable)?;
+        file.take((1 << 20) + 1)
+            .read_to_string(&mut text)
+            .map_err(unreadable)?;
+        if text.len() > 1 << 20 {
+            return Err(unreadable(std::io::Error::other("longer than 1 MiB")));
+        }
+        Config::parse(&text).map_err(|problems| ConfigError::Wrong(path.to_owned(), problems))
+    }
+
+    /// The keys that differ between `self`, which runs, and `next`, and that only a restart
+    /// changes.
+    pub fn needs_restart(&self, next: &Config) -> Vec<&'static str> {
+        let mut keys = Vec::new();
+        let mut differ = |key, differs: bool| {
+            if differs {
+                keys.push(key);
+            }
+        };
+        let (a, b) = (&self.daemon, &next.daemon);
+        differ("daemon.socket", a.socket != b.socket);
+        differ("daemon.socket-mode", a.socket_mode != b.socket_mode);
+        differ("daemon.user", a.user != b.user);
+        differ("daemon.cpu", a.cpu != b.cpu);
+        differ("metrics.listen", self.metrics != next.metrics);
+        differ("source.kind", self.source.kind() != next.source.kind());
+        if let (Source::IgmpProxy(a), Source::IgmpProxy(b)) = (&self.source, &next.source) {
+            differ("source (igmp-proxy)", a != b);
+        }
+        let (a, b) = (&self.limits, &next.limits);
+        differ("limits.groups", a.groups != b.groups);
+        differ("limits.neighbours", a.neighbours != b.neighbours);
+        differ("limits.interfaces", a.interfaces != b.interfaces);
+        let (a, b) = (&self.capture, &next.capture);
+        differ("capture.frames", a.frames != b.frames);
+        differ("capture.packet-bytes", a.packet_bytes != b.packet_bytes);
+        differ("capture.guard", a.guard != b.guard);
+        keys
+    }
+
+    /// `next` with everything that only a restart changes kept as it is here: what runs after a
+    /// reload.
+    pub fn reloaded(&self, mut next: Config) -> Config {
+        next.daemon = self.daemon.clone();
+        next.metrics = self.metrics;
+        if self.source.kind() != next.source.kind() || matches!(self.source, Source::IgmpProxy(_)) {
+            next.source = self.source.clone();
+        }
+        next.limits.groups = self.limits.groups;
+        next.limits.neighbours = self.limits.neighbours;
+        next.limits.interfaces = self.limits.interfaces;
+        next.capture = self.capture.clone();
+        next
+    }
+
+    /// What is said about the interface `name`.
+    pub fn interface(&self, name: &str) -> Option<&InterfaceRule> {
+        self.interfaces.iter().find(|rule| rule.name.matches(name))
+    }
+
+    /// Whether the router works on the interface `name`.
+    pub fn uses(&self, name: &str) -> bool {
+        self.interface(name).is_none_or(|rule| rule.enabled)
+    }
+}

@@ -1,0 +1,343 @@
+//! Walks a TOML document and notes everything that is wrong with it, where, and what to write
+//! instead. One problem never hides another.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// One thing wrong with a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// The key's whole path (`limits.groups`, `route[2].group`); empty for a syntax error.
+    pub key: String,
+    /// What is wrong.
+    pub wrong: String,
+    /// What to write instead.
+    pub instead: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: ", self.line, self.column)?;
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        f.write_str(&self.wrong)?;
+        if !self.instead.is_empty() {
+            write!(f, "; {}", self.instead)?;
+        }
+        Ok(())
+    }
+}
+
+/// The document being read, and what was found wrong so far.
+pub(crate) struct Reader<'t> {
+    text: &'t str,
+    problems: RefCell<Vec<(usize, Problem)>>,
+}
+
+impl<'t> Reader<'t> {
+    pub(crate) fn new(text: &'t str) -> Self {
+        Reader {
+            text,
+            problems: RefCell::new(Vec::new()),
+        }
+    }
+
+    pub(crate) fn complain(
+        &self,
+        offset: usize,
+        key: impl Into<String>,
+        wrong: impl Into<String>,
+        instead: impl Into<String>,
+    ) {
+        let before = &self.text[..self.text.floor_char_boundary(offset)];
+        let line_start = before.rfind('\n').map_or(0, |i| i + 1);
+        let problem = Problem {
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+            key: key.into(),
+            wrong: wrong.into(),
+            instead: instead.into(),
+        };
+        self.problems.borrow_mut().push((offset, problem));
+    }
+
+    /// The problems in the order of the file.
+    pub(crate) fn into_problems(self) -> Vec<Problem> {
+        let mut problems = self.problems.into_inner();
+        problems.sort_by_key(|(offset, _)| *offset);
+        problems.into_iter().map(|(_, problem)| problem).collect()
+    }
+}
+
+/// A value and where it stands.
+#[derive(Clone, Debug)]
+pub(crate) struct At<T> {
+    pub(crate) value: T,
+    pub(crate) offset: usize,
+}
+
+/// One table of the document. Every key that nobody asked for is unknown.
+pub(crate) struct Section<'r, 't> {
+    reader: &'r Reader<'t>,
+    path: String,
+    offset: usize,
+    table: Option<&'r DeTable<'t>>,
+    known: RefCell<Vec<&'static str>>,
+    sound: Cell<bool>,
+}
+
+impl<'r, 't> Section<'r, 't> {
+    pub(crate) fn root(reader: &'r Reader<'t>, table: &'r DeTable<'t>) -> Self {
+        Section::new(reader, String::new(), 0, Some(table))
+    }
+
+    fn new(
+        reader: &'r Reader<'t>,
+        path: String,
+        offset: usize,
+        table: Option<&'r DeTable<'t>>,
+    ) -> Self {
+        let (known, sound) = (RefCell::new(Vec::new()), Cell::new(true));
+        Section {
+            reader,
+            path,
+            offset,
+            table,
+            known,
+            sound,
+        }
+    }
+
+    /// Where the section starts.
+    pub(crate) fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Whether the document has `key` here.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.table.is_some_and(|table| table.contains_key(key))
+    }
+
+    /// Where the value of `key` stands (the section's place when absent).
+    pub(crate) fn offset_of(&self, key: &str) -> usize {
+        let found = self.table.and_then(|table| table.get(key));
+        found.map_or(self.offset, |value| value.span().start)
+    }
+
+    pub(crate) fn path_of(&self, key: &str) -> String {
+        if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        }
+    }
+
+    /// Notes that the value of `key` is wrong.
+    pub(crate) fn complain(
+        &self,
+        offset: usize,
+        key: &str,
+        wrong: impl Into<String>,
+        instead: impl Into<String>,
+    ) {
+        self.sound.set(false);
+        self.reader
+            .complain(offset, self.path_of(key), wrong, instead);
+    }
+
+    /// Notes that the section should not be there at all.
+    pub(crate) fn complain_whole(&self, wrong: &str, instead: &str) {
+        self.sound.set(false);
+        self.reader
+            .complain(self.offset, self.path.clone(), wrong, instead);
+    }
+
+    fn find(&self, key: &'static str) -> Option<&'r Spanned<DeValue<'t>>> {
+        self.known.borrow_mut().push(key);
+        self.table?.get(key)
+    }
+
+    /// The value of `key` as `read` understands it. `expected` completes "write ...".
+    pub(crate) fn get<T>(
+        &self,
+        key: &'static str,
+        expected: &str,
+        read: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
+    ) -> Option<At<T>> {
+        let found = self.find(key)?;
+        let offset = found.span().start;
+        match read(found.get_ref()) {
+            Ok(value) => Some(At { value, offset }),
+            Err(wrong) => {
+                self.complain(offset, key, wrong, format!("write {expected}"));
+                None
+            }
+        }
+    }
+
+    /// As [`Section::get`], for a key that must be there.
+    pub(crate) fn require<T>(
+        &self,
+        key: &'static str,
+        expected: &str,
+        read: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
+    ) -> Option<At<T>> {
+        if !self.has(key) {
+            self.known.borrow_mut().push(key);
+            self.complain(self.offset, key, "is missing", format!("write {expected}"));
+            return None;
+        }
+        self.get(key, expected, read)
+    }
+
+    /// Each element of the list under `key`.
+    pub(crate) fn list<T>(
+        &self,
+        key: &'static str,
+        expected: &str,
+        read: impl Fn(&DeValue<'_>) -> Result<T, String>,
+    ) -> Option<At<Vec<At<T>>>> {
+        let found = self.find(key)?;
+        let offset = found.span().start;
+        let DeValue::Array(array) = found.get_ref() else {
+            let wrong = format!("{} is not a list", shown(found.get_ref()));
+            self.complain(offset, key, wrong, format!("write {expected}"));
+            return None;
+        };
+        let mut value = Vec::new();
+        for element in array.iter() {
+            let offset = element.span().start;
+            match read(element.get_ref()) {
+                Ok(item) => value.push(At {
+                    value: item,
+                    offset,
+                }),
+                Err(wrong) => self.complain(offset, key, wrong, format!("write {expected}")),
+            }
+        }
+        Some(At { value, offset })
+    }
+
+    /// The table under `key`; an absent one reads as empty.
+    pub(crate) fn section(&self, key: &'static str) -> Section<'r, 't> {
+        let path = self.path_of(key);
+        let Some(found) = self.find(key) else {
+            return Section::new(self.reader, path, self.offset, None);
+        };
+        let offset = found.span().start;
+        match found.get_ref() {
+            DeValue::Table(table) => Section::new(self.reader, path, offset, Some(table)),
+            other => {
+                let wrong = format!("{} is not a section", shown(other));
+                self.complain(
+                    offset,
+                    key,
+                    wrong,
+                    format!("write [{path}] on a line of its own"),
+                );
+                Section::new(self.reader, path, offset, None)
+            }
+        }
+    }
+
+    /// The tables under `key`, as `[[key]]` makes them.
+    pub(crate) fn sections(&self, key: &'static str) -> Vec<Section<'r, 't>> {
+        let path = self.path_of(key);
+        let Some(found) = self.find(key) else {
+            return Vec::new();
+        };
+        let instead = format!("write [[{path}]] on a line of its own, once for each");
+        let DeValue::Array(array) = found.get_ref() else {
+            let wrong = "is not a list of sections".to_owned();
+            self.complain(found.span().start, key, wrong, instead);
+            return Vec::new();
+        };
+        let mut sections = Vec::new();
+        for (i, element) in array.iter().enumerate() {
+            let (offset, path) = (element.span().start, format!("{path}[{}]", i + 1));
+            match element.get_ref() {
+                DeValue::Table(table) => {
+                    sections.push(Section::new(self.reader, path, offset, Some(table)));
+                }
+                other => {
+                    let wrong = format!("{} is not a section", shown(other));
+                    self.complain(offset, key, wrong, instead.clone());
+                }
+            }
+        }
+        sections
+    }
+
+    /// Complains of every key nobody asked for; true if nothing in this section was wrong.
+    pub(crate) fn finish(self) -> bool {
+        let known = self.known.borrow();
+        for (key, _) in self.table.into_iter().flatten() {
+            let name: &str = key.get_ref();
+            if known.contains(&name) {
+                continue;
+            }
+            let place = if self.path.is_empty() {
+                "here".to_owned()
+            } else {
+                format!("in [{}]", self.path)
+            };
+            let instead = match nearest(name, &known) {
+                Some(near) => format!("did you mean {near}?"),
+                None => format!("known {place}: {}", known.join(", ")),
+            };
+            self.complain(key.span().start, name, "is unknown", instead);
+        }
+        self.sound.get()
+    }
+}
+
+/// A value as an error message shows it.
+pub(crate) fn shown(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => format!("{text:?}"),
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.to_string(),
+        DeValue::Boolean(value) => value.to_string(),
+        DeValue::Datetime(value) => value.to_string(),
+        DeValue::Array(_) => "a list".to_owned(),
+        DeValue::Table(_) => "a section".to_owned(),
+    }
+}
+
+/// The known word closest to `word`, if a slip of the keyboard explains the difference.
+pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let limit = (word.len() / 3).clamp(1, 3);
+    let spelled = word.replace('_', "-");
+    known
+        .iter()
+        .map(|candidate| (distance(&spelled, candidate), *candidate))
+        .filter(|(distance, _)| *distance <= limit)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Edits (insert, delete, replace) between two words.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().take(64).collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().take(64).enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let above = row[j + 1];
+            row[j + 1] = (diagonal + usize::from(x != *y))
+                .min(above + 1)
+                .min(row[j] + 1);
+            diagonal = above;
+        }
+    }
+    row[b.len()]
+}

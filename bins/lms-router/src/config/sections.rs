@@ -1,0 +1,377 @@
+//! The sections of the configuration, one function each.
+
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use toml::de::{DeTable, DeValue};
+
+use super::reader::{Reader, Section};
+use super::value::{
+    INTERFACE, LISTEN, MODE, PATTERN, ROUTED_GROUP, SOURCE, UNICAST, boolean, interface, listen,
+    mode, pattern, routed_group, source, spelled, text, unicast,
+};
+use super::{
+    Capture, Config, DEFAULT_SOCKET, Daemon, IgmpProxy, InterfaceRule, Limits, Pattern, Policy,
+    Problem, Replier, Source, StaticReplier, StaticRoute,
+};
+
+const REFRESH: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
+/// The hold time travels as milliseconds in 16 bits.
+const HOLD: RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(65);
+const SECONDS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
+const TENTHS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(25);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Kernel,
+    Static,
+    IgmpProxy,
+}
+
+pub(super) fn parse(text: &str) -> Result<Config, Vec<Problem>> {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    let reader = Reader::new(text);
+    for error in &errors {
+        let offset = error.span().map_or(0, |span| span.start);
+        reader.complain(offset, "", error.message(), "");
+    }
+    if !errors.is_empty() {
+        return Err(reader.into_problems());
+    }
+    let config = {
+        let root = Section::root(&reader, document.get_ref());
+        let (replier, limits) = (
+            replier(root.section("replier")),
+            limits(root.section("limits")),
+        );
+        let config = Config {
+            daemon: daemon(root.section("daemon")),
+            metrics: metrics(root.section("metrics")),
+            source: source_section(root.section("source"), root.sections("route")),
+            interfaces: interfaces(root.sections("interface")),
+            replier,
+            limits,
+            capture: capture(root.section("capture")),
+        };
+        root.finish();
+        config
+    };
+    let problems = reader.into_problems();
+    if problems.is_empty() {
+        Ok(config)
+    } else {
+        Err(problems)
+    }
+}
+
+fn daemon(section: Section<'_, '_>) -> Daemon {
+    let daemon = Daemon {
+        socket: section
+            .get(
+                "socket",
+                &format!("an absolute path, such as {DEFAULT_SOCKET:?}"),
+                socket_path,
+            )
+            .map_or_else(|| DEFAULT_SOCKET.into(), |at| at.value),
+        socket_mode: section
+            .get("socket-mode", MODE, mode)
+            .map_or(0o660, |at| at.value),
+        user: section
+            .get("user", "the name of a user, such as \"polycast\"", text)
+            .map(|at| at.value),
+        cpu: match section.number("cpu", 0..=4095, u32::MAX) {
+            u32::MAX => None,
+            cpu => usize::try_from(cpu).ok(),
+        },
+    };
+    section.finish();
+    daemon
+}
+
+fn socket_path(value: &DeValue<'_>) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text(value)?);
+    // An address of a Unix socket holds 108 bytes with the closing zero.
+    match path.as_os_str().len() {
+        _ if !path.is_absolute() => Err(format!("{path:?} is not an absolute path")),
+        0..=107 => Ok(path),
+        _ => Err(format!("{path:?} is longer than 107 bytes")),
+    }
+}
+
+fn metrics(section: Section<'_, '_>) -> Option<std::net::SocketAddr> {
+    let address = section.get("listen", LISTEN, listen).map(|at| at.value);
+    section.finish();
+    address
+}
+
+fn source_section(section: Section<'_, '_>, routes: Vec<Section<'_, '_>>) -> Source {
+    let kinds = [
+        ("kernel", Kind::Kernel),
+        ("static", Kind::Static),
+        ("igmp-proxy", Kind::IgmpProxy),
+    ];
+    let kind = section.choice("kind", &kinds, Kind::Kernel).value;
+    if kind != Kind::Static
+        && let Some(route) = routes.first()
+    {
+        let instead = "write kind = \"static\" in [source], or leave [[route]] out";
+        let wrong = "is only for static routes";
+        route.complain_whole(wrong, instead);
+    }
+    let routes = static_routes(routes);
+    match kind {
+        Kind::Kernel => {
+            section.finish();
+            Source::Kernel
+        }
+        Kind::Static => {
+            section.finish();
+            Source::Static(routes)
+        }
+        Kind::IgmpProxy => Source::IgmpProxy(igmp_proxy(section)),
+    }
+}
+
+fn static_routes(sections: Vec<Section<'_, '_>>) -> Vec<StaticRoute> {
+    let mut routes = Vec::new();
+    let mut seen = HashMap::new();
+    for (i, section) in sections.into_iter().enumerate() {
+        let from = section.require("source", SOURCE, source);
+        let group = section.require("group", ROUTED_GROUP, routed_group);
+        let upstream = section.require("upstream", INTERFACE, interface);
+        let list = "a list of interface names, such as [\"eth1\", \"eth2\"]";
+        if !section.has("downstream") {
+            section.complain(
+                section.offset(),
+                "downstream",
+                "is missing",
+                format!("write {list}"),
+            );
+        }
+        let downstream = section
+            .list("downstream", list, interface)
+            .map(|at| at.value);
+        if let (Some(up), Some(down)) = (&upstream, &downstream) {
+            for same in down.iter().filter(|down| down.value == up.value) {
+                let wrong = format!("{:?} is the upstream interface too", same.value);
+                section.complain(
+                    same.offset,
+                    "downstream",
+                    wrong,
+                    "write only interfaces that lead to members",
+                );
+            }
+        }
+        if let (Some(from), Some(group)) = (&from, &group)
+            && let Some(first) = seen.insert((from.value, group.value), i + 1)
+        {
+            let wrong = format!("is the same source and group as route[{first}]");
+            section.complain(group.offset, "group", wrong, "write one [[route]] for both");
+        }
+        if section.finish()
+            && let (Some(from), Some(group), Some(upstream)) = (from, group, upstream)
+        {
+            routes.push(StaticRoute {
+                source: from.value,
+                group: group.value,
+                upstream: upstream.value,
+                downstream: downstream
+                    .into_iter()
+                    .flatten()
+                    .map(|at| at.value)
+                    .collect(),
+            });
+        }
+    }
+    routes
+}
+
+fn igmp_proxy(section: Section<'_, '_>) -> IgmpProxy {
+    let upstream = section.require("upstream", INTERFACE, interface);
+    let list = "a list of interface names or patterns, such as [\"eth1\", \"lan*\"]";
+    let downstream = section.list("downstream", list, pattern).map(|at| at.value);
+    if let (Some(up), Some(down)) = (&upstream, &downstream) {
+        for same in down.iter().filter(|down| down.value.0 == up.value) {
+            let wrong = format!("{:?} is the upstream interface too", up.value);
+            section.complain(same.offset, "downstream", wrong, "leave it out here");
+        }
+    }
+    let query = section.duration("query-interval", SECONDS, Duration::from_secs(125));
+    let response = section.duration("response-interval", TENTHS, Duration::from_secs(10));
+    if response.value >= query.value {
+        let wrong = format!(
+            "{} is not shorter than query-interval",
+            spelled(response.value)
+        );
+        let instead = format!("write a duration below {}", spelled(query.value));
+        section.complain(
+            response.offset.max(query.offset),
+            "response-interval",
+            wrong,
+            instead,
+        );
+    }
+    let proxy = IgmpProxy {
+        upstream: upstream.map(|at| at.value).unwrap_or_default(),
+        downstream: match downstream {
+            Some(patterns) => patterns.into_iter().map(|at| at.value).collect(),
+            None => vec![Pattern("*".to_owned())],
+        },
+        query_interval: query.value,
+        response_interval: response.value,
+        last_member_interval: section
+            .duration("last-member-interval", TENTHS, Duration::from_secs(1))
+            .value,
+        robustness: section.number("robustness", 1..=7, 2u8),
+    };
+    section.finish();
+    proxy
+}
+
+fn interfaces(sections: Vec<Section<'_, '_>>) -> Vec<InterfaceRule> {
+    let mut rules: Vec<InterfaceRule> = Vec::new();
+    for section in sections {
+        let name = section.require("name", PATTERN, pattern);
+        let enabled = section
+            .get("use", "true or false", boolean)
+            .is_none_or(|at| at.value);
+        let address = section.get("address", UNICAST, unicast).map(|at| at.value);
+        if let Some(name) = &name
+            && let Some(i) = rules
+                .iter()
+                .position(|rule| shadows(&rule.name, &name.value))
+        {
+            let wrong = format!(
+                "{:?} never applies, interface[{}] comes first",
+                name.value.0,
+                i + 1
+            );
+            section.complain(name.offset, "name", wrong, "write the narrower name first");
+        }
+        section.finish();
+        if let Some(name) = name {
+            rules.push(InterfaceRule {
+                name: name.value,
+                enabled,
+                address,
+            });
+        }
+    }
+    rules
+}
+
+/// Whether every name that fits `second` fits `first` too.
+fn shadows(first: &Pattern, second: &Pattern) -> bool {
+    first == second
+        || first
+            .0
+            .strip_suffix('*')
+            .is_some_and(|prefix| second.0.starts_with(prefix))
+}
+
+fn replier(section: Section<'_, '_>) -> Replier {
+    let policies = [
+        Policy::Hierarchy,
+        Policy::Random,
+        Policy::Static,
+        Policy::SearchParty,
+    ]
+    .map(|p| (p.name(), p));
+    let policy = section.choice("policy", &policies, Policy::Hierarchy).value;
+    let refresh = section.duration("refresh", REFRESH, Duration::from_secs(10));
+    let default_hold = (refresh.value * 7 / 2).clamp(*HOLD.start(), *HOLD.end());
+    let hold = section.duration("hold", HOLD, default_hold);
+    if hold.value <= refresh.value {
+        let wrong = format!("{} is not longer than refresh", spelled(hold.value));
+        let instead = format!("write a duration above {}", spelled(refresh.value));
+        section.complain(hold.offset.max(refresh.offset), "hold", wrong, instead);
+    }
+    let copies = section.number("copies", 1..=2, 2u8);
+    if policy != Policy::SearchParty && section.has("copies") {
+        let wrong = "is only for policy \"search-party\"";
+        section.complain(section.offset_of("copies"), "copies", wrong, "leave it out");
+    }
+    let fixed = static_repliers(&section, policy);
+    let cost = section.number("cost", 1..=1000, 1u16);
+    section.finish();
+    Replier {
+        policy,
+        cost,
+        refresh: refresh.value,
+        hold: hold.value,
+        copies,
+        fixed,
+    }
+}
+
+fn static_repliers(section: &Section<'_, '_>, policy: Policy) -> Vec<StaticReplier> {
+    let mut repliers: Vec<StaticReplier> = Vec::new();
+    for (i, entry) in section.sections("static").into_iter().enumerate() {
+        if i == 0 && policy != Policy::Static {
+            let instead = "write policy = \"static\" in [replier], or leave [[replier.static]] out";
+            entry.complain_whole("is only for policy \"static\"", instead);
+        }
+        let from = entry.require("source", SOURCE, source);
+        let group = entry.require("group", ROUTED_GROUP, routed_group);
+        let name = entry.require("interface", INTERFACE, interface);
+        let neighbour = entry.get("neighbour", UNICAST, unicast).map(|at| at.value);
+        if let (Some(from), Some(group)) = (&from, &group) {
+            let same = |r: &StaticReplier| r.source == from.value && r.group == group.value;
+            if let Some(first) = repliers.iter().position(same) {
+                let wrong = format!("is the same source and group as static[{}]", first + 1);
+                entry.complain(group.offset, "group", wrong, "write one replier a group");
+            }
+        }
+        if entry.finish()
+            && let (Some(from), Some(group), Some(name)) = (from, group, name)
+        {
+            repliers.push(StaticReplier {
+                source: from.value,
+                group: group.value,
+                interface: name.value,
+                neighbour,
+            });
+        }
+    }
+    repliers
+}
+
+fn limits(section: Section<'_, '_>) -> Limits {
+    let rate = 1..=10_000_000;
+    let limits = Limits {
+        groups: section.number("groups", 1..=1_000_000, 4096),
+        neighbours: section.number("neighbours", 1..=4_000_000, 16_384),
+        interfaces: section.number("interfaces", 2..=1024, 64),
+        requests_per_s: section.number("requests-per-second", rate.clone(), 100_000),
+        dmcasts_per_s: section.number("dmcasts-per-second", rate.clone(), 100_000),
+        group_requests_per_s: section.number("group-requests-per-second", rate.clone(), 2_000),
+        group_dmcasts_per_s: section.number("group-dmcasts-per-second", rate, 20_000),
+    };
+    section.finish();
+    limits
+}
+
+fn capture(section: Section<'_, '_>) -> Capture {
+    let frames = section.number("frames", 64..=1 << 20, 4096u32);
+    if !frames.is_power_of_two() {
+        let above = frames.next_power_of_two();
+        let wrong = format!("{frames} is not a power of two");
+        let instead = format!("write {} or {above}", above / 2);
+        section.complain(section.offset_of("frames"), "frames", wrong, instead);
+    }
+    let packet_bytes = match section.number("packet-bytes", 576..=65_535, 0u32) {
+        0 => None,
+        bytes => Some(bytes),
+    };
+    let guard = section
+        .get("guard", "true or false", boolean)
+        .is_none_or(|at| at.value);
+    section.finish();
+    Capture {
+        frames,
+        packet_bytes,
+        guard,
+    }
+}
