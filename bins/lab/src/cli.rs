@@ -9,8 +9,8 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use serde_json::json;
 
 use crate::report::Report;
-use crate::scenario::{Context, Scenario};
-use crate::{programs, scenarios};
+use crate::scenario::{Context, Need, Scenario};
+use crate::{net, programs, sandbox, scenarios};
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -31,23 +31,58 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Some(code) = programs::dispatch(&args) {
         return code;
     }
-    let matches = match command().try_get_matches_from(&args) {
-        Ok(matches) => matches,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-        }
-    };
-    let outcome = match matches.subcommand() {
-        Some(("list", matches)) => list(matches.get_flag("json")),
-        Some(("run", matches)) => run(matches),
-        Some(("demo", matches)) => demo(matches),
-        _ => Ok(ExitCode::from(2)),
+    let word = args.get(1).and_then(|word| word.to_str());
+    let outcome = match word {
+        Some(sandbox::PROBE) => sandbox::run(&[sandbox::PROBE.into()]),
+        Some(sandbox::INSIDE) => inside(&args),
+        Some(name) => match hidden(name) {
+            Some(command) => command(&args[1..]),
+            None => parse(&args, false),
+        },
+        None => parse(&args, false),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("lab: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// A helper process of the lab: its arguments, its own name first.
+type Hidden = fn(&[OsString]) -> Result<ExitCode>;
+
+/// The helper processes that scenarios start; they are no part of the help.
+fn hidden(name: &str) -> Option<Hidden> {
+    match name {
+        "emulator" => Some(crate::emulator::main),
+        _ => None,
+    }
+}
+
+/// The process inside the sandbox: prepares it, then does what the outer process was asked for.
+fn inside(args: &[OsString]) -> Result<ExitCode> {
+    sandbox::prepare()?;
+    let mut rest = args.to_vec();
+    rest.remove(1);
+    if rest.get(1).is_some_and(|word| word == sandbox::PROBE) {
+        return net::probe().map(|()| ExitCode::SUCCESS);
+    }
+    parse(&rest, true)
+}
+
+fn parse(args: &[OsString], inside: bool) -> Result<ExitCode> {
+    let matches = match command().try_get_matches_from(args) {
+        Ok(matches) => matches,
+        Err(error) => {
+            let _ = error.print();
+            return Ok(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)));
+        }
+    };
+    match matches.subcommand() {
+        Some(("list", matches)) => list(matches.get_flag("json")),
+        Some(("run", matches)) => run(matches, args, inside),
+        Some(("demo", matches)) => demo(matches, args, inside),
+        _ => Ok(ExitCode::from(2)),
+    }
 }
 
 fn flag(name: &'static str, help: &'static str) -> Arg {
@@ -161,13 +196,17 @@ fn context(scenario: Option<&dyn Scenario>, matches: &ArgMatches) -> Context {
     context
 }
 
-fn run(matches: &ArgMatches) -> Result<ExitCode> {
+fn run(matches: &ArgMatches, args: &[OsString], inside: bool) -> Result<ExitCode> {
     let Some((name, matches)) = matches.subcommand() else {
         return Ok(ExitCode::from(2));
     };
     let Some(scenario) = scenarios::find(name) else {
         return Ok(ExitCode::from(2));
     };
+    if scenario.needs().contains(&Need::Namespaces) && !inside {
+        sandbox::permitted()?;
+        return sandbox::run(&args[1..]);
+    }
     let context = context(Some(scenario), matches);
     let mut report = scenario.run(&context)?;
     report.scenario = scenario.name().to_owned();
@@ -175,9 +214,19 @@ fn run(matches: &ArgMatches) -> Result<ExitCode> {
     finish(report, &context, matches.get_flag("json"))
 }
 
-fn demo(matches: &ArgMatches) -> Result<ExitCode> {
+fn demo(matches: &ArgMatches, args: &[OsString], inside: bool) -> Result<ExitCode> {
     let context = context(None, matches);
-    let report = crate::demo_sim::run(&context)?;
+    if !inside {
+        match sandbox::permitted() {
+            Ok(()) => return sandbox::run(&args[1..]),
+            Err(why) => eprintln!("lab: {why:#}\nlab: the same story follows in the simulator"),
+        }
+    }
+    let report = if inside {
+        crate::demo::run(&context)?
+    } else {
+        crate::demo_sim::run(&context)?
+    };
     finish(report, &context, matches.get_flag("json"))
 }
 

@@ -11,10 +11,14 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+pub mod demo;
 pub mod demo_sim;
+pub mod emulator;
+pub mod net;
 pub mod plot;
 pub mod programs;
 pub mod report;
+pub mod sandbox;
 pub mod scenario;
 pub mod scenarios;
 

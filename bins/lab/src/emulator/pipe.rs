@@ -1,0 +1,167 @@
+//! One direction of an emulated link, as a machine: a frame arrives, and the pipe says when (and
+//! whether) it comes out. No clock, no socket; the same seed loses the same frames.
+
+use serde::{Deserialize, Serialize};
+
+use crate::net::Shape;
+
+/// What happened in one direction of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Frames that came in.
+    pub arrived: u64,
+    /// Bytes that came in, Ethernet headers included.
+    pub arrived_bytes: u64,
+    /// Lost on purpose.
+    pub lost: u64,
+    /// Dropped because the queue was full.
+    pub overflowed: u64,
+    /// Held back so that others overtake.
+    pub reordered: u64,
+    /// Delivered twice.
+    pub duplicated: u64,
+    /// Frames handed on, copies included.
+    pub delivered: u64,
+    /// Frames that the far end did not take.
+    pub refused: u64,
+}
+
+/// When a frame comes out: at these times (nanoseconds), at most twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fate {
+    /// The frame itself; `None` when it is lost.
+    pub first: Option<u64>,
+    /// Its copy.
+    pub second: Option<u64>,
+}
+
+/// One direction of a link.
+#[derive(Clone, Debug)]
+pub struct Pipe {
+    shape: Shape,
+    random: u64,
+    /// When the last accepted frame has left the transmitter.
+    busy_until: u64,
+    pub(crate) counts: Counts,
+}
+
+const DEFAULT_QUEUE: usize = 256 * 1024;
+/// How much later a reordered frame comes, beside the time of four frames like it.
+const REORDER_NS: u64 = 300_000;
+
+impl Pipe {
+    /// A pipe with its own random sequence.
+    pub fn new(shape: Shape, seed: u64) -> Pipe {
+        Pipe {
+            shape,
+            random: seed,
+            busy_until: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// SplitMix64: small, fast, and good enough to lose packets by.
+    fn next(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn happens(&mut self, probability: f64) -> bool {
+        // 53 random bits make a number in [0, 1).
+        probability > 0.0 && ((self.next() >> 11) as f64) < probability * 9_007_199_254_740_992.0
+    }
+
+    /// Nanoseconds that so many bytes take on the link.
+    fn serialize_ns(&self, len: usize) -> u64 {
+        match self.shape.rate_bps {
+            0 => 0,
+            rate => {
+                u64::try_from(len as u128 * 8_000_000_000 / u128::from(rate)).unwrap_or(u64::MAX)
+            }
+        }
+    }
+
+    /// A frame of `len` bytes arrives at `now` (nanoseconds). `spared` frames are never lost on purpose.
+    pub fn arrive(&mut self, now: u64, len: usize, spared: bool) -> Fate {
+        self.counts.arrived += 1;
+        self.counts.arrived_bytes += len as u64;
+        let takes = self.serialize_ns(len);
+        let limit = if self.shape.queue_bytes == 0 {
+            DEFAULT_QUEUE
+        } else {
+            self.shape.queue_bytes
+        };
+        let start = self.busy_until.max(now);
+        if takes > 0 && start - now > self.serialize_ns(limit) {
+            self.counts.overflowed += 1;
+            return Fate::default();
+        }
+        self.busy_until = start + takes;
+        // A lost frame has used the transmitter: it is lost on the wire.
+        if !spared && self.happens(self.shape.loss) {
+            self.counts.lost += 1;
+            return Fate::default();
+        }
+        let delay = u64::try_from(self.shape.delay.as_nanos()).unwrap_or(u64::MAX);
+        let mut due = self.busy_until.saturating_add(delay);
+        if self.happens(self.shape.reorder) {
+            self.counts.reordered += 1;
+            due += REORDER_NS + 4 * takes;
+        }
+        let mut fate = Fate {
+            first: Some(due),
+            second: None,
+        };
+        if self.happens(self.shape.duplicate) {
+            self.counts.duplicated += 1;
+            fate.second = Some(due);
+        }
+        fate
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_rate_spaces_frames_and_a_full_queue_drops() {
+        let shape = Shape {
+            rate_bps: 8_000_000,
+            queue_bytes: 2_000,
+            delay: Duration::from_millis(1),
+            ..Shape::default()
+        };
+        let mut pipe = Pipe::new(shape, 1);
+        let out: Vec<_> = (0..5).map(|_| pipe.arrive(0, 1_000, false).first).collect();
+        let ms = |n: u64| Some(n * 1_000_000);
+        assert_eq!(out, [ms(2), ms(3), ms(4), None, None]);
+        assert_eq!(pipe.counts.overflowed, 2);
+        assert_eq!(pipe.arrive(10_000_000, 1_000, false).first, ms(12));
+    }
+
+    #[test]
+    fn losses_follow_the_seed_and_the_probability() {
+        let lose = |seed| {
+            let mut pipe = Pipe::new(Shape::lossy(0.02), seed);
+            (0..100_000)
+                .map(|_| pipe.arrive(0, 100, false).first.is_none())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(lose(7), lose(7));
+        assert_ne!(lose(7), lose(8));
+        let lost = lose(7).iter().filter(|lost| **lost).count();
+        assert!((1_850..2_150).contains(&lost), "{lost}");
+    }
+
+    #[test]
+    fn spared_frames_are_not_lost() {
+        let mut pipe = Pipe::new(Shape::lossy(1.0), 1);
+        assert!(pipe.arrive(0, 60, true).first.is_some());
+        assert!(pipe.arrive(0, 60, false).first.is_none());
+    }
+}

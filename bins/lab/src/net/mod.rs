@@ -1,0 +1,390 @@
+//! Networks out of namespaces: a [`Plan`] is built into namespaces, veth pairs and bridges, and programs
+//! run in its nodes. Only netlink, no other program is needed. Everything lives in namespaces without
+//! a name and ends with the sandbox (see [`crate::sandbox`]).
+
+mod netlink;
+mod program;
+mod topology;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use nix::sched::{CloneFlags, setns, unshare};
+use serde_json::Value;
+
+pub use netlink::{LinkCounters, MulticastRoute, Netlink};
+pub use program::{Event, Launch, Process, pin};
+pub use topology::{Branch, LinkId, NodeId, Plan, Shape};
+
+use crate::emulator;
+
+/// Offload features that a plain wire between two namespaces has switched on.
+const OFFLOADS: &[&str] = &[
+    "tx-tcp-segmentation",
+    "tx-tcp-ecn-segmentation",
+    "tx-tcp-mangleid-segmentation",
+    "tx-tcp6-segmentation",
+    "tx-udp-segmentation",
+    "tx-generic-segmentation",
+    "rx-gro",
+];
+/// Where a program must compute checksums itself, because the emulator sees the packets.
+const CHECKSUM: &str = "tx-checksum-ip-generic";
+
+/// One node's network namespace.
+#[derive(Debug)]
+struct Space {
+    file: File,
+    netlink: Netlink,
+}
+
+impl Space {
+    fn create() -> Result<Space> {
+        on_thread(|| {
+            unshare(CloneFlags::CLONE_NEWNET).context("new network namespace")?;
+            let file = File::open("/proc/thread-self/ns/net").context("open the namespace")?;
+            let mut netlink = Netlink::open()?;
+            for scope in ["all", "default"] {
+                // Silence, and no reverse-path check in the way of dmcasts. Kernels without IPv6 have
+                // no such switch.
+                let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6"), "1");
+                sysctl(&format!("net/ipv4/conf/{scope}/rp_filter"), "0")?;
+            }
+            netlink.set_up(1, true)?;
+            Ok(Space { file, netlink })
+        })
+    }
+
+    /// Runs a closure on a thread inside this namespace.
+    fn within<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        on_thread(|| {
+            setns(self.file.as_fd(), CloneFlags::CLONE_NEWNET).context("enter the namespace")?;
+            work()
+        })
+    }
+}
+
+fn on_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| scope.spawn(work).join())
+        .unwrap_or_else(|_| Err(anyhow!("a thread of the lab panicked")))
+}
+
+fn sysctl(path: &str, value: &str) -> Result<()> {
+    fs::write(format!("/proc/sys/{path}"), value).with_context(|| format!("set {path} to {value}"))
+}
+
+/// Whether networks can be built here at all: one wire between two namespaces.
+///
+/// # Errors
+/// What the kernel refused.
+pub(crate) fn probe() -> Result<()> {
+    let mut plan = Plan::default();
+    let (a, b) = (plan.host("a"), plan.router("b"));
+    plan.link(a, b, Shape::default());
+    Network::build(plan, 0)
+        .map(|_| ())
+        .context("namespaces are of no use here")
+}
+
+/// A network that exists.
+#[derive(Debug)]
+pub struct Network {
+    plan: Plan,
+    spaces: Vec<Space>,
+    /// Bridges and the emulator's ends of links.
+    hub: Space,
+    emulator: Option<Process>,
+    questions: u32,
+}
+
+/// How the ends of a link are called in the hub.
+fn hub_end(link: LinkId, place: usize) -> String {
+    format!("l{}p{place}", link.0)
+}
+
+fn mac(link: LinkId, place: usize, hub: bool) -> [u8; 6] {
+    let [high, low] = u16::try_from(link.0).unwrap_or(u16::MAX).to_be_bytes();
+    [
+        2,
+        u8::from(hub),
+        0,
+        high,
+        low,
+        u8::try_from(place + 1).unwrap_or(u8::MAX),
+    ]
+}
+
+impl Network {
+    /// Builds what the plan says; `seed` decides which frames the emulator loses.
+    ///
+    /// # Errors
+    /// When the kernel refuses a step.
+    pub fn build(plan: Plan, seed: u64) -> Result<Network> {
+        let spaces = plan
+            .nodes
+            .iter()
+            .map(|_| Space::create())
+            .collect::<Result<Vec<_>>>()?;
+        let mut network = Network {
+            plan,
+            spaces,
+            hub: Space::create()?,
+            emulator: None,
+            questions: 0,
+        };
+        let mut shaped = Vec::new();
+        for link in (0..network.plan.links.len()).map(LinkId) {
+            network
+                .cable(link)
+                .with_context(|| format!("link {}", link.0))?;
+            let shape = network.plan.links[link.0].shape;
+            if !shape.is_wire() {
+                let ends = [hub_end(link, 0), hub_end(link, 1)];
+                shaped.push(emulator::LinkConfig {
+                    name: network.link_name(link),
+                    ends,
+                    shape,
+                });
+            }
+        }
+        for node in network.plan.nodes() {
+            let name = network.plan.name(node).to_owned();
+            network
+                .configure(node)
+                .with_context(|| format!("node {name}"))?;
+        }
+        if !shaped.is_empty() {
+            network.emulate(emulator::Config {
+                seed,
+                links: shaped,
+            })?;
+        }
+        Ok(network)
+    }
+
+    fn link_name(&self, link: LinkId) -> String {
+        let names = self.plan.links[link.0]
+            .nodes
+            .iter()
+            .map(|node| self.plan.name(*node));
+        names.collect::<Vec<_>>().join("-")
+    }
+
+    /// Makes the veth pairs of a link: end to end, or through the hub.
+    fn cable(&mut self, link: LinkId) -> Result<()> {
+        let Network {
+            plan, spaces, hub, ..
+        } = self;
+        let planned = &plan.links[link.0];
+        let interface = |node: NodeId| plan.interface_on(node, link).context("a node off its link");
+        if let ([a, b], true) = (&planned.nodes[..], planned.shape.is_wire()) {
+            let names = [interface(*a)?, interface(*b)?];
+            let space = |node: &NodeId| spaces[node.0].file.as_fd();
+            return hub.netlink.veth([
+                (&names[0], mac(link, 0, false), space(a)),
+                (&names[1], mac(link, 1, false), space(b)),
+            ]);
+        }
+        anyhow::ensure!(
+            planned.nodes.len() == 2 || planned.shape.is_wire(),
+            "the emulator joins two nodes, not {}",
+            planned.nodes.len()
+        );
+        let bridge = format!("l{}", link.0);
+        let shared = planned.shape.is_wire();
+        let master = if shared {
+            hub.netlink.bridge(&bridge)?;
+            let master = hub.netlink.index(&bridge)?;
+            hub.netlink.set_up(master, true)?;
+            Some(master)
+        } else {
+            None
+        };
+        for (place, node) in planned.nodes.iter().enumerate() {
+            let (name, end) = (interface(*node)?, hub_end(link, place));
+            hub.netlink.veth([
+                (&end, mac(link, place, true), hub.file.as_fd()),
+                (&name, mac(link, place, false), spaces[node.0].file.as_fd()),
+            ])?;
+            let index = hub.netlink.index(&end)?;
+            if let Some(master) = master {
+                hub.netlink.enslave(index, master)?;
+            } else {
+                let netlink = &mut spaces[node.0].netlink;
+                let other = netlink.index(&name)?;
+                for (netlink, index) in [(netlink, other), (&mut hub.netlink, index)] {
+                    let names: Vec<&str> = OFFLOADS.iter().copied().chain([CHECKSUM]).collect();
+                    netlink.features(index, &names, false)?;
+                }
+            }
+            hub.netlink.set_up(index, true)?;
+        }
+        Ok(())
+    }
+
+    /// Addresses, routes and switches of one node.
+    fn configure(&mut self, node: NodeId) -> Result<()> {
+        let Network { plan, spaces, .. } = self;
+        let space = &mut spaces[node.0];
+        let planned = &plan.nodes[node.0];
+        let mut indexes = BTreeMap::new();
+        for &link in &planned.links {
+            let name = plan
+                .interface_on(node, link)
+                .context("a node off its link")?;
+            let index = space.netlink.index(&name)?;
+            let address = plan.address_on(node, link).context("a node off its link")?;
+            space.netlink.address(index, address, plan.subnet(link).1)?;
+            space.netlink.set_up(index, true)?;
+            indexes.insert(link, index);
+        }
+        for (to, via, link) in plan.routes(node) {
+            space.netlink.route(to, Some(via), indexes[&link])?;
+        }
+        if planned.router {
+            space.within(|| sysctl("net/ipv4/ip_forward", "1"))?;
+        } else if let Some(link) = planned.links.first() {
+            // A host sends to groups by its first interface.
+            space
+                .netlink
+                .route((Ipv4Addr::new(224, 0, 0, 0), 4), None, indexes[link])?;
+        }
+        Ok(())
+    }
+
+    fn emulate(&mut self, config: emulator::Config) -> Result<()> {
+        let launch = Launch::carried("emulator").talks();
+        let mut process = self.hub.within(|| launch.start())?;
+        process.say(&serde_json::to_string(&config)?)?;
+        process.wait_event("ready", Duration::from_secs(10))?;
+        self.emulator = Some(process);
+        Ok(())
+    }
+
+    /// What the emulator did on each link so far.
+    ///
+    /// # Errors
+    /// When it has died.
+    pub fn emulated(&mut self) -> Result<Vec<emulator::LinkReport>> {
+        let Some(process) = &mut self.emulator else {
+            return Ok(Vec::new());
+        };
+        self.questions += 1;
+        let question = format!("report {}", self.questions);
+        process.say(&question)?;
+        let limit = Duration::from_secs(5);
+        let answered =
+            process.wait_that("report", limit, |value| text(value, "question") == question)?;
+        Ok(serde_json::from_value(answered.value["links"].clone())?)
+    }
+
+    /// Processor time of the emulator.
+    pub fn emulator_time(&self) -> Duration {
+        self.emulator
+            .as_ref()
+            .map_or(Duration::ZERO, Process::cpu_time)
+    }
+
+    /// The plan it was built from.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Starts a program in a node.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(&self, node: NodeId, launch: Launch) -> Result<Process> {
+        self.spaces[node.0].within(|| launch.start())
+    }
+
+    /// Starts a program beside the bridges and the emulator's ends.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_in_hub(&self, launch: Launch) -> Result<Process> {
+        self.hub.within(|| launch.start())
+    }
+
+    /// Runs a closure on a thread inside a node.
+    ///
+    /// # Errors
+    /// The closure's.
+    pub fn within<T: Send>(
+        &self,
+        node: NodeId,
+        work: impl FnOnce() -> Result<T> + Send,
+    ) -> Result<T> {
+        self.spaces[node.0].within(work)
+    }
+
+    /// The netlink socket of a node.
+    pub fn netlink(&mut self, node: NodeId) -> &mut Netlink {
+        &mut self.spaces[node.0].netlink
+    }
+
+    /// The netlink socket of the hub.
+    pub fn hub_netlink(&mut self) -> &mut Netlink {
+        &mut self.hub.netlink
+    }
+
+    /// Index of a node's interface on a link.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn index(&mut self, node: NodeId, link: LinkId) -> Result<u32> {
+        let name = self
+            .plan
+            .interface_on(node, link)
+            .context("the node is not on that link")?;
+        self.spaces[node.0].netlink.index(&name)
+    }
+
+    /// Switches segmentation offloads (and GRO) of all interfaces of wires and bridges.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn offloads(&mut self, on: bool) -> Result<()> {
+        for link in (0..self.plan.links.len()).map(LinkId) {
+            for (place, node) in self.plan.links[link.0]
+                .nodes
+                .clone()
+                .into_iter()
+                .enumerate()
+            {
+                let index = self.index(node, link)?;
+                self.netlink(node).features(index, OFFLOADS, on)?;
+                if let Ok(index) = self.hub.netlink.index(&hub_end(link, place)) {
+                    self.hub.netlink.features(index, OFFLOADS, on)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Index, in the hub, of the end of a link that leads to a node, if the link goes through the hub.
+    pub fn hub_index(&mut self, node: NodeId, link: LinkId) -> Option<u32> {
+        let place = self.plan.links[link.0]
+            .nodes
+            .iter()
+            .position(|other| *other == node)?;
+        self.hub.netlink.index(&hub_end(link, place)).ok()
+    }
+
+    /// The kernel's multicast routes in a node.
+    ///
+    /// # Errors
+    /// When the dump fails.
+    pub fn multicast_routes(&mut self, node: NodeId) -> Result<Vec<MulticastRoute>> {
+        self.netlink(node).multicast_routes()
+    }
+}
+
+/// The text of a value's field, or an empty string.
+pub fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_default()
+}
