@@ -90,6 +90,19 @@ pub fn run(args: &[OsString]) -> Result<ExitCode> {
     }
 }
 
+/// The signals that the outer process waits for; they stay blocked across the start of the inner one,
+/// so none is lost before its handler stands.
+fn waited_for() -> SigSet {
+    [
+        Signal::SIGINT,
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+        Signal::SIGCHLD,
+    ]
+    .into_iter()
+    .collect()
+}
+
 /// An exit status as an exit code: 128 + signal for a killed process, as shells do.
 pub(crate) fn code_of(status: std::process::ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt as _;
@@ -149,11 +162,15 @@ pub fn prepare() -> Result<()> {
         fs::create_dir_all(folder).with_context(|| format!("create {folder}"))?;
     }
     ctrlc::set_handler(|| {
-        let _ = console::Term::stderr().show_cursor();
+        let terminal = console::Term::stderr();
+        if terminal.is_term() {
+            let _ = terminal.show_cursor();
+        }
         eprintln!("\nlab: interrupted");
         std::process::exit(130);
     })
     .context("interrupt handler")?;
+    waited_for().thread_unblock()?;
     Ok(())
 }
 

@@ -1,10 +1,12 @@
 //! The registry of scenarios.
 
+mod links;
+
 use crate::scenario::Scenario;
 
 /// Every scenario, in the order of `lab list`.
 pub fn all() -> &'static [&'static dyn Scenario] {
-    &[]
+    &[&links::Links]
 }
 
 /// The scenario of that name.
