@@ -62,7 +62,7 @@
 //! Virtual time is kept in nanoseconds and shown to nodes as [`Instant`], whose resolution is a
 //! microsecond; a timer never fires early. Payload bytes are stored once, however many copies of a
 //! packet are on their way. A node costs at most 128 bytes besides itself, a link 320 bytes (600 with
-//! a rate or other limits), an event in flight about 32; `tests/memory.rs` holds these figures.
+//! a rate or other limits), an event in flight 64; `tests/memory.rs` holds these figures.
 #![forbid(unsafe_code)]
 
 mod core;
