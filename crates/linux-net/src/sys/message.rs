@@ -194,6 +194,8 @@ pub(crate) struct Incoming<const N: usize> {
     pub(crate) source: Option<SocketAddrV4>,
     /// Source address, when it is `AF_PACKET`.
     pub(crate) link: Option<libc::sockaddr_ll>,
+    /// Source port, when it is `AF_NETLINK`.
+    pub(crate) netlink_port: Option<u32>,
     /// Bytes in the caller's buffer.
     pub(crate) len: usize,
     /// The message was longer than the caller's buffer, or its ancillary data than ours.
@@ -205,6 +207,7 @@ union AnyAddress {
     family: libc::sa_family_t,
     v4: libc::sockaddr_in,
     link: libc::sockaddr_ll,
+    netlink: libc::sockaddr_nl,
     storage: libc::sockaddr_storage,
 }
 
@@ -217,6 +220,7 @@ pub(crate) fn receive<const N: usize>(
         control: Control::new(),
         source: None,
         link: None,
+        netlink_port: None,
         len: 0,
         truncated: false,
     };
@@ -259,6 +263,7 @@ pub(crate) fn receive<const N: usize>(
                 ));
             }
             libc::AF_PACKET => incoming.link = Some(address.link),
+            libc::AF_NETLINK => incoming.netlink_port = Some(address.netlink.nl_pid),
             _ => {}
         }
     }

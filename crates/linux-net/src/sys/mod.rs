@@ -156,6 +156,41 @@ pub(crate) fn bind_packet(fd: &impl AsFd, protocol: u16, ifindex: u32) -> io::Re
     Ok(())
 }
 
+/// `bind` of a netlink socket to a port of the kernel's choice.
+pub(crate) fn bind_netlink(fd: &impl AsFd) -> io::Result<()> {
+    // SAFETY: all zeroes are a `sockaddr_nl` with port 0 and no groups.
+    let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
+    address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
+    // SAFETY: pointer and length describe `address`, which the kernel only reads.
+    check(unsafe {
+        libc::bind(
+            fd.as_fd().as_raw_fd(),
+            (&raw const address).cast(),
+            size_of::<libc::sockaddr_nl>() as libc::socklen_t,
+        )
+    })?;
+    Ok(())
+}
+
+/// `send` to where the socket is connected (a netlink socket: to the kernel).
+pub(crate) fn send(fd: &impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    loop {
+        // SAFETY: pointer and length describe `bytes`, which the kernel only reads.
+        let sent = unsafe {
+            libc::send(
+                fd.as_fd().as_raw_fd(),
+                bytes.as_ptr().cast(),
+                bytes.len(),
+                0,
+            )
+        };
+        match check_len(sent) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
 /// A `sockaddr_ll` with an Ethernet address.
 pub(crate) fn link_address(protocol: u16, ifindex: u32, address: [u8; 6]) -> libc::sockaddr_ll {
     let mut sll_addr = [0; 8];

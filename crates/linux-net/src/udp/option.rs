@@ -18,7 +18,6 @@ const MAX_OPTIONS: usize = 40;
 #[derive(Debug)]
 pub struct OptionSocket {
     socket: socket2::Socket,
-    interface: u32,
 }
 
 /// One datagram with options.
@@ -69,10 +68,7 @@ impl OptionSocket {
         sys::attach_filter(&socket, &filter::udp_options(true)).map_err(error)?;
         sys::set_int(&socket, libc::IPPROTO_IP, libc::IP_RECVOPTS, 1).map_err(error)?;
         sys::set_int(&socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1).map_err(error)?;
-        Ok(Self {
-            socket,
-            interface: config.interface,
-        })
+        Ok(Self { socket })
     }
 
     /// Becomes a member of a group.
@@ -102,18 +98,13 @@ impl OptionSocket {
         options: &[u8],
         payload: &[u8],
     ) -> Result<(), SendError> {
-        let mut control = Control::<96>::new();
-        let fits = options.len() <= MAX_OPTIONS;
-        let pushed = fits.then(|| {
-            control.push(libc::IPPROTO_IP, libc::IP_RETOPTS, options)?;
-            if self.interface != 0 && destination.ip().is_multicast() {
-                control.push_interface(self.interface)?;
-            }
-            Some(())
-        });
-        if pushed.flatten().is_none() {
+        let mut control = Control::<64>::new();
+        if options.len() > MAX_OPTIONS {
             return Err(SendError::Malformed);
         }
+        control
+            .push(libc::IPPROTO_IP, libc::IP_RETOPTS, options)
+            .ok_or(SendError::Malformed)?;
         // For a process without CAP_NET_RAW the kernel answers EINVAL, as for a malformed
         // option: tell the two apart by the option's form.
         send(&self.socket, destination, &control, payload)

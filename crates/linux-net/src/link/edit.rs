@@ -1,0 +1,355 @@
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use thiserror::Error;
+
+use crate::error::{Capability, OpenError};
+use crate::netlink::{
+    Message, NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Socket, attributes,
+};
+
+const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
+const RTM_NEWADDR: u16 = 20;
+const RTM_DELADDR: u16 = 21;
+const RTM_NEWROUTE: u16 = 24;
+const RTM_NEWNEIGH: u16 = 28;
+const RTM_GETNEIGH: u16 = 30;
+
+mod attr {
+    pub(super) const IFLA_ADDRESS: u16 = 1;
+    pub(super) const IFLA_IFNAME: u16 = 3;
+    pub(super) const IFLA_MTU: u16 = 4;
+    pub(super) const IFLA_MASTER: u16 = 10;
+    pub(super) const IFLA_LINKINFO: u16 = 18;
+    pub(super) const IFLA_NET_NS_FD: u16 = 28;
+    pub(super) const IFLA_INFO_KIND: u16 = 1;
+    pub(super) const IFLA_INFO_DATA: u16 = 2;
+    pub(super) const VETH_INFO_PEER: u16 = 1;
+    pub(super) const IFA_ADDRESS: u16 = 1;
+    pub(super) const IFA_LOCAL: u16 = 2;
+    pub(super) const IFA_BROADCAST: u16 = 4;
+    pub(super) const RTA_DST: u16 = 1;
+    pub(super) const RTA_OIF: u16 = 4;
+    pub(super) const RTA_GATEWAY: u16 = 5;
+    pub(super) const NDA_DST: u16 = 1;
+    pub(super) const NDA_LLADDR: u16 = 2;
+}
+
+/// Interfaces, addresses, routes or neighbours were not changed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum EditError {
+    /// The process lacks a capability.
+    #[error("{what} needs CAP_NET_ADMIN: run as root, or inside `unshare -Urn`")]
+    Privilege {
+        /// What was being done.
+        what: &'static str,
+    },
+    /// It is there already.
+    #[error("{what}: it exists already")]
+    Exists {
+        /// What was being done.
+        what: &'static str,
+    },
+    /// There is no such interface or address.
+    #[error("{what}: no such interface, address or route")]
+    NotFound {
+        /// What was being done.
+        what: &'static str,
+    },
+    /// Anything else.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+fn sort(what: &'static str) -> impl Fn(io::Error) -> EditError {
+    move |source| match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => EditError::Privilege { what },
+        Some(libc::EEXIST) => EditError::Exists { what },
+        Some(libc::ENODEV | libc::ESRCH | libc::EADDRNOTAVAIL | libc::ENOENT) => {
+            EditError::NotFound { what }
+        }
+        _ => EditError::Io { what, source },
+    }
+}
+
+/// What the kernel knows of a neighbour's Ethernet address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Neighbour {
+    /// Its address; it may have left since.
+    Known([u8; 6]),
+    /// Not known; the kernel was told to ask (ARP): look again in a moment.
+    Asked,
+}
+
+/// Creates, changes and removes interfaces, addresses and routes of this network namespace, and
+/// looks neighbours up. Needs CAP_NET_ADMIN.
+#[derive(Debug)]
+pub struct Editor {
+    socket: Socket,
+}
+
+/// `struct ifinfomsg`.
+fn ifinfomsg(index: u32, flags: u32, change: u32) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[4..8].copy_from_slice(&index.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&flags.to_ne_bytes());
+    bytes[12..].copy_from_slice(&change.to_ne_bytes());
+    bytes
+}
+
+impl Editor {
+    /// Opens a netlink socket.
+    pub fn open() -> Result<Self, OpenError> {
+        let socket = Socket::open(libc::NETLINK_ROUTE, &[]).map_err(OpenError::from(
+            "netlink socket for interfaces",
+            Capability::NetAdmin,
+        ))?;
+        Ok(Self { socket })
+    }
+
+    fn run(&mut self, what: &'static str, message: Message) -> Result<(), EditError> {
+        self.socket.request(vec![message]).map_err(sort(what))
+    }
+
+    /// Creates two interfaces joined by a wire (veth); the second one in another network
+    /// namespace, if given.
+    pub fn add_veth(
+        &mut self,
+        name: &str,
+        peer: &str,
+        peer_namespace: Option<BorrowedFd<'_>>,
+    ) -> Result<(), EditError> {
+        let flags = NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK;
+        let message = Message::new(RTM_NEWLINK, flags)
+            .fixed(&ifinfomsg(0, 0, 0))
+            .attr_name(attr::IFLA_IFNAME, name)
+            .nest(attr::IFLA_LINKINFO, |m| {
+                m.attr(attr::IFLA_INFO_KIND, b"veth")
+                    .nest(attr::IFLA_INFO_DATA, |m| {
+                        m.nest(attr::VETH_INFO_PEER, |m| {
+                            let m = m
+                                .fixed(&ifinfomsg(0, 0, 0))
+                                .attr_name(attr::IFLA_IFNAME, peer);
+                            match peer_namespace {
+                                Some(fd) => {
+                                    m.attr_u32(attr::IFLA_NET_NS_FD, fd.as_raw_fd().cast_unsigned())
+                                }
+                                None => m,
+                            }
+                        })
+                    })
+            });
+        self.run("creating a veth pair", message)
+    }
+
+    /// Creates a bridge.
+    pub fn add_bridge(&mut self, name: &str) -> Result<(), EditError> {
+        let message = Message::new(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK)
+            .fixed(&ifinfomsg(0, 0, 0))
+            .attr_name(attr::IFLA_IFNAME, name)
+            .nest(attr::IFLA_LINKINFO, |m| {
+                m.attr(attr::IFLA_INFO_KIND, b"bridge")
+            });
+        self.run("creating a bridge", message)
+    }
+
+    /// Removes an interface.
+    pub fn remove(&mut self, index: u32) -> Result<(), EditError> {
+        let message = Message::new(RTM_DELLINK, NLM_F_ACK).fixed(&ifinfomsg(index, 0, 0));
+        self.run("removing an interface", message)
+    }
+
+    fn set(
+        &mut self,
+        what: &'static str,
+        header: [u8; 16],
+        fill: impl FnOnce(Message) -> Message,
+    ) -> Result<(), EditError> {
+        self.run(
+            what,
+            fill(Message::new(RTM_NEWLINK, NLM_F_ACK).fixed(&header)),
+        )
+    }
+
+    /// Switches an interface on or off.
+    pub fn set_up(&mut self, index: u32, up: bool) -> Result<(), EditError> {
+        let mask = libc::IFF_UP.cast_unsigned();
+        let header = ifinfomsg(index, if up { mask } else { 0 }, mask);
+        self.set("switching an interface", header, |m| m)
+    }
+
+    /// Makes it take packets to every group (`IFF_ALLMULTI`), or only those it joined.
+    pub fn set_all_multicast(&mut self, index: u32, on: bool) -> Result<(), EditError> {
+        let mask = libc::IFF_ALLMULTI.cast_unsigned();
+        let header = ifinfomsg(index, if on { mask } else { 0 }, mask);
+        self.set("switching reception of all groups", header, |m| m)
+    }
+
+    /// Sets the MTU, bytes.
+    pub fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<(), EditError> {
+        self.set("setting the MTU", ifinfomsg(index, 0, 0), |m| {
+            m.attr_u32(attr::IFLA_MTU, mtu)
+        })
+    }
+
+    /// Sets the Ethernet address.
+    pub fn set_link_address(&mut self, index: u32, address: [u8; 6]) -> Result<(), EditError> {
+        self.set(
+            "setting the Ethernet address",
+            ifinfomsg(index, 0, 0),
+            |m| m.attr(attr::IFLA_ADDRESS, &address),
+        )
+    }
+
+    /// Makes an interface a port of a bridge; 0: of none.
+    pub fn set_bridge(&mut self, index: u32, bridge: u32) -> Result<(), EditError> {
+        self.set("joining a bridge", ifinfomsg(index, 0, 0), |m| {
+            m.attr_u32(attr::IFLA_MASTER, bridge)
+        })
+    }
+
+    /// Moves an interface to another network namespace.
+    pub fn move_to(&mut self, index: u32, namespace: BorrowedFd<'_>) -> Result<(), EditError> {
+        self.set(
+            "moving an interface to another namespace",
+            ifinfomsg(index, 0, 0),
+            |m| m.attr_u32(attr::IFLA_NET_NS_FD, namespace.as_raw_fd().cast_unsigned()),
+        )
+    }
+
+    fn address(kind: u16, flags: u16, index: u32, address: Ipv4Addr, prefix_len: u8) -> Message {
+        let mut header = [libc::AF_INET as u8, prefix_len, 0, 0, 0, 0, 0, 0];
+        header[4..].copy_from_slice(&index.to_ne_bytes());
+        Message::new(kind, flags | NLM_F_ACK)
+            .fixed(&header)
+            .attr(attr::IFA_LOCAL, &address.octets())
+            .attr(attr::IFA_ADDRESS, &address.octets())
+    }
+
+    /// Gives an interface an address.
+    pub fn add_address(
+        &mut self,
+        index: u32,
+        address: Ipv4Addr,
+        prefix_len: u8,
+    ) -> Result<(), EditError> {
+        let mut message = Self::address(
+            RTM_NEWADDR,
+            NLM_F_CREATE | NLM_F_EXCL,
+            index,
+            address,
+            prefix_len,
+        );
+        if let Some(host_bits) = u32::MAX.checked_shr(u32::from(prefix_len))
+            && prefix_len < 31
+        {
+            let broadcast = (u32::from(address) | host_bits).to_be_bytes();
+            message = message.attr(attr::IFA_BROADCAST, &broadcast);
+        }
+        self.run("adding an address", message)
+    }
+
+    /// Takes an address from an interface.
+    pub fn remove_address(
+        &mut self,
+        index: u32,
+        address: Ipv4Addr,
+        prefix_len: u8,
+    ) -> Result<(), EditError> {
+        self.run(
+            "removing an address",
+            Self::address(RTM_DELADDR, 0, index, address, prefix_len),
+        )
+    }
+
+    /// Adds or replaces a unicast route: through a gateway, or directly on an interface.
+    pub fn set_route(
+        &mut self,
+        destination: Ipv4Addr,
+        prefix_len: u8,
+        gateway: Option<Ipv4Addr>,
+        interface: Option<u32>,
+    ) -> Result<(), EditError> {
+        const RT_TABLE_MAIN: u8 = 254;
+        const RTPROT_STATIC: u8 = 4;
+        const RT_SCOPE_LINK: u8 = 253;
+        const RTN_UNICAST: u8 = 1;
+        let scope = if gateway.is_some() { 0 } else { RT_SCOPE_LINK };
+        let header = [
+            libc::AF_INET as u8,
+            prefix_len,
+            0,
+            0,
+            RT_TABLE_MAIN,
+            RTPROT_STATIC,
+            scope,
+            RTN_UNICAST,
+            0,
+            0,
+            0,
+            0,
+        ];
+        let mut message = Message::new(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK)
+            .fixed(&header)
+            .attr(attr::RTA_DST, &destination.octets());
+        if let Some(gateway) = gateway {
+            message = message.attr(attr::RTA_GATEWAY, &gateway.octets());
+        }
+        if let Some(interface) = interface {
+            message = message.attr_u32(attr::RTA_OIF, interface);
+        }
+        self.run("adding a route", message)
+    }
+
+    /// The Ethernet address of a neighbour; tells the kernel to find it out when unknown.
+    pub fn neighbour(&mut self, interface: u32, address: Ipv4Addr) -> Result<Neighbour, EditError> {
+        let what = "looking a neighbour up";
+        const NUD_NONE: u16 = 0;
+        const NTF_USE: u8 = 1;
+        const NUD_INCOMPLETE_OR_FAILED: u16 = 0x01 | 0x20;
+        let header = |flags: u8| {
+            let mut header = [0; 12];
+            header[0] = libc::AF_INET as u8;
+            header[4..8].copy_from_slice(&interface.to_ne_bytes());
+            header[8..10].copy_from_slice(&NUD_NONE.to_ne_bytes());
+            header[10] = flags;
+            header
+        };
+        // A single answer comes without an end mark; the acknowledgement ends the query.
+        let request = Message::new(RTM_GETNEIGH, NLM_F_ACK)
+            .fixed(&header(0))
+            .attr(attr::NDA_DST, &address.octets());
+        let mut found = None;
+        let answer = self.socket.query(&request, |kind, payload| {
+            let Some((header, rest)) = payload.split_first_chunk::<12>() else {
+                return;
+            };
+            let state = u16::from_ne_bytes([header[8], header[9]]);
+            if kind == RTM_NEWNEIGH && state & NUD_INCOMPLETE_OR_FAILED == 0 {
+                found = attributes(rest)
+                    .find(|(kind, _)| *kind == attr::NDA_LLADDR)
+                    .and_then(|(_, data)| data.try_into().ok());
+            }
+        });
+        match (answer, found) {
+            (Ok(()), Some(link_address)) => return Ok(Neighbour::Known(link_address)),
+            (Err(e), _) if !matches!(e.raw_os_error(), Some(libc::ENOENT)) => {
+                return Err(sort(what)(e));
+            }
+            _ => {}
+        }
+        let ask = Message::new(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK)
+            .fixed(&header(NTF_USE))
+            .attr(attr::NDA_DST, &address.octets());
+        self.run(what, ask)?;
+        Ok(Neighbour::Asked)
+    }
+}

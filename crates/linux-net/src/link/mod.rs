@@ -1,0 +1,76 @@
+//! Interfaces and their IPv4 addresses: [`list`] them, follow them with a [`Watcher`], change
+//! them with an [`Editor`].
+
+mod edit;
+mod watch;
+
+use std::net::Ipv4Addr;
+
+pub use edit::{EditError, Editor, Neighbour};
+pub use watch::{LinkEvent, Watcher};
+
+use crate::error::OpenError;
+
+/// An interface, as the kernel describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// Its number in this network namespace; never 0.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Largest IP packet it carries in one piece, bytes.
+    pub mtu: u32,
+    /// Its Ethernet address, where it has one of six bytes.
+    pub link_address: Option<[u8; 6]>,
+    /// The administrator switched it on.
+    pub is_up: bool,
+    /// It is up and has a carrier.
+    pub is_running: bool,
+    /// It carries multicast.
+    pub is_multicast: bool,
+    /// It is the loopback interface.
+    pub is_loopback: bool,
+    /// A link between two.
+    pub is_point_to_point: bool,
+    /// Its IPv4 addresses; the first is the one it sends from.
+    pub addresses: Vec<Address>,
+}
+
+/// An IPv4 address of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The address.
+    pub address: Ipv4Addr,
+    /// Length of the link's prefix, bits.
+    pub prefix_len: u8,
+}
+
+impl Address {
+    /// Another address is on the same link.
+    pub fn is_neighbour(&self, other: Ipv4Addr) -> bool {
+        let shift = 32 - u32::from(self.prefix_len.min(32));
+        (u32::from(self.address) ^ u32::from(other))
+            .checked_shr(shift)
+            .unwrap_or(0)
+            == 0
+    }
+}
+
+/// All interfaces, by index.
+pub fn list() -> Result<Vec<Interface>, OpenError> {
+    Ok(watch::dump(&mut watch::open(&[])?)?.into_values().collect())
+}
+
+/// The interface with a name, or with an IPv4 address (as users write `--interface`).
+pub fn find(name_or_address: &str) -> Result<Interface, OpenError> {
+    let address: Option<Ipv4Addr> = name_or_address.parse().ok();
+    list()?
+        .into_iter()
+        .find(|interface| {
+            interface.name == name_or_address
+                || address.is_some_and(|a| interface.addresses.iter().any(|own| own.address == a))
+        })
+        .ok_or(OpenError::NoInterface {
+            what: "finding the interface",
+        })
+}

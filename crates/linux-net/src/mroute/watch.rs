@@ -1,0 +1,285 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::Route;
+use crate::error::{Capability, OpenError, ReceiveError};
+use crate::netlink::{Message, NLM_F_DUMP, Notified, Socket, attributes, ipv4_of, u32_of};
+
+const RTM_NEWROUTE: u16 = 24;
+const RTM_DELROUTE: u16 = 25;
+const RTM_GETROUTE: u16 = 26;
+const RTNLGRP_IPV4_MROUTE: u32 = 6;
+const RTNL_FAMILY_IPMR: u8 = 128;
+const RTNH_F_UNRESOLVED: u32 = 32;
+const RTA_DST: u16 = 1;
+const RTA_SRC: u16 = 2;
+const RTA_IIF: u16 = 3;
+const RTA_MULTIPATH: u16 = 9;
+const RTA_TABLE: u16 = 15;
+
+/// How to follow multicast routes.
+#[derive(Clone, Debug)]
+pub struct WatcherConfig {
+    /// Routing table; routing daemons without VRFs use the default one.
+    pub table: u32,
+    /// Most routes to follow (about 150 bytes each); those past it are ignored and counted.
+    pub max_routes: usize,
+}
+
+impl Default for WatcherConfig {
+    /// Table 253 (`RT_TABLE_DEFAULT`), 131,072 routes.
+    fn default() -> Self {
+        Self {
+            table: 253,
+            max_routes: 1 << 17,
+        }
+    }
+}
+
+/// A change of the kernel's multicast routes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MrouteEvent {
+    /// A route appeared.
+    Added(Route),
+    /// Its interfaces changed; this is how it is now.
+    Changed(Route),
+    /// It is gone; this is how it was.
+    Removed(Route),
+}
+
+type Routes = BTreeMap<(Ipv4Addr, Ipv4Addr), Route>;
+
+/// Follows the kernel's multicast routes, whoever sets them, and touches none.
+///
+/// Events come in order; when the kernel had to drop notifications the watcher reads the table
+/// again and reports the difference. The kernel sends no notification when an interface of a
+/// route vanishes: call [`resync`](Self::resync) when one does. Needs no privileges.
+#[derive(Debug)]
+pub struct Watcher {
+    notifications: Socket,
+    requests: Socket,
+    config: WatcherConfig,
+    routes: Routes,
+    ignored: u64,
+    /// At most what one datagram of notifications, or one difference of tables, makes.
+    events: VecDeque<MrouteEvent>,
+}
+
+/// A route in a message, and whether it is usable: unresolved ones only wait for a decision.
+struct Parsed {
+    table: u32,
+    usable: bool,
+    route: Route,
+}
+
+/// `struct rtmsg` and its attributes.
+fn parse(payload: &[u8]) -> Option<Parsed> {
+    let (header, rest) = payload.split_first_chunk::<12>()?;
+    if header[0] != RTNL_FAMILY_IPMR {
+        return None;
+    }
+    let flags = u32::from_ne_bytes([header[8], header[9], header[10], header[11]]);
+    let mut table = u32::from(header[4]);
+    let (mut source, mut group, mut input) = (None, None, None);
+    let mut outputs = Vec::new();
+    for (kind, data) in attributes(rest) {
+        match kind {
+            RTA_SRC => source = ipv4_of(data),
+            RTA_DST => group = ipv4_of(data),
+            RTA_IIF => input = u32_of(data),
+            RTA_TABLE => table = u32_of(data)?,
+            RTA_MULTIPATH => outputs.extend(next_hops(data)),
+            _ => {}
+        }
+    }
+    Some(Parsed {
+        table,
+        usable: flags & RTNH_F_UNRESOLVED == 0 && input.is_some(),
+        route: Route {
+            source: source.unwrap_or(Ipv4Addr::UNSPECIFIED),
+            group: group?,
+            input: input.unwrap_or(0),
+            outputs,
+        },
+    })
+}
+
+/// `struct rtnexthop`: length, flags, hops (here: a threshold on the TTL), interface.
+fn next_hops(mut rest: &[u8]) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let header = rest.first_chunk::<8>()?;
+        let len = usize::from(u16::from_ne_bytes([header[0], header[1]]));
+        let interface = u32::from_ne_bytes([header[4], header[5], header[6], header[7]]);
+        if len < 8 {
+            return None;
+        }
+        rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some(interface)
+    })
+}
+
+impl Watcher {
+    /// Starts to follow. Routes that exist come first, as [`MrouteEvent::Added`].
+    pub fn open(config: &WatcherConfig) -> Result<Self, OpenError> {
+        let open = |groups: &[u32]| {
+            Socket::open(libc::NETLINK_ROUTE, groups).map_err(OpenError::from(
+                "netlink socket for multicast routes",
+                Capability::NetAdmin,
+            ))
+        };
+        let mut watcher = Self {
+            // Subscribed before the dump, so that nothing falls between.
+            notifications: open(&[RTNLGRP_IPV4_MROUTE])?,
+            requests: open(&[])?,
+            config: config.clone(),
+            routes: Routes::new(),
+            ignored: 0,
+            events: VecDeque::new(),
+        };
+        watcher.resync().map_err(|e| OpenError::Io {
+            what: "listing multicast routes",
+            source: std::io::Error::other(e),
+        })?;
+        Ok(watcher)
+    }
+
+    /// The next change; `None` when there is none at the moment.
+    pub fn next_event(&mut self) -> Result<Option<MrouteEvent>, ReceiveError> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Ok(Some(event));
+            }
+            let Self {
+                notifications,
+                config,
+                routes,
+                ignored,
+                events,
+                ..
+            } = self;
+            let notified = notifications.notifications(|kind, payload| {
+                if let Some(parsed) = parse(payload).filter(|p| p.table == config.table) {
+                    let gone = kind == RTM_DELROUTE || !parsed.usable;
+                    if gone || kind == RTM_NEWROUTE {
+                        events.extend(apply(routes, config, ignored, parsed.route, gone));
+                    }
+                }
+            });
+            match notified.map_err(ReceiveError::Io)? {
+                Notified::Idle => return Ok(None),
+                Notified::Some => {}
+                Notified::Overflow => self.resync()?,
+            }
+        }
+    }
+
+    /// Reads the kernel's table and queues what differs from what was known.
+    pub fn resync(&mut self) -> Result<(), ReceiveError> {
+        let mut rtmsg = [0; 12];
+        rtmsg[0] = RTNL_FAMILY_IPMR;
+        let request = Message::new(RTM_GETROUTE, NLM_F_DUMP).fixed(&rtmsg);
+        let (wanted, max) = (self.config.table, self.config.max_routes);
+        let (fresh, ignored) = self
+            .requests
+            .dump(
+                &request,
+                || (Routes::new(), 0_u64),
+                |(routes, ignored), kind, payload| {
+                    let parsed = parse(payload)
+                        .filter(|p| kind == RTM_NEWROUTE && p.table == wanted && p.usable);
+                    let Some(Parsed { route, .. }) = parsed else {
+                        return;
+                    };
+                    let key = (route.source, route.group);
+                    if routes.len() < max || routes.contains_key(&key) {
+                        routes.insert(key, route);
+                    } else {
+                        *ignored += 1;
+                    }
+                },
+            )
+            .map_err(ReceiveError::Io)?;
+        self.ignored += ignored;
+        // Changes not yet reported are part of the difference to what was reported.
+        let pending = std::mem::take(&mut self.events);
+        let known = reported(std::mem::replace(&mut self.routes, fresh), pending);
+        for (key, route) in &known {
+            if !self.routes.contains_key(key) {
+                self.events.push_back(MrouteEvent::Removed(route.clone()));
+            }
+        }
+        for (key, route) in &self.routes {
+            match known.get(key) {
+                None => self.events.push_back(MrouteEvent::Added(route.clone())),
+                Some(old) if old != route => {
+                    self.events.push_back(MrouteEvent::Changed(route.clone()));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The routes as known now, by source and group.
+    pub fn routes(&self) -> impl Iterator<Item = &Route> {
+        self.routes.values()
+    }
+
+    /// Routes passed over because [`WatcherConfig::max_routes`] were known.
+    pub fn ignored(&self) -> u64 {
+        self.ignored
+    }
+}
+
+/// What the caller knows: the table without the changes that were not handed out, newest first
+/// undone. A change handed over as `Changed` is reported as such again, which does no harm.
+fn reported(mut routes: Routes, pending: VecDeque<MrouteEvent>) -> Routes {
+    for event in pending.into_iter().rev() {
+        match event {
+            MrouteEvent::Added(route) => {
+                routes.remove(&(route.source, route.group));
+            }
+            MrouteEvent::Changed(route) => {
+                let stale = Route {
+                    input: 0,
+                    outputs: Vec::new(),
+                    ..route
+                };
+                routes.insert((stale.source, stale.group), stale);
+            }
+            MrouteEvent::Removed(route) => {
+                routes.insert((route.source, route.group), route);
+            }
+        }
+    }
+    routes
+}
+
+fn apply(
+    routes: &mut Routes,
+    config: &WatcherConfig,
+    ignored: &mut u64,
+    route: Route,
+    gone: bool,
+) -> Option<MrouteEvent> {
+    let key = (route.source, route.group);
+    if gone {
+        return routes.remove(&key).map(MrouteEvent::Removed);
+    }
+    if !routes.contains_key(&key) && routes.len() >= config.max_routes {
+        *ignored += 1;
+        return None;
+    }
+    match routes.insert(key, route.clone()) {
+        Some(known) if known == route => None,
+        Some(_) => Some(MrouteEvent::Changed(route)),
+        None => Some(MrouteEvent::Added(route)),
+    }
+}
+
+impl AsFd for Watcher {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.notifications.as_fd()
+    }
+}

@@ -1,0 +1,125 @@
+//! Network namespaces: small networks inside one machine, for tests and for the lab.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::thread;
+
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::unistd::{getgid, getuid};
+use thiserror::Error;
+
+use crate::link::Editor;
+
+/// A namespace was not created or entered.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum NamespaceError {
+    /// Not permitted.
+    #[error(
+        "creating network namespaces needs CAP_SYS_ADMIN: run as root, or inside `unshare -Urnm` where user namespaces are permitted (sysctl kernel.unprivileged_userns_clone, apparmor)"
+    )]
+    NotPermitted,
+    /// User namespaces are for processes with one thread.
+    #[error("a process must enter a user namespace before it starts threads")]
+    Threads,
+    /// Anything else.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+fn sort(what: &'static str) -> impl Fn(io::Error) -> NamespaceError + Copy {
+    move |source| match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES | libc::ENOSPC) => NamespaceError::NotPermitted,
+        _ => NamespaceError::Io { what, source },
+    }
+}
+
+/// A network namespace; it lives as long as this value, or a socket or an interface in it.
+#[derive(Debug)]
+pub struct Namespace(OwnedFd);
+
+impl Namespace {
+    /// A new, empty network with its loopback interface up. The caller's thread stays where it
+    /// is.
+    pub fn new() -> Result<Self, NamespaceError> {
+        let made = thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET)
+                .map_err(|e| sort("creating a network namespace")(e.into()))?;
+            if let Ok(mut editor) = Editor::open() {
+                // The first interface of a namespace is the loopback.
+                let _ = editor.set_up(1, true);
+            }
+            Self::current()
+        });
+        made.join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// The network namespace of the calling thread.
+    pub fn current() -> Result<Self, NamespaceError> {
+        Self::open(Path::new("/proc/thread-self/ns/net"))
+    }
+
+    /// A namespace by path, such as `/proc/PID/ns/net` or `/run/netns/NAME`.
+    pub fn open(path: &Path) -> Result<Self, NamespaceError> {
+        Ok(Self(
+            File::open(path)
+                .map_err(sort("opening a network namespace"))?
+                .into(),
+        ))
+    }
+
+    /// Runs `f` in a thread inside the namespace and answers what it answers; a panic in it
+    /// goes on here. Sockets opened inside stay inside.
+    pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> Result<T, NamespaceError> {
+        thread::scope(|scope| {
+            let inside = scope.spawn(|| {
+                self.enter()?;
+                Ok(f())
+            });
+            inside
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Moves the calling thread into the namespace, for good.
+    pub fn enter(&self) -> Result<(), NamespaceError> {
+        setns(&self.0, CloneFlags::CLONE_NEWNET)
+            .map_err(|e| sort("entering a network namespace")(e.into()))
+    }
+}
+
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Makes an ordinary user's process root of its own user, network and mount namespaces, so that
+/// everything of this crate works in it. For the start of `main`: threads must not run yet.
+pub fn become_root() -> Result<(), NamespaceError> {
+    let (uid, gid) = (getuid(), getgid());
+    let flags = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS;
+    unshare(flags).map_err(|e| match e {
+        nix::Error::EINVAL => NamespaceError::Threads,
+        e => sort("creating namespaces")(e.into()),
+    })?;
+    let write = |path: &str, text: String| {
+        fs::write(path, text).map_err(sort("mapping users into the namespace"))
+    };
+    write("/proc/self/setgroups", "deny".into())?;
+    write("/proc/self/uid_map", format!("0 {uid} 1"))?;
+    write("/proc/self/gid_map", format!("0 {gid} 1"))?;
+    if let Ok(mut editor) = Editor::open() {
+        let _ = editor.set_up(1, true);
+    }
+    Ok(())
+}

@@ -1,0 +1,296 @@
+//! Keeping LMS messages from the kernel: what the router handles, the kernel must not also
+//! route as data, hand to the routing daemon as an unknown group, or answer with an ICMP error.
+
+mod expr;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use thiserror::Error;
+
+use crate::error::Capability;
+use crate::netlink::{Message, NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, Socket, attributes};
+use crate::privileges;
+use expr::{Expressions, Verdict};
+
+const NFNL_SUBSYS_NFTABLES: u16 = 10;
+const NFNL_MSG_BATCH_BEGIN: u16 = 16;
+const NFNL_MSG_BATCH_END: u16 = 17;
+const NFPROTO_IPV4: u8 = 2;
+
+const NFT_MSG_NEWTABLE: u16 = 0;
+const NFT_MSG_NEWCHAIN: u16 = 3;
+const NFT_MSG_NEWRULE: u16 = 6;
+const NFT_MSG_NEWOBJ: u16 = 18;
+const NFT_MSG_GETOBJ: u16 = 19;
+
+const NFT_TABLE_F_OWNER: u32 = 2;
+const NFT_OBJECT_COUNTER: u32 = 1;
+const HOOK_PREROUTING: u32 = 0;
+const HOOK_INPUT: u32 = 1;
+/// `raw`: before connection tracking.
+const PRIORITY_RAW: i32 = -300;
+
+const TABLE: &str = "lms-router";
+
+/// The guard was not put up, or not read.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum GuardError {
+    /// The process lacks a capability.
+    #[error("the packet filter needs CAP_NET_ADMIN: run as root, or inside `unshare -Urn`")]
+    Privilege,
+    /// Another router guards this network namespace.
+    #[error(
+        "an nftables table `ip lms-router` exists already: another lms-router runs in this network namespace; stop it first"
+    )]
+    Exists,
+    /// No nftables, or too old (table owners came with Linux 5.12).
+    #[error(
+        "this kernel has no nftables with table owners (CONFIG_NF_TABLES_IPV4, Linux 5.12): {0}"
+    )]
+    Unsupported(io::Error),
+    /// Anything else.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// Packets and bytes of one kind that the guard dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counter {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes, IPv4 headers included.
+    pub bytes: u64,
+}
+
+/// What the guard kept from the kernel since it was put up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GuardCounters {
+    /// LMS requests.
+    pub requests: Counter,
+    /// dmcasts to this host.
+    pub dmcasts: Counter,
+}
+
+/// An nftables table `ip lms-router` that drops LMS requests before routing, and dmcasts to this
+/// host before delivery. A [`Ring`](crate::packet::Ring) still sees them: it taps packets
+/// earlier.
+///
+/// The table belongs to this socket: nobody else can change it, and it vanishes with the value,
+/// or with the process however it ends. `nft list ruleset` shows it.
+///
+/// The packet filter has no loops. It finds an option at the front of the options, after up to
+/// four NOPs, or after a router alert; elsewhere it does not.
+#[derive(Debug)]
+pub struct Guard {
+    socket: Socket,
+}
+
+/// `struct nfgenmsg`.
+fn nfgenmsg(family: u8, resource: u16) -> [u8; 4] {
+    let [high, low] = resource.to_be_bytes();
+    [family, 0, high, low]
+}
+
+fn message(kind: u16, flags: u16) -> Message {
+    Message::new(NFNL_SUBSYS_NFTABLES << 8 | kind, flags).fixed(&nfgenmsg(NFPROTO_IPV4, 0))
+}
+
+fn batch_mark(kind: u16) -> Message {
+    Message::new(kind, 0).fixed(&nfgenmsg(0, NFNL_SUBSYS_NFTABLES))
+}
+
+fn chain(name: &str, hook: Option<u32>) -> Message {
+    let m = message(NFT_MSG_NEWCHAIN, NLM_F_CREATE | NLM_F_ACK)
+        .attr_name(1, TABLE)
+        .attr_name(3, name);
+    match hook {
+        None => m,
+        Some(hook) => m
+            .nest(4, |m| {
+                m.attr_be32(1, hook)
+                    .attr_be32(2, PRIORITY_RAW.cast_unsigned())
+            })
+            .attr_name(7, "filter"),
+    }
+}
+
+fn rule(chain: &str, expressions: Expressions) -> Message {
+    const NLM_F_APPEND: u16 = 0x800;
+    message(NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND | NLM_F_ACK)
+        .attr_name(1, TABLE)
+        .attr_name(2, chain)
+        .nest(4, |m| expressions.append_to(m))
+}
+
+fn counter(name: &str) -> Message {
+    message(NFT_MSG_NEWOBJ, NLM_F_CREATE | NLM_F_ACK)
+        .attr_name(1, TABLE)
+        .attr_name(2, name)
+        .attr_be32(3, NFT_OBJECT_COUNTER)
+        .nest(4, |m| m)
+}
+
+/// Rules that drop and count packets with an LMS option; `at` is where the options start.
+fn option_rules(chain: &str, counter: &str, at: u32, classic: u8, sub_option: u8) -> Vec<Message> {
+    const NOP: u8 = 1;
+    const ROUTER_ALERT: [u8; 2] = [148, 4];
+    // What may stand before the option: bytes to compare, and how many to pass over.
+    let nops = (0..=4).map(|n| (vec![NOP; n], n as u32));
+    let prefixes = nops.chain([(ROUTER_ALERT.to_vec(), 4)]);
+    let mut rules = Vec::new();
+    for (prefix, len) in prefixes {
+        let behind = |e: Expressions| {
+            if prefix.is_empty() {
+                e
+            } else {
+                e.load(at, prefix.len() as u32).equals(&prefix)
+            }
+        };
+        let classic = behind(Expressions::new())
+            .load(at + len, 1)
+            .equals(&[classic]);
+        let single = behind(Expressions::new())
+            .load(at + len, 5)
+            .mask(&[0xff, 0, 0xff, 0xff, 0xff])
+            .equals(&[158, 0, 0x4c, 0x4d, sub_option]);
+        rules.extend([classic, single].map(|e| rule(chain, e.count(counter).then(Verdict::Drop))));
+    }
+    rules
+}
+
+/// The whole table, in the order the kernel wants it.
+fn ruleset() -> Vec<Message> {
+    const UDP: u8 = libc::IPPROTO_UDP as u8;
+    const IPIP: u8 = libc::IPPROTO_IPIP as u8;
+    let protocol = |number: u8| Expressions::new().load(9, 1).equals(&[number]);
+    let mut messages = vec![
+        batch_mark(NFNL_MSG_BATCH_BEGIN),
+        message(NFT_MSG_NEWTABLE, NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK)
+            .attr_name(1, TABLE)
+            .attr_be32(2, NFT_TABLE_F_OWNER),
+        counter("requests"),
+        counter("dmcasts"),
+        chain("request", None),
+        chain("dmcast", None),
+        chain("inner-dmcast", None),
+        chain("prerouting", Some(HOOK_PREROUTING)),
+        chain("input", Some(HOOK_INPUT)),
+    ];
+    messages.extend(option_rules("request", "requests", 20, 138, 1));
+    messages.extend(option_rules("dmcast", "dmcasts", 20, 139, 2));
+    messages.extend(option_rules("inner-dmcast", "dmcasts", 40, 139, 2));
+    messages.push(rule(
+        "prerouting",
+        protocol(UDP)
+            .load(16, 1)
+            .mask(&[0xf0])
+            .equals(&[0xe0])
+            .load(0, 1)
+            .mask(&[0x0f])
+            .greater(&[5])
+            .then(Verdict::Jump("request")),
+    ));
+    let outer = |e: Expressions| e.load(0, 1).mask(&[0x0f]);
+    messages.push(rule(
+        "input",
+        outer(protocol(IPIP))
+            .greater(&[5])
+            .then(Verdict::Jump("dmcast")),
+    ));
+    messages.push(rule(
+        "input",
+        outer(protocol(IPIP))
+            .equals(&[5])
+            .load(20, 1)
+            .mask(&[0x0f])
+            .greater(&[5])
+            .then(Verdict::Jump("inner-dmcast")),
+    ));
+    messages.push(batch_mark(NFNL_MSG_BATCH_END));
+    messages
+}
+
+impl Guard {
+    /// Puts the guard up. Needs CAP_NET_ADMIN, and keeps needing it to read the counters.
+    pub fn open() -> Result<Self, GuardError> {
+        let mut socket =
+            Socket::open(libc::NETLINK_NETFILTER, &[]).map_err(|e| match e.raw_os_error() {
+                Some(libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT) => GuardError::Unsupported(e),
+                _ => GuardError::Io {
+                    what: "netlink socket for the packet filter",
+                    source: e,
+                },
+            })?;
+        socket
+            .request(ruleset())
+            .map_err(|e| match e.raw_os_error() {
+                // A table that another socket owns answers EPERM.
+                Some(libc::EPERM) if privileges::has(Capability::NetAdmin) => GuardError::Exists,
+                Some(libc::EPERM) => GuardError::Privilege,
+                Some(libc::EEXIST) => GuardError::Exists,
+                Some(libc::EOPNOTSUPP | libc::ENOENT | libc::EINVAL) => GuardError::Unsupported(e),
+                _ => GuardError::Io {
+                    what: "putting up the packet filter",
+                    source: e,
+                },
+            })?;
+        Ok(Self { socket })
+    }
+
+    /// What was dropped so far.
+    pub fn counters(&mut self) -> Result<GuardCounters, GuardError> {
+        Ok(GuardCounters {
+            requests: self.read("requests")?,
+            dmcasts: self.read("dmcasts")?,
+        })
+    }
+
+    fn read(&mut self, name: &str) -> Result<Counter, GuardError> {
+        let request = message(NFT_MSG_GETOBJ, NLM_F_ACK)
+            .attr_name(1, TABLE)
+            .attr_name(2, name)
+            .attr_be32(3, NFT_OBJECT_COUNTER);
+        let mut counter = Counter::default();
+        self.socket
+            .query(&request, |kind, payload| {
+                if kind != (NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWOBJ) {
+                    return;
+                }
+                let object = attributes(payload.get(4..).unwrap_or_default());
+                for (_, data) in object.filter(|(kind, _)| *kind == 4) {
+                    for (kind, value) in attributes(data) {
+                        let Some(value) = value.first_chunk().copied().map(u64::from_be_bytes)
+                        else {
+                            continue;
+                        };
+                        match kind {
+                            1 => counter.bytes = value,
+                            2 => counter.packets = value,
+                            _ => {}
+                        }
+                    }
+                }
+            })
+            .map_err(|e| match e.raw_os_error() {
+                Some(libc::EPERM) => GuardError::Privilege,
+                _ => GuardError::Io {
+                    what: "reading the packet filter's counters",
+                    source: e,
+                },
+            })?;
+        Ok(counter)
+    }
+}
+
+impl AsFd for Guard {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

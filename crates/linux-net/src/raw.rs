@@ -1,0 +1,149 @@
+//! Whole IPv4 packets through the kernel's routing: dmcasts and IGMP reports out, IGMP in.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::error::{Capability, JoinError, OpenError, ReceiveError, SendError};
+use crate::sys;
+use crate::sys::message::{BATCH, Control, Outgoing, from_bytes, receive, send_batch, sockaddr};
+use crate::udp::Membership;
+
+/// A raw IPv4 socket. What it sends starts with the IPv4 header (`IP_HDRINCL`), options
+/// included; the kernel routes by its destination, and fills in the header checksum, and the
+/// source and the identification where they are zero.
+#[derive(Debug)]
+pub struct Ipv4Socket {
+    socket: OwnedFd,
+}
+
+/// A packet to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Transmit<'a> {
+    /// Interface for a multicast packet, by index; 0 lets the routes decide.
+    pub interface: u32,
+    /// The whole IPv4 packet, at most the MTU long.
+    pub packet: &'a [u8],
+}
+
+/// A packet received.
+#[derive(Clone, Copy, Debug)]
+pub struct Received<'a> {
+    /// Interface it arrived on, by index.
+    pub interface: u32,
+    /// The whole IPv4 packet.
+    pub packet: &'a [u8],
+}
+
+impl Ipv4Socket {
+    /// A socket that only sends. Needs CAP_NET_RAW.
+    pub fn sender() -> Result<Self, OpenError> {
+        Self::open("raw IPv4 socket", libc::IPPROTO_RAW)
+    }
+
+    /// A socket that sends, and receives the IGMP packets that reach this host: queries always,
+    /// reports of groups it is a member of. Needs CAP_NET_RAW.
+    pub fn igmp() -> Result<Self, OpenError> {
+        Self::open("raw socket for IGMP", libc::IPPROTO_IGMP)
+    }
+
+    fn open(what: &'static str, protocol: libc::c_int) -> Result<Self, OpenError> {
+        let error = OpenError::from(what, Capability::NetRaw);
+        let socket = sys::socket(libc::AF_INET, libc::SOCK_RAW, protocol).map_err(error)?;
+        for (name, value) in [
+            (libc::IP_HDRINCL, 1),
+            (libc::IP_PKTINFO, 1),
+            (libc::IP_MULTICAST_LOOP, 0),
+            (libc::IP_MULTICAST_ALL, 0),
+        ] {
+            sys::set_int(&socket, libc::IPPROTO_IP, name, value).map_err(error)?;
+        }
+        Ok(Self { socket })
+    }
+
+    /// Becomes a member of a group.
+    pub fn join(&self, membership: &Membership) -> Result<(), JoinError> {
+        membership.apply(&self.socket, true)
+    }
+
+    /// Ends a membership; closing the socket ends them all.
+    pub fn leave(&self, membership: &Membership) -> Result<(), JoinError> {
+        membership.apply(&self.socket, false)
+    }
+
+    /// Sends one packet.
+    pub fn send(&self, interface: u32, packet: &[u8]) -> Result<(), SendError> {
+        self.send_batch(&[Transmit { interface, packet }])
+            .map(|_| ())
+    }
+
+    /// Sends packets with one system call, 64 at most; answers how many were taken, in order.
+    /// An error means that the first was not.
+    pub fn send_batch(&self, packets: &[Transmit<'_>]) -> Result<usize, SendError> {
+        let mut controls = [const { Control::<32>::new() }; BATCH];
+        let packets = &packets[..packets.len().min(BATCH)];
+        for (control, packet) in controls.iter_mut().zip(packets) {
+            if packet.interface != 0 {
+                control
+                    .push_interface(packet.interface)
+                    .ok_or(SendError::Malformed)?;
+            }
+        }
+        let nowhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+        let mut messages = [Outgoing {
+            address: sockaddr(nowhere),
+            control: None,
+            bytes: &[],
+        }; BATCH];
+        let mut count = 0;
+        for ((message, packet), control) in messages.iter_mut().zip(packets).zip(&controls) {
+            let destination = packet
+                .packet
+                .get(16..)
+                .and_then(|rest| rest.first_chunk::<4>().copied());
+            let Some(destination) = destination else {
+                break;
+            };
+            message.address = sockaddr(SocketAddrV4::new(destination.into(), 0));
+            message.control = (packet.interface != 0).then_some(control);
+            message.bytes = packet.packet;
+            count += 1;
+        }
+        if count == 0 {
+            return if packets.is_empty() {
+                Ok(0)
+            } else {
+                Err(SendError::Malformed)
+            };
+        }
+        send_batch(&self.socket, &messages[..count]).map_err(SendError::sort)
+    }
+
+    /// Takes the next packet; `None` when nothing is there. Longer ones than `buffer` are
+    /// dropped.
+    pub fn receive<'b>(&self, buffer: &'b mut [u8]) -> Result<Option<Received<'b>>, ReceiveError> {
+        loop {
+            let incoming = match receive::<64>(&self.socket, buffer) {
+                Ok(incoming) => incoming,
+                Err(error) => return ReceiveError::sort(error).map_or(Ok(None), Err),
+            };
+            if incoming.truncated {
+                continue;
+            }
+            let interface = incoming
+                .control()
+                .find(|(level, kind, _)| (*level, *kind) == (libc::IPPROTO_IP, libc::IP_PKTINFO))
+                .and_then(|(_, _, data)| from_bytes::<libc::in_pktinfo>(data))
+                .map_or(0, |info| info.ipi_ifindex.unsigned_abs());
+            return Ok(Some(Received {
+                interface,
+                packet: &buffer[..incoming.len],
+            }));
+        }
+    }
+}
+
+impl AsFd for Ipv4Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
