@@ -333,6 +333,19 @@ impl Socket {
             Err(e) => Err(e),
         }
     }
+
+    /// Throws away what waits: before a dump that is fresher than all of it. Else notifications
+    /// from before a gap would be taken for the truth after it.
+    pub(crate) fn discard(&mut self) {
+        // The kernel adds nothing after an overflow until all was read; the bound is for the
+        // other case.
+        for _ in 0..1 << 16 {
+            match self.notifications(|_, _| {}) {
+                Ok(Notified::Some | Notified::Overflow) => {}
+                Ok(Notified::Idle) | Err(_) => return,
+            }
+        }
+    }
 }
 
 impl AsFd for Socket {

@@ -11,6 +11,7 @@ use nix::unistd::{getgid, getuid};
 use thiserror::Error;
 
 use crate::link::Editor;
+use crate::sys;
 
 /// A namespace was not created or entered.
 #[derive(Debug, Error)]
@@ -106,6 +107,9 @@ impl AsFd for Namespace {
 /// Makes an ordinary user's process root of its own user, network and mount namespaces, so that
 /// everything of this crate works in it. For the start of `main`: threads must not run yet.
 pub fn become_root() -> Result<(), NamespaceError> {
+    if sys::count_threads().map_err(sort("counting threads"))? != 1 {
+        return Err(NamespaceError::Threads);
+    }
     let (uid, gid) = (getuid(), getgid());
     let flags = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS;
     unshare(flags).map_err(|e| match e {

@@ -68,9 +68,7 @@ pub struct User {
 /// before starting threads.
 pub fn drop_to(keep: &[Capability], user: Option<User>) -> Result<(), DropError> {
     let io = |what| move |source| DropError::Io { what, source };
-    let threads = std::fs::read_dir("/proc/self/task")
-        .map_err(io("counting threads"))?
-        .count();
+    let threads = sys::count_threads().map_err(io("counting threads"))?;
     if threads != 1 {
         return Err(DropError::Threads { threads });
     }

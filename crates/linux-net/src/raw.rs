@@ -53,7 +53,6 @@ impl Ipv4Socket {
             (libc::IP_HDRINCL, 1),
             (libc::IP_PKTINFO, 1),
             (libc::IP_MULTICAST_LOOP, 0),
-            (libc::IP_MULTICAST_ALL, 0),
         ] {
             sys::set_int(&socket, libc::IPPROTO_IP, name, value).map_err(error)?;
         }

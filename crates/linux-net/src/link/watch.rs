@@ -215,6 +215,7 @@ impl Watcher {
 
     /// Reads the tables again and queues the differences.
     fn resync(&mut self) -> Result<(), ReceiveError> {
+        self.notifications.discard();
         let fresh =
             dump(&mut self.requests).map_err(|e| ReceiveError::Io(std::io::Error::other(e)))?;
         let known = std::mem::replace(&mut self.table, fresh);

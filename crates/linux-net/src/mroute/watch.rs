@@ -176,6 +176,7 @@ impl Watcher {
 
     /// Reads the kernel's table and queues what differs from what was known.
     pub fn resync(&mut self) -> Result<(), ReceiveError> {
+        self.notifications.discard();
         let mut rtmsg = [0; 12];
         rtmsg[0] = RTNL_FAMILY_IPMR;
         let request = Message::new(RTM_GETROUTE, NLM_F_DUMP).fixed(&rtmsg);

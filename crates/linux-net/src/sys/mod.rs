@@ -47,6 +47,20 @@ pub(crate) fn check_len(result: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
+/// How many threads this process has. A thread that was joined may be counted for a moment yet:
+/// waits for it to go.
+pub(crate) fn count_threads() -> io::Result<usize> {
+    let mut threads = 0;
+    for _ in 0..50 {
+        threads = std::fs::read_dir("/proc/self/task")?.count();
+        if threads == 1 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    Ok(threads)
+}
+
 /// A socket, close-on-exec and non-blocking.
 pub(crate) fn socket(
     domain: libc::c_int,

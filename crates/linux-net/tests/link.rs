@@ -1,0 +1,168 @@
+//! Interfaces and neighbours.
+
+mod common;
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use common::{Host, soon, wire, with_namespaces};
+use linux_net::OpenError;
+use linux_net::ethtool::{self, OffloadError};
+use linux_net::link::{self, EditError, Editor, LinkEvent, Neighbour, Watcher};
+
+const A: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+const B: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+
+#[test]
+fn the_watcher_sees_interfaces_come_change_and_go() {
+    with_namespaces("the_watcher_sees_interfaces_come_change_and_go", || {
+        let host = Host::new();
+        let mut watcher = host.run(|| Watcher::open().unwrap());
+        let mut editor = host.run(|| Editor::open().unwrap());
+        let mut next = || soon(&mut watcher, |w| w.next_event().unwrap()).expect("an event");
+        let LinkEvent::Added(lo) = next() else {
+            panic!("the loopback is there first")
+        };
+        assert!(lo.is_loopback && lo.is_up);
+
+        editor.add_veth("left", "right", None).unwrap();
+        let mut names = vec![];
+        while names.len() < 2 {
+            if let LinkEvent::Added(interface) = next() {
+                assert!(!interface.is_up && interface.link_address.is_some());
+                names.push(interface.name);
+            }
+        }
+        names.sort();
+        assert_eq!(names, ["left", "right"]);
+        let index = host.index("left");
+        let mut until = |wanted: &dyn Fn(&LinkEvent) -> bool| while !wanted(&next()) {};
+        editor.set_up(index, true).unwrap();
+        until(&|e| matches!(e, LinkEvent::Changed(i) if i.index == index && i.is_up));
+        editor.add_address(index, A, 24).unwrap();
+        until(&|e| {
+            matches!(e, LinkEvent::Changed(i) if i.addresses.iter().any(|a| {
+                a.address == A && a.prefix_len == 24 && a.is_neighbour(B)
+                    && !a.is_neighbour(Ipv4Addr::new(10, 9, 1, 1))
+            }))
+        });
+        editor.set_mtu(index, 9000).unwrap();
+        until(&|e| matches!(e, LinkEvent::Changed(i) if i.mtu == 9000));
+        editor.remove_address(index, A, 24).unwrap();
+        until(
+            &|e| matches!(e, LinkEvent::Changed(i) if i.index == index && i.addresses.is_empty()),
+        );
+        editor.remove(index).unwrap();
+        until(&|e| matches!(e, LinkEvent::Removed(i) if i.name == "left"));
+        until(&|e| matches!(e, LinkEvent::Removed(i) if i.name == "right"));
+        assert_eq!(watcher.interfaces().count(), 1);
+    });
+}
+
+#[test]
+fn a_flood_of_changes_ends_in_the_true_state() {
+    with_namespaces("a_flood_of_changes_ends_in_the_true_state", || {
+        let host = Host::new();
+        let mut watcher = host.run(|| Watcher::open().unwrap());
+        let mut editor = host.run(|| Editor::open().unwrap());
+        editor.add_veth("left", "right", None).unwrap();
+        let index = host.index("left");
+        // More notifications than the socket holds: the watcher must read the tables again.
+        for round in 0..8000_u32 {
+            editor.set_mtu(index, 1300 + round % 200).unwrap();
+        }
+        editor.set_mtu(index, 1234).unwrap();
+        while watcher.next_event().unwrap().is_some() {}
+        assert_eq!(watcher.interface(index).unwrap().mtu, 1234);
+        let listed = host.run(|| link::list().unwrap());
+        assert_eq!(watcher.interfaces().cloned().collect::<Vec<_>>(), listed);
+    });
+}
+
+#[test]
+fn errors_say_what_is_wrong() {
+    with_namespaces("errors_say_what_is_wrong", || {
+        let host = Host::new();
+        host.run(|| {
+            let mut editor = Editor::open().unwrap();
+            editor.add_veth("left", "right", None).unwrap();
+            let twice = editor.add_veth("left", "other", None);
+            assert!(matches!(twice, Err(EditError::Exists { .. })), "{twice:?}");
+            let gone = editor.remove(4_000_000);
+            assert!(matches!(gone, Err(EditError::NotFound { .. })), "{gone:?}");
+            assert!(matches!(
+                link::find("nothing"),
+                Err(OpenError::NoInterface { .. })
+            ));
+            assert_eq!(link::find("127.0.0.1").unwrap().name, "lo");
+            let off = ethtool::switch_offloads("left", &[("no-such-offload", false)]);
+            assert!(matches!(off, Err(OffloadError::Unknown { .. })), "{off:?}");
+            let none = ethtool::offloads("nothing");
+            assert!(
+                matches!(none, Err(OffloadError::NoInterface(_))),
+                "{none:?}"
+            );
+        });
+    });
+}
+
+#[test]
+fn offloads_are_switched_and_neighbours_found() {
+    with_namespaces("offloads_are_switched_and_neighbours_found", || {
+        let (a, b) = (Host::new(), Host::new());
+        wire(&a, "a0", A.octets(), &b, "b0", B.octets());
+        a.run(|| {
+            assert!(ethtool::offloads("a0").unwrap()["tx-checksum-ip-generic"]);
+            ethtool::switch_offloads_off("a0").unwrap();
+            let now = ethtool::offloads("a0").unwrap();
+            for name in ethtool::SEGMENTATION_AND_CHECKSUMS {
+                assert_ne!(now.get(name), Some(&true), "{name}");
+            }
+            ethtool::switch_offloads("a0", &[("tx-checksum-ip-generic", true)]).unwrap();
+        });
+        let index = a.index("a0");
+        let wanted = b.interface("b0").link_address.unwrap();
+        let mut editor = a.run(|| Editor::open().unwrap());
+        let mut found = Neighbour::Asked;
+        for _ in 0..100 {
+            found = editor.neighbour(index, B).unwrap();
+            if found != Neighbour::Asked {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(found, Neighbour::Known(wanted));
+    });
+}
+
+#[test]
+fn bridges_and_routes_carry_packets() {
+    with_namespaces("bridges_and_routes_carry_packets", || {
+        let hub = Host::new();
+        let mut editor = hub.run(|| Editor::open().unwrap());
+        editor.add_bridge("br0").unwrap();
+        let bridge = hub.index("br0");
+        editor.set_up(bridge, true).unwrap();
+        let (a, b) = (Host::new(), Host::new());
+        wire(&a, "a0", A.octets(), &hub, "port0", [10, 9, 0, 8]);
+        wire(&b, "b0", B.octets(), &hub, "port1", [10, 9, 0, 9]);
+        for port in ["port0", "port1"] {
+            editor.set_bridge(hub.index(port), bridge).unwrap();
+        }
+        let far = Ipv4Addr::new(10, 77, 0, 1);
+        let lo = b.index("lo");
+        b.run(|| Editor::open().unwrap().add_address(lo, far, 32).unwrap());
+        let mut routes = a.run(|| Editor::open().unwrap());
+        routes.set_route(far, 32, Some(B), None).unwrap();
+        let listener = b.run(|| std::net::UdpSocket::bind((far, 7777)).unwrap());
+        listener
+            .set_read_timeout(Some(Duration::from_secs(2)))
+            .unwrap();
+        a.run(|| {
+            let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+            socket.send_to(b"far", (far, 7777)).unwrap();
+        });
+        let mut buffer = [0; 8];
+        assert_eq!(listener.recv(&mut buffer).unwrap(), 3);
+    });
+}

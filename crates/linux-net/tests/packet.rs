@@ -1,0 +1,411 @@
+//! Packets below the sockets: what the ring shows, what the sender puts on a link.
+
+mod common;
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use common::{
+    DMCAST, Host, REQUEST, classic, ipv4, readable, readable_within, single, udp, wire,
+    with_namespaces,
+};
+use linux_net::packet::{Ring, RingConfig, Sender, group_link_address};
+use linux_net::udp::{Batch, Config, GroupSocket, Membership, OptionBuffer, OptionSocket};
+
+const A: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+const B: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+const C: Ipv4Addr = Ipv4Addr::new(10, 9, 1, 3);
+const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
+const HIER: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 254);
+const UDP: u8 = 17;
+const IPIP: u8 = 4;
+const IGMP: u8 = 2;
+const NOT_SOON: Duration = Duration::from_millis(100);
+
+fn small() -> RingConfig {
+    RingConfig {
+        frames: 256,
+        ..RingConfig::default()
+    }
+}
+
+/// Every packet of the table with its name, and whether a router must see it.
+fn table() -> Vec<(&'static str, bool, Vec<u8>)> {
+    let request = || classic(REQUEST, A, GROUP);
+    let dmcast = || classic(DMCAST, A, GROUP);
+    let nak = udp(9, 5004, b"nak");
+    let to_group = |options: &[u8]| ipv4(UDP, A, GROUP, options, &nak);
+    let inner = |options: &[u8]| ipv4(UDP, A, GROUP, options, &nak);
+    let tunnel = |options: &[u8], inside: &[u8]| ipv4(IPIP, A, B, options, inside);
+    let alert = [148, 4, 0, 0];
+    let mut fragment = to_group(&request());
+    fragment[6..8].copy_from_slice(&[0x00, 0x10]);
+    let mut hier_fragment = ipv4(UDP, A, HIER, &[], &udp(4138, 4138, b"x"));
+    hier_fragment[6..8].copy_from_slice(&[0x00, 0x10]);
+    vec![
+        ("request", true, to_group(&request())),
+        ("request, single form", true, to_group(&single(1, A, GROUP))),
+        (
+            "request after a NOP",
+            true,
+            to_group(&[vec![1], request()].concat()),
+        ),
+        (
+            "request after 24 NOPs",
+            true,
+            to_group(&[vec![1; 24], request()].concat()),
+        ),
+        (
+            "request after a router alert",
+            true,
+            to_group(&[alert.to_vec(), request()].concat()),
+        ),
+        ("request after NOP, alert, NOP", true, {
+            to_group(&[vec![1], alert.to_vec(), vec![1], request()].concat())
+        }),
+        ("single request after an alert", true, {
+            to_group(&[alert.to_vec(), single(1, A, GROUP)].concat())
+        }),
+        ("later fragment of a request", true, fragment),
+        (
+            "request behind the end of options",
+            false,
+            to_group(&[vec![0; 4], request()].concat()),
+        ),
+        ("dmcast option in a multicast", false, to_group(&dmcast())),
+        (
+            "single dmcast in a multicast",
+            false,
+            to_group(&single(2, A, GROUP)),
+        ),
+        ("another experiment's option 158", false, {
+            to_group(&[158, 8, 0x12, 0x34, 1, 0, 0, 0])
+        }),
+        ("router alert alone", false, to_group(&alert)),
+        ("option of length 0", false, to_group(&[7, 0, 138, 16])),
+        ("option of length 1", false, to_group(&[7, 1, 138, 16])),
+        (
+            "option longer than the header",
+            false,
+            to_group(&[7, 39, 138, 16]),
+        ),
+        ("plain data", false, to_group(&[])),
+        (
+            "request to one host",
+            false,
+            ipv4(UDP, A, B, &request(), &nak),
+        ),
+        (
+            "request that is not UDP",
+            false,
+            ipv4(6, A, GROUP, &request(), &nak),
+        ),
+        ("dmcast", true, tunnel(&dmcast(), &inner(&[]))),
+        (
+            "dmcast, single form",
+            true,
+            tunnel(&single(2, A, GROUP), &inner(&[])),
+        ),
+        (
+            "dmcast after NOPs",
+            true,
+            tunnel(&[vec![1, 1], dmcast()].concat(), &inner(&[])),
+        ),
+        ("option inside", true, tunnel(&[], &inner(&dmcast()))),
+        (
+            "option inside, alert outside",
+            true,
+            tunnel(&alert, &inner(&dmcast())),
+        ),
+        ("plain tunnel", false, tunnel(&[], &inner(&[]))),
+        ("tunnelled request", false, tunnel(&[], &inner(&request()))),
+        ("tunnel with an alert", false, tunnel(&alert, &inner(&[]))),
+        (
+            "tunnel to a group",
+            false,
+            ipv4(IPIP, A, GROUP, &dmcast(), &inner(&[])),
+        ),
+        (
+            "IGMP report",
+            true,
+            ipv4(IGMP, A, Ipv4Addr::new(224, 0, 0, 22), &alert, &[0x22; 16]),
+        ),
+        (
+            "IGMP query",
+            true,
+            ipv4(IGMP, A, Ipv4Addr::new(224, 0, 0, 1), &[], &[0x11; 8]),
+        ),
+        (
+            "LMS-HIER",
+            true,
+            ipv4(UDP, A, HIER, &[], &udp(4138, 4138, b"update")),
+        ),
+        (
+            "LMS-HIER behind an alert",
+            true,
+            ipv4(UDP, A, HIER, &alert, &udp(1, 4138, b"update")),
+        ),
+        (
+            "another port of that group",
+            false,
+            ipv4(UDP, A, HIER, &[], &udp(4138, 4139, b"x")),
+        ),
+        ("fragment to that group", false, hier_fragment),
+        (
+            "LMS-HIER to one host",
+            false,
+            ipv4(UDP, A, B, &[], &udp(4138, 4138, b"x")),
+        ),
+        ("ICMP", false, ipv4(1, A, B, &[], &[8; 16])),
+        ("TCP", false, ipv4(6, A, B, &[], &[0; 20])),
+    ]
+}
+
+#[test]
+fn the_ring_shows_exactly_what_a_router_handles() {
+    with_namespaces("the_ring_shows_exactly_what_a_router_handles", || {
+        let (a, b) = (Host::new(), Host::new());
+        wire(&a, "a0", A.octets(), &b, "b0", B.octets());
+        let mut ring = b.run(|| Ring::open(&small()).unwrap());
+        let (from, at) = (a.interface("a0"), b.interface("b0"));
+        let link = at.link_address.unwrap();
+        let sender = a.run(|| Sender::open().unwrap());
+        for (name, wanted, packet) in table() {
+            let to = Ipv4Addr::new(packet[16], packet[17], packet[18], packet[19]);
+            let to = if to.is_multicast() {
+                group_link_address(to)
+            } else {
+                link
+            };
+            assert_eq!(sender.send(from.index, to, &packet).sent, 1, "{name}");
+            // A marker that always passes says that the packet was looked at.
+            let marker = ipv4(IGMP, A, HIER, &[], &[0xee; 8]);
+            assert_eq!(
+                sender
+                    .send(from.index, group_link_address(HIER), &marker)
+                    .sent,
+                1
+            );
+            let mut seen = Vec::new();
+            while seen.last() != Some(&marker) {
+                assert!(readable(ring.as_fd()), "{name}: nothing arrives");
+                let mut batch = ring.batch(64);
+                for frame in batch.frames() {
+                    // Hosts join and leave groups of their own: not ours.
+                    if frame.link_source != from.link_address || frame.packet[8] == 1 {
+                        continue;
+                    }
+                    assert_eq!(frame.interface, at.index, "{name}");
+                    seen.push(frame.packet.to_vec());
+                }
+            }
+            assert_eq!(seen.len(), 1 + usize::from(wanted), "{name}");
+            assert!(!wanted || seen[0] == packet, "{name}: another packet");
+        }
+        // What others send to others is not shown, nor what this host sends itself.
+        let request = ipv4(UDP, A, GROUP, &classic(REQUEST, A, GROUP), &udp(9, 9, b""));
+        sender.send(from.index, [2, 0, 0, 0, 0, 9], &request);
+        let own = b.run(|| Sender::open().unwrap());
+        own.send(at.index, group_link_address(GROUP), &request);
+        assert!(!readable_within(ring.as_fd(), NOT_SOON));
+        // A multicast packet in a frame to this host alone is.
+        sender.send(from.index, link, &request);
+        assert!(readable(ring.as_fd()));
+    });
+}
+
+/// A host sends a request with its checksum left to the hardware; a router edits and forwards
+/// it in place; the host behind accepts it.
+#[test]
+fn a_request_is_forwarded_from_the_ring_with_a_whole_checksum() {
+    with_namespaces(
+        "a_request_is_forwarded_from_the_ring_with_a_whole_checksum",
+        || {
+            let (a, router, c) = (Host::new(), Host::new(), Host::new());
+            wire(&a, "a0", A.octets(), &router, "r0", B.octets());
+            wire(&router, "r1", [10, 9, 1, 1], &c, "c0", C.octets());
+            let (mut ring, out) =
+                router.run(|| (Ring::open(&small()).unwrap(), Sender::open().unwrap()));
+            let (r0, r1) = (router.index("r0"), router.index("r1"));
+            let membership = Membership {
+                group: GROUP,
+                source: None,
+                interface: c.index("c0"),
+            };
+            let c_link = c.interface("c0").link_address.unwrap();
+            let receiver = c.run(|| {
+                let bind = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 5004);
+                let socket = OptionSocket::open(&Config {
+                    bind,
+                    ..Config::default()
+                })
+                .unwrap();
+                socket.join(&membership).unwrap();
+                socket
+            });
+            let config = Config {
+                interface: a.index("a0"),
+                ttl: 8,
+                ..Config::default()
+            };
+            a.run(|| {
+                let socket = OptionSocket::open(&config).unwrap();
+                let to = SocketAddrV4::new(GROUP, 5004);
+                for i in 0..100_u8 {
+                    socket
+                        .send(to, &classic(REQUEST, A, GROUP), &[i; 12])
+                        .unwrap();
+                }
+            });
+            let mut forwarded = 0;
+            while forwarded < 100 && readable(ring.as_fd()) {
+                let mut batch = ring.batch(64);
+                let mut queue = out.batch();
+                for (n, frame) in batch.frames().enumerate() {
+                    if frame.interface != r0 || frame.packet[9] != UDP {
+                        continue;
+                    }
+                    // The turning point, as LMS §6.4.3 has it: an edit in place.
+                    frame.packet[22..24].copy_from_slice(&[0, 7]);
+                    frame.packet[24..28].copy_from_slice(&B.octets());
+                    fix_header_checksum(frame.packet);
+                    // To the group's address and to the replier's own: both must be heard.
+                    let link = if n % 2 == 0 {
+                        c_link
+                    } else {
+                        group_link_address(GROUP)
+                    };
+                    queue.queue(r1, link, frame.packet);
+                }
+                let sent = queue.flush();
+                assert_eq!(sent.failed, 0);
+                forwarded += sent.sent;
+            }
+            assert_eq!(forwarded, 100);
+            let mut buffer = OptionBuffer::new(64);
+            for i in 0..100_u8 {
+                assert!(
+                    readable(receiver.as_fd()),
+                    "request {i} is lost: a wrong checksum?"
+                );
+                let got = receiver.receive(&mut buffer).unwrap().unwrap();
+                assert_eq!((*got.source.ip(), got.payload), (A, &[i; 12][..]));
+                assert_eq!(got.options[2..8], [0, 7, 10, 9, 0, 2]);
+            }
+            let stats = ring.stats().unwrap();
+            assert_eq!((stats.dropped_full, stats.dropped_truncated), (0, 0));
+            assert!(stats.received >= 100);
+        },
+    );
+}
+
+fn fix_header_checksum(packet: &mut [u8]) {
+    packet[10..12].fill(0);
+    let header = usize::from(packet[0] & 15) * 4;
+    let mut sum: u32 = packet[..header]
+        .chunks(2)
+        .map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])))
+        .sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    packet[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+}
+
+#[test]
+fn a_full_ring_drops_counts_and_goes_on() {
+    with_namespaces("a_full_ring_drops_counts_and_goes_on", || {
+        let (a, b) = (Host::new(), Host::new());
+        wire(&a, "a0", A.octets(), &b, "b0", B.octets());
+        let config = RingConfig {
+            frames: 64,
+            max_packet_bytes: 200,
+            ..RingConfig::default()
+        };
+        let mut ring = b.run(|| Ring::open(&config).unwrap());
+        let a0 = a.index("a0");
+        let sender = a.run(|| Sender::open().unwrap());
+        let link = group_link_address(GROUP);
+        let request = |len| {
+            ipv4(
+                UDP,
+                A,
+                GROUP,
+                &classic(REQUEST, A, GROUP),
+                &udp(9, 9, &vec![7; len]),
+            )
+        };
+        for _ in 0..3 {
+            // More than the ring holds; blocks round the number of frames up.
+            let mut queue = sender.batch();
+            let packet = request(8);
+            for _ in 0..2000 {
+                queue.queue(a0, link, &packet);
+            }
+            assert_eq!(queue.flush().sent, 2000);
+            let mut seen = 0;
+            while readable_within(ring.as_fd(), NOT_SOON) {
+                let mut batch = ring.batch(usize::MAX);
+                seen += batch.frames().filter(|f| f.packet[..] == packet).count() as u64;
+            }
+            let stats = ring.stats().unwrap();
+            assert!(stats.dropped_full > 0 && seen >= 64, "{seen} {stats:?}");
+            assert!(seen + stats.dropped_full >= 2000, "{seen} {stats:?}");
+        }
+        // Longer than the configuration says: dropped and counted, the next one comes through.
+        sender.send(a0, link, &request(1200));
+        sender.send(a0, link, &request(8));
+        assert!(readable(ring.as_fd()));
+        std::thread::sleep(NOT_SOON);
+        let mut batch = ring.batch(64);
+        assert!(batch.frames().all(|f| f.packet.len() < 300));
+        drop(batch);
+        assert_eq!(ring.stats().unwrap().dropped_truncated, 1);
+    });
+}
+
+#[test]
+fn a_sender_counts_what_cannot_be_sent_and_sends_the_rest() {
+    with_namespaces(
+        "a_sender_counts_what_cannot_be_sent_and_sends_the_rest",
+        || {
+            let (a, b) = (Host::new(), Host::new());
+            wire(&a, "a0", A.octets(), &b, "b0", B.octets());
+            let a0 = a.index("a0");
+            let membership = Membership {
+                group: GROUP,
+                source: None,
+                interface: b.index("b0"),
+            };
+            let receiver = b.run(|| {
+                let bind = SocketAddrV4::new(GROUP, 5004);
+                let socket = GroupSocket::open(&Config {
+                    bind,
+                    ..Config::default()
+                })
+                .unwrap();
+                socket.join(&membership).unwrap();
+                socket
+            });
+            let sender = a.run(|| Sender::open().unwrap());
+            let link = group_link_address(GROUP);
+            let good = ipv4(UDP, A, GROUP, &[], &udp(9, 5004, b"good"));
+            let too_big = ipv4(UDP, A, GROUP, &[], &udp(9, 5004, &[0; 1600]));
+            let mut queue = sender.batch();
+            queue.queue(4_000_000, link, &good);
+            queue.queue(a0, link, &good);
+            queue.queue(a0, link, &too_big);
+            queue.queue(a0, link, &good);
+            let sent = queue.flush();
+            assert_eq!((sent.sent, sent.failed), (2, 2));
+            let mut batch = Batch::new(4);
+            let mut heard = 0;
+            while heard < 2 && readable(receiver.as_fd()) {
+                receiver.receive(&mut batch).unwrap();
+                heard += batch.iter().filter(|d| d.payload == b"good").count();
+            }
+            assert_eq!(heard, 2);
+        },
+    );
+}

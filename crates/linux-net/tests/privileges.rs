@@ -1,0 +1,135 @@
+//! Dropping privileges, in a process of its own: threads of the test runner would be in the way.
+//!
+//! No test harness: `main` runs the checks in child processes.
+
+#[path = "common/mod.rs"]
+mod common;
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::process::{Command, ExitCode};
+
+use linux_net::netns::{self, Namespace};
+use linux_net::packet::{Ring, RingConfig};
+use linux_net::privileges::{self, DropError, User};
+use linux_net::udp::{Config, OptionSocket};
+use linux_net::{Capability, OpenError, SendError};
+
+const NOBODY: User = User {
+    uid: 65534,
+    gid: 65534,
+};
+
+/// Opens everything, drops everything but one capability, and looks at what still works.
+fn keeps_one(user: Option<User>) {
+    let to = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 1), 9);
+    let request = common::classic(common::REQUEST, *to.ip(), Ipv4Addr::new(239, 1, 1, 1));
+    let options = OptionSocket::open(&Config::default()).expect("option socket");
+    options
+        .send(to, &request, b"x")
+        .expect("sends with CAP_NET_RAW");
+    let mut ring = Ring::open(&RingConfig {
+        frames: 64,
+        ..RingConfig::default()
+    })
+    .expect("ring");
+    privileges::drop_to(&[Capability::NetAdmin], user).expect("drop");
+    assert!(privileges::has(Capability::NetAdmin) && !privileges::has(Capability::NetRaw));
+    assert!(ring.batch(8).is_empty());
+    ring.stats().expect("an open ring goes on");
+    let refused = Ring::open(&RingConfig::default()).expect_err("no new ring");
+    assert!(matches!(
+        refused,
+        OpenError::Privilege {
+            capability: Capability::NetRaw,
+            ..
+        }
+    ));
+    assert!(
+        refused.to_string().contains("setcap cap_net_raw+ep"),
+        "{refused}"
+    );
+    let refused = options
+        .send(to, &request, b"x")
+        .expect_err("no unknown options");
+    assert!(
+        matches!(refused, SendError::Privilege(Capability::NetRaw)),
+        "{refused}"
+    );
+    let back = privileges::drop_to(&[Capability::NetRaw], None).expect_err("gone for good");
+    assert!(
+        matches!(back, DropError::Missing(Capability::NetRaw)),
+        "{back}"
+    );
+    if let Some(user) = user {
+        let status = std::fs::read_to_string("/proc/self/status").expect("status");
+        let line = |key: &str| {
+            status
+                .lines()
+                .find(|l| l.starts_with(key))
+                .unwrap_or_default()
+        };
+        let uid = user.uid.to_string();
+        assert!(
+            line("Uid:")
+                .split_whitespace()
+                .skip(1)
+                .all(|word| word == uid),
+            "{status}"
+        );
+        assert_eq!(line("Groups:").split_whitespace().nth(1), Some("65534"));
+        assert!(line("NoNewPrivs:").ends_with('1'));
+    }
+}
+
+fn refuses_threads() {
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || stopped.recv());
+    let error = privileges::drop_to(&[], None).expect_err("with threads");
+    assert!(
+        matches!(error, DropError::Threads { threads: 2 }),
+        "{error}"
+    );
+    drop(stop);
+    let _ = thread.join();
+}
+
+fn main() -> ExitCode {
+    let tests: [(&str, fn()); 4] = [
+        ("keeps_one", || keeps_one(None)),
+        ("changes_user", || keeps_one(Some(NOBODY))),
+        ("drops_all", || {
+            privileges::drop_to(&[], None).expect("drop");
+            assert!(!privileges::has(Capability::NetAdmin));
+        }),
+        ("refuses_threads", refuses_threads),
+    ];
+    let wanted = std::env::var("LINUX_NET_PRIVILEGES_CHILD").ok();
+    if let Some(wanted) = wanted {
+        if Namespace::new().is_err() {
+            if let Err(error) = netns::become_root() {
+                eprintln!("SKIPPED {wanted}: no namespaces here: {error}");
+                return ExitCode::SUCCESS;
+            }
+            if wanted == "changes_user" {
+                eprintln!("SKIPPED {wanted}: an ordinary user's namespace has one user");
+                return ExitCode::SUCCESS;
+            }
+        }
+        let Some((_, test)) = tests.iter().find(|(name, _)| *name == wanted) else {
+            return ExitCode::FAILURE;
+        };
+        test();
+        return ExitCode::SUCCESS;
+    }
+    let mut failed = 0;
+    for (name, _) in tests {
+        let exe = std::env::current_exe().expect("own path");
+        let status = Command::new(exe)
+            .env("LINUX_NET_PRIVILEGES_CHILD", name)
+            .status();
+        let ok = status.is_ok_and(|s| s.success());
+        println!("test {name} ... {}", if ok { "ok" } else { "FAILED" });
+        failed += usize::from(!ok);
+    }
+    ExitCode::from(u8::from(failed > 0))
+}
