@@ -1,1 +1,180 @@
 //! The seam between LMS and what carries its option.
+//!
+//! Table, rule and router know requests and dmcasts only through [`Carrier`]: what a packet is,
+//! where its turning point is written, how a hop is counted, how a dmcast is opened. The IPv4
+//! option is [`Ipv4Option`]. A UDP shim (for hosts without privileges, and networks that drop
+//! options) is another implementation; so is an IPv6 hop-by-hop option, for which the addresses of
+//! [`Key`] grow wider.
+
+use core::net::Ipv4Addr;
+use core::ops::Range;
+
+use crate::wire::encap::{self, OpenError};
+use crate::wire::ipv4::{self, Found, HeaderError, Layout, OptionError};
+use crate::{Iface, Key, Kind};
+
+/// What a packet is to LMS, before any state is looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// Nothing of LMS.
+    Other,
+    /// A request on its way.
+    Request(Request),
+    /// An encapsulated packet; to be opened if it is addressed to this router.
+    Encapsulated(Encapsulated),
+}
+
+/// A request, as its carrier tells it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// Original source and group, of the option.
+    pub key: Key,
+    /// Where the packet itself is addressed to.
+    pub destination: Ipv4Addr,
+    /// Whether the turning point is set.
+    pub turned: bool,
+    /// Hops it may still make, this one included.
+    pub hop_limit: u8,
+    /// Where the carrier writes the turning point.
+    pub option_at: usize,
+    /// Length of the packet in bytes.
+    pub len: usize,
+}
+
+/// An encapsulated packet, as its carrier tells it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Encapsulated {
+    /// Where it is addressed to.
+    pub to: Ipv4Addr,
+    /// Its lengths.
+    pub layout: Layout,
+    /// The option of its own header, or what is wrong there: only the addressee judges.
+    pub option: Result<Option<Found>, OptionError>,
+}
+
+/// A dmcast, opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Dmcast {
+    /// Original source and group, of the option.
+    pub key: Key,
+    /// Turning-point router, `0.0.0.0` for none.
+    pub router: Ipv4Addr,
+    /// Turning-point interface, unset for none.
+    pub iface: Iface,
+    /// Source of the inner packet.
+    pub source: Ipv4Addr,
+    /// Destination of the inner packet.
+    pub destination: Ipv4Addr,
+    /// Hops the inner packet may still make, this one included.
+    pub hop_limit: u8,
+    /// What to strip.
+    pub encapsulation: encap::Dmcast,
+}
+
+/// Why a packet that carries, or seems to carry, LMS's option is not one of LMS.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Malformed {
+    /// The header.
+    Header(HeaderError),
+    /// Its options.
+    Option(OptionError),
+    /// The dmcast option on a multicast packet.
+    NotEncapsulated,
+    /// The inside of an encapsulated packet.
+    Open(OpenError),
+}
+
+/// How requests and dmcasts travel.
+pub trait Carrier {
+    /// What the packet is. Total: any bytes are a class or an error.
+    fn classify(packet: &[u8]) -> Result<Class, Malformed>;
+
+    /// Writes the turning point into a request's packet.
+    fn turn(packet: &mut [u8], option_at: usize, router: Ipv4Addr, iface: Iface);
+
+    /// Takes one hop off a packet's limit.
+    fn hop(packet: &mut [u8]);
+
+    /// Opens an encapsulated packet addressed to this router. `Ok(None)`: it is no dmcast.
+    fn open(packet: &[u8], encapsulated: &Encapsulated) -> Result<Option<Dmcast>, Malformed>;
+
+    /// Takes encapsulation and option off, in place; the answer is where the inner packet lies.
+    fn strip(packet: &mut [u8], dmcast: &Dmcast) -> Range<usize>;
+}
+
+/// The IPv4 options 138, 139 and 158.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ipv4Option;
+
+impl Carrier for Ipv4Option {
+    #[inline]
+    fn classify(packet: &[u8]) -> Result<Class, Malformed> {
+        let layout = Layout::check(packet).map_err(Malformed::Header)?;
+        let destination = ipv4::destination(packet);
+        let multicast = destination.is_multicast();
+        if !multicast && ipv4::protocol(packet) != ipv4::PROTOCOL_IPIP {
+            return Ok(Class::Other);
+        }
+        let header = &packet[..layout.header_len];
+        let option = ipv4::find_lms(header);
+        if !multicast {
+            return Ok(Class::Encapsulated(Encapsulated {
+                to: destination,
+                layout,
+                option,
+            }));
+        }
+        let Some(option) = option.map_err(Malformed::Option)? else {
+            return Ok(Class::Other);
+        };
+        if !ipv4::checksum_ok(header) {
+            return Err(Malformed::Header(HeaderError::Checksum));
+        }
+        if option.kind == Kind::Dmcast {
+            return Err(Malformed::NotEncapsulated);
+        }
+        Ok(Class::Request(Request {
+            key: Key::new(option.source, option.group),
+            destination,
+            turned: option.turning_iface.is_set(),
+            hop_limit: ipv4::ttl(packet),
+            option_at: option.body_at,
+            len: layout.total_len,
+        }))
+    }
+
+    #[inline]
+    fn turn(packet: &mut [u8], option_at: usize, router: Ipv4Addr, iface: Iface) {
+        ipv4::set_turning_point(packet, option_at, router, iface);
+    }
+
+    #[inline]
+    fn hop(packet: &mut [u8]) {
+        ipv4::decrement_ttl(packet);
+    }
+
+    #[inline]
+    fn open(packet: &[u8], encapsulated: &Encapsulated) -> Result<Option<Dmcast>, Malformed> {
+        let Encapsulated { layout, option, .. } = *encapsulated;
+        let option = option.map_err(Malformed::Option)?;
+        let Some(opened) = encap::open(packet, layout, option).map_err(Malformed::Open)? else {
+            return Ok(None);
+        };
+        let inner = packet.get(opened.inner.clone()).unwrap_or(&[]);
+        let option = opened.option;
+        Ok(Some(Dmcast {
+            key: Key::new(option.source, option.group),
+            router: option.turning_router,
+            iface: option.turning_iface,
+            source: ipv4::source(inner),
+            destination: ipv4::destination(inner),
+            hop_limit: ipv4::ttl(inner),
+            encapsulation: opened,
+        }))
+    }
+
+    #[inline]
+    fn strip(packet: &mut [u8], dmcast: &Dmcast) -> Range<usize> {
+        encap::decapsulate(packet, &dmcast.encapsulation)
+    }
+}

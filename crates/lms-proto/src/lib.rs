@@ -2,6 +2,9 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "alloc")]
+extern crate alloc;
+
 pub mod carrier;
 pub mod endpoint;
 pub mod hier;
@@ -12,7 +15,7 @@ pub mod table;
 mod types;
 pub mod wire;
 
-pub use router::Meta;
+pub use router::{Meta, Router};
 pub use smoltcp::time::{Duration, Instant};
 pub use types::{Iface, InterfaceConfig, Key, LinkAddr, NextHop, Transmit};
 pub use wire::option::{Form, Kind, LmsOption, TurningPoint};

@@ -1,9 +1,299 @@
-//! The router machine.
+//! The router machine: forwards requests and dmcasts, keeps the entries, speaks LMS-HIER.
+//!
+//! A driver
+//!
+//! 1. tells the router its interfaces ([`Router::set_interface`]) and, as routing changes, its
+//!    entries ([`Router::install`], [`Router::remove`]);
+//! 2. gives each captured packet to [`Router::forward`], and does what the [`Verdict`] says.
+//!
+//! All times are those of the driver's clock and must not run backwards.
 
 mod config;
+mod forward;
+mod policy;
 mod stats;
 mod verdict;
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::net::Ipv4Addr;
+
+use managed::ManagedSlice;
+use rand_chacha::ChaCha8Rng;
+use rand_core::{Rng, SeedableRng};
 
 pub use config::{Config, Policy, Rate};
 pub use stats::{DropReason, Stats};
 pub use verdict::{Meta, Output, SecondCopy, Verdict};
+
+use crate::carrier::{Carrier, Ipv4Option};
+use crate::table::{self, EntryId, GroupTable, HashKey, Index, InstallError, Limit, Replier, Slot};
+use crate::{Iface, Instant, InterfaceConfig, Key};
+
+/// Storage of a [`Router`]: lent, or owned with feature `alloc`. Nothing in it grows.
+#[derive(Debug)]
+pub struct Storage<'a> {
+    /// The group table's.
+    pub table: table::Storage<'a>,
+    /// One for each interface number the router may be told of.
+    pub interfaces: ManagedSlice<'a, Interface>,
+    /// Index from address to interface: a power of two, at least twice as many as interfaces.
+    pub addresses: ManagedSlice<'a, Slot>,
+}
+
+#[cfg(feature = "alloc")]
+impl Storage<'static> {
+    /// Storage on the heap for `groups` entries and interface numbers below `iface_limit`.
+    pub fn with_capacity(groups: usize, iface_limit: usize) -> Self {
+        use alloc::vec;
+        Storage {
+            table: table::Storage::with_capacity(groups, iface_limit),
+            interfaces: vec![Interface::default(); iface_limit].into(),
+            addresses: vec![Slot::default(); (2 * iface_limit).next_power_of_two()].into(),
+        }
+    }
+}
+
+/// One interface of a router, empty until it is set.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Interface {
+    config: Option<InterfaceConfig>,
+}
+
+/// Why a command about an interface is refused; nothing has changed then.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum InterfaceError {
+    /// The number is beyond what the storage was made for.
+    Limit,
+    /// The address is not a unicast address.
+    Address,
+}
+
+impl fmt::Display for InterfaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            InterfaceError::Limit => "the interface number is beyond the router's limit",
+            InterfaceError::Address => "the interface's address is not a unicast address",
+        })
+    }
+}
+
+impl core::error::Error for InterfaceError {}
+
+/// Why a replier cannot be set by hand; nothing has changed then.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ReplierError {
+    /// There is no entry with this key.
+    NoEntry,
+    /// The interface is not downstream in the entry.
+    NotDownstream,
+}
+
+impl fmt::Display for ReplierError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ReplierError::NoEntry => "there is no such entry",
+            ReplierError::NotDownstream => "the replier's interface is not downstream there",
+        })
+    }
+}
+
+impl core::error::Error for ReplierError {}
+
+/// The router machine. `C` is what carries LMS's option.
+#[derive(Debug)]
+pub struct Router<'a, C: Carrier = Ipv4Option> {
+    policy: Policy,
+    request_limit: Limit,
+    dmcast_limit: Limit,
+    table: GroupTable<'a>,
+    interfaces: ManagedSlice<'a, Interface>,
+    addresses: Index<'a>,
+    address_hash: HashKey,
+    rng: ChaCha8Rng,
+    stats: Stats,
+    carrier: PhantomData<C>,
+}
+
+impl<'a> Router<'a> {
+    /// A router with no interfaces and no entries, whose messages travel in IPv4 options.
+    pub fn new(config: Config, storage: Storage<'a>, seed: [u8; 32], now: Instant) -> Self {
+        Router::with_carrier(config, storage, seed, now)
+    }
+}
+
+impl<'a, C: Carrier> Router<'a, C> {
+    /// A router with no interfaces and no entries.
+    pub fn with_carrier(
+        config: Config,
+        storage: Storage<'a>,
+        seed: [u8; 32],
+        _now: Instant,
+    ) -> Self {
+        let Storage {
+            table,
+            mut interfaces,
+            addresses,
+        } = storage;
+        let mut rng = ChaCha8Rng::from_seed(seed);
+        interfaces.fill(Interface::default());
+        Router {
+            policy: config.policy,
+            request_limit: Limit::new(config.request_rate),
+            dmcast_limit: Limit::new(config.dmcast_rate),
+            table: GroupTable::new(table, (rng.next_u64(), rng.next_u64())),
+            interfaces,
+            addresses: Index::new(addresses),
+            address_hash: HashKey(rng.next_u64(), rng.next_u64()),
+            rng,
+            stats: Stats::default(),
+            carrier: PhantomData,
+        }
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// The entries.
+    pub fn table(&self) -> &GroupTable<'a> {
+        &self.table
+    }
+
+    /// What an interface was set to.
+    pub fn interface(&self, iface: Iface) -> Option<InterfaceConfig> {
+        self.interfaces
+            .get(usize::from(iface.0))
+            .and_then(|interface| interface.config)
+    }
+
+    /// All interfaces that are set, by number.
+    pub fn interfaces(&self) -> impl Iterator<Item = (Iface, InterfaceConfig)> + '_ {
+        let numbered = self.interfaces.iter().enumerate();
+        numbered.filter_map(|(i, interface)| Some((Iface(i as u16), interface.config?)))
+    }
+
+    /// Adds an interface, or changes one.
+    pub fn set_interface(
+        &mut self,
+        _now: Instant,
+        iface: Iface,
+        config: InterfaceConfig,
+    ) -> Result<(), InterfaceError> {
+        let i = usize::from(iface.0);
+        let a = config.address;
+        if a.is_unspecified() || a.is_multicast() || a.is_broadcast() {
+            return Err(InterfaceError::Address);
+        }
+        if i >= self.interfaces.len().min(self.addresses.capacity()) {
+            return Err(InterfaceError::Limit);
+        }
+        self.forget_address(iface);
+        self.interfaces[i].config = Some(config);
+        self.addresses
+            .insert(self.address_tag(a), u32::from(iface.0));
+        Ok(())
+    }
+
+    /// Removes an interface: it leaves all entries; where it was the parent, the entry has none
+    /// until it is installed again. Walks all entries.
+    pub fn remove_interface(&mut self, now: Instant, iface: Iface) {
+        if !iface.is_set() {
+            return;
+        }
+        self.forget_address(iface);
+        for id in self.table.handles() {
+            if let Some(entry) = self.table.get_mut(id).filter(|entry| entry.parent == iface) {
+                entry.parent = Iface::UNSET;
+            }
+            if self.table.remove_downstream(id, iface) {
+                self.downstream_changed(now, id);
+            }
+        }
+    }
+
+    fn forget_address(&mut self, iface: Iface) {
+        let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) else {
+            return;
+        };
+        if let Some(old) = interface.config.take() {
+            self.addresses
+                .remove(self.address_tag(old.address), u32::from(iface.0));
+        }
+    }
+
+    #[inline]
+    fn address_tag(&self, address: Ipv4Addr) -> u32 {
+        self.address_hash.hash(u64::from(address.to_bits()))
+    }
+
+    /// Whether `address` is that of one of the interfaces.
+    #[inline]
+    fn is_own_address(&self, address: Ipv4Addr, arrival: Iface) -> bool {
+        let of = |iface: usize| {
+            self.interfaces
+                .get(iface)
+                .and_then(|interface| interface.config)
+        };
+        let is = |iface: usize| of(iface).is_some_and(|config| config.address == address);
+        // A dmcast comes in where the request went out: mostly this answers it.
+        is(usize::from(arrival.0))
+            || self
+                .addresses
+                .find(self.address_tag(address), |i| is(i as usize))
+                .is_some()
+    }
+
+    /// Adds an entry, or changes parent and downstream interfaces of the one with this key (its
+    /// replier stays if its interface does).
+    pub fn install(
+        &mut self,
+        now: Instant,
+        key: Key,
+        parent: Iface,
+        downstream: &[Iface],
+    ) -> Result<EntryId, InstallError> {
+        let id = self.table.install(key, parent, downstream)?;
+        self.downstream_changed(now, id);
+        Ok(id)
+    }
+
+    /// Removes an entry; false where there was none.
+    pub fn remove(&mut self, _now: Instant, key: Key) -> bool {
+        self.table.remove(key).is_some()
+    }
+
+    /// Sets the replier of an entry by hand; no policy moves it until it is set to `None`, or its
+    /// interface leaves the entry.
+    pub fn set_replier(
+        &mut self,
+        _now: Instant,
+        key: Key,
+        replier: Option<Replier>,
+    ) -> Result<(), ReplierError> {
+        let id = self.table.find(key).ok_or(ReplierError::NoEntry)?;
+        if replier.is_some_and(|replier| !self.table.is_downstream(id, replier.iface)) {
+            return Err(ReplierError::NotDownstream);
+        }
+        let entry = self.table.get_mut(id).ok_or(ReplierError::NoEntry)?;
+        entry.pinned = replier.is_some();
+        entry.set_replier(replier);
+        self.choose_replier(id);
+        Ok(())
+    }
+
+    /// Takes the replier back where its interface has left the entry.
+    fn downstream_changed(&mut self, _now: Instant, id: EntryId) {
+        let Some(iface) = self.table.get(id).map(|entry| entry.replier_iface()) else {
+            return;
+        };
+        if iface.is_set() && !self.table.is_downstream(id, iface) {
+            if let Some(entry) = self.table.get_mut(id) {
+                entry.pinned = false;
+                entry.set_replier(None);
+            }
+            self.choose_replier(id);
+        }
+    }
+}

@@ -1,5 +1,11 @@
 //! Counters: what was sent, and one named reason for each packet dropped.
 
+use crate::carrier::Malformed;
+use crate::rule::Reason;
+use crate::wire::encap::OpenError;
+use crate::wire::ipv4::{HeaderError, OptionError};
+use crate::wire::option::ParseError;
+
 macro_rules! drop_reasons {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
         /// Why a packet was dropped.
@@ -151,5 +157,82 @@ impl Stats {
         DropReason::ALL
             .iter()
             .map(|&reason| (reason, self.dropped(reason)))
+    }
+
+    pub(super) fn count_drop(&mut self, reason: DropReason) {
+        self.drops[reason as usize] += 1;
+    }
+}
+
+impl From<HeaderError> for DropReason {
+    fn from(error: HeaderError) -> Self {
+        match error {
+            HeaderError::Truncated => DropReason::HeaderTruncated,
+            HeaderError::Version => DropReason::HeaderVersion,
+            HeaderError::HeaderLength => DropReason::HeaderLength,
+            HeaderError::TotalLength => DropReason::TotalLength,
+            HeaderError::PacketTruncated => DropReason::PacketTruncated,
+            HeaderError::Checksum => DropReason::HeaderChecksum,
+        }
+    }
+}
+
+impl From<OptionError> for DropReason {
+    fn from(error: OptionError) -> Self {
+        match error {
+            OptionError::Truncated => DropReason::OptionTruncated,
+            OptionError::Length => DropReason::OptionLength,
+            OptionError::Duplicate => DropReason::DuplicateOption,
+            OptionError::Lms(error) => match error {
+                ParseError::Truncated | ParseError::Length => DropReason::LmsLength,
+                ParseError::SubOption => DropReason::LmsSubOption,
+                ParseError::SubOptionLength => DropReason::LmsSubOptionLength,
+                // The other two are no error where options are searched for ours.
+                ParseError::TurningPoint | ParseError::NotLms | ParseError::Experiment => {
+                    DropReason::HalfTurningPoint
+                }
+            },
+        }
+    }
+}
+
+impl From<OpenError> for DropReason {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::OuterFragment => DropReason::OuterFragment,
+            OpenError::OuterChecksum => DropReason::HeaderChecksum,
+            OpenError::InnerLength => DropReason::InnerPacketLength,
+            OpenError::InnerOption => DropReason::InnerOption,
+            OpenError::Inner(error) => match error {
+                HeaderError::Truncated => DropReason::InnerHeaderTruncated,
+                HeaderError::Version => DropReason::InnerVersion,
+                HeaderError::HeaderLength => DropReason::InnerHeaderLength,
+                HeaderError::TotalLength => DropReason::InnerTotalLength,
+                HeaderError::PacketTruncated => DropReason::InnerPacketLength,
+                HeaderError::Checksum => DropReason::InnerHeaderChecksum,
+            },
+        }
+    }
+}
+
+impl From<Malformed> for DropReason {
+    fn from(malformed: Malformed) -> Self {
+        match malformed {
+            Malformed::Header(error) => error.into(),
+            Malformed::Option(error) => error.into(),
+            Malformed::NotEncapsulated => DropReason::NotEncapsulated,
+            Malformed::Open(error) => error.into(),
+        }
+    }
+}
+
+impl From<Reason> for DropReason {
+    fn from(reason: Reason) -> Self {
+        match reason {
+            Reason::TurnedFromBelow => DropReason::TurnedFromBelow,
+            Reason::NoReplier => DropReason::NoReplier,
+            Reason::UnturnedFromParent => DropReason::UnturnedFromParent,
+            Reason::NotInEntry => DropReason::NotInEntry,
+        }
     }
 }

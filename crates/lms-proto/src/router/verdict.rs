@@ -4,7 +4,6 @@ use core::net::Ipv4Addr;
 use core::ops::Range;
 
 use super::DropReason;
-use crate::wire::ipv4;
 use crate::{Iface, NextHop};
 
 /// What a driver hands over with a packet.
@@ -40,7 +39,7 @@ pub enum Verdict {
         /// The bytes to send (a frame may have carried padding behind them).
         packet: Range<usize>,
         /// Search Party only: once the first copy has been taken from the buffer,
-        /// [`SecondCopy::apply`] turns the bytes into the second.
+        /// [`Router::second_copy`](super::Router::second_copy) turns the bytes into the second.
         second: Option<SecondCopy>,
     },
     /// A dmcast, decapsulated in place: multicast `packet` on `iface` alone, in a multicast frame
@@ -54,22 +53,19 @@ pub enum Verdict {
 }
 
 /// The second copy of a request under Search Party; it differs from the first in its turning
-/// point where one goes up and the other down.
+/// point. [`Router::second_copy`](super::Router::second_copy) makes it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[must_use]
 pub struct SecondCopy {
     pub(super) output: Output,
-    /// Where the option is and what to write there.
-    pub(super) turn: Option<(usize, Ipv4Addr, Iface)>,
+    /// Where the option is and what to write there; `None`: the copies are the same.
+    pub(super) turn: Option<Turn>,
 }
 
-impl SecondCopy {
-    /// Edits the bytes of the first copy, `packet` of [`Verdict::Forward`], into the second and
-    /// says where that goes.
-    pub fn apply(self, packet: &mut [u8]) -> Output {
-        if let Some((body_at, router, iface)) = self.turn {
-            ipv4::set_turning_point(packet, body_at, router, iface);
-        }
-        self.output
-    }
+/// A turning point to be written.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Turn {
+    pub(super) option_at: usize,
+    pub(super) router: Ipv4Addr,
+    pub(super) iface: Iface,
 }

@@ -1,2 +1,239 @@
-//! Encapsulation of directed multicasts (LMS-ENCAP, LMS §6.3.2): IPv4 in IPv4 to the turning
-//! point.
+//! Encapsulation of directed multicasts (LMS-ENCAP, LMS §6.3.2): IPv4 in IPv4 (RFC 2003) from
+//! the replier to the turning-point router.
+//!
+//! ```text
+//! Placement::Outer                        Placement::Inner (LMS §6.4.5)
+//! +---------------------------------+     +---------------------------------+
+//! | IPv4, replier to router,        |     | IPv4, replier to router,        |
+//! | protocol 4                      |     | protocol 4                      |
+//! +---------------------------------+     +---------------------------------+
+//! | LMS option, dmcast              |     | IPv4, source to group           |
+//! +---------------------------------+     +---------------------------------+
+//! | IPv4, source to group, payload  |     | LMS option, dmcast; payload     |
+//! +---------------------------------+     +---------------------------------+
+//! ```
+
+use core::fmt;
+use core::net::Ipv4Addr;
+use core::ops::Range;
+
+use super::ipv4::{self, Found, HeaderError, Layout, OptionAt, OptionError};
+use super::option::{EmitError, Form, Kind, LmsOption, TurningPoint};
+use crate::Iface;
+
+/// Which header carries the option of a dmcast.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Placement {
+    /// The outer one (LMS §6.4.4): what LMS does.
+    Outer,
+    /// The inner one, as LMS §6.4.5 would have it where hosts decapsulate in general.
+    Inner,
+}
+
+/// A dmcast to compose. Source and group of its option are those of the inner packet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct DmcastRepr {
+    /// The replier's own address.
+    pub replier: Ipv4Addr,
+    /// The turning-point router's address: where the packet goes.
+    pub router: Ipv4Addr,
+    /// The turning-point interface, as the request named it.
+    pub iface: Iface,
+    /// Form of the option.
+    pub form: Form,
+    /// Which header carries it.
+    pub placement: Placement,
+    /// Time to live of the outer packet, hops.
+    pub ttl: u8,
+    /// Identification of the outer packet, for the case that it is fragmented.
+    pub identification: u16,
+}
+
+/// Why a dmcast cannot be composed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ComposeError {
+    /// The inner packet is not a valid IPv4 packet of exactly the given bytes.
+    Inner(HeaderError),
+    /// The turning point is unset.
+    TurningPoint,
+    /// The buffer is shorter than [`DmcastRepr::buffer_len`].
+    Space,
+    /// The outer packet would be longer than 65,535 bytes, or the inner header than 60.
+    TooLong,
+}
+
+impl fmt::Display for ComposeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ComposeError::Inner(error) => write!(f, "inner packet: {error}"),
+            ComposeError::TurningPoint => f.write_str("the turning point is unset"),
+            ComposeError::Space => f.write_str("buffer too short for the dmcast"),
+            ComposeError::TooLong => f.write_str("the dmcast would be too long for IPv4"),
+        }
+    }
+}
+
+impl core::error::Error for ComposeError {}
+
+impl DmcastRepr {
+    /// Length in bytes of the dmcast around `inner_len` bytes: 36 more with the classic form.
+    pub const fn buffer_len(&self, inner_len: usize) -> usize {
+        ipv4::HEADER_LEN + LmsOption::buffer_len(self.form) + inner_len
+    }
+
+    /// Writes the whole packet around `inner`, a whole IPv4 packet, and returns its length.
+    pub fn emit(&self, inner: &[u8], buffer: &mut [u8]) -> Result<usize, ComposeError> {
+        let layout = Layout::check(inner).map_err(ComposeError::Inner)?;
+        if layout.total_len != inner.len() {
+            return Err(ComposeError::Inner(HeaderError::TotalLength));
+        }
+        let option = LmsOption {
+            kind: Kind::Dmcast,
+            turning_point: Some(TurningPoint {
+                router: self.router.into(),
+                iface: self.iface,
+            }),
+            source: ipv4::source(inner).into(),
+            group: ipv4::destination(inner).into(),
+        };
+        let len = self.buffer_len(inner.len());
+        let total = u16::try_from(len).map_err(|_| ComposeError::TooLong)?;
+        let option_len = LmsOption::buffer_len(self.form);
+        let inner_header_len = layout.header_len + option_len;
+        if self.placement == Placement::Inner && inner_header_len > ipv4::MAX_HEADER_LEN {
+            return Err(ComposeError::TooLong);
+        }
+        let out = buffer.get_mut(..len).ok_or(ComposeError::Space)?;
+        let (option_at, inner_at) = match self.placement {
+            Placement::Outer => (ipv4::HEADER_LEN, ipv4::HEADER_LEN + option_len),
+            Placement::Inner => (ipv4::HEADER_LEN + layout.header_len, ipv4::HEADER_LEN),
+        };
+        option
+            .emit(self.form, &mut out[option_at..])
+            .map_err(|error| match error {
+                EmitError::TurningPoint => ComposeError::TurningPoint,
+                EmitError::Space | EmitError::Family => ComposeError::Space,
+            })?;
+        match self.placement {
+            Placement::Outer => out[inner_at..].copy_from_slice(inner),
+            Placement::Inner => {
+                let (header, payload) = inner.split_at(layout.header_len);
+                out[inner_at..option_at].copy_from_slice(header);
+                out[option_at + option_len..].copy_from_slice(payload);
+                let inner = &mut out[inner_at..];
+                inner[0] += (option_len / 4) as u8;
+                inner[2..4].copy_from_slice(&(total - ipv4::HEADER_LEN as u16).to_be_bytes());
+                ipv4::fill_checksum(&mut inner[..inner_header_len]);
+            }
+        }
+        self.emit_outer(total, inner, out);
+        Ok(len)
+    }
+
+    /// The fixed outer header; "don't fragment" and the service are the inner packet's (RFC 2003
+    /// §3.1).
+    fn emit_outer(&self, total: u16, inner: &[u8], out: &mut [u8]) {
+        let header_len = match self.placement {
+            Placement::Outer => ipv4::HEADER_LEN + LmsOption::buffer_len(self.form),
+            Placement::Inner => ipv4::HEADER_LEN,
+        };
+        let header = &mut out[..header_len];
+        header[0] = 4 << 4 | (header_len / 4) as u8;
+        header[1] = inner[1];
+        header[2..4].copy_from_slice(&total.to_be_bytes());
+        header[4..6].copy_from_slice(&self.identification.to_be_bytes());
+        header[6] = inner[6] & 0x40;
+        header[7] = 0;
+        header[8] = self.ttl;
+        header[9] = ipv4::PROTOCOL_IPIP;
+        header[12..16].copy_from_slice(&self.replier.octets());
+        header[16..20].copy_from_slice(&self.router.octets());
+        ipv4::fill_checksum(header);
+    }
+}
+
+/// Why an encapsulated packet with the dmcast option is not a dmcast.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum OpenError {
+    /// The outer packet is a fragment.
+    OuterFragment,
+    /// The outer header checksum is wrong.
+    OuterChecksum,
+    /// The inner header is malformed.
+    Inner(HeaderError),
+    /// The inner packet is not as long as the outer has room for.
+    InnerLength,
+    /// The inner options are malformed, or an LMS option is where none belongs.
+    InnerOption,
+}
+
+/// An encapsulated packet that is a dmcast.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Dmcast {
+    /// The option, from whichever header carries it.
+    pub option: Found,
+    /// The bytes of the inner packet.
+    pub inner: Range<usize>,
+    /// Length of the inner header in bytes.
+    pub inner_header_len: usize,
+    /// The option where the inner header carries it, counted from the inner packet's start.
+    pub strip: Option<OptionAt>,
+}
+
+/// Looks into an encapsulated packet whose lengths are checked and whose own header carries
+/// `option`, or nothing of LMS. `Ok(None)`: it is somebody else's tunnel.
+pub fn open(
+    packet: &[u8],
+    outer: Layout,
+    option: Option<Found>,
+) -> Result<Option<Dmcast>, OpenError> {
+    let inner_range = outer.header_len..outer.total_len;
+    let Some(inner) = packet.get(inner_range.clone()) else {
+        return Ok(None);
+    };
+    let layout = Layout::check(inner);
+    let found = layout
+        .ok()
+        .map(|layout| ipv4::find_lms(&inner[..layout.header_len]));
+    let (option, strip) = match (option, found) {
+        (Some(option), _) if option.kind == Kind::Dmcast => (option, None),
+        (None, Some(Ok(Some(option)))) if option.kind == Kind::Dmcast => {
+            (option, Some(option.option))
+        }
+        (None, Some(Err(OptionError::Lms(_) | OptionError::Duplicate))) => {
+            return Err(OpenError::InnerOption);
+        }
+        _ => return Ok(None),
+    };
+    if ipv4::is_fragment(packet) {
+        return Err(OpenError::OuterFragment);
+    }
+    if !ipv4::checksum_ok(&packet[..outer.header_len]) {
+        return Err(OpenError::OuterChecksum);
+    }
+    let layout = layout.map_err(OpenError::Inner)?;
+    if layout.total_len != inner.len() {
+        return Err(OpenError::InnerLength);
+    }
+    if !ipv4::checksum_ok(&inner[..layout.header_len]) {
+        return Err(OpenError::Inner(HeaderError::Checksum));
+    }
+    if strip.is_none() && !matches!(found, Some(Ok(None))) {
+        return Err(OpenError::InnerOption);
+    }
+    Ok(Some(Dmcast {
+        option,
+        inner: inner_range,
+        inner_header_len: layout.header_len,
+        strip,
+    }))
+}
+
+/// Takes encapsulation and option off, in place: the answer is where the inner packet lies.
+pub fn decapsulate(packet: &mut [u8], dmcast: &Dmcast) -> Range<usize> {
+    let Range { start, end } = dmcast.inner;
+    match (dmcast.strip, packet.get_mut(start..end)) {
+        (Some(option), Some(inner)) => start + ipv4::strip_option(inner, option)..end,
+        _ => start..end,
+    }
+}

@@ -1,9 +1,31 @@
-//! IPv4 headers: what `smoltcp::wire` lacks. Options, and edits in place that update the header
-//! checksum incrementally (RFC 1624).
+//! IPv4 headers: what `smoltcp::wire` lacks. Validation with one error for each fault, options,
+//! and edits in place that update the header checksum incrementally (RFC 1624).
+//!
+//! ```text
+//!  0               1               2               3
+//! +-------+-------+---------------+-------------------------------+
+//! |   4   |  IHL  | service       | total length                  |
+//! +-------+-------+---------------+-------+-----------------------+
+//! | identification                | flags | fragment offset       |
+//! +---------------+---------------+-------+-----------------------+
+//! | time to live  | protocol      | header checksum               |
+//! +---------------+---------------+-------------------------------+
+//! | source                                                        |
+//! +---------------------------------------------------------------+
+//! | destination                                                   |
+//! +---------------------------------------------------------------+
+//! | options, 0 to 40 bytes                                        |
+//! +---------------------------------------------------------------+
+//! ```
+//!
+//! [`Layout::check`] comes first; the getters and edits below it expect a packet that passed and
+//! answer zeros, or do nothing, on one that is too short.
 
+use core::fmt;
 use core::net::Ipv4Addr;
 
-use crate::Iface;
+use super::option::{self, ParseError, View, body_at};
+use crate::{Iface, Kind};
 
 /// Length of a header without options, in bytes.
 pub const HEADER_LEN: usize = 20;
@@ -11,36 +33,365 @@ pub const HEADER_LEN: usize = 20;
 pub const MAX_HEADER_LEN: usize = 60;
 /// Protocol number of IPv4 in IPv4.
 pub const PROTOCOL_IPIP: u8 = 4;
+/// Option type "end of options list" (RFC 791 §3.1).
+pub const IPOPT_EOL: u8 = 0;
+/// Option type "no operation" (RFC 791 §3.1).
+pub const IPOPT_NOP: u8 = 1;
 
+const TTL_AT: usize = 8;
 const CHECKSUM_AT: usize = 10;
 
-/// Writes the turning point into an LMS option whose common part starts at `body_at`, and
-/// updates the checksum. Does nothing where `body_at` lies outside the packet.
-pub fn set_turning_point(packet: &mut [u8], body_at: usize, router: Ipv4Addr, iface: Iface) {
-    let Some(body) = packet.get_mut(body_at..body_at + 6) else {
-        return;
-    };
-    let new = [iface.0.to_be_bytes(), [0; 2], [0; 2]];
-    let mut bytes = [0; 6];
-    bytes[..2].copy_from_slice(&new[0]);
-    bytes[2..].copy_from_slice(&router.octets());
-    let mut delta = 0u32;
-    for (old, new) in body.chunks_exact(2).zip(bytes.chunks_exact(2)) {
-        delta += u32::from(!u16::from_be_bytes([old[0], old[1]]));
-        delta += u32::from(u16::from_be_bytes([new[0], new[1]]));
+/// What is wrong with a header. Nothing can be believed of such a packet: drop it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum HeaderError {
+    /// Fewer bytes than a header has, or than its length field says.
+    Truncated,
+    /// The version is not 4.
+    Version,
+    /// The header length is below 20 bytes.
+    HeaderLength,
+    /// The total length is below the header length.
+    TotalLength,
+    /// Fewer bytes than the total length says.
+    PacketTruncated,
+    /// The header checksum is wrong.
+    Checksum,
+}
+
+impl fmt::Display for HeaderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            HeaderError::Truncated => "IPv4 header is cut short",
+            HeaderError::Version => "IP version is not 4",
+            HeaderError::HeaderLength => "IPv4 header length is below 20",
+            HeaderError::TotalLength => "IPv4 total length is below the header length",
+            HeaderError::PacketTruncated => "IPv4 packet is cut short",
+            HeaderError::Checksum => "IPv4 header checksum is wrong",
+        })
     }
-    body.copy_from_slice(&bytes);
-    add_to_checksum(packet, delta);
+}
+
+impl core::error::Error for HeaderError {}
+
+/// What is wrong with the options of a header that carries, or seems to carry, LMS's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum OptionError {
+    /// An option has no length byte, or reaches past the header.
+    Truncated,
+    /// An option says it is shorter than 2 bytes.
+    Length,
+    /// The LMS option itself is malformed.
+    Lms(ParseError),
+    /// A second LMS option.
+    Duplicate,
+}
+
+impl fmt::Display for OptionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OptionError::Truncated => f.write_str("IPv4 option reaches past the header"),
+            OptionError::Length => f.write_str("IPv4 option length is below 2"),
+            OptionError::Lms(error) => error.fmt(f),
+            OptionError::Duplicate => f.write_str("two LMS options in one header"),
+        }
+    }
+}
+
+impl core::error::Error for OptionError {}
+
+/// The lengths of a packet, checked against each other and the bytes at hand. The checksum is
+/// not part of it: see [`checksum_ok`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Layout {
+    /// Length of the header with its options, in bytes: 20 to 60.
+    pub header_len: usize,
+    /// Length of the packet in bytes; what follows is padding of the frame.
+    pub total_len: usize,
+}
+
+impl Layout {
+    /// Checks version and lengths.
+    #[inline]
+    pub fn check(packet: &[u8]) -> Result<Layout, HeaderError> {
+        let Some(fixed) = packet.first_chunk::<HEADER_LEN>() else {
+            return Err(HeaderError::Truncated);
+        };
+        if fixed[0] >> 4 != 4 {
+            return Err(HeaderError::Version);
+        }
+        let header_len = usize::from(fixed[0] & 0x0f) * 4;
+        let total_len = usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
+        if header_len < HEADER_LEN {
+            return Err(HeaderError::HeaderLength);
+        }
+        if packet.len() < header_len {
+            return Err(HeaderError::Truncated);
+        }
+        if total_len < header_len {
+            return Err(HeaderError::TotalLength);
+        }
+        if packet.len() < total_len {
+            return Err(HeaderError::PacketTruncated);
+        }
+        Ok(Layout {
+            header_len,
+            total_len,
+        })
+    }
+}
+
+fn address(packet: &[u8], at: usize) -> Ipv4Addr {
+    let octets = packet.get(at..).and_then(<[u8]>::first_chunk::<4>);
+    octets.map_or(Ipv4Addr::UNSPECIFIED, |octets| Ipv4Addr::from(*octets))
+}
+
+/// The source address.
+#[inline]
+pub fn source(packet: &[u8]) -> Ipv4Addr {
+    address(packet, 12)
+}
+
+/// The destination address.
+#[inline]
+pub fn destination(packet: &[u8]) -> Ipv4Addr {
+    address(packet, 16)
+}
+
+/// The time to live, in hops.
+#[inline]
+pub fn ttl(packet: &[u8]) -> u8 {
+    packet.get(TTL_AT).copied().unwrap_or(0)
+}
+
+/// The protocol of what follows the header.
+#[inline]
+pub fn protocol(packet: &[u8]) -> u8 {
+    packet.get(9).copied().unwrap_or(0)
+}
+
+/// Whether the packet is one of several fragments.
+#[inline]
+pub fn is_fragment(packet: &[u8]) -> bool {
+    let more_and_offset = 0x3fff;
+    let field = packet.get(6..).and_then(<[u8]>::first_chunk::<2>);
+    field.is_some_and(|field| u16::from_be_bytes(*field) & more_and_offset != 0)
+}
+
+/// One's complement sum of a header, folded to 16 bits. Headers are whole 32-bit words.
+#[inline]
+fn sum(header: &[u8]) -> u16 {
+    let (words, _) = header.as_chunks::<4>();
+    fold(
+        words
+            .iter()
+            .map(|word| u64::from(u32::from_be_bytes(*word)))
+            .sum(),
+    )
+}
+
+#[inline]
+fn fold(sum: u64) -> u16 {
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    ((sum & 0xffff) + (sum >> 16)) as u16
+}
+
+/// Whether the checksum of a header (exactly its bytes) is right.
+#[inline]
+pub fn checksum_ok(header: &[u8]) -> bool {
+    sum(header) == 0xffff
+}
+
+/// Computes the checksum of a header (exactly its bytes) anew and writes it.
+pub fn fill_checksum(header: &mut [u8]) {
+    if let Some(field) = header.get_mut(CHECKSUM_AT..CHECKSUM_AT + 2) {
+        field.fill(0);
+        let sum = !sum(header);
+        header[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&sum.to_be_bytes());
+    }
 }
 
 /// RFC 1624 §3, equation 3: HC' = ~(~HC + ~m + m'), with `delta` the sum of all ~m + m'.
-fn add_to_checksum(packet: &mut [u8], delta: u32) {
-    let Some(field) = packet.get_mut(CHECKSUM_AT..CHECKSUM_AT + 2) else {
+#[inline]
+fn add_to_checksum(packet: &mut [u8], delta: u64) {
+    let field = packet
+        .get_mut(CHECKSUM_AT..)
+        .and_then(<[u8]>::first_chunk_mut::<2>);
+    if let Some(field) = field {
+        let old = u64::from(!u16::from_be_bytes(*field));
+        *field = (!fold(old + delta)).to_be_bytes();
+    }
+}
+
+/// Takes one hop off the time to live and updates the checksum. A time to live of 0 stays.
+#[inline]
+pub fn decrement_ttl(packet: &mut [u8]) {
+    let word = packet
+        .get_mut(TTL_AT..)
+        .and_then(<[u8]>::first_chunk_mut::<2>);
+    let Some(word) = word.filter(|word| word[0] > 0) else {
         return;
     };
-    let old = u16::from_be_bytes([field[0], field[1]]);
-    let mut sum = u32::from(!old) + delta;
-    sum = (sum & 0xffff) + (sum >> 16);
-    sum = (sum & 0xffff) + (sum >> 16);
-    field.copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    let old = u16::from_be_bytes(*word);
+    word[0] -= 1;
+    let new = u16::from_be_bytes(*word);
+    add_to_checksum(packet, u64::from(!old) + u64::from(new));
+}
+
+/// Writes the turning point into an LMS option whose common part starts at `body_at`
+/// ([`Found::body_at`]), and updates the checksum.
+#[inline]
+pub fn set_turning_point(packet: &mut [u8], body_at: usize, router: Ipv4Addr, iface: Iface) {
+    let body = packet
+        .get_mut(body_at..)
+        .and_then(<[u8]>::first_chunk_mut::<6>);
+    let Some(body) = body else { return };
+    let [i0, i1] = iface.0.to_be_bytes();
+    let [r0, r1, r2, r3] = router.octets();
+    let new = [i0, i1, r0, r1, r2, r3];
+    let words = |b: &[u8; 6]| {
+        [[b[0], b[1]], [b[2], b[3]], [b[4], b[5]]].map(|word| u64::from(u16::from_be_bytes(word)))
+    };
+    let delta: u64 =
+        words(body).map(|old| old ^ 0xffff).iter().sum::<u64>() + words(&new).iter().sum::<u64>();
+    *body = new;
+    // Behind an odd number of bytes each of these words lies across two words of the header.
+    let delta = if body_at.is_multiple_of(2) {
+        delta
+    } else {
+        u64::from(fold(delta).swap_bytes())
+    };
+    add_to_checksum(packet, delta);
+}
+
+/// Where one option lies in a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct OptionAt {
+    /// Offset in the packet of the option's type byte.
+    pub at: usize,
+    /// Length of the option in bytes.
+    pub len: usize,
+}
+
+/// Walks the options of a header, without end-of-list and no-operation. Ends after an error.
+#[derive(Clone, Debug)]
+pub struct Options<'a> {
+    header: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Options<'a> {
+    /// The options of `header`, exactly the header's bytes.
+    #[inline]
+    pub fn new(header: &'a [u8]) -> Self {
+        Options {
+            header,
+            at: HEADER_LEN,
+        }
+    }
+}
+
+impl Iterator for Options<'_> {
+    type Item = Result<OptionAt, OptionError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let end = self.header.len();
+        while self.at < end {
+            let at = self.at;
+            match self.header[at] {
+                IPOPT_EOL => self.at = end,
+                IPOPT_NOP => self.at += 1,
+                _ => {
+                    self.at = end;
+                    let Some(&len) = self.header.get(at + 1) else {
+                        return Some(Err(OptionError::Truncated));
+                    };
+                    let len = usize::from(len);
+                    if len < 2 {
+                        return Some(Err(OptionError::Length));
+                    }
+                    if len > end - at {
+                        return Some(Err(OptionError::Truncated));
+                    }
+                    self.at = at + len;
+                    return Some(Ok(OptionAt { at, len }));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// An LMS option found in a header, checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// Request or dmcast.
+    pub kind: Kind,
+    /// Where the whole option lies.
+    pub option: OptionAt,
+    /// Offset in the packet of the turning-point interface, where both forms become the same.
+    pub body_at: usize,
+    /// The turning-point interface, [`Iface::UNSET`] while no router has turned the packet.
+    pub turning_iface: Iface,
+    /// The turning-point address, `0.0.0.0` while no router has turned the packet.
+    pub turning_router: Ipv4Addr,
+    /// The original source.
+    pub source: Ipv4Addr,
+    /// The multicast group.
+    pub group: Ipv4Addr,
+}
+
+/// Looks for the LMS option in a header (exactly its bytes), among any others. `Ok(None)`: there
+/// is none. Options before and after it are walked too, so that two of them are an error.
+#[inline]
+pub fn find_lms(header: &[u8]) -> Result<Option<Found>, OptionError> {
+    let mut found = None;
+    for option in Options::new(header) {
+        let OptionAt { at, len } = option?;
+        if !matches!(
+            header[at],
+            option::IPOPT_MREQ | option::IPOPT_DMCAST | option::IPOPT_LMS
+        ) {
+            continue;
+        }
+        let view = match View::new_checked(&header[at..at + len]) {
+            Ok(view) => view,
+            Err(ParseError::Experiment) => continue,
+            Err(error) => return Err(OptionError::Lms(error)),
+        };
+        if found.is_some() {
+            return Err(OptionError::Duplicate);
+        }
+        found = Some(Found {
+            kind: view.kind(),
+            option: OptionAt { at, len },
+            body_at: at + body_at(view.form()),
+            turning_iface: view.turning_point_iface(),
+            turning_router: view.turning_point_address(),
+            source: view.source(),
+            group: view.group(),
+        });
+    }
+    Ok(found)
+}
+
+/// Takes an option out of the packet's header: what stands before it moves up to close the gap,
+/// what follows stays. Returns where the packet now starts. Other options are kept. `option`
+/// must be a whole number of 32-bit words long and lie in the header, else nothing changes and
+/// the answer is 0.
+pub fn strip_option(packet: &mut [u8], option: OptionAt) -> usize {
+    let OptionAt { at, len } = option;
+    let header_len = usize::from(packet.first().copied().unwrap_or(0) & 0x0f) * 4;
+    if at < HEADER_LEN || len % 4 != 0 || at + len > header_len || header_len > packet.len() {
+        return 0;
+    }
+    packet.copy_within(0..at, len);
+    let rest = &mut packet[len..];
+    rest[0] -= (len / 4) as u8;
+    let total = u16::from_be_bytes([rest[2], rest[3]]).saturating_sub(len as u16);
+    rest[2..4].copy_from_slice(&total.to_be_bytes());
+    fill_checksum(&mut rest[..header_len - len]);
+    len
 }

@@ -1,0 +1,449 @@
+//! The group table: multicast forwarding entries with the state LMS adds to them (LMS §6.4.1).
+//!
+//! A lookup costs one search in a keyed open-addressed index and one entry of one cache line;
+//! `(S, G)` is looked up first, then `(*, G)`. Whether an interface is downstream is one bit of a
+//! bitmap. Neither depends on the number of groups or interfaces.
+//!
+//! All storage is lent or owned ([`Storage`]); nothing grows. Per group it is
+//! [`bytes_per_group`]: 64 bytes an entry, 8 bytes for each 48 interfaces, and two index slots of
+//! 8 bytes (up to four where the capacity is not a power of two). 100,000 groups with up to 48
+//! interfaces take 9.3 MB.
+//!
+//! Entries come in the order in which they were installed into free places, whatever the seed.
+
+mod bucket;
+mod ifaces;
+mod index;
+
+use core::fmt;
+use core::net::Ipv4Addr;
+
+use managed::ManagedSlice;
+
+pub(crate) use bucket::{Bucket, Limit};
+pub use ifaces::{IFACES_PER_WORD, IfaceWord};
+pub use index::Slot;
+pub(crate) use index::{HashKey, Index};
+
+use crate::{Iface, Key, LinkAddr, NextHop};
+
+/// Handle of a forwarding entry, stable until the entry is removed; then it is used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct EntryId(pub(crate) u32);
+
+impl EntryId {
+    /// The handle as an index: dense, below the table's capacity.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The handle of entry `index`.
+    pub const fn from_index(index: u32) -> Self {
+        EntryId(index)
+    }
+}
+
+/// Who gets the requests that turn: an interface, a cost, and where known a neighbour on it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Replier {
+    /// The interface, downstream in its entry.
+    pub iface: Iface,
+    /// The replier's cost, smaller is better; 0xffff is no offer.
+    pub cost: u16,
+    /// The neighbour; `None`: the request goes to the whole link.
+    pub neighbour: Option<Neighbour>,
+}
+
+/// A neighbour on a link.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Neighbour {
+    /// Its address.
+    pub addr: Ipv4Addr,
+    /// Its link address, once known.
+    pub link: Option<LinkAddr>,
+}
+
+/// A multicast forwarding entry with what LMS adds to it: one cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+pub struct Entry {
+    key: Key,
+    pub(crate) parent: Iface,
+    /// The paper's four bytes: interface ([`Iface::UNSET`] for none) and cost of the replier.
+    replier_iface: Iface,
+    replier_cost: u16,
+    /// `0.0.0.0`: no neighbour, requests go to the link.
+    neighbour: Ipv4Addr,
+    neighbour_link: Option<LinkAddr>,
+    used: bool,
+    /// The replier was set by hand: neither hierarchy nor chance moves it.
+    pub(crate) pinned: bool,
+    pub(crate) requests: Bucket,
+    pub(crate) dmcasts: Bucket,
+    /// When a replier drawn at random is drawn again, seconds of the driver's clock.
+    pub(crate) redraw_at_s: i64,
+    next_free: u32,
+}
+
+const NO_ENTRY: u32 = u32::MAX;
+
+impl Default for Entry {
+    fn default() -> Self {
+        Entry {
+            key: Key::any_source(Ipv4Addr::UNSPECIFIED),
+            parent: Iface::UNSET,
+            replier_iface: Iface::UNSET,
+            replier_cost: u16::MAX,
+            neighbour: Ipv4Addr::UNSPECIFIED,
+            neighbour_link: None,
+            used: false,
+            pinned: false,
+            requests: Bucket::FULL,
+            dmcasts: Bucket::FULL,
+            redraw_at_s: i64::MIN,
+            next_free: NO_ENTRY,
+        }
+    }
+}
+
+impl Entry {
+    /// What names the entry.
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    /// The interface that leads to the source, [`Iface::UNSET`] for none.
+    pub fn parent(&self) -> Iface {
+        self.parent
+    }
+
+    /// The replier, if there is one.
+    pub fn replier(&self) -> Option<Replier> {
+        self.replier_iface.is_set().then(|| Replier {
+            iface: self.replier_iface,
+            cost: self.replier_cost,
+            neighbour: (!self.neighbour.is_unspecified()).then_some(Neighbour {
+                addr: self.neighbour,
+                link: self.neighbour_link,
+            }),
+        })
+    }
+
+    #[inline]
+    pub(crate) fn replier_iface(&self) -> Iface {
+        self.replier_iface
+    }
+
+    /// Where on the replier's link a request goes.
+    #[inline]
+    pub(crate) fn replier_next_hop(&self) -> NextHop {
+        if self.neighbour.is_unspecified() {
+            NextHop::Group
+        } else {
+            NextHop::Neighbour {
+                addr: self.neighbour,
+                link: self.neighbour_link,
+            }
+        }
+    }
+
+    pub(crate) fn set_replier(&mut self, replier: Option<Replier>) {
+        let neighbour = replier.and_then(|replier| replier.neighbour);
+        self.replier_iface = replier.map_or(Iface::UNSET, |replier| replier.iface);
+        self.replier_cost = replier.map_or(u16::MAX, |replier| replier.cost);
+        self.neighbour = neighbour.map_or(Ipv4Addr::UNSPECIFIED, |neighbour| neighbour.addr);
+        self.neighbour_link = neighbour.and_then(|neighbour| neighbour.link);
+    }
+}
+
+/// Why an entry cannot be installed; nothing has changed then.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum InstallError {
+    /// The table holds as many entries as it was made for.
+    Full,
+    /// The group is not a multicast address, or is link-local (224.0.0.0/24), which no router
+    /// forwards.
+    Group,
+    /// The source is neither unicast nor [`Key::ANY_SOURCE`].
+    Source,
+    /// An interface number is beyond [`GroupTable::iface_limit`].
+    Iface,
+    /// The parent is among the downstream interfaces.
+    ParentIsDownstream,
+}
+
+impl fmt::Display for InstallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            InstallError::Full => "the group table is full",
+            InstallError::Group => "the group is not a routable multicast address",
+            InstallError::Source => "the source is not a unicast address",
+            InstallError::Iface => "the interface number is beyond the table's limit",
+            InstallError::ParentIsDownstream => "the parent is also a downstream interface",
+        })
+    }
+}
+
+impl core::error::Error for InstallError {}
+
+/// Bytes of table storage for each group, of a table sized by [`Storage::with_capacity`] for a
+/// power of two of groups with interface numbers below `iface_limit`.
+pub const fn bytes_per_group(iface_limit: usize) -> usize {
+    size_of::<Entry>()
+        + iface_limit.div_ceil(IFACES_PER_WORD) * size_of::<IfaceWord>()
+        + 2 * size_of::<Slot>()
+}
+
+/// Storage of a [`GroupTable`].
+#[derive(Debug)]
+pub struct Storage<'a> {
+    /// The entries: as many groups at most.
+    pub entries: ManagedSlice<'a, Entry>,
+    /// The index: a power of two, at least twice the number of entries, else fewer groups fit.
+    pub slots: ManagedSlice<'a, Slot>,
+    /// Downstream sets: for each entry equally many words, 48 interface numbers a word.
+    pub downstream: ManagedSlice<'a, IfaceWord>,
+}
+
+#[cfg(feature = "alloc")]
+impl Storage<'static> {
+    /// Storage on the heap for `groups` entries and interface numbers below `iface_limit`.
+    pub fn with_capacity(groups: usize, iface_limit: usize) -> Self {
+        use alloc::vec;
+        let words = iface_limit.div_ceil(IFACES_PER_WORD);
+        Storage {
+            entries: vec![Entry::default(); groups].into(),
+            slots: vec![Slot::default(); (2 * groups).next_power_of_two()].into(),
+            downstream: vec![IfaceWord::default(); groups * words].into(),
+        }
+    }
+}
+
+/// The group table.
+#[derive(Debug)]
+pub struct GroupTable<'a> {
+    entries: ManagedSlice<'a, Entry>,
+    downstream: ManagedSlice<'a, IfaceWord>,
+    words: usize,
+    index: Index<'a>,
+    hash_key: HashKey,
+    capacity: usize,
+    len: usize,
+    any_source_len: usize,
+    /// Entries from here on were never used; removed ones before it hang on `free`.
+    fresh: u32,
+    free: u32,
+}
+
+impl<'a> GroupTable<'a> {
+    /// An empty table. `hash_key` comes from the machine's generator.
+    pub fn new(storage: Storage<'a>, hash_key: (u64, u64)) -> Self {
+        let Storage {
+            mut entries,
+            slots,
+            downstream,
+        } = storage;
+        entries.fill(Entry::default());
+        let index = Index::new(slots);
+        let capacity = entries.len().min(index.capacity()).min(NO_ENTRY as usize);
+        GroupTable {
+            words: downstream.len().checked_div(entries.len()).unwrap_or(0),
+            entries,
+            downstream,
+            index,
+            hash_key: HashKey(hash_key.0, hash_key.1),
+            capacity,
+            len: 0,
+            any_source_len: 0,
+            fresh: 0,
+            free: NO_ENTRY,
+        }
+    }
+
+    /// How many entries fit.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Interface numbers below this fit into a downstream set.
+    pub fn iface_limit(&self) -> usize {
+        (self.words * IFACES_PER_WORD).min(usize::from(Iface::UNSET.0))
+    }
+
+    #[inline]
+    fn tag(&self, key: Key) -> u32 {
+        let source = u64::from(key.source.to_bits());
+        self.hash_key
+            .hash(source << 32 | u64::from(key.group.to_bits()))
+    }
+
+    /// The entry with exactly this key.
+    #[inline]
+    pub fn find(&self, key: Key) -> Option<EntryId> {
+        let is = |value: u32| {
+            self.entries
+                .get(value as usize)
+                .is_some_and(|e| e.key == key)
+        };
+        self.index.find(self.tag(key), is).map(EntryId)
+    }
+
+    /// The entry that a packet of this source and group belongs to: `(S, G)`, else `(*, G)`.
+    #[inline]
+    pub fn lookup(&self, key: Key) -> Option<EntryId> {
+        match self.find(key) {
+            None if self.any_source_len > 0 => self.find(Key::any_source(key.group)),
+            found => found,
+        }
+    }
+
+    /// The entry behind a handle; `None` once it is removed.
+    pub fn get(&self, id: EntryId) -> Option<&Entry> {
+        self.entries.get(id.index()).filter(|entry| entry.used)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: EntryId) -> Option<&mut Entry> {
+        self.entries.get_mut(id.index()).filter(|entry| entry.used)
+    }
+
+    #[inline]
+    fn set(&self, id: EntryId) -> &[IfaceWord] {
+        let at = id.index() * self.words;
+        self.downstream.get(at..at + self.words).unwrap_or(&[])
+    }
+
+    fn set_mut(&mut self, id: EntryId) -> &mut [IfaceWord] {
+        let at = id.index() * self.words;
+        self.downstream
+            .get_mut(at..at + self.words)
+            .unwrap_or(&mut [])
+    }
+
+    /// Whether `iface` is downstream in the entry.
+    #[inline]
+    pub fn is_downstream(&self, id: EntryId, iface: Iface) -> bool {
+        ifaces::contains(self.set(id), iface)
+    }
+
+    /// How many interfaces are downstream in the entry.
+    #[inline]
+    pub fn downstream_len(&self, id: EntryId) -> usize {
+        ifaces::len(self.set(id))
+    }
+
+    /// The `n`-th downstream interface, counted from 0 without `except`.
+    #[inline]
+    pub fn nth_downstream(&self, id: EntryId, n: usize, except: Iface) -> Option<Iface> {
+        let set = self.set(id);
+        let skip = ifaces::contains(set, except) && n >= ifaces::rank(set, except);
+        ifaces::nth(set, n + usize::from(skip))
+    }
+
+    /// The downstream interfaces of the entry, smallest first.
+    pub fn downstream(&self, id: EntryId) -> impl Iterator<Item = Iface> + '_ {
+        ifaces::iter(self.set(id))
+    }
+
+    /// All entries, in an order that depends on the commands alone.
+    pub fn iter(&self) -> impl Iterator<Item = (EntryId, &Entry)> + '_ {
+        let entries = self.entries[..self.fresh as usize].iter().enumerate();
+        entries
+            .filter(|(_, entry)| entry.used)
+            .map(|(i, entry)| (EntryId(i as u32), entry))
+    }
+
+    /// One past the largest handle in use or used before.
+    pub(crate) fn handles(&self) -> impl Iterator<Item = EntryId> + use<> {
+        (0..self.fresh).map(EntryId)
+    }
+
+    /// Adds an entry, or changes parent and downstream interfaces of the one with this key.
+    pub fn install(
+        &mut self,
+        key: Key,
+        parent: Iface,
+        downstream: &[Iface],
+    ) -> Result<EntryId, InstallError> {
+        self.check(key, parent, downstream)?;
+        let id = match self.find(key) {
+            Some(id) => id,
+            None => self.add(key).ok_or(InstallError::Full)?,
+        };
+        self.entries[id.index()].parent = parent;
+        ifaces::assign(self.set_mut(id), downstream);
+        Ok(id)
+    }
+
+    fn check(&self, key: Key, parent: Iface, downstream: &[Iface]) -> Result<(), InstallError> {
+        let Key { source, group } = key;
+        if !group.is_multicast() || group.octets()[..3] == [224, 0, 0] {
+            return Err(InstallError::Group);
+        }
+        let unicast = !(source.is_multicast() || source.is_broadcast() || source.is_unspecified());
+        if !unicast && !key.is_any_source() {
+            return Err(InstallError::Source);
+        }
+        if downstream
+            .iter()
+            .any(|iface| usize::from(iface.0) >= self.iface_limit())
+        {
+            return Err(InstallError::Iface);
+        }
+        if downstream.contains(&parent) {
+            return Err(InstallError::ParentIsDownstream);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, key: Key) -> Option<EntryId> {
+        if self.len == self.capacity {
+            return None;
+        }
+        let id = if self.free == NO_ENTRY {
+            self.fresh += 1;
+            EntryId(self.fresh - 1)
+        } else {
+            let id = EntryId(self.free);
+            self.free = self.entries[id.index()].next_free;
+            id
+        };
+        self.entries[id.index()] = Entry {
+            key,
+            used: true,
+            ..Entry::default()
+        };
+        self.index.insert(self.tag(key), id.0);
+        self.len += 1;
+        self.any_source_len += usize::from(key.is_any_source());
+        Some(id)
+    }
+
+    /// Removes the entry with this key; its handle is free for another.
+    pub fn remove(&mut self, key: Key) -> Option<EntryId> {
+        let id = self.find(key)?;
+        self.index.remove(self.tag(key), id.0);
+        self.entries[id.index()] = Entry {
+            next_free: self.free,
+            ..Entry::default()
+        };
+        self.free = id.0;
+        self.len -= 1;
+        self.any_source_len -= usize::from(key.is_any_source());
+        Some(id)
+    }
+
+    /// Takes an interface out of an entry's downstream set; false where it was not in it.
+    pub(crate) fn remove_downstream(&mut self, id: EntryId, iface: Iface) -> bool {
+        ifaces::remove(self.set_mut(id), iface)
+    }
+}
