@@ -1,0 +1,42 @@
+//! Ctrl-C and SIGTERM as a flag.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
+
+static RAISED: AtomicBool = AtomicBool::new(false);
+static INSTALL: Once = Once::new();
+type Hook = Box<dyn Fn() + Send>;
+static HOOKS: Mutex<Vec<Hook>> = Mutex::new(Vec::new());
+
+/// Starts listening for SIGINT, SIGTERM and SIGHUP. Harmless when called again.
+///
+/// The first signal raises the flag and runs the hooks; the second ends the process at once with
+/// code 130, so that a program that hangs can still be stopped by hand.
+pub fn install() {
+    INSTALL.call_once(|| {
+        let result = ctrlc::set_handler(|| {
+            if RAISED.swap(true, Ordering::SeqCst) {
+                std::process::exit(i32::from(crate::exit::INTERRUPTED));
+            }
+            for hook in HOOKS.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+                hook();
+            }
+        });
+        if let Err(error) = result {
+            tracing::warn!(%error, "Ctrl-C ends the program at once");
+        }
+    });
+}
+
+/// Has Ctrl-C been pressed, or SIGTERM arrived?
+pub fn raised() -> bool {
+    RAISED.load(Ordering::SeqCst)
+}
+
+/// Runs `hook`, on another thread, at the first signal: to wake a thread that sleeps in `ppoll`.
+pub fn on_raise(hook: impl Fn() + Send + 'static) {
+    HOOKS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(Box::new(hook));
+}

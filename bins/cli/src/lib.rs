@@ -1,0 +1,24 @@
+//! What the programs of polycast share, so that they look and behave alike.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`args`] | parsing a command line: help and usage errors with the right exit code |
+//! | [`exit`] | the exit codes every program uses |
+//! | [`logging`] | `--log`, `--log-format`: tracing, as text or JSON, on standard error |
+//! | [`units`] | `100M` as a bit rate, `64MiB` as a size, `2.5s` as a time |
+//! | [`interrupt`] | Ctrl-C and SIGTERM as a flag |
+//! | [`progress`] | a progress bar, on a terminal only |
+//! | [`events`] | `--json`: one event a line |
+//! | [`names`] | a file name from the network, made harmless |
+//! | [`output`] | a file that appears under its name only when it is whole |
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod events;
+pub mod exit;
+pub mod interrupt;
+pub mod logging;
+pub mod names;
+pub mod output;
+pub mod progress;
+pub mod units;
