@@ -5,7 +5,7 @@ mod common;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use common::{Host, soon, wire, with_namespaces};
+use common::{Host, soon, until_it_carries, wire, with_namespaces};
 use linux_net::OpenError;
 use linux_net::ethtool::{self, OffloadError};
 use linux_net::link::{self, EditError, Editor, LinkEvent, Neighbour, Watcher};
@@ -145,24 +145,17 @@ fn bridges_and_routes_carry_packets() {
         editor.set_up(bridge, true).unwrap();
         let (a, b) = (Host::new(), Host::new());
         wire(&a, "a0", A.octets(), &hub, "port0", [10, 9, 0, 8]);
-        wire(&b, "b0", B.octets(), &hub, "port1", [10, 9, 0, 9]);
+        wire(&b, "b0", [10, 9, 1, 2], &hub, "port1", [10, 9, 1, 9]);
         for port in ["port0", "port1"] {
             editor.set_bridge(hub.index(port), bridge).unwrap();
         }
         let far = Ipv4Addr::new(10, 77, 0, 1);
-        let lo = b.index("lo");
-        b.run(|| Editor::open().unwrap().add_address(lo, far, 32).unwrap());
+        let (b0, lo) = (b.index("b0"), b.index("lo"));
+        let mut addresses = b.run(|| Editor::open().unwrap());
+        addresses.add_address(b0, B, 24).unwrap();
+        addresses.add_address(lo, far, 32).unwrap();
         let mut routes = a.run(|| Editor::open().unwrap());
         routes.set_route(far, 32, Some(B), None).unwrap();
-        let listener = b.run(|| std::net::UdpSocket::bind((far, 7777)).unwrap());
-        listener
-            .set_read_timeout(Some(Duration::from_secs(2)))
-            .unwrap();
-        a.run(|| {
-            let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
-            socket.send_to(b"far", (far, 7777)).unwrap();
-        });
-        let mut buffer = [0; 8];
-        assert_eq!(listener.recv(&mut buffer).unwrap(), 3);
+        until_it_carries(&a, &b, far);
     });
 }

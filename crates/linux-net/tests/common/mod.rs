@@ -2,7 +2,7 @@
 //! test runs again in a child process that is root of its own user namespace.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -94,12 +94,25 @@ pub fn wire(
             editor.set_up(index, true).expect("up");
         });
     }
-    for (host, name) in [(a, a_name), (b, b_name)] {
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while !host.interface(name).is_running {
-            assert!(Instant::now() < deadline, "{name} has no carrier");
-            std::thread::sleep(Duration::from_millis(2));
+    until_it_carries(a, b, b_address.into());
+    until_it_carries(b, a, a_address.into());
+}
+
+/// Waits until datagrams pass: an interface that reports a carrier may still drop the first
+/// packets, since its queue is attached a moment later.
+pub fn until_it_carries(from: &Host, to: &Host, address: Ipv4Addr) {
+    let listener = to.run(|| UdpSocket::bind((address, 7)).expect("bind"));
+    listener
+        .set_read_timeout(Some(Duration::from_millis(20)))
+        .expect("timeout");
+    let sender = from.run(|| UdpSocket::bind("0.0.0.0:0").expect("bind"));
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        sender.send_to(b"?", (address, 7)).expect("send");
+        if listener.recv(&mut [0; 8]).is_ok() {
+            return;
         }
+        assert!(Instant::now() < deadline, "{address} cannot be reached");
     }
 }
 
