@@ -5,6 +5,7 @@
 //! | [`args`] | parsing a command line: help and usage errors with the right exit code |
 //! | [`exit`] | the exit codes every program uses |
 //! | [`logging`] | `--log`, `--log-format`: tracing, as text or JSON, on standard error |
+//! | `metrics` | Prometheus metrics over HTTP, for daemons (feature `metrics`) |
 //! | [`units`] | `100M` as a bit rate, `64MiB` as a size, `2.5s` as a time |
 //! | [`interrupt`] | Ctrl-C and SIGTERM as a flag |
 //! | [`progress`] | a progress bar, on a terminal only |
@@ -18,6 +19,8 @@ pub mod events;
 pub mod exit;
 pub mod interrupt;
 pub mod logging;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 pub mod names;
 pub mod output;
 pub mod progress;
