@@ -1,2 +1,566 @@
-//! LMS-HIER: the neighbour table, the election of repliers, and the updates between routers
-//! (LMS §6.7.1).
+//! LMS-HIER at a router: the table of downstream neighbours, the election of a replier for each
+//! multicast forwarding entry, and the messages that keep both alive (LMS §6.7.1).
+//!
+//! Neighbours below offer to be the replier of an entry at a cost: hosts by the auxiliary data of
+//! IGMPv3 reports, routers by UPDATE messages. The offer with the lowest cost is elected; on equal
+//! cost who is elected stays elected, else the lowest address is. The entry's parent is told the
+//! cost (UPDATE: the best below plus [`Config::own_cost`]), and each link below that offers came
+//! from is told who is elected (ELECTED; nobody, where the elected neighbour is on another link).
+//!
+//! All of it is soft state: told again every [`Config::refresh`], forgotten after [`hold_time`] of
+//! it. A neighbour that goes silent is therefore replaced within one hold time, in the very call
+//! that notices. Refreshes are spread evenly over the refresh time, up to 64 entries a message:
+//! 100,000 entries on one link are 174 messages a second. Changes are told at once
+//! ([`Config::gather`] later, to share messages), but not twice within [`Config::damping`], nor
+//! faster than [`Config::messages_per_s`]. That nobody is left is told three times.
+//!
+//! # How to drive it
+//!
+//! The router machine embeds it: `install` and `remove` follow the multicast forwarding entries,
+//! `handle_packet` takes each LMS-HIER or IGMP packet, and after each call of either sort
+//! `poll_changed` is drained. `elected` on the path of a request is two loads. Then
+//! `poll_transmit` until `None`, and `handle_timeout` at `poll_timeout`. After a call of
+//! `handle_timeout` `poll_timeout` may lie in the past still: one call does a bounded number of
+//! steps.
+//!
+//! # What is believed
+//!
+//! A message counts only with TTL 1, from a source on the subnet of its interface, about an
+//! entry that exists and has that interface downstream, and, from a router, with a sequence
+//! number newer than the last of the same boot; an earlier boot number is a replay. Each
+//! refusal has its own counter, see [`DropReason`]. Somebody on the link itself who writes other
+//! hosts' addresses can still lie: LMS has no keys, and a repair is verified by its receiver.
+//!
+//! # Memory
+//!
+//! Bytes a slot, tested in `tests/hier_memory.rs`: entry 64, neighbour (one offer) 80, peer 104,
+//! advert 80, stream 88. An entry with one neighbour needs one of each of the first two and two
+//! adverts: 304 bytes.
+//!
+//! # Example
+//!
+//! ```
+//! use core::net::Ipv4Addr;
+//! use lms_proto::hier::{Config, Cost, Hierarchy, StaticStorage};
+//! use lms_proto::{Iface, Instant, InterfaceConfig, Key};
+//!
+//! // 4 entries, 16 offers of up to 8 neighbours, 2 interfaces; no heap.
+//! let mut memory = StaticStorage::<4, 16, 8, 12, 4>::default();
+//! let now = Instant::ZERO;
+//! let mut hierarchy = Hierarchy::new(Config::default(), memory.lend(), [7; 32], now);
+//! let (up, down) = (Iface(0), Iface(1));
+//! for (iface, address) in [(up, [10, 0, 0, 2]), (down, [10, 0, 1, 1])] {
+//!     let config = InterfaceConfig { address: address.into(), prefix_len: 24 };
+//!     hierarchy.set_interface(now, iface, config).unwrap();
+//! }
+//! let key = Key::new(Ipv4Addr::new(10, 9, 9, 9), Ipv4Addr::new(232, 1, 1, 1));
+//! let id = hierarchy.install(now, key, up).unwrap();
+//! hierarchy.set_replier(now, key, down, Ipv4Addr::new(10, 0, 1, 5), None, Cost(3)).unwrap();
+//! assert_eq!(hierarchy.elected(id).unwrap().cost, Cost(3));
+//!
+//! // The parent is told: cost 3, plus 1 of our own.
+//! let mut buffer = [0; 1500];
+//! let now = hierarchy.poll_timeout().unwrap();
+//! let transmit = hierarchy.poll_transmit(now, &mut buffer).unwrap();
+//! assert_eq!(transmit.iface, up);
+//! ```
+
+mod config;
+mod election;
+mod receive;
+pub(crate) mod slots;
+mod state;
+mod stats;
+mod tell;
+
+use core::fmt;
+use core::net::Ipv4Addr;
+
+use rand_chacha::ChaCha8Rng;
+use rand_core::{Rng, SeedableRng};
+
+pub use self::config::{
+    Capacity, Config, MAX_REFRESH, MIN_REFRESH, StaticStorage, Storage, hold_time, refresh_time,
+};
+pub use self::slots::Slot;
+pub use self::state::{Advert, Entry, Neighbour, Peer, Stream};
+pub use self::stats::{DropReason, Stats};
+pub use crate::wire::hier::Cost;
+
+use self::slots::{NIL, Slab};
+use self::state::{entry_key, neighbour_key, peer_key, stream_key};
+use crate::wire::hier::Kind;
+use crate::{Iface, Instant, InterfaceConfig, Key, LinkAddr, NextHop};
+
+/// How many expiries one call of `handle_timeout` deals with.
+const STEPS: usize = 256;
+
+/// Names an entry from its installation to its removal.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct EntryId(u32);
+
+/// Names a neighbouring host or router for as long as one of its offers is elected anywhere.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PeerId(u32);
+
+/// The elected replier of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Elected {
+    /// The interface it is on.
+    pub iface: Iface,
+    /// What it costs.
+    pub cost: Cost,
+    /// Who it is; [`Hierarchy::next_hop`] says where to send to. A router that keeps a copy of
+    /// this value keeps the right next hop, also when the neighbour's link address changes.
+    pub peer: PeerId,
+}
+
+/// One neighbour's offer, for `status`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Offer {
+    /// The interface it came from.
+    pub iface: Iface,
+    /// Whose it is.
+    pub address: Ipv4Addr,
+    /// What it costs.
+    pub cost: Cost,
+    /// When it runs out; `None` for one that was configured.
+    pub expires: Option<Instant>,
+}
+
+/// A bound of the storage is reached; nothing changed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Full {
+    /// No more entries.
+    Entries,
+    /// No more offers, in this entry or at all.
+    Neighbours,
+    /// No more neighbouring hosts and routers.
+    Peers,
+    /// No more adverts.
+    Adverts,
+    /// No more interfaces.
+    Interfaces,
+}
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Full::Entries => "no room for another multicast forwarding entry",
+            Full::Neighbours => "no room for another neighbour's offer",
+            Full::Peers => "no room for another neighbour",
+            Full::Adverts => "no room for another advert",
+            Full::Interfaces => "no room for another interface",
+        })
+    }
+}
+
+impl core::error::Error for Full {}
+
+/// Why a command was refused; nothing changed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum CommandError {
+    /// A bound is reached.
+    Full(Full),
+    /// There is no such entry: install it first.
+    UnknownEntry,
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CommandError::Full(full) => full.fmt(f),
+            CommandError::UnknownEntry => f.write_str("no such multicast forwarding entry"),
+        }
+    }
+}
+
+impl core::error::Error for CommandError {}
+
+/// An entry whose elected replier became another, costs something else, or is no more.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Changed {
+    /// The entry.
+    pub id: EntryId,
+    /// Its name.
+    pub key: Key,
+    /// Who is elected now.
+    pub elected: Option<Elected>,
+}
+
+/// The machine. See the [module's documentation](self).
+#[derive(Debug)]
+pub struct Hierarchy<'a> {
+    config: Config,
+    entries: Slab<'a, Entry>,
+    neighbours: Slab<'a, Neighbour>,
+    peers: Slab<'a, Peer>,
+    adverts: Slab<'a, Advert>,
+    streams: Slab<'a, Stream>,
+    /// Peers without offers, longest idle first: what is forgotten when room is needed.
+    idle_head: u32,
+    idle_tail: u32,
+    changed_head: u32,
+    boot: u32,
+    sequence: u32,
+    rng: ChaCha8Rng,
+    stats: Stats,
+}
+
+impl<'a> Hierarchy<'a> {
+    /// A hierarchy with no interface and no entry.
+    pub fn new(config: Config, storage: Storage<'a>, seed: [u8; 32], _now: Instant) -> Self {
+        let mut rng = ChaCha8Rng::from_seed(seed);
+        let mut key = || [rng.next_u64(), rng.next_u64()];
+        Hierarchy {
+            config: config.clamped(),
+            entries: Slab::new(storage.entries, key()),
+            neighbours: Slab::new(storage.neighbours, key()),
+            peers: Slab::new(storage.peers, key()),
+            adverts: Slab::new(storage.adverts, key()),
+            streams: Slab::new(storage.streams, key()),
+            idle_head: NIL,
+            idle_tail: NIL,
+            changed_head: NIL,
+            boot: rng.next_u32(),
+            sequence: 0,
+            rng,
+            stats: Stats::default(),
+        }
+    }
+
+    /// The configuration, with every value inside its bounds.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Adds an interface, or changes its address: then what was heard on it is forgotten.
+    pub fn set_interface(
+        &mut self,
+        now: Instant,
+        iface: Iface,
+        config: InterfaceConfig,
+    ) -> Result<(), Full> {
+        if let Some(stream) = self.streams.find(stream_key(iface, Kind::Update)) {
+            if self.streams[stream].config == config {
+                return Ok(());
+            }
+            self.remove_interface(now, iface);
+        }
+        for kind in [Kind::Update, Kind::Elected] {
+            let stream = Stream {
+                iface,
+                kind,
+                config,
+                ..Stream::default()
+            };
+            if self.streams.insert(stream).is_err() {
+                self.remove_interface(now, iface);
+                return Err(Full::Interfaces);
+            }
+        }
+        let mut from = 0;
+        while let Some(advert) = self.adverts.next_used(from) {
+            if self.adverts[advert].iface == iface {
+                self.touch(now, advert);
+            }
+            from = advert + 1;
+        }
+        Ok(())
+    }
+
+    /// Forgets an interface and all that was heard on it.
+    pub fn remove_interface(&mut self, now: Instant, iface: Iface) {
+        for kind in [Kind::Update, Kind::Elected] {
+            if let Some(stream) = self.streams.find(stream_key(iface, kind)) {
+                self.silence(stream);
+                self.streams.remove(stream);
+            }
+        }
+        let mut from = 0;
+        while let Some(n) = self.neighbours.next_used(from) {
+            if self.neighbours[n].iface == iface {
+                self.remove_neighbour(now, n);
+            }
+            from = n + 1;
+        }
+        let mut from = 0;
+        while let Some(advert) = self.adverts.next_used(from) {
+            if self.adverts[advert].iface == iface {
+                self.adverts[advert].farewells = 0;
+                self.adverts.cancel(advert);
+                self.release_advert(advert);
+            }
+            from = advert + 1;
+        }
+        let mut from = 0;
+        while let Some(peer) = self.peers.next_used(from) {
+            if self.peers[peer].iface == iface {
+                self.remove_from_idle(peer);
+                self.peers.remove(peer);
+            }
+            from = peer + 1;
+        }
+    }
+
+    /// Adds an entry, or gives it another parent; `Iface::UNSET` where it has none.
+    pub fn install(&mut self, now: Instant, key: Key, parent: Iface) -> Result<EntryId, Full> {
+        if let Some(e) = self.entries.find(entry_key(key)) {
+            self.entries[e].is_leaving = false;
+            self.set_parent(now, e, parent)?;
+            return Ok(EntryId(e));
+        }
+        if self.adverts.is_full() {
+            return Err(Full::Adverts);
+        }
+        let entry = Entry {
+            key,
+            parent,
+            ..Entry::default()
+        };
+        let e = self.entries.insert(entry).map_err(|_| Full::Entries)?;
+        self.add_advert(e, parent, Kind::Update);
+        Ok(EntryId(e))
+    }
+
+    fn set_parent(&mut self, now: Instant, e: u32, parent: Iface) -> Result<(), Full> {
+        let old = core::mem::replace(&mut self.entries[e].parent, parent);
+        let advert = match self.find_advert(e, parent, Kind::Update) {
+            Some(advert) => advert,
+            None if self.adverts.is_full() => {
+                self.entries[e].parent = old;
+                return Err(Full::Adverts);
+            }
+            None => self.add_advert(e, parent, Kind::Update),
+        };
+        if old != parent {
+            // The old parent is told that we have nothing for it any more, the new one what.
+            if let Some(advert) = self.find_advert(e, old, Kind::Update) {
+                self.touch(now, advert);
+                self.release_advert(advert);
+            }
+        }
+        self.touch(now, advert);
+        Ok(())
+    }
+
+    /// Removes an entry and every offer for it; the links that knew it are told that nobody is
+    /// left. The entry's slot is free once they have been.
+    pub fn remove(&mut self, now: Instant, key: Key) {
+        let Some(e) = self.entries.find(entry_key(key)) else {
+            return;
+        };
+        self.entries[e].is_leaving = true;
+        while self.entries[e].root != NIL {
+            self.remove_neighbour(now, self.entries[e].root);
+        }
+        if let Some(advert) = self.find_advert(e, self.entries[e].parent, Kind::Update) {
+            self.release_advert(advert);
+        }
+        self.release_entry(e);
+    }
+
+    /// Removes every offer for an entry that came from one interface, as when that is no longer
+    /// downstream. Takes as long as the entry has neighbours.
+    pub fn remove_downstream(&mut self, now: Instant, key: Key, iface: Iface) {
+        let Some(e) = self.entries.find(entry_key(key)) else {
+            return;
+        };
+        // A removal reorders the heap: look for some, remove these, start again.
+        loop {
+            let mut found = [NIL; 64];
+            let mut count = 0;
+            let mut at = self.entries[e].root;
+            while at != NIL && count < found.len() {
+                if self.neighbours[at].iface == iface {
+                    found[count] = at;
+                    count += 1;
+                }
+                at = election::next(&self.neighbours, at).unwrap_or(NIL);
+            }
+            for n in &found[..count] {
+                self.remove_neighbour(now, *n);
+            }
+            if count < found.len() {
+                return;
+            }
+        }
+    }
+
+    /// Adds an offer by configuration; it holds until [`Hierarchy::clear_replier`], whatever that
+    /// neighbour says itself. [`Cost::WITHDRAWN`] takes it away.
+    pub fn set_replier(
+        &mut self,
+        now: Instant,
+        key: Key,
+        iface: Iface,
+        address: Ipv4Addr,
+        link: Option<LinkAddr>,
+        cost: Cost,
+    ) -> Result<(), CommandError> {
+        let e = self.find(key).ok_or(CommandError::UnknownEntry)?.0;
+        let peer = self
+            .peer(now, iface, address)
+            .ok_or(CommandError::Full(Full::Peers))?;
+        if link.is_some() {
+            self.peers[peer].link = link;
+        }
+        if let Some(n) = self.neighbours.find(neighbour_key(e, peer)) {
+            self.remove_neighbour(now, n);
+        }
+        self.offer(now, e, peer, cost, None)
+            .map_err(|_| CommandError::Full(Full::Neighbours))
+    }
+
+    /// Takes away what [`Hierarchy::set_replier`] added.
+    pub fn clear_replier(&mut self, now: Instant, key: Key, iface: Iface, address: Ipv4Addr) {
+        let Some(EntryId(e)) = self.find(key) else {
+            return;
+        };
+        let Some(peer) = self.peers.find(peer_key(iface, address)) else {
+            return;
+        };
+        if let Some(n) = self.neighbours.find(neighbour_key(e, peer)) {
+            self.remove_neighbour(now, n);
+        }
+    }
+
+    /// The entry of this name.
+    pub fn find(&self, key: Key) -> Option<EntryId> {
+        let e = self.entries.find(entry_key(key))?;
+        (!self.entries[e].is_leaving).then_some(EntryId(e))
+    }
+
+    /// Who is elected for an entry; O(1).
+    pub fn elected(&self, id: EntryId) -> Option<Elected> {
+        let entry = self.entries.get(id.0)?;
+        let n = self.neighbours.get(entry.elected)?;
+        let (iface, cost) = (entry.replier_iface, entry.replier_cost);
+        Some(Elected {
+            iface,
+            cost,
+            peer: PeerId(n.peer),
+        })
+    }
+
+    /// Where packets to a neighbour go; [`NextHop::Group`] where it is not known any more.
+    pub fn next_hop(&self, peer: PeerId) -> NextHop {
+        match self.peers.get(peer.0) {
+            Some(peer) => NextHop::Neighbour {
+                addr: peer.address,
+                link: peer.link,
+            },
+            None => NextHop::Group,
+        }
+    }
+
+    /// The next entry whose elected replier changed; drain until `None`.
+    pub fn poll_changed(&mut self) -> Option<Changed> {
+        while self.changed_head != NIL {
+            let e = self.changed_head;
+            let entry = &mut self.entries[e];
+            self.changed_head = core::mem::replace(&mut entry.next_changed, NIL);
+            entry.is_changed = false;
+            if entry.is_leaving {
+                self.release_entry(e);
+                continue;
+            }
+            let key = entry.key;
+            return Some(Changed {
+                id: EntryId(e),
+                key,
+                elected: self.elected(EntryId(e)),
+            });
+        }
+        None
+    }
+
+    /// The entries, for `status`: name, parent, who is elected, number of offers.
+    pub fn entries(&self) -> impl Iterator<Item = (Key, Iface, Option<Elected>, usize)> {
+        self.entries
+            .iter()
+            .filter(|(_, entry)| !entry.is_leaving)
+            .map(|(e, entry)| {
+                let count = entry.neighbour_count as usize;
+                (entry.key, entry.parent, self.elected(EntryId(e)), count)
+            })
+    }
+
+    /// The offers for one entry, in no particular order.
+    pub fn offers(&self, id: EntryId) -> impl Iterator<Item = Offer> {
+        let mut at = self.entries.get(id.0).map_or(NIL, |entry| entry.root);
+        core::iter::from_fn(move || {
+            let n = self.neighbours.get(at)?;
+            at = election::next(&self.neighbours, at).unwrap_or(NIL);
+            let Neighbour {
+                iface,
+                address,
+                cost,
+                expires,
+                ..
+            } = *n;
+            Some(Offer {
+                iface,
+                address,
+                cost,
+                expires,
+            })
+        })
+    }
+
+    /// Offers in all entries together.
+    pub fn offer_count(&self) -> usize {
+        self.neighbours.len()
+    }
+
+    /// Neighbouring hosts and routers known, those without offers included.
+    pub fn peer_count(&self) -> usize {
+        self.peers.len()
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Forgets neighbours that went silent, and lets out changes that were held back. Deals with
+    /// up to 256 of each; `poll_timeout` says when there are more.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        for _ in 0..STEPS {
+            match self.neighbours.next_due() {
+                Some((at, n)) if at <= now => self.expire(now, n),
+                _ => break,
+            }
+        }
+        for _ in 0..STEPS {
+            match self.adverts.next_due() {
+                Some((at, advert)) if at <= now => {
+                    self.adverts.cancel(advert);
+                    self.touch(now, advert);
+                }
+                _ => break,
+            }
+        }
+    }
+
+    fn expire(&mut self, now: Instant, n: u32) {
+        match self.neighbours[n].expires {
+            Some(expires) if expires <= now => {
+                self.stats.expired += 1;
+                self.remove_neighbour(now, n);
+            }
+            Some(expires) => self.neighbours.schedule(n, expires),
+            None => self.neighbours.cancel(n),
+        }
+    }
+
+    /// When to call `handle_timeout` and `poll_transmit`.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let dues = [
+            self.neighbours.next_due(),
+            self.adverts.next_due(),
+            self.streams.next_due(),
+        ];
+        dues.into_iter().flatten().map(|(at, _)| at).min()
+    }
+}

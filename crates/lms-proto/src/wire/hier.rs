@@ -1,1 +1,420 @@
-//! Messages between routers, and from a router to its link (LMS-HIER, `docs/wire.md`).
+//! Messages between routers, and from a router to its link (LMS-HIER, LMS §6.7.1,
+//! `docs/wire.md`): the payload of UDP port 4138 to 224.0.0.254, TTL 1.
+//!
+//! ```text
+//! +---------------+---------------+-------------------------------+
+//! |  version 1    |  type         |  identifier 0x4c4d            |
+//! |               |  1 UPDATE     |                               |
+//! |               |  2 ELECTED    |                               |
+//! +---------------+---------------+-------------------------------+
+//! |  boot: random, new at every start of the router               |
+//! +---------------------------------------------------------------+
+//! |  sequence: + 1 for each message of this boot                  |
+//! +-------------------------------+-------------------------------+
+//! |  hold time, milliseconds      |  number of entries, 1 to 64   |
+//! +-------------------------------+-------------------------------+
+//! |  source (0 for (*, G))                                        | entry
+//! |  group                                                        |
+//! |  neighbour: ELECTED: who is elected, 0 for nobody here.       |
+//! |             UPDATE: 0                                         |
+//! |  cost                         |  reserved, 0                  |
+//! +-------------------------------+-------------------------------+
+//! ```
+
+use core::fmt;
+use core::net::Ipv4Addr;
+
+use crate::{Duration, Key};
+
+/// UDP port of LMS-HIER, source and destination.
+pub const PORT: u16 = 4138;
+/// Where messages go: link-local, set aside for experiments (RFC 4727).
+pub const GROUP: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 254);
+/// The version written, and the only one understood.
+pub const VERSION: u8 = 1;
+/// The identifier in every message, `LM`.
+pub const IDENTIFIER: u16 = 0x4c4d;
+/// Length of the header in bytes.
+pub const HEADER_LEN: usize = 16;
+/// Length of one entry in bytes.
+pub const ENTRY_LEN: usize = 16;
+/// The most entries of one message.
+pub const MAX_ENTRIES: usize = 64;
+/// Length of the longest message in bytes: it fits an Ethernet frame with its headers.
+pub const MAX_LEN: usize = HEADER_LEN + MAX_ENTRIES * ENTRY_LEN;
+
+/// What a replier costs; lower is better. The unit is the operator's (the hop, by default).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Cost(pub u16);
+
+impl Cost {
+    /// Nobody offers, or takes the offer back: 0xffff on the wire.
+    pub const WITHDRAWN: Cost = Cost(0xffff);
+    /// The highest cost that still is an offer.
+    pub const MAX: Cost = Cost(0xfffe);
+
+    /// Whether this is an offer.
+    pub const fn is_offer(self) -> bool {
+        self.0 != Self::WITHDRAWN.0
+    }
+
+    /// This offer seen through a router whose own cost is `own`: the sum, at most
+    /// [`Cost::MAX`], so that adding never withdraws. What is withdrawn stays withdrawn.
+    pub const fn through(self, own: u16) -> Cost {
+        if !self.is_offer() {
+            return self;
+        }
+        let sum = self.0.saturating_add(own);
+        if sum > Self::MAX.0 {
+            Self::MAX
+        } else {
+            Cost(sum)
+        }
+    }
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_offer() {
+            write!(f, "{}", self.0)
+        } else {
+            f.write_str("withdrawn")
+        }
+    }
+}
+
+/// What a message says.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Kind {
+    /// To the parent's link: what the best replier below the sender costs.
+    Update,
+    /// To a downstream link: which neighbour is elected.
+    Elected,
+}
+
+impl Kind {
+    const fn number(self) -> u8 {
+        match self {
+            Kind::Update => 1,
+            Kind::Elected => 2,
+        }
+    }
+}
+
+/// Why bytes are not an LMS-HIER message: drop it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ParseError {
+    /// Shorter than the header, or than its entries.
+    Truncated,
+    /// Not version 1.
+    Version,
+    /// Neither UPDATE nor ELECTED.
+    Type,
+    /// The identifier is not 0x4c4d.
+    Identifier,
+    /// No entry, or more than 64.
+    Count,
+    /// Bytes after the last entry.
+    Trailing,
+    /// The hold time is 0.
+    HoldTime,
+    /// An entry's group is not multicast, its source is not unicast, or its neighbour is not.
+    Address,
+    /// An UPDATE names a neighbour, or an ELECTED has a cost without one or one without a cost.
+    Neighbour,
+    /// A reserved field is not 0.
+    Reserved,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ParseError::Truncated => "message is cut short",
+            ParseError::Version => "unknown version",
+            ParseError::Type => "unknown type",
+            ParseError::Identifier => "wrong identifier",
+            ParseError::Count => "wrong number of entries",
+            ParseError::Trailing => "bytes after the last entry",
+            ParseError::HoldTime => "hold time is zero",
+            ParseError::Address => "address of the wrong sort",
+            ParseError::Neighbour => "neighbour and cost or type disagree",
+            ParseError::Reserved => "reserved field is not zero",
+        })
+    }
+}
+
+impl core::error::Error for ParseError {}
+
+/// One entry of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Entry {
+    /// The multicast forwarding entry it is about.
+    pub key: Key,
+    /// Who is elected; `None` in every UPDATE and where nobody is.
+    pub neighbour: Option<Ipv4Addr>,
+    /// What that replier costs; [`Cost::WITHDRAWN`] where there is none.
+    pub cost: Cost,
+}
+
+impl Entry {
+    /// Fills arrays that a message is read into: withdraws nothing from nobody.
+    pub const EMPTY: Entry = Entry {
+        key: Key::any_source(Ipv4Addr::UNSPECIFIED),
+        neighbour: None,
+        cost: Cost(0xffff),
+    };
+}
+
+fn unicast_or_zero(a: Ipv4Addr) -> bool {
+    !a.is_multicast() && !a.is_broadcast()
+}
+
+impl Entry {
+    fn read(b: &[u8]) -> (Entry, u16) {
+        let word = |at: usize| Ipv4Addr::new(b[at], b[at + 1], b[at + 2], b[at + 3]);
+        let neighbour = word(8);
+        let entry = Entry {
+            key: Key {
+                source: word(0),
+                group: word(4),
+            },
+            neighbour: (!neighbour.is_unspecified()).then_some(neighbour),
+            cost: Cost(u16::from_be_bytes([b[12], b[13]])),
+        };
+        (entry, u16::from_be_bytes([b[14], b[15]]))
+    }
+
+    fn check(&self, kind: Kind) -> Result<(), ParseError> {
+        let neighbour_ok = self.neighbour.is_none_or(unicast_or_zero);
+        if !self.key.group.is_multicast() || !unicast_or_zero(self.key.source) || !neighbour_ok {
+            return Err(ParseError::Address);
+        }
+        let agrees = match kind {
+            Kind::Update => self.neighbour.is_none(),
+            Kind::Elected => self.neighbour.is_some() == self.cost.is_offer(),
+        };
+        if agrees {
+            Ok(())
+        } else {
+            Err(ParseError::Neighbour)
+        }
+    }
+
+    fn write(&self, out: &mut [u8]) {
+        out[..4].copy_from_slice(&self.key.source.octets());
+        out[4..8].copy_from_slice(&self.key.group.octets());
+        let neighbour = self.neighbour.unwrap_or(Ipv4Addr::UNSPECIFIED);
+        out[8..12].copy_from_slice(&neighbour.octets());
+        out[12..14].copy_from_slice(&self.cost.0.to_be_bytes());
+        out[14..16].fill(0);
+    }
+}
+
+/// The fields of a message's header.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Header {
+    /// UPDATE or ELECTED.
+    pub kind: Kind,
+    /// Random, new at every start of the sender.
+    pub boot: u32,
+    /// One more for each message of this boot; wraps.
+    pub sequence: u32,
+    /// How long the entries hold unless refreshed, in milliseconds; never 0.
+    pub hold_time_ms: u16,
+}
+
+impl Header {
+    /// The hold time as a span.
+    pub fn hold_time(&self) -> Duration {
+        Duration::from_millis(self.hold_time_ms.into())
+    }
+}
+
+/// A view over the bytes of one message, all of it checked.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    header: Header,
+    entries: &'a [u8],
+}
+
+impl<'a> View<'a> {
+    /// Checks header and every entry: what is accepted is accepted whole.
+    pub fn new_checked(b: &'a [u8]) -> Result<Self, ParseError> {
+        let (head, entries) = b
+            .split_at_checked(HEADER_LEN)
+            .ok_or(ParseError::Truncated)?;
+        let half = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+        let word =
+            |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        if head[0] != VERSION {
+            return Err(ParseError::Version);
+        }
+        let kind = match head[1] {
+            1 => Kind::Update,
+            2 => Kind::Elected,
+            _ => return Err(ParseError::Type),
+        };
+        if half(2) != IDENTIFIER {
+            return Err(ParseError::Identifier);
+        }
+        let hold_time_ms = half(12);
+        if hold_time_ms == 0 {
+            return Err(ParseError::HoldTime);
+        }
+        let count = usize::from(half(14));
+        if !(1..=MAX_ENTRIES).contains(&count) {
+            return Err(ParseError::Count);
+        }
+        match entries.len().cmp(&(count * ENTRY_LEN)) {
+            core::cmp::Ordering::Less => return Err(ParseError::Truncated),
+            core::cmp::Ordering::Greater => return Err(ParseError::Trailing),
+            core::cmp::Ordering::Equal => {}
+        }
+        for bytes in entries.chunks_exact(ENTRY_LEN) {
+            let (entry, reserved) = Entry::read(bytes);
+            if reserved != 0 {
+                return Err(ParseError::Reserved);
+            }
+            entry.check(kind)?;
+        }
+        let header = Header {
+            kind,
+            boot: word(4),
+            sequence: word(8),
+            hold_time_ms,
+        };
+        Ok(View { header, entries })
+    }
+
+    /// The header.
+    pub fn header(&self) -> Header {
+        self.header
+    }
+
+    /// Number of entries, 1 to 64.
+    pub fn entry_count(&self) -> usize {
+        self.entries.len() / ENTRY_LEN
+    }
+
+    /// The entries, in the order of the message.
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = Entry> + 'a {
+        self.entries
+            .chunks_exact(ENTRY_LEN)
+            .map(|b| Entry::read(b).0)
+    }
+}
+
+/// A message as a value: a header and borrowed entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Repr<'a> {
+    /// The header.
+    pub header: Header,
+    /// 1 to 64 entries.
+    pub entries: &'a [Entry],
+}
+
+/// Why a message cannot be written.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum EmitError {
+    /// The buffer is shorter than [`Repr::buffer_len`].
+    Space,
+    /// The receiver would refuse it for this reason.
+    Invalid(ParseError),
+}
+
+impl fmt::Display for EmitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EmitError::Space => f.write_str("buffer too short for the message"),
+            EmitError::Invalid(why) => write!(f, "not a valid message: {why}"),
+        }
+    }
+}
+
+impl core::error::Error for EmitError {}
+
+impl<'a> Repr<'a> {
+    /// Reads a message; `entries` is where its entries go, and must hold them all.
+    pub fn parse(bytes: &[u8], entries: &'a mut [Entry; MAX_ENTRIES]) -> Result<Self, ParseError> {
+        let view = View::new_checked(bytes)?;
+        for (to, from) in entries.iter_mut().zip(view.entries()) {
+            *to = from;
+        }
+        Ok(Repr {
+            header: view.header(),
+            entries: &entries[..view.entry_count()],
+        })
+    }
+
+    /// Length in bytes.
+    pub const fn buffer_len(&self) -> usize {
+        HEADER_LEN + self.entries.len() * ENTRY_LEN
+    }
+
+    /// Writes the message at the start of `buffer` and returns its length.
+    pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, EmitError> {
+        let mut writer = Writer::new(buffer).ok_or(EmitError::Space)?;
+        if self.header.hold_time_ms == 0 {
+            return Err(EmitError::Invalid(ParseError::HoldTime));
+        }
+        if !(1..=MAX_ENTRIES).contains(&self.entries.len()) {
+            return Err(EmitError::Invalid(ParseError::Count));
+        }
+        for entry in self.entries {
+            entry.check(self.header.kind).map_err(EmitError::Invalid)?;
+            if !writer.push(entry) {
+                return Err(EmitError::Space);
+            }
+        }
+        Ok(writer.finish(&self.header))
+    }
+}
+
+/// Writes a message entry by entry, where it is not known before how many there will be.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    buffer: &'a mut [u8],
+    /// Entries written; at most [`MAX_ENTRIES`] and no more than fit `buffer`.
+    count: usize,
+}
+
+impl<'a> Writer<'a> {
+    /// A writer into `buffer`; `None` where not even the header fits.
+    pub fn new(buffer: &'a mut [u8]) -> Option<Self> {
+        (buffer.len() >= HEADER_LEN).then_some(Writer { buffer, count: 0 })
+    }
+
+    /// Whether one more entry fits.
+    pub fn has_room(&self) -> bool {
+        self.count < MAX_ENTRIES && self.buffer.len() >= HEADER_LEN + (self.count + 1) * ENTRY_LEN
+    }
+
+    /// Appends an entry; `false` where it does not fit.
+    pub fn push(&mut self, entry: &Entry) -> bool {
+        if !self.has_room() {
+            return false;
+        }
+        let at = HEADER_LEN + self.count * ENTRY_LEN;
+        entry.write(&mut self.buffer[at..at + ENTRY_LEN]);
+        self.count += 1;
+        true
+    }
+
+    /// Entries written so far.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Writes the header and returns the length of the message.
+    pub fn finish(self, header: &Header) -> usize {
+        let out = self.buffer;
+        out[0] = VERSION;
+        out[1] = header.kind.number();
+        out[2..4].copy_from_slice(&IDENTIFIER.to_be_bytes());
+        out[4..8].copy_from_slice(&header.boot.to_be_bytes());
+        out[8..12].copy_from_slice(&header.sequence.to_be_bytes());
+        out[12..14].copy_from_slice(&header.hold_time_ms.to_be_bytes());
+        out[14..16].copy_from_slice(&(self.count as u16).to_be_bytes());
+        HEADER_LEN + self.count * ENTRY_LEN
+    }
+}

@@ -1,0 +1,443 @@
+//! Offers that arrive: what is believed, the neighbours' table, who is elected.
+
+use core::net::Ipv4Addr;
+
+use super::config::hold_time;
+use super::slots::NIL;
+use super::state::{Neighbour, Peer, neighbour_key, peer_key, stream_key};
+use super::{DropReason, Hierarchy, election};
+use crate::igmp::datagram::{self, Ip};
+use crate::wire::hier::{self, Cost, Header, Kind};
+use crate::wire::igmp::{self, Message, Record, RecordType, Records};
+use crate::{Iface, Instant, Key, Meta};
+
+const PROTOCOL_UDP: u8 = 17;
+/// Tokens are counted in millionths, so that a microsecond adds a whole number of them.
+const TOKEN: u64 = 1_000_000;
+
+impl Hierarchy<'_> {
+    /// An LMS-HIER message or an IGMP packet arrived, a whole IPv4 packet. `is_downstream` says
+    /// whether an entry has an interface downstream; it is asked about entries that exist only.
+    ///
+    /// An error is a packet refused whole, and nothing but its counter has changed. Records of
+    /// an accepted packet are refused one by one, and only counted. IGMP packets that carry no
+    /// replier's cost are none of ours, and fine.
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        meta: Meta,
+        packet: &[u8],
+        is_downstream: impl Fn(Key, Iface) -> bool,
+    ) -> Result<(), DropReason> {
+        let result = if let Some(ip) = datagram::parse(packet, PROTOCOL_UDP) {
+            self.handle_update(now, meta, &ip, is_downstream)
+        } else if let Some(ip) = datagram::parse(packet, igmp::PROTOCOL) {
+            self.handle_igmp(now, meta, &ip, is_downstream)
+        } else {
+            Err(DropReason::Malformed)
+        };
+        result.map_err(|reason| self.stats.drop(reason))
+    }
+
+    fn handle_update(
+        &mut self,
+        now: Instant,
+        meta: Meta,
+        ip: &Ip<'_>,
+        is_downstream: impl Fn(Key, Iface) -> bool,
+    ) -> Result<(), DropReason> {
+        if ip.destination != hier::GROUP {
+            return Err(DropReason::Malformed);
+        }
+        let payload = datagram::udp_payload(ip, hier::PORT).ok_or(DropReason::Malformed)?;
+        let view = hier::View::new_checked(payload).map_err(|_| DropReason::Malformed)?;
+        self.check_sender(meta.iface, ip)?;
+        let header = view.header();
+        if header.kind != Kind::Update {
+            return Err(DropReason::WrongType);
+        }
+        if let Some(known) = self.peers.find(peer_key(meta.iface, ip.source)) {
+            self.check_sequence(now, known, &header)?;
+        }
+        let peer = self.admit(now, meta, ip.source)?;
+        self.note_sequence(now, peer, &header);
+        self.stats.updates_received += 1;
+        let expires = now + header.hold_time();
+        for entry in view.entries() {
+            self.record(now, peer, entry.key, entry.cost, expires, &is_downstream);
+        }
+        Ok(())
+    }
+
+    fn handle_igmp(
+        &mut self,
+        now: Instant,
+        meta: Meta,
+        ip: &Ip<'_>,
+        is_downstream: impl Fn(Key, Iface) -> bool,
+    ) -> Result<(), DropReason> {
+        let message = Message::parse(ip.payload).map_err(|_| DropReason::Malformed)?;
+        let Message::V3Report(records) = message else {
+            return Ok(());
+        };
+        let is_known = self.peers.find(peer_key(meta.iface, ip.source)).is_some();
+        if !records
+            .iter()
+            .any(|record| record.cost().is_some() || is_known && is_leave(&record))
+        {
+            return Ok(());
+        }
+        self.check_sender(meta.iface, ip)?;
+        let peer = self.admit(now, meta, ip.source)?;
+        self.stats.reports_received += 1;
+        self.take_records(now, peer, &records, &is_downstream);
+        Ok(())
+    }
+
+    fn take_records(
+        &mut self,
+        now: Instant,
+        peer: u32,
+        records: &Records<'_>,
+        is_downstream: &impl Fn(Key, Iface) -> bool,
+    ) {
+        let expires = now + hold_time(self.config.refresh);
+        for record in records.iter() {
+            let leaves = is_leave(&record);
+            let cost = match record.cost() {
+                _ if leaves => Cost::WITHDRAWN,
+                Some(cost) => cost,
+                None => continue,
+            };
+            if matches!(record.kind, RecordType::Unknown(_)) {
+                continue;
+            }
+            if record.sources.is_empty() {
+                let key = Key::any_source(record.group);
+                if record.cost().is_some() || self.find(key).is_some() {
+                    self.record(now, peer, key, cost, expires, is_downstream);
+                }
+            }
+            for source in record.sources.iter() {
+                let key = Key::new(source, record.group);
+                if record.cost().is_some() || self.find(key).is_some() {
+                    self.record(now, peer, key, cost, expires, is_downstream);
+                }
+            }
+        }
+    }
+
+    /// One offer, or its withdrawal, for one entry: `(S, G)`, else `(*, G)`.
+    fn record(
+        &mut self,
+        now: Instant,
+        peer: u32,
+        key: Key,
+        cost: Cost,
+        expires: Instant,
+        is_downstream: &impl Fn(Key, Iface) -> bool,
+    ) {
+        let found = self
+            .find(key)
+            .or_else(|| self.find(Key::any_source(key.group)));
+        let result = match found {
+            None => Err(DropReason::UnknownGroup),
+            Some(id) if !is_downstream(self.entries[id.0].key, self.peers[peer].iface) => {
+                Err(DropReason::WrongInterface)
+            }
+            Some(id) => self.offer(now, id.0, peer, cost, Some(expires)),
+        };
+        match result {
+            Ok(()) => self.stats.records_accepted += 1,
+            Err(reason) => {
+                self.stats.drop(reason);
+            }
+        }
+    }
+
+    fn check_sender(&self, iface: Iface, ip: &Ip<'_>) -> Result<(), DropReason> {
+        let stream = self.streams.find(stream_key(iface, Kind::Update));
+        let config = self.streams[stream.ok_or(DropReason::UnknownInterface)?].config;
+        if ip.ttl != 1 {
+            return Err(DropReason::Ttl);
+        }
+        if ip.source == config.address {
+            return Err(DropReason::OwnAddress);
+        }
+        let is_host = !ip.source.is_unspecified() && !ip.source.is_multicast();
+        if !is_host || !config.on_link(ip.source) {
+            return Err(DropReason::WrongSubnet);
+        }
+        Ok(())
+    }
+
+    /// Whether a message is newer than what its sender sent before.
+    fn check_sequence(&self, now: Instant, peer: u32, header: &Header) -> Result<(), DropReason> {
+        let peer = &self.peers[peer];
+        let Some((boot, sequence)) = peer.heard else {
+            return Ok(());
+        };
+        let is_newer = if header.boot == boot {
+            (header.sequence.wrapping_sub(sequence) as i32) > 0
+        } else {
+            let waited = now >= peer.boot_at + self.config.restart_interval;
+            peer.previous_boot != Some(header.boot) && waited
+        };
+        if is_newer {
+            Ok(())
+        } else {
+            Err(DropReason::Replay)
+        }
+    }
+
+    fn note_sequence(&mut self, now: Instant, peer: u32, header: &Header) {
+        let peer = &mut self.peers[peer];
+        if let Some((boot, _)) = peer.heard.filter(|(boot, _)| *boot != header.boot) {
+            peer.previous_boot = Some(boot);
+            peer.boot_at = now;
+        } else if peer.heard.is_none() {
+            peer.boot_at = now;
+        }
+        peer.heard = Some((header.boot, header.sequence));
+    }
+
+    /// The neighbour that sent a packet, if it may send one more.
+    fn admit(&mut self, now: Instant, meta: Meta, source: Ipv4Addr) -> Result<u32, DropReason> {
+        let p = self
+            .peer(now, meta.iface, source)
+            .ok_or(DropReason::PeersFull)?;
+        let full = u64::from(self.config.neighbour_burst) * TOKEN;
+        let rate = u64::from(self.config.neighbour_packets_per_s);
+        let peer = &mut self.peers[p];
+        let passed = if now > peer.tokens_at {
+            (now - peer.tokens_at).total_micros()
+        } else {
+            0
+        };
+        peer.tokens = peer
+            .tokens
+            .saturating_add(passed.saturating_mul(rate))
+            .min(full);
+        peer.tokens_at = now;
+        if peer.tokens < TOKEN {
+            return Err(DropReason::Rate);
+        }
+        peer.tokens -= TOKEN;
+        if meta.link_source.is_some() {
+            peer.link = meta.link_source;
+        }
+        Ok(p)
+    }
+
+    /// Finds or adds a neighbour; where the table is full, the longest idle one makes room.
+    pub(super) fn peer(&mut self, now: Instant, iface: Iface, address: Ipv4Addr) -> Option<u32> {
+        if let Some(known) = self.peers.find(peer_key(iface, address)) {
+            return Some(known);
+        }
+        if self.peers.is_full() {
+            let oldest = self.idle_head;
+            if oldest == NIL {
+                return None;
+            }
+            self.remove_from_idle(oldest);
+            self.peers.remove(oldest);
+        }
+        let tokens = u64::from(self.config.neighbour_burst) * TOKEN;
+        let peer = Peer {
+            iface,
+            address,
+            tokens,
+            tokens_at: now,
+            ..Peer::default()
+        };
+        let p = self.peers.insert(peer).ok()?;
+        self.add_to_idle(p);
+        Some(p)
+    }
+
+    fn add_to_idle(&mut self, p: u32) {
+        let tail = core::mem::replace(&mut self.idle_tail, p);
+        (self.peers[p].back_idle, self.peers[p].next_idle) = (tail, NIL);
+        match tail {
+            NIL => self.idle_head = p,
+            tail => self.peers[tail].next_idle = p,
+        }
+    }
+
+    pub(super) fn remove_from_idle(&mut self, p: u32) {
+        let (back, next) = (self.peers[p].back_idle, self.peers[p].next_idle);
+        match back {
+            NIL => self.idle_head = next,
+            back => self.peers[back].next_idle = next,
+        }
+        match next {
+            NIL => self.idle_tail = back,
+            next => self.peers[next].back_idle = back,
+        }
+    }
+
+    /// Takes an offer, changes it, refreshes it or withdraws it. `expires` is `None` for one that
+    /// was configured: what its neighbour says itself does not change that.
+    pub(super) fn offer(
+        &mut self,
+        now: Instant,
+        e: u32,
+        peer: u32,
+        cost: Cost,
+        expires: Option<Instant>,
+    ) -> Result<(), DropReason> {
+        let Some(n) = self.neighbours.find(neighbour_key(e, peer)) else {
+            return if cost.is_offer() {
+                self.add(now, e, peer, cost, expires)
+            } else {
+                Ok(())
+            };
+        };
+        if self.neighbours[n].expires.is_none() {
+            return Ok(());
+        }
+        if !cost.is_offer() {
+            self.remove_neighbour(now, n);
+            return Ok(());
+        }
+        if let (Some(old), Some(new)) = (self.neighbours[n].expires, expires) {
+            self.neighbours[n].expires = expires;
+            if new < old {
+                self.neighbours.schedule(n, new);
+            }
+        }
+        if self.neighbours[n].cost != cost {
+            let rest = election::remove(&mut self.neighbours, self.entries[e].root, n);
+            self.neighbours[n].cost = cost;
+            self.entries[e].root = election::insert(&mut self.neighbours, rest, n);
+            self.elect(now, e);
+        }
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        now: Instant,
+        e: u32,
+        peer: u32,
+        cost: Cost,
+        expires: Option<Instant>,
+    ) -> Result<(), DropReason> {
+        let bound = self.config.neighbours_per_entry;
+        if self.neighbours.is_full() || self.entries[e].neighbour_count >= bound {
+            return Err(DropReason::TableFull);
+        }
+        let Peer { iface, address, .. } = self.peers[peer];
+        let branch = match self.find_advert(e, iface, Kind::Elected) {
+            Some(branch) => branch,
+            None if self.adverts.is_full() => {
+                self.stats.adverts_full += 1;
+                return Err(DropReason::TableFull);
+            }
+            None => self.add_advert(e, iface, Kind::Elected),
+        };
+        let neighbour = Neighbour {
+            entry: e,
+            peer,
+            cost,
+            iface,
+            address,
+            expires,
+            ..Neighbour::default()
+        };
+        let n = self
+            .neighbours
+            .insert(neighbour)
+            .map_err(|_| DropReason::TableFull)?;
+        if let Some(expires) = expires {
+            self.neighbours.schedule(n, expires);
+        }
+        self.adverts[branch].offer_count += 1;
+        self.entries[e].neighbour_count += 1;
+        self.entries[e].root = election::insert(&mut self.neighbours, self.entries[e].root, n);
+        if self.peers[peer].offer_count == 0 {
+            self.remove_from_idle(peer);
+        }
+        self.peers[peer].offer_count += 1;
+        self.elect(now, e);
+        // Who is new on a link is told who is elected, though nothing changed.
+        self.touch(now, branch);
+        Ok(())
+    }
+
+    pub(super) fn remove_neighbour(&mut self, now: Instant, n: u32) {
+        let Neighbour {
+            entry: e,
+            peer,
+            iface,
+            ..
+        } = self.neighbours[n];
+        self.entries[e].root = election::remove(&mut self.neighbours, self.entries[e].root, n);
+        self.neighbours.remove(n);
+        self.entries[e].neighbour_count -= 1;
+        if self.entries[e].elected == n {
+            self.entries[e].elected = NIL;
+        }
+        self.peers[peer].offer_count -= 1;
+        if self.peers[peer].offer_count == 0 {
+            self.add_to_idle(peer);
+        }
+        let branch = self.find_advert(e, iface, Kind::Elected);
+        if let Some(branch) = branch {
+            self.adverts[branch].offer_count -= 1;
+        }
+        self.elect(now, e);
+        if let Some(branch) = branch.filter(|&b| self.adverts[b].offer_count == 0) {
+            self.touch(now, branch);
+            self.release_advert(branch);
+        }
+    }
+
+    /// Lowest cost; on equal cost who is elected stays; then lowest address.
+    fn elect(&mut self, now: Instant, e: u32) {
+        let entry = &self.entries[e];
+        let (old, best) = (entry.elected, entry.root);
+        let stays = old != NIL && self.neighbours[old].cost <= self.neighbours[best].cost;
+        let elected = if stays { old } else { best };
+        let (iface, cost) = match self.neighbours.get(elected) {
+            Some(n) => (n.iface, n.cost),
+            None => (Iface::UNSET, Cost::WITHDRAWN),
+        };
+        let (old_iface, old_cost) = (entry.replier_iface, entry.replier_cost);
+        if elected == old && cost == old_cost && iface == old_iface {
+            return;
+        }
+        if elected != old {
+            self.stats.elections += 1;
+        }
+        let changed_head = self.changed_head;
+        let entry = &mut self.entries[e];
+        entry.elected = elected;
+        (entry.replier_iface, entry.replier_cost) = (iface, cost);
+        let parent = entry.parent;
+        if !entry.is_changed {
+            entry.is_changed = true;
+            entry.next_changed = changed_head;
+            self.changed_head = e;
+        }
+        for branch in [old_iface, iface] {
+            if let Some(advert) = self.find_advert(e, branch, Kind::Elected) {
+                self.touch(now, advert);
+            }
+        }
+        if cost != old_cost
+            && let Some(advert) = self.find_advert(e, parent, Kind::Update)
+        {
+            self.touch(now, advert);
+        }
+    }
+}
+
+/// Whether a record says, with no cost of its own, that its host left (RFC 3376 §4.2.12).
+fn is_leave(record: &Record<'_>) -> bool {
+    match record.kind {
+        RecordType::BlockOldSources => !record.sources.is_empty(),
+        RecordType::ChangeToInclude => record.sources.is_empty(),
+        _ => false,
+    }
+}

@@ -1,0 +1,319 @@
+//! Bounded tables over storage that is lent or owned: a slab with a keyed hash index and a timer
+//! heap, all of it inside the slots, so that one slice is all the memory a table needs.
+
+use managed::ManagedSlice;
+use siphasher::sip::SipHasher13;
+
+use crate::Instant;
+
+/// No slot.
+pub(crate) const NIL: u32 = u32::MAX;
+
+/// What a table is looked up by.
+pub(crate) trait Keyed {
+    /// Unique in its table, and constant while the value is in it.
+    fn key(&self) -> u64;
+}
+
+/// One place of a table. Its contents are private; make as many as the table may hold.
+#[derive(Clone, Debug)]
+pub struct Slot<T> {
+    value: T,
+    /// Whether `value` counts.
+    used: bool,
+    /// Head of the chain of the bucket that has this slot's number; any slot may be in it.
+    bucket: u32,
+    /// Next in this slot's own chain, or next free slot.
+    next: u32,
+    /// When `heap_item` is due: this slot's number is a place in the timer heap here.
+    heap_at: Instant,
+    heap_item: u32,
+    /// This slot's own place in the timer heap.
+    heap_place: u32,
+}
+
+impl<T: Default> Default for Slot<T> {
+    fn default() -> Self {
+        Slot {
+            value: T::default(),
+            used: false,
+            bucket: NIL,
+            next: NIL,
+            heap_at: Instant::ZERO,
+            heap_item: NIL,
+            heap_place: NIL,
+        }
+    }
+}
+
+/// A table of at most as many values as its storage has slots. Lookup, insertion and removal are
+/// O(1), timers O(log n); iteration is by slot number, so it does not depend on the hash key.
+#[derive(Debug)]
+pub(crate) struct Slab<'a, T> {
+    slots: ManagedSlice<'a, Slot<T>>,
+    hasher: SipHasher13,
+    free: u32,
+    len: u32,
+    heap_len: u32,
+}
+
+impl<'a, T: Keyed + Default> Slab<'a, T> {
+    /// An empty table; what was in the slots is gone. At most 2^32 - 2 slots are used.
+    pub(crate) fn new(mut slots: ManagedSlice<'a, Slot<T>>, hash_key: [u64; 2]) -> Self {
+        let count = slots.len().min(NIL as usize - 1) as u32;
+        for (at, slot) in (0u32..).zip(slots.iter_mut()) {
+            *slot = Slot::default();
+            slot.next = if at + 1 < count { at + 1 } else { NIL };
+        }
+        let hasher = SipHasher13::new_with_keys(hash_key[0], hash_key[1]);
+        let free = if count == 0 { NIL } else { 0 };
+        Slab {
+            slots,
+            hasher,
+            free,
+            len: 0,
+            heap_len: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.free == NIL
+    }
+
+    fn bucket_of(&self, key: u64) -> usize {
+        let hash = self.hasher.hash(&key.to_le_bytes()) as u32;
+        ((u64::from(hash) * self.slots.len() as u64) >> 32) as usize
+    }
+
+    pub(crate) fn find(&self, key: u64) -> Option<u32> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        let mut at = self.slots[self.bucket_of(key)].bucket;
+        while at != NIL {
+            let slot = &self.slots[at as usize];
+            if slot.value.key() == key {
+                return Some(at);
+            }
+            at = slot.next;
+        }
+        None
+    }
+
+    /// Takes a value whose key is not in the table; hands it back where the table is full.
+    pub(crate) fn insert(&mut self, value: T) -> Result<u32, T> {
+        let at = self.free;
+        if at == NIL {
+            return Err(value);
+        }
+        let bucket = self.bucket_of(value.key());
+        let chain = core::mem::replace(&mut self.slots[bucket].bucket, at);
+        let slot = &mut self.slots[at as usize];
+        self.free = core::mem::replace(&mut slot.next, chain);
+        slot.value = value;
+        slot.used = true;
+        self.len += 1;
+        Ok(at)
+    }
+
+    /// Takes a value out, and its timer.
+    pub(crate) fn remove(&mut self, at: u32) -> T {
+        self.cancel(at);
+        let bucket = self.bucket_of(self[at].key());
+        let next = self.slots[at as usize].next;
+        if self.slots[bucket].bucket == at {
+            self.slots[bucket].bucket = next;
+        } else {
+            let mut before = self.slots[bucket].bucket;
+            while self.slots[before as usize].next != at {
+                before = self.slots[before as usize].next;
+            }
+            self.slots[before as usize].next = next;
+        }
+        let slot = &mut self.slots[at as usize];
+        slot.next = core::mem::replace(&mut self.free, at);
+        slot.used = false;
+        self.len -= 1;
+        core::mem::take(&mut slot.value)
+    }
+
+    /// The slots in use, by number.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        (0u32..)
+            .zip(self.slots.iter())
+            .filter(|(_, slot)| slot.used)
+            .map(|(at, s)| (at, &s.value))
+    }
+
+    /// The first slot in use with a number of at least `from`.
+    pub(crate) fn next_used(&self, from: u32) -> Option<u32> {
+        let rest = self.slots.get(from as usize..)?;
+        rest.iter()
+            .position(|slot| slot.used)
+            .map(|ahead| from + ahead as u32)
+    }
+
+    pub(crate) fn get(&self, at: u32) -> Option<&T> {
+        self.slots
+            .get(at as usize)
+            .filter(|slot| slot.used)
+            .map(|slot| &slot.value)
+    }
+
+    /// Sets the one timer of a slot, or moves it.
+    pub(crate) fn schedule(&mut self, item: u32, at: Instant) {
+        let mut place = self.slots[item as usize].heap_place;
+        if place == NIL {
+            place = self.heap_len;
+            self.heap_len += 1;
+        }
+        self.put(place, at, item);
+        self.sift(place);
+    }
+
+    /// Clears the timer of a slot, if it is set.
+    pub(crate) fn cancel(&mut self, item: u32) {
+        let place = self.slots[item as usize].heap_place;
+        if place == NIL {
+            return;
+        }
+        self.slots[item as usize].heap_place = NIL;
+        self.heap_len -= 1;
+        if place != self.heap_len {
+            let last = &self.slots[self.heap_len as usize];
+            let (at, moved) = (last.heap_at, last.heap_item);
+            self.put(place, at, moved);
+            self.sift(place);
+        }
+    }
+
+    /// The slot that is due first, and when.
+    pub(crate) fn next_due(&self) -> Option<(Instant, u32)> {
+        let top = self.slots.first()?;
+        (self.heap_len > 0).then_some((top.heap_at, top.heap_item))
+    }
+
+    fn put(&mut self, place: u32, at: Instant, item: u32) {
+        let slot = &mut self.slots[place as usize];
+        slot.heap_at = at;
+        slot.heap_item = item;
+        self.slots[item as usize].heap_place = place;
+    }
+
+    fn swap(&mut self, a: u32, b: u32) {
+        let (x, y) = (&self.slots[a as usize], &self.slots[b as usize]);
+        let (x, y) = ((x.heap_at, x.heap_item), (y.heap_at, y.heap_item));
+        self.put(a, y.0, y.1);
+        self.put(b, x.0, x.1);
+    }
+
+    /// Restores the heap's order around a place that has changed. Ties go by slot number.
+    fn sift(&mut self, mut place: u32) {
+        let due = |slab: &Self, p: u32| {
+            let slot = &slab.slots[p as usize];
+            (slot.heap_at, slot.heap_item)
+        };
+        while place > 0 {
+            let parent = (place - 1) / 2;
+            if due(self, parent) <= due(self, place) {
+                break;
+            }
+            self.swap(place, parent);
+            place = parent;
+        }
+        loop {
+            let mut least = place;
+            for child in [2 * place + 1, 2 * place + 2] {
+                if child < self.heap_len && due(self, child) < due(self, least) {
+                    least = child;
+                }
+            }
+            if least == place {
+                return;
+            }
+            self.swap(place, least);
+            place = least;
+        }
+    }
+}
+
+impl<T> core::ops::Index<u32> for Slab<'_, T> {
+    type Output = T;
+
+    fn index(&self, at: u32) -> &T {
+        &self.slots[at as usize].value
+    }
+}
+
+impl<T> core::ops::IndexMut<u32> for Slab<'_, T> {
+    fn index_mut(&mut self, at: u32) -> &mut T {
+        &mut self.slots[at as usize].value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::collections::BTreeMap;
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Default, Clone, Copy, PartialEq, Debug)]
+    struct Number(u64);
+
+    impl Keyed for Number {
+        fn key(&self) -> u64 {
+            self.0
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_map(
+            capacity in 0usize..9,
+            operations in prop::collection::vec((0u8..4, 0u64..16, 0i64..50), 0..200),
+        ) {
+            let mut storage: Vec<Slot<Number>> = (0..capacity).map(|_| Slot::default()).collect();
+            let mut slab = Slab::new(ManagedSlice::Borrowed(&mut storage[..]), [1, 2]);
+            let mut oracle: BTreeMap<u64, Option<i64>> = BTreeMap::new();
+            for (operation, key, at) in operations {
+                let found = slab.find(key);
+                prop_assert_eq!(found.is_some(), oracle.contains_key(&key));
+                match (operation, found) {
+                    (0, None) => {
+                        let inserted = slab.insert(Number(key)).is_ok();
+                        prop_assert_eq!(inserted, oracle.len() < capacity);
+                        if inserted {
+                            oracle.insert(key, None);
+                        }
+                    }
+                    (1, Some(slot)) => {
+                        prop_assert_eq!(slab.remove(slot), Number(key));
+                        oracle.remove(&key);
+                    }
+                    (2, Some(slot)) => {
+                        slab.schedule(slot, Instant::from_micros(at));
+                        oracle.insert(key, Some(at));
+                    }
+                    (3, Some(slot)) => {
+                        slab.cancel(slot);
+                        oracle.insert(key, None);
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(slab.len(), oracle.len());
+                prop_assert_eq!(slab.is_full(), oracle.len() == capacity);
+                prop_assert_eq!(slab.iter().count(), oracle.len());
+                let first = oracle.values().flatten().min().copied();
+                prop_assert_eq!(slab.next_due().map(|(at, _)| at.total_micros()), first);
+            }
+        }
+    }
+}

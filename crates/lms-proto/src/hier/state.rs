@@ -1,0 +1,247 @@
+//! What the tables of a hierarchy hold.
+
+use core::net::Ipv4Addr;
+
+use super::slots::{Keyed, NIL};
+use crate::wire::hier::{Cost, Kind};
+use crate::{Iface, Instant, InterfaceConfig, Key, LinkAddr};
+
+pub(super) const NO_KEY: Key = Key::any_source(Ipv4Addr::UNSPECIFIED);
+
+/// A multicast forwarding entry, as the hierarchy sees it.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub(super) key: Key,
+    pub(super) parent: Iface,
+    /// The elected neighbour; in the heap of this entry, or [`NIL`].
+    pub(super) elected: u32,
+    /// Interface and cost of the elected neighbour, as last acted upon (LMS §6.4.1: the state
+    /// that LMS adds to an entry).
+    pub(super) replier_iface: Iface,
+    pub(super) replier_cost: Cost,
+    /// Root of the heap of this entry's neighbours.
+    pub(super) root: u32,
+    pub(super) neighbour_count: u32,
+    /// Adverts whose `entry` is this one.
+    pub(super) advert_count: u32,
+    /// Next in the list of entries whose elected neighbour changed.
+    pub(super) next_changed: u32,
+    pub(super) is_changed: bool,
+    /// Removed; stays until its farewells are sent. Has no neighbours.
+    pub(super) is_leaving: bool,
+}
+
+impl Default for Entry {
+    fn default() -> Self {
+        Entry {
+            key: NO_KEY,
+            parent: Iface::UNSET,
+            elected: NIL,
+            replier_iface: Iface::UNSET,
+            replier_cost: Cost::WITHDRAWN,
+            root: NIL,
+            neighbour_count: 0,
+            advert_count: 0,
+            next_changed: NIL,
+            is_changed: false,
+            is_leaving: false,
+        }
+    }
+}
+
+pub(super) fn entry_key(key: Key) -> u64 {
+    u64::from(key.source.to_bits()) << 32 | u64::from(key.group.to_bits())
+}
+
+impl Keyed for Entry {
+    fn key(&self) -> u64 {
+        entry_key(self.key)
+    }
+}
+
+/// One neighbour's offer to be the replier of one entry.
+#[derive(Clone, Debug)]
+pub struct Neighbour {
+    pub(super) entry: u32,
+    pub(super) peer: u32,
+    pub(super) cost: Cost,
+    pub(super) iface: Iface,
+    pub(super) address: Ipv4Addr,
+    /// Pairing heap: first child, next sibling, previous sibling or parent.
+    pub(super) child: u32,
+    pub(super) sibling: u32,
+    pub(super) back: u32,
+    /// When the offer runs out; the slot's timer may be set earlier, never later. `None` holds
+    /// until it is taken away.
+    pub(super) expires: Option<Instant>,
+}
+
+impl Default for Neighbour {
+    fn default() -> Self {
+        Neighbour {
+            entry: NIL,
+            peer: NIL,
+            cost: Cost::WITHDRAWN,
+            iface: Iface::UNSET,
+            address: Ipv4Addr::UNSPECIFIED,
+            child: NIL,
+            sibling: NIL,
+            back: NIL,
+            expires: None,
+        }
+    }
+}
+
+pub(super) fn neighbour_key(entry: u32, peer: u32) -> u64 {
+    u64::from(entry) << 32 | u64::from(peer)
+}
+
+impl Keyed for Neighbour {
+    fn key(&self) -> u64 {
+        neighbour_key(self.entry, self.peer)
+    }
+}
+
+/// A neighbouring host or router.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    pub(super) iface: Iface,
+    pub(super) address: Ipv4Addr,
+    pub(super) link: Option<LinkAddr>,
+    /// Boot and sequence number of the last LMS-HIER message accepted.
+    pub(super) heard: Option<(u32, u32)>,
+    pub(super) boot_at: Instant,
+    pub(super) previous_boot: Option<u32>,
+    /// Packets that may still come, in millionths.
+    pub(super) tokens: u64,
+    pub(super) tokens_at: Instant,
+    /// Offers in the neighbour table. Peers with none are in the list of idle peers.
+    pub(super) offer_count: u32,
+    pub(super) next_idle: u32,
+    pub(super) back_idle: u32,
+}
+
+impl Default for Peer {
+    fn default() -> Self {
+        Peer {
+            iface: Iface::UNSET,
+            address: Ipv4Addr::UNSPECIFIED,
+            link: None,
+            heard: None,
+            boot_at: Instant::ZERO,
+            previous_boot: None,
+            tokens: 0,
+            tokens_at: Instant::ZERO,
+            offer_count: 0,
+            next_idle: NIL,
+            back_idle: NIL,
+        }
+    }
+}
+
+pub(super) fn peer_key(iface: Iface, address: Ipv4Addr) -> u64 {
+    u64::from(iface.0) << 32 | u64::from(address.to_bits())
+}
+
+impl Keyed for Peer {
+    fn key(&self) -> u64 {
+        peer_key(self.iface, self.address)
+    }
+}
+
+/// What one link is told about one entry. What is said is read from the entry when it is sent.
+#[derive(Clone, Debug)]
+pub struct Advert {
+    pub(super) entry: u32,
+    pub(super) iface: Iface,
+    pub(super) kind: Kind,
+    /// ELECTED: offers that came from this link.
+    pub(super) offer_count: u32,
+    /// Ring of what is told periodically, in the order of the last time.
+    pub(super) ring_next: u32,
+    pub(super) ring_back: u32,
+    pub(super) is_in_ring: bool,
+    /// Queue of what has changed and may be sent.
+    pub(super) ready_next: u32,
+    pub(super) is_ready: bool,
+    pub(super) sent_at: Option<Instant>,
+    /// Times left to say that there is nobody, before the advert goes.
+    pub(super) farewells: u8,
+}
+
+impl Default for Advert {
+    fn default() -> Self {
+        Advert {
+            entry: NIL,
+            iface: Iface::UNSET,
+            kind: Kind::Update,
+            offer_count: 0,
+            ring_next: NIL,
+            ring_back: NIL,
+            is_in_ring: false,
+            ready_next: NIL,
+            is_ready: false,
+            sent_at: None,
+            farewells: 0,
+        }
+    }
+}
+
+pub(super) fn advert_key(entry: u32, iface: Iface, kind: Kind) -> u64 {
+    u64::from(entry) << 32 | u64::from(iface.0) << 1 | u64::from(kind == Kind::Elected)
+}
+
+impl Keyed for Advert {
+    fn key(&self) -> u64 {
+        advert_key(self.entry, self.iface, self.kind)
+    }
+}
+
+/// The messages of one type on one link.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    pub(super) iface: Iface,
+    pub(super) kind: Kind,
+    pub(super) config: InterfaceConfig,
+    pub(super) ring_head: u32,
+    pub(super) ring_tail: u32,
+    pub(super) ring_len: u32,
+    pub(super) ready_head: u32,
+    pub(super) ready_tail: u32,
+    /// When the changes that are ready have gathered.
+    pub(super) gathered_at: Instant,
+    pub(super) next_periodic: Instant,
+    /// No message before.
+    pub(super) next_allowed: Instant,
+}
+
+impl Default for Stream {
+    fn default() -> Self {
+        Stream {
+            iface: Iface::UNSET,
+            kind: Kind::Update,
+            config: InterfaceConfig {
+                address: Ipv4Addr::UNSPECIFIED,
+                prefix_len: 0,
+            },
+            ring_head: NIL,
+            ring_tail: NIL,
+            ring_len: 0,
+            ready_head: NIL,
+            ready_tail: NIL,
+            gathered_at: Instant::ZERO,
+            next_periodic: Instant::ZERO,
+            next_allowed: Instant::ZERO,
+        }
+    }
+}
+
+pub(super) fn stream_key(iface: Iface, kind: Kind) -> u64 {
+    u64::from(iface.0) << 1 | u64::from(kind == Kind::Elected)
+}
+
+impl Keyed for Stream {
+    fn key(&self) -> u64 {
+        stream_key(self.iface, self.kind)
+    }
+}

@@ -1,0 +1,341 @@
+//! What the links are told: adverts, when they are due, and the messages that carry them.
+
+use super::config::hold_time;
+use super::slots::NIL;
+use super::state::{Advert, advert_key, stream_key};
+use super::{Hierarchy, Neighbour};
+use crate::igmp::datagram::{self, HIER_AT};
+use crate::wire::hier::{self, Cost, ENTRY_LEN, HEADER_LEN, Header, Kind, MAX_ENTRIES, Writer};
+use crate::{Duration, Iface, Instant, NextHop, Transmit};
+
+use rand_core::Rng;
+
+/// How often a link is told that nobody is left: losing one message of three is no harm.
+const FAREWELLS: u8 = 3;
+/// A late driver may send what it missed of this long at once.
+const CATCH_UP: Duration = Duration::from_millis(10);
+
+impl Hierarchy<'_> {
+    pub(super) fn find_advert(&self, e: u32, iface: Iface, kind: Kind) -> Option<u32> {
+        self.adverts.find(advert_key(e, iface, kind))
+    }
+
+    /// Adds an advert that does not exist to a table that is not full.
+    pub(super) fn add_advert(&mut self, entry: u32, iface: Iface, kind: Kind) -> u32 {
+        let advert = Advert {
+            entry,
+            iface,
+            kind,
+            ..Advert::default()
+        };
+        match self.adverts.insert(advert) {
+            Ok(at) => {
+                self.entries[entry].advert_count += 1;
+                at
+            }
+            Err(_) => NIL,
+        }
+    }
+
+    /// What the advert's link is to know now.
+    fn value(&self, advert: &Advert) -> hier::Entry {
+        let entry = &self.entries[advert.entry];
+        let nobody = hier::Entry {
+            key: entry.key,
+            neighbour: None,
+            cost: Cost::WITHDRAWN,
+        };
+        let Some(elected) = self.neighbours.get(entry.elected) else {
+            return nobody;
+        };
+        let Neighbour {
+            iface,
+            address,
+            cost,
+            ..
+        } = *elected;
+        match advert.kind {
+            Kind::Update if advert.iface == entry.parent => hier::Entry {
+                cost: cost.through(self.config.own_cost),
+                ..nobody
+            },
+            Kind::Elected if advert.iface == iface => hier::Entry {
+                neighbour: Some(address),
+                cost,
+                ..nobody
+            },
+            _ => nobody,
+        }
+    }
+
+    /// Whether the link is to be told for as long as nothing changes.
+    fn is_lasting(&self, advert: &Advert) -> bool {
+        match advert.kind {
+            Kind::Update => self.value(advert).cost.is_offer(),
+            Kind::Elected => advert.offer_count > 0,
+        }
+    }
+
+    /// Something that this advert says may have changed: has it sent soon.
+    pub(super) fn touch(&mut self, now: Instant, a: u32) {
+        let advert = &self.adverts[a];
+        let (is_ready, sent_at) = (advert.is_ready, advert.sent_at);
+        let Some(stream) = self.streams.find(stream_key(advert.iface, advert.kind)) else {
+            self.adverts[a].farewells = 0;
+            return;
+        };
+        if self.is_lasting(advert) {
+            self.adverts[a].farewells = FAREWELLS;
+        } else if advert.farewells == 0 {
+            return;
+        }
+        if is_ready {
+            return;
+        }
+        match sent_at.map(|at| at + self.config.damping) {
+            Some(until) if until > now => {
+                self.adverts.schedule(a, until);
+                return;
+            }
+            _ => self.adverts.cancel(a),
+        }
+        let fresh = &mut self.adverts[a];
+        (fresh.is_ready, fresh.ready_next) = (true, NIL);
+        let s = &mut self.streams[stream];
+        match core::mem::replace(&mut s.ready_tail, a) {
+            NIL => {
+                s.ready_head = a;
+                s.gathered_at = now + self.config.gather;
+            }
+            tail => self.adverts[tail].ready_next = a,
+        }
+        self.reschedule(stream);
+    }
+
+    /// Frees an advert that has nothing more to say, unless its entry needs it again.
+    pub(super) fn release_advert(&mut self, a: u32) {
+        let advert = &self.adverts[a];
+        let e = advert.entry;
+        let entry = &self.entries[e];
+        let is_needed = match advert.kind {
+            Kind::Update => advert.iface == entry.parent && !entry.is_leaving,
+            Kind::Elected => advert.offer_count > 0,
+        };
+        if is_needed || advert.is_ready || advert.farewells > 0 {
+            return;
+        }
+        self.unring(a);
+        self.adverts.remove(a);
+        self.entries[e].advert_count -= 1;
+        self.release_entry(e);
+    }
+
+    /// Frees an entry that was removed once nobody needs to hear of it.
+    pub(super) fn release_entry(&mut self, e: u32) {
+        let entry = &self.entries[e];
+        let is_idle = entry.advert_count == 0 && entry.neighbour_count == 0 && !entry.is_changed;
+        if entry.is_leaving && is_idle {
+            self.entries.remove(e);
+        }
+    }
+
+    /// Empties the ring and the queue of a stream that is going.
+    pub(super) fn silence(&mut self, stream: u32) {
+        while self.streams[stream].ready_head != NIL {
+            self.pop_ready(stream);
+        }
+        while self.streams[stream].ring_head != NIL {
+            self.unring(self.streams[stream].ring_head);
+        }
+    }
+
+    fn pop_ready(&mut self, stream: u32) -> Option<u32> {
+        let s = &mut self.streams[stream];
+        if s.ready_head == NIL {
+            return None;
+        }
+        let a = s.ready_head;
+        s.ready_head = self.adverts[a].ready_next;
+        if s.ready_head == NIL {
+            s.ready_tail = NIL;
+        }
+        self.adverts[a].is_ready = false;
+        self.adverts[a].ready_next = NIL;
+        Some(a)
+    }
+
+    fn unring(&mut self, a: u32) {
+        let Advert {
+            ring_back,
+            ring_next,
+            is_in_ring,
+            iface,
+            kind,
+            ..
+        } = self.adverts[a];
+        let Some(stream) = self
+            .streams
+            .find(stream_key(iface, kind))
+            .filter(|_| is_in_ring)
+        else {
+            return;
+        };
+        self.adverts[a].is_in_ring = false;
+        let s = &mut self.streams[stream];
+        s.ring_len -= 1;
+        match ring_back {
+            NIL => s.ring_head = ring_next,
+            back => self.adverts[back].ring_next = ring_next,
+        }
+        match ring_next {
+            NIL => s.ring_tail = ring_back,
+            next => self.adverts[next].ring_back = ring_back,
+        }
+    }
+
+    /// Puts an advert at the end of its ring: what was told last is told again last.
+    fn ring(&mut self, stream: u32, a: u32) {
+        let tail = core::mem::replace(&mut self.streams[stream].ring_tail, a);
+        let advert = &mut self.adverts[a];
+        (advert.ring_back, advert.ring_next, advert.is_in_ring) = (tail, NIL, true);
+        match tail {
+            NIL => self.streams[stream].ring_head = a,
+            tail => self.adverts[tail].ring_next = a,
+        }
+        self.streams[stream].ring_len += 1;
+    }
+
+    /// Time between periodic messages, so that each advert of the ring is told once in a refresh
+    /// time and a little early.
+    fn interval(&self, ring_len: u32) -> Duration {
+        let a_message = u64::from(ring_len.clamp(1, MAX_ENTRIES as u32));
+        let micros = self.config.refresh.total_micros() / 20 * 19 * a_message;
+        Duration::from_micros(micros / u64::from(ring_len.max(1)))
+    }
+
+    fn reschedule(&mut self, stream: u32) {
+        let s = &self.streams[stream];
+        let ready = (s.ready_head != NIL).then_some(s.gathered_at);
+        let periodic = (s.ring_head != NIL).then_some(s.next_periodic);
+        match [ready, periodic].into_iter().flatten().min() {
+            Some(at) => {
+                let at = at.max(s.next_allowed);
+                self.streams.schedule(stream, at);
+            }
+            None => self.streams.cancel(stream),
+        }
+    }
+
+    /// The next message to send, a whole IPv4 packet; `buffer` should have room for 1,068 bytes,
+    /// in a shorter one fewer entries share a message. `None` below 60 bytes.
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        if buffer.len() < HIER_AT + HEADER_LEN + ENTRY_LEN {
+            return None;
+        }
+        loop {
+            let (at, stream) = self.streams.next_due()?;
+            if at > now {
+                return None;
+            }
+            if let Some(transmit) = self.message(now, stream, buffer) {
+                return Some(transmit);
+            }
+        }
+    }
+
+    /// A message of what is ready and, where that is due, of what is next in the ring. `None`
+    /// where there was nothing to say after all; then the stream's timer has moved on.
+    fn message(&mut self, now: Instant, stream: u32, buffer: &mut [u8]) -> Option<Transmit> {
+        let mut writer = Writer::new(&mut buffer[HIER_AT..])?;
+        let is_periodic = self.streams[stream].next_periodic <= now;
+        let mut periodic_left = if is_periodic {
+            self.streams[stream].ring_len
+        } else {
+            0
+        };
+        while writer.has_room() {
+            let a = match self.pop_ready(stream) {
+                Some(a) => a,
+                None if periodic_left > 0 => {
+                    periodic_left -= 1;
+                    match self.streams[stream].ring_head {
+                        // Its turn has come by the change that this message carries already.
+                        head if head == NIL || self.adverts[head].sent_at == Some(now) => break,
+                        head => head,
+                    }
+                }
+                None => break,
+            };
+            let value = self.value(&self.adverts[a]);
+            writer.push(&value);
+            self.sent(now, stream, a);
+        }
+        let count = writer.count();
+        self.sequence = self.sequence.wrapping_add(u32::from(count > 0));
+        let s = &self.streams[stream];
+        let (iface, kind, source) = (s.iface, s.kind, s.config.address);
+        let hold_time_ms = hold_time(self.config.refresh).total_millis() as u16;
+        let header = Header {
+            kind,
+            boot: self.boot,
+            sequence: self.sequence,
+            hold_time_ms,
+        };
+        let len = writer.finish(&header);
+        self.pace(now, stream, is_periodic, count > 0);
+        if count == 0 {
+            return None;
+        }
+        match kind {
+            Kind::Update => self.stats.updates_sent += 1,
+            Kind::Elected => self.stats.elected_sent += 1,
+        }
+        let len = datagram::finish_hier(buffer, source, hier::GROUP, hier::PORT, len)?;
+        Some(Transmit {
+            iface,
+            next_hop: NextHop::Group,
+            len,
+        })
+    }
+
+    /// An advert has been told: to the end of the ring with it, or away.
+    fn sent(&mut self, now: Instant, stream: u32, a: u32) {
+        self.unring(a);
+        self.adverts[a].sent_at = Some(now);
+        if self.is_lasting(&self.adverts[a]) {
+            self.adverts.cancel(a);
+            self.ring(stream, a);
+            let soon = now + self.interval(self.streams[stream].ring_len);
+            let s = &mut self.streams[stream];
+            if s.ring_len == 1 || s.next_periodic > soon {
+                s.next_periodic = soon;
+            }
+            return;
+        }
+        let left = self.adverts[a].farewells.saturating_sub(1);
+        self.adverts[a].farewells = left;
+        if left > 0 {
+            self.adverts.schedule(a, now + self.config.damping);
+        } else {
+            self.adverts.cancel(a);
+            self.release_advert(a);
+        }
+    }
+
+    /// When the next message of a stream may go.
+    fn pace(&mut self, now: Instant, stream: u32, was_periodic: bool, was_sent: bool) {
+        if was_periodic {
+            // Up to a tenth earlier, so that routers that started together drift apart.
+            let interval = self.interval(self.streams[stream].ring_len).total_micros();
+            let early = (u64::from(self.rng.next_u32()) * (interval / 10)) >> 32;
+            let s = &mut self.streams[stream];
+            s.next_periodic = now + Duration::from_micros(interval - early);
+        }
+        if was_sent {
+            let gap = Duration::from_micros(1_000_000 / u64::from(self.config.messages_per_s));
+            let s = &mut self.streams[stream];
+            s.next_allowed = s.next_allowed.max(now - CATCH_UP) + gap;
+        }
+        self.reschedule(stream);
+    }
+}
