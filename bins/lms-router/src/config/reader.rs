@@ -57,7 +57,8 @@ impl<'t> Reader<'t> {
         wrong: impl Into<String>,
         instead: impl Into<String>,
     ) {
-        let before = &self.text[..self.text.floor_char_boundary(offset)];
+        // Spans start at characters.
+        let before = self.text.get(..offset).unwrap_or(self.text);
         let line_start = before.rfind('\n').map_or(0, |i| i + 1);
         let problem = Problem {
             line: before.matches('\n').count() + 1,

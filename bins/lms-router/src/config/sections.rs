@@ -112,8 +112,8 @@ fn source_section(section: Section<'_, '_>, routes: Vec<Section<'_, '_>>) -> Sou
         ("static", Kind::Static),
         ("igmp-proxy", Kind::IgmpProxy),
     ];
-    let kind = section.choice("kind", &kinds, Kind::Kernel).value;
-    if kind != Kind::Static
+    let kind = section.choice("kind", &kinds, Kind::Kernel);
+    if kind.is_some_and(|kind| kind != Kind::Static)
         && let Some(route) = routes.first()
     {
         let instead = "write kind = \"static\" in [source], or leave [[route]] out";
@@ -122,15 +122,17 @@ fn source_section(section: Section<'_, '_>, routes: Vec<Section<'_, '_>>) -> Sou
     }
     let routes = static_routes(routes);
     match kind {
-        Kind::Kernel => {
+        // What belongs to a kind is judged once the kind is known.
+        None => Source::Kernel,
+        Some(Kind::Kernel) => {
             section.finish();
             Source::Kernel
         }
-        Kind::Static => {
+        Some(Kind::Static) => {
             section.finish();
             Source::Static(routes)
         }
-        Kind::IgmpProxy => Source::IgmpProxy(igmp_proxy(section)),
+        Some(Kind::IgmpProxy) => Source::IgmpProxy(igmp_proxy(section)),
     }
 }
 
@@ -279,7 +281,8 @@ fn replier(section: Section<'_, '_>) -> Replier {
         Policy::SearchParty,
     ]
     .map(|p| (p.name(), p));
-    let policy = section.choice("policy", &policies, Policy::Hierarchy).value;
+    let known = section.choice("policy", &policies, Policy::Hierarchy);
+    let policy = known.unwrap_or(Policy::Hierarchy);
     let refresh = section.duration("refresh", REFRESH, Duration::from_secs(10));
     let default_hold = (refresh.value * 7 / 2).clamp(*HOLD.start(), *HOLD.end());
     let hold = section.duration("hold", HOLD, default_hold);
@@ -289,11 +292,11 @@ fn replier(section: Section<'_, '_>) -> Replier {
         section.complain(hold.offset.max(refresh.offset), "hold", wrong, instead);
     }
     let copies = section.number("copies", 1..=2, 2u8);
-    if policy != Policy::SearchParty && section.has("copies") {
+    if known.is_some_and(|policy| policy != Policy::SearchParty) && section.has("copies") {
         let wrong = "is only for policy \"search-party\"";
         section.complain(section.offset_of("copies"), "copies", wrong, "leave it out");
     }
-    let fixed = static_repliers(&section, policy);
+    let fixed = static_repliers(&section, known);
     let cost = section.number("cost", 1..=1000, 1u16);
     section.finish();
     Replier {
@@ -306,10 +309,10 @@ fn replier(section: Section<'_, '_>) -> Replier {
     }
 }
 
-fn static_repliers(section: &Section<'_, '_>, policy: Policy) -> Vec<StaticReplier> {
+fn static_repliers(section: &Section<'_, '_>, policy: Option<Policy>) -> Vec<StaticReplier> {
     let mut repliers: Vec<StaticReplier> = Vec::new();
     for (i, entry) in section.sections("static").into_iter().enumerate() {
-        if i == 0 && policy != Policy::Static {
+        if i == 0 && policy.is_some_and(|policy| policy != Policy::Static) {
             let instead = "write policy = \"static\" in [replier], or leave [[replier.static]] out";
             entry.complain_whole("is only for policy \"static\"", instead);
         }

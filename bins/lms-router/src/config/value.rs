@@ -79,13 +79,17 @@ impl Section<'_, '_> {
         })
     }
 
-    /// One of a few words.
+    /// One of a few words, `default` when absent; `None` when wrong, which is noted.
     pub(crate) fn choice<T: Copy>(
         &self,
         key: &'static str,
         choices: &[(&'static str, T)],
         default: T,
-    ) -> At<T> {
+    ) -> Option<T> {
+        if !self.has(key) {
+            self.get(key, "", |_| Ok(()));
+            return Some(default);
+        }
         let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
         let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
         let expected = format!("one of {}", quoted.join(", "));
@@ -101,10 +105,7 @@ impl Section<'_, '_> {
                     None => format!("{text:?} is unknown"),
                 })
         })
-        .unwrap_or(At {
-            value: default,
-            offset: self.offset(),
-        })
+        .map(|at| at.value)
     }
 }
 

@@ -1,0 +1,223 @@
+//! The hot path: a batch of packets from the ring, each forwarded where it lies, and one system
+//! call that sends them all. Nothing is allocated.
+
+use std::net::Ipv4Addr;
+
+use linux_net::packet::{Frame, Ring, SendBatch, Sender, group_link_address};
+use lms_proto::router::{Meta, Output, Verdict};
+use lms_proto::{Iface, Instant, LinkAddr, NextHop, Router};
+
+use super::interfaces::Interfaces;
+use super::limit::TotalLimit;
+use super::resolve::Resolver;
+
+/// Packets of one look at the ring: one `sendmmsg`.
+pub(crate) const BATCH: usize = 64;
+
+const IGMP: u8 = 2;
+const UDP: u8 = 17;
+/// LMS-HIER (docs/wire.md).
+const HIERARCHY_GROUP: [u8; 4] = [224, 0, 0, 254];
+
+/// Counters of this path that the machine does not have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PathStats {
+    /// Packets on interfaces that the router does not work on.
+    pub(crate) unused_interface: u64,
+    /// Packets above the limit of all groups together.
+    pub(crate) requests_over_total: u64,
+    pub(crate) dmcasts_over_total: u64,
+    /// Packets for an interface that has gone meanwhile.
+    pub(crate) gone: u64,
+    /// Handed to interfaces.
+    pub(crate) sent: u64,
+    /// Not taken by an interface: it is down, or its queue is full.
+    pub(crate) send_failed: u64,
+    /// Requests multicast on the link because the neighbour's link address is not known yet.
+    pub(crate) unresolved: u64,
+    /// IGMP and LMS-HIER messages heard.
+    pub(crate) control: u64,
+}
+
+/// Everything the path works with, each part borrowed from the data thread.
+pub(crate) struct Path<'a> {
+    pub(crate) now: Instant,
+    pub(crate) router: &'a mut Router<'static>,
+    pub(crate) interfaces: &'a mut Interfaces,
+    pub(crate) resolver: &'a mut Resolver,
+    pub(crate) requests: &'a mut TotalLimit,
+    pub(crate) dmcasts: &'a mut TotalLimit,
+    pub(crate) stats: &'a mut PathStats,
+}
+
+/// What is to be sent where.
+#[derive(Clone, Copy)]
+enum Sort {
+    Request,
+    Dmcast,
+}
+
+impl Path<'_> {
+    /// Forwards what has arrived, `BATCH` packets at most; answers how many there were.
+    pub(crate) fn batch(&mut self, ring: &mut Ring, sender: &Sender) -> usize {
+        let mut batch = ring.batch(BATCH);
+        let count = batch.len();
+        if count == 0 {
+            return 0;
+        }
+        let mut sends = sender.batch();
+        for frame in batch.frames() {
+            let Some(iface) = self.arrived(&frame) else {
+                continue;
+            };
+            let meta = Meta {
+                iface,
+                link_source: frame.link_source.map(LinkAddr),
+            };
+            if is_control(frame.packet) {
+                self.stats.control += 1;
+            } else {
+                self.one(meta, frame.packet, sender, &mut sends);
+            }
+        }
+        let sent = sends.flush();
+        self.stats.sent += sent.sent;
+        self.stats.send_failed += sent.failed;
+        count
+    }
+
+    #[inline]
+    fn arrived(&mut self, frame: &Frame<'_>) -> Option<Iface> {
+        let iface = self.interfaces.number(frame.interface);
+        match iface.and_then(|iface| self.interfaces.get_mut(iface)) {
+            Some(slot) => slot.counters.received += 1,
+            None => self.stats.unused_interface += 1,
+        }
+        iface
+    }
+
+    #[inline]
+    fn one<'p>(
+        &mut self,
+        meta: Meta,
+        packet: &'p mut [u8],
+        sender: &Sender,
+        sends: &mut SendBatch<'_, 'p>,
+    ) {
+        match self.router.forward(self.now, meta, packet) {
+            Verdict::Pass => {}
+            Verdict::Drop(_) => self.dropped(meta.iface),
+            Verdict::Forward {
+                output,
+                packet: range,
+                second: None,
+            } => {
+                if !self.requests.take(self.now) {
+                    self.stats.requests_over_total += 1;
+                    return self.dropped(meta.iface);
+                }
+                self.queue(output, &packet[range], Sort::Request, sends);
+            }
+            Verdict::Forward {
+                output,
+                packet: range,
+                second: Some(second),
+            } => {
+                // Both copies live in the same bytes: the first must leave before the edit.
+                let mut first = sender.batch();
+                if !self.requests.take(self.now) {
+                    self.stats.requests_over_total += 1;
+                    return self.dropped(meta.iface);
+                }
+                self.queue(output, &packet[range.clone()], Sort::Request, &mut first);
+                let sent = first.flush();
+                self.stats.sent += sent.sent;
+                self.stats.send_failed += sent.failed;
+                if !self.requests.take(self.now) {
+                    self.stats.requests_over_total += 1;
+                    return;
+                }
+                let output = self.router.second_copy(second, &mut packet[range.clone()]);
+                self.queue(output, &packet[range], Sort::Request, sends);
+            }
+            Verdict::Multicast {
+                iface,
+                packet: range,
+            } => {
+                if !self.dmcasts.take(self.now) {
+                    self.stats.dmcasts_over_total += 1;
+                    return self.dropped(meta.iface);
+                }
+                let output = Output {
+                    iface,
+                    next_hop: NextHop::Group,
+                };
+                self.queue(output, &packet[range], Sort::Dmcast, sends);
+            }
+        }
+    }
+
+    #[inline]
+    fn dropped(&mut self, iface: Iface) {
+        if let Some(slot) = self.interfaces.get_mut(iface) {
+            slot.counters.dropped += 1;
+        }
+    }
+
+    #[inline]
+    fn queue<'p>(
+        &mut self,
+        output: Output,
+        packet: &'p [u8],
+        sort: Sort,
+        sends: &mut SendBatch<'_, 'p>,
+    ) {
+        let Some(slot) = self.interfaces.get_mut(output.iface) else {
+            self.stats.gone += 1;
+            return;
+        };
+        if packet.len() > slot.mtu as usize {
+            slot.counters.too_long += 1;
+            return;
+        }
+        let index = slot.index;
+        match sort {
+            Sort::Request => slot.counters.requests_sent += 1,
+            Sort::Dmcast => slot.counters.dmcasts_sent += 1,
+        }
+        let link = match output.next_hop {
+            NextHop::Neighbour {
+                link: Some(LinkAddr(link)),
+                ..
+            } => link,
+            NextHop::Neighbour { addr, link: None } => match self.resolver.find(index, addr) {
+                Some(link) => link,
+                None => {
+                    self.stats.unresolved += 1;
+                    group_link(packet)
+                }
+            },
+            NextHop::Group => group_link(packet),
+        };
+        sends.queue(index, link, packet);
+    }
+}
+
+/// The Ethernet address of a packet's destination, which is a group.
+#[inline]
+pub(crate) fn group_link(packet: &[u8]) -> [u8; 6] {
+    let destination = packet
+        .get(16..20)
+        .and_then(|bytes| bytes.first_chunk::<4>());
+    group_link_address(destination.map_or(Ipv4Addr::UNSPECIFIED, |bytes| (*bytes).into()))
+}
+
+/// IGMP, or LMS-HIER.
+#[inline]
+fn is_control(packet: &[u8]) -> bool {
+    match packet.get(9) {
+        Some(&IGMP) => true,
+        Some(&UDP) => packet.get(16..20) == Some(&HIERARCHY_GROUP),
+        _ => false,
+    }
+}

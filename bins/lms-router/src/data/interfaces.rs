@@ -1,0 +1,327 @@
+//! Which interfaces the router works on, and the numbers it gives them.
+//!
+//! A number is what travels in turning points. It is small (tables are bitmaps over numbers), it
+//! stays with its interface as long as that lives, and an interface that comes back under the
+//! same name gets its old number again unless all others are taken.
+
+use std::collections::BTreeMap;
+
+use linux_net::link::{Address, Interface as Link};
+use lms_proto::Iface;
+
+use crate::config::Config;
+use crate::status::{Interface as Status, InterfaceCounters};
+
+/// Kernel numbers below this are found with one look; they are rarely larger.
+const DIRECT: u32 = 4096;
+
+/// One interface the router works on.
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    pub(crate) name: String,
+    /// The kernel's number.
+    pub(crate) index: u32,
+    pub(crate) mtu: u32,
+    /// Our address there.
+    pub(crate) address: Option<Address>,
+    pub(crate) counters: InterfaceCounters,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Interfaces {
+    /// By number.
+    slots: Vec<Option<Slot>>,
+    /// Number of the interface with a kernel number, `Iface::UNSET` for none.
+    direct: Vec<Iface>,
+    /// Numbers of interfaces that are gone, by name; at most one a slot.
+    retired: BTreeMap<String, Iface>,
+    /// Interfaces left out because all numbers are taken.
+    pub(crate) refused: u64,
+}
+
+/// What changed for the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// New, or another address: tell the machine, look at the routes again.
+    Set(Iface),
+    /// No longer used.
+    Removed(Iface),
+    /// Nothing that matters to the tables.
+    None,
+}
+
+impl Interfaces {
+    pub(crate) fn new(limit: u16) -> Interfaces {
+        Interfaces {
+            slots: vec![None; usize::from(limit)],
+            direct: vec![Iface::UNSET; DIRECT as usize],
+            retired: BTreeMap::new(),
+            refused: 0,
+        }
+    }
+
+    /// The number of the interface with a kernel number.
+    #[inline]
+    pub(crate) fn number(&self, index: u32) -> Option<Iface> {
+        match self.direct.get(index as usize) {
+            Some(iface) if iface.is_set() => Some(*iface),
+            Some(_) => None,
+            None => self.find(|slot| slot.index == index),
+        }
+    }
+
+    /// The number of the interface with a name.
+    pub(crate) fn named(&self, name: &str) -> Option<Iface> {
+        self.find(|slot| slot.name == name)
+    }
+
+    fn find(&self, is: impl Fn(&Slot) -> bool) -> Option<Iface> {
+        self.iter()
+            .find(|(_, slot)| is(slot))
+            .map(|(iface, _)| iface)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, iface: Iface) -> Option<&Slot> {
+        self.slots.get(usize::from(iface.0))?.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, iface: Iface) -> Option<&mut Slot> {
+        self.slots.get_mut(usize::from(iface.0))?.as_mut()
+    }
+
+    /// By number.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Iface, &Slot)> {
+        self.slots
+            .iter()
+            .enumerate()
+            .filter_map(|(i, slot)| Some((Iface(u16::try_from(i).ok()?), slot.as_ref()?)))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.iter().count()
+    }
+
+    /// The state of one interface of this host, as it is now.
+    pub(crate) fn update(&mut self, link: &Link, config: &Config) -> Change {
+        let usable =
+            link.is_up && link.is_multicast && !link.is_loopback && config.uses(&link.name);
+        let known = self.number(link.index);
+        if !usable {
+            return known.map_or(Change::None, |iface| self.retire(iface));
+        }
+        let address = own_address(link, config);
+        if let Some(slot) = known.and_then(|iface| self.get_mut(iface)) {
+            slot.mtu = link.mtu;
+            slot.name.clone_from(&link.name);
+            let same = slot.address == address;
+            slot.address = address;
+            return match known {
+                Some(iface) if !same => Change::Set(iface),
+                _ => Change::None,
+            };
+        }
+        let Some(iface) = self.choose(&link.name) else {
+            self.refused += 1;
+            tracing::warn!(
+                interface = link.name,
+                "left out: limits.interfaces are in use"
+            );
+            return Change::None;
+        };
+        self.slots[usize::from(iface.0)] = Some(Slot {
+            name: link.name.clone(),
+            index: link.index,
+            mtu: link.mtu,
+            address,
+            counters: InterfaceCounters::default(),
+        });
+        if let Some(direct) = self.direct.get_mut(link.index as usize) {
+            *direct = iface;
+        }
+        tracing::info!(interface = link.name, number = iface.0, "interface in use");
+        Change::Set(iface)
+    }
+
+    /// An interface of this host is gone.
+    pub(crate) fn remove(&mut self, index: u32) -> Change {
+        self.number(index)
+            .map_or(Change::None, |iface| self.retire(iface))
+    }
+
+    fn retire(&mut self, iface: Iface) -> Change {
+        let Some(slot) = self
+            .slots
+            .get_mut(usize::from(iface.0))
+            .and_then(Option::take)
+        else {
+            return Change::None;
+        };
+        if let Some(direct) = self.direct.get_mut(slot.index as usize) {
+            *direct = Iface::UNSET;
+        }
+        tracing::info!(
+            interface = slot.name,
+            number = iface.0,
+            "interface no longer in use"
+        );
+        self.retired.insert(slot.name, iface);
+        Change::Removed(iface)
+    }
+
+    /// The number an interface had before, else one nobody had, else the lowest free one.
+    fn choose(&mut self, name: &str) -> Option<Iface> {
+        if let Some(before) = self.retired.remove(name)
+            && self.get(before).is_none()
+        {
+            return Some(before);
+        }
+        let free = |(i, slot): (usize, &Option<Slot>)| match slot {
+            None => u16::try_from(i).ok().map(Iface),
+            Some(_) => None,
+        };
+        let mut numbers = self.slots.iter().enumerate().filter_map(free);
+        let unused = numbers
+            .clone()
+            .find(|iface| !self.retired.values().any(|old| old == iface));
+        let chosen = unused.or_else(|| numbers.next())?;
+        self.retired.retain(|_, old| *old != chosen);
+        Some(chosen)
+    }
+
+    /// For the status.
+    pub(crate) fn status(&self) -> Vec<Status> {
+        let status = |(iface, slot): (Iface, &Slot)| Status {
+            name: slot.name.clone(),
+            number: iface.0,
+            index: slot.index,
+            address: slot.address.map(|address| address.address.to_string()),
+            prefix_len: slot.address.map_or(0, |address| address.prefix_len),
+            mtu: slot.mtu,
+            counters: slot.counters,
+        };
+        self.iter().map(status).collect()
+    }
+
+    /// A name to show.
+    pub(crate) fn name(&self, iface: Iface) -> String {
+        self.get(iface)
+            .map_or_else(|| format!("#{}", iface.0), |slot| slot.name.clone())
+    }
+}
+
+/// The configured address where the interface has it, else its primary one.
+fn own_address(link: &Link, config: &Config) -> Option<Address> {
+    let primary = link.addresses.first().copied();
+    let Some(wanted) = config.interface(&link.name).and_then(|rule| rule.address) else {
+        return primary;
+    };
+    let found = link
+        .addresses
+        .iter()
+        .find(|address| address.address == wanted)
+        .copied();
+    if found.is_none() {
+        tracing::warn!(
+            interface = link.name,
+            address = %wanted,
+            "the interface does not have the configured address, its primary one is used"
+        );
+    }
+    found.or(primary)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(index: u32, name: &str) -> Link {
+        let address = Address {
+            address: [10, 0, index as u8, 1].into(),
+            prefix_len: 24,
+        };
+        Link {
+            index,
+            name: name.to_owned(),
+            mtu: 1500,
+            is_up: true,
+            is_running: true,
+            is_multicast: true,
+            addresses: vec![address],
+            ..Link::default()
+        }
+    }
+
+    fn config(text: &str) -> Config {
+        Config::parse(text).unwrap()
+    }
+
+    #[test]
+    fn numbers_are_small_and_stay() {
+        let (mut all, config) = (Interfaces::new(4), config(""));
+        assert_eq!(all.update(&link(70, "a"), &config), Change::Set(Iface(0)));
+        assert_eq!(
+            all.update(&link(100_000, "b"), &config),
+            Change::Set(Iface(1))
+        );
+        assert_eq!(all.number(100_000), Some(Iface(1)));
+        assert_eq!(all.update(&link(70, "a"), &config), Change::None);
+        assert_eq!(all.remove(70), Change::Removed(Iface(0)));
+        // Another name does not get the number of one that may come back.
+        assert_eq!(all.update(&link(71, "c"), &config), Change::Set(Iface(2)));
+        assert_eq!(all.update(&link(72, "a"), &config), Change::Set(Iface(0)));
+        // A renamed interface keeps its number.
+        assert_eq!(all.update(&link(71, "renamed"), &config), Change::None);
+        assert_eq!(all.named("renamed"), Some(Iface(2)));
+    }
+
+    #[test]
+    fn numbers_of_the_gone_are_reused_last_and_the_limit_holds() {
+        let (mut all, config) = (Interfaces::new(2), config(""));
+        all.update(&link(1, "a"), &config);
+        all.update(&link(2, "b"), &config);
+        assert_eq!(all.update(&link(3, "c"), &config), Change::None);
+        assert_eq!((all.refused, all.len()), (1, 2));
+        all.remove(1);
+        assert_eq!(all.update(&link(3, "c"), &config), Change::Set(Iface(0)));
+        all.remove(2);
+        assert_eq!(all.update(&link(4, "a"), &config), Change::Set(Iface(1)));
+    }
+
+    #[test]
+    fn what_is_not_used() {
+        let config = config("[[interface]]\nname = \"no*\"\nuse = false");
+        let mut all = Interfaces::new(8);
+        assert_eq!(all.update(&link(1, "no1"), &config), Change::None);
+        let down = Link {
+            is_up: false,
+            ..link(2, "a")
+        };
+        assert_eq!(all.update(&down, &config), Change::None);
+        all.update(&link(2, "a"), &config);
+        assert_eq!(all.update(&down, &config), Change::Removed(Iface(0)));
+        let loopback = Link {
+            is_loopback: true,
+            ..link(3, "lo")
+        };
+        assert_eq!(all.update(&loopback, &config), Change::None);
+    }
+
+    #[test]
+    fn the_configured_address_decides_where_the_interface_has_it() {
+        let config = config("[[interface]]\nname = \"a\"\naddress = \"10.9.9.9\"");
+        let mut all = Interfaces::new(8);
+        let mut both = link(1, "a");
+        all.update(&both, &config);
+        assert_eq!(all.get(Iface(0)).unwrap().address, Some(both.addresses[0]));
+        let second = Address {
+            address: [10, 9, 9, 9].into(),
+            prefix_len: 16,
+        };
+        both.addresses.push(second);
+        assert_eq!(all.update(&both, &config), Change::Set(Iface(0)));
+        assert_eq!(all.get(Iface(0)).unwrap().address, Some(second));
+    }
+}

@@ -1,0 +1,366 @@
+//! The data thread: one loop over the packet ring, the kernel's notifications, the control
+//! thread's commands and the machine's timers. The machine lives here and nowhere else, so no
+//! packet ever waits for a lock.
+
+mod answer;
+mod forward;
+mod interfaces;
+mod limit;
+mod open;
+mod resolve;
+mod routes;
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration as StdDuration, Instant as StdInstant};
+
+use linux_net::Capability;
+use linux_net::link::{self, LinkEvent};
+use linux_net::nft::Guard;
+use linux_net::packet::{Ring, RingStats, Sender};
+use linux_net::poll::{self, Watch};
+use linux_net::wake::Waker;
+use lms_proto::router::{self, Policy, Rate};
+use lms_proto::{Duration, Instant, InterfaceConfig, Key, Router};
+
+pub(crate) use open::Opened;
+
+use crate::config::{self, Config, StaticReplier};
+use crate::control::Command;
+use forward::{BATCH, Path, PathStats};
+use interfaces::{Change, Interfaces};
+use limit::TotalLimit;
+use resolve::Resolver;
+use routes::{Installer, RouteStats, Routes};
+
+/// Batches in a row before anything else gets a look.
+const ROUNDS: usize = 16;
+/// The longest time to wait: counters of the ring are 32 bits in the kernel.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// The data thread's state.
+#[derive(Debug)]
+pub(crate) struct DataPath {
+    started: StdInstant,
+    config: Config,
+    router: Router<'static>,
+    interfaces: Interfaces,
+    repliers: BTreeMap<Key, StaticReplier>,
+    links: link::Watcher,
+    routes: Routes,
+    ring: Ring,
+    sender: Sender,
+    resolver: Resolver,
+    waker: Waker,
+    /// Held, not used: the guard stands as long as this does.
+    _guard: Option<Guard>,
+    requests: TotalLimit,
+    dmcasts: TotalLimit,
+    path_stats: PathStats,
+    route_stats: RouteStats,
+    ring_stats: RingStats,
+}
+
+/// The data thread cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DataError {
+    #[error("waiting for packets: {0}")]
+    Wait(std::io::Error),
+    #[error("following interfaces: {0}")]
+    Links(linux_net::ReceiveError),
+}
+
+/// Which descriptors have something.
+#[derive(Clone, Copy, Default)]
+struct Ready {
+    links: bool,
+    routes: bool,
+    commands: bool,
+}
+
+impl DataPath {
+    /// Capabilities that the thread uses after everything is open.
+    pub(crate) fn needed_later(config: &Config) -> Vec<Capability> {
+        // Asking the kernel to find a neighbour's link address out; all else works without.
+        match config
+            .replier
+            .fixed
+            .iter()
+            .any(|fixed| fixed.neighbour.is_some())
+        {
+            true => vec![Capability::NetAdmin],
+            false => Vec::new(),
+        }
+    }
+
+    pub(crate) fn new(opened: Opened, config: &Config) -> DataPath {
+        let started = StdInstant::now();
+        let now = Instant::ZERO;
+        let limits = &config.limits;
+        let storage =
+            router::Storage::with_capacity(limits.groups as usize, usize::from(limits.interfaces));
+        DataPath {
+            started,
+            config: config.clone(),
+            router: Router::new(machine_config(config), storage, opened.seed, now),
+            interfaces: Interfaces::new(limits.interfaces),
+            repliers: routes::repliers(config),
+            links: opened.links,
+            routes: opened.routes,
+            ring: opened.ring,
+            sender: opened.sender,
+            resolver: opened.resolver,
+            waker: opened.waker,
+            _guard: opened.guard,
+            requests: TotalLimit::new(limits.requests_per_s, now),
+            dmcasts: TotalLimit::new(limits.dmcasts_per_s, now),
+            path_stats: PathStats::default(),
+            route_stats: RouteStats::default(),
+            ring_stats: RingStats::default(),
+        }
+    }
+
+    fn now(&self) -> Instant {
+        let elapsed = self.started.elapsed().as_micros();
+        Instant::from_micros(i64::try_from(elapsed).unwrap_or(i64::MAX))
+    }
+
+    /// Runs until it is told to stop.
+    pub(crate) fn run(mut self, commands: &Receiver<Command>) -> Result<(), DataError> {
+        if let Some(cpu) = self.config.daemon.cpu {
+            pin(cpu);
+        }
+        self.follow_links()?;
+        self.follow_routes();
+        loop {
+            self.forward();
+            self.timers();
+            let ready = self.wait()?;
+            if ready.links {
+                self.follow_links()?;
+            }
+            if ready.routes {
+                self.follow_routes();
+            }
+            if ready.commands && !self.obey(commands) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Packets, until there are none or others have waited long enough.
+    fn forward(&mut self) {
+        for _ in 0..ROUNDS {
+            let now = self.now();
+            let mut path = Path {
+                now,
+                router: &mut self.router,
+                interfaces: &mut self.interfaces,
+                resolver: &mut self.resolver,
+                requests: &mut self.requests,
+                dmcasts: &mut self.dmcasts,
+                stats: &mut self.path_stats,
+            };
+            let count = path.batch(&mut self.ring, &self.sender);
+            if count < BATCH {
+                break;
+            }
+        }
+    }
+
+    fn timers(&mut self) {
+        let now = self.now();
+        if self.resolver.poll_timeout().is_some_and(|at| at <= now) {
+            self.resolver.ask(now);
+        }
+    }
+
+    fn wait(&mut self) -> Result<Ready, DataError> {
+        let now = self.now();
+        let next = self.resolver.poll_timeout();
+        let timeout = next.map_or(
+            LONGEST,
+            |at| if at > now { at - now } else { Duration::ZERO },
+        );
+        let timeout = StdDuration::from_micros(timeout.min(LONGEST).total_micros());
+        let routes = match &self.routes {
+            Routes::Kernel(watcher) => Some(watcher.as_fd()),
+            Routes::Static(_) => None,
+        };
+        // A descriptor twice does no harm.
+        let routes = routes.unwrap_or(self.waker.as_fd());
+        let mut watches = [
+            Watch::readable(self.ring.as_fd()),
+            Watch::readable(self.waker.as_fd()),
+            Watch::readable(self.links.as_fd()),
+            Watch::readable(routes),
+        ];
+        poll::wait(&mut watches, Some(timeout)).map_err(DataError::Wait)?;
+        Ok(Ready {
+            commands: watches[1].is_readable(),
+            links: watches[2].is_readable(),
+            routes: watches[3].is_readable(),
+        })
+    }
+
+    /// Interfaces that came, changed or went.
+    fn follow_links(&mut self) -> Result<(), DataError> {
+        let mut changed = false;
+        while let Some(event) = self.links.next_event().map_err(DataError::Links)? {
+            let change = match &event {
+                LinkEvent::Added(link) | LinkEvent::Changed(link) => {
+                    self.interfaces.update(link, &self.config)
+                }
+                LinkEvent::Removed(link) => {
+                    self.resolver.forget(link.index);
+                    self.interfaces.remove(link.index)
+                }
+            };
+            changed |= self.interface_changed(change);
+        }
+        if changed {
+            self.with_installer(Routes::interfaces_changed);
+        }
+        Ok(())
+    }
+
+    /// Tells the machine; true when routes must be looked at again.
+    fn interface_changed(&mut self, change: Change) -> bool {
+        let now = self.now();
+        match change {
+            Change::None => false,
+            Change::Removed(iface) => {
+                self.router.remove_interface(now, iface);
+                true
+            }
+            Change::Set(iface) => {
+                let Some(slot) = self.interfaces.get(iface) else {
+                    return false;
+                };
+                if let Err(error) = self.ring.receive_all_multicast(slot.index) {
+                    tracing::warn!(interface = slot.name, %error, "receiving all groups");
+                }
+                let Some(address) = slot.address else {
+                    // Until it has an address it can carry data, but no turning point.
+                    self.router.remove_interface(now, iface);
+                    return true;
+                };
+                let config = InterfaceConfig {
+                    address: address.address,
+                    prefix_len: address.prefix_len,
+                };
+                if let Err(error) = self.router.set_interface(now, iface, config) {
+                    tracing::warn!(interface = slot.name, %error, "interface");
+                }
+                true
+            }
+        }
+    }
+
+    fn follow_routes(&mut self) {
+        if self.with_installer(Routes::follow) {
+            // More wait: look again at once, after the packets.
+            self.waker.wake();
+        }
+    }
+
+    fn with_installer<T>(&mut self, run: impl FnOnce(&mut Routes, &mut Installer<'_>) -> T) -> T {
+        let mut installer = Installer {
+            now: self.now(),
+            router: &mut self.router,
+            interfaces: &self.interfaces,
+            repliers: &self.repliers,
+            stats: &mut self.route_stats,
+        };
+        run(&mut self.routes, &mut installer)
+    }
+
+    /// Commands of the control thread; false once it said to stop (or is gone).
+    fn obey(&mut self, commands: &Receiver<Command>) -> bool {
+        self.waker.reset();
+        loop {
+            match commands.try_recv() {
+                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return false,
+                Ok(command) => self.answer(command),
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    /// A new configuration, already checked as a whole.
+    fn reload(&mut self, config: &Config) {
+        let now = self.now();
+        let before = std::mem::replace(&mut self.config, config.clone());
+        if before.limits != config.limits {
+            self.requests.set_rate(config.limits.requests_per_s, now);
+            self.dmcasts.set_rate(config.limits.dmcasts_per_s, now);
+        }
+        let links: Vec<_> = self.links.interfaces().cloned().collect();
+        for link in &links {
+            let change = self.interfaces.update(link, &self.config);
+            self.interface_changed(change);
+        }
+        self.reload_repliers();
+        let source = self.config.source.clone();
+        self.with_installer(|routes, install| {
+            routes.reload(&source, install);
+            routes.interfaces_changed(install);
+        });
+    }
+
+    /// Repliers that the configuration no longer names become free again.
+    fn reload_repliers(&mut self) {
+        let now = self.now();
+        self.repliers = routes::repliers(&self.config);
+        let pinned: Vec<Key> = self
+            .router
+            .table()
+            .iter()
+            .map(|(_, entry)| entry.key())
+            .collect();
+        for key in pinned {
+            // No entry, no replier: nothing to free.
+            let _ = self.router.set_replier(now, key, None);
+        }
+    }
+}
+
+/// What the machine is told of the configuration.
+fn machine_config(config: &Config) -> router::Config {
+    let rate = |per_second: u32| Rate {
+        per_second,
+        burst: (per_second / 10).max(10),
+    };
+    router::Config {
+        policy: match config.replier.policy {
+            config::Policy::Hierarchy => Policy::Hierarchy,
+            config::Policy::Random => Policy::Random {
+                redraw: smoltcp_duration(config),
+            },
+            config::Policy::Static => Policy::Static,
+            config::Policy::SearchParty => Policy::SearchParty {
+                copies: config.replier.copies,
+                up: 128,
+            },
+        },
+        request_rate: rate(config.limits.group_requests_per_s),
+        dmcast_rate: rate(config.limits.group_dmcasts_per_s),
+    }
+}
+
+fn smoltcp_duration(config: &Config) -> Duration {
+    Duration::from_micros(u64::try_from(config.replier.refresh.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// Keeps this thread on one core.
+fn pin(cpu: usize) {
+    use nix::sched::{CpuSet, sched_setaffinity};
+    let mut set = CpuSet::new();
+    let pinned = set
+        .set(cpu)
+        .and_then(|()| sched_setaffinity(nix::unistd::Pid::from_raw(0), &set));
+    if let Err(error) = pinned {
+        tracing::warn!(cpu, %error, "daemon.cpu: the data path stays unpinned");
+    }
+}

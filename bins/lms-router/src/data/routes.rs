@@ -1,0 +1,208 @@
+//! Where multicast routes come from: one abstraction over the kernel's table, the configuration's,
+//! and the IGMP proxy's.
+//!
+//! A source names interfaces as it knows them (kernel numbers or names); [`Installer`] turns a
+//! route into an entry of the machine. Interfaces that the router does not use, or that are not
+//! there yet, are left out of the entry; when they come, all routes are looked at again.
+
+use std::collections::BTreeMap;
+
+use linux_net::mroute::{MrouteEvent, Route, Watcher, WatcherConfig};
+use lms_proto::table::{Neighbour, Replier};
+use lms_proto::{Iface, Instant, Key, Router};
+
+use super::interfaces::Interfaces;
+use crate::config::{Config, Source, StaticReplier, StaticRoute};
+use crate::daemon::RunError;
+
+/// The routes' source.
+#[derive(Debug)]
+pub(crate) enum Routes {
+    Kernel(Watcher),
+    Static(Vec<StaticRoute>),
+}
+
+/// Counters of routes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RouteStats {
+    pub(crate) installed: u64,
+    pub(crate) removed: u64,
+    /// Routes that the machine did not take: the table is full, or the route is odd.
+    pub(crate) refused: u64,
+    /// Repliers of the configuration that do not fit their route.
+    pub(crate) repliers_refused: u64,
+    /// Times the kernel's notifications could not be read.
+    pub(crate) errors: u64,
+}
+
+/// Puts routes into the machine.
+pub(crate) struct Installer<'a> {
+    pub(crate) now: Instant,
+    pub(crate) router: &'a mut Router<'static>,
+    pub(crate) interfaces: &'a Interfaces,
+    pub(crate) repliers: &'a BTreeMap<Key, StaticReplier>,
+    pub(crate) stats: &'a mut RouteStats,
+}
+
+impl Routes {
+    pub(crate) fn open(config: &Config) -> Result<Routes, RunError> {
+        Ok(match &config.source {
+            Source::Kernel => {
+                let limit = config.limits.groups as usize;
+                let watcher = WatcherConfig {
+                    max_routes: limit,
+                    ..WatcherConfig::default()
+                };
+                Routes::Kernel(Watcher::open(&watcher).map_err(RunError::open("source.kind"))?)
+            }
+            Source::Static(routes) => Routes::Static(routes.clone()),
+            Source::IgmpProxy(_) => return Err(RunError::NotYet("source.kind = \"igmp-proxy\"")),
+        })
+    }
+
+    /// Takes what the kernel has to say, a bounded number of changes at a time; true when there
+    /// may be more.
+    pub(crate) fn follow(&mut self, install: &mut Installer<'_>) -> bool {
+        let Routes::Kernel(watcher) = self else {
+            return false;
+        };
+        for _ in 0..256 {
+            match watcher.next_event() {
+                Ok(Some(MrouteEvent::Added(route) | MrouteEvent::Changed(route))) => {
+                    install.kernel(&route);
+                }
+                Ok(Some(MrouteEvent::Removed(route))) => install.remove(key_of(&route)),
+                Ok(None) => return false,
+                Err(error) => {
+                    install.stats.errors += 1;
+                    tracing::warn!(%error, "following the kernel's multicast routes");
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Interfaces came, went or changed: every route is looked at again.
+    pub(crate) fn interfaces_changed(&mut self, install: &mut Installer<'_>) {
+        match self {
+            Routes::Kernel(watcher) => {
+                // The kernel says nothing of routes whose interfaces vanish.
+                if let Err(error) = watcher.resync() {
+                    install.stats.errors += 1;
+                    tracing::warn!(%error, "reading the kernel's multicast routes");
+                }
+                for route in watcher.routes() {
+                    install.kernel(route);
+                }
+            }
+            Routes::Static(routes) => {
+                for route in routes.iter() {
+                    install.fixed(route);
+                }
+            }
+        }
+    }
+
+    /// Static routes of a new configuration.
+    pub(crate) fn reload(&mut self, source: &Source, install: &mut Installer<'_>) {
+        let (Routes::Static(old), Source::Static(new)) = (self, source) else {
+            return;
+        };
+        let key = |route: &StaticRoute| Key::new(route.source, route.group);
+        for gone in old.iter().filter(|o| !new.iter().any(|n| key(n) == key(o))) {
+            install.remove(key(gone));
+        }
+        old.clone_from(new);
+        for route in old.iter() {
+            install.fixed(route);
+        }
+    }
+
+    /// Routes passed over by the source itself.
+    pub(crate) fn ignored(&self) -> u64 {
+        match self {
+            Routes::Kernel(watcher) => watcher.ignored(),
+            Routes::Static(_) => 0,
+        }
+    }
+}
+
+fn key_of(route: &Route) -> Key {
+    Key::new(route.source, route.group)
+}
+
+impl Installer<'_> {
+    fn kernel(&mut self, route: &Route) {
+        if route.group.octets()[..3] == [224, 0, 0] || !route.group.is_multicast() {
+            return;
+        }
+        let parent = self.interfaces.number(route.input);
+        let downstream = route
+            .outputs
+            .iter()
+            .filter_map(|index| self.interfaces.number(*index))
+            .collect();
+        self.install(key_of(route), parent, downstream);
+    }
+
+    fn fixed(&mut self, route: &StaticRoute) {
+        let parent = self.interfaces.named(&route.upstream);
+        let downstream = route
+            .downstream
+            .iter()
+            .filter_map(|name| self.interfaces.named(name))
+            .collect();
+        self.install(Key::new(route.source, route.group), parent, downstream);
+    }
+
+    pub(crate) fn install(&mut self, key: Key, parent: Option<Iface>, mut downstream: Vec<Iface>) {
+        let parent = parent.unwrap_or(Iface::UNSET);
+        // The kernel lists the input of a (*, G) route among its outputs.
+        downstream.retain(|iface| *iface != parent);
+        match self.router.install(self.now, key, parent, &downstream) {
+            Ok(_) => self.stats.installed += 1,
+            Err(error) => {
+                self.stats.refused += 1;
+                tracing::warn!(route = %key, %error, "multicast route left out");
+                return;
+            }
+        }
+        self.set_replier(key);
+    }
+
+    /// Tells the machine the replier that the configuration names for a route.
+    pub(crate) fn set_replier(&mut self, key: Key) {
+        let any = Key::any_source(key.group);
+        let Some(fixed) = self.repliers.get(&key).or_else(|| self.repliers.get(&any)) else {
+            return;
+        };
+        let Some(iface) = self.interfaces.named(&fixed.interface) else {
+            return;
+        };
+        let neighbour = fixed.neighbour.map(|addr| Neighbour { addr, link: None });
+        let replier = Replier {
+            iface,
+            cost: 0,
+            neighbour,
+        };
+        if let Err(error) = self.router.set_replier(self.now, key, Some(replier)) {
+            self.stats.repliers_refused += 1;
+            tracing::warn!(route = %key, interface = fixed.interface, %error, "static replier");
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: Key) {
+        if self.router.remove(self.now, key) {
+            self.stats.removed += 1;
+        }
+    }
+}
+
+/// The configuration's repliers by what they are for.
+pub(crate) fn repliers(config: &Config) -> BTreeMap<Key, StaticReplier> {
+    let fixed = config.replier.fixed.iter();
+    fixed
+        .map(|replier| (Key::new(replier.source, replier.group), replier.clone()))
+        .collect()
+}

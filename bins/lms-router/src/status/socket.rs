@@ -1,0 +1,130 @@
+//! The status socket's file: one owner at a time, a dead owner's file is replaced.
+
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// The status socket was not opened.
+#[derive(Debug, Error)]
+pub enum BindError {
+    /// Somebody else has it.
+    #[error(
+        "{0}: another lms-router is running with this status socket; stop it, or give this one another path (daemon.socket)"
+    )]
+    Taken(PathBuf),
+    /// The path names something that is not a socket; it is left alone.
+    #[error("{0}: exists and is not a socket; remove it, or choose another path (daemon.socket)")]
+    NotASocket(PathBuf),
+    /// Anything else.
+    #[error("{path}: {what}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was being done.
+        what: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// A listening Unix socket whose file goes when this does.
+///
+/// A lock on `PATH.lock` says who the owner is: the kernel drops it with the process, however it
+/// dies, so a socket file with no lock on it is stale.
+#[derive(Debug)]
+pub struct StatusSocket {
+    listener: UnixListener,
+    path: PathBuf,
+    lock: PathBuf,
+    // Held until the end.
+    _locked: File,
+}
+
+impl StatusSocket {
+    /// Opens the socket at `path` with the permissions `mode`. Makes its folder (one level) when
+    /// it is missing.
+    pub fn bind(path: &Path, mode: u32) -> Result<StatusSocket, BindError> {
+        let io = |what| {
+            move |source| BindError::Io {
+                path: path.to_owned(),
+                what,
+                source,
+            }
+        };
+        if let Some(folder) = path.parent()
+            && !folder.exists()
+        {
+            std::fs::create_dir(folder).map_err(io("making its folder"))?;
+        }
+        let mut lock = path.as_os_str().to_owned();
+        lock.push(".lock");
+        let lock = PathBuf::from(lock);
+        let locked = take_lock(&lock).map_err(io("locking"))?;
+        let Some(locked) = locked else {
+            return Err(BindError::Taken(path.to_owned()));
+        };
+        match std::fs::symlink_metadata(path) {
+            Ok(found) if found.file_type().is_socket() => {
+                std::fs::remove_file(path).map_err(io("removing a stale socket"))?;
+            }
+            Ok(_) => return Err(BindError::NotASocket(path.to_owned())),
+            Err(_) => {}
+        }
+        let listener = UnixListener::bind(path).map_err(io("opening the status socket"))?;
+        std::fs::set_permissions(path, Permissions::from_mode(mode))
+            .map_err(io("setting permissions"))?;
+        listener
+            .set_nonblocking(true)
+            .map_err(io("opening the status socket"))?;
+        Ok(StatusSocket {
+            listener,
+            path: path.to_owned(),
+            lock,
+            _locked: locked,
+        })
+    }
+
+    /// The listening socket.
+    pub fn listener(&self) -> io::Result<UnixListener> {
+        self.listener.try_clone()
+    }
+
+    /// Gives the files to a user who will own the process, so that it can remove them.
+    pub fn give_to(&self, uid: u32, gid: u32) -> io::Result<()> {
+        for path in [&self.path, &self.lock] {
+            std::os::unix::fs::lchown(path, Some(uid), Some(gid))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for StatusSocket {
+    fn drop(&mut self) {
+        // A user who may not write in the folder leaves the files; the next owner replaces them.
+        let _ = std::fs::remove_file(&self.path);
+        let _ = std::fs::remove_file(&self.lock);
+    }
+}
+
+/// The locked file; `None` when somebody else holds it.
+fn take_lock(path: &Path) -> io::Result<Option<File>> {
+    loop {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        // The owner before us may have removed the file between our opening and locking it.
+        match std::fs::metadata(path) {
+            Ok(now) if now.ino() == file.metadata()?.ino() => return Ok(Some(file)),
+            _ => continue,
+        }
+    }
+}
