@@ -2,7 +2,8 @@
 
 use smoltcp::time::Instant;
 
-use crate::link::{Cold, Hot, LinkStats};
+use crate::link::{Cold, Hot, LinkStats, Mode};
+use crate::node::Port;
 use crate::packet::{PacketId, Store};
 use crate::queue::{Event, Kind, Queue};
 use crate::sim::SimStats;
@@ -14,17 +15,24 @@ pub(crate) struct Core {
     pub(crate) hot: Vec<Hot>,
     pub(crate) cold: Vec<Cold>,
     pub(crate) store: Store,
-    /// For each node the outgoing direction of each of its ports.
-    pub(crate) ports: Vec<Vec<u32>>,
+    /// For each node where the outgoing directions of its ports lie, once settled.
+    pub(crate) ports: Vec<Ports>,
+    /// For each direction (`link * 2 + way`) its place in `hot` and `cold`.
+    places: Vec<u32>,
+    /// No link was added since [`Core::settle`].
+    pub(crate) settled: bool,
+    /// Some link failed once: packets may have to be taken off.
+    pub(crate) failures: bool,
     pub(crate) traces: Traces,
     pub(crate) stats: SimStats,
     pub(crate) stop: bool,
 }
 
-/// A packet handed to a link: one reference, and the bytes for who traces them.
-pub(crate) struct Sending<'a> {
-    pub(crate) packet: PacketId,
-    pub(crate) bytes: &'a [u8],
+/// The ports of one node.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Ports {
+    first: u32,
+    pub(crate) count: u16,
 }
 
 impl Core {
@@ -36,6 +44,9 @@ impl Core {
             cold: Vec::new(),
             store: Store::default(),
             ports: Vec::new(),
+            places: Vec::new(),
+            settled: true,
+            failures: false,
             traces: Traces::default(),
             stats: SimStats::default(),
             stop: false,
@@ -46,36 +57,43 @@ impl Core {
         Instant::from_micros(i64::try_from(self.now_ns / 1000).unwrap_or(i64::MAX))
     }
 
-    /// Puts a packet on a link; its reference goes to the event, or back.
+    /// Puts a packet on the link behind a port; its reference goes to the event, or back.
     #[inline]
-    pub(crate) fn transmit(&mut self, dir: u32, sending: Sending<'_>) {
-        if !self.traces.is_empty() {
-            self.trace(Which::Sent, dir, sending.bytes);
+    pub(crate) fn transmit(&mut self, node: u32, port: Port, packet: PacketId, bytes: &[u8]) {
+        let Ports { first, count } = self.ports[node as usize];
+        if port.0 >= count {
+            self.stats.no_such_port += 1;
+            self.store.release(packet);
+            return;
         }
-        let hot = &mut self.hot[dir as usize];
-        let len_bytes = self.store.len_bytes(sending.packet);
+        let place = first as usize + usize::from(port.0);
+        if !self.traces.is_empty() {
+            self.trace(Which::Sent, place, bytes);
+        }
+        let hot = &mut self.hot[place];
+        let len_bytes = self.store.len_bytes(packet);
         hot.sent += 1;
         hot.sent_bytes += u64::from(len_bytes);
-        if hot.up && hot.plain {
-            if hot.loses(&mut self.cold, dir) {
-                self.store.release(sending.packet);
-                return;
-            }
+        if hot.mode != Mode::Plain {
+            self.transmit_slowly(place, packet, len_bytes);
+        } else if hot.loses(&mut self.cold, place) {
+            self.store.release(packet);
+        } else {
             self.queue.push(Event {
-                time_ns: self.now_ns + hot.delay_ns,
-                target: dir,
-                packet: sending.packet,
+                time_ns: hot.arrival_ns(self.now_ns),
+                target: hot.to,
+                packet,
+                place: place as u32,
+                port: hot.port,
                 kind: Kind::Deliver,
                 epoch: hot.epoch,
             });
-        } else {
-            self.transmit_slowly(dir, sending.packet, len_bytes);
         }
     }
 
-    fn transmit_slowly(&mut self, dir: u32, packet: PacketId, len_bytes: u32) {
-        let (hot, cold) = (&mut self.hot[dir as usize], &mut self.cold[dir as usize]);
-        if !hot.up {
+    fn transmit_slowly(&mut self, place: usize, packet: PacketId, len_bytes: u32) {
+        let (hot, cold) = (&mut self.hot[place], &mut self.cold[place]);
+        if hot.mode == Mode::Down {
             cold.link_down += 1;
             self.store.release(packet);
             return;
@@ -84,18 +102,18 @@ impl Core {
             self.store.release(packet);
             return;
         };
-        let kind = if arrival.corrupt {
-            Kind::DeliverCorrupt
-        } else {
-            Kind::Deliver
-        };
-        let epoch = hot.epoch;
         let event = Event {
             time_ns: arrival.time_ns,
-            target: dir,
+            target: hot.to,
             packet,
-            kind,
-            epoch,
+            place: place as u32,
+            port: hot.port,
+            kind: if arrival.corrupt {
+                Kind::DeliverCorrupt
+            } else {
+                Kind::Deliver
+            },
+            epoch: hot.epoch,
         };
         self.queue.push(event);
         if let Some(time_ns) = arrival.again_ns {
@@ -109,48 +127,88 @@ impl Core {
     }
 
     /// A copy of `packet` with one bit flipped takes its place; an empty packet stays as it is.
-    pub(crate) fn corrupt(&mut self, dir: u32, packet: PacketId) -> PacketId {
+    pub(crate) fn corrupt(&mut self, place: usize, packet: PacketId) -> PacketId {
         let bits = u64::from(self.store.len_bytes(packet)) * 8;
         if bits == 0 {
             return packet;
         }
-        let bit = self.cold[dir as usize].rng.below(bits);
+        let bit = self.cold[place].rng.below(bits);
         let mut bytes = self.store.bytes(packet).to_vec();
         bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
         self.store.release(packet);
         self.store.insert(&bytes)
     }
 
-    pub(crate) fn set_up(&mut self, dir: u32, up: bool) {
-        let (hot, cold) = (&mut self.hot[dir as usize], &mut self.cold[dir as usize]);
-        if hot.up && !up {
+    pub(crate) fn set_up(&mut self, direction: u32, up: bool) {
+        let place = self.place(direction);
+        let (hot, cold) = (&mut self.hot[place], &mut self.cold[place]);
+        if hot.mode != Mode::Down && !up {
             hot.epoch = hot.epoch.wrapping_add(1);
+            self.failures = true;
             cold.clear(self.now_ns);
         }
-        hot.up = up;
+        hot.mode = if up { cold.mode() } else { Mode::Down };
     }
 
-    pub(crate) fn link_stats(&self, dir: u32) -> LinkStats {
-        let hot = &self.hot[dir as usize];
-        LinkStats {
-            sent: hot.sent,
-            sent_bytes: hot.sent_bytes,
-            delivered: hot.delivered,
-            ..self.cold[dir as usize].stats()
-        }
+    pub(crate) fn link_stats(&self, direction: u32) -> LinkStats {
+        let place = self.place(direction);
+        self.cold[place].stats(&self.hot[place])
     }
 
-    pub(crate) fn trace(&mut self, which: Which, dir: u32, bytes: &[u8]) {
-        let (hot, cold) = (&self.hot[dir as usize], &self.cold[dir as usize]);
+    pub(crate) fn trace(&mut self, which: Which, place: usize, bytes: &[u8]) {
+        let (hot, cold) = (&self.hot[place], &self.cold[place]);
         self.traces.record(&Record {
             time_ns: self.now_ns,
             which,
-            link: dir / 2,
+            link: cold.direction / 2,
             from: cold.from,
             from_port: cold.from_port,
             to: hot.to,
             to_port: hot.port,
             bytes,
         });
+    }
+
+    /// Adds the direction with the next number.
+    pub(crate) fn add_direction(&mut self, hot: Hot, mut cold: Cold) {
+        cold.from_port = self.ports[cold.from as usize].count;
+        cold.direction = self.places.len() as u32;
+        self.ports[cold.from as usize].count = cold
+            .from_port
+            .checked_add(1)
+            .expect("fewer than 2^16 ports on a node");
+        self.places.push(self.hot.len() as u32);
+        self.hot.push(hot);
+        self.cold.push(cold);
+        self.settled = false;
+    }
+
+    /// Where the state of this direction lies.
+    pub(crate) fn place(&self, direction: u32) -> usize {
+        self.places[direction as usize] as usize
+    }
+
+    /// Sorts the directions by node and port, so that a node's lie side by side.
+    #[cold]
+    pub(crate) fn settle(&mut self) {
+        let mut first = 0;
+        for ports in &mut self.ports {
+            ports.first = first;
+            first += u32::from(ports.count);
+        }
+        let new_place =
+            |cold: &Cold| self.ports[cold.from as usize].first + u32::from(cold.from_port);
+        let moved: Vec<u32> = self.cold.iter().map(new_place).collect();
+        for place in &mut self.places {
+            *place = moved[*place as usize];
+        }
+        self.queue.move_places(&moved);
+        let mut hot = self.hot.clone();
+        for (hot_now, place) in self.hot.iter().zip(&moved) {
+            hot[*place as usize] = *hot_now;
+        }
+        self.hot = hot;
+        self.cold.sort_by_key(|cold| (cold.from, cold.from_port));
+        self.settled = true;
     }
 }

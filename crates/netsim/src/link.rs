@@ -174,7 +174,7 @@ pub struct LinkStats {
     pub sent: u64,
     /// Bytes handed to the link.
     pub sent_bytes: u64,
-    /// Packets that reached the other end (a dead node there included).
+    /// Packets that reached the other end (a dead node there included), or are on their way to it.
     pub delivered: u64,
     /// Packets lost at random.
     pub lost: u64,
@@ -192,26 +192,40 @@ pub struct LinkStats {
     pub reordered: u64,
 }
 
-/// What every packet touches: one cache line a direction.
-#[repr(align(64))]
+/// What a direction does with the next packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Delay and independent loss.
+    Plain,
+    /// Anything more.
+    Limited,
+    /// Failed.
+    Down,
+}
+
+/// What every packet touches, two directions a cache line.
+#[repr(align(32))]
+#[derive(Clone, Copy)]
 pub(crate) struct Hot {
     pub(crate) to: u32,
     pub(crate) port: u16,
+    pub(crate) mode: Mode,
+    /// Number of failures so far, modulo 256.
     pub(crate) epoch: u8,
-    pub(crate) up: bool,
-    pub(crate) plain: bool,
-    pub(crate) delay_ns: u64,
+    delay_us: u32,
     /// Packets until the next independent loss: one draw for each loss, not for each packet.
-    pub(crate) until_loss: u64,
+    until_loss: u32,
     pub(crate) sent: u64,
     pub(crate) sent_bytes: u64,
-    pub(crate) delivered: u64,
 }
 
 /// What only some packets touch.
 pub(crate) struct Cold {
+    /// `link * 2 + way`.
+    pub(crate) direction: u32,
     pub(crate) from: u32,
     pub(crate) from_port: u16,
+    plain: bool,
     pub(crate) rng: Rng,
     /// Probability of independent loss.
     loss: f64,
@@ -255,44 +269,52 @@ impl Hot {
         Self {
             to,
             port,
+            mode: Mode::Plain,
             epoch: 0,
-            up: true,
-            plain: true,
-            delay_ns: 0,
-            until_loss: u64::MAX,
+            delay_us: 0,
+            until_loss: u32::MAX,
             sent: 0,
             sent_bytes: 0,
-            delivered: 0,
         }
     }
 
     pub(crate) fn configure(&mut self, cold: &mut Cold, config: LinkConfig) {
-        self.plain = config.is_plain();
-        self.delay_ns = to_ns(config.delay);
-        if !self.plain || cold.limits.is_some() {
+        if !config.is_plain() || cold.limits.is_some() {
             cold.limits.get_or_insert_default().config = config;
         }
-        cold.loss = config.bernoulli();
-        self.until_loss = cold.rng.failures_before_success(cold.loss);
+        (cold.plain, cold.loss) = (config.is_plain(), config.bernoulli());
+        if self.mode != Mode::Down {
+            self.mode = cold.mode();
+        }
+        self.delay_us =
+            u32::try_from(config.delay.total_micros()).expect("a link's delay is below an hour");
+        self.until_loss = cold.draw_until_loss();
+    }
+
+    /// When a packet arrives that leaves now.
+    #[inline]
+    pub(crate) fn arrival_ns(&self, now_ns: u64) -> u64 {
+        now_ns + u64::from(self.delay_us) * 1000
     }
 
     /// Independent loss: is this packet lost?
     #[inline]
-    pub(crate) fn loses(&mut self, cold: &mut [Cold], dir: u32) -> bool {
+    pub(crate) fn loses(&mut self, cold: &mut [Cold], place: usize) -> bool {
         if self.until_loss > 0 {
             self.until_loss -= 1;
             return false;
         }
-        cold[dir as usize].lose(self);
-        true
+        cold[place].lose(self)
     }
 }
 
 impl Cold {
-    pub(crate) fn new(from: u32, from_port: u16, rng: Rng) -> Self {
+    pub(crate) fn new(from: u32, rng: Rng) -> Self {
         Self {
+            direction: 0,
             from,
-            from_port,
+            from_port: 0,
+            plain: true,
             rng,
             loss: 0.0,
             lost: 0,
@@ -301,9 +323,24 @@ impl Cold {
         }
     }
 
-    fn lose(&mut self, hot: &mut Hot) {
-        hot.until_loss = self.rng.failures_before_success(self.loss);
-        self.lost += 1;
+    pub(crate) fn mode(&self) -> Mode {
+        if self.plain {
+            Mode::Plain
+        } else {
+            Mode::Limited
+        }
+    }
+
+    fn draw_until_loss(&mut self) -> u32 {
+        u32::try_from(self.rng.failures_before_success(self.loss)).unwrap_or(u32::MAX)
+    }
+
+    /// The count to the next independent loss has run down.
+    fn lose(&mut self, hot: &mut Hot) -> bool {
+        hot.until_loss = self.draw_until_loss();
+        let lost = self.loss > 0.0;
+        self.lost += u64::from(lost);
+        lost
     }
 
     /// A packet of `len_bytes` enters at `now_ns`: when does it arrive, if at all?
@@ -315,12 +352,15 @@ impl Cold {
             return None;
         }
         if hot.until_loss == 0 {
-            self.lose(hot);
-            return None;
+            if self.lose(hot) {
+                return None;
+            }
+        } else {
+            hot.until_loss -= 1;
         }
-        hot.until_loss -= 1;
+        let limits = self.limits.get_or_insert_default();
         let (config, rng) = (&limits.config, &mut self.rng);
-        let on_time_ns = departure_ns + hot.delay_ns;
+        let on_time_ns = hot.arrival_ns(departure_ns);
         let mut time_ns = on_time_ns;
         if let Some(Reorder { probability, extra }) = config.reorder
             && rng.chance(probability)
@@ -348,18 +388,17 @@ impl Cold {
         }
     }
 
-    /// All counters but those in [`Hot`].
-    pub(crate) fn stats(&self) -> LinkStats {
-        let stats = self
+    pub(crate) fn stats(&self, hot: &Hot) -> LinkStats {
+        let mut stats = self
             .limits
             .as_ref()
             .map(|limits| limits.stats)
             .unwrap_or_default();
-        LinkStats {
-            lost: self.lost,
-            link_down: self.link_down,
-            ..stats
-        }
+        (stats.sent, stats.sent_bytes) = (hot.sent, hot.sent_bytes);
+        (stats.lost, stats.link_down) = (self.lost, self.link_down);
+        let gone = stats.lost + stats.link_down + stats.queue_full + stats.oversize;
+        stats.delivered = hot.sent + stats.duplicated - gone;
+        stats
     }
 }
 

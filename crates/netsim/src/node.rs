@@ -4,7 +4,7 @@ use std::any::Any;
 
 use smoltcp::time::Instant;
 
-use crate::core::{Core, Sending};
+use crate::core::Core;
 use crate::packet::PacketId;
 
 /// A node's number: 0, 1, 2 ... in the order of their adding.
@@ -75,14 +75,14 @@ impl Io<'_> {
     /// Number of the node's ports; they are 0 to this.
     #[must_use]
     pub fn ports(&self) -> u16 {
-        self.core.ports[self.node as usize].len() as u16
+        self.core.ports[self.node as usize].count
     }
 
     /// Sends a copy of `bytes`. A port that does not exist swallows the packet, and it is counted in
     /// [`SimStats::no_such_port`](crate::SimStats::no_such_port).
     pub fn send(&mut self, port: Port, bytes: &[u8]) {
         let packet = self.core.store.insert(bytes);
-        self.transmit(port, packet, bytes);
+        self.core.transmit(self.node, port, packet, bytes);
     }
 
     /// Sends the same bytes on several ports, stored once.
@@ -90,7 +90,7 @@ impl Io<'_> {
         let packet = self.core.store.insert(bytes);
         for port in ports {
             self.core.store.retain(packet);
-            self.transmit(port, packet, bytes);
+            self.core.transmit(self.node, port, packet, bytes);
         }
         self.core.store.release(packet);
     }
@@ -103,7 +103,7 @@ impl Io<'_> {
     pub fn forward(&mut self, port: Port) {
         let (packet, bytes) = self.current.expect("forward is for handle_packet");
         self.core.store.retain(packet);
-        self.transmit(port, packet, bytes);
+        self.core.transmit(self.node, port, packet, bytes);
     }
 
     /// [`Io::forward`] on each of these ports.
@@ -120,16 +120,6 @@ impl Io<'_> {
     /// Ends the present `run_*` after this call.
     pub fn stop(&mut self) {
         self.core.stop = true;
-    }
-
-    fn transmit(&mut self, port: Port, packet: PacketId, bytes: &[u8]) {
-        match self.core.ports[self.node as usize].get(usize::from(port.0)) {
-            Some(dir) => self.core.transmit(*dir, Sending { packet, bytes }),
-            None => {
-                self.core.stats.no_such_port += 1;
-                self.core.store.release(packet);
-            }
-        }
     }
 }
 

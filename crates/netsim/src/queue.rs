@@ -14,7 +14,7 @@ use crate::packet::PacketId;
 /// What an event does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// `packet` reaches the end of link direction `target`.
+    /// `packet` reaches node `target` by `port`, at the end of the direction at `place`.
     Deliver,
     /// The same, after one of its bits flipped on the way.
     DeliverCorrupt,
@@ -32,9 +32,27 @@ pub(crate) struct Event {
     pub(crate) time_ns: u64,
     pub(crate) target: u32,
     pub(crate) packet: PacketId,
+    /// Of the link's direction in the tables of links.
+    pub(crate) place: u32,
+    pub(crate) port: u16,
     pub(crate) kind: Kind,
     /// Of the link when the packet left; a packet whose link failed meanwhile is gone.
     pub(crate) epoch: u8,
+}
+
+impl Event {
+    /// An event with no packet.
+    pub(crate) fn new(time_ns: u64, kind: Kind, target: u32) -> Self {
+        Self {
+            time_ns,
+            target,
+            packet: crate::packet::NONE,
+            place: 0,
+            port: 0,
+            kind,
+            epoch: 0,
+        }
+    }
 }
 
 const BUCKET_BITS: u32 = 14;
@@ -201,6 +219,25 @@ impl Queue {
         }
     }
 
+    /// The tables of links were sorted: what lay at `i` lies at `moved[i]`.
+    pub(crate) fn move_places(&mut self, moved: &[u32]) {
+        let waiting = self
+            .pool
+            .chunks
+            .iter_mut()
+            .flat_map(|chunk| &mut chunk.events);
+        for event in waiting.chain(&mut self.open) {
+            event.place = moved.get(event.place as usize).copied().unwrap_or(0);
+        }
+        let late = std::mem::take(&mut self.late)
+            .into_iter()
+            .map(|Reverse(mut late)| {
+                late.event.place = moved.get(late.event.place as usize).copied().unwrap_or(0);
+                Reverse(late)
+            });
+        self.late = late.collect();
+    }
+
     fn push_bucket(&mut self, event: Event) {
         let bucket = (event.time_ns >> BUCKET_BITS) as usize & (BUCKETS - 1);
         self.occupied[bucket / 64] |= 1 << (bucket % 64);
@@ -279,13 +316,7 @@ mod tests {
     use crate::rng::Rng;
 
     fn event(time_ns: u64, target: u32) -> Event {
-        Event {
-            time_ns,
-            target,
-            packet: 0,
-            kind: Kind::Timer,
-            epoch: 0,
-        }
+        Event::new(time_ns, Kind::Timer, target)
     }
 
     #[test]

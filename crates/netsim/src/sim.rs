@@ -5,7 +5,7 @@ use std::io;
 
 use smoltcp::time::Instant;
 
-use crate::core::Core;
+use crate::core::{Core, Ports};
 use crate::link::{Cold, Hot, LinkConfig, LinkStats};
 use crate::node::{Io, LinkId, Node, NodeId, Port};
 use crate::packet;
@@ -81,7 +81,7 @@ impl<N: Node> Sim<N> {
             node: Some(node),
             armed_ns: u64::MAX,
         });
-        self.core.ports.push(Vec::new());
+        self.core.ports.push(Ports::default());
         self.rearm(id);
         NodeId(id)
     }
@@ -111,26 +111,19 @@ impl<N: Node> Sim<N> {
         b_to_a: LinkConfig,
     ) -> LinkId {
         let link = u32::try_from(self.core.hot.len() / 2).expect("fewer than 2^31 links");
-        let (a_port, b_port) = (self.add_port(a, link * 2), self.add_port(b, link * 2 + 1));
-        self.add_direction((a.0, a_port), (b.0, b_port), a_to_b);
-        self.add_direction((b.0, b_port), (a.0, a_port), b_to_a);
+        let a_port = self.core.ports[a.0 as usize].count;
+        let b_port = self.core.ports[b.0 as usize].count + u16::from(a == b);
+        self.add_direction(a.0, (b.0, b_port), a_to_b);
+        self.add_direction(b.0, (a.0, a_port), b_to_a);
         LinkId(link)
     }
 
-    fn add_port(&mut self, node: NodeId, dir: u32) -> u16 {
-        let ports = &mut self.core.ports[node.0 as usize];
-        let port = u16::try_from(ports.len()).expect("fewer than 2^16 ports on a node");
-        ports.push(dir);
-        port
-    }
-
-    fn add_direction(&mut self, from: (u32, u16), to: (u32, u16), config: LinkConfig) {
+    fn add_direction(&mut self, from: u32, to: (u32, u16), config: LinkConfig) {
         let seed = derive_seed(&self.seed, DOMAIN_LINK, self.core.hot.len() as u64);
         let mut hot = Hot::new(to.0, to.1);
-        let mut cold = Cold::new(from.0, from.1, Rng::new(seed));
+        let mut cold = Cold::new(from, Rng::new(seed));
         hot.configure(&mut cold, config);
-        self.core.hot.push(hot);
-        self.core.cold.push(cold);
+        self.core.add_direction(hot, cold);
     }
 
     /// A seed for something else of this simulation, such as the machine of a node.
@@ -193,6 +186,7 @@ impl<N: Node> Sim<N> {
         id: NodeId,
         act: impl FnOnce(&mut N, Instant, &mut Io<'_>) -> R,
     ) -> Option<R> {
+        self.settle();
         let now = self.core.now();
         let node = self.slots[id.0 as usize].node.as_mut()?;
         let mut io = Io {
@@ -207,8 +201,9 @@ impl<N: Node> Sim<N> {
 
     /// Gives a link other properties from now on; what is in flight is not touched.
     pub fn set_link(&mut self, link: LinkId, a_to_b: LinkConfig, b_to_a: LinkConfig) {
-        for (dir, config) in [(link.0 * 2, a_to_b), (link.0 * 2 + 1, b_to_a)] {
-            self.core.hot[dir as usize].configure(&mut self.core.cold[dir as usize], config);
+        for (direction, config) in [(link.0 * 2, a_to_b), (link.0 * 2 + 1, b_to_a)] {
+            let place = self.core.place(direction);
+            self.core.hot[place].configure(&mut self.core.cold[place], config);
         }
     }
 
@@ -244,13 +239,7 @@ impl<N: Node> Sim<N> {
 
     fn plan(&mut self, at: Instant, kind: Kind, target: u32) {
         let time_ns = to_ns(at).max(self.core.now_ns);
-        self.core.queue.push(Event {
-            time_ns,
-            target,
-            packet: packet::NONE,
-            kind,
-            epoch: 0,
-        });
+        self.core.queue.push(Event::new(time_ns, kind, target));
     }
 
     /// Shows every packet that passes the filter to `tap`.
@@ -306,6 +295,7 @@ impl<N: Node> Sim<N> {
 
     /// The next event happens; false when there is none up to `end`.
     pub fn step(&mut self, end: Instant) -> bool {
+        self.settle();
         match self.core.queue.pop_until(to_ns(end)) {
             Some(event) => {
                 self.dispatch(event);
@@ -317,6 +307,7 @@ impl<N: Node> Sim<N> {
 
     fn run(&mut self, end_ns: u64) -> bool {
         self.core.stop = false;
+        self.settle();
         while let Some(event) = self.core.queue.pop_until(end_ns) {
             self.dispatch(event);
             if self.core.stop {
@@ -326,6 +317,12 @@ impl<N: Node> Sim<N> {
         false
     }
 
+    fn settle(&mut self) {
+        if !self.core.settled {
+            self.core.settle();
+        }
+    }
+
     #[inline]
     fn dispatch(&mut self, event: Event) {
         self.core.now_ns = event.time_ns;
@@ -333,7 +330,7 @@ impl<N: Node> Sim<N> {
         match event.kind {
             Kind::Deliver => self.deliver(event, event.packet),
             Kind::DeliverCorrupt => {
-                let packet = self.core.corrupt(event.target, event.packet);
+                let packet = self.core.corrupt(event.place as usize, event.packet);
                 self.deliver(event, packet);
             }
             Kind::Timer => self.timer(event),
@@ -352,17 +349,16 @@ impl<N: Node> Sim<N> {
 
     #[inline]
     fn deliver(&mut self, event: Event, packet: packet::PacketId) {
-        let hot = &mut self.core.hot[event.target as usize];
-        if event.epoch != hot.epoch {
-            self.core.cold[event.target as usize].link_down += 1;
+        let (id, port) = (event.target, Port(event.port));
+        if self.core.failures && event.epoch != self.core.hot[event.place as usize].epoch {
+            self.core.cold[event.place as usize].link_down += 1;
             self.core.store.release(packet);
             return;
         }
-        hot.delivered += 1;
-        let (id, port) = (hot.to, Port(hot.port));
         let bytes = self.core.store.lend(packet);
         if !self.core.traces.is_empty() {
-            self.core.trace(Which::Received, event.target, &bytes);
+            self.core
+                .trace(Which::Received, event.place as usize, &bytes);
         }
         if let Some(node) = self.slots[id as usize].node.as_mut() {
             self.core.stats.packets += 1;
@@ -439,14 +435,7 @@ impl<N: Node> Sim<N> {
         let time_ns = to_ns(at).max(self.core.now_ns);
         if time_ns < slot.armed_ns {
             slot.armed_ns = time_ns;
-            let kind = Kind::Timer;
-            self.core.queue.push(Event {
-                time_ns,
-                target: id,
-                packet: packet::NONE,
-                kind,
-                epoch: 0,
-            });
+            self.core.queue.push(Event::new(time_ns, Kind::Timer, id));
         }
     }
 
