@@ -169,6 +169,15 @@ impl Core {
         });
     }
 
+    /// Reads the first of a node's outgoing directions.
+    #[inline]
+    pub(crate) fn first_sent(&self, node: u32) -> u64 {
+        match self.ports.get(node as usize) {
+            Some(ports) if ports.count > 1 => self.hot[ports.first as usize].sent,
+            _ => 0,
+        }
+    }
+
     /// Adds the direction with the next number.
     pub(crate) fn add_direction(&mut self, hot: Hot, mut cold: Cold) {
         cold.from_port = self.ports[cold.from as usize].count;

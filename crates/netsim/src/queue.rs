@@ -244,6 +244,17 @@ impl Queue {
         self.pool.push(&mut self.buckets[bucket], event);
     }
 
+    /// The events that come next, as far as they are sorted: every [`Queue::BATCH`] pops so many.
+    #[inline]
+    pub(crate) fn batch(&self) -> &[Event] {
+        if self.next % Self::BATCH != 0 {
+            return &[];
+        }
+        &self.open[self.next..self.open.len().min(self.next + Self::BATCH)]
+    }
+
+    const BATCH: usize = 16;
+
     /// The next event, unless it is later than `limit_ns`.
     #[inline]
     pub(crate) fn pop_until(&mut self, limit_ns: u64) -> Option<Event> {
