@@ -1,4 +1,68 @@
-//! The one place where polycast talks to the Linux kernel.
+//! The one place where polycast talks to the Linux kernel: sockets, raw packets, netlink.
+//!
+//! Protocols live in crates without I/O; programs drive them and come here for packets. Every
+//! door is a plain descriptor that never waits (use [`poll::wait`] on it), allocates nothing on
+//! the path of a packet, and returns an error that says what to do.
+//!
+//! # Which door for what
+//!
+//! | to ... | use | to open it takes | and later |
+//! | --- | --- | --- | --- |
+//! | send and receive the data of groups in bulk | [`udp::GroupSocket`] | nothing | nothing |
+//! | send and receive LMS requests (IP options on UDP) | [`udp::OptionSocket`] | nothing | CAP_NET_RAW to send |
+//! | hear other receivers' requests to a source-specific group | [`packet::RequestTap`] | CAP_NET_RAW | nothing |
+//! | send dmcasts and IGMP reports, hear IGMP queries | [`raw::Ipv4Socket`] | CAP_NET_RAW | nothing |
+//! | see what an LMS router must handle, before the kernel does | [`packet::Ring`] | CAP_NET_RAW | nothing |
+//! | put a packet on a link, to a neighbour of choice | [`packet::Sender`] | CAP_NET_RAW | nothing |
+//! | keep LMS messages from the kernel and its routing daemon | [`nft::Guard`] | CAP_NET_ADMIN | CAP_NET_ADMIN to read counters |
+//! | follow the kernel's multicast routes | [`mroute::Watcher`] | nothing | nothing |
+//! | own the kernel's multicast routes | [`mroute::Table`] | CAP_NET_RAW, CAP_NET_ADMIN | nothing |
+//! | list and follow interfaces and addresses | [`link::list`], [`link::Watcher`] | nothing | nothing |
+//! | change interfaces, look a neighbour up | [`link::Editor`] | nothing | CAP_NET_ADMIN |
+//! | switch offloads | [`ethtool`] | | CAP_NET_ADMIN |
+//! | build a network inside one machine | [`netns::Namespace`] | CAP_SYS_ADMIN, or [`netns::become_root`] | |
+//! | wait for several descriptors, wake a waiting thread | [`poll`], [`wake::Waker`] | nothing | nothing |
+//! | give up privileges | [`privileges::drop_to`] | | |
+//!
+//! Everything works as root, and as an ordinary user inside `unshare -Urn`.
+//!
+//! # How the doors fit together
+//!
+//! A **receiver** binds two sockets to one port: a [`udp::GroupSocket`] that refuses datagrams
+//! with IP options takes data in bulk, a [`udp::OptionSocket`] takes requests. In a
+//! source-specific group the requests come from a [`packet::RequestTap`] instead.
+//! `examples/listen.rs` is such a receiver, to copy.
+//!
+//! A **router** opens a [`packet::Ring`], a [`packet::Sender`] and an [`nft::Guard`], follows
+//! [`mroute::Watcher`] and [`link::Watcher`], drops its privileges, and then for each batch of the
+//! ring edits packets where they lie, queues them in a [`packet::SendBatch`], flushes it and
+//! drops the batch.
+//!
+//! # Kernel facts this relies on
+//!
+//! Each is checked by a test in `tests/`.
+//!
+//! - A packet socket for IPv4 sees packets before the `prerouting` hook: what the guard drops, the
+//!   ring still shows.
+//! - A host delivers a packet to a group it joined also when the frame bears its own address.
+//! - On virtual links a packet may arrive with its UDP checksum left to hardware that does not
+//!   exist; the ring completes it, the tap does not require it.
+//! - A filter on a UDP socket reads the IP header, so two sockets share a port by whether there are
+//!   options.
+//! - Notifications are lost when a netlink socket overflows; the watchers read the tables again.
+//! - An interface that reports a carrier may drop its first packets: its queue is attached a moment
+//!   later.
+//!
+//! # Bounds
+//!
+//! | what | bound |
+//! | --- | --- |
+//! | [`udp::Batch`] | 64 KiB a buffer, 32 buffers |
+//! | [`packet::Ring`] | [`packet::RingConfig::frames`] times the frame size (2 KiB at an MTU of 1,500) |
+//! | [`packet::SendBatch`] | 64 packets, on the stack |
+//! | [`mroute::Watcher`] | [`mroute::WatcherConfig::max_routes`], about 150 bytes each |
+//! | [`link::Watcher`] | one entry an interface |
+//! | netlink sockets | 64 KiB of buffer each |
 
 mod error;
 #[allow(unsafe_code, reason = "an ioctl")]

@@ -2,15 +2,15 @@
 //!
 //! No test harness: `main` runs the checks in child processes.
 
-#[path = "common/mod.rs"]
-mod common;
-
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::{Command, ExitCode};
 
+use linux_net::mroute::{MrouteEvent, Route, Table, TableError, Watcher, WatcherConfig};
 use linux_net::netns::{self, Namespace};
-use linux_net::packet::{Ring, RingConfig};
+use linux_net::nft::{Guard, GuardError};
+use linux_net::packet::{Ring, RingConfig, Sender};
 use linux_net::privileges::{self, DropError, User};
+use linux_net::raw::Ipv4Socket;
 use linux_net::udp::{Config, OptionSocket};
 use linux_net::{Capability, OpenError, SendError};
 
@@ -22,7 +22,7 @@ const NOBODY: User = User {
 /// Opens everything, drops everything but one capability, and looks at what still works.
 fn keeps_one(user: Option<User>) {
     let to = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 1), 9);
-    let request = common::classic(common::REQUEST, *to.ip(), Ipv4Addr::new(239, 1, 1, 1));
+    let request = [138, 16, 255, 255, 0, 0, 0, 0, 10, 0, 0, 1, 239, 1, 1, 1];
     let options = OptionSocket::open(&Config::default()).expect("option socket");
     options
         .send(to, &request, b"x")
@@ -81,6 +81,54 @@ fn keeps_one(user: Option<User>) {
     }
 }
 
+/// What the table of the crate's documentation says needs nothing once it is open.
+fn open_doors_stay_open() {
+    let lo = linux_net::link::find("lo").expect("loopback").index;
+    let mut table = Table::open().expect("table");
+    let mut guard = Guard::open().expect("guard");
+    let mut routes = Watcher::open(&WatcherConfig::default()).expect("watcher");
+    let sender = Sender::open().expect("sender");
+    let raw = Ipv4Socket::sender().expect("raw socket");
+    let mut ring = Ring::open(&RingConfig {
+        frames: 64,
+        ..RingConfig::default()
+    })
+    .expect("ring");
+    privileges::drop_to(&[], None).expect("drop");
+    table.add_interface(lo).expect("adding an interface");
+    let (source, group) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(239, 1, 1, 1));
+    let route = Route {
+        source,
+        group,
+        input: lo,
+        outputs: vec![],
+    };
+    table.set_route(&route).expect("setting a route");
+    let event = routes.next_event().expect("event");
+    assert_eq!(event, Some(MrouteEvent::Added(route)));
+    routes.resync().expect("resync");
+    // IPIP from and to this host, with the option of a dmcast.
+    let mut dmcast = vec![
+        0x49, 0, 0, 36, 0, 1, 0, 0, 9, 4, 0, 0, 127, 0, 0, 1, 127, 0, 0, 1,
+    ];
+    dmcast.extend([139, 16, 0, 1, 10, 0, 0, 9, 10, 0, 0, 1, 239, 1, 1, 1]);
+    raw.send(0, &dmcast).expect("raw send");
+    assert_eq!(sender.send(lo, [0; 6], &dmcast).sent, 1);
+    ring.receive_all_multicast(lo).expect("all multicast");
+    assert!(ring.batch(8).len() >= 2, "both dmcasts");
+    assert!(matches!(guard.counters(), Err(GuardError::Privilege)));
+    assert!(matches!(Guard::open(), Err(GuardError::Privilege)));
+    assert!(matches!(
+        Table::open(),
+        Err(TableError::Open(OpenError::Privilege { .. }))
+    ));
+    drop(table);
+    assert!(matches!(
+        routes.next_event(),
+        Ok(Some(MrouteEvent::Removed(_)))
+    ));
+}
+
 fn refuses_threads() {
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || stopped.recv());
@@ -94,18 +142,23 @@ fn refuses_threads() {
 }
 
 fn main() -> ExitCode {
-    let tests: [(&str, fn()); 4] = [
+    let tests: [(&str, fn()); 5] = [
         ("keeps_one", || keeps_one(None)),
         ("changes_user", || keeps_one(Some(NOBODY))),
         ("drops_all", || {
             privileges::drop_to(&[], None).expect("drop");
             assert!(!privileges::has(Capability::NetAdmin));
         }),
+        ("open_doors_stay_open", open_doors_stay_open),
         ("refuses_threads", refuses_threads),
     ];
     let wanted = std::env::var("LINUX_NET_PRIVILEGES_CHILD").ok();
     if let Some(wanted) = wanted {
-        if Namespace::new().is_err() {
+        // As root a network of its own; else root of its own namespaces.
+        if Namespace::new()
+            .and_then(|network| network.enter())
+            .is_err()
+        {
             if let Err(error) = netns::become_root() {
                 eprintln!("SKIPPED {wanted}: no namespaces here: {error}");
                 return ExitCode::SUCCESS;

@@ -51,7 +51,7 @@ pub struct RingStats {
 /// A filter in the kernel passes what an LMS router handles and nothing else: LMS requests to
 /// groups, IPIP with an LMS option, IGMP, LMS-HIER messages; incoming packets only. It sees
 /// packets before the kernel's packet filter and routing do, also those that an
-/// packet-filter guard then keeps from them.
+/// [`nft::Guard`](crate::nft::Guard) then keeps from them.
 ///
 /// The ring has version 2 of the layout (`TPACKET_V2`): each packet is readable the moment it
 /// arrives. Version 3 fills blocks and holds a lone request back until a block's timer expires,

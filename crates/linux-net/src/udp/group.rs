@@ -18,6 +18,30 @@ const MAX_PAYLOAD: usize = 65_507;
 ///
 /// Never waits, except in [`send_all`](Self::send_all): use [`poll`](crate::poll) on its
 /// descriptor. Packets carry the don't-fragment bit.
+///
+/// ```
+/// use std::os::fd::AsFd;
+/// use linux_net::poll::{self, Watch};
+/// use linux_net::udp::{Batch, Config, GroupSocket, Transmit};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let bind = "127.0.0.1:0".parse()?;
+/// let receiver = GroupSocket::open(&Config { bind, ..Config::default() })?;
+/// let sender = GroupSocket::open(&Config::default())?;
+/// sender.send_all(&Transmit {
+///     destination: receiver.local_address()?,
+///     bytes: b"hello, world",
+///     segment_len: Some(7),
+/// })?;
+///
+/// poll::wait(&mut [Watch::readable(receiver.as_fd())], None)?;
+/// let mut batch = Batch::new(8);
+/// receiver.receive(&mut batch)?;
+/// let payloads: Vec<_> = batch.iter().map(|datagram| datagram.payload).collect();
+/// assert_eq!(payloads, [&b"hello, "[..], b"world"]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct GroupSocket {
     socket: socket2::Socket,

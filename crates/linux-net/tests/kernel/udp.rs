@@ -1,12 +1,10 @@
 //! UDP doors against the real kernel.
 
-mod common;
-
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use common::{
+use crate::common::{
     Host, REQUEST, classic, readable, readable_within, single, soon, wire, with_namespaces,
 };
 use linux_net::packet::RequestTap;
@@ -52,7 +50,7 @@ fn member(host: &Host, name: &str, group: Ipv4Addr, source: Option<Ipv4Addr>) ->
 
 #[test]
 fn options_make_the_round_trip() {
-    with_namespaces("options_make_the_round_trip", || {
+    with_namespaces("udp::options_make_the_round_trip", || {
         let (a, b) = pair();
         let config = sending(&a, "a0");
         let sender = a.run(|| OptionSocket::open(&config).unwrap());
@@ -72,7 +70,7 @@ fn options_make_the_round_trip() {
         let to = SocketAddrV4::new(GROUP, PORT);
         for options in [
             classic(REQUEST, A, GROUP),
-            classic(common::DMCAST, A, GROUP),
+            classic(crate::common::DMCAST, A, GROUP),
             single(1, A, GROUP),
             [vec![1, 1], classic(REQUEST, A, GROUP), vec![1]].concat(),
         ] {
@@ -116,7 +114,7 @@ fn options_make_the_round_trip() {
 
 #[test]
 fn bad_options_are_told_from_missing_privileges() {
-    with_namespaces("bad_options_are_told_from_missing_privileges", || {
+    with_namespaces("udp::bad_options_are_told_from_missing_privileges", || {
         let (a, _b) = pair();
         let config = sending(&a, "a0");
         let sender = a.run(|| OptionSocket::open(&config).unwrap());
@@ -131,7 +129,7 @@ fn bad_options_are_told_from_missing_privileges() {
 #[test]
 fn a_source_specific_member_hears_its_source_and_the_tap_hears_the_others() {
     with_namespaces(
-        "a_source_specific_member_hears_its_source_and_the_tap_hears_the_others",
+        "udp::a_source_specific_member_hears_its_source_and_the_tap_hears_the_others",
         || {
             // Two senders on one link: a bridge would do, two addresses of one host do as well.
             let (a, b) = pair();
@@ -219,7 +217,7 @@ fn a_source_specific_member_hears_its_source_and_the_tap_hears_the_others() {
 
 #[test]
 fn segments_arrive_as_they_were_sent() {
-    with_namespaces("segments_arrive_as_they_were_sent", || {
+    with_namespaces("udp::segments_arrive_as_they_were_sent", || {
         let (a, b) = pair();
         let config = sending(&a, "a0");
         let sender = a.run(|| GroupSocket::open(&config).unwrap());

@@ -1,12 +1,10 @@
 //! Packets below the sockets: what the ring shows, what the sender puts on a link.
 
-mod common;
-
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use common::{
+use crate::common::{
     DMCAST, Host, REQUEST, classic, ipv4, readable, readable_within, single, udp, wire,
     with_namespaces,
 };
@@ -164,55 +162,58 @@ fn table() -> Vec<(&'static str, bool, Vec<u8>)> {
 
 #[test]
 fn the_ring_shows_exactly_what_a_router_handles() {
-    with_namespaces("the_ring_shows_exactly_what_a_router_handles", || {
-        let (a, b) = (Host::new(), Host::new());
-        wire(&a, "a0", A.octets(), &b, "b0", B.octets());
-        let mut ring = b.run(|| Ring::open(&small()).unwrap());
-        let (from, at) = (a.interface("a0"), b.interface("b0"));
-        let link = at.link_address.unwrap();
-        let sender = a.run(|| Sender::open().unwrap());
-        for (name, wanted, packet) in table() {
-            let to = Ipv4Addr::new(packet[16], packet[17], packet[18], packet[19]);
-            let to = if to.is_multicast() {
-                group_link_address(to)
-            } else {
-                link
-            };
-            assert_eq!(sender.send(from.index, to, &packet).sent, 1, "{name}");
-            // A marker that always passes says that the packet was looked at.
-            let marker = ipv4(IGMP, A, HIER, &[], &[0xee; 8]);
-            assert_eq!(
-                sender
-                    .send(from.index, group_link_address(HIER), &marker)
-                    .sent,
-                1
-            );
-            let mut seen = Vec::new();
-            while seen.last() != Some(&marker) {
-                assert!(readable(ring.as_fd()), "{name}: nothing arrives");
-                let mut batch = ring.batch(64);
-                for frame in batch.frames() {
-                    // Hosts join and leave groups of their own: not ours.
-                    if frame.link_source != from.link_address || frame.packet[8] == 1 {
-                        continue;
+    with_namespaces(
+        "packet::the_ring_shows_exactly_what_a_router_handles",
+        || {
+            let (a, b) = (Host::new(), Host::new());
+            wire(&a, "a0", A.octets(), &b, "b0", B.octets());
+            let mut ring = b.run(|| Ring::open(&small()).unwrap());
+            let (from, at) = (a.interface("a0"), b.interface("b0"));
+            let link = at.link_address.unwrap();
+            let sender = a.run(|| Sender::open().unwrap());
+            for (name, wanted, packet) in table() {
+                let to = Ipv4Addr::new(packet[16], packet[17], packet[18], packet[19]);
+                let to = if to.is_multicast() {
+                    group_link_address(to)
+                } else {
+                    link
+                };
+                assert_eq!(sender.send(from.index, to, &packet).sent, 1, "{name}");
+                // A marker that always passes says that the packet was looked at.
+                let marker = ipv4(IGMP, A, HIER, &[], &[0xee; 8]);
+                assert_eq!(
+                    sender
+                        .send(from.index, group_link_address(HIER), &marker)
+                        .sent,
+                    1
+                );
+                let mut seen = Vec::new();
+                while seen.last() != Some(&marker) {
+                    assert!(readable(ring.as_fd()), "{name}: nothing arrives");
+                    let mut batch = ring.batch(64);
+                    for frame in batch.frames() {
+                        // Hosts join and leave groups of their own: not ours.
+                        if frame.link_source != from.link_address || frame.packet[8] == 1 {
+                            continue;
+                        }
+                        assert_eq!(frame.interface, at.index, "{name}");
+                        seen.push(frame.packet.to_vec());
                     }
-                    assert_eq!(frame.interface, at.index, "{name}");
-                    seen.push(frame.packet.to_vec());
                 }
+                assert_eq!(seen.len(), 1 + usize::from(wanted), "{name}");
+                assert!(!wanted || seen[0] == packet, "{name}: another packet");
             }
-            assert_eq!(seen.len(), 1 + usize::from(wanted), "{name}");
-            assert!(!wanted || seen[0] == packet, "{name}: another packet");
-        }
-        // What others send to others is not shown, nor what this host sends itself.
-        let request = ipv4(UDP, A, GROUP, &classic(REQUEST, A, GROUP), &udp(9, 9, b""));
-        sender.send(from.index, [2, 0, 0, 0, 0, 9], &request);
-        let own = b.run(|| Sender::open().unwrap());
-        own.send(at.index, group_link_address(GROUP), &request);
-        assert!(!readable_within(ring.as_fd(), NOT_SOON));
-        // A multicast packet in a frame to this host alone is.
-        sender.send(from.index, link, &request);
-        assert!(readable(ring.as_fd()));
-    });
+            // What others send to others is not shown, nor what this host sends itself.
+            let request = ipv4(UDP, A, GROUP, &classic(REQUEST, A, GROUP), &udp(9, 9, b""));
+            sender.send(from.index, [2, 0, 0, 0, 0, 9], &request);
+            let own = b.run(|| Sender::open().unwrap());
+            own.send(at.index, group_link_address(GROUP), &request);
+            assert!(!readable_within(ring.as_fd(), NOT_SOON));
+            // A multicast packet in a frame to this host alone is.
+            sender.send(from.index, link, &request);
+            assert!(readable(ring.as_fd()));
+        },
+    );
 }
 
 /// A host sends a request with its checksum left to the hardware; a router edits and forwards
@@ -220,7 +221,7 @@ fn the_ring_shows_exactly_what_a_router_handles() {
 #[test]
 fn a_request_is_forwarded_from_the_ring_with_a_whole_checksum() {
     with_namespaces(
-        "a_request_is_forwarded_from_the_ring_with_a_whole_checksum",
+        "packet::a_request_is_forwarded_from_the_ring_with_a_whole_checksum",
         || {
             let (a, router, c) = (Host::new(), Host::new(), Host::new());
             wire(&a, "a0", A.octets(), &router, "r0", B.octets());
@@ -315,7 +316,7 @@ fn fix_header_checksum(packet: &mut [u8]) {
 
 #[test]
 fn a_full_ring_drops_counts_and_goes_on() {
-    with_namespaces("a_full_ring_drops_counts_and_goes_on", || {
+    with_namespaces("packet::a_full_ring_drops_counts_and_goes_on", || {
         let (a, b) = (Host::new(), Host::new());
         wire(&a, "a0", A.octets(), &b, "b0", B.octets());
         let config = RingConfig {
@@ -368,7 +369,7 @@ fn a_full_ring_drops_counts_and_goes_on() {
 #[test]
 fn a_sender_counts_what_cannot_be_sent_and_sends_the_rest() {
     with_namespaces(
-        "a_sender_counts_what_cannot_be_sent_and_sends_the_rest",
+        "packet::a_sender_counts_what_cannot_be_sent_and_sends_the_rest",
         || {
             let (a, b) = (Host::new(), Host::new());
             wire(&a, "a0", A.octets(), &b, "b0", B.octets());

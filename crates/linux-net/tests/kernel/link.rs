@@ -1,11 +1,9 @@
 //! Interfaces and neighbours.
 
-mod common;
-
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use common::{Host, soon, until_it_carries, wire, with_namespaces};
+use crate::common::{Host, soon, until_it_carries, wire, with_namespaces};
 use linux_net::OpenError;
 use linux_net::ethtool::{self, OffloadError};
 use linux_net::link::{self, EditError, Editor, LinkEvent, Neighbour, Watcher};
@@ -15,53 +13,56 @@ const B: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 
 #[test]
 fn the_watcher_sees_interfaces_come_change_and_go() {
-    with_namespaces("the_watcher_sees_interfaces_come_change_and_go", || {
-        let host = Host::new();
-        let mut watcher = host.run(|| Watcher::open().unwrap());
-        let mut editor = host.run(|| Editor::open().unwrap());
-        let mut next = || soon(&mut watcher, |w| w.next_event().unwrap()).expect("an event");
-        let LinkEvent::Added(lo) = next() else {
-            panic!("the loopback is there first")
-        };
-        assert!(lo.is_loopback && lo.is_up);
+    with_namespaces(
+        "link::the_watcher_sees_interfaces_come_change_and_go",
+        || {
+            let host = Host::new();
+            let mut watcher = host.run(|| Watcher::open().unwrap());
+            let mut editor = host.run(|| Editor::open().unwrap());
+            let mut next = || soon(&mut watcher, |w| w.next_event().unwrap()).expect("an event");
+            let LinkEvent::Added(lo) = next() else {
+                panic!("the loopback is there first")
+            };
+            assert!(lo.is_loopback && lo.is_up);
 
-        editor.add_veth("left", "right", None).unwrap();
-        let mut names = vec![];
-        while names.len() < 2 {
-            if let LinkEvent::Added(interface) = next() {
-                assert!(!interface.is_up && interface.link_address.is_some());
-                names.push(interface.name);
+            editor.add_veth("left", "right", None).unwrap();
+            let mut names = vec![];
+            while names.len() < 2 {
+                if let LinkEvent::Added(interface) = next() {
+                    assert!(!interface.is_up && interface.link_address.is_some());
+                    names.push(interface.name);
+                }
             }
-        }
-        names.sort();
-        assert_eq!(names, ["left", "right"]);
-        let index = host.index("left");
-        let mut until = |wanted: &dyn Fn(&LinkEvent) -> bool| while !wanted(&next()) {};
-        editor.set_up(index, true).unwrap();
-        until(&|e| matches!(e, LinkEvent::Changed(i) if i.index == index && i.is_up));
-        editor.add_address(index, A, 24).unwrap();
-        until(&|e| {
-            matches!(e, LinkEvent::Changed(i) if i.addresses.iter().any(|a| {
-                a.address == A && a.prefix_len == 24 && a.is_neighbour(B)
-                    && !a.is_neighbour(Ipv4Addr::new(10, 9, 1, 1))
-            }))
-        });
-        editor.set_mtu(index, 9000).unwrap();
-        until(&|e| matches!(e, LinkEvent::Changed(i) if i.mtu == 9000));
-        editor.remove_address(index, A, 24).unwrap();
-        until(
-            &|e| matches!(e, LinkEvent::Changed(i) if i.index == index && i.addresses.is_empty()),
-        );
-        editor.remove(index).unwrap();
-        until(&|e| matches!(e, LinkEvent::Removed(i) if i.name == "left"));
-        until(&|e| matches!(e, LinkEvent::Removed(i) if i.name == "right"));
-        assert_eq!(watcher.interfaces().count(), 1);
-    });
+            names.sort();
+            assert_eq!(names, ["left", "right"]);
+            let index = host.index("left");
+            let mut until = |wanted: &dyn Fn(&LinkEvent) -> bool| while !wanted(&next()) {};
+            editor.set_up(index, true).unwrap();
+            until(&|e| matches!(e, LinkEvent::Changed(i) if i.index == index && i.is_up));
+            editor.add_address(index, A, 24).unwrap();
+            until(&|e| {
+                matches!(e, LinkEvent::Changed(i) if i.addresses.iter().any(|a| {
+                    a.address == A && a.prefix_len == 24 && a.is_neighbour(B)
+                        && !a.is_neighbour(Ipv4Addr::new(10, 9, 1, 1))
+                }))
+            });
+            editor.set_mtu(index, 9000).unwrap();
+            until(&|e| matches!(e, LinkEvent::Changed(i) if i.mtu == 9000));
+            editor.remove_address(index, A, 24).unwrap();
+            until(
+                &|e| matches!(e, LinkEvent::Changed(i) if i.index == index && i.addresses.is_empty()),
+            );
+            editor.remove(index).unwrap();
+            until(&|e| matches!(e, LinkEvent::Removed(i) if i.name == "left"));
+            until(&|e| matches!(e, LinkEvent::Removed(i) if i.name == "right"));
+            assert_eq!(watcher.interfaces().count(), 1);
+        },
+    );
 }
 
 #[test]
 fn a_flood_of_changes_ends_in_the_true_state() {
-    with_namespaces("a_flood_of_changes_ends_in_the_true_state", || {
+    with_namespaces("link::a_flood_of_changes_ends_in_the_true_state", || {
         let host = Host::new();
         let mut watcher = host.run(|| Watcher::open().unwrap());
         let mut editor = host.run(|| Editor::open().unwrap());
@@ -81,7 +82,7 @@ fn a_flood_of_changes_ends_in_the_true_state() {
 
 #[test]
 fn errors_say_what_is_wrong() {
-    with_namespaces("errors_say_what_is_wrong", || {
+    with_namespaces("link::errors_say_what_is_wrong", || {
         let host = Host::new();
         host.run(|| {
             let mut editor = Editor::open().unwrap();
@@ -108,7 +109,7 @@ fn errors_say_what_is_wrong() {
 
 #[test]
 fn offloads_are_switched_and_neighbours_found() {
-    with_namespaces("offloads_are_switched_and_neighbours_found", || {
+    with_namespaces("link::offloads_are_switched_and_neighbours_found", || {
         let (a, b) = (Host::new(), Host::new());
         wire(&a, "a0", A.octets(), &b, "b0", B.octets());
         a.run(|| {
@@ -137,7 +138,7 @@ fn offloads_are_switched_and_neighbours_found() {
 
 #[test]
 fn bridges_and_routes_carry_packets() {
-    with_namespaces("bridges_and_routes_carry_packets", || {
+    with_namespaces("link::bridges_and_routes_carry_packets", || {
         let hub = Host::new();
         let mut editor = hub.run(|| Editor::open().unwrap());
         editor.add_bridge("br0").unwrap();

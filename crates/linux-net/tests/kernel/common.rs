@@ -1,6 +1,5 @@
 //! Small networks for tests: namespaces joined by wires. Runs as root; as an ordinary user a
 //! test runs again in a child process that is root of its own user namespace.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,7 +14,7 @@ use linux_net::poll::{self, Watch};
 const INSIDE: &str = "LINUX_NET_TEST_INSIDE";
 
 /// Runs `body` where namespaces can be made; says so loudly where none can.
-pub fn with_namespaces(test: &str, body: impl FnOnce()) {
+pub(crate) fn with_namespaces(test: &str, body: impl FnOnce()) {
     let refused = match Namespace::new() {
         Ok(_) => return body(),
         Err(error) => error,
@@ -44,33 +43,33 @@ pub fn with_namespaces(test: &str, body: impl FnOnce()) {
 }
 
 /// One host of a network.
-pub struct Host {
-    pub namespace: Namespace,
+pub(crate) struct Host {
+    pub(crate) namespace: Namespace,
 }
 
 impl Host {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             namespace: Namespace::new().expect("namespace"),
         }
     }
 
     /// Runs `f` on this host.
-    pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
+    pub(crate) fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
         self.namespace.run(f).expect("enter namespace")
     }
 
-    pub fn interface(&self, name: &str) -> Interface {
+    pub(crate) fn interface(&self, name: &str) -> Interface {
         self.run(|| link::find(name).expect("interface"))
     }
 
-    pub fn index(&self, name: &str) -> u32 {
+    pub(crate) fn index(&self, name: &str) -> u32 {
         self.interface(name).index
     }
 }
 
 /// Joins two hosts by a wire; both ends are up, with addresses of one /24.
-pub fn wire(
+pub(crate) fn wire(
     a: &Host,
     a_name: &str,
     a_address: [u8; 4],
@@ -100,7 +99,7 @@ pub fn wire(
 
 /// Waits until datagrams pass: an interface that reports a carrier may still drop the first
 /// packets, since its queue is attached a moment later.
-pub fn until_it_carries(from: &Host, to: &Host, address: Ipv4Addr) {
+pub(crate) fn until_it_carries(from: &Host, to: &Host, address: Ipv4Addr) {
     let listener = to.run(|| UdpSocket::bind((address, 7)).expect("bind"));
     listener
         .set_read_timeout(Some(Duration::from_millis(20)))
@@ -117,17 +116,20 @@ pub fn until_it_carries(from: &Host, to: &Host, address: Ipv4Addr) {
 }
 
 /// Waits until `fd` is readable, two seconds at most.
-pub fn readable(fd: BorrowedFd<'_>) -> bool {
+pub(crate) fn readable(fd: BorrowedFd<'_>) -> bool {
     readable_within(fd, Duration::from_secs(2))
 }
 
-pub fn readable_within(fd: BorrowedFd<'_>, patience: Duration) -> bool {
+pub(crate) fn readable_within(fd: BorrowedFd<'_>, patience: Duration) -> bool {
     let mut set = [Watch::readable(fd)];
     poll::wait(&mut set, Some(patience)).expect("poll") > 0
 }
 
 /// Calls `next` until it answers something, waiting on `fd` in between, two seconds at most.
-pub fn soon<F: AsFd, T>(door: &mut F, mut next: impl FnMut(&mut F) -> Option<T>) -> Option<T> {
+pub(crate) fn soon<F: AsFd, T>(
+    door: &mut F,
+    mut next: impl FnMut(&mut F) -> Option<T>,
+) -> Option<T> {
     let deadline = Instant::now() + Duration::from_secs(2);
     loop {
         if let Some(found) = next(door) {
@@ -138,11 +140,11 @@ pub fn soon<F: AsFd, T>(door: &mut F, mut next: impl FnMut(&mut F) -> Option<T>)
     }
 }
 
-pub const REQUEST: u8 = 138;
-pub const DMCAST: u8 = 139;
+pub(crate) const REQUEST: u8 = 138;
+pub(crate) const DMCAST: u8 = 139;
 
 /// An LMS option, classic form.
-pub fn classic(kind: u8, source: Ipv4Addr, group: Ipv4Addr) -> Vec<u8> {
+pub(crate) fn classic(kind: u8, source: Ipv4Addr, group: Ipv4Addr) -> Vec<u8> {
     let mut option = vec![kind, 16, 0xff, 0xff, 0, 0, 0, 0];
     option.extend(source.octets());
     option.extend(group.octets());
@@ -150,7 +152,7 @@ pub fn classic(kind: u8, source: Ipv4Addr, group: Ipv4Addr) -> Vec<u8> {
 }
 
 /// An LMS option, single form.
-pub fn single(sub_option: u8, source: Ipv4Addr, group: Ipv4Addr) -> Vec<u8> {
+pub(crate) fn single(sub_option: u8, source: Ipv4Addr, group: Ipv4Addr) -> Vec<u8> {
     let mut option = vec![158, 20, 0x4c, 0x4d];
     let mut inner = classic(sub_option, source, group);
     inner[0] = sub_option;
@@ -170,7 +172,13 @@ fn checksum(bytes: &[u8]) -> u16 {
 }
 
 /// A whole IPv4 packet; options are padded.
-pub fn ipv4(protocol: u8, source: Ipv4Addr, to: Ipv4Addr, options: &[u8], body: &[u8]) -> Vec<u8> {
+pub(crate) fn ipv4(
+    protocol: u8,
+    source: Ipv4Addr,
+    to: Ipv4Addr,
+    options: &[u8],
+    body: &[u8],
+) -> Vec<u8> {
     let mut options = options.to_vec();
     options.resize(options.len().next_multiple_of(4), 0);
     let header = 20 + options.len();
@@ -187,7 +195,7 @@ pub fn ipv4(protocol: u8, source: Ipv4Addr, to: Ipv4Addr, options: &[u8], body: 
 }
 
 /// A UDP datagram without a checksum.
-pub fn udp(from: u16, to: u16, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn udp(from: u16, to: u16, payload: &[u8]) -> Vec<u8> {
     let mut datagram = Vec::new();
     datagram.extend(from.to_be_bytes());
     datagram.extend(to.to_be_bytes());

@@ -1,12 +1,10 @@
 //! The kernel's multicast routing and its packet filter: who owns what, and who sees what.
 
-mod common;
-
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use common::{
+use crate::common::{
     DMCAST, Host, REQUEST, classic, ipv4, readable, readable_within, single, soon, udp, wire,
     with_namespaces,
 };
@@ -73,84 +71,90 @@ fn owner(network: &Network) -> Table {
 
 #[test]
 fn the_owner_is_asked_and_its_routes_carry_data() {
-    with_namespaces("the_owner_is_asked_and_its_routes_carry_data", || {
-        let network = Network::new();
-        let mut table = owner(&network);
-        let member = Membership {
-            group: GROUP,
-            source: None,
-            interface: network.c.index("c0"),
-        };
-        let receiver = network.c.run(|| {
-            let bind = SocketAddrV4::new(GROUP, 5004);
-            let socket = GroupSocket::open(&Config {
-                bind,
-                ..Config::default()
-            })
-            .unwrap();
-            socket.join(&member).unwrap();
-            socket
-        });
-        network.send_to_router(&ipv4(17, A, GROUP, &[], &udp(9, 5004, b"one")));
-        let upcall = soon(&mut table, |table| table.next_upcall().unwrap()).expect("an upcall");
-        assert_eq!(upcall.kind, UpcallKind::NoRoute);
-        assert_eq!(
-            (upcall.source, upcall.group, upcall.interface),
-            (A, GROUP, network.r0)
-        );
-        let route = Route {
-            source: A,
-            group: GROUP,
-            input: network.r0,
-            outputs: vec![network.r1],
-        };
-        table.set_route(&route).unwrap();
-        assert!(
-            readable(receiver.as_fd()),
-            "the packet that waited comes through"
-        );
-        network.send_to_router(&ipv4(17, A, GROUP, &[], &udp(9, 5004, b"two")));
-        let counters = table.counters(A, GROUP).unwrap();
-        assert!(counters.packets >= 1, "{counters:?}");
-        assert!(matches!(table.counters(C, GROUP), Err(TableError::NoRoute)));
-        table.remove_route(A, GROUP).unwrap();
-        assert!(matches!(
-            table.remove_route(A, GROUP),
-            Err(TableError::NoRoute)
-        ));
-        assert!(matches!(
-            table.add_interface(4_000_000),
-            Err(TableError::UnknownInterface(_))
-        ));
-        let unknown = Route {
-            input: 4_000_000,
-            ..route
-        };
-        assert!(matches!(
-            table.set_route(&unknown),
-            Err(TableError::UnknownInterface(_))
-        ));
-    });
+    with_namespaces(
+        "routes::the_owner_is_asked_and_its_routes_carry_data",
+        || {
+            let network = Network::new();
+            let mut table = owner(&network);
+            let member = Membership {
+                group: GROUP,
+                source: None,
+                interface: network.c.index("c0"),
+            };
+            let receiver = network.c.run(|| {
+                let bind = SocketAddrV4::new(GROUP, 5004);
+                let socket = GroupSocket::open(&Config {
+                    bind,
+                    ..Config::default()
+                })
+                .unwrap();
+                socket.join(&member).unwrap();
+                socket
+            });
+            network.send_to_router(&ipv4(17, A, GROUP, &[], &udp(9, 5004, b"one")));
+            let upcall = soon(&mut table, |table| table.next_upcall().unwrap()).expect("an upcall");
+            assert_eq!(upcall.kind, UpcallKind::NoRoute);
+            assert_eq!(
+                (upcall.source, upcall.group, upcall.interface),
+                (A, GROUP, network.r0)
+            );
+            let route = Route {
+                source: A,
+                group: GROUP,
+                input: network.r0,
+                outputs: vec![network.r1],
+            };
+            table.set_route(&route).unwrap();
+            assert!(
+                readable(receiver.as_fd()),
+                "the packet that waited comes through"
+            );
+            network.send_to_router(&ipv4(17, A, GROUP, &[], &udp(9, 5004, b"two")));
+            let counters = table.counters(A, GROUP).unwrap();
+            assert!(counters.packets >= 1, "{counters:?}");
+            assert!(matches!(table.counters(C, GROUP), Err(TableError::NoRoute)));
+            table.remove_route(A, GROUP).unwrap();
+            assert!(matches!(
+                table.remove_route(A, GROUP),
+                Err(TableError::NoRoute)
+            ));
+            assert!(matches!(
+                table.add_interface(4_000_000),
+                Err(TableError::UnknownInterface(_))
+            ));
+            let unknown = Route {
+                input: 4_000_000,
+                ..route
+            };
+            assert!(matches!(
+                table.set_route(&unknown),
+                Err(TableError::UnknownInterface(_))
+            ));
+        },
+    );
 }
 
 #[test]
 fn a_second_owner_is_refused_with_a_clear_error() {
-    with_namespaces("a_second_owner_is_refused_with_a_clear_error", || {
-        let host = Host::new();
-        let first = host.run(|| Table::open().unwrap());
-        let error = host.run(|| Table::open().unwrap_err());
-        assert!(matches!(error, TableError::Owned));
-        assert!(error.to_string().contains("pimd"), "{error}");
-        // A watcher is no owner.
-        host.run(|| Watcher::open(&WatcherConfig::default()).unwrap());
-        drop(first);
-        host.run(|| Table::open().expect("free again"));
-    });
+    with_namespaces(
+        "routes::a_second_owner_is_refused_with_a_clear_error",
+        || {
+            let host = Host::new();
+            let first = host.run(|| Table::open().unwrap());
+            let error = host.run(|| Table::open().unwrap_err());
+            assert!(matches!(error, TableError::Owned));
+            assert!(error.to_string().contains("pimd"), "{error}");
+            // A watcher is no owner.
+            host.run(|| Watcher::open(&WatcherConfig::default()).unwrap());
+            drop(first);
+            host.run(|| Table::open().expect("free again"));
+        },
+    );
 }
 
 #[test]
 fn the_watcher_sees_routes_come_change_and_go() {
-    with_namespaces("the_watcher_sees_routes_come_change_and_go", || {
+    with_namespaces("routes::the_watcher_sees_routes_come_change_and_go", || {
         let network = Network::new();
         let mut table = owner(&network);
         let (r0, r1) = (network.r0, network.r1);
@@ -254,7 +258,7 @@ fn the_watcher_sees_routes_come_change_and_go() {
 #[test]
 fn the_guard_hides_lms_from_the_kernel_and_nothing_else() {
     with_namespaces(
-        "the_guard_hides_lms_from_the_kernel_and_nothing_else",
+        "routes::the_guard_hides_lms_from_the_kernel_and_nothing_else",
         || {
             let network = Network::new();
             let mut table = owner(&network);
@@ -324,7 +328,7 @@ fn the_guard_hides_lms_from_the_kernel_and_nothing_else() {
 #[test]
 fn dmcasts_are_hidden_from_this_host_and_routed_to_others() {
     with_namespaces(
-        "dmcasts_are_hidden_from_this_host_and_routed_to_others",
+        "routes::dmcasts_are_hidden_from_this_host_and_routed_to_others",
         || {
             let network = Network::new();
             let mut guard = network.router.run(|| Guard::open().unwrap());
@@ -362,80 +366,86 @@ fn dmcasts_are_hidden_from_this_host_and_routed_to_others() {
 
 #[test]
 fn raw_packets_leave_as_they_are_and_queries_arrive() {
-    with_namespaces("raw_packets_leave_as_they_are_and_queries_arrive", || {
-        let network = Network::new();
-        let raw = network.a.run(|| Ipv4Socket::sender().unwrap());
-        let a0 = network.a.index("a0");
-        let mut ring = network.router.run(|| {
-            Ring::open(&RingConfig {
-                frames: 256,
-                ..RingConfig::default()
-            })
-            .unwrap()
-        });
-        let inner = ipv4(17, A, GROUP, &[], &udp(9, 5004, b"repair"));
-        let dmcast = ipv4(4, A, R, &classic(DMCAST, A, GROUP), &inner);
-        raw.send(0, &dmcast).unwrap();
-        let report = ipv4(
-            2,
-            A,
-            Ipv4Addr::new(224, 0, 0, 22),
-            &[148, 4, 0, 0],
-            &[0x99; 8],
-        );
-        raw.send(a0, &report).unwrap();
-        let mut seen = Vec::new();
-        while seen.len() < 2 {
-            assert!(readable(ring.as_fd()));
-            let mut batch = ring.batch(16);
-            // The kernels' own IGMP reports have a TTL of 1.
-            let ours = batch.frames().filter(|f| f.packet[8] == 16);
-            seen.extend(ours.map(|f| f.packet.to_vec()));
-        }
-        assert_eq!(seen, [dmcast, report]);
-        assert!(raw.send(0, &[0x45; 19]).is_err());
+    with_namespaces(
+        "routes::raw_packets_leave_as_they_are_and_queries_arrive",
+        || {
+            let network = Network::new();
+            let raw = network.a.run(|| Ipv4Socket::sender().unwrap());
+            let a0 = network.a.index("a0");
+            let mut ring = network.router.run(|| {
+                Ring::open(&RingConfig {
+                    frames: 256,
+                    ..RingConfig::default()
+                })
+                .unwrap()
+            });
+            let inner = ipv4(17, A, GROUP, &[], &udp(9, 5004, b"repair"));
+            let dmcast = ipv4(4, A, R, &classic(DMCAST, A, GROUP), &inner);
+            raw.send(0, &dmcast).unwrap();
+            let report = ipv4(
+                2,
+                A,
+                Ipv4Addr::new(224, 0, 0, 22),
+                &[148, 4, 0, 0],
+                &[0x99; 8],
+            );
+            raw.send(a0, &report).unwrap();
+            let mut seen = Vec::new();
+            while seen.len() < 2 {
+                assert!(readable(ring.as_fd()));
+                let mut batch = ring.batch(16);
+                // The kernels' own IGMP reports have a TTL of 1.
+                let ours = batch.frames().filter(|f| f.packet[8] == 16);
+                seen.extend(ours.map(|f| f.packet.to_vec()));
+            }
+            assert_eq!(seen, [dmcast, report]);
+            assert!(raw.send(0, &[0x45; 19]).is_err());
 
-        let mut igmp = network.a.run(|| Ipv4Socket::igmp().unwrap());
-        let router = network.router.run(|| Ipv4Socket::sender().unwrap());
-        let query = ipv4(
-            2,
-            R,
-            Ipv4Addr::new(224, 0, 0, 1),
-            &[148, 4, 0, 0],
-            &[0x11; 8],
-        );
-        router.send(network.r0, &query).unwrap();
-        let mut buffer = [0; 256];
-        soon(&mut igmp, |igmp| {
-            let got = igmp.receive(&mut buffer).unwrap()?;
-            (got.packet == query).then(|| assert_eq!(got.interface, a0))
-        })
-        .expect("the query");
-    });
+            let mut igmp = network.a.run(|| Ipv4Socket::igmp().unwrap());
+            let router = network.router.run(|| Ipv4Socket::sender().unwrap());
+            let query = ipv4(
+                2,
+                R,
+                Ipv4Addr::new(224, 0, 0, 1),
+                &[148, 4, 0, 0],
+                &[0x11; 8],
+            );
+            router.send(network.r0, &query).unwrap();
+            let mut buffer = [0; 256];
+            soon(&mut igmp, |igmp| {
+                let got = igmp.receive(&mut buffer).unwrap()?;
+                (got.packet == query).then(|| assert_eq!(got.interface, a0))
+            })
+            .expect("the query");
+        },
+    );
 }
 
 /// The upcalls of an owner do not depend on who else listens: data sent by a socket of A.
 #[test]
 fn a_socket_s_data_reaches_the_router_s_kernel() {
-    with_namespaces("a_socket_s_data_reaches_the_router_s_kernel", || {
-        let network = Network::new();
-        let mut table = owner(&network);
-        let config = Config {
-            interface: network.a.index("a0"),
-            ttl: 4,
-            ..Config::default()
-        };
-        network.a.run(|| {
-            let socket = GroupSocket::open(&config).unwrap();
-            let destination = SocketAddrV4::new(GROUP, 5004);
-            let transmit = Transmit {
-                destination,
-                bytes: b"data",
-                segment_len: None,
+    with_namespaces(
+        "routes::a_socket_s_data_reaches_the_router_s_kernel",
+        || {
+            let network = Network::new();
+            let mut table = owner(&network);
+            let config = Config {
+                interface: network.a.index("a0"),
+                ttl: 4,
+                ..Config::default()
             };
-            socket.send_all(&transmit).unwrap();
-        });
-        let upcall = soon(&mut table, |table| table.next_upcall().unwrap()).expect("an upcall");
-        assert_eq!((upcall.source, upcall.group), (A, GROUP));
-    });
+            network.a.run(|| {
+                let socket = GroupSocket::open(&config).unwrap();
+                let destination = SocketAddrV4::new(GROUP, 5004);
+                let transmit = Transmit {
+                    destination,
+                    bytes: b"data",
+                    segment_len: None,
+                };
+                socket.send_all(&transmit).unwrap();
+            });
+            let upcall = soon(&mut table, |table| table.next_upcall().unwrap()).expect("an upcall");
+            assert_eq!((upcall.source, upcall.group), (A, GROUP));
+        },
+    );
 }

@@ -1,0 +1,7 @@
+//! The doors against the real kernel, in networks of namespaces that the tests build.
+
+mod common;
+mod link;
+mod packet;
+mod routes;
+mod udp;
