@@ -1,0 +1,322 @@
+//! What can be set, with defaults that suit a local network.
+
+use core::net::SocketAddr;
+
+use smoltcp::time::Duration;
+
+use crate::SessionId;
+use crate::digest::Digest;
+use crate::wire::sync::MAX_NAME_LEN;
+
+/// The name of a content: any bytes; who turns it into a path must check it.
+pub type Name = heapless::Vec<u8, MAX_NAME_LEN>;
+
+/// How a sender chooses its session identifier.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum SessionChoice {
+    /// A new one at every start.
+    #[default]
+    Random,
+    /// From the digest of the content: a restarted sender resumes the same session.
+    Content(Digest),
+    /// This one.
+    Fixed(SessionId),
+}
+
+/// How a source answers.
+#[derive(Clone, Debug)]
+pub struct RepairConfig {
+    /// A packet that was repaired is not repaired again for so long. A source stretches this to
+    /// the longest round-trip time its requesters name, up to ten times the value.
+    pub hold_down: Duration,
+    /// Requests by unicast wait so long for others to ask for the same.
+    pub aggregate: Duration,
+    /// Whether a packet that only one receiver lacks is sent to that receiver alone.
+    pub unicast: bool,
+    /// Most of the rate that repairs may take while new data waits, in percent (1 to 99).
+    pub share_percent: u8,
+}
+
+impl Default for RepairConfig {
+    fn default() -> Self {
+        RepairConfig {
+            hold_down: Duration::from_millis(20),
+            aggregate: Duration::from_millis(4),
+            unicast: true,
+            share_percent: 75,
+        }
+    }
+}
+
+/// Sizes of a sender's tables when it makes them itself (feature `alloc`).
+#[derive(Clone, Copy, Debug)]
+pub struct SenderLimits {
+    /// Receivers the sender keeps account of. 72 bytes each.
+    pub receivers: usize,
+    /// Digests kept; older ones are computed again from the store. 32 bytes each.
+    pub digests: usize,
+    /// Blocks with repairs waiting. 32 bytes each.
+    pub repairs: usize,
+    /// Repairs remembered for holding down (a power of two). 24 bytes each.
+    pub held: usize,
+    /// Receivers with repairs by unicast waiting. 96 bytes each.
+    pub targets: usize,
+}
+
+impl Default for SenderLimits {
+    fn default() -> Self {
+        SenderLimits {
+            receivers: 1024,
+            digests: 4096,
+            repairs: 512,
+            held: 8192,
+            targets: 64,
+        }
+    }
+}
+
+/// What a sender is to do.
+#[derive(Clone, Debug)]
+pub struct SenderConfig {
+    /// The group, as receivers name it in the option of their requests.
+    pub group: SocketAddr,
+    /// The session identifier.
+    pub session: SessionChoice,
+    /// Name of the content.
+    pub name: Name,
+    /// Length of the content if it is all in the store already; `None`: a stream that
+    /// [`crate::Sender::send`] and [`crate::Sender::finish`] bring.
+    pub length: Option<u64>,
+    /// Digest of the whole, if known beforehand (then joining receivers learn it at once).
+    pub digest: Option<Digest>,
+    /// Start as if so many blocks had been sent: a restarted sender serves what is missing and
+    /// sends no more than that again.
+    pub resume_blocks: u64,
+    /// Key of the group: digests are keyed, control packets authenticated.
+    pub key: Option<[u8; 32]>,
+    /// Send digests of blocks.
+    pub integrity: bool,
+    /// log2 of the block length, 10 to 22.
+    pub block_exponent: u8,
+    /// Longest UDP payload. The default leaves 36 bytes of an MTU of 1500 free, so that a dmcast
+    /// is never fragmented.
+    pub max_packet_len: u16,
+    /// Sequence of packet 0.
+    pub first_sequence: u32,
+    /// Ethernet frame bits (UDP payload + 42 bytes) a second; `None`: as fast as the driver asks.
+    pub rate_bps: Option<u64>,
+    /// How late a driver may be without losing rate: the depth of the bucket, as time.
+    pub burst: Duration,
+    /// Most packets in one [`crate::Transmit`] (1: no segmentation offload).
+    pub max_segments: usize,
+    /// Heartbeat interval while data flows (stretched where it would exceed 1 % of the rate).
+    pub heartbeat: Duration,
+    /// Longest heartbeat interval while nothing is sent; they double from 2 ms on.
+    pub heartbeat_idle: Duration,
+    /// How many receivers there are: they report joining and completion, and
+    /// [`crate::SenderEvent::Complete`] comes when all have everything.
+    pub receivers: Option<u32>,
+    /// With `receivers`: wait so long for all of them to join before the first data packet.
+    pub start_wait: Duration,
+    /// With `receivers`: do not get further ahead of the slowest receiver than so many blocks.
+    /// A stream's ring is such a window already: nothing a known receiver lacks is overwritten.
+    pub window_blocks: Option<u32>,
+    /// With `receivers`: one that is silent for so long is given up.
+    pub receiver_timeout: Duration,
+    /// With `receivers`: they spread their reports so that no more than these come a second.
+    pub reports_per_second: u32,
+    /// Serve repairs so long after everything was sent and the last request came.
+    pub linger: Duration,
+    /// How repairs are made.
+    pub repair: RepairConfig,
+    /// Sizes of the tables.
+    pub limits: SenderLimits,
+}
+
+impl SenderConfig {
+    /// Defaults, for a stream to that group.
+    pub fn new(group: SocketAddr) -> Self {
+        SenderConfig {
+            group,
+            session: SessionChoice::Random,
+            name: Name::new(),
+            length: None,
+            digest: None,
+            resume_blocks: 0,
+            key: None,
+            integrity: true,
+            block_exponent: 16,
+            max_packet_len: 1500 - 36 - 28,
+            first_sequence: 0,
+            rate_bps: None,
+            burst: Duration::from_millis(4),
+            max_segments: 1,
+            heartbeat: Duration::from_millis(50),
+            heartbeat_idle: Duration::from_millis(500),
+            receivers: None,
+            start_wait: Duration::from_millis(1000),
+            window_blocks: None,
+            receiver_timeout: Duration::from_secs(10),
+            reports_per_second: 20_000,
+            linger: Duration::from_secs(3),
+            repair: RepairConfig::default(),
+            limits: SenderLimits::default(),
+        }
+    }
+}
+
+/// Who helps with repairs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Assist {
+    /// Nobody: requests go to the source by unicast.
+    #[default]
+    None,
+    /// LMS routers: requests go to the group with the option.
+    Lms,
+}
+
+/// Where a receiver starts that comes late.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Start {
+    /// At the first byte; if it is no longer held, that is an error.
+    #[default]
+    Beginning,
+    /// At the oldest block the source still holds.
+    Oldest,
+    /// At the next block to be sent.
+    Now,
+}
+
+/// Who takes the bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Delivery {
+    /// The store is the destination: a file.
+    #[default]
+    Store,
+    /// The application calls [`crate::Receiver::peek`] and [`crate::Receiver::consume`]; nothing it
+    /// has not consumed is overwritten.
+    Read,
+}
+
+/// How a receiver answers others' requests.
+#[derive(Clone, Debug)]
+pub struct ReplierConfig {
+    /// Whether to answer at all.
+    pub enabled: bool,
+    /// Frame bits a second in total.
+    pub rate_bps: u64,
+    /// Frame bits a second to one turning point.
+    pub turning_point_rate_bps: u64,
+    /// Depth of these buckets, as time.
+    pub burst: Duration,
+    /// A packet repaired to a turning point is not sent there again for so long.
+    pub hold_down: Duration,
+}
+
+impl Default for ReplierConfig {
+    fn default() -> Self {
+        ReplierConfig {
+            enabled: true,
+            rate_bps: 100_000_000,
+            turning_point_rate_bps: 50_000_000,
+            burst: Duration::from_millis(20),
+            hold_down: Duration::from_millis(20),
+        }
+    }
+}
+
+/// Sizes of a receiver's tables when it makes them itself (feature `alloc`).
+#[derive(Clone, Copy, Debug)]
+pub struct ReceiverLimits {
+    /// Blocks between the first incomplete one and the newest that can be taken (a power of
+    /// two, else rounded down). 48 bytes each.
+    pub window_blocks: usize,
+    /// Blocks asked for at a time. 48 bytes each.
+    pub asks: usize,
+    /// Blocks with repairs waiting, as replier. 32 bytes each.
+    pub repairs: usize,
+    /// Repairs remembered for holding down (a power of two), as replier. 24 bytes each.
+    pub held: usize,
+    /// Turning points served at a time, as replier. 96 bytes each.
+    pub targets: usize,
+}
+
+impl Default for ReceiverLimits {
+    fn default() -> Self {
+        ReceiverLimits {
+            window_blocks: 1024,
+            asks: 64,
+            repairs: 64,
+            held: 1024,
+            targets: 16,
+        }
+    }
+}
+
+/// What a receiver is to do.
+#[derive(Clone, Debug)]
+pub struct ReceiverConfig {
+    /// The group.
+    pub group: SocketAddr,
+    /// The source; `None`: whoever's heartbeat comes first.
+    pub source: Option<core::net::IpAddr>,
+    /// Take only this session.
+    pub session: Option<SessionId>,
+    /// Key of the group.
+    pub key: Option<[u8; 32]>,
+    /// Refuse sessions without digests.
+    pub require_integrity: bool,
+    /// Who helps with repairs.
+    pub assist: Assist,
+    /// Where to start when late.
+    pub start: Start,
+    /// Who takes the bytes.
+    pub delivery: Delivery,
+    /// After so many unanswered requests to the group, ask the source by unicast.
+    pub attempts_before_source: u8,
+    /// Wait so long (plus as much again at random without assistance) after a gap before asking:
+    /// lets reordered packets come, and gathers gaps into one request.
+    pub gap_delay: Duration,
+    /// Timeout of a request before a round trip was measured.
+    pub initial_timeout: Duration,
+    /// Bounds of that timeout.
+    pub min_timeout: Duration,
+    /// Bounds of that timeout.
+    pub max_timeout: Duration,
+    /// Most requests a second.
+    pub requests_per_second: u32,
+    /// Most packets asked for and not yet come.
+    pub max_outstanding: u32,
+    /// Give up when no heartbeat was heard for so long, at the start or later.
+    pub source_timeout: Duration,
+    /// How to answer others.
+    pub replier: ReplierConfig,
+    /// Sizes of the tables.
+    pub limits: ReceiverLimits,
+}
+
+impl ReceiverConfig {
+    /// Defaults, for that group.
+    pub fn new(group: SocketAddr) -> Self {
+        ReceiverConfig {
+            group,
+            source: None,
+            session: None,
+            key: None,
+            require_integrity: true,
+            assist: Assist::None,
+            start: Start::Beginning,
+            delivery: Delivery::Store,
+            attempts_before_source: 3,
+            gap_delay: Duration::from_millis(1),
+            initial_timeout: Duration::from_millis(200),
+            min_timeout: Duration::from_millis(30),
+            max_timeout: Duration::from_secs(2),
+            requests_per_second: 500,
+            max_outstanding: 2048,
+            source_timeout: Duration::from_secs(10),
+            replier: ReplierConfig::default(),
+            limits: ReceiverLimits::default(),
+        }
+    }
+}

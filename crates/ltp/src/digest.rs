@@ -1,0 +1,168 @@
+//! Digests of blocks and of the whole from one pass, and the authenticator of control packets.
+
+use blake3::Hasher;
+use blake3::hazmat::{self, HasherExt, Mode};
+
+use crate::wire::MAC_LEN;
+
+/// A BLAKE3 digest or chaining value.
+pub type Digest = [u8; 32];
+
+/// Most blocks are less than 2^32, so that many subtrees wait at most.
+const STACK_DEPTH: usize = 33;
+
+/// BLAKE3, plain or keyed, as one session uses it.
+#[derive(Clone)]
+pub struct Hashing {
+    key: Option<[u8; 32]>,
+    mac_key: [u8; 32],
+}
+
+impl core::fmt::Debug for Hashing {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Hashing")
+            .field("keyed", &self.key.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Hashing {
+    /// With a key, digests are keyed BLAKE3 and control packets carry an authenticator.
+    pub fn new(key: Option<[u8; 32]>) -> Self {
+        let mac_key = key.map_or([0; 32], |key| {
+            blake3::derive_key("polycast ltp 1 authenticator of control packets", &key)
+        });
+        Hashing { key, mac_key }
+    }
+
+    /// Whether a key is set.
+    pub fn is_keyed(&self) -> bool {
+        self.key.is_some()
+    }
+
+    fn hasher(&self) -> Hasher {
+        self.key
+            .as_ref()
+            .map_or_else(Hasher::new, Hasher::new_keyed)
+    }
+
+    fn mode(&self) -> Mode<'_> {
+        self.key.as_ref().map_or(Mode::Hash, Mode::KeyedHash)
+    }
+
+    /// Chaining value of a block (not empty) that starts at `offset` of the content.
+    pub fn block(&self, offset: u64, bytes: &[u8]) -> Digest {
+        self.hasher()
+            .set_input_offset(offset)
+            .update(bytes)
+            .finalize_non_root()
+    }
+
+    /// The digest of a content that fits one block.
+    pub fn whole(&self, bytes: &[u8]) -> Digest {
+        *self.hasher().update(bytes).finalize().as_bytes()
+    }
+
+    /// The authenticator of a packet.
+    pub fn mac(&self, packet: &[u8]) -> [u8; MAC_LEN] {
+        let hash = blake3::keyed_hash(&self.mac_key, packet);
+        *hash
+            .as_bytes()
+            .first_chunk()
+            .expect("a digest is longer than an authenticator")
+    }
+
+    /// Appends the authenticator to the packet in `buffer[..len]` when a key is set; the new
+    /// length.
+    ///
+    /// # Panics
+    /// If it does not fit.
+    pub fn seal(&self, buffer: &mut [u8], len: usize) -> usize {
+        if !self.is_keyed() {
+            return len;
+        }
+        let mac = self.mac(&buffer[..len]);
+        buffer[len..len + MAC_LEN].copy_from_slice(&mac);
+        len + MAC_LEN
+    }
+
+    /// The packet without its authenticator; `None` when that is wrong.
+    pub fn open<'p>(&self, packet: &'p [u8]) -> Option<&'p [u8]> {
+        if !self.is_keyed() {
+            return Some(packet);
+        }
+        let (body, mac) = packet.split_last_chunk::<MAC_LEN>()?;
+        let want = self.mac(body);
+        // No early exit: the time tells nothing about where a forgery fails.
+        let differs = mac.iter().zip(&want).fold(0, |acc, (a, b)| acc | (a ^ b));
+        (differs == 0).then_some(body)
+    }
+
+    /// Bytes that [`Hashing::seal`] adds.
+    pub fn overhead(&self) -> usize {
+        if self.is_keyed() { MAC_LEN } else { 0 }
+    }
+}
+
+/// The chaining values of blocks in order, folded into the digest of the whole.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    stack: [Digest; STACK_DEPTH],
+    depth: u8,
+    count: u64,
+    /// The digest if block 0 is all there is.
+    single: Digest,
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        Tree {
+            stack: [[0; 32]; STACK_DEPTH],
+            depth: 0,
+            count: 0,
+            single: [0; 32],
+        }
+    }
+}
+
+impl Tree {
+    /// Number of blocks added.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Adds the next block. `single` is asked for the digest of block 0 as a whole content.
+    pub fn push(&mut self, hashing: &Hashing, value: Digest, single: impl FnOnce() -> Digest) {
+        if self.count == 0 {
+            self.single = single();
+        }
+        while u32::from(self.depth) > self.count.count_ones() {
+            self.depth -= 1;
+            let right = self.stack[usize::from(self.depth)];
+            let left = &mut self.stack[usize::from(self.depth) - 1];
+            *left = hazmat::merge_subtrees_non_root(left, &right, hashing.mode());
+        }
+        self.stack[usize::from(self.depth)] = value;
+        self.depth += 1;
+        self.count += 1;
+    }
+
+    /// The digest of all blocks added so far as the whole content.
+    pub fn root(&self, hashing: &Hashing) -> Digest {
+        let stack = &self.stack[..usize::from(self.depth)];
+        match stack {
+            [] => hashing.whole(&[]),
+            [_] if self.count == 1 => self.single,
+            [first, middle @ .., last] => {
+                let mut right = *last;
+                for left in middle.iter().rev() {
+                    right = hazmat::merge_subtrees_non_root(left, &right, hashing.mode());
+                }
+                *hazmat::merge_subtrees_root(first, &right, hashing.mode()).as_bytes()
+            }
+            // A power of two of blocks is merged only when the next one comes, so one value
+            // alone is one block alone.
+            [only] => *only,
+        }
+    }
+}

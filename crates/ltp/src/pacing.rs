@@ -1,0 +1,90 @@
+//! A token bucket over Ethernet frame bytes.
+
+use smoltcp::time::{Duration, Instant};
+
+/// Bytes that Ethernet (without its check sequence), IPv4 and UDP add to a UDP payload.
+pub const FRAME_OVERHEAD: usize = 14 + 20 + 8;
+
+/// Tokens are millionths of a bit: a rate in bit/s times a time in microseconds, exactly.
+const UNIT: i64 = 8_000_000;
+
+/// A token bucket. Over any time `t` it lets through at most `rate * t` plus its depth.
+#[derive(Clone, Copy, Debug)]
+pub struct Pacer {
+    /// bit/s; 0: no limit.
+    rate: u64,
+    /// In [`UNIT`]s of a byte; never above `depth`.
+    tokens: i64,
+    depth: i64,
+    updated: Instant,
+}
+
+impl Default for Pacer {
+    fn default() -> Self {
+        Pacer {
+            rate: 0,
+            tokens: 0,
+            depth: 0,
+            updated: Instant::ZERO,
+        }
+    }
+}
+
+impl Pacer {
+    /// A full bucket of `depth_len` bytes; no rate is no limit. Rates above 1 Tbit/s count as
+    /// that.
+    pub fn new(rate_bps: Option<u64>, depth_len: usize, now: Instant) -> Self {
+        let depth = i64::try_from(depth_len).unwrap_or(i64::MAX).min(1 << 33) * UNIT;
+        let rate = rate_bps.map_or(0, |rate| rate.clamp(1, 1_000_000_000_000));
+        Pacer {
+            rate,
+            tokens: depth,
+            depth,
+            updated: now,
+        }
+    }
+
+    /// Whether there is a limit.
+    pub fn is_limited(&self) -> bool {
+        self.rate != 0
+    }
+
+    fn refill(&mut self, now: Instant) {
+        let elapsed_us = (now.total_micros() - self.updated.total_micros()).max(0);
+        if elapsed_us == 0 {
+            return;
+        }
+        self.updated = now;
+        let room = i128::from(self.depth - self.tokens);
+        let gain = (i128::from(self.rate) * i128::from(elapsed_us)).min(room);
+        self.tokens += gain as i64;
+    }
+
+    /// Frame bytes that may go now.
+    pub fn budget(&mut self, now: Instant) -> usize {
+        if self.rate == 0 {
+            return usize::MAX;
+        }
+        self.refill(now);
+        usize::try_from(self.tokens / UNIT).unwrap_or(0)
+    }
+
+    /// Takes `frame_len` bytes out; may leave a debt.
+    pub fn spend(&mut self, frame_len: usize) {
+        if self.rate != 0 {
+            self.tokens -= i64::try_from(frame_len).unwrap_or(i64::MAX / UNIT) * UNIT;
+        }
+    }
+
+    /// When `frame_len` bytes (at most the depth) may go.
+    pub fn ready_at(&self, frame_len: usize) -> Instant {
+        let want =
+            (i64::try_from(frame_len).unwrap_or(i64::MAX).min(1 << 33) * UNIT).min(self.depth);
+        let lacking = want - self.tokens;
+        if self.rate == 0 || lacking <= 0 {
+            return self.updated;
+        }
+        let wait_us = (lacking as u64).div_ceil(self.rate);
+        self.updated + Duration::from_micros(wait_us)
+    }
+}

@@ -1,0 +1,369 @@
+//! From packets to blocks to the whole: verification, and what is asked for again.
+
+use smoltcp::time::Duration;
+
+use super::window::{COMPUTED, CONFIRMED, DISPUTED, EXPECTED, VERIFIED};
+use super::{DigestAsk, Phase, Receiver, Timer};
+use crate::config::Start;
+use crate::digest::Digest;
+use crate::error::Error;
+use crate::event::{Failure, ReceiverEvent};
+use crate::store::Store;
+use crate::wire::digests;
+use crate::{Meta, Path};
+
+/// What a block is after its digest was looked at.
+#[derive(PartialEq, Eq)]
+enum Outcome {
+    Final,
+    Waits,
+    Rejected,
+}
+
+impl<S: Store> Receiver<'_, S> {
+    fn integrity(&self) -> bool {
+        self.session
+            .as_ref()
+            .is_some_and(|session| session.integrity)
+    }
+
+    fn place(&self, block: u64) -> Option<(u64, usize)> {
+        let session = self.session.as_ref()?;
+        let geometry = &session.geometry;
+        Some((
+            geometry.block_offset(block),
+            geometry.len_of(block, session.length),
+        ))
+    }
+
+    /// All packets of a block are here; its bytes are still warm.
+    pub(super) fn block_came(&mut self, block: u64) {
+        if !self.integrity() {
+            self.slots.claim(block).flags |= VERIFIED;
+            self.advance_frontier();
+            return;
+        }
+        match self.verify(block) {
+            Ok(Outcome::Final) => self.advance_frontier(),
+            Ok(Outcome::Waits) => {
+                self.unverified += 1;
+                self.want_digests();
+            }
+            Ok(Outcome::Rejected) => self.reject(block),
+            Err(()) => self.fail(Failure::Store),
+        }
+    }
+
+    fn compute(&mut self, block: u64) -> Result<Digest, ()> {
+        let (offset, len) = self.place(block).ok_or(())?;
+        let bytes = self.store.block(offset, len).map_err(|_| ())?;
+        Ok(self.hashing.block(offset, bytes))
+    }
+
+    fn verify(&mut self, block: u64) -> Result<Outcome, ()> {
+        let value = self.compute(block)?;
+        let trusted = self.hashing.is_keyed();
+        let slot = self.slots.claim(block);
+        if !slot.is(EXPECTED) {
+            slot.digest = value;
+            slot.flags |= COMPUTED;
+            return Ok(Outcome::Waits);
+        }
+        if slot.digest == value {
+            slot.flags = slot.flags & !DISPUTED | VERIFIED;
+            return Ok(Outcome::Final);
+        }
+        if slot.is(CONFIRMED) || trusted {
+            return Ok(Outcome::Rejected);
+        }
+        slot.flags |= DISPUTED;
+        Ok(Outcome::Waits)
+    }
+
+    /// The block's bytes are not what the source sent: again, from the source itself, since
+    /// whoever sent them may do so again.
+    fn reject(&mut self, block: u64) {
+        let Some((offset, len)) = self.place(block) else {
+            return;
+        };
+        self.stats.blocks_rejected += 1;
+        self.store.discard(offset, len);
+        let slot = self.slots.claim(block);
+        let missing = slot.received;
+        slot.received = 0;
+        slot.repaired = 0;
+        slot.flags &= !(DISPUTED | COMPUTED);
+        self.event(ReceiverEvent::BlockRejected { block });
+        let attempts = self.config.attempts_before_source;
+        if self.asks.add(block, missing, attempts, self.now) {
+            self.schedule_request();
+        } else if let Some(session) = &self.session {
+            self.asked = self.asked.min(session.geometry.first_packet(block));
+            self.look_for_gaps();
+        }
+    }
+
+    /// Moves past every block that is final.
+    pub(super) fn advance_frontier(&mut self) {
+        let was = self.frontier;
+        loop {
+            let block = self.frontier;
+            let Some(slot) = self.slots.get(block).filter(|slot| slot.is(VERIFIED)) else {
+                break;
+            };
+            let value = slot.digest;
+            let Some((offset, len)) = self.place(block) else {
+                break;
+            };
+            if self.store.commit(offset, len).is_err() {
+                self.fail(Failure::Store);
+                return;
+            }
+            if self.integrity() && self.tree.count() == block {
+                let (hashing, store) = (&self.hashing, &mut self.store);
+                let single = || {
+                    store
+                        .block(offset, len)
+                        .map_or([0; 32], |b| hashing.whole(b))
+                };
+                self.tree.push(hashing, value, single);
+            }
+            self.frontier += 1;
+        }
+        if self.frontier != was {
+            self.report_progress();
+            if self.asked < self.highest {
+                self.look_for_gaps();
+            }
+            self.check_complete();
+        }
+    }
+
+    /// Whether everything is here, and is what was announced.
+    pub(super) fn check_complete(&mut self) {
+        let Some(session) = &self.session else { return };
+        let Some(length) = session.length else { return };
+        if self.phase != Phase::Open || self.frontier < session.geometry.blocks(length) {
+            return;
+        }
+        let whole = session.integrity && self.start == 0;
+        let mut digest = None;
+        if whole {
+            // The heartbeat that carries the digest is on its way.
+            let Some(announced) = session.digest else {
+                return;
+            };
+            let root = self.tree.root(&self.hashing);
+            if root != announced {
+                if session.confirmed || self.hashing.is_keyed() {
+                    self.fail(Failure::WholeDigest);
+                } else {
+                    self.ask_confirmation();
+                }
+                return;
+            }
+            digest = Some(root);
+        }
+        // One who heard contradictions believes none of them before the source has spoken.
+        if session.contradicted && !session.confirmed {
+            self.ask_confirmation();
+            return;
+        }
+        let reports = session.reports;
+        self.phase = Phase::Complete;
+        self.question = None;
+        self.timers.stop(Timer::Confirm as usize);
+        self.timers.stop(Timer::Gap as usize);
+        self.timers.stop(Timer::Source as usize);
+        self.asks.clear();
+        let complete = ReceiverEvent::Complete { length, digest };
+        if !reports {
+            self.ending = Some(complete);
+        } else {
+            // Told when the source has agreed, or cannot be reached.
+            self.held_back = Some(complete);
+            self.report.attempts = 0;
+            let window = self
+                .session
+                .as_ref()
+                .map_or(Duration::ZERO, |s| s.report_window);
+            let delay = self.jitter(window);
+            self.timers.set(Timer::Report as usize, self.now + delay);
+        }
+    }
+
+    /// The content's end became known: blocks that looked incomplete may be whole.
+    pub(super) fn end_known(&mut self) {
+        let Some(session) = &self.session else { return };
+        let (geometry, Some(length)) = (session.geometry, session.length) else {
+            return;
+        };
+        let blocks = geometry.blocks(length);
+        if let Some(last) = blocks.checked_sub(1)
+            && last >= self.frontier
+            && let Some(slot) = self.slots.get(last)
+        {
+            let mask = geometry.mask(last, Some(length));
+            let done = slot.is(VERIFIED) || slot.is(COMPUTED) || slot.is(DISPUTED);
+            if slot.received & mask == mask && !done {
+                self.slots.claim(last).received = mask;
+                self.block_came(last);
+            }
+        }
+        self.check_complete();
+    }
+
+    /// Digests that should have come are asked for after a moment.
+    pub(super) fn want_digests(&mut self) {
+        let waiting = self.timers.get(Timer::Digests as usize).is_some();
+        if waiting || self.unverified == 0 || self.phase != Phase::Open {
+            return;
+        }
+        let delay = self.config.gap_delay * 2;
+        let spread = self.jitter(delay);
+        self.timers
+            .set(Timer::Digests as usize, self.now + delay + spread);
+    }
+
+    /// The first run of blocks that wait for digests, or dispute them; disputed ones go first.
+    pub(super) fn next_digest_ask(&mut self) -> Option<DigestAsk> {
+        let session = self.session.as_ref()?;
+        let published = session.digested;
+        let end = self.top.min(self.frontier + self.span);
+        let waits = |block: u64, flag: u8, limit: u64| {
+            block < limit
+                && self
+                    .slots
+                    .get(block)
+                    .is_some_and(|slot| slot.is(flag) && !slot.is(VERIFIED))
+        };
+        let disputed = (self.frontier..end).find(|&block| waits(block, DISPUTED, u64::MAX));
+        let (flag, limit, first) = match disputed {
+            Some(first) => (DISPUTED, u64::MAX, first),
+            None => {
+                let first = (self.frontier..end).find(|&b| waits(b, COMPUTED, published))?;
+                (COMPUTED, published, first)
+            }
+        };
+        let most = first + digests::MAX_DIGESTS as u64;
+        let run = (first..end.min(most)).take_while(|&block| waits(block, flag, limit));
+        let last = run.last().unwrap_or(first);
+        let attempts = match (flag, self.config.assist) {
+            (COMPUTED, crate::Assist::Lms) => 0,
+            _ => u32::from(self.config.attempts_before_source),
+        };
+        Some(DigestAsk {
+            first,
+            last,
+            nonce: 0,
+            attempts,
+        })
+    }
+
+    pub(super) fn on_digests<T: AsRef<[u8]>>(
+        &mut self,
+        meta: &Meta,
+        packet: &digests::Packet<T>,
+    ) -> Result<(), Error> {
+        let session = self.session.as_ref().ok_or(Error::BeforeSync)?;
+        if packet.session() != session.id {
+            return Err(Error::OtherSession);
+        }
+        if meta.source.ip() != session.source.ip() {
+            return Err(Error::OtherSource);
+        }
+        if !session.integrity {
+            return Err(Error::Integrity);
+        }
+        let confirmed = match packet.answer() {
+            Some(nonce) => {
+                let asked = self
+                    .digest_ask
+                    .is_some_and(|ask| ask.nonce == nonce && nonce != 0);
+                if !asked || meta.path != Path::Unicast {
+                    return Err(Error::Unasked);
+                }
+                true
+            }
+            None if meta.path == Path::Unicast => return Err(Error::Unasked),
+            None => false,
+        };
+        self.stats.digests += 1;
+        let first = u64::from(packet.first_block());
+        for index in 0..packet.count() {
+            let block = first + index as u64;
+            if block >= self.frontier && block < self.window_base() + self.span {
+                self.learn_digest(block, packet.digest(index), confirmed);
+            }
+        }
+        self.digest_ask_answered();
+        self.advance_frontier();
+        self.want_digests();
+        Ok(())
+    }
+
+    fn digest_ask_answered(&mut self) {
+        let Some(ask) = self.digest_ask else { return };
+        let open = |block: u64| {
+            self.slots
+                .get(block)
+                .is_some_and(|s| !s.is(VERIFIED) && (s.is(COMPUTED) || s.is(DISPUTED)))
+        };
+        if !(ask.first.max(self.frontier)..=ask.last).any(open) {
+            self.digest_ask = None;
+            self.timers.stop(Timer::Digests as usize);
+        }
+    }
+
+    fn learn_digest(&mut self, block: u64, digest: Digest, confirmed: bool) {
+        let trusted = confirmed || self.hashing.is_keyed();
+        let slot = self.slots.claim(block);
+        if slot.is(VERIFIED) || slot.is(CONFIRMED) {
+            return;
+        }
+        let confirmation = if trusted { CONFIRMED } else { 0 };
+        if slot.is(COMPUTED) {
+            let same = slot.digest == digest;
+            slot.digest = digest;
+            slot.flags = slot.flags & !COMPUTED | EXPECTED | confirmation;
+            if same {
+                slot.flags |= VERIFIED;
+                self.unverified -= 1;
+            } else if trusted {
+                self.unverified -= 1;
+                self.reject(block);
+            } else {
+                slot.flags |= DISPUTED;
+            }
+            return;
+        }
+        if slot.is(EXPECTED) && !trusted {
+            // The first word stands until the block is here and disagrees.
+            return;
+        }
+        slot.digest = digest;
+        slot.flags |= EXPECTED | confirmation;
+        if slot.is(DISPUTED) {
+            self.settle(block);
+        }
+    }
+
+    /// The source itself has spoken about a disputed block.
+    fn settle(&mut self, block: u64) {
+        self.unverified -= 1;
+        match self.verify(block) {
+            Ok(Outcome::Rejected) => self.reject(block),
+            Ok(_) => {}
+            Err(()) => self.fail(Failure::Store),
+        }
+    }
+
+    /// Whether a late start may begin at that block.
+    pub(super) fn start_block(&self, oldest: u64, next: u64, per_block: u64) -> u64 {
+        match self.config.start {
+            Start::Beginning => 0,
+            Start::Oldest => oldest.div_ceil(per_block),
+            Start::Now => next.div_ceil(per_block),
+        }
+    }
+}

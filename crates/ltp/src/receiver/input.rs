@@ -1,0 +1,211 @@
+//! Packets that arrive: the hot path of data, and who takes the rest.
+
+use super::{Phase, Receiver, Timer};
+use crate::error::Error;
+use crate::store::Store;
+use crate::wire::report::ReportAck;
+use crate::wire::{Header, Type, data, digests, request, sync};
+use crate::{Meta, Path};
+
+impl<S: Store> Receiver<'_, S> {
+    #[inline]
+    pub(super) fn input(&mut self, meta: &Meta, packet: &[u8]) -> Result<(), Error> {
+        if let [first, ..] = packet
+            && matches!(first & 0xf, 1 | 2)
+        {
+            return self.on_data(meta, packet);
+        }
+        self.on_control(meta, packet)
+    }
+
+    fn on_control(&mut self, meta: &Meta, packet: &[u8]) -> Result<(), Error> {
+        let header = Header::parse(packet)?;
+        if header.kind == Type::Report {
+            return Err(Error::Unexpected);
+        }
+        let packet = self.hashing.open(packet).ok_or(Error::Authenticator)?;
+        if self.phase == Phase::Ended {
+            return Err(Error::Ended);
+        }
+        match header.kind {
+            Type::Sync => {
+                let view = sync::Packet::new_checked(packet)?;
+                self.on_sync(meta, &sync::Repr::parse(&view)?)
+            }
+            Type::Digests => self.on_digests(meta, &digests::Packet::new_checked(packet)?),
+            Type::Request => self.on_request(meta, &request::Packet::new_checked(packet)?),
+            Type::ReportAck => self.on_ack(meta, &ReportAck::parse(packet)?),
+            Type::Data | Type::Repair | Type::Report => Err(Error::Unexpected),
+        }
+    }
+
+    #[inline]
+    fn on_data(&mut self, meta: &Meta, packet: &[u8]) -> Result<(), Error> {
+        let packet = data::Packet::new_checked(packet)?;
+        let Some(session) = &self.session else {
+            return Err(Error::BeforeSync);
+        };
+        let geometry = session.geometry;
+        let length = session.length;
+        if packet.session() != session.id {
+            return Err(Error::OtherSession);
+        }
+        if meta.source.ip() != session.source.ip() {
+            return Err(Error::OtherSource);
+        }
+        if packet.payload().len() != usize::from(geometry.payload_len()) {
+            return Err(Error::PayloadLength);
+        }
+        let number = packet.sequence().number(geometry.first(), self.highest);
+        let number = number.ok_or(Error::Value)?;
+        if number >= session.total.unwrap_or(u64::MAX) {
+            return Err(Error::BeyondEnd);
+        }
+        if matches!(self.phase, Phase::Failed | Phase::Ended) {
+            return Err(Error::Ended);
+        }
+        let (block, index) = self.locate(&geometry, number);
+        let repair = packet.is_repair();
+        if !repair {
+            self.heard = self.now;
+        }
+        if block < self.frontier {
+            self.duplicate(block, index, repair);
+            return Ok(());
+        }
+        if block >= self.window_base() + self.span {
+            return self.beyond_window(number, repair);
+        }
+        let slot = self.slots.claim(block);
+        let bit = 1u64 << index;
+        if slot.received & bit != 0 {
+            self.duplicate(block, index, repair);
+            return Ok(());
+        }
+        let (offset, len) = geometry.span(block, index, length);
+        if self.store.write(offset, &packet.payload()[..len]).is_err() {
+            self.fail(crate::Failure::Store);
+            return Err(Error::Store);
+        }
+        slot.received |= bit;
+        let whole = slot.received == geometry.mask(block, length);
+        self.fed = self.now;
+        self.top = self.top.max(block + 1);
+        if repair {
+            slot.repaired |= bit;
+            self.stats.repairs += 1;
+        } else {
+            self.stats.data_packets += 1;
+        }
+        if number == self.highest {
+            self.highest += 1;
+        } else {
+            self.out_of_order(number, block, bit, repair.then(|| packet.tag()));
+        }
+        if whole {
+            self.block_came(block);
+        }
+        Ok(())
+    }
+
+    /// Block and index of a packet; most packets are of the same block as the one before.
+    #[inline]
+    fn locate(&mut self, geometry: &crate::Geometry, number: u64) -> (u64, u32) {
+        let (block, first) = self.current;
+        let index = number.wrapping_sub(first);
+        if index < u64::from(geometry.packets_per_block()) {
+            return (block, index as u32);
+        }
+        let (block, index) = geometry.locate(number);
+        self.current = (block, number - u64::from(index));
+        (block, index)
+    }
+
+    #[cold]
+    fn duplicate(&mut self, block: u64, index: u32, repair: bool) {
+        if !repair {
+            self.stats.duplicate_data += 1;
+        } else if self
+            .slots
+            .get(block)
+            .is_some_and(|slot| slot.repaired & 1 << index != 0)
+        {
+            self.stats.duplicate_repairs += 1;
+        } else {
+            self.stats.unneeded_repairs += 1;
+        }
+    }
+
+    /// There is no room for it yet; that it was sent is known, and it is asked for in its turn.
+    #[cold]
+    fn beyond_window(&mut self, number: u64, repair: bool) -> Result<(), Error> {
+        if !repair && number >= self.highest {
+            self.sent_up_to(number + 1);
+        }
+        Err(Error::BeyondWindow)
+    }
+
+    /// A packet that is not the next one.
+    #[cold]
+    fn out_of_order(&mut self, number: u64, block: u64, bit: u64, tag: Option<u16>) {
+        if number > self.highest {
+            self.stats.lost_packets += number - self.highest;
+            self.highest = number + 1;
+            self.look_for_gaps();
+            return;
+        }
+        let Some(arrival) = self.asks.arrived(block, bit, tag) else {
+            return;
+        };
+        if arrival.answers {
+            let sample = self.now - arrival.sent;
+            if arrival.by_source {
+                self.source_trip.sample(sample);
+            } else {
+                self.group_trip.sample(sample);
+            }
+        }
+        if self.asked < self.highest {
+            self.look_for_gaps();
+        }
+    }
+
+    /// Everything below `next` was sent.
+    pub(super) fn sent_up_to(&mut self, next: u64) {
+        if next > self.highest {
+            self.stats.lost_packets += next - self.highest;
+            self.highest = next;
+            self.look_for_gaps();
+        }
+    }
+
+    /// Gaps may be asked for after a moment, when reordered packets have come.
+    pub(super) fn look_for_gaps(&mut self) {
+        if self.timers.get(Timer::Gap as usize).is_some() || self.phase != Phase::Open {
+            return;
+        }
+        let delay = self.config.gap_delay;
+        let spread = match self.config.assist {
+            crate::Assist::None => self.jitter(delay),
+            crate::Assist::Lms => smoltcp::time::Duration::ZERO,
+        };
+        if delay.total_micros() == 0 {
+            self.scan_gaps();
+        } else {
+            self.timers
+                .set(Timer::Gap as usize, self.now + delay + spread);
+        }
+    }
+
+    /// Only the source speaks to a receiver by unicast.
+    pub(super) fn check_from_source(&self, meta: &Meta) -> Result<(), Error> {
+        let session = self.session.as_ref().ok_or(Error::BeforeSync)?;
+        if meta.source.ip() != session.source.ip() {
+            return Err(Error::OtherSource);
+        }
+        if meta.path == Path::Group {
+            return Err(Error::Unexpected);
+        }
+        Ok(())
+    }
+}

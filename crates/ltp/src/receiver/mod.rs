@@ -1,0 +1,557 @@
+//! The receiver's half of a session, and the replier in it.
+
+mod answer;
+mod asks;
+mod blocks;
+mod control;
+mod input;
+mod missing;
+mod output;
+mod window;
+
+use core::net::SocketAddr;
+
+use rand_chacha::ChaCha12Rng;
+use rand_core::{Rng, SeedableRng};
+use smoltcp::time::{Duration, Instant};
+
+use crate::config::{Delivery, Name, ReceiverConfig};
+use crate::digest::{Digest, Hashing, Tree};
+use crate::error::Error;
+use crate::event::{Failure, ReceiverEvent};
+use crate::pacing::{FRAME_OVERHEAD, Pacer};
+use crate::replier::{Repairs, TargetLimits};
+use crate::rtt::RoundTrip;
+use crate::stats::ReceiverStats;
+use crate::storage::ReceiverStorage;
+use crate::store::{Store, StoreError};
+use crate::timer::Timers;
+use crate::wire::report::Status;
+use crate::{Geometry, Meta, SessionId};
+
+pub use asks::Ask;
+use asks::Asks;
+pub use missing::Missing;
+pub use window::Slot;
+use window::Slots;
+
+/// A receiver that reports lets the source hear from it at least so often.
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// Reports that need an answer are sent so often at most.
+const REPORT_ATTEMPTS: u32 = 10;
+/// The source is asked to confirm a heartbeat no more often than this.
+const CONFIRM_PAUSE: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy)]
+enum Timer {
+    /// Ask for the gaps that were seen.
+    Gap,
+    /// A request is due.
+    Request,
+    /// Digests are to be asked for.
+    Digests,
+    /// A heartbeat is to be confirmed.
+    Confirm,
+    /// A report is due.
+    Report,
+    /// The source may have died.
+    Source,
+}
+
+const TIMERS: usize = 6;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// No heartbeat yet.
+    Idle,
+    /// Receiving.
+    Open,
+    /// Everything is here.
+    Complete,
+    /// Gave up.
+    Failed,
+    /// Nothing more is said.
+    Ended,
+}
+
+/// What heartbeats told.
+#[derive(Clone, Debug)]
+struct Session {
+    id: SessionId,
+    source: SocketAddr,
+    geometry: Geometry,
+    integrity: bool,
+    reports: bool,
+    progress_blocks: u32,
+    report_window: Duration,
+    oldest: u64,
+    digested: u64,
+    length: Option<u64>,
+    total: Option<u64>,
+    digest: Option<Digest>,
+    closing: bool,
+    /// Nothing that a forger could have said is open.
+    confirmed: bool,
+    contradicted: bool,
+}
+
+/// A question to the source by unicast, under a nonce.
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    nonce: u64,
+    attempts: u32,
+}
+
+/// Digests that are asked for.
+#[derive(Clone, Copy, Debug)]
+struct DigestAsk {
+    first: u64,
+    last: u64,
+    nonce: u64,
+    attempts: u32,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Reporting {
+    tag: u16,
+    attempts: u32,
+    joined: bool,
+    complete: bool,
+    failed: bool,
+    leaving: bool,
+    blocks: u64,
+    /// When the report that waits for an answer went, and what it said.
+    sent: Option<(Instant, Status)>,
+}
+
+/// The receiver's half of a session, and the replier in it: see the [crate documentation](crate)
+/// for how to drive it.
+///
+/// Memory: about 3.5 KiB and the tables of [`ReceiverStorage`].
+pub struct Receiver<'a, S: Store> {
+    config: ReceiverConfig,
+    store: S,
+    hashing: Hashing,
+    rng: ChaCha12Rng,
+    id: u64,
+    now: Instant,
+    phase: Phase,
+    timers: Timers<TIMERS>,
+    session: Option<Session>,
+    name: Name,
+    token: u64,
+
+    slots: Slots<'a>,
+    /// Blocks the window spans: slots, or less if the store is smaller.
+    span: u64,
+    /// First block of interest; first block not final; one past the newest block touched.
+    start: u64,
+    frontier: u64,
+    top: u64,
+    /// Bytes the application took ([`Delivery::Read`]).
+    consumed: u64,
+    /// One past the newest packet known to have been sent; gaps below `asked` are in `asks`.
+    highest: u64,
+    asked: u64,
+    /// Block of the latest packet, and the number of its first.
+    current: (u64, u64),
+    tree: Tree,
+    /// Blocks that are complete and wait for a digest, or dispute it.
+    unverified: u32,
+
+    asks: Asks<'a>,
+    next_tag: u16,
+    request_pacer: Pacer,
+    group_trip: RoundTrip,
+    source_trip: RoundTrip,
+    digest_ask: Option<DigestAsk>,
+    question: Option<Question>,
+    question_after: Instant,
+    report: Reporting,
+    heard: Instant,
+    /// When something new last came.
+    fed: Instant,
+
+    repairs: Repairs<'a>,
+    repair_pacer: Pacer,
+    digest_answers: heapless::Deque<(u16, u64, u64), 4>,
+    events: heapless::Deque<ReceiverEvent, 8>,
+    ending: Option<ReceiverEvent>,
+    held_back: Option<ReceiverEvent>,
+    stats: ReceiverStats,
+}
+
+#[cfg(feature = "alloc")]
+impl<S: Store> Receiver<'static, S> {
+    /// A receiver with tables on the heap, of the sizes in the configuration.
+    pub fn new(config: ReceiverConfig, store: S, seed: [u8; 32], now: Instant) -> Self {
+        let storage = ReceiverStorage::owned(&config.limits);
+        Self::with_storage(config, store, storage, seed, now)
+    }
+}
+
+impl<'a, S: Store> Receiver<'a, S> {
+    /// A receiver with the caller's tables.
+    ///
+    /// # Panics
+    /// If `slots` or `asks` of the storage is empty.
+    pub fn with_storage(
+        config: ReceiverConfig,
+        store: S,
+        storage: ReceiverStorage<'a>,
+        seed: [u8; 32],
+        now: Instant,
+    ) -> Self {
+        assert!(
+            !storage.slots.is_empty() && !storage.asks.is_empty(),
+            "tables of a receiver"
+        );
+        let mut rng = ChaCha12Rng::from_seed(seed);
+        let id = rng.next_u64();
+        let next_tag = rng.next_u32() as u16;
+        let trip = RoundTrip::new(
+            config.initial_timeout,
+            config.min_timeout,
+            config.max_timeout,
+        );
+        let replier = &config.replier;
+        let depth = |rate: u64| {
+            let bytes = u128::from(rate) * u128::from(replier.burst.total_micros()) / 8_000_000;
+            (bytes.min(1 << 32) as usize).max(2 * 1600)
+        };
+        let per_point = replier.turning_point_rate_bps;
+        let limits = TargetLimits {
+            rate_bps: Some(per_point),
+            depth_len: depth(per_point),
+        };
+        let repair_pacer = Pacer::new(Some(replier.rate_bps), depth(replier.rate_bps), now);
+        let hold_down = replier.hold_down;
+        let requests = u64::from(config.requests_per_second.max(1));
+        let burst = (requests / 20).max(4) as usize;
+        let mut receiver = Receiver {
+            hashing: Hashing::new(config.key),
+            rng,
+            id,
+            now,
+            phase: Phase::Idle,
+            timers: Timers::default(),
+            session: None,
+            name: Name::new(),
+            token: 0,
+            span: 0,
+            slots: Slots::new(storage.slots),
+            start: 0,
+            frontier: 0,
+            top: 0,
+            consumed: 0,
+            highest: 0,
+            asked: 0,
+            current: (0, 0),
+            tree: Tree::default(),
+            unverified: 0,
+            asks: Asks::new(storage.asks),
+            next_tag,
+            request_pacer: Pacer::new(Some(requests * 8), burst, now),
+            group_trip: trip,
+            source_trip: trip,
+            digest_ask: None,
+            question: None,
+            question_after: now,
+            report: Reporting::default(),
+            heard: now,
+            fed: now,
+            repairs: Repairs::new(
+                storage.repairs,
+                storage.held,
+                storage.targets,
+                limits,
+                hold_down,
+            ),
+            repair_pacer,
+            digest_answers: heapless::Deque::new(),
+            events: heapless::Deque::new(),
+            ending: None,
+            held_back: None,
+            stats: ReceiverStats::default(),
+            config,
+            store,
+        };
+        receiver
+            .timers
+            .set(Timer::Source as usize, now + receiver.config.source_timeout);
+        receiver
+    }
+
+    /// The receiver's random identifier.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The session, once a heartbeat came.
+    pub fn session(&self) -> Option<SessionId> {
+        self.session.as_ref().map(|session| session.id)
+    }
+
+    /// The source, once a heartbeat came.
+    pub fn source(&self) -> Option<SocketAddr> {
+        self.session.as_ref().map(|session| session.source)
+    }
+
+    /// How the content is cut, once a heartbeat came.
+    pub fn geometry(&self) -> Option<Geometry> {
+        self.session.as_ref().map(|session| session.geometry)
+    }
+
+    /// The name of the content: any bytes; never use it as a path unchecked.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// Bytes verified from the start on without a hole, and the length if known.
+    pub fn progress(&self) -> (u64, Option<u64>) {
+        (
+            self.verified_end(),
+            self.session.as_ref().and_then(|session| session.length),
+        )
+    }
+
+    /// Whether everything arrived and verified.
+    pub fn is_complete(&self) -> bool {
+        self.phase == Phase::Complete
+    }
+
+    /// Whether nothing more will happen.
+    pub fn is_ended(&self) -> bool {
+        self.phase == Phase::Ended
+    }
+
+    /// The store.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// The store, for the application that owns what is in it.
+    pub fn store_mut(&mut self) -> &mut S {
+        &mut self.store
+    }
+
+    /// Gives the store back.
+    pub fn into_store(self) -> S {
+        self.store
+    }
+
+    /// The round-trip time to the source, once measured.
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.source_trip.smoothed()
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &ReceiverStats {
+        &self.stats
+    }
+
+    /// The byte ranges that have not arrived and verified, in order.
+    pub fn missing(&self) -> Missing<'_, 'a, S> {
+        Missing::new(self)
+    }
+
+    /// Verified bytes not yet consumed, as many as lie together ([`Delivery::Read`]); empty when
+    /// there are none.
+    ///
+    /// # Errors
+    /// When the store failed.
+    pub fn peek(&mut self) -> Result<&[u8], StoreError> {
+        let Some(session) = &self.session else {
+            return Ok(&[]);
+        };
+        let geometry = session.geometry;
+        let (at, end) = (self.consumed, self.verified_end());
+        if at >= end {
+            return Ok(&[]);
+        }
+        let block = at >> geometry.block_exponent();
+        let offset = geometry.block_offset(block);
+        let len = geometry.len_of(block, session.length);
+        let bytes = self.store.block(offset, len)?;
+        Ok(&bytes[(at - offset) as usize..])
+    }
+
+    /// The application took so many bytes of what [`Receiver::peek`] showed.
+    pub fn consume(&mut self, now: Instant, len: usize) {
+        self.advance_clock(now);
+        let was = self.window_base();
+        self.consumed = (self.consumed + len as u64).min(self.verified_end());
+        if self.window_base() != was {
+            self.look_for_gaps();
+        }
+    }
+
+    /// Leaves: tells the source, if it wants to know, and says nothing more.
+    pub fn close(&mut self, now: Instant) {
+        self.advance_clock(now);
+        let known = self.session.as_ref().is_some_and(|session| session.reports);
+        if self.phase == Phase::Open && known && self.report.joined {
+            self.report.leaving = true;
+            self.timers.set(Timer::Report as usize, self.now);
+        } else {
+            self.phase = Phase::Ended;
+        }
+    }
+
+    /// What the application wants to know; drain until `None`.
+    pub fn poll_event(&mut self) -> Option<ReceiverEvent> {
+        self.events.pop_front().or_else(|| self.ending.take())
+    }
+
+    fn event(&mut self, event: ReceiverEvent) {
+        if self.events.push_back(event).is_err() {
+            self.stats.events_lost += 1;
+        }
+    }
+
+    fn advance_clock(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+    }
+
+    /// End of what is verified without a hole, in bytes.
+    fn verified_end(&self) -> u64 {
+        let Some(session) = &self.session else {
+            return 0;
+        };
+        let end = session.geometry.block_offset(self.frontier);
+        session.length.map_or(end, |length| end.min(length))
+    }
+
+    /// The oldest block that may not be overwritten.
+    #[inline]
+    fn window_base(&self) -> u64 {
+        match (self.config.delivery, &self.session) {
+            (Delivery::Read, Some(session)) => self
+                .frontier
+                .min(self.consumed >> session.geometry.block_exponent()),
+            _ => self.frontier,
+        }
+    }
+
+    /// Time has passed; harmless when called early or twice.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.advance_clock(now);
+        let now = self.now;
+        if self.phase == Phase::Ended {
+            return;
+        }
+        if self.timers.fired(Timer::Gap as usize, now) {
+            self.scan_gaps();
+        }
+        if self.timers.fired(Timer::Source as usize, now) {
+            self.check_source();
+        }
+    }
+
+    /// When to call [`Receiver::handle_timeout`].
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.phase == Phase::Ended {
+            return None;
+        }
+        let frame = self
+            .session
+            .as_ref()
+            .map_or(0, |s| s.geometry.packet_len() + FRAME_OVERHEAD);
+        let repairs = self.repairs.poll_timeout(frame);
+        let repairs = repairs.map(|at| at.max(self.repair_pacer.ready_at(frame)));
+        let digests = (!self.digest_answers.is_empty()).then(|| self.repair_pacer.ready_at(2048));
+        let request = self.timers.get(Timer::Request as usize);
+        let request = request.map(|at| at.max(self.request_pacer.ready_at(1)));
+        let others = [
+            Timer::Gap,
+            Timer::Digests,
+            Timer::Confirm,
+            Timer::Report,
+            Timer::Source,
+        ];
+        let timers = others
+            .into_iter()
+            .filter_map(|timer| self.timers.get(timer as usize));
+        let waiting = repairs
+            .into_iter()
+            .chain(digests)
+            .chain(request)
+            .chain(timers)
+            .min();
+        waiting.map(|at| at.max(self.now))
+    }
+
+    /// The source's timer ran out: did it die, or did it talk meanwhile?
+    fn check_source(&mut self) {
+        let now = self.now;
+        let patience = self.config.source_timeout;
+        if matches!(self.phase, Phase::Complete | Phase::Failed) {
+            return;
+        }
+        let closing = self.session.as_ref().is_some_and(|session| session.closing);
+        let grace = if closing { patience / 5 } else { patience };
+        if self.heard + grace <= now {
+            let failure = match (self.phase, closing) {
+                (Phase::Idle, _) => Failure::NoSource,
+                (_, true) => Failure::SourceLeft,
+                (_, false) => Failure::SourceLost,
+            };
+            self.fail(failure);
+        } else if self.fed + patience * 3 <= now && !self.asks.is_empty() {
+            self.fail(Failure::Unanswered);
+        } else {
+            let next = (self.heard + grace).max(now + patience / 20);
+            self.timers.set(Timer::Source as usize, next);
+        }
+    }
+
+    /// Gives up.
+    fn fail(&mut self, failure: Failure) {
+        if !matches!(self.phase, Phase::Idle | Phase::Open) {
+            return;
+        }
+        let first_missing = self.missing().next().unwrap_or(0..u64::MAX);
+        self.phase = Phase::Failed;
+        self.timers = Timers::default();
+        self.asks.clear();
+        self.repairs.clear();
+        self.question = None;
+        self.digest_ask = None;
+        self.ending = Some(ReceiverEvent::Failed {
+            failure,
+            first_missing,
+        });
+        if self.session.as_ref().is_some_and(|session| session.reports) {
+            self.report.attempts = 0;
+            self.timers.set(Timer::Report as usize, self.now);
+        }
+    }
+
+    /// One packet arrived.
+    ///
+    /// # Errors
+    /// Why it was dropped; nothing but that counter changed then.
+    #[inline]
+    pub fn handle_packet(&mut self, now: Instant, meta: &Meta, packet: &[u8]) -> Result<(), Error> {
+        self.advance_clock(now);
+        let result = self.input(meta, packet);
+        if let Err(reason) = result {
+            self.stats.dropped.count(reason);
+        }
+        result
+    }
+
+    /// A random part of a duration.
+    fn jitter(&mut self, most: Duration) -> Duration {
+        let most = most.total_micros();
+        if most == 0 {
+            return Duration::ZERO;
+        }
+        Duration::from_micros(self.rng.next_u64() % (most + 1))
+    }
+
+    fn tag(&mut self) -> u16 {
+        self.next_tag = self.next_tag.wrapping_add(1);
+        self.next_tag
+    }
+}

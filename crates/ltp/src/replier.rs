@@ -1,0 +1,447 @@
+//! The answering half that source and replier share: what waits to be repaired for whom, what was
+//! repaired a moment ago, and how much each may get.
+
+use core::net::SocketAddr;
+
+use lms_proto::TurningPoint;
+use managed::ManagedSlice;
+use smoltcp::time::{Duration, Instant};
+
+use crate::error::Error;
+use crate::pacing::Pacer;
+
+/// Where a repair goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Target {
+    Group,
+    Unicast(SocketAddr),
+    TurningPoint(TurningPoint),
+}
+
+/// One block's repairs for one target: an entry of the caller's storage.
+#[derive(Clone, Copy, Debug)]
+pub struct Pending {
+    mask: u64,
+    ready: Instant,
+    block: u32,
+    tag: u16,
+    target: u16,
+}
+
+/// One repair that was made: an entry of the caller's storage.
+#[derive(Clone, Copy, Debug)]
+pub struct Held {
+    /// Packet number + 1; 0: free.
+    number: u64,
+    until: Instant,
+    /// The table index of the target in the low half, its generation in the high half.
+    target: u32,
+    /// The last one who got it by unicast.
+    last: u32,
+}
+
+/// One that repairs go to: an entry of the caller's storage.
+#[derive(Clone, Copy, Debug)]
+pub struct TargetEntry {
+    target: Option<Target>,
+    pacer: Pacer,
+    used: Instant,
+    generation: u16,
+    waiting: u16,
+}
+
+impl Default for Pending {
+    fn default() -> Self {
+        Pending {
+            mask: 0,
+            ready: Instant::ZERO,
+            block: 0,
+            tag: 0,
+            target: 0,
+        }
+    }
+}
+
+impl Default for Held {
+    fn default() -> Self {
+        Held {
+            number: 0,
+            until: Instant::ZERO,
+            target: 0,
+            last: 0,
+        }
+    }
+}
+
+impl Default for TargetEntry {
+    fn default() -> Self {
+        TargetEntry {
+            target: None,
+            pacer: Pacer::default(),
+            used: Instant::ZERO,
+            generation: 0,
+            waiting: 0,
+        }
+    }
+}
+
+/// What to repair next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Repair {
+    pub(crate) target: Target,
+    pub(crate) block: u32,
+    pub(crate) index: u32,
+    pub(crate) tag: u16,
+}
+
+/// Index of the group in the target table: it is always there.
+const GROUP: u16 = 0;
+/// Stands for "any receiver by unicast" in the table of repairs made.
+const ANYBODY: u32 = u32::MAX;
+
+/// Limits of one target.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TargetLimits {
+    pub(crate) rate_bps: Option<u64>,
+    pub(crate) depth_len: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Repairs<'a> {
+    pending: ManagedSlice<'a, Pending>,
+    len: usize,
+    held: ManagedSlice<'a, Held>,
+    targets: ManagedSlice<'a, TargetEntry>,
+    limits: TargetLimits,
+    hold_down: Duration,
+    packets_per_block: u32,
+}
+
+impl<'a> Repairs<'a> {
+    pub(crate) fn new(
+        pending: ManagedSlice<'a, Pending>,
+        held: ManagedSlice<'a, Held>,
+        targets: ManagedSlice<'a, TargetEntry>,
+        limits: TargetLimits,
+        hold_down: Duration,
+    ) -> Self {
+        let mut repairs = Repairs {
+            pending,
+            len: 0,
+            held,
+            targets,
+            limits,
+            hold_down,
+            packets_per_block: 64,
+        };
+        repairs.clear();
+        repairs
+    }
+
+    /// Forgets everything (another session).
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+        self.held.fill(Held::default());
+        self.targets.fill(TargetEntry::default());
+        if let Some(first) = self.targets.first_mut() {
+            first.target = Some(Target::Group);
+        }
+    }
+
+    pub(crate) fn set_packets_per_block(&mut self, packets: u32) {
+        self.packets_per_block = packets;
+    }
+
+    pub(crate) fn set_hold_down(&mut self, hold_down: Duration) {
+        self.hold_down = hold_down;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The table index of a target; makes room by forgetting the one unused longest.
+    pub(crate) fn target(&mut self, now: Instant, target: Target) -> Option<u16> {
+        if target == Target::Group {
+            return (!self.targets.is_empty()).then_some(GROUP);
+        }
+        let known = self
+            .targets
+            .iter()
+            .position(|entry| entry.target == Some(target));
+        let index = known.or_else(|| self.evict(now, target))?;
+        self.targets[index].used = now;
+        u16::try_from(index).ok()
+    }
+
+    fn evict(&mut self, now: Instant, target: Target) -> Option<usize> {
+        let (index, entry) = self
+            .targets
+            .iter_mut()
+            .enumerate()
+            .skip(1)
+            .filter(|(_, entry)| entry.waiting == 0)
+            .min_by_key(|(_, entry)| (entry.target.is_some(), entry.used))?;
+        // A target that used up its share may not come back with a full bucket by being
+        // forgotten: all but a never used place hand on what is left.
+        let fresh = Pacer::new(self.limits.rate_bps, self.limits.depth_len, now);
+        let mut pacer = if entry.target.is_some() {
+            entry.pacer
+        } else {
+            fresh
+        };
+        pacer.budget(now);
+        *entry = TargetEntry {
+            target: Some(target),
+            pacer,
+            used: now,
+            generation: entry.generation.wrapping_add(1),
+            waiting: 0,
+        };
+        Some(index)
+    }
+
+    fn key(&self, target: u16) -> u32 {
+        u32::from(self.targets[usize::from(target)].generation) << 16 | u32::from(target)
+    }
+
+    fn slot(&self, number: u64, key: u32) -> Option<usize> {
+        let mixed = number.wrapping_add(u64::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let bits = self.held.len().checked_ilog2()?;
+        Some((mixed as usize) & ((1 << bits) - 1))
+    }
+
+    fn held(&self, now: Instant, number: u64, key: u32) -> Option<&Held> {
+        let held = &self.held[self.slot(number, key)?];
+        (held.number == number + 1 && held.target == key && held.until > now).then_some(held)
+    }
+
+    fn hold(&mut self, now: Instant, number: u64, key: u32, last: u32) {
+        let until = now + self.hold_down;
+        if let Some(slot) = self.slot(number, key) {
+            self.held[slot] = Held {
+                number: number + 1,
+                until,
+                target: key,
+                last,
+            };
+        }
+    }
+
+    /// Whether that number was answered to that target a moment ago; if not, it now was.
+    pub(crate) fn hold_once(&mut self, now: Instant, target: u16, number: u64) -> bool {
+        let key = self.key(target);
+        if self.held(now, number, key).is_some() {
+            return false;
+        }
+        self.hold(now, number, key, 0);
+        true
+    }
+
+    fn number(&self, block: u32, index: u32) -> u64 {
+        u64::from(block) * u64::from(self.packets_per_block) + u64::from(index)
+    }
+
+    /// The bits of `mask` that are not held down for that target.
+    fn without_held(&self, now: Instant, target: u16, block: u32, mask: u64) -> u64 {
+        let key = self.key(target);
+        bits(mask)
+            .filter(|&index| self.held(now, self.number(block, index), key).is_none())
+            .fold(0, |left, index| left | 1 << index)
+    }
+
+    /// Puts repairs of one block to one target in the queue. The answer: the packets that are on
+    /// their way now, with those that already were.
+    pub(crate) fn ask(
+        &mut self,
+        now: Instant,
+        target: u16,
+        block: u32,
+        mask: u64,
+        tag: u16,
+    ) -> Result<u64, Error> {
+        let mask = self.without_held(now, target, block, mask);
+        if mask == 0 {
+            return Err(Error::RequestHeldDown);
+        }
+        self.enqueue(target, block, mask, tag, now)?;
+        Ok(mask)
+    }
+
+    /// A receiver with a proven address asks the source by unicast: it alone gets the repair,
+    /// unless another one wants the same; then the group does.
+    pub(crate) fn ask_adaptive(
+        &mut self,
+        now: Instant,
+        requester: u16,
+        block: u32,
+        mask: u64,
+        tag: u16,
+        aggregate: Duration,
+    ) -> Result<u64, Error> {
+        let mut mask = self.without_held(now, GROUP, block, mask);
+        let own = self.key(requester);
+        let (mut group, mut alone) = (0, 0);
+        for index in bits(mask) {
+            match self.held(now, self.number(block, index), ANYBODY) {
+                Some(held) if held.last == own => mask &= !(1 << index),
+                Some(_) => group |= 1 << index,
+                None => alone |= 1 << index,
+            }
+        }
+        if mask == 0 {
+            return Err(Error::RequestHeldDown);
+        }
+        let ready = now + aggregate;
+        let mut at = 0;
+        while at < self.len {
+            let entry = &mut self.pending[at];
+            if entry.block == block && entry.target != requester {
+                let common = entry.mask & alone;
+                alone &= !common;
+                if entry.target != GROUP {
+                    group |= common;
+                    entry.mask &= !common;
+                    if entry.mask == 0 {
+                        self.remove(at);
+                        continue;
+                    }
+                }
+            }
+            at += 1;
+        }
+        if group != 0 {
+            self.enqueue(GROUP, block, group, tag, ready)?;
+        }
+        if alone != 0 {
+            self.enqueue(requester, block, alone, tag, ready)?;
+        }
+        Ok(mask)
+    }
+
+    fn enqueue(
+        &mut self,
+        target: u16,
+        block: u32,
+        mask: u64,
+        tag: u16,
+        ready: Instant,
+    ) -> Result<(), Error> {
+        let waiting = &mut self.pending[..self.len];
+        if let Some(entry) = waiting
+            .iter_mut()
+            .find(|e| e.block == block && e.target == target)
+        {
+            entry.mask |= mask;
+            entry.tag = tag;
+            entry.ready = entry.ready.min(ready);
+            return Ok(());
+        }
+        let entry = self.pending.get_mut(self.len).ok_or(Error::RepairsFull)?;
+        *entry = Pending {
+            mask,
+            ready,
+            block,
+            tag,
+            target,
+        };
+        self.len += 1;
+        self.targets[usize::from(target)].waiting += 1;
+        Ok(())
+    }
+
+    fn remove(&mut self, at: usize) {
+        let target = usize::from(self.pending[at].target);
+        self.targets[target].waiting -= 1;
+        self.pending.copy_within(at + 1..self.len, at);
+        self.len -= 1;
+    }
+
+    fn due(&mut self, now: Instant, frame_len: usize) -> Option<usize> {
+        (0..self.len).find(|&at| {
+            let entry = self.pending[at];
+            let pacer = &mut self.targets[usize::from(entry.target)].pacer;
+            entry.ready <= now && pacer.budget(now) >= frame_len
+        })
+    }
+
+    /// What could be repaired now, first come first served; stays in the queue until
+    /// [`Repairs::done`]. `position` is where it stands.
+    pub(crate) fn peek(&mut self, now: Instant, frame_len: usize) -> Option<(usize, Repair)> {
+        let at = self.due(now, frame_len)?;
+        let entry = &self.pending[at];
+        let target = self.targets[usize::from(entry.target)].target?;
+        let index = entry.mask.trailing_zeros();
+        Some((
+            at,
+            Repair {
+                target,
+                block: entry.block,
+                index,
+                tag: entry.tag,
+            },
+        ))
+    }
+
+    /// The repair that [`Repairs::peek`] named was sent (`frame_len` bytes), or cannot be made
+    /// (`None`).
+    pub(crate) fn done(&mut self, now: Instant, at: usize, frame_len: Option<usize>) {
+        let entry = self.pending[at];
+        let index = entry.mask.trailing_zeros();
+        if let Some(frame_len) = frame_len {
+            let number = self.number(entry.block, index);
+            let key = self.key(entry.target);
+            let unicast = matches!(
+                self.targets[usize::from(entry.target)].target,
+                Some(Target::Unicast(_))
+            );
+            if unicast {
+                self.hold(now, number, ANYBODY, key);
+            } else {
+                self.hold(now, number, key, 0);
+            }
+            self.spend(entry.target, frame_len);
+        }
+        let left = entry.mask & (entry.mask - 1);
+        self.pending[at].mask = left;
+        if left == 0 {
+            self.remove(at);
+        }
+    }
+
+    /// Takes bytes from a target's share.
+    pub(crate) fn spend(&mut self, target: u16, frame_len: usize) {
+        self.targets[usize::from(target)].pacer.spend(frame_len);
+    }
+
+    /// Whether a target's share allows so many bytes now.
+    pub(crate) fn allows(&mut self, now: Instant, target: u16, frame_len: usize) -> bool {
+        self.targets[usize::from(target)].pacer.budget(now) >= frame_len
+    }
+
+    /// What a target index stands for.
+    pub(crate) fn destination(&self, target: u16) -> Option<Target> {
+        self.targets.get(usize::from(target))?.target
+    }
+
+    /// When the next repair may go.
+    pub(crate) fn poll_timeout(&self, frame_len: usize) -> Option<Instant> {
+        let waiting = &self.pending[..self.len];
+        let at = |entry: &Pending| {
+            let pacer = &self.targets[usize::from(entry.target)].pacer;
+            entry.ready.max(pacer.ready_at(frame_len))
+        };
+        waiting.iter().map(at).min()
+    }
+}
+
+/// The indexes of the bits that are set, from the lowest.
+pub(crate) fn bits(mut mask: u64) -> impl Iterator<Item = u32> {
+    core::iter::from_fn(move || {
+        (mask != 0).then(|| {
+            let index = mask.trailing_zeros();
+            mask &= mask - 1;
+            index
+        })
+    })
+}

@@ -1,0 +1,645 @@
+//! The source's half of a session.
+
+mod input;
+mod members;
+mod output;
+
+use core::net::SocketAddr;
+
+use rand_chacha::ChaCha12Rng;
+use rand_core::{Rng, SeedableRng};
+use smoltcp::time::{Duration, Instant};
+
+use crate::config::{SenderConfig, SessionChoice};
+use crate::digest::{Digest, Hashing, Tree};
+use crate::error::Error;
+use crate::event::{ReceiverFailure, SenderEvent};
+use crate::pacing::{FRAME_OVERHEAD, Pacer};
+use crate::replier::{Repairs, TargetLimits};
+use crate::stats::SenderStats;
+use crate::storage::SenderStorage;
+use crate::store::Store;
+use crate::timer::Timers;
+use crate::wire::sync::SYNC_LEN;
+use crate::wire::{Sequence, report};
+use crate::{ConfigError, Geometry, Meta, SessionId};
+
+pub use members::Member;
+use members::{Members, State, Window};
+
+/// First heartbeat interval after the last packet; it doubles.
+const HEARTBEAT_MIN: Duration = Duration::from_millis(2);
+/// Digests waiting are sent when they are so many ...
+const DIGEST_BATCH: u64 = 16;
+/// ... or have waited so long.
+const DIGEST_DELAY: Duration = Duration::from_millis(20);
+/// Farewells when closing.
+const FAREWELLS: u8 = 3;
+
+#[derive(Clone, Copy)]
+enum Timer {
+    /// Next heartbeat.
+    Sync,
+    /// Give up waiting for receivers to join.
+    Start,
+    /// Digests have waited long enough.
+    Digests,
+    /// Look for silent receivers.
+    Silence,
+    /// Nobody asked for anything for the linger time.
+    Linger,
+}
+
+const TIMERS: usize = 5;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// Heartbeats only, until receivers have joined.
+    Waiting,
+    /// Data flows.
+    Sending,
+    /// Everything was sent once.
+    Sent,
+    /// Saying good-bye.
+    Closing { left: u8 },
+    /// Nothing more is sent.
+    Ended,
+}
+
+/// A small packet to one receiver.
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    Ack {
+        to: SocketAddr,
+        ack: report::ReportAck,
+    },
+    Sync {
+        to: SocketAddr,
+        nonce: u64,
+    },
+    Digests {
+        to: Option<SocketAddr>,
+        nonce: u64,
+        first: u64,
+        count: u64,
+    },
+}
+
+/// The source's half of a session: see the [crate documentation](crate) for how to drive it.
+///
+/// Memory: about 5 KiB and the tables of [`SenderStorage`].
+pub struct Sender<'a, S: Store> {
+    config: SenderConfig,
+    store: S,
+    session: SessionId,
+    geometry: Geometry,
+    hashing: Hashing,
+
+    token_key: [u8; 16],
+    now: Instant,
+    phase: Phase,
+    timers: Timers<TIMERS>,
+    heartbeat: Duration,
+    sync_wanted: bool,
+    sync_frame_len: usize,
+    stalled: bool,
+    completed: bool,
+    pacer: Pacer,
+    /// Answers to single receivers may take this much of the rate.
+    answer_pacer: Pacer,
+    quantum: usize,
+    /// Frame bytes that repairs may take before new data gets its turn.
+    repair_credit: i64,
+
+    /// Bytes of the content that are in the store.
+    written: u64,
+    length: Option<u64>,
+    /// Next packet never sent; its block and index; packets in all, once known.
+    next: u64,
+    block: u64,
+    index: u32,
+    total: Option<u64>,
+
+    tree: Tree,
+    hashed: u64,
+    published: u64,
+    digest: Option<Digest>,
+    digests: managed::ManagedSlice<'a, Digest>,
+
+    members: Members<'a>,
+    window: Window<'a>,
+    repairs: Repairs<'a>,
+    longest_round_trip: Duration,
+    answers: heapless::Deque<Answer, 32>,
+    events: heapless::Deque<SenderEvent, 32>,
+    ending: heapless::Deque<SenderEvent, 4>,
+    stats: SenderStats,
+}
+
+#[cfg(feature = "alloc")]
+impl<S: Store> Sender<'static, S> {
+    /// A sender with tables on the heap, of the sizes in the configuration.
+    ///
+    /// # Errors
+    /// When the configuration contradicts itself or the store.
+    pub fn new(
+        config: SenderConfig,
+        store: S,
+        seed: [u8; 32],
+        now: Instant,
+    ) -> Result<Self, ConfigError> {
+        let block_len = 1u64 << config.block_exponent.min(Geometry::MAX_EXPONENT);
+        let ring = store.capacity().map(|capacity| capacity / block_len);
+        let window = config
+            .window_blocks
+            .map(u64::from)
+            .into_iter()
+            .chain(ring)
+            .min();
+        let window = if config.receivers.is_some() {
+            window.unwrap_or(0)
+        } else {
+            0
+        };
+        let storage = SenderStorage::owned(&config.limits, window as usize);
+        Self::with_storage(config, store, storage, seed, now)
+    }
+}
+
+impl<'a, S: Store> Sender<'a, S> {
+    /// A sender with the caller's tables.
+    ///
+    /// # Errors
+    /// When the configuration contradicts itself or the store.
+    pub fn with_storage(
+        config: SenderConfig,
+        store: S,
+        storage: SenderStorage<'a>,
+        seed: [u8; 32],
+        now: Instant,
+    ) -> Result<Self, ConfigError> {
+        let hashing = Hashing::new(config.key);
+        let geometry = check(&config, &store, &storage)?;
+        let mut rng = ChaCha12Rng::from_seed(seed);
+        let session = match config.session {
+            SessionChoice::Random => SessionId(rng.next_u32()),
+            SessionChoice::Fixed(session) => session,
+            SessionChoice::Content(digest) => SessionId::of_content(&digest),
+        };
+        let mut token_key = [0; 16];
+        rng.fill_bytes(&mut token_key);
+        let mut member_key = [0; 16];
+        rng.fill_bytes(&mut member_key);
+        let frame = geometry.packet_len() + FRAME_OVERHEAD;
+        let (pacer, quantum) = pacer(&config, frame, now);
+        let resumed = config.resume_blocks;
+        let limits = TargetLimits {
+            rate_bps: None,
+            depth_len: 0,
+        };
+        let hold_down = config.repair.hold_down;
+        let total = config.length.and_then(|length| geometry.packets(length));
+        let mut repairs = Repairs::new(
+            storage.repairs,
+            storage.held,
+            storage.targets,
+            limits,
+            hold_down,
+        );
+        repairs.set_packets_per_block(geometry.packets_per_block());
+        let mut sender = Sender {
+            session,
+            geometry,
+            hashing,
+
+            token_key,
+            now,
+            phase: Phase::Waiting,
+            timers: Timers::default(),
+            heartbeat: HEARTBEAT_MIN,
+            sync_wanted: true,
+            sync_frame_len: SYNC_LEN + FRAME_OVERHEAD,
+            stalled: false,
+            completed: false,
+            pacer,
+            answer_pacer: answer_pacer(&config, now),
+            quantum,
+            repair_credit: 0,
+            written: config.length.unwrap_or(0),
+            length: config.length,
+            next: geometry
+                .first_packet(resumed)
+                .min(total.unwrap_or(u64::MAX)),
+            block: resumed,
+            index: 0,
+            total,
+            tree: Tree::default(),
+            hashed: resumed,
+            published: if config.integrity { resumed } else { 0 },
+            digest: config.digest,
+            digests: storage.digests,
+            members: Members::new(storage.members, member_key),
+            window: Window::new(storage.window, resumed),
+            repairs,
+            longest_round_trip: Duration::ZERO,
+            answers: heapless::Deque::new(),
+            events: heapless::Deque::new(),
+            ending: heapless::Deque::new(),
+            stats: SenderStats::default(),
+            config,
+            store,
+        };
+        let wait = if sender.config.receivers.is_some() {
+            sender.config.start_wait
+        } else {
+            // Three heartbeats first: who misses all of them has worse luck than repairs cost.
+            HEARTBEAT_MIN * 4
+        };
+        sender.timers.set(Timer::Start as usize, now + wait);
+        sender
+            .timers
+            .set(Timer::Silence as usize, now + sender.silence_tick());
+        Ok(sender)
+    }
+
+    /// The session.
+    pub fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// How the content is cut.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Adds bytes to a stream; how many were taken. Less than all: nothing that is still to be
+    /// sent, or that a known receiver may lack, is overwritten; call again after sending.
+    ///
+    /// # Errors
+    /// [`crate::store::StoreError`] when the store failed.
+    pub fn send(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, crate::store::StoreError> {
+        self.advance_clock(now);
+        if self.length.is_some() {
+            return Ok(0);
+        }
+        let room = self.room().min(bytes.len() as u64) as usize;
+        let block_len = self.geometry.block_len();
+        let mut taken = 0;
+        while taken < room {
+            let in_block = self.written as usize & (block_len - 1);
+            let len = (room - taken).min(block_len - in_block);
+            self.store.write(self.written, &bytes[taken..taken + len])?;
+            self.written += len as u64;
+            taken += len;
+        }
+        Ok(taken)
+    }
+
+    /// Bytes that [`Sender::send`] would take now.
+    pub fn room(&self) -> u64 {
+        if self.length.is_some() {
+            return 0;
+        }
+        let limit = Geometry::MAX_BLOCKS << self.geometry.block_exponent();
+        let Some(capacity) = self.store.capacity() else {
+            return limit - self.written;
+        };
+        let keep = self
+            .window
+            .slowest()
+            .map_or(self.block, |slowest| slowest.min(self.block));
+        (self.geometry.block_offset(keep) + capacity)
+            .min(limit)
+            .saturating_sub(self.written)
+    }
+
+    /// The stream ends after the bytes it has.
+    pub fn finish(&mut self, now: Instant) {
+        self.advance_clock(now);
+        if self.length.is_none() {
+            self.length = Some(self.written);
+            self.total = self.geometry.packets(self.written);
+            self.sync_wanted = true;
+        }
+    }
+
+    /// Says good-bye and ends, whatever receivers still lack.
+    pub fn close(&mut self, now: Instant) {
+        self.advance_clock(now);
+        if !matches!(self.phase, Phase::Closing { .. } | Phase::Ended) {
+            self.phase = Phase::Closing { left: FAREWELLS };
+            self.heartbeat = HEARTBEAT_MIN;
+            self.sync_wanted = true;
+        }
+    }
+
+    /// Whether nothing more will be sent.
+    pub fn is_ended(&self) -> bool {
+        self.phase == Phase::Ended
+    }
+
+    /// Bytes of the content sent at least once, and its length if known.
+    pub fn progress(&self) -> (u64, Option<u64>) {
+        let (block, index) = self.geometry.locate(self.next);
+        let sent = self.geometry.span(block, index, self.length).0;
+        (sent.min(self.written), self.length)
+    }
+
+    /// Receivers that joined, and how many of them have everything.
+    pub fn receivers(&self) -> (u32, u32) {
+        (self.members.joined, self.members.complete)
+    }
+
+    /// The digest of the whole, once everything was sent.
+    pub fn digest(&self) -> Option<Digest> {
+        self.digest
+    }
+
+    /// The store.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// Changes the rate (Ethernet frame bits a second).
+    pub fn set_rate(&mut self, now: Instant, rate_bps: Option<u64>) {
+        self.advance_clock(now);
+        self.config.rate_bps = rate_bps;
+        let frame = self.geometry.packet_len() + FRAME_OVERHEAD;
+        (self.pacer, self.quantum) = pacer(&self.config, frame, now);
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &SenderStats {
+        &self.stats
+    }
+
+    /// What the application wants to know; drain until `None`.
+    pub fn poll_event(&mut self) -> Option<SenderEvent> {
+        self.events.pop_front().or_else(|| self.ending.pop_front())
+    }
+
+    fn event(&mut self, event: SenderEvent) {
+        if self.events.push_back(event).is_err() {
+            self.stats.events_lost += 1;
+        }
+    }
+
+    fn advance_clock(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+    }
+
+    /// Time has passed; harmless when called early or twice.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.advance_clock(now);
+        let now = self.now;
+        if self.phase == Phase::Ended {
+            return;
+        }
+        if self.timers.fired(Timer::Sync as usize, now) {
+            self.sync_wanted = true;
+        }
+        let waited = self.timers.fired(Timer::Start as usize, now);
+        if self.phase == Phase::Waiting && (waited || self.all_joined()) {
+            self.begin();
+        }
+        if self.timers.fired(Timer::Silence as usize, now) {
+            if let Some(at) = self.members.next_silent(now, self.config.receiver_timeout) {
+                self.receiver_failed(at, ReceiverFailure::Silent);
+            }
+            self.timers
+                .set(Timer::Silence as usize, now + self.silence_tick());
+        }
+        if self.timers.fired(Timer::Linger as usize, now) && self.phase == Phase::Sent {
+            self.close(now);
+        }
+    }
+
+    /// When to call [`Sender::handle_timeout`].
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.phase == Phase::Ended {
+            return None;
+        }
+        let pacer = &self.pacer;
+        let answers = (!self.answers.is_empty())
+            .then(|| self.answer_pacer.ready_at(2048).max(pacer.ready_at(2048)));
+        let sync = self
+            .sync_wanted
+            .then(|| pacer.ready_at(self.sync_frame_len));
+        let data = self.data_waits() || self.digests_due();
+        let data = data.then(|| pacer.ready_at(self.quantum));
+        let repairs = self
+            .repairs
+            .poll_timeout(0)
+            .map(|at| at.max(pacer.ready_at(self.quantum)));
+        let output = [answers, sync, data, repairs].into_iter().flatten().min();
+        let output = output.map(|at| at.max(self.now));
+        output.into_iter().chain(self.timers.next()).min()
+    }
+
+    fn silence_tick(&self) -> Duration {
+        let rounds = self.members.capacity().div_ceil(256).max(1) as u32;
+        (self.config.receiver_timeout / 8 / rounds).max(Duration::from_millis(1))
+    }
+
+    fn all_joined(&self) -> bool {
+        self.config
+            .receivers
+            .is_some_and(|expected| self.members.joined >= expected)
+    }
+
+    fn begin(&mut self) {
+        self.phase = Phase::Sending;
+        self.sync_wanted = true;
+        self.timers.stop(Timer::Start as usize);
+        self.event(SenderEvent::Started {
+            joined: self.members.joined,
+        });
+        self.check_sent();
+    }
+
+    /// Number of blocks whose first packet was sent.
+    fn blocks_begun(&self) -> u64 {
+        self.block + u64::from(self.index > 0)
+    }
+
+    /// First block that the store still holds whole.
+    fn oldest_block(&self) -> u64 {
+        let Some(capacity) = self.store.capacity() else {
+            return 0;
+        };
+        self.geometry.blocks(self.written.saturating_sub(capacity))
+    }
+
+    /// Whether a packet that was never sent may go, the rate aside.
+    fn data_waits(&self) -> bool {
+        self.phase == Phase::Sending && self.has_data() && self.block < self.window.limit()
+    }
+
+    fn has_data(&self) -> bool {
+        match self.total {
+            Some(total) => self.next < total,
+            None => {
+                let (offset, len) = self.geometry.span(self.block, self.index, None);
+                offset + len as u64 <= self.written
+            }
+        }
+    }
+
+    fn digests_due(&self) -> bool {
+        let waiting = self.hashed - self.published.min(self.hashed);
+        self.config.integrity
+            && waiting > 0
+            && (waiting >= self.digest_batch()
+                || self.total.is_some_and(|total| self.next >= total)
+                || self
+                    .timers
+                    .get(Timer::Digests as usize)
+                    .is_some_and(|at| at <= self.now))
+    }
+
+    fn digest_batch(&self) -> u64 {
+        let eighth = if self.window.is_used() {
+            self.window.blocks() / 8
+        } else {
+            DIGEST_BATCH
+        };
+        eighth.clamp(1, DIGEST_BATCH)
+    }
+
+    /// After each new packet: is that all?
+    fn check_sent(&mut self) {
+        let all = self.total.is_some_and(|total| self.next >= total);
+        let settled = !self.config.integrity || self.hashed == self.published;
+        if self.phase != Phase::Sending || !all || !settled {
+            return;
+        }
+        if self.config.integrity && self.digest.is_none() {
+            self.digest = Some(self.tree.root(&self.hashing));
+        }
+        self.phase = Phase::Sent;
+        self.sync_wanted = true;
+        self.heartbeat = HEARTBEAT_MIN;
+        self.touch_linger();
+        let length = self.length.unwrap_or(self.written);
+        self.event(SenderEvent::Sent {
+            length,
+            digest: self.digest,
+        });
+        self.check_complete();
+    }
+
+    fn touch_linger(&mut self) {
+        if self.phase == Phase::Sent {
+            self.timers
+                .set(Timer::Linger as usize, self.now + self.config.linger);
+        }
+    }
+
+    fn check_complete(&mut self) {
+        let all = self
+            .config
+            .receivers
+            .is_some_and(|n| self.members.complete >= n);
+        if all && self.phase == Phase::Sent && !self.completed {
+            self.completed = true;
+            let _ = self.ending.push_back(SenderEvent::Complete);
+        }
+    }
+
+    fn receiver_failed(&mut self, at: usize, failure: ReceiverFailure) {
+        let member = self.members.get_mut(at);
+        if member.state != State::Active {
+            return;
+        }
+        member.state = State::Failed;
+        let (id, address, blocks) = (member.id, member.address, member.blocks);
+        if core::mem::take(&mut self.members.get_mut(at).counted) {
+            self.window.left(blocks);
+        }
+        self.event(SenderEvent::ReceiverFailed {
+            receiver: id,
+            address,
+            blocks,
+            failure,
+        });
+    }
+
+    fn fail_store(&mut self) {
+        self.phase = Phase::Ended;
+        let _ = self.ending.push_back(SenderEvent::StoreFailed);
+    }
+
+    /// One packet arrived.
+    ///
+    /// # Errors
+    /// Why it was dropped; nothing but that counter changed then.
+    pub fn handle_packet(&mut self, now: Instant, meta: &Meta, packet: &[u8]) -> Result<(), Error> {
+        self.advance_clock(now);
+        let result = self.input(meta, packet);
+        match result {
+            Ok(()) => self.stats.received += 1,
+            Err(reason) => self.stats.dropped.count(reason),
+        }
+        result
+    }
+}
+
+fn pacer(config: &SenderConfig, frame: usize, now: Instant) -> (Pacer, usize) {
+    let bytes_in = |time: Duration| {
+        let rate = config.rate_bps.unwrap_or(0) / 8;
+        (u128::from(rate) * u128::from(time.total_micros()) / 1_000_000).min(1 << 32) as usize
+    };
+    let longest = (SYNC_LEN + 300 + FRAME_OVERHEAD).max(frame);
+    let depth = bytes_in(config.burst).max(2 * longest);
+    let quantum = bytes_in(Duration::from_micros(250)).clamp(frame, depth.min(1 << 16));
+    (Pacer::new(config.rate_bps, depth, now), quantum)
+}
+
+/// Answers (16,000 of the smallest a second) may take a tenth of the rate, at most 10 Mbit/s.
+fn answer_pacer(config: &SenderConfig, now: Instant) -> Pacer {
+    let rate = config
+        .rate_bps
+        .map_or(10_000_000, |rate| (rate / 10).clamp(10_000, 10_000_000));
+    Pacer::new(Some(rate), 16 * 1024, now)
+}
+
+fn check<S: Store>(
+    config: &SenderConfig,
+    store: &S,
+    storage: &SenderStorage<'_>,
+) -> Result<Geometry, ConfigError> {
+    let first = Sequence(config.first_sequence);
+    let geometry = Geometry::for_packet_len(config.block_exponent, config.max_packet_len, first)
+        .ok_or(ConfigError::Geometry)?;
+    if storage.targets.is_empty() {
+        return Err(ConfigError::Storage);
+    }
+    if let Some(capacity) = store.capacity() {
+        let whole_blocks = capacity % geometry.block_len() as u64 == 0;
+        if !whole_blocks || capacity < 2 * geometry.block_len() as u64 {
+            return Err(ConfigError::Store);
+        }
+        let window = storage.window.len() as u64;
+        if window > capacity / geometry.block_len() as u64 + 1 {
+            return Err(ConfigError::Store);
+        }
+    }
+    if let Some(length) = config.length {
+        geometry.packets(length).ok_or(ConfigError::Length)?;
+        if config.resume_blocks > geometry.blocks(length) {
+            return Err(ConfigError::Length);
+        }
+    }
+    // Digests of blocks that are not read again cannot be folded into the digest of the whole.
+    if config.resume_blocks > 0 && config.integrity && config.digest.is_none() {
+        return Err(ConfigError::Digest);
+    }
+    if config.resume_blocks > 0 && config.length.is_none() {
+        return Err(ConfigError::Length);
+    }
+    Ok(geometry)
+}
+
+pub(crate) fn packet_sequence(geometry: &Geometry, number: u64) -> Sequence {
+    Sequence::of(number, geometry.first())
+}

@@ -1,0 +1,132 @@
+//! What driver and machines hand each other.
+
+use core::fmt;
+use core::net::SocketAddr;
+
+use lms_proto::{LmsOption, TurningPoint};
+
+/// Names one run of one source.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SessionId(pub u32);
+
+impl SessionId {
+    /// The session of a content: the same after a restart of the source.
+    pub fn of_content(digest: &crate::digest::Digest) -> Self {
+        SessionId(crate::wire::u32_at(digest, 0))
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+}
+
+/// Which way a packet came.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Path {
+    /// Its destination was the group.
+    Group,
+    /// Its destination was this host.
+    Unicast,
+}
+
+/// What the driver knows of a packet beside its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Meta {
+    /// Source address and port of the datagram.
+    pub source: SocketAddr,
+    /// Which way it came.
+    pub path: Path,
+    /// The LMS option that it carried.
+    pub option: Option<LmsOption>,
+    /// This host may answer requests: it is the elected replier of its link, or the request came
+    /// in a frame addressed to it alone, or it is alone on its link. Only read with requests.
+    pub elected: bool,
+}
+
+impl Meta {
+    /// A packet without option that came to the group.
+    pub fn group(source: SocketAddr) -> Self {
+        Meta {
+            source,
+            path: Path::Group,
+            option: None,
+            elected: false,
+        }
+    }
+
+    /// A packet that came to this host.
+    pub fn unicast(source: SocketAddr) -> Self {
+        Meta {
+            source,
+            path: Path::Unicast,
+            option: None,
+            elected: false,
+        }
+    }
+}
+
+/// Where a packet is to go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Destination {
+    /// Multicast to the group.
+    Group,
+    /// Multicast to the group, with this option.
+    Request(LmsOption),
+    /// To this address.
+    Unicast(SocketAddr),
+    /// Wrapped by the driver: an IPIP packet to that router, whose outer header carries the option
+    /// and whose inner UDP packet goes from the source's address and port to the group.
+    Dmcast(TurningPoint),
+}
+
+/// A packet to send; its bytes are in the buffer that was given to `poll_transmit`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Transmit {
+    /// Where to.
+    pub destination: Destination,
+    /// Bytes used of the buffer.
+    pub len: usize,
+    /// The bytes are several packets of this length, the last may be shorter (UDP segmentation
+    /// offload); `None`: one packet.
+    pub segment_len: Option<usize>,
+}
+
+impl Transmit {
+    /// The packets, when the driver sends them one by one.
+    pub fn packets<'b>(&self, buffer: &'b [u8]) -> impl Iterator<Item = &'b [u8]> + use<'b> {
+        buffer[..self.len].chunks(self.segment_len.unwrap_or(self.len).max(1))
+    }
+}
+
+/// A configuration that cannot work.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ConfigError {
+    /// Block length and packet length do not fit: a block must be 1 to 64 packets.
+    Geometry,
+    /// The store must hold whole blocks, at least two, and no less than the window.
+    Store,
+    /// A table that may not be empty is.
+    Storage,
+    /// The content is longer than 2^32 blocks, or the point of resumption is past its end.
+    Length,
+    /// To resume with digests, the digest of the whole must be given.
+    Digest,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ConfigError::Geometry => {
+                "a block must be 1 to 64 packets; change block or packet length"
+            }
+            ConfigError::Store => "the store must hold at least two whole blocks, and the window",
+            ConfigError::Storage => "a table that may not be empty is",
+            ConfigError::Length => "content longer than 2^32 blocks, or resumed past its end",
+            ConfigError::Digest => "resuming needs the digest of the whole content",
+        })
+    }
+}
+
+impl core::error::Error for ConfigError {}

@@ -1,0 +1,83 @@
+//! Counters.
+
+use crate::error::Drops;
+
+/// What a sender did. Bytes are UDP payloads unless they say frame bytes (payload + 42).
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct SenderStats {
+    /// DATA packets sent.
+    pub data_packets: u64,
+    /// REPAIR packets sent to the group.
+    pub repairs_group: u64,
+    /// REPAIR packets sent to one receiver.
+    pub repairs_unicast: u64,
+    /// SYNC packets sent to the group.
+    pub syncs: u64,
+    /// DIGESTS packets sent.
+    pub digests: u64,
+    /// Answers to one receiver (SYNC, DIGESTS, REPORT_ACK).
+    pub answers: u64,
+    /// Ethernet frame bytes of everything sent.
+    pub frame_bytes: u64,
+    /// Packets received and taken.
+    pub received: u64,
+    /// REQUEST packets taken, by multicast.
+    pub requests_group: u64,
+    /// REQUEST packets taken, by unicast.
+    pub requests_unicast: u64,
+    /// Packets asked for, before holding down.
+    pub requested_packets: u64,
+    /// REPORT packets taken.
+    pub reports: u64,
+    /// Times that the window stopped new data.
+    pub stalls: u64,
+    /// Events that found their queue full.
+    pub events_lost: u64,
+    /// Packets dropped, by reason.
+    pub dropped: Drops,
+}
+
+/// What a receiver did, as receiver and as replier.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct ReceiverStats {
+    /// DATA packets that brought something new.
+    pub data_packets: u64,
+    /// REPAIR packets that brought something new.
+    pub repairs: u64,
+    /// DATA packets that brought nothing new.
+    pub duplicate_data: u64,
+    /// REPAIR packets for a packet that was asked for and had already come.
+    pub duplicate_repairs: u64,
+    /// REPAIR packets received by one who had not asked: others' losses.
+    pub unneeded_repairs: u64,
+    /// SYNC packets taken.
+    pub syncs: u64,
+    /// DIGESTS packets taken.
+    pub digests: u64,
+    /// Packets found missing.
+    pub lost_packets: u64,
+    /// REQUEST packets sent to the group.
+    pub requests_group: u64,
+    /// REQUEST packets sent to the source.
+    pub requests_source: u64,
+    /// Packets asked for, repeated ones included.
+    pub requested_packets: u64,
+    /// REPORT packets sent.
+    pub reports: u64,
+    /// Blocks thrown away because their digest was wrong.
+    pub blocks_rejected: u64,
+    /// Times the source was asked to confirm a heartbeat or digests with a nonce.
+    pub confirmations: u64,
+    /// REQUEST packets taken as replier.
+    pub requests_taken: u64,
+    /// REPAIR packets sent as replier.
+    pub repairs_sent: u64,
+    /// DIGESTS packets sent as replier.
+    pub digests_sent: u64,
+    /// Ethernet frame bytes of everything sent.
+    pub frame_bytes: u64,
+    /// Events that found their queue full.
+    pub events_lost: u64,
+    /// Packets dropped, by reason.
+    pub dropped: Drops,
+}

@@ -1,0 +1,129 @@
+//! DATA and REPAIR: one packet of the stream.
+//!
+//! ```text
+//! +---------------+---------------+-------------------------------+
+//! | 1, type 1/2   |  flags 0      | REPAIR: tag of the request    |
+//! +---------------+---------------+-------------------------------+
+//! |  session identifier                                           |
+//! +---------------------------------------------------------------+
+//! |  sequence                                                     |
+//! +---------------------------------------------------------------+
+//! |  payload: always as long as SYNC says; past the end of the    |
+//! |  block it is zero                                             |
+//! +---------------------------------------------------------------+
+//! ```
+//!
+//! 12 bytes before the payload. A REPAIR echoes the tag of the request it answers, so that the
+//! one who asked can measure a round-trip time whatever was repeated (this does what Karn's
+//! rule does, RFC 6298 §3, and loses no sample).
+
+use super::{HEADER_LEN, Header, ParseError, Sequence, Type, put_u32, u32_at};
+use crate::SessionId;
+
+/// Bytes before the payload.
+pub const DATA_HEADER_LEN: usize = HEADER_LEN + 4;
+
+/// A view over a DATA or REPAIR packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<T> {
+    bytes: T,
+}
+
+impl<T: AsRef<[u8]>> Packet<T> {
+    /// Checks length, type and flags, and wraps the bytes.
+    #[inline]
+    pub fn new_checked(bytes: T) -> Result<Self, ParseError> {
+        let packet = bytes.as_ref();
+        let header = Header::parse(packet)?;
+        let tag_fits = match header.kind {
+            Type::Data => header.specific == 0,
+            Type::Repair => true,
+            _ => return Err(ParseError::Type),
+        };
+        if packet.len() <= DATA_HEADER_LEN {
+            return Err(ParseError::Truncated);
+        }
+        if header.flags != 0 || !tag_fits {
+            return Err(ParseError::Reserved);
+        }
+        Ok(Packet { bytes })
+    }
+
+    /// Whether this is a REPAIR.
+    #[inline]
+    pub fn is_repair(&self) -> bool {
+        self.bytes.as_ref()[0] & 0xf == Type::Repair as u8
+    }
+
+    /// The tag of the request that a REPAIR answers; 0 for DATA.
+    #[inline]
+    pub fn tag(&self) -> u16 {
+        let b = self.bytes.as_ref();
+        u16::from_be_bytes([b[2], b[3]])
+    }
+
+    /// The session.
+    #[inline]
+    pub fn session(&self) -> SessionId {
+        SessionId(u32_at(self.bytes.as_ref(), 4))
+    }
+
+    /// The packet's number.
+    #[inline]
+    pub fn sequence(&self) -> Sequence {
+        Sequence(u32_at(self.bytes.as_ref(), HEADER_LEN))
+    }
+
+    /// The bytes of the stream.
+    #[inline]
+    pub fn payload(&self) -> &[u8] {
+        &self.bytes.as_ref()[DATA_HEADER_LEN..]
+    }
+}
+
+/// The fields of a DATA or REPAIR packet, without the payload.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Repr {
+    /// `None`: new data; the tag of the request: a repair.
+    pub repair: Option<u16>,
+    /// The session.
+    pub session: SessionId,
+    /// The packet's number.
+    pub sequence: Sequence,
+}
+
+impl Repr {
+    /// Reads the fields.
+    pub fn parse<T: AsRef<[u8]>>(packet: &Packet<T>) -> Self {
+        Repr {
+            repair: packet.is_repair().then(|| packet.tag()),
+            session: packet.session(),
+            sequence: packet.sequence(),
+        }
+    }
+
+    /// Length of the header that [`Repr::emit`] writes; the payload follows it.
+    pub const fn buffer_len(&self) -> usize {
+        DATA_HEADER_LEN
+    }
+
+    /// Writes the header.
+    ///
+    /// # Panics
+    /// If the buffer is shorter than [`DATA_HEADER_LEN`].
+    #[inline]
+    pub fn emit(&self, buffer: &mut [u8]) {
+        Header {
+            kind: if self.repair.is_some() {
+                Type::Repair
+            } else {
+                Type::Data
+            },
+            flags: 0,
+            specific: self.repair.unwrap_or(0),
+            session: self.session,
+        }
+        .emit(buffer);
+        put_u32(buffer, HEADER_LEN, self.sequence.0);
+    }
+}

@@ -1,0 +1,203 @@
+//! REPORT and REPORT_ACK: a receiver and the source talk about how far it is.
+//!
+//! ```text
+//!  REPORT (receiver to source, unicast)
+//! +---------------+---------------+-------------------------------+
+//! | 1, type 6     |  status       |  tag                          |
+//! +---------------+---------------+-------------------------------+
+//! |  session identifier                                           |
+//! +---------------------------------------------------------------+
+//! |  receiver identifier (64 bits, random)                        |
+//! +---------------------------------------------------------------+
+//! |  blocks held from the start on, without a hole (64 bits)      |
+//! +---------------------------------------------------------------+
+//! |  token the source gave to this address; 0: none yet (64 bits) |
+//! +---------------------------------------------------------------+
+//! |  first 8 bytes of the digest of the whole, if complete        |
+//! +---------------------------------------------------------------+
+//!
+//!  REPORT_ACK (source to receiver, unicast)
+//! +---------------+---------------+-------------------------------+
+//! | 1, type 7     |  verdict      |  tag, as in the cause         |
+//! +---------------+---------------+-------------------------------+
+//! |  session identifier                                           |
+//! +---------------------------------------------------------------+
+//! |  receiver identifier, or nonce of the request (64 bits)       |
+//! +---------------------------------------------------------------+
+//! |  token for this address (64 bits)                             |
+//! +---------------------------------------------------------------+
+//! ```
+//!
+//! Status 0 joined, 1 progress, 2 complete, 3 failed, 4 leaving. Verdict 0 noted, 1 the digest
+//! is not the content's, 2 the source's table of receivers is full, 3 this only brings a token
+//! (it answers a request by unicast that had none, and is no longer than it).
+
+use super::{HEADER_LEN, Header, ParseError, Type, put_u64, u64_at};
+use crate::SessionId;
+
+/// Length of a REPORT.
+pub const REPORT_LEN: usize = 40;
+/// Length of a REPORT_ACK.
+pub const REPORT_ACK_LEN: usize = 24;
+
+/// How a receiver is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Status {
+    /// It has heard of the session and takes part.
+    Joined = 0,
+    /// It goes on.
+    Progress = 1,
+    /// It has everything.
+    Complete = 2,
+    /// It gave up.
+    Failed = 3,
+    /// It leaves.
+    Leaving = 4,
+}
+
+/// What the source says to a report.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Verdict {
+    /// Noted.
+    Noted = 0,
+    /// The receiver's digest of the whole is not the content's.
+    Mismatch = 1,
+    /// The table of receivers is full: the source will not wait for this one.
+    Full = 2,
+    /// Not an answer to a report: a token for one who asked by unicast without.
+    Token = 3,
+}
+
+/// The fields of a REPORT packet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Report {
+    /// How the receiver is.
+    pub status: Status,
+    /// Mark that the answer echoes.
+    pub tag: u16,
+    /// The session.
+    pub session: SessionId,
+    /// The receiver's random identifier.
+    pub receiver: u64,
+    /// Blocks held from the start on, without a hole.
+    pub blocks: u64,
+    /// The token the source gave to this address; 0: none yet.
+    pub token: u64,
+    /// First 8 bytes of the digest of the whole; 0 unless complete and digests are in use.
+    pub digest: u64,
+}
+
+impl Report {
+    /// Reads the packet.
+    pub fn parse(packet: &[u8]) -> Result<Self, ParseError> {
+        let header = Header::parse_as(packet, Type::Report, REPORT_LEN)?;
+        if packet.len() > REPORT_LEN {
+            return Err(ParseError::Length);
+        }
+        let status = match header.flags {
+            0 => Status::Joined,
+            1 => Status::Progress,
+            2 => Status::Complete,
+            3 => Status::Failed,
+            4 => Status::Leaving,
+            _ => return Err(ParseError::Reserved),
+        };
+        let digest = u64_at(packet, 32);
+        if status != Status::Complete && digest != 0 {
+            return Err(ParseError::Reserved);
+        }
+        Ok(Report {
+            status,
+            tag: header.specific,
+            session: header.session,
+            receiver: u64_at(packet, HEADER_LEN),
+            blocks: u64_at(packet, 16),
+            token: u64_at(packet, 24),
+            digest,
+        })
+    }
+
+    /// Length of the packet.
+    pub const fn buffer_len(&self) -> usize {
+        REPORT_LEN
+    }
+
+    /// Writes the packet.
+    ///
+    /// # Panics
+    /// If the buffer is shorter than [`REPORT_LEN`].
+    pub fn emit(&self, buffer: &mut [u8]) {
+        let header = Header {
+            kind: Type::Report,
+            flags: self.status as u8,
+            specific: self.tag,
+            session: self.session,
+        };
+        header.emit(buffer);
+        put_u64(buffer, HEADER_LEN, self.receiver);
+        put_u64(buffer, 16, self.blocks);
+        put_u64(buffer, 24, self.token);
+        put_u64(buffer, 32, self.digest);
+    }
+}
+
+/// The fields of a REPORT_ACK packet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ReportAck {
+    /// What the source says.
+    pub verdict: Verdict,
+    /// The tag of the report or request.
+    pub tag: u16,
+    /// The session.
+    pub session: SessionId,
+    /// The receiver's identifier, or the nonce of its request.
+    pub receiver: u64,
+    /// Token that proves, in later packets, that this address was reached.
+    pub token: u64,
+}
+
+impl ReportAck {
+    /// Reads the packet.
+    pub fn parse(packet: &[u8]) -> Result<Self, ParseError> {
+        let header = Header::parse_as(packet, Type::ReportAck, REPORT_ACK_LEN)?;
+        if packet.len() > REPORT_ACK_LEN {
+            return Err(ParseError::Length);
+        }
+        Ok(ReportAck {
+            verdict: match header.flags {
+                0 => Verdict::Noted,
+                1 => Verdict::Mismatch,
+                2 => Verdict::Full,
+                3 => Verdict::Token,
+                _ => return Err(ParseError::Reserved),
+            },
+            tag: header.specific,
+            session: header.session,
+            receiver: u64_at(packet, HEADER_LEN),
+            token: u64_at(packet, 16),
+        })
+    }
+
+    /// Length of the packet.
+    pub const fn buffer_len(&self) -> usize {
+        REPORT_ACK_LEN
+    }
+
+    /// Writes the packet.
+    ///
+    /// # Panics
+    /// If the buffer is shorter than [`REPORT_ACK_LEN`].
+    pub fn emit(&self, buffer: &mut [u8]) {
+        let header = Header {
+            kind: Type::ReportAck,
+            flags: self.verdict as u8,
+            specific: self.tag,
+            session: self.session,
+        };
+        header.emit(buffer);
+        put_u64(buffer, HEADER_LEN, self.receiver);
+        put_u64(buffer, 16, self.token);
+    }
+}

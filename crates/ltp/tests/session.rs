@@ -1,0 +1,62 @@
+//! Whole sessions over a faulty switch, in virtual time.
+
+mod common;
+
+use common::{Faults, content, files, receiver_config, sender_config};
+use ltp::{Assist, Duration, ReceiverEvent, SenderEvent};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+#[test]
+fn a_file_without_loss() {
+    let bytes = content(1_000_000, 1);
+    let mut group = files(&bytes, 3, 1, sender_config(bytes.len()), &receiver_config());
+    group.run_until(LIMIT, |group| group.all_complete());
+    group.check_content(&bytes);
+    let digest = *blake3::hash(&bytes).as_bytes();
+    for events in &group.events {
+        let complete = ReceiverEvent::Complete {
+            length: 1_000_000,
+            digest: Some(digest),
+        };
+        assert_eq!(events.last(), Some(&complete));
+    }
+    let sent: usize = group.wire.iter().map(|(_, frame)| frame).sum();
+    assert!(
+        sent as f64 <= 1.06 * bytes.len() as f64,
+        "{sent} bytes for {}",
+        bytes.len()
+    );
+    for receiver in &group.receivers {
+        assert_eq!(
+            receiver.stats().requests_source,
+            0,
+            "{:?}",
+            receiver.stats()
+        );
+    }
+}
+
+#[test]
+fn a_file_with_loss_duplicates_and_reordering() {
+    let bytes = content(1_500_000, 2);
+    for lms in [false, true] {
+        let mut config = receiver_config();
+        config.assist = if lms { Assist::Lms } else { Assist::None };
+        let mut sender = sender_config(bytes.len());
+        sender.receivers = Some(4);
+        let mut group = files(&bytes, 4, 2, sender, &config);
+        group.lms = lms;
+        group.faults = Faults {
+            loss: 20_000,
+            duplicate: 10_000,
+            reorder: 30_000,
+            delay_us: 2_000,
+        };
+        group.run_until(LIMIT, |group| {
+            group.all_complete() && group.sender_events.contains(&SenderEvent::Complete)
+        });
+        group.check_content(&bytes);
+        eprintln!("lms {lms}: at {} {}", group.now, group.state());
+    }
+}
