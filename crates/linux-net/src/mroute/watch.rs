@@ -284,3 +284,49 @@ impl AsFd for Watcher {
         self.notifications.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// (10.0.0.1, 239.1.2.3) from interface 5 to 6 and 7, table 253.
+    fn message() -> Vec<u8> {
+        let mut bytes = vec![128, 32, 32, 0, 253, 17, 0, 5, 0, 0, 0, 0];
+        bytes.extend([8, 0, 2, 0, 10, 0, 0, 1, 8, 0, 1, 0, 239, 1, 2, 3]);
+        bytes.extend([8, 0, 3, 0]);
+        bytes.extend(5_u32.to_ne_bytes());
+        bytes.extend([20, 0, 9, 0]);
+        for output in [6_u32, 7] {
+            bytes.extend([8, 0, 0, 1]);
+            bytes.extend(output.to_ne_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn a_route_is_read_and_hostile_bytes_are_survived() {
+        let whole = message();
+        let parsed = parse(&whole).unwrap();
+        assert!(parsed.usable);
+        let (source, group) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(239, 1, 2, 3));
+        assert_eq!(
+            parsed.route,
+            Route {
+                source,
+                group,
+                input: 5,
+                outputs: vec![6, 7]
+            }
+        );
+        for len in 0..whole.len() {
+            let cut = parse(&whole[..len]);
+            assert!(cut.is_none_or(|cut| cut.route.outputs.len() <= 2), "{len}");
+        }
+        for bit in 0..whole.len() * 8 {
+            let mut broken = whole.clone();
+            broken[bit / 8] ^= 1 << (bit % 8);
+            assert!(parse(&broken).is_none_or(|p| p.route.outputs.len() <= whole.len()));
+        }
+    }
+}

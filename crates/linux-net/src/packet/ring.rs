@@ -55,7 +55,7 @@ pub struct RingStats {
 ///
 /// The ring has version 2 of the layout (`TPACKET_V2`): each packet is readable the moment it
 /// arrives. Version 3 fills blocks and holds a lone request back until a block's timer expires,
-/// 1 ms or more at each router on its way.
+/// up to 1 ms or more at each router on its way (`docs/decisions/0003-ring-layout.md`).
 #[derive(Debug)]
 pub struct Ring {
     // Unmapped before the socket closes: fields drop in this order.
@@ -189,7 +189,9 @@ impl Ring {
 
 /// Blocks of at least a page that hold whole frames.
 fn ring_request(config: &RingConfig) -> Option<libc::tpacket_req> {
-    const PAGE: u32 = 4096;
+    /// A multiple of every page size in use; blocks are physically contiguous, and ones of this
+    /// size are easy to find.
+    const BLOCK: u32 = 1 << 16;
     if !config.frames.is_power_of_two() || config.frames > 1 << 20 {
         return None;
     }
@@ -199,8 +201,7 @@ fn ring_request(config: &RingConfig) -> Option<libc::tpacket_req> {
     let frame = (config.max_packet_bytes + layout::RESERVED as u32)
         .next_power_of_two()
         .max(128);
-    // Blocks are physically contiguous: small ones are easy to find.
-    let block = frame.max(8 * PAGE);
+    let block = frame.max(BLOCK);
     let per_block = block / frame;
     let frames = config.frames.max(per_block);
     Some(libc::tpacket_req {
@@ -396,4 +397,66 @@ fn parse(bytes: &mut [u8]) -> Option<Frame<'_>> {
         link_source,
         packet,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame as the kernel lays it out, without its status word.
+    fn frame(net: u16, len: u32, captured: u32) -> Vec<u8> {
+        let mut bytes = vec![0; 256];
+        bytes[layout::LEN..][..4].copy_from_slice(&len.to_ne_bytes());
+        bytes[layout::SNAPLEN..][..4].copy_from_slice(&captured.to_ne_bytes());
+        bytes[layout::NET..][..2].copy_from_slice(&net.to_ne_bytes());
+        bytes.split_off(layout::LEN)
+    }
+
+    #[test]
+    fn only_whole_packets_inside_the_slot_are_shown() {
+        let first = layout::DATA as u16;
+        assert_eq!(parse(&mut frame(80, 60, 60)).unwrap().packet.len(), 60);
+        assert_eq!(parse(&mut frame(first, 0, 0)).unwrap().packet.len(), 0);
+        assert!(parse(&mut frame(80, 61, 60)).is_none(), "cut");
+        assert!(
+            parse(&mut frame(first - 1, 60, 60)).is_none(),
+            "over the description"
+        );
+        assert!(parse(&mut frame(80, 177, 177)).is_none(), "past the end");
+        assert!(parse(&mut frame(u16::MAX, 1, 1)).is_none());
+        assert!(parse(&mut frame(80, u32::MAX, u32::MAX)).is_none());
+        for len in 0..80 {
+            assert!(parse(&mut frame(80, 60, 60)[..len]).is_none());
+        }
+    }
+
+    #[test]
+    fn sizes_are_checked_before_the_kernel_sees_them() {
+        let request = |frames, max_packet_bytes| {
+            ring_request(&RingConfig {
+                interface: 0,
+                frames,
+                max_packet_bytes,
+            })
+        };
+        for (frames, packet) in [
+            (1, 1500),
+            (64, 200),
+            (4096, 9000),
+            (1 << 20, 1500),
+            (16, 65_535),
+        ] {
+            let request = request(frames, packet).unwrap();
+            assert_eq!(request.tp_block_size % 65_536, 0);
+            assert_eq!(
+                u64::from(request.tp_block_size) * u64::from(request.tp_block_nr),
+                u64::from(request.tp_frame_size) * u64::from(request.tp_frame_nr),
+            );
+            assert!(request.tp_frame_size as usize >= packet as usize + layout::RESERVED);
+        }
+        assert!(request(0, 1500).is_none());
+        assert!(request(100, 1500).is_none());
+        assert!(request(1 << 21, 1500).is_none());
+        assert!(request(64, 65_536).is_none());
+    }
 }

@@ -30,6 +30,8 @@ impl Sender {
         // Straight to the driver. Interfaces without a queue of their own do not need it, old
         // kernels lack it.
         let _ = sys::set_int(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1);
+        // Room for bursts in drivers that hold on to packets until they are on the wire.
+        sys::buffer_size(&socket, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, 4 << 20);
         Ok(Self { socket })
     }
 

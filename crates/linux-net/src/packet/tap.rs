@@ -111,3 +111,56 @@ impl AsFd for RequestTap {
         self.socket.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::complete_checksum;
+
+    /// A request with 16 bytes of options and 3 of payload.
+    fn request() -> Vec<u8> {
+        let mut packet = vec![0x49, 0, 0, 47, 0, 0, 0x40, 0, 1, 17, 0, 0];
+        packet.extend([10, 0, 0, 1, 239, 1, 2, 3]);
+        packet.extend([138, 16, 255, 255, 0, 0, 0, 0, 10, 0, 0, 9, 239, 1, 2, 3]);
+        packet.extend([0x10, 0x00, 0x20, 0x00, 0, 11, 0, 0, b'n', b'a', b'k']);
+        let sum = !crate::packet::checksum::fold(crate::packet::checksum::sum(&packet[..36]));
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        complete_checksum(&mut packet).unwrap();
+        packet
+    }
+
+    #[test]
+    fn a_request_is_taken_apart() {
+        let mut packet = request();
+        let parsed = parse(&mut packet, true).unwrap();
+        assert_eq!(
+            parsed.source,
+            SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 0x1000)
+        );
+        assert_eq!(parsed.options.len(), 16);
+        assert_eq!(parsed.payload, b"nak");
+    }
+
+    #[test]
+    fn no_truncation_and_no_flipped_bit_gets_through() {
+        let whole = request();
+        for len in 0..whole.len() {
+            assert!(parse(&mut whole[..len].to_vec(), true).is_none(), "{len}");
+        }
+        for bit in 0..whole.len() * 8 {
+            let mut broken = whole.clone();
+            broken[bit / 8] ^= 1 << (bit % 8);
+            assert!(parse(&mut broken, true).is_none(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn every_length_of_udp_is_survived_without_a_checksum() {
+        for len in 0..=u16::MAX {
+            let mut packet = request();
+            packet[40..42].copy_from_slice(&len.to_be_bytes());
+            let parsed = parse(&mut packet, false);
+            assert_eq!(parsed.is_some(), (8..=11).contains(&len), "{len}");
+        }
+    }
+}

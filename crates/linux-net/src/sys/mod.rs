@@ -109,6 +109,15 @@ pub(crate) fn set_int(
     set_option(fd, level, name, &value)
 }
 
+/// Asks for a buffer size, past the limit where we may; what was granted can be asked for.
+pub(crate) fn buffer_size(fd: &impl AsFd, force: libc::c_int, ask: libc::c_int, bytes: usize) {
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    if set_int(fd, libc::SOL_SOCKET, force, bytes).is_err() {
+        // A smaller buffer than asked for is no reason to fail.
+        let _ = set_int(fd, libc::SOL_SOCKET, ask, bytes);
+    }
+}
+
 /// `getsockopt` of a plain value; fails where the kernel gives another size.
 pub(crate) fn get_option<T: Plain>(
     fd: &impl AsFd,

@@ -179,12 +179,3 @@ fn open(config: &Config, what: &'static str) -> Result<socket2::Socket, OpenErro
         .map_err(error)?;
     Ok(socket)
 }
-
-/// Asks for a buffer size, past the limit where we may; what was granted can be asked for.
-fn buffer_size(fd: &impl AsFd, force: libc::c_int, ask: libc::c_int, bytes: usize) {
-    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-    if sys::set_int(fd, libc::SOL_SOCKET, force, bytes).is_err() {
-        // A smaller buffer than asked for is no reason to fail.
-        let _ = sys::set_int(fd, libc::SOL_SOCKET, ask, bytes);
-    }
-}
