@@ -159,13 +159,13 @@ fn open(config: &Config, what: &'static str) -> Result<socket2::Socket, OpenErro
     socket
         .set_multicast_loop_v4(config.loopback)
         .map_err(error)?;
-    buffer_size(
+    sys::buffer_size(
         &socket,
         libc::SO_RCVBUFFORCE,
         libc::SO_RCVBUF,
         config.receive_buffer_bytes,
     );
-    buffer_size(
+    sys::buffer_size(
         &socket,
         libc::SO_SNDBUFFORCE,
         libc::SO_SNDBUF,
