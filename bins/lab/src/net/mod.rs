@@ -68,6 +68,40 @@ impl Space {
     }
 }
 
+impl Space {
+    /// Makes a bridge and returns its index.
+    fn bridge(&mut self, name: &str) -> Result<u32> {
+        self.netlink.bridge(name)?;
+        let index = self.netlink.index(name)?;
+        self.netlink.set_up(index, true)?;
+        Ok(index)
+    }
+
+    /// The pair between the emulator and a port of a bridge.
+    fn port(&mut self, link: LinkId, place: usize, master: u32) -> Result<()> {
+        let ends = ["e", "b"].map(|side| emulator_port(link, place, side));
+        let space = self.file.as_fd();
+        let (mut near, mut far) = (mac(link, place, true), mac(link, place, true));
+        (near[2], far[2]) = (1, 2);
+        self.netlink
+            .veth([(&ends[0], near, space), (&ends[1], far, space)])?;
+        for end in &ends {
+            let index = self.netlink.index(end)?;
+            self.netlink.features(index, &no_offload(), false)?;
+            self.netlink.set_up(index, true)?;
+            if *end == ends[1] {
+                self.netlink.enslave(index, master)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What must be off where the emulator sees the packets.
+fn no_offload() -> Vec<&'static str> {
+    OFFLOADS.iter().copied().chain([CHECKSUM]).collect()
+}
+
 fn on_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| scope.spawn(work).join())
         .unwrap_or_else(|_| Err(anyhow!("a thread of the lab panicked")))
@@ -106,6 +140,11 @@ fn hub_end(link: LinkId, place: usize) -> String {
     format!("l{}p{place}", link.0)
 }
 
+/// The pair behind a shaped port of a bridge: side `e` is the emulator's, side `b` the bridge's.
+fn emulator_port(link: LinkId, place: usize, side: &str) -> String {
+    format!("{}{side}", hub_end(link, place))
+}
+
 fn mac(link: LinkId, place: usize, hub: bool) -> [u8; 6] {
     let [high, low] = u16::try_from(link.0).unwrap_or(u16::MAX).to_be_bytes();
     [
@@ -141,15 +180,7 @@ impl Network {
             network
                 .cable(link)
                 .with_context(|| format!("link {}", link.0))?;
-            let shape = network.plan.links[link.0].shape;
-            if !shape.is_wire() {
-                let ends = [hub_end(link, 0), hub_end(link, 1)];
-                shaped.push(emulator::LinkConfig {
-                    name: network.link_name(link),
-                    ends,
-                    shape,
-                });
-            }
+            shaped.extend(network.emulated_parts(link));
         }
         for node in network.plan.nodes() {
             let name = network.plan.name(node).to_owned();
@@ -174,14 +205,45 @@ impl Network {
         names.collect::<Vec<_>>().join("-")
     }
 
-    /// Makes the veth pairs of a link: end to end, or through the hub.
+    /// What the emulator is told of a link.
+    fn emulated_parts(&self, link: LinkId) -> Vec<emulator::LinkConfig> {
+        let planned = &self.plan.links[link.0];
+        if !planned.bridged {
+            let ends = [hub_end(link, 0), hub_end(link, 1)];
+            let part = emulator::LinkConfig {
+                name: self.link_name(link),
+                ends,
+                shape: planned.shapes[0],
+            };
+            return planned.is_emulated().then_some(part).into_iter().collect();
+        }
+        let ports = planned.nodes.iter().zip(&planned.shapes).enumerate();
+        ports
+            .filter(|(_, (_, shape))| !shape.is_wire())
+            .map(|(place, (node, shape))| emulator::LinkConfig {
+                name: format!("{} port", self.plan.name(*node)),
+                ends: [hub_end(link, place), emulator_port(link, place, "e")],
+                shape: *shape,
+            })
+            .collect()
+    }
+
+    /// Makes the veth pairs of a link.
+    ///
+    /// ```text
+    /// wire      node eth ---------------------------------------- eth node
+    /// emulated  node eth --- l0p0 (emulator) l0p1 --------------- eth node
+    /// shared    node eth --- l0p0 [bridge l0] l0p1 -------------- eth node
+    ///           ... [bridge l0] l0p2b --- l0p2e (emulator) l0p2 --- eth node
+    /// ```
     fn cable(&mut self, link: LinkId) -> Result<()> {
         let Network {
             plan, spaces, hub, ..
         } = self;
         let planned = &plan.links[link.0];
+        let emulated = planned.is_emulated();
         let interface = |node: NodeId| plan.interface_on(node, link).context("a node off its link");
-        if let ([a, b], true) = (&planned.nodes[..], planned.shape.is_wire()) {
+        if let ([a, b], false, false) = (&planned.nodes[..], planned.bridged, emulated) {
             let names = [interface(*a)?, interface(*b)?];
             let space = |node: &NodeId| spaces[node.0].file.as_fd();
             return hub.netlink.veth([
@@ -189,18 +251,8 @@ impl Network {
                 (&names[1], mac(link, 1, false), space(b)),
             ]);
         }
-        anyhow::ensure!(
-            planned.nodes.len() == 2 || planned.shape.is_wire(),
-            "the emulator joins two nodes, not {}",
-            planned.nodes.len()
-        );
-        let bridge = format!("l{}", link.0);
-        let shared = planned.shape.is_wire();
-        let master = if shared {
-            hub.netlink.bridge(&bridge)?;
-            let master = hub.netlink.index(&bridge)?;
-            hub.netlink.set_up(master, true)?;
-            Some(master)
+        let master = if planned.bridged {
+            Some(hub.bridge(&format!("l{}", link.0))?)
         } else {
             None
         };
@@ -210,18 +262,20 @@ impl Network {
                 (&end, mac(link, place, true), hub.file.as_fd()),
                 (&name, mac(link, place, false), spaces[node.0].file.as_fd()),
             ])?;
-            let index = hub.netlink.index(&end)?;
-            if let Some(master) = master {
-                hub.netlink.enslave(index, master)?;
-            } else {
+            let near = hub.netlink.index(&end)?;
+            hub.netlink.set_up(near, true)?;
+            if emulated {
                 let netlink = &mut spaces[node.0].netlink;
-                let other = netlink.index(&name)?;
-                for (netlink, index) in [(netlink, other), (&mut hub.netlink, index)] {
-                    let names: Vec<&str> = OFFLOADS.iter().copied().chain([CHECKSUM]).collect();
-                    netlink.features(index, &names, false)?;
-                }
+                let far = netlink.index(&name)?;
+                netlink.features(far, &no_offload(), false)?;
+                hub.netlink.features(near, &no_offload(), false)?;
             }
-            hub.netlink.set_up(index, true)?;
+            let Some(master) = master else { continue };
+            if planned.shapes[place].is_wire() {
+                hub.netlink.enslave(near, master)?;
+            } else {
+                hub.port(link, place, master)?;
+            }
         }
         Ok(())
     }

@@ -319,11 +319,14 @@ impl Netlink {
     /// # Errors
     /// When the kernel refuses.
     pub fn address(&mut self, index: u32, address: Ipv4Addr, prefix_len: u8) -> Result<()> {
+        let hosts = u32::MAX.checked_shr(u32::from(prefix_len)).unwrap_or(0);
+        let broadcast = Ipv4Addr::from(u32::from(address) | hosts);
         let message = Message::new(RTM_NEWADDR, ACK | CREATE_EXCL)
             .bytes(&[2, prefix_len, 0, 0])
             .bytes(&index.to_ne_bytes())
             .attr(2, &address.octets())
-            .attr(1, &address.octets());
+            .attr(1, &address.octets())
+            .attr(4, &broadcast.octets());
         self.request(message)
             .with_context(|| format!("address {address}"))
     }

@@ -58,9 +58,18 @@ pub(crate) struct Node {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
-    pub(crate) shape: Shape,
     /// Two nodes, or more on a shared link (a bridge).
     pub(crate) nodes: Vec<NodeId>,
+    pub(crate) bridged: bool,
+    /// Of the link, or of each port of a shared link.
+    pub(crate) shapes: Vec<Shape>,
+}
+
+impl Link {
+    /// Whether the emulator sees the link's frames.
+    pub(crate) fn is_emulated(&self) -> bool {
+        self.shapes.iter().any(|shape| !shape.is_wire())
+    }
 }
 
 /// A network on paper.
@@ -92,20 +101,25 @@ impl Plan {
 
     /// Joins two nodes. The new interface of each is called `eth` and the count of its links before.
     pub fn link(&mut self, a: NodeId, b: NodeId, shape: Shape) -> LinkId {
-        self.shared(&[a, b], shape)
+        self.cable(vec![a, b], false, vec![shape])
     }
 
-    /// Joins several nodes by one shared link (a bridge); only a plain wire may be shared by more than
-    /// two.
-    pub fn shared(&mut self, nodes: &[NodeId], shape: Shape) -> LinkId {
+    /// Joins several nodes by one shared link (a bridge); each node's own port has a shape.
+    pub fn shared(&mut self, ports: &[(NodeId, Shape)]) -> LinkId {
+        let (nodes, shapes) = ports.iter().copied().unzip();
+        self.cable(nodes, true, shapes)
+    }
+
+    fn cable(&mut self, nodes: Vec<NodeId>, bridged: bool, shapes: Vec<Shape>) -> LinkId {
         let id = LinkId(self.links.len());
-        self.links.push(Link {
-            shape,
-            nodes: nodes.to_vec(),
-        });
-        for node in nodes {
+        for node in &nodes {
             self.nodes[node.0].links.push(id);
         }
+        self.links.push(Link {
+            nodes,
+            bridged,
+            shapes,
+        });
         id
     }
 

@@ -234,8 +234,9 @@ fn socket(network: &Network, node: NodeId) -> Result<UdpSocket> {
     let socket = network.within(node, || Ok(UdpSocket::bind(address)?))?;
     socket.set_read_timeout(Some(Duration::from_millis(300)))?;
     // A user namespace is not let beyond the machine's limit; the flood is paced by its windows then.
-    let _ =
-        nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::RcvBufForce, &(64 << 20));
+    if setsockopt(&socket, sockopt::RcvBufForce, &(64 << 20)).is_err() {
+        let _ = setsockopt(&socket, sockopt::RcvBuf, &(64 << 20));
+    }
     Ok(socket)
 }
 

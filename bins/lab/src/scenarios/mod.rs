@@ -1,12 +1,13 @@
 //! The registry of scenarios.
 
 mod links;
+mod throughput;
 
 use crate::scenario::Scenario;
 
 /// Every scenario, in the order of `lab list`.
 pub fn all() -> &'static [&'static dyn Scenario] {
-    &[&links::Links]
+    &[&links::Links, &throughput::Throughput]
 }
 
 /// The scenario of that name.

@@ -1,0 +1,152 @@
+//! The stage that every tool plays on: one sender and its receivers on one shared link, one file.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::net::{LinkId, Network, NodeId, Plan, Shape};
+use crate::sandbox::SCRATCH;
+
+/// A sender's link of so many bits a second: what waits for it, and what passes at once.
+const BUCKET_BURST: u32 = 16 * 1024;
+const BUCKET_QUEUE: u32 = 1 << 20;
+
+/// One network and one file.
+pub(super) struct Stage {
+    pub(super) network: Network,
+    pub(super) sender: NodeId,
+    pub(super) receivers: Vec<NodeId>,
+    link: LinkId,
+    /// The file to send.
+    pub(super) file: PathBuf,
+    /// Its length.
+    pub(super) bytes: u64,
+}
+
+/// What the stage is like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setting {
+    pub(super) receivers: usize,
+    pub(super) bytes: u64,
+    /// Segmentation offloads and GRO on all links.
+    pub(super) offloads: bool,
+    /// The sender's link, 0 for no limit.
+    pub(super) rate_bps: u64,
+    /// Loss at each receiver.
+    pub(super) loss: f64,
+}
+
+impl Stage {
+    pub(super) fn build(setting: Setting) -> Result<Stage> {
+        let mut plan = Plan::default();
+        let sender = plan.host("sender");
+        let receivers: Vec<NodeId> = (1..=setting.receivers)
+            .map(|number| plan.host(&format!("h{number}")))
+            .collect();
+        let mut ports = vec![(sender, Shape::default())];
+        ports.extend(
+            receivers
+                .iter()
+                .map(|node| (*node, Shape::lossy(setting.loss))),
+        );
+        let link = plan.shared(&ports);
+        let mut network = Network::build(plan, 5)?;
+        if setting.loss == 0.0 {
+            network.offloads(setting.offloads)?;
+        }
+        if setting.rate_bps > 0 {
+            let index = network.index(sender, link)?;
+            network.netlink(sender).token_bucket(
+                index,
+                setting.rate_bps,
+                BUCKET_BURST,
+                BUCKET_QUEUE,
+            )?;
+        }
+        let file = Path::new(SCRATCH).join("original.bin");
+        write_file(&file, setting.bytes)?;
+        Ok(Stage {
+            network,
+            sender,
+            receivers,
+            link,
+            file,
+            bytes: setting.bytes,
+        })
+    }
+
+    /// Ethernet bytes that the sender has put on its wire so far.
+    pub(super) fn wire_bytes(&mut self) -> Result<u64> {
+        let index = self.network.index(self.sender, self.link)?;
+        Ok(self.network.netlink(self.sender).counters(index)?.tx_bytes)
+    }
+
+    /// An empty folder for a receiver's copy.
+    pub(super) fn folder(&self, receiver: usize) -> Result<PathBuf> {
+        let folder = Path::new(SCRATCH).join(format!("h{receiver}"));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder)?;
+        Ok(folder)
+    }
+
+    /// Fails unless each of these files is the original.
+    pub(super) fn compare(&self, copies: &[PathBuf]) -> Result<()> {
+        for copy in copies {
+            if !same(&self.file, copy)? {
+                bail!("{} is not the file that was sent", copy.display());
+            }
+        }
+        Ok(())
+    }
+
+    /// The longest that a transfer may take before it counts as failed.
+    pub(super) fn patience(&self) -> Duration {
+        Duration::from_secs(40 + self.bytes / 2_000_000)
+    }
+}
+
+/// Writes a file that neither compresses nor repeats.
+pub(crate) fn write_file(path: &Path, bytes: u64) -> Result<()> {
+    let mut file = File::create(path).with_context(|| format!("create {}", path.display()))?;
+    let mut state = 0x6c61_625fu64;
+    let mut block = vec![0u8; 1 << 20];
+    let mut left = bytes;
+    while left > 0 {
+        for word in block.chunks_exact_mut(8) {
+            // xorshift64*
+            state ^= state >> 12;
+            state ^= state << 25;
+            state ^= state >> 27;
+            word.copy_from_slice(&state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_ne_bytes());
+        }
+        let part = usize::try_from(left).unwrap_or(usize::MAX).min(block.len());
+        file.write_all(&block[..part])
+            .context("write the file to send")?;
+        left -= part as u64;
+    }
+    Ok(())
+}
+
+fn same(a: &Path, b: &Path) -> Result<bool> {
+    let (mut a, mut b) = (
+        File::open(a)?,
+        File::open(b).with_context(|| b.display().to_string())?,
+    );
+    if a.metadata()?.len() != b.metadata()?.len() {
+        return Ok(false);
+    }
+    let (mut left, mut right) = (vec![0; 1 << 20], vec![0; 1 << 20]);
+    loop {
+        let count = a.read(&mut left)?;
+        if count == 0 {
+            return Ok(true);
+        }
+        b.read_exact(&mut right[..count])?;
+        if left[..count] != right[..count] {
+            return Ok(false);
+        }
+    }
+}
