@@ -54,6 +54,7 @@ type Hidden = fn(&[OsString]) -> Result<ExitCode>;
 fn hidden(name: &str) -> Option<Hidden> {
     match name {
         "emulator" => Some(crate::emulator::main),
+        "mroute" => Some(crate::mroute::main),
         _ => None,
     }
 }
@@ -203,6 +204,9 @@ fn run(matches: &ArgMatches, args: &[OsString], inside: bool) -> Result<ExitCode
     let Some(scenario) = scenarios::find(name) else {
         return Ok(ExitCode::from(2));
     };
+    if scenario.needs().contains(&Need::Root) && !nix::unistd::geteuid().is_root() {
+        anyhow::bail!("{name} takes root: a user namespace of its own does not let it measure");
+    }
     if scenario.needs().contains(&Need::Namespaces) && !inside {
         sandbox::permitted()?;
         return sandbox::run(&args[1..]);

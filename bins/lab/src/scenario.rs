@@ -45,6 +45,8 @@ pub trait Scenario: Sync {
 pub enum Need {
     /// Network, mount and process namespaces: as root, or in a user namespace.
     Namespaces,
+    /// Root of the machine, not of a user namespace.
+    Root,
 }
 
 impl Need {
@@ -52,6 +54,7 @@ impl Need {
     pub fn label(self) -> &'static str {
         match self {
             Need::Namespaces => "namespaces",
+            Need::Root => "root",
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The registry of scenarios.
 
+mod forwarding;
 mod links;
 mod throughput;
 
@@ -7,7 +8,11 @@ use crate::scenario::Scenario;
 
 /// Every scenario, in the order of `lab list`.
 pub fn all() -> &'static [&'static dyn Scenario] {
-    &[&links::Links, &throughput::Throughput]
+    &[
+        &forwarding::ForwardingCost,
+        &links::Links,
+        &throughput::Throughput,
+    ]
 }
 
 /// The scenario of that name.

@@ -10,9 +10,6 @@ use self::tools::{Outcome, Tool, Udpcast, Uftp, play, tcp};
 use crate::report::{Cell, Report, Table};
 use crate::scenario::{Context, Need, Opt, Scenario};
 
-pub(crate) use stage::write_file;
-pub(crate) use tools::installed;
-
 /// The scenario.
 pub(crate) struct Throughput;
 

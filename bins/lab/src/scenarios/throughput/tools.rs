@@ -1,6 +1,6 @@
 //! The tools that play on a stage: ours, and those of others where they are installed.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -303,9 +303,4 @@ pub(super) fn tcp(stage: &mut Stage) -> Result<Outcome> {
         goodput_bps: bytes as f64 * 8.0 / seconds,
         overhead: (stage.wire_bytes()? - before) as f64 / bytes as f64,
     })
-}
-
-/// Whether a path is a header of the C library, for tools that must be compiled first.
-pub(super) fn header(name: &str) -> bool {
-    Path::new("/usr/include").join(name).is_file()
 }

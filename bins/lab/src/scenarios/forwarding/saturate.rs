@@ -1,0 +1,164 @@
+//! Packets into a router as fast as it forwards them, all of its work on one core.
+//!
+//! Core 0 generates: a packet socket puts packets on the link to the router and watches the counters of
+//! the router's output. Core 1 does everything else: receive packet steering hands arrivals at the
+//! router to core 1, where the kernel forwards them (or captures them for `lms-router`, which is bound
+//! to the same core), and where the far end then drops them. No more than a window of packets is under
+//! way, so nothing overflows, and the window is large enough that core 1 never waits. The time per
+//! packet is then the time that core 1 took, all its work counted: the interrupts, the program, the
+//! copies, and the far end's drop, which the report states by itself.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use linux_net::packet::Sender;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+use crate::net::{LinkCounters, Netlink, Network, NodeId, pin};
+
+/// The generator's core.
+const GENERATOR: usize = 0;
+/// The core that is measured.
+pub(super) const WORKER: usize = 1;
+/// Packets in one system call of the generator.
+const BATCH: u64 = 32;
+
+/// What to send, where, and where it must come out.
+pub(super) struct Stream<'a> {
+    /// The node that sends, and the interface it sends by.
+    pub(super) from: (NodeId, &'a str),
+    /// Ethernet address to send to.
+    pub(super) to: [u8; 6],
+    /// The packet, whole.
+    pub(super) packet: &'a [u8],
+    /// The node whose interfaces forward, and the index of one that every packet leaves by.
+    pub(super) out: (NodeId, u32),
+    /// Packets under way at most.
+    pub(super) window: u64,
+    /// Whether arrivals at the far end count, not departures.
+    pub(super) arrivals: bool,
+}
+
+/// One measurement.
+#[derive(Clone, Copy, Debug, Default, serde::Serialize)]
+pub(super) struct Cost {
+    pub(super) ns_per_packet: f64,
+    pub(super) packets: u64,
+    pub(super) lost: u64,
+    /// Share of the time that the measured core was idle: near 0 when it was the limit.
+    pub(super) idle: f64,
+}
+
+/// Lets one core do all the receiving of a node's interface.
+///
+/// # Errors
+/// When the machine has one core only, or this is not root.
+pub(super) fn steer(network: &Network, node: NodeId, interface: &str) -> Result<()> {
+    network.within(node, || {
+        // A view of /sys that shows this namespace's interfaces; it goes with this thread.
+        unshare(CloneFlags::CLONE_NEWNS).context("private mounts")?;
+        let none = None::<&str>;
+        mount(Some("sys"), "/sys", Some("sysfs"), MsFlags::empty(), none).context("mount /sys")?;
+        let queues = format!("/sys/class/net/{interface}/queues");
+        for entry in std::fs::read_dir(&queues).context("receive queues")? {
+            let path = entry?.path();
+            if path
+                .file_name()
+                .is_some_and(|name| name.as_encoded_bytes().starts_with(b"rx-"))
+            {
+                std::fs::write(path.join("rps_cpus"), format!("{:x}", 1 << WORKER))
+                    .context("steer packets to a core (this takes root)")?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn done(netlink: &mut Netlink, stream: &Stream<'_>) -> Result<u64> {
+    let LinkCounters {
+        tx_packets,
+        rx_packets,
+        ..
+    } = netlink.counters(stream.out.1)?;
+    Ok(if stream.arrivals {
+        rx_packets
+    } else {
+        tx_packets
+    })
+}
+
+/// Keeps the window full for a while and measures.
+///
+/// # Errors
+/// When nothing comes out.
+pub(super) fn saturate(network: &Network, stream: &Stream<'_>, time: Duration) -> Result<Cost> {
+    let mut netlink = network.within(stream.out.0, Netlink::open)?;
+    network.within(stream.from.0, || {
+        pin(&[GENERATOR])?;
+        let interface = linux_net::link::find(stream.from.1)?.index;
+        let sender = Sender::open()?;
+        let first = done(&mut netlink, stream)?;
+        let mut sent = 0;
+        let mut lost = 0;
+        // A warm-up first: neighbour entries, caches, the processor's clock.
+        let mut measured: Option<(Instant, u64, Idle)> = None;
+        let begin = Instant::now();
+        let mut progress = (Instant::now(), 0);
+        loop {
+            let out = done(&mut netlink, stream)? - first;
+            let now = Instant::now();
+            if out > progress.1 {
+                progress = (now, out);
+            } else if now - progress.0 > Duration::from_millis(100) {
+                ensure!(out > 0, "{} packets sent, none came out", sent);
+                lost += sent - lost - out;
+                progress.0 = now;
+            }
+            match &measured {
+                None if now - begin > time / 5 => measured = Some((now, out, Idle::read()?)),
+                Some((start, before, idle)) if now - *start > time => {
+                    let (packets, took) = (out - before, (now - *start).as_secs_f64());
+                    return Ok(Cost {
+                        ns_per_packet: took * 1e9 / packets as f64,
+                        packets,
+                        lost,
+                        idle: Idle::read()?.since(idle),
+                    });
+                }
+                _ => {}
+            }
+            if sent - lost < out + stream.window {
+                let mut batch = sender.batch();
+                for _ in 0..BATCH {
+                    batch.queue(interface, stream.to, stream.packet);
+                }
+                sent += batch.flush().sent;
+            }
+        }
+    })
+}
+
+/// Ticks of the measured core: idle and all.
+struct Idle(u64, u64);
+
+impl Idle {
+    fn read() -> Result<Idle> {
+        let stat = std::fs::read_to_string("/proc/stat").context("/proc/stat")?;
+        let line = stat
+            .lines()
+            .find(|line| line.starts_with(&format!("cpu{WORKER} ")))
+            .context("this measurement takes two cores")?;
+        let ticks: Vec<u64> = line
+            .split_whitespace()
+            .skip(1)
+            .filter_map(|field| field.parse().ok())
+            .collect();
+        let idle = ticks.get(3).unwrap_or(&0) + ticks.get(4).unwrap_or(&0);
+        Ok(Idle(idle, ticks.iter().take(8).sum()))
+    }
+
+    fn since(&self, before: &Idle) -> f64 {
+        (self.0 - before.0) as f64 / ((self.1 - before.1) as f64).max(1.0)
+    }
+}
