@@ -402,11 +402,7 @@ fn flapping_neighbour_is_damped() {
         h.stats().updates_sent
     );
     let last = run(&mut h, ms(1_200));
-    let last = last
-        .iter()
-        .filter(|(_, i, ..)| *i == UP)
-        .next_back()
-        .unwrap();
+    let last = last.iter().rfind(|(_, i, ..)| *i == UP).unwrap();
     assert_eq!(last.3[0].cost, Cost(11 + 999 % 7), "the last word is told");
 }
 

@@ -1,1 +1,507 @@
-//! The endpoint's side (LMS-API, LMS §6.3): requests, dmcasts and the offer to be a replier.
+//! The endpoint's side of LMS on one interface: the option that a request or dmcast carries
+//! (LMS-API, LMS §6.3), and the host's half of LMS-HIER (LMS §6.7.1).
+//!
+//! A receiver joins `(S, G)` with the cost at which it would be a replier. The endpoint tells the
+//! link's router by IGMPv3 reports: at once on joining and on a change, again every refresh time,
+//! and in answer to IGMP queries: immediately where this host is elected, else after a random
+//! delay. Where many groups share the link ([`Config::immediate_groups`]) the elected take a
+//! random delay too, in the first quarter of the time allowed, and the others wait for the rest.
+//! Routers announce who is elected; that the endpoint keeps as soft state.
+//!
+//! # Who answers a request
+//!
+//! [`Endpoint::should_answer`] decides, O(1):
+//!
+//! | this host is | turning point | answer |
+//! | --- | --- | --- |
+//! | the source | any | [`Answer::AsSource`] |
+//! | elected for (S, G), else (*, G) | set | [`Answer::AsReplier`], a dmcast to the turning point |
+//! | elected | unset | no: it is on its way to the source, and there is nowhere to dmcast to |
+//! | not elected, or no LMS router is heard | any | no |
+//!
+//! # How to drive it
+//!
+//! Join the multicast group itself with a socket: membership stays the kernel's. Give
+//! `handle_packet` every IGMP query and LMS-HIER message of the interface (whole IPv4 packets,
+//! UDP port 4138 to 224.0.0.254), send what `poll_transmit` writes through a raw socket, call
+//! `handle_timeout` at `poll_timeout`. On the way out [`Endpoint::request_option`] and
+//! [`Endpoint::dmcast`] build what goes with a request and a repair, on the way in
+//! [`find_option`] reads what `recvmsg` gave.
+//!
+//! ```
+//! use core::net::Ipv4Addr;
+//! use lms_proto::endpoint::{Answer, Config, Endpoint, Refusal, StaticStorage, find_option};
+//! use lms_proto::hier::Cost;
+//! use lms_proto::{Iface, Instant, InterfaceConfig, Key};
+//!
+//! let interface = InterfaceConfig { address: Ipv4Addr::new(10, 0, 1, 7), prefix_len: 24 };
+//! let mut memory = StaticStorage::<2, 4>::default();
+//! let config = Config::new(Iface(3), interface);
+//! let mut endpoint = Endpoint::new(config, memory.lend(), [1; 32], Instant::ZERO);
+//! let key = Key::new(Ipv4Addr::new(10, 0, 9, 1), Ipv4Addr::new(232, 1, 1, 1));
+//! endpoint.join(Instant::ZERO, key, Cost(5)).unwrap();
+//!
+//! // The offer goes out at once.
+//! let mut packet = [0; 1500];
+//! assert!(endpoint.poll_transmit(Instant::ZERO, &mut packet).is_some());
+//!
+//! // A request's option, as ancillary data. Nobody is elected yet, so nobody here answers it.
+//! let mut option = [0; 20];
+//! let len = endpoint.request_option(key, &mut option).unwrap();
+//! let read = find_option(&option[..len]).unwrap();
+//! assert_eq!(endpoint.should_answer(&read), Answer::No(Refusal::NoRouter));
+//! ```
+//!
+//! # Memory
+//!
+//! Bytes a slot (tested in `tests/hier_memory.rs`): session 40, announcement 56. A session needs one of the first and, with
+//! (S, G) and (*, G), up to two of the second.
+
+mod compose;
+mod config;
+mod hear;
+mod report;
+mod stats;
+
+use core::fmt;
+use core::net::Ipv4Addr;
+
+use rand_chacha::ChaCha8Rng;
+use rand_core::SeedableRng;
+
+pub use self::compose::{DmcastPorts, find_option};
+pub use self::config::{Config, StaticStorage, Storage};
+pub use self::stats::{DropReason, Stats};
+
+use crate::hier::Cost;
+use crate::hier::freshness::{Bucket, Freshness};
+use crate::hier::slots::{Keyed, NIL, Slab};
+use crate::{Duration, Instant, Key, Kind, LmsOption};
+
+/// Routers of one link that ELECTED messages are taken from.
+const ROUTERS: usize = 8;
+/// Sessions or announcements that one call of `handle_timeout` deals with.
+const STEPS: usize = 64;
+
+fn packed(key: Key) -> u64 {
+    u64::from(key.source.to_bits()) << 32 | u64::from(key.group.to_bits())
+}
+
+/// What this host offers for one key.
+#[derive(Clone, Debug)]
+pub struct Session {
+    key: Key,
+    cost: Cost,
+    /// Withdrawals left to send; while there are none the offer is told, if there is one.
+    withdrawals: u8,
+    /// Left: goes when its withdrawals are sent.
+    is_leaving: bool,
+    /// Whether the link's router may believe an offer of ours.
+    was_told: bool,
+}
+
+impl Default for Session {
+    fn default() -> Self {
+        let key = Key::any_source(Ipv4Addr::UNSPECIFIED);
+        Session {
+            key,
+            cost: Cost::WITHDRAWN,
+            withdrawals: 0,
+            is_leaving: false,
+            was_told: false,
+        }
+    }
+}
+
+impl Keyed for Session {
+    fn key(&self) -> u64 {
+        packed(self.key)
+    }
+}
+
+/// What a router announced about one key.
+#[derive(Clone, Debug)]
+pub struct Announcement {
+    key: Key,
+    /// Sessions that care.
+    session_count: u32,
+    /// Who announced it; valid until the slot's timer says otherwise.
+    router: Option<Ipv4Addr>,
+    elected: Option<Ipv4Addr>,
+    /// List of those that changed.
+    next_changed: u32,
+    is_changed: bool,
+}
+
+impl Default for Announcement {
+    fn default() -> Self {
+        Announcement {
+            key: Key::any_source(Ipv4Addr::UNSPECIFIED),
+            session_count: 0,
+            router: None,
+            elected: None,
+            next_changed: NIL,
+            is_changed: false,
+        }
+    }
+}
+
+impl Keyed for Announcement {
+    fn key(&self) -> u64 {
+        packed(self.key)
+    }
+}
+
+/// A router of this link.
+#[derive(Clone, Copy, Debug)]
+struct Router {
+    address: Ipv4Addr,
+    freshness: Freshness,
+    bucket: Bucket,
+    heard_at: Instant,
+}
+
+/// The sessions of slot `from` on still owe a general query their delay.
+#[derive(Clone, Copy, Debug)]
+struct Sweep {
+    from: u32,
+    /// Only sessions of this group, where one is given.
+    group: Option<Ipv4Addr>,
+    max_delay: Duration,
+    since: Instant,
+}
+
+/// Who is elected on this link.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Election {
+    /// No LMS router announces this key here: do not count on help.
+    NoRouter,
+    /// There is an LMS router; the replier, if any, is not on this link.
+    Nobody,
+    /// This host.
+    Me,
+    /// Another host or router of this link.
+    Other(Ipv4Addr),
+}
+
+/// Whether to answer a request.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Answer {
+    /// Yes: the request is for data of this host.
+    AsSource,
+    /// Yes: as the elected replier, by a dmcast to the request's turning point.
+    AsReplier,
+    /// No.
+    No(Refusal),
+}
+
+/// Why not to answer a request.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Refusal {
+    /// The option is a dmcast's, or not of IPv4.
+    NotARequest,
+    /// No router has turned it: it is for the source.
+    NotTurned,
+    /// No LMS router announces this key here, so nobody is elected.
+    NoRouter,
+    /// Somebody else is elected, or nobody on this link.
+    NotElected,
+    /// This host has not joined that key.
+    NotJoined,
+}
+
+/// What the application wants to know.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Event {
+    /// What is announced about this key changed; with `(*, G)` it also counts for the sessions
+    /// `(S, G)` about which nothing is announced themselves.
+    ElectionChanged {
+        /// The key of the announcement.
+        key: Key,
+        /// Who is elected now.
+        election: Election,
+    },
+}
+
+/// No room for another session; nothing changed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Full;
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no room for another session")
+    }
+}
+
+impl core::error::Error for Full {}
+
+/// The machine. See the [module's documentation](self).
+#[derive(Debug)]
+pub struct Endpoint<'a> {
+    config: Config,
+    sessions: Slab<'a, Session>,
+    announcements: Slab<'a, Announcement>,
+    routers: [Option<Router>; ROUTERS],
+    changed_head: u32,
+    /// How often routers want to hear of an offer, by the hold time that they announce.
+    refresh: Duration,
+    /// Entries announced on this link in the last whole refresh time, and so far in this one.
+    groups_before: u32,
+    groups_so_far: u32,
+    groups_since: Instant,
+    /// A general query: slots from here on have not been given their delay of up to this yet.
+    query: Option<Sweep>,
+    /// No report before.
+    next_allowed: Instant,
+    rng: ChaCha8Rng,
+    stats: Stats,
+}
+
+impl<'a> Endpoint<'a> {
+    /// An endpoint with no session.
+    pub fn new(config: Config, storage: Storage<'a>, seed: [u8; 32], now: Instant) -> Self {
+        use rand_core::Rng;
+        let mut rng = ChaCha8Rng::from_seed(seed);
+        let mut key = || [rng.next_u64(), rng.next_u64()];
+        let config = config.clamped();
+        Endpoint {
+            sessions: Slab::new(storage.sessions, key()),
+            announcements: Slab::new(storage.announcements, key()),
+            routers: [None; ROUTERS],
+            changed_head: NIL,
+            refresh: config.refresh,
+            groups_before: 0,
+            groups_so_far: 0,
+            groups_since: now,
+            query: None,
+            next_allowed: now,
+            rng,
+            stats: Stats::default(),
+            config,
+        }
+    }
+
+    /// The configuration, with every value inside its bounds.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Offers to be a replier, or changes the cost of the offer; the router is told at once.
+    /// [`Cost::WITHDRAWN`] offers nothing, or takes an offer back, and listens only. `(*, G)` is
+    /// for a receiver that does not know its source yet.
+    pub fn join(&mut self, now: Instant, key: Key, cost: Cost) -> Result<(), Full> {
+        let s = match self.sessions.find(packed(key)) {
+            Some(s) => s,
+            None => self.add_session(key)?,
+        };
+        let session = &mut self.sessions[s];
+        let is_same = session.cost == cost && !session.is_leaving && session.was_told;
+        session.is_leaving = false;
+        session.cost = cost;
+        if cost.is_offer() {
+            session.withdrawals = 0;
+            if !is_same {
+                self.sessions.schedule(s, now);
+            }
+        } else if session.was_told {
+            session.was_told = false;
+            session.withdrawals = self.config.withdrawals;
+            self.sessions.schedule(s, now);
+        }
+        Ok(())
+    }
+
+    fn add_session(&mut self, key: Key) -> Result<u32, Full> {
+        let s = self
+            .sessions
+            .insert(Session {
+                key,
+                ..Session::default()
+            })
+            .map_err(|_| Full)?;
+        if !self.hold_announcement(key) {
+            self.sessions.remove(s);
+            return Err(Full);
+        }
+        if !self.hold_announcement(Key::any_source(key.group)) {
+            self.drop_announcement(key);
+            self.sessions.remove(s);
+            return Err(Full);
+        }
+        Ok(s)
+    }
+
+    fn hold_announcement(&mut self, key: Key) -> bool {
+        let found = match self.announcements.find(packed(key)) {
+            Some(a) => Ok(a),
+            None => self.announcements.insert(Announcement {
+                key,
+                ..Announcement::default()
+            }),
+        };
+        if let Ok(a) = found {
+            self.announcements[a].session_count += 1;
+        }
+        found.is_ok()
+    }
+
+    fn drop_announcement(&mut self, key: Key) {
+        let Some(a) = self.announcements.find(packed(key)) else {
+            return;
+        };
+        let announcement = &mut self.announcements[a];
+        announcement.session_count = announcement.session_count.saturating_sub(1);
+        self.release_announcement(a);
+    }
+
+    fn release_announcement(&mut self, a: u32) {
+        let announcement = &self.announcements[a];
+        if announcement.session_count == 0 && !announcement.is_changed {
+            self.announcements.remove(a);
+        }
+    }
+
+    /// Takes the offer back and forgets the session: the router is told that the host left, by a
+    /// record that asks for (S, G) no more. Leave the group's socket afterwards.
+    pub fn leave(&mut self, now: Instant, key: Key) {
+        let Some(s) = self.sessions.find(packed(key)) else {
+            return;
+        };
+        let session = &mut self.sessions[s];
+        session.cost = Cost::WITHDRAWN;
+        session.is_leaving = true;
+        let owes = core::mem::take(&mut session.was_told);
+        if owes {
+            session.withdrawals = self.config.withdrawals;
+        }
+        if session.withdrawals > 0 {
+            self.sessions.schedule(s, now);
+        } else {
+            self.forget(s);
+        }
+    }
+
+    fn forget(&mut self, s: u32) {
+        let key = self.sessions.remove(s).key;
+        self.drop_announcement(key);
+        self.drop_announcement(Key::any_source(key.group));
+    }
+
+    /// Number of sessions, those that say farewell included.
+    pub fn session_count(&self) -> usize {
+        self.sessions.len()
+    }
+
+    fn announced(&self, key: Key) -> Option<&Announcement> {
+        let a = self.announcements.find(packed(key))?;
+        Some(&self.announcements[a]).filter(|announcement| announcement.router.is_some())
+    }
+
+    fn election_of(&self, announcement: &Announcement) -> Election {
+        match (announcement.router, announcement.elected) {
+            (None, _) => Election::NoRouter,
+            (_, None) => Election::Nobody,
+            (_, Some(who)) if who == self.config.interface.address => Election::Me,
+            (_, Some(who)) => Election::Other(who),
+        }
+    }
+
+    /// Who is elected for a key: what is announced about `(S, G)`, else about `(*, G)`; O(1).
+    pub fn election(&self, key: Key) -> Election {
+        let announced = self
+            .announced(key)
+            .or_else(|| self.announced(Key::any_source(key.group)));
+        announced.map_or(Election::NoRouter, |announcement| {
+            self.election_of(announcement)
+        })
+    }
+
+    /// Whether this host answers a request that came with this option; O(1).
+    pub fn should_answer(&self, option: &LmsOption) -> Answer {
+        let (core::net::IpAddr::V4(source), core::net::IpAddr::V4(group)) =
+            (option.source, option.group)
+        else {
+            return Answer::No(Refusal::NotARequest);
+        };
+        if option.kind != Kind::Request {
+            return Answer::No(Refusal::NotARequest);
+        }
+        if source == self.config.interface.address {
+            return Answer::AsSource;
+        }
+        let key = Key::new(source, group);
+        let has_joined = |key| {
+            self.sessions
+                .find(packed(key))
+                .is_some_and(|s| !self.sessions[s].is_leaving)
+        };
+        if !has_joined(key) && !has_joined(Key::any_source(group)) {
+            return Answer::No(Refusal::NotJoined);
+        }
+        match self.election(key) {
+            Election::NoRouter => Answer::No(Refusal::NoRouter),
+            Election::Nobody | Election::Other(_) => Answer::No(Refusal::NotElected),
+            Election::Me if option.turning_point.is_none() => Answer::No(Refusal::NotTurned),
+            Election::Me => Answer::AsReplier,
+        }
+    }
+
+    /// The next thing the application wants to know; drain until `None`.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        while self.changed_head != NIL {
+            let a = self.changed_head;
+            let announcement = &mut self.announcements[a];
+            self.changed_head = core::mem::replace(&mut announcement.next_changed, NIL);
+            announcement.is_changed = false;
+            if announcement.session_count == 0 {
+                self.release_announcement(a);
+                continue;
+            }
+            let announcement = &self.announcements[a];
+            let (key, election) = (announcement.key, self.election_of(announcement));
+            return Some(Event::ElectionChanged { key, election });
+        }
+        None
+    }
+
+    fn note_changed(&mut self, a: u32) {
+        let announcement = &mut self.announcements[a];
+        if !announcement.is_changed {
+            announcement.is_changed = true;
+            announcement.next_changed = core::mem::replace(&mut self.changed_head, a);
+        }
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Forgets announcements that ran out and gives the sessions their delay after a general
+    /// query; up to 64 of each a call.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        for _ in 0..STEPS {
+            match self.announcements.next_due() {
+                Some((at, a)) if at <= now => {
+                    self.announcements.cancel(a);
+                    let announcement = &mut self.announcements[a];
+                    (announcement.router, announcement.elected) = (None, None);
+                    self.note_changed(a);
+                }
+                _ => break,
+            }
+        }
+        self.spread_query(now);
+    }
+
+    /// When to call `handle_timeout` and `poll_transmit`.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let report = self
+            .sessions
+            .next_due()
+            .map(|(at, _)| at.max(self.next_allowed));
+        let expiry = self.announcements.next_due().map(|(at, _)| at);
+        let query = self.query.map(|sweep| sweep.since);
+        [report, expiry, query].into_iter().flatten().min()
+    }
+}

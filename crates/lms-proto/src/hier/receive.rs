@@ -2,18 +2,17 @@
 
 use core::net::Ipv4Addr;
 
-use super::config::hold_time;
+use super::config::{Config, hold_time};
+use super::freshness::Bucket;
 use super::slots::NIL;
 use super::state::{Neighbour, Peer, neighbour_key, peer_key, stream_key};
 use super::{DropReason, Hierarchy, election};
 use crate::igmp::datagram::{self, Ip};
-use crate::wire::hier::{self, Cost, Header, Kind};
+use crate::wire::hier::{self, Cost, Kind};
 use crate::wire::igmp::{self, Message, Record, RecordType, Records};
 use crate::{Iface, Instant, Key, Meta};
 
 const PROTOCOL_UDP: u8 = 17;
-/// Tokens are counted in millionths, so that a microsecond adds a whole number of them.
-const TOKEN: u64 = 1_000_000;
 
 impl Hierarchy<'_> {
     /// An LMS-HIER message or an IGMP packet arrived, a whole IPv4 packet. `is_downstream` says
@@ -56,11 +55,18 @@ impl Hierarchy<'_> {
         if header.kind != Kind::Update {
             return Err(DropReason::WrongType);
         }
-        if let Some(known) = self.peers.find(peer_key(meta.iface, ip.source)) {
-            self.check_sequence(now, known, &header)?;
+        let known = self.peers.find(peer_key(meta.iface, ip.source));
+        let restart_interval = self.config.restart_interval;
+        let is_news = |p| {
+            self.peers[p]
+                .freshness
+                .is_news(now, &header, restart_interval)
+        };
+        if !known.is_none_or(is_news) {
+            return Err(DropReason::Replay);
         }
         let peer = self.admit(now, meta, ip.source)?;
-        self.note_sequence(now, peer, &header);
+        self.peers[peer].freshness.note(now, &header);
         self.stats.updates_received += 1;
         let expires = now + header.hold_time();
         for entry in view.entries() {
@@ -171,58 +177,20 @@ impl Hierarchy<'_> {
         Ok(())
     }
 
-    /// Whether a message is newer than what its sender sent before.
-    fn check_sequence(&self, now: Instant, peer: u32, header: &Header) -> Result<(), DropReason> {
-        let peer = &self.peers[peer];
-        let Some((boot, sequence)) = peer.heard else {
-            return Ok(());
-        };
-        let is_newer = if header.boot == boot {
-            (header.sequence.wrapping_sub(sequence) as i32) > 0
-        } else {
-            let waited = now >= peer.boot_at + self.config.restart_interval;
-            peer.previous_boot != Some(header.boot) && waited
-        };
-        if is_newer {
-            Ok(())
-        } else {
-            Err(DropReason::Replay)
-        }
-    }
-
-    fn note_sequence(&mut self, now: Instant, peer: u32, header: &Header) {
-        let peer = &mut self.peers[peer];
-        if let Some((boot, _)) = peer.heard.filter(|(boot, _)| *boot != header.boot) {
-            peer.previous_boot = Some(boot);
-            peer.boot_at = now;
-        } else if peer.heard.is_none() {
-            peer.boot_at = now;
-        }
-        peer.heard = Some((header.boot, header.sequence));
-    }
-
     /// The neighbour that sent a packet, if it may send one more.
     fn admit(&mut self, now: Instant, meta: Meta, source: Ipv4Addr) -> Result<u32, DropReason> {
         let p = self
             .peer(now, meta.iface, source)
             .ok_or(DropReason::PeersFull)?;
-        let full = u64::from(self.config.neighbour_burst) * TOKEN;
-        let rate = u64::from(self.config.neighbour_packets_per_s);
+        let Config {
+            neighbour_packets_per_s: rate,
+            neighbour_burst: burst,
+            ..
+        } = self.config;
         let peer = &mut self.peers[p];
-        let passed = if now > peer.tokens_at {
-            (now - peer.tokens_at).total_micros()
-        } else {
-            0
-        };
-        peer.tokens = peer
-            .tokens
-            .saturating_add(passed.saturating_mul(rate))
-            .min(full);
-        peer.tokens_at = now;
-        if peer.tokens < TOKEN {
+        if !peer.bucket.take(now, rate, burst) {
             return Err(DropReason::Rate);
         }
-        peer.tokens -= TOKEN;
         if meta.link_source.is_some() {
             peer.link = meta.link_source;
         }
@@ -242,12 +210,11 @@ impl Hierarchy<'_> {
             self.remove_from_idle(oldest);
             self.peers.remove(oldest);
         }
-        let tokens = u64::from(self.config.neighbour_burst) * TOKEN;
+        let bucket = Bucket::full(now, self.config.neighbour_burst);
         let peer = Peer {
             iface,
             address,
-            tokens,
-            tokens_at: now,
+            bucket,
             ..Peer::default()
         };
         let p = self.peers.insert(peer).ok()?;

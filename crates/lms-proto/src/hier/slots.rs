@@ -191,6 +191,12 @@ impl<'a, T: Keyed + Default> Slab<'a, T> {
         }
     }
 
+    /// When a slot is due.
+    pub(crate) fn due_of(&self, item: u32) -> Option<Instant> {
+        let place = self.slots[item as usize].heap_place;
+        (place != NIL).then(|| self.slots[place as usize].heap_at)
+    }
+
     /// The slot that is due first, and when.
     pub(crate) fn next_due(&self) -> Option<(Instant, u32)> {
         let top = self.slots.first()?;

@@ -2,6 +2,7 @@
 
 use core::net::Ipv4Addr;
 
+use super::freshness::{Bucket, Freshness};
 use super::slots::{Keyed, NIL};
 use crate::wire::hier::{Cost, Kind};
 use crate::{Iface, Instant, InterfaceConfig, Key, LinkAddr};
@@ -108,13 +109,8 @@ pub struct Peer {
     pub(super) iface: Iface,
     pub(super) address: Ipv4Addr,
     pub(super) link: Option<LinkAddr>,
-    /// Boot and sequence number of the last LMS-HIER message accepted.
-    pub(super) heard: Option<(u32, u32)>,
-    pub(super) boot_at: Instant,
-    pub(super) previous_boot: Option<u32>,
-    /// Packets that may still come, in millionths.
-    pub(super) tokens: u64,
-    pub(super) tokens_at: Instant,
+    pub(super) freshness: Freshness,
+    pub(super) bucket: Bucket,
     /// Offers in the neighbour table. Peers with none are in the list of idle peers.
     pub(super) offer_count: u32,
     pub(super) next_idle: u32,
@@ -127,11 +123,8 @@ impl Default for Peer {
             iface: Iface::UNSET,
             address: Ipv4Addr::UNSPECIFIED,
             link: None,
-            heard: None,
-            boot_at: Instant::ZERO,
-            previous_boot: None,
-            tokens: 0,
-            tokens_at: Instant::ZERO,
+            freshness: Freshness::default(),
+            bucket: Bucket::full(Instant::ZERO, 0),
             offer_count: 0,
             next_idle: NIL,
             back_idle: NIL,

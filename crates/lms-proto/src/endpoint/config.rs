@@ -1,0 +1,114 @@
+//! What an endpoint is told once, and the memory it is given.
+
+use managed::ManagedSlice;
+
+use super::{Announcement, Session};
+use crate::hier::{MAX_REFRESH, MIN_REFRESH, Slot};
+use crate::{Duration, Form, Iface, InterfaceConfig};
+
+/// Configuration of an [`Endpoint`](super::Endpoint).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// The interface that packets arrive on and leave by.
+    pub iface: Iface,
+    /// This host's address there, and its subnet: only routers on it are believed.
+    pub interface: InterfaceConfig,
+    /// Form of the options that are written. Classic.
+    pub form: Form,
+    /// How often an offer is told again while no router announces what it wants, 100 ms to 18 s.
+    /// 10 s.
+    pub refresh: Duration,
+    /// The most reports a second, 1 to 1,000,000. Several offers share a report. 50.
+    pub reports_per_s: u32,
+    /// The most LMS-HIER messages and IGMP queries a second that are taken from one router;
+    /// twice as many at once. 2,000.
+    pub router_packets_per_s: u32,
+    /// Up to this many groups announced on the link, elected repliers answer queries at once. 64.
+    pub immediate_groups: u32,
+    /// How often a withdrawal is told, 1 to 7. 2.
+    pub withdrawals: u8,
+    /// A router may not restart more often than this: bounds what a forged boot number does. 1 s.
+    pub restart_interval: Duration,
+    /// Time to live of a dmcast's outer packet, hops. 64.
+    pub dmcast_ttl: u8,
+    /// Time to live of a dmcast's inner packet, hops: as the source's own packets. 64.
+    pub repair_ttl: u8,
+}
+
+impl Config {
+    /// The defaults, for one interface.
+    pub const fn new(iface: Iface, interface: InterfaceConfig) -> Self {
+        Config {
+            iface,
+            interface,
+            form: Form::Classic,
+            refresh: Duration::from_secs(10),
+            reports_per_s: 50,
+            router_packets_per_s: 2_000,
+            immediate_groups: 64,
+            withdrawals: 2,
+            restart_interval: Duration::from_secs(1),
+            dmcast_ttl: 64,
+            repair_ttl: 64,
+        }
+    }
+
+    pub(super) fn clamped(mut self) -> Self {
+        self.refresh = self.refresh.clamp(MIN_REFRESH, MAX_REFRESH);
+        self.reports_per_s = self.reports_per_s.clamp(1, 1_000_000);
+        self.router_packets_per_s = self.router_packets_per_s.clamp(1, 1_000_000);
+        self.withdrawals = self.withdrawals.clamp(1, 7);
+        self
+    }
+}
+
+/// The memory of an [`Endpoint`](super::Endpoint), lent or owned.
+#[derive(Debug)]
+pub struct Storage<'a> {
+    /// One for each key joined.
+    pub sessions: ManagedSlice<'a, Slot<Session>>,
+    /// Two for each session, one where all are `(*, G)`.
+    pub announcements: ManagedSlice<'a, Slot<Announcement>>,
+}
+
+impl Storage<'static> {
+    /// Storage on the heap for this many sessions.
+    #[cfg(feature = "alloc")]
+    pub fn owned(sessions: usize) -> Self {
+        fn slots<T: Default>(count: usize) -> ManagedSlice<'static, Slot<T>> {
+            let slots: alloc::vec::Vec<Slot<T>> =
+                core::iter::repeat_with(Slot::default).take(count).collect();
+            ManagedSlice::Owned(slots)
+        }
+        Storage {
+            sessions: slots(sessions),
+            announcements: slots(sessions.saturating_mul(2)),
+        }
+    }
+}
+
+/// Storage in arrays, for a build with no heap.
+#[derive(Debug)]
+pub struct StaticStorage<const SESSIONS: usize, const ANNOUNCEMENTS: usize> {
+    sessions: [Slot<Session>; SESSIONS],
+    announcements: [Slot<Announcement>; ANNOUNCEMENTS],
+}
+
+impl<const S: usize, const A: usize> Default for StaticStorage<S, A> {
+    fn default() -> Self {
+        StaticStorage {
+            sessions: core::array::from_fn(|_| Slot::default()),
+            announcements: core::array::from_fn(|_| Slot::default()),
+        }
+    }
+}
+
+impl<const S: usize, const A: usize> StaticStorage<S, A> {
+    /// Lends the arrays.
+    pub fn lend(&mut self) -> Storage<'_> {
+        Storage {
+            sessions: ManagedSlice::Borrowed(&mut self.sessions),
+            announcements: ManagedSlice::Borrowed(&mut self.announcements),
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! What the link's routers say: IGMP queries and ELECTED messages.
+
+use core::net::Ipv4Addr;
+
+use rand_core::Rng;
+
+use super::{Announcement, DropReason, Election, Endpoint, ROUTERS, Router, STEPS, Sweep, packed};
+use crate::hier::freshness::{Bucket, Freshness};
+use crate::hier::{hold_time, refresh_time};
+use crate::igmp::datagram::{self, Ip};
+use crate::wire::hier::{self, Header, Kind};
+use crate::wire::igmp::{self, Message, Query};
+use crate::{Duration, Instant, Key, Meta};
+
+const PROTOCOL_UDP: u8 = 17;
+
+impl Endpoint<'_> {
+    /// An IGMP packet or LMS-HIER message arrived, a whole IPv4 packet. What is not for hosts is
+    /// ignored, and fine.
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        meta: Meta,
+        packet: &[u8],
+    ) -> Result<(), DropReason> {
+        let result = if meta.iface != self.config.iface {
+            Err(DropReason::WrongInterface)
+        } else if let Some(ip) = datagram::parse(packet, PROTOCOL_UDP) {
+            self.handle_hier(now, &ip)
+        } else if let Some(ip) = datagram::parse(packet, igmp::PROTOCOL) {
+            self.handle_igmp(now, &ip)
+        } else {
+            Err(DropReason::Malformed)
+        };
+        result.map_err(|reason| self.stats.drop(reason))
+    }
+
+    fn handle_hier(&mut self, now: Instant, ip: &Ip<'_>) -> Result<(), DropReason> {
+        if ip.destination != hier::GROUP {
+            return Err(DropReason::Malformed);
+        }
+        let payload = datagram::udp_payload(ip, hier::PORT).ok_or(DropReason::Malformed)?;
+        let view = hier::View::new_checked(payload).map_err(|_| DropReason::Malformed)?;
+        let header = view.header();
+        if header.kind != Kind::Elected {
+            self.stats.ignored += 1;
+            return Ok(());
+        }
+        self.check_sender(ip)?;
+        let r = self.admit(now, ip.source, Some(&header))?;
+        if let Some(router) = &mut self.routers[r] {
+            router.freshness.note(now, &header);
+        }
+        self.stats.elected_received += 1;
+        let refresh = refresh_time(header.hold_time());
+        let is_shorter = refresh < self.refresh;
+        self.refresh = refresh;
+        if is_shorter {
+            // What was to be told later may have run out by then.
+            self.sweep(now, None, refresh);
+        }
+        self.count_groups(now, view.entry_count() as u32);
+        let expires = now + header.hold_time();
+        for entry in view.entries() {
+            self.announce(ip.source, &entry, expires);
+        }
+        Ok(())
+    }
+
+    /// Takes what one router announces about one key. Where several routers of a link do, one
+    /// that elects somebody counts for more than one that elects nobody there.
+    fn announce(&mut self, router: Ipv4Addr, entry: &hier::Entry, expires: Instant) {
+        let Some(a) = self.announcements.find(packed(entry.key)) else {
+            return;
+        };
+        let before = &self.announcements[a];
+        let is_others = before.router.is_some_and(|other| other != router);
+        if is_others && before.elected.is_some() && entry.neighbour.is_none() {
+            return;
+        }
+        let election = self.election_of(before);
+        let announcement = Announcement {
+            router: Some(router),
+            elected: entry.neighbour,
+            ..before.clone()
+        };
+        let is_changed = self.election_of(&announcement) != election;
+        self.announcements[a] = announcement;
+        self.announcements.schedule(a, expires);
+        if is_changed {
+            self.note_changed(a);
+        }
+    }
+
+    /// Estimates how many groups share the link: the entries announced in a refresh time.
+    fn count_groups(&mut self, now: Instant, entries: u32) {
+        if now >= self.groups_since + self.refresh {
+            let is_recent = now < self.groups_since + hold_time(self.refresh);
+            let finished = core::mem::take(&mut self.groups_so_far);
+            self.groups_before = if is_recent { finished } else { 0 };
+            self.groups_since = now;
+        }
+        self.groups_so_far = self.groups_so_far.saturating_add(entries);
+    }
+
+    /// Groups announced on this link, as far as is known.
+    pub fn groups_on_link(&self) -> u32 {
+        self.groups_before.max(self.groups_so_far)
+    }
+
+    fn handle_igmp(&mut self, now: Instant, ip: &Ip<'_>) -> Result<(), DropReason> {
+        let message = Message::parse(ip.payload).map_err(|_| DropReason::Malformed)?;
+        let Message::Query(query) = message else {
+            self.stats.ignored += 1;
+            return Ok(());
+        };
+        // A switch that asks in a querier's stead has no address (RFC 4541 §2.1.1).
+        if !ip.source.is_unspecified() {
+            self.check_sender(ip)?;
+        } else if ip.ttl != 1 {
+            return Err(DropReason::Ttl);
+        }
+        self.admit(now, ip.source, None)?;
+        self.stats.queries_received += 1;
+        self.answer(now, &query);
+        Ok(())
+    }
+
+    fn answer(&mut self, now: Instant, query: &Query<'_>) {
+        let max_delay = query.max_response_time();
+        if query.is_general() {
+            self.sweep(now, None, max_delay);
+            return;
+        }
+        let sources = query.v3.map(|v3| v3.sources).unwrap_or_default();
+        self.answer_for(now, Key::any_source(query.group), max_delay);
+        for source in sources.iter() {
+            self.answer_for(now, Key::new(source, query.group), max_delay);
+        }
+        if sources.is_empty() {
+            // Sessions of one group lie anywhere in the table.
+            self.sweep(now, Some(query.group), max_delay);
+        }
+    }
+
+    /// Has the sessions of a group, or all, told within a time. A sweep that is still going on
+    /// starts again, for all.
+    fn sweep(&mut self, now: Instant, group: Option<Ipv4Addr>, max_delay: Duration) {
+        let sweep = match self.query {
+            None => Sweep {
+                from: 0,
+                group,
+                max_delay,
+                since: now,
+            },
+            Some(old) => {
+                let max_delay = max_delay.min(old.max_delay);
+                let group = group.filter(|_| old.group == group);
+                Sweep {
+                    from: 0,
+                    group,
+                    max_delay,
+                    since: now,
+                }
+            }
+        };
+        self.query = Some(sweep);
+        self.spread_query(now);
+    }
+
+    fn answer_for(&mut self, now: Instant, key: Key, max_delay: Duration) {
+        if let Some(s) = self.sessions.find(packed(key)) {
+            self.hasten(now, s, max_delay);
+        }
+    }
+
+    /// Gives some of the sessions their delay after a general query.
+    pub(super) fn spread_query(&mut self, now: Instant) {
+        let Some(mut sweep) = self.query.take() else {
+            return;
+        };
+        for _ in 0..STEPS {
+            let Some(s) = self.sessions.next_used(sweep.from) else {
+                return;
+            };
+            if sweep
+                .group
+                .is_none_or(|group| self.sessions[s].key.group == group)
+            {
+                self.hasten(now, s, sweep.max_delay);
+            }
+            sweep.from = s + 1;
+        }
+        self.query = Some(sweep);
+    }
+
+    /// Has an offer told after the delay that its host owes a query, unless it is due earlier.
+    fn hasten(&mut self, now: Instant, s: u32, max_delay: Duration) {
+        let session = &self.sessions[s];
+        if !session.cost.is_offer() {
+            return;
+        }
+        let is_elected = self.election(session.key) == Election::Me;
+        let is_crowded = self.groups_on_link() > self.config.immediate_groups;
+        let max = max_delay.total_micros();
+        let (from, until) = match (is_elected, is_crowded) {
+            (true, false) => (0, 0),
+            (true, true) => (0, max / 4),
+            (false, false) => (0, max),
+            (false, true) => (max / 4, max),
+        };
+        let spread = (u128::from(self.rng.next_u64()) * u128::from(until - from)) >> 64;
+        let due = now + Duration::from_micros(from + spread as u64);
+        if self.sessions.due_of(s).is_none_or(|at| at > due) {
+            self.sessions.schedule(s, due);
+        }
+    }
+
+    fn check_sender(&self, ip: &Ip<'_>) -> Result<(), DropReason> {
+        let interface = self.config.interface;
+        if ip.ttl != 1 {
+            return Err(DropReason::Ttl);
+        }
+        if ip.source == interface.address {
+            return Err(DropReason::OwnAddress);
+        }
+        let is_host = !ip.source.is_unspecified() && !ip.source.is_multicast();
+        if !is_host || !interface.on_link(ip.source) {
+            return Err(DropReason::WrongSubnet);
+        }
+        Ok(())
+    }
+
+    /// The router that a packet is from, if it may send one more and, for an ELECTED message, if
+    /// that is news. Where there is no room, the longest silent one makes it.
+    fn admit(
+        &mut self,
+        now: Instant,
+        address: Ipv4Addr,
+        header: Option<&Header>,
+    ) -> Result<usize, DropReason> {
+        let burst = self.config.router_packets_per_s.saturating_mul(2);
+        let known = self
+            .routers
+            .iter()
+            .position(|r| r.is_some_and(|r| r.address == address));
+        let free = || self.routers.iter().position(Option::is_none);
+        let r = known.or_else(free).or_else(|| self.silent_router(now));
+        let r = r.ok_or(DropReason::RoutersFull)?;
+        let fresh = Router {
+            address,
+            freshness: Freshness::default(),
+            bucket: Bucket::full(now, burst),
+            heard_at: now,
+        };
+        let mut router = self.routers[r].filter(|_| known.is_some()).unwrap_or(fresh);
+        let restart_interval = self.config.restart_interval;
+        if header.is_some_and(|h| !router.freshness.is_news(now, h, restart_interval)) {
+            return Err(DropReason::Replay);
+        }
+        let has_token = router
+            .bucket
+            .take(now, self.config.router_packets_per_s, burst);
+        router.heard_at = now;
+        self.routers[r] = Some(router);
+        if has_token {
+            Ok(r)
+        } else {
+            Err(DropReason::Rate)
+        }
+    }
+
+    fn silent_router(&self, now: Instant) -> Option<usize> {
+        let silence = hold_time(self.refresh);
+        let routers: &[Option<Router>; ROUTERS] = &self.routers;
+        let heard_at = |r: &usize| routers[*r].map(|router| router.heard_at);
+        (0..ROUTERS)
+            .min_by_key(heard_at)
+            .filter(|r| heard_at(r).is_none_or(|at| at + silence < now))
+    }
+}

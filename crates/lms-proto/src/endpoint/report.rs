@@ -1,0 +1,100 @@
+//! What this host says: IGMPv3 reports with its offers.
+
+use rand_core::Rng;
+
+use super::{Endpoint, Session};
+use crate::hier::Cost;
+use crate::igmp::datagram::{self, IGMP_AT};
+use crate::wire::igmp::{ALL_V3_ROUTERS, RecordType, ReportWriter};
+use crate::{Duration, Instant, NextHop, Transmit};
+
+/// A late driver may send what it missed of this long at once.
+const CATCH_UP: Duration = Duration::from_millis(100);
+/// A withdrawal is told again within this time.
+const AGAIN: Duration = Duration::from_secs(1);
+/// The shortest buffer that `poll_transmit` takes: one offer with its source.
+const MIN_LEN: usize = IGMP_AT + 8 + 8 + 4 + 4;
+/// Reports stay within the smallest MTU that IGMP has to expect.
+const MAX_LEN: usize = 576;
+
+impl Endpoint<'_> {
+    /// The next report to send raw, a whole IPv4 packet of up to 576 bytes; `None` also where
+    /// `buffer` is shorter than 48 bytes.
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        let (first, _) = self.sessions.next_due()?;
+        if first > now || self.next_allowed > now || buffer.len() < MIN_LEN {
+            return None;
+        }
+        let end = buffer.len().min(MAX_LEN);
+        let mut writer = ReportWriter::new(&mut buffer[IGMP_AT..end])?;
+        // Up to a tenth earlier, so that hosts that started together drift apart; what shares a
+        // report goes on sharing it.
+        let refresh = self.refresh.total_micros();
+        let again = now + Duration::from_micros(refresh - self.random(refresh / 10));
+        while let Some((at, s)) = self.sessions.next_due() {
+            let session = &self.sessions[s];
+            if at > now || writer.room(true).is_none_or(|sources| sources < 1) {
+                break;
+            }
+            let (kind, cost) = what_to_say(session);
+            let key = session.key;
+            let source = (!key.is_any_source()).then_some(key.source);
+            if !writer.push(kind, key.group, source.into_iter(), Some(cost)) {
+                break;
+            }
+            self.said(now, s, again);
+        }
+        let count = writer.count();
+        if count == 0 {
+            return None;
+        }
+        self.stats.reports_sent += 1;
+        self.stats.records_sent += u64::from(count);
+        let gap = Duration::from_micros(1_000_000 / u64::from(self.config.reports_per_s));
+        self.next_allowed = self.next_allowed.max(now - CATCH_UP) + gap;
+        let source = self.config.interface.address;
+        let len = writer.finish();
+        let len = datagram::finish_igmp(buffer, source, ALL_V3_ROUTERS, len)?;
+        Some(Transmit {
+            iface: self.config.iface,
+            next_hop: NextHop::Group,
+            len,
+        })
+    }
+
+    /// A session has been told: when it is told again, or that it goes.
+    fn said(&mut self, now: Instant, s: u32, again: Instant) {
+        let session = &mut self.sessions[s];
+        if session.cost.is_offer() {
+            session.was_told = true;
+            self.sessions.schedule(s, again);
+            return;
+        }
+        session.withdrawals = session.withdrawals.saturating_sub(1);
+        if session.withdrawals > 0 {
+            let later = self.random(AGAIN.total_micros()) + 1;
+            self.sessions
+                .schedule(s, now + Duration::from_micros(later));
+        } else if session.is_leaving {
+            self.forget(s);
+        } else {
+            self.sessions.cancel(s);
+        }
+    }
+
+    fn random(&mut self, below: u64) -> u64 {
+        ((u128::from(self.rng.next_u64()) * u128::from(below)) >> 64) as u64
+    }
+}
+
+/// The record of a session. Offers are current-state records, which change no membership that
+/// the kernel has; a leave is one.
+fn what_to_say(session: &Session) -> (RecordType, Cost) {
+    let kind = match (session.is_leaving, session.key.is_any_source()) {
+        (false, false) => RecordType::ModeIsInclude,
+        (false, true) => RecordType::ModeIsExclude,
+        (true, false) => RecordType::BlockOldSources,
+        (true, true) => RecordType::ChangeToInclude,
+    };
+    (kind, session.cost)
+}
