@@ -169,6 +169,11 @@ pub enum SendError {
     /// No route, or the interface is down or gone.
     #[error("no way to the destination: no route, or the interface is down or gone")]
     Unreachable,
+    /// This host does not let the packet out.
+    #[error(
+        "refused by this host's packet filter (`nft list ruleset`) or by a prohibiting route (`ip route`)"
+    )]
+    Refused,
     /// The process lacks a capability.
     #[error("sending this needs {0}: run as root, or grant it with setcap")]
     Privilege(Capability),
@@ -192,7 +197,7 @@ impl SendError {
                 | libc::ENODEV
                 | libc::ENXIO,
             ) => Self::Unreachable,
-            Some(libc::EPERM | libc::EACCES) => Self::Privilege(Capability::NetRaw),
+            Some(libc::EPERM | libc::EACCES) => Self::Refused,
             Some(libc::EINVAL) => Self::Malformed,
             _ => Self::Io(source),
         }

@@ -16,6 +16,7 @@ const MRT_ADD_VIF: libc::c_int = 202;
 const MRT_DEL_VIF: libc::c_int = 203;
 const MRT_ADD_MFC: libc::c_int = 204;
 const MRT_DEL_MFC: libc::c_int = 205;
+const MRT_ASSERT: libc::c_int = 207;
 const MRT_ADD_MFC_PROXY: libc::c_int = 210;
 const MRT_DEL_MFC_PROXY: libc::c_int = 211;
 const VIFF_USE_IFINDEX: u8 = 0x8;
@@ -110,7 +111,8 @@ pub struct Upcall {
 pub enum UpcallKind {
     /// No route for this source and group; the packet waits for one, for 10 s.
     NoRoute,
-    /// It came from another interface than the route's input.
+    /// It came from one of the route's outputs instead of its input: a loop, or a second router
+    /// on that link. Reported once in 3 s a route at most.
     WrongInterface,
     /// Anything else, by the kernel's number.
     Other(u8),
@@ -149,6 +151,9 @@ impl Table {
                 _ => OpenError::sort(what, Capability::NetAdmin, e).into(),
             }
         })?;
+        // Packets from wrong interfaces are reported too.
+        sys::set_int(&socket, libc::IPPROTO_IP, MRT_ASSERT, 1)
+            .map_err(OpenError::from(what, Capability::NetAdmin))?;
         Ok(Self {
             socket,
             interfaces: [None; MAXVIFS],

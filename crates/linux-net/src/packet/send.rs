@@ -65,7 +65,9 @@ impl AsFd for Sender {
     }
 }
 
-/// Packets waiting to be sent; they stay borrowed until the flush.
+/// Packets waiting to be sent; they stay borrowed until the flush. A batch that is dropped
+/// without one sends nothing of what is still queued.
+#[must_use = "queued packets leave with flush()"]
 #[derive(Debug)]
 pub struct SendBatch<'s, 'a> {
     sender: &'s Sender,

@@ -110,7 +110,25 @@ fn the_owner_is_asked_and_its_routes_carry_data() {
                 "the packet that waited comes through"
             );
             network.send_to_router(&ipv4(17, A, GROUP, &[], &udp(9, 5004, b"two")));
+            // The same source on the wrong side: a forger, or a loop. Some systems check the
+            // source against the routes before that; not here.
+            network.router.run(|| {
+                for name in ["all", "r1"] {
+                    let path = format!("/proc/sys/net/ipv4/conf/{name}/rp_filter");
+                    let _ = std::fs::write(path, "0");
+                }
+            });
+            let forged = ipv4(17, A, GROUP, &[], &udp(9, 5004, b"loop"));
+            let c0 = network.c.index("c0");
+            let forger = network.c.run(|| Sender::open().unwrap());
+            forger.send(c0, group_link_address(GROUP), &forged);
+            let upcall = soon(&mut table, |table| table.next_upcall().unwrap()).expect("an upcall");
+            assert_eq!(
+                (upcall.kind, upcall.interface),
+                (UpcallKind::WrongInterface, network.r1)
+            );
             let counters = table.counters(A, GROUP).unwrap();
+            assert_eq!(counters.wrong_interface, 1);
             assert!(counters.packets >= 1, "{counters:?}");
             assert!(matches!(table.counters(C, GROUP), Err(TableError::NoRoute)));
             table.remove_route(A, GROUP).unwrap();
