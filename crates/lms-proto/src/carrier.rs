@@ -9,7 +9,7 @@
 use core::net::Ipv4Addr;
 use core::ops::Range;
 
-use crate::wire::encap::{self, OpenError};
+use crate::wire::encap::{self, Inner, OpenError};
 use crate::wire::ipv4::{self, Found, HeaderError, Layout, OptionError};
 use crate::{Iface, Key, Kind};
 
@@ -67,8 +67,8 @@ pub struct Dmcast {
     pub destination: Ipv4Addr,
     /// Hops the inner packet may still make, this one included.
     pub hop_limit: u8,
-    /// What to strip.
-    pub encapsulation: encap::Dmcast,
+    /// The inner packet, and what to strip from it.
+    pub inner: Inner,
 }
 
 /// Why a packet that carries, or seems to carry, LMS's option is not one of LMS.
@@ -92,6 +92,12 @@ pub trait Carrier {
     /// Writes the turning point into a request's packet.
     fn turn(packet: &mut [u8], option_at: usize, router: Ipv4Addr, iface: Iface);
 
+    /// [`Carrier::hop`] and [`Carrier::turn`].
+    fn hop_and_turn(packet: &mut [u8], option_at: usize, router: Ipv4Addr, iface: Iface) {
+        Self::hop(packet);
+        Self::turn(packet, option_at, router, iface);
+    }
+
     /// Takes one hop off a packet's limit.
     fn hop(packet: &mut [u8]);
 
@@ -99,7 +105,7 @@ pub trait Carrier {
     fn open(packet: &[u8], encapsulated: &Encapsulated) -> Result<Option<Dmcast>, Malformed>;
 
     /// Takes encapsulation and option off, in place; the answer is where the inner packet lies.
-    fn strip(packet: &mut [u8], dmcast: &Dmcast) -> Range<usize>;
+    fn strip(packet: &mut [u8], inner: Inner) -> Range<usize>;
 }
 
 /// The IPv4 options 138, 139 and 158.
@@ -149,6 +155,11 @@ impl Carrier for Ipv4Option {
     }
 
     #[inline]
+    fn hop_and_turn(packet: &mut [u8], option_at: usize, router: Ipv4Addr, iface: Iface) {
+        ipv4::hop_and_turn(packet, option_at, router, iface);
+    }
+
+    #[inline]
     fn hop(packet: &mut [u8]) {
         ipv4::decrement_ttl(packet);
     }
@@ -156,25 +167,32 @@ impl Carrier for Ipv4Option {
     #[inline]
     fn open(packet: &[u8], encapsulated: &Encapsulated) -> Result<Option<Dmcast>, Malformed> {
         let Encapsulated { layout, option, .. } = *encapsulated;
-        let option = option.map_err(Malformed::Option)?;
-        let Some(opened) = encap::open(packet, layout, option).map_err(Malformed::Open)? else {
-            return Ok(None);
+        let (option, inner) = match option.map_err(Malformed::Option)? {
+            Some(option) if option.kind == Kind::Dmcast => (
+                option,
+                encap::open_outer(packet, layout).map_err(Malformed::Open)?,
+            ),
+            // A request has no business in a tunnel's header, but that is not ours to judge.
+            Some(_) => return Ok(None),
+            None => match encap::open_inner(packet, layout).map_err(Malformed::Open)? {
+                Some(opened) => opened,
+                None => return Ok(None),
+            },
         };
-        let inner = packet.get(opened.inner.clone()).unwrap_or(&[]);
-        let option = opened.option;
+        let bytes = packet.get(inner.packet.clone()).unwrap_or(&[]);
         Ok(Some(Dmcast {
             key: Key::new(option.source, option.group),
             router: option.turning_router,
             iface: option.turning_iface,
-            source: ipv4::source(inner),
-            destination: ipv4::destination(inner),
-            hop_limit: ipv4::ttl(inner),
-            encapsulation: opened,
+            source: ipv4::source(bytes),
+            destination: ipv4::destination(bytes),
+            hop_limit: ipv4::ttl(bytes),
+            inner,
         }))
     }
 
     #[inline]
-    fn strip(packet: &mut [u8], dmcast: &Dmcast) -> Range<usize> {
-        encap::decapsulate(packet, &dmcast.encapsulation)
+    fn strip(packet: &mut [u8], inner: Inner) -> Range<usize> {
+        encap::decapsulate(packet, inner)
     }
 }

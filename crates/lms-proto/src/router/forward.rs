@@ -1,19 +1,14 @@
 //! The forwarding path: one packet in, edited in place, one verdict out. No walk over anything.
 
+use core::ops::Range;
+
 use super::policy::Way;
 use super::verdict::Turn;
-use super::{DropReason, Meta, Output, Policy, Router, SecondCopy, Verdict};
+use super::{DropReason, Interface, Meta, Output, Policy, Router, SecondCopy, Verdict};
 use crate::carrier::{Carrier, Class, Encapsulated, Request};
-use crate::rule::{self, Action, Reason, Role, Tree};
-use crate::table::EntryId;
+use crate::rule::{self, Action, Role, Tree};
+use crate::table::{EntryId, ifaces};
 use crate::{Iface, Instant, NextHop};
-
-/// A request that passed the checks, before it is sent.
-struct Admitted {
-    request: Request,
-    id: EntryId,
-    arrival: Iface,
-}
 
 impl<C: Carrier> Router<'_, C> {
     /// Forwards one packet: a whole IPv4 packet, maybe with padding behind it. The bytes are
@@ -22,157 +17,196 @@ impl<C: Carrier> Router<'_, C> {
     /// Allocates nothing; the cost does not depend on the number of groups or interfaces.
     #[inline]
     pub fn forward(&mut self, now: Instant, meta: Meta, packet: &mut [u8]) -> Verdict {
-        let result = match C::classify(packet) {
-            Ok(Class::Other) => Ok(Verdict::Pass),
-            Ok(Class::Request(request)) => self.request(now, meta, request, packet),
-            Ok(Class::Encapsulated(outer)) => self.dmcast(now, meta, &outer, packet),
-            Err(malformed) => Err(malformed.into()),
-        };
-        match result {
-            Ok(verdict) => {
-                self.stats.passed += u64::from(verdict == Verdict::Pass);
-                verdict
-            }
-            Err(reason) => {
-                self.stats.count_drop(reason);
-                Verdict::Drop(reason)
-            }
+        match C::classify(packet) {
+            Ok(Class::Request(request)) => match self.policy {
+                Policy::SearchParty { .. } => self.party(now, meta, &request, packet),
+                _ => match self.request(now, meta, &request, packet) {
+                    Ok(output) => Verdict::Forward {
+                        output,
+                        packet: 0..request.len,
+                        second: None,
+                    },
+                    Err(reason) => self.drop(reason),
+                },
+            },
+            Ok(Class::Encapsulated(outer)) => match self.dmcast(now, meta, &outer, packet) {
+                Ok(Some((iface, packet))) => Verdict::Multicast { iface, packet },
+                Ok(None) => self.pass(),
+                Err(reason) => self.drop(reason),
+            },
+            Ok(Class::Other) => self.pass(),
+            Err(malformed) => self.drop(malformed.into()),
         }
+    }
+
+    fn pass(&mut self) -> Verdict {
+        self.stats.passed += 1;
+        Verdict::Pass
+    }
+
+    fn drop(&mut self, reason: DropReason) -> Verdict {
+        self.stats.count_drop(reason);
+        Verdict::Drop(reason)
     }
 
     /// Makes the second copy of a request under Search Party out of the bytes of the first
     /// (`packet` of [`Verdict::Forward`]), and says where it goes.
     pub fn second_copy(&self, copy: SecondCopy, packet: &mut [u8]) -> Output {
-        if let Some(turn) = copy.turn {
-            C::turn(packet, turn.option_at, turn.router, turn.iface);
+        if let Some((option_at, turn)) = copy.turn {
+            C::turn(packet, option_at, turn.router, turn.iface);
         }
         copy.output
     }
 
+    /// A request under any policy that knows a replier: the rule decides.
     #[inline]
     fn request(
         &mut self,
         now: Instant,
         meta: Meta,
-        request: Request,
+        request: &Request,
         packet: &mut [u8],
-    ) -> Result<Verdict, DropReason> {
+    ) -> Result<Output, DropReason> {
+        let id = self.lookup(request)?;
+        if let Policy::Random { redraw } = self.policy {
+            self.refresh_draw(now, id, redraw);
+        }
+        let (entry, set) = self.table.entry_and_set(id).ok_or(DropReason::NoEntry)?;
+        let tree = Tree {
+            parent: entry.parent,
+            replier: entry.replier_iface(),
+        };
+        let role = tree.role(meta.iface, ifaces::contains(set, meta.iface));
+        let (output, turn) = match rule::decide(role, request.turned, tree.replier.is_set()) {
+            Action::Drop(reason) => return Err(reason.into()),
+            Action::ToParent if !tree.parent.is_set() => return Err(DropReason::NoParent),
+            Action::ToParent => (
+                Output {
+                    iface: tree.parent,
+                    next_hop: NextHop::Group,
+                },
+                None,
+            ),
+            action => {
+                let output = Output {
+                    iface: tree.replier,
+                    next_hop: entry.replier_next_hop(),
+                };
+                let turn = match action {
+                    Action::Turn => Some(turn(&self.interfaces, output.iface, meta.iface)?),
+                    _ => None,
+                };
+                (output, turn)
+            }
+        };
+        if request.hop_limit <= 1 {
+            return Err(DropReason::TtlExpired);
+        }
+        if !entry.requests.take(now, &self.request_limit) {
+            return Err(DropReason::RequestRate);
+        }
+        self.edit(request, turn, packet);
+        Ok(output)
+    }
+
+    #[inline]
+    fn lookup(&self, request: &Request) -> Result<EntryId, DropReason> {
         if request.key.group != request.destination {
             return Err(DropReason::GroupMismatch);
         }
-        let id = self.table.lookup(request.key).ok_or(DropReason::NoEntry)?;
-        if matches!(self.policy, Policy::Random { .. }) {
-            self.refresh_draw(now, id);
+        self.table.lookup(request.key).ok_or(DropReason::NoEntry)
+    }
+
+    /// A request under Search Party.
+    fn party(&mut self, now: Instant, meta: Meta, request: &Request, packet: &mut [u8]) -> Verdict {
+        let (output, second) = match self.party_copies(now, meta, request, packet) {
+            Ok(copies) => copies,
+            Err(reason) => return self.drop(reason),
+        };
+        let second = second.map(|(output, turn)| {
+            self.count_request(request, turn);
+            SecondCopy {
+                output,
+                turn: turn.map(|turn| (request.option_at, turn)),
+            }
+        });
+        Verdict::Forward {
+            output,
+            packet: 0..request.len,
+            second,
         }
+    }
+
+    /// The rule says whether the request may pass, chance says where its copies go. Edits the
+    /// packet into the first copy.
+    #[expect(clippy::type_complexity, reason = "two copies, the second maybe")]
+    fn party_copies(
+        &mut self,
+        now: Instant,
+        meta: Meta,
+        request: &Request,
+        packet: &mut [u8],
+    ) -> Result<(Output, Option<(Output, Option<Turn>)>), DropReason> {
+        let id = self.lookup(request)?;
         let entry = self.table.get(id).ok_or(DropReason::NoEntry)?;
         let tree = Tree {
             parent: entry.parent,
             replier: entry.replier_iface(),
         };
         let role = tree.role(meta.iface, self.table.is_downstream(id, meta.iface));
-        let action = rule::decide(role, request.turned, tree.replier.is_set());
-        let admitted = Admitted {
-            request,
-            id,
-            arrival: meta.iface,
-        };
-        if let Policy::SearchParty { .. } = self.policy {
-            return self.party(now, &admitted, role, action, packet);
-        }
-        let way = match action {
-            Action::Drop(reason) => return Err(reason.into()),
-            Action::ToParent => Way::Up,
-            Action::Turn | Action::ToReplier => Way::Down(tree.replier),
-        };
-        let (output, turn) = self.plan(&admitted, way)?;
-        self.admit(now, &admitted)?;
-        Ok(self.send(&admitted, output, turn, None, packet))
-    }
-
-    /// Search Party: the rule says whether the request may pass, chance says where.
-    fn party(
-        &mut self,
-        now: Instant,
-        admitted: &Admitted,
-        role: Role,
-        action: Action,
-        packet: &mut [u8],
-    ) -> Result<Verdict, DropReason> {
         // With no hierarchy there is no replier, and none is needed.
-        if let Action::Drop(reason) = action
-            && reason != Reason::NoReplier
-        {
+        if let Action::Drop(reason) = rule::decide(role, request.turned, true) {
             return Err(reason.into());
         }
-        let entry = self.table.get(admitted.id).ok_or(DropReason::NoEntry)?;
-        let has_parent = entry.parent.is_set();
-        let (first, second) = self.search_party(admitted.id, admitted.arrival, role, has_parent);
+        let (first, second) = self.search_party(id, meta.iface, role, tree.parent.is_set());
         let nobody = if role == Role::Parent {
             DropReason::NoReplier
         } else {
             DropReason::NoParent
         };
-        let (output, turn) = self.plan(admitted, first.ok_or(nobody)?)?;
-        let second = second.and_then(|way| self.plan(admitted, way).ok());
-        self.admit(now, admitted)?;
-        let second = second.filter(|_| self.take_request_token(now, admitted.id));
-        Ok(self.send(admitted, output, turn, second, packet))
+        let (output, turn) = self.plan(id, meta.iface, request, first.ok_or(nobody)?)?;
+        let second = second.and_then(|way| self.plan(id, meta.iface, request, way).ok());
+        if request.hop_limit <= 1 {
+            return Err(DropReason::TtlExpired);
+        }
+        if !self.take_request_token(now, id) {
+            return Err(DropReason::RequestRate);
+        }
+        self.edit(request, turn, packet);
+        Ok((output, second.filter(|_| self.take_request_token(now, id))))
     }
 
     /// Where a copy goes and what is written into it.
-    #[inline]
-    fn plan(&self, admitted: &Admitted, way: Way) -> Result<(Output, Option<Turn>), DropReason> {
-        let entry = self.table.get(admitted.id).ok_or(DropReason::NoEntry)?;
-        let iface = match way {
-            Way::Up if entry.parent.is_set() => {
-                return Ok((
-                    Output {
-                        iface: entry.parent,
-                        next_hop: NextHop::Group,
-                    },
-                    None,
-                ));
+    fn plan(
+        &self,
+        id: EntryId,
+        arrival: Iface,
+        request: &Request,
+        way: Way,
+    ) -> Result<(Output, Option<Turn>), DropReason> {
+        let entry = self.table.get(id).ok_or(DropReason::NoEntry)?;
+        match way {
+            Way::Up => Ok((
+                Output {
+                    iface: entry.parent,
+                    next_hop: NextHop::Group,
+                },
+                None,
+            )),
+            Way::Down(iface) => {
+                let next_hop = match iface == entry.replier_iface() {
+                    true => entry.replier_next_hop(),
+                    false => NextHop::Group,
+                };
+                let turned = request.turned;
+                let turn = (!turned)
+                    .then(|| turn(&self.interfaces, iface, arrival))
+                    .transpose()?;
+                Ok((Output { iface, next_hop }, turn))
             }
-            Way::Up => return Err(DropReason::NoParent),
-            Way::Down(iface) => iface,
-        };
-        let next_hop = match iface == entry.replier_iface() {
-            true => entry.replier_next_hop(),
-            false => NextHop::Group,
-        };
-        let output = Output { iface, next_hop };
-        if admitted.request.turned {
-            return Ok((output, None));
-        }
-        // The address the replier is most likely to reach: that on its own side.
-        let towards = self
-            .interface(iface)
-            .or_else(|| self.interface(admitted.arrival));
-        let router = towards.ok_or(DropReason::NoAddress)?.address;
-        let option_at = admitted.request.option_at;
-        Ok((
-            output,
-            Some(Turn {
-                option_at,
-                router,
-                iface: admitted.arrival,
-            }),
-        ))
-    }
-
-    /// The last two checks: time to live and rate.
-    #[inline]
-    fn admit(&mut self, now: Instant, admitted: &Admitted) -> Result<(), DropReason> {
-        if admitted.request.hop_limit <= 1 {
-            return Err(DropReason::TtlExpired);
-        }
-        match self.take_request_token(now, admitted.id) {
-            true => Ok(()),
-            false => Err(DropReason::RequestRate),
         }
     }
 
-    #[inline]
     fn take_request_token(&mut self, now: Instant, id: EntryId) -> bool {
         let limit = self.request_limit;
         self.table
@@ -181,45 +215,27 @@ impl<C: Carrier> Router<'_, C> {
     }
 
     #[inline]
-    fn send(
-        &mut self,
-        admitted: &Admitted,
-        output: Output,
-        turn: Option<Turn>,
-        second: Option<(Output, Option<Turn>)>,
-        packet: &mut [u8],
-    ) -> Verdict {
-        C::hop(packet);
-        if let Some(Turn {
-            option_at,
-            router,
-            iface,
-        }) = turn
-        {
-            C::turn(packet, option_at, router, iface);
+    fn edit(&mut self, request: &Request, turn: Option<Turn>, packet: &mut [u8]) {
+        match turn {
+            Some(Turn { router, iface }) => {
+                C::hop_and_turn(packet, request.option_at, router, iface);
+            }
+            None => C::hop(packet),
         }
-        self.count_request(admitted, turn);
-        if let Some((_, turn)) = second {
-            self.count_request(admitted, turn);
-        }
-        let second = second.map(|(output, turn)| SecondCopy { output, turn });
-        Verdict::Forward {
-            output,
-            packet: 0..admitted.request.len,
-            second,
-        }
+        self.count_request(request, turn);
     }
 
     #[inline]
-    fn count_request(&mut self, admitted: &Admitted, turn: Option<Turn>) {
-        match (admitted.request.turned, turn) {
+    fn count_request(&mut self, request: &Request, turn: Option<Turn>) {
+        match (request.turned, turn) {
             (true, _) => self.stats.requests_to_replier += 1,
             (false, Some(_)) => self.stats.requests_turned += 1,
             (false, None) => self.stats.requests_to_parent += 1,
         }
     }
 
-    /// A dmcast addressed to this router (LMS §6.4.4): every check before anything changes.
+    /// A dmcast addressed to this router (LMS §6.4.4): every check before anything changes. `None`:
+    /// not for this router, or no dmcast.
     #[inline]
     fn dmcast(
         &mut self,
@@ -227,12 +243,12 @@ impl<C: Carrier> Router<'_, C> {
         meta: Meta,
         outer: &Encapsulated,
         packet: &mut [u8],
-    ) -> Result<Verdict, DropReason> {
+    ) -> Result<Option<(Iface, Range<usize>)>, DropReason> {
         if !self.is_own_address(outer.to, meta.iface) {
-            return Ok(Verdict::Pass);
+            return Ok(None);
         }
         let Some(dmcast) = C::open(packet, outer)? else {
-            return Ok(Verdict::Pass);
+            return Ok(None);
         };
         if !dmcast.iface.is_set() {
             return Err(DropReason::NoTurningPoint);
@@ -247,35 +263,42 @@ impl<C: Carrier> Router<'_, C> {
             return Err(DropReason::InnerGroupMismatch);
         }
         let id = self.table.lookup(dmcast.key).ok_or(DropReason::NoEntry)?;
-        if !self.table.is_downstream(id, dmcast.iface) {
+        let (entry, set) = self.table.entry_and_set(id).ok_or(DropReason::NoEntry)?;
+        if !ifaces::contains(set, dmcast.iface) {
             return Err(DropReason::NotDownstream);
         }
-        let on_tree = |parent: Iface| {
-            (parent.is_set() && meta.iface == parent) || self.table.is_downstream(id, meta.iface)
+        let tree = Tree {
+            parent: entry.parent,
+            replier: Iface::UNSET,
         };
-        let limit = self.dmcast_limit;
-        let parent = self.table.get(id).ok_or(DropReason::NoEntry)?.parent;
-        if !on_tree(parent) {
+        if tree.role(meta.iface, ifaces::contains(set, meta.iface)) == Role::Outside {
             return Err(DropReason::NotOnTree);
         }
         if dmcast.hop_limit <= 1 {
             return Err(DropReason::InnerTtlExpired);
         }
-        if !self
-            .table
-            .get_mut(id)
-            .is_some_and(|entry| entry.dmcasts.take(now, &limit))
-        {
+        if !entry.dmcasts.take(now, &self.dmcast_limit) {
             return Err(DropReason::DmcastRate);
         }
-        let inner = C::strip(packet, &dmcast);
+        let inner = C::strip(packet, dmcast.inner);
         if let Some(inner) = packet.get_mut(inner.clone()) {
             C::hop(inner);
         }
         self.stats.dmcasts += 1;
-        Ok(Verdict::Multicast {
-            iface: dmcast.iface,
-            packet: inner,
-        })
+        Ok(Some((dmcast.iface, inner)))
     }
+}
+
+/// The turning point of a request that arrived on `arrival` and goes down `towards` the replier.
+/// Its address is that on the replier's side, which the replier is most likely to reach.
+#[inline]
+fn turn(interfaces: &[Interface], towards: Iface, arrival: Iface) -> Result<Turn, DropReason> {
+    let config = |iface: Iface| interfaces.get(usize::from(iface.0))?.config;
+    let config = config(towards)
+        .or_else(|| config(arrival))
+        .ok_or(DropReason::NoAddress)?;
+    Ok(Turn {
+        router: config.address,
+        iface: arrival,
+    })
 }

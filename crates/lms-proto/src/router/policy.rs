@@ -6,7 +6,7 @@ use super::{Policy, Router};
 use crate::carrier::Carrier;
 use crate::rule::Role;
 use crate::table::{EntryId, Replier};
-use crate::{Iface, Instant};
+use crate::{Duration, Iface, Instant};
 
 /// Where one copy of a request goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,11 +25,7 @@ impl<C: Carrier> Router<'_, C> {
 
     /// Under [`Policy::Random`]: draws the replier of an entry where the last draw has served its
     /// time.
-    #[inline]
-    pub(super) fn refresh_draw(&mut self, now: Instant, id: EntryId) {
-        let Policy::Random { redraw } = self.policy else {
-            return;
-        };
+    pub(super) fn refresh_draw(&mut self, now: Instant, id: EntryId, redraw: Duration) {
         let due = |entry: &crate::table::Entry| !entry.pinned && now.secs() >= entry.redraw_at_s;
         if !self.table.get(id).is_some_and(due) {
             return;

@@ -59,13 +59,12 @@ pub enum Verdict {
 pub struct SecondCopy {
     pub(super) output: Output,
     /// Where the option is and what to write there; `None`: the copies are the same.
-    pub(super) turn: Option<Turn>,
+    pub(super) turn: Option<(usize, Turn)>,
 }
 
 /// A turning point to be written.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Turn {
-    pub(super) option_at: usize,
     pub(super) router: Ipv4Addr,
     pub(super) iface: Iface,
 }

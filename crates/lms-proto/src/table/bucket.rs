@@ -9,7 +9,7 @@ pub(crate) struct Limit {
     /// Time between packets at the full rate, nanoseconds.
     interval_ns: i64,
     /// How far ahead of now the bucket's time may lie: the burst less one packet.
-    tolerance_ns: i64,
+    tolerance_ns: u64,
 }
 
 impl Limit {
@@ -19,11 +19,8 @@ impl Limit {
             0 => i64::MAX,
             per_second => i64::from(1_000_000_000_u32.div_ceil(per_second)),
         };
-        let extra = i64::from(rate.burst.max(1)) - 1;
-        let tolerance_ns = match rate.per_second {
-            0 => 0,
-            _ => interval_ns.saturating_mul(extra),
-        };
+        let extra = u64::from(rate.burst.max(1)) - 1;
+        let tolerance_ns = interval_ns.unsigned_abs().saturating_mul(extra);
         Limit {
             interval_ns,
             tolerance_ns,
@@ -47,7 +44,7 @@ impl Bucket {
     pub(crate) fn take(&mut self, now: Instant, limit: &Limit) -> bool {
         let now_ns = now.total_micros().saturating_mul(1_000);
         let full_at_ns = self.full_at_ns.max(now_ns);
-        if limit.interval_ns == i64::MAX || full_at_ns.saturating_sub(now_ns) > limit.tolerance_ns {
+        if limit.interval_ns == i64::MAX || full_at_ns.abs_diff(now_ns) > limit.tolerance_ns {
             return false;
         }
         self.full_at_ns = full_at_ns.saturating_add(limit.interval_ns);

@@ -12,7 +12,7 @@
 //! Entries come in the order in which they were installed into free places, whatever the seed.
 
 mod bucket;
-mod ifaces;
+pub(crate) mod ifaces;
 mod index;
 
 use core::fmt;
@@ -307,11 +307,21 @@ impl<'a> GroupTable<'a> {
         }
     }
 
+    /// An entry with its downstream set.
+    #[inline]
+    pub(crate) fn entry_and_set(&mut self, id: EntryId) -> Option<(&mut Entry, &[IfaceWord])> {
+        let at = id.index() * self.words;
+        let set = self.downstream.get(at..at + self.words).unwrap_or(&[]);
+        Some((self.entries.get_mut(id.index())?, set))
+    }
+
     /// The entry behind a handle; `None` once it is removed.
+    #[inline]
     pub fn get(&self, id: EntryId) -> Option<&Entry> {
         self.entries.get(id.index()).filter(|entry| entry.used)
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, id: EntryId) -> Option<&mut Entry> {
         self.entries.get_mut(id.index()).filter(|entry| entry.used)
     }

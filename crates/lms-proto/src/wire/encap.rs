@@ -167,72 +167,78 @@ pub enum OpenError {
     InnerOption,
 }
 
-/// An encapsulated packet that is a dmcast.
+/// The inner packet of a dmcast.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Dmcast {
-    /// The option, from whichever header carries it.
-    pub option: Found,
-    /// The bytes of the inner packet.
-    pub inner: Range<usize>,
-    /// Length of the inner header in bytes.
-    pub inner_header_len: usize,
+pub struct Inner {
+    /// Where it lies in the outer packet.
+    pub packet: Range<usize>,
     /// The option where the inner header carries it, counted from the inner packet's start.
     pub strip: Option<OptionAt>,
 }
 
-/// Looks into an encapsulated packet whose lengths are checked and whose own header carries
-/// `option`, or nothing of LMS. `Ok(None)`: it is somebody else's tunnel.
-pub fn open(
-    packet: &[u8],
-    outer: Layout,
-    option: Option<Found>,
-) -> Result<Option<Dmcast>, OpenError> {
-    let inner_range = outer.header_len..outer.total_len;
-    let Some(inner) = packet.get(inner_range.clone()) else {
+/// Opens a packet whose own header, of checked lengths, carries the dmcast option: checks both
+/// headers.
+#[inline]
+pub fn open_outer(packet: &[u8], outer: Layout) -> Result<Inner, OpenError> {
+    let inner = packet.get(outer.header_len..outer.total_len).unwrap_or(&[]);
+    let layout = check_both(packet, outer, inner)?;
+    if layout.header_len > ipv4::HEADER_LEN && !carries_no_option(&inner[..layout.header_len]) {
+        return Err(OpenError::InnerOption);
+    }
+    Ok(Inner {
+        packet: outer.header_len..outer.total_len,
+        strip: None,
+    })
+}
+
+fn carries_no_option(header: &[u8]) -> bool {
+    matches!(ipv4::find_lms(header), Ok(None))
+}
+
+/// Opens a packet whose own header carries nothing of LMS (LMS §6.4.5). `Ok(None)`: the inner
+/// one carries no dmcast option either, it is somebody else's tunnel.
+pub fn open_inner(packet: &[u8], outer: Layout) -> Result<Option<(Found, Inner)>, OpenError> {
+    let inner = packet.get(outer.header_len..outer.total_len).unwrap_or(&[]);
+    let Ok(layout) = Layout::check(inner) else {
         return Ok(None);
     };
-    let layout = Layout::check(inner);
-    let found = layout
-        .ok()
-        .map(|layout| ipv4::find_lms(&inner[..layout.header_len]));
-    let (option, strip) = match (option, found) {
-        (Some(option), _) if option.kind == Kind::Dmcast => (option, None),
-        (None, Some(Ok(Some(option)))) if option.kind == Kind::Dmcast => {
-            (option, Some(option.option))
-        }
-        (None, Some(Err(OptionError::Lms(_) | OptionError::Duplicate))) => {
-            return Err(OpenError::InnerOption);
-        }
-        _ => return Ok(None),
+    let option = match ipv4::find_lms(&inner[..layout.header_len]) {
+        Ok(Some(option)) if option.kind == Kind::Dmcast => option,
+        Ok(_) | Err(OptionError::Truncated | OptionError::Length) => return Ok(None),
+        Err(OptionError::Lms(_) | OptionError::Duplicate) => return Err(OpenError::InnerOption),
     };
+    check_both(packet, outer, inner)?;
+    let inner = Inner {
+        packet: outer.header_len..outer.total_len,
+        strip: Some(option.option),
+    };
+    Ok(Some((option, inner)))
+}
+
+/// What holds for both placements. The answer is the inner packet's layout.
+#[inline]
+fn check_both(packet: &[u8], outer: Layout, inner: &[u8]) -> Result<Layout, OpenError> {
     if ipv4::is_fragment(packet) {
         return Err(OpenError::OuterFragment);
     }
     if !ipv4::checksum_ok(&packet[..outer.header_len]) {
         return Err(OpenError::OuterChecksum);
     }
-    let layout = layout.map_err(OpenError::Inner)?;
+    let layout = Layout::check(inner).map_err(OpenError::Inner)?;
     if layout.total_len != inner.len() {
         return Err(OpenError::InnerLength);
     }
     if !ipv4::checksum_ok(&inner[..layout.header_len]) {
         return Err(OpenError::Inner(HeaderError::Checksum));
     }
-    if strip.is_none() && !matches!(found, Some(Ok(None))) {
-        return Err(OpenError::InnerOption);
-    }
-    Ok(Some(Dmcast {
-        option,
-        inner: inner_range,
-        inner_header_len: layout.header_len,
-        strip,
-    }))
+    Ok(layout)
 }
 
-/// Takes encapsulation and option off, in place: the answer is where the inner packet lies.
-pub fn decapsulate(packet: &mut [u8], dmcast: &Dmcast) -> Range<usize> {
-    let Range { start, end } = dmcast.inner;
-    match (dmcast.strip, packet.get_mut(start..end)) {
+/// Takes encapsulation and option off, in place: the answer is where the inner packet now lies.
+#[inline]
+pub fn decapsulate(packet: &mut [u8], inner: Inner) -> Range<usize> {
+    let Range { start, end } = inner.packet;
+    match (inner.strip, packet.get_mut(start..end)) {
         (Some(option), Some(inner)) => start + ipv4::strip_option(inner, option)..end,
         _ => start..end,
     }

@@ -140,6 +140,7 @@ impl Layout {
     }
 }
 
+#[inline]
 fn address(packet: &[u8], at: usize) -> Ipv4Addr {
     let octets = packet.get(at..).and_then(<[u8]>::first_chunk::<4>);
     octets.map_or(Ipv4Addr::UNSPECIFIED, |octets| Ipv4Addr::from(*octets))
@@ -177,22 +178,27 @@ pub fn is_fragment(packet: &[u8]) -> bool {
     field.is_some_and(|field| u16::from_be_bytes(*field) & more_and_offset != 0)
 }
 
-/// One's complement sum of a header, folded to 16 bits. Headers are whole 32-bit words.
+/// One's complement sum of a header, folded to 16 bits, in the machine's own byte order (RFC 1071
+/// §2.B): right for comparing with 0xffff and for storing as it is. Headers are whole 32-bit
+/// words.
 #[inline]
 fn sum(header: &[u8]) -> u16 {
-    let (words, _) = header.as_chunks::<4>();
-    fold(
-        words
-            .iter()
-            .map(|word| u64::from(u32::from_be_bytes(*word)))
-            .sum(),
-    )
+    let (pairs, rest) = header.as_chunks::<8>();
+    let mut sum = rest
+        .first_chunk()
+        .map_or(0, |word| u64::from(u32::from_ne_bytes(*word)));
+    for pair in pairs {
+        let (next, carry) = sum.overflowing_add(u64::from_ne_bytes(*pair));
+        sum = next + u64::from(carry);
+    }
+    fold((sum & 0xffff_ffff) + (sum >> 32))
 }
 
+/// Folds a sum below 2^48 to 16 bits.
 #[inline]
 fn fold(sum: u64) -> u16 {
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum as u32 & 0xffff) + (sum >> 16) as u32;
     let sum = (sum & 0xffff) + (sum >> 16);
     ((sum & 0xffff) + (sum >> 16)) as u16
 }
@@ -208,61 +214,79 @@ pub fn fill_checksum(header: &mut [u8]) {
     if let Some(field) = header.get_mut(CHECKSUM_AT..CHECKSUM_AT + 2) {
         field.fill(0);
         let sum = !sum(header);
-        header[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&sum.to_be_bytes());
+        header[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&sum.to_ne_bytes());
     }
 }
 
-/// RFC 1624 §3, equation 3: HC' = ~(~HC + ~m + m'), with `delta` the sum of all ~m + m'.
+/// RFC 1624 §3, equation 3: HC' = ~(~HC + ~m + m'), with `delta` the sum of all ~m + m' in the
+/// machine's own byte order, below 2^40.
 #[inline]
 fn add_to_checksum(packet: &mut [u8], delta: u64) {
     let field = packet
         .get_mut(CHECKSUM_AT..)
         .and_then(<[u8]>::first_chunk_mut::<2>);
     if let Some(field) = field {
-        let old = u64::from(!u16::from_be_bytes(*field));
-        *field = (!fold(old + delta)).to_be_bytes();
+        let old = u64::from(!u16::from_ne_bytes(*field));
+        *field = (!fold(old + delta)).to_ne_bytes();
     }
 }
 
 /// Takes one hop off the time to live and updates the checksum. A time to live of 0 stays.
 #[inline]
 pub fn decrement_ttl(packet: &mut [u8]) {
+    let delta = take_hop(packet);
+    add_to_checksum(packet, delta);
+}
+
+/// Takes a hop off, leaves the checksum: the answer is what to add to it.
+#[inline]
+fn take_hop(packet: &mut [u8]) -> u64 {
     let word = packet
         .get_mut(TTL_AT..)
         .and_then(<[u8]>::first_chunk_mut::<2>);
-    let Some(word) = word.filter(|word| word[0] > 0) else {
-        return;
-    };
-    let old = u16::from_be_bytes(*word);
-    word[0] -= 1;
-    let new = u16::from_be_bytes(*word);
-    add_to_checksum(packet, u64::from(!old) + u64::from(new));
+    let Some(word) = word else { return 0 };
+    let [ttl, protocol] = *word;
+    let new = [ttl.saturating_sub(1), protocol];
+    *word = new;
+    u64::from(!u16::from_ne_bytes([ttl, protocol])) + u64::from(u16::from_ne_bytes(new))
 }
 
 /// Writes the turning point into an LMS option whose common part starts at `body_at`
 /// ([`Found::body_at`]), and updates the checksum.
 #[inline]
 pub fn set_turning_point(packet: &mut [u8], body_at: usize, router: Ipv4Addr, iface: Iface) {
+    let delta = write_turning_point(packet, body_at, router, iface);
+    add_to_checksum(packet, delta);
+}
+
+/// [`decrement_ttl`] and [`set_turning_point`] in one.
+#[inline]
+pub fn hop_and_turn(packet: &mut [u8], body_at: usize, router: Ipv4Addr, iface: Iface) {
+    let delta = take_hop(packet) + write_turning_point(packet, body_at, router, iface);
+    add_to_checksum(packet, delta);
+}
+
+/// Writes the turning point, leaves the checksum: the answer is what to add to it.
+#[inline]
+fn write_turning_point(packet: &mut [u8], body_at: usize, router: Ipv4Addr, iface: Iface) -> u64 {
     let body = packet
         .get_mut(body_at..)
         .and_then(<[u8]>::first_chunk_mut::<6>);
-    let Some(body) = body else { return };
-    let [i0, i1] = iface.0.to_be_bytes();
-    let [r0, r1, r2, r3] = router.octets();
-    let new = [i0, i1, r0, r1, r2, r3];
-    let words = |b: &[u8; 6]| {
-        [[b[0], b[1]], [b[2], b[3]], [b[4], b[5]]].map(|word| u64::from(u16::from_be_bytes(word)))
-    };
-    let delta: u64 =
-        words(body).map(|old| old ^ 0xffff).iter().sum::<u64>() + words(&new).iter().sum::<u64>();
-    *body = new;
+    let Some(body) = body else { return 0 };
+    let [i0, i1, r0, r1, r2, r3] = *body;
+    let (new_iface, new_router) = (iface.0.to_be_bytes(), router.octets());
+    body[..2].copy_from_slice(&new_iface);
+    body[2..].copy_from_slice(&new_router);
+    let delta = u64::from(!u16::from_ne_bytes([i0, i1]))
+        + u64::from(u16::from_ne_bytes(new_iface))
+        + u64::from(!u32::from_ne_bytes([r0, r1, r2, r3]))
+        + u64::from(u32::from_ne_bytes(new_router));
     // Behind an odd number of bytes each of these words lies across two words of the header.
-    let delta = if body_at.is_multiple_of(2) {
+    if body_at.is_multiple_of(2) {
         delta
     } else {
         u64::from(fold(delta).swap_bytes())
-    };
-    add_to_checksum(packet, delta);
+    }
 }
 
 /// Where one option lies in a packet.
@@ -347,34 +371,71 @@ pub struct Found {
 /// is none. Options before and after it are walked too, so that two of them are an error.
 #[inline]
 pub fn find_lms(header: &[u8]) -> Result<Option<Found>, OptionError> {
+    let options = header.get(HEADER_LEN..).unwrap_or(&[]);
+    let [kind, len, ..] = *options else {
+        return if options.is_empty() {
+            Ok(None)
+        } else {
+            find_among_others(header)
+        };
+    };
+    // Nearly always the LMS option stands alone.
+    if is_lms(kind) && usize::from(len) == options.len() {
+        return found_at(
+            header,
+            OptionAt {
+                at: HEADER_LEN,
+                len: options.len(),
+            },
+        );
+    }
+    find_among_others(header)
+}
+
+fn find_among_others(header: &[u8]) -> Result<Option<Found>, OptionError> {
     let mut found = None;
     for option in Options::new(header) {
-        let OptionAt { at, len } = option?;
-        if !matches!(
-            header[at],
-            option::IPOPT_MREQ | option::IPOPT_DMCAST | option::IPOPT_LMS
-        ) {
+        let option = option?;
+        if !is_lms(header[option.at]) {
             continue;
         }
-        let view = match View::new_checked(&header[at..at + len]) {
-            Ok(view) => view,
-            Err(ParseError::Experiment) => continue,
-            Err(error) => return Err(OptionError::Lms(error)),
+        let Some(new) = found_at(header, option)? else {
+            continue;
         };
-        if found.is_some() {
+        if found.replace(new).is_some() {
             return Err(OptionError::Duplicate);
         }
-        found = Some(Found {
-            kind: view.kind(),
-            option: OptionAt { at, len },
-            body_at: at + body_at(view.form()),
-            turning_iface: view.turning_point_iface(),
-            turning_router: view.turning_point_address(),
-            source: view.source(),
-            group: view.group(),
-        });
     }
     Ok(found)
+}
+
+#[inline]
+fn is_lms(option_type: u8) -> bool {
+    matches!(
+        option_type,
+        option::IPOPT_MREQ | option::IPOPT_DMCAST | option::IPOPT_LMS
+    )
+}
+
+/// Reads the option at a place in the header; `Ok(None)`: it is of another experiment.
+#[inline]
+fn found_at(header: &[u8], option: OptionAt) -> Result<Option<Found>, OptionError> {
+    let OptionAt { at, len } = option;
+    let bytes = header.get(at..at + len).ok_or(OptionError::Truncated)?;
+    let view = match View::new_checked(bytes) {
+        Ok(view) => view,
+        Err(ParseError::Experiment) => return Ok(None),
+        Err(error) => return Err(OptionError::Lms(error)),
+    };
+    Ok(Some(Found {
+        kind: view.kind(),
+        option,
+        body_at: at + body_at(view.form()),
+        turning_iface: view.turning_point_iface(),
+        turning_router: view.turning_point_address(),
+        source: view.source(),
+        group: view.group(),
+    }))
 }
 
 /// Takes an option out of the packet's header: what stands before it moves up to close the gap,

@@ -33,6 +33,7 @@ pub const CLASSIC_LEN: usize = 16;
 /// Length of the single form in bytes.
 pub const SINGLE_LEN: usize = 20;
 
+const BODY_LEN: usize = 14;
 const SUB_REQUEST: u8 = 1;
 const SUB_DMCAST: u8 = 2;
 
@@ -124,6 +125,22 @@ impl fmt::Display for EmitError {
 
 impl core::error::Error for EmitError {}
 
+/// The part that both forms share, their last 14 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Body([u8; BODY_LEN]);
+
+impl Body {
+    #[inline]
+    fn iface(&self) -> Iface {
+        Iface(u16::from_be_bytes([self.0[0], self.0[1]]))
+    }
+
+    #[inline]
+    fn word<const AT: usize>(&self) -> Ipv4Addr {
+        Ipv4Addr::new(self.0[AT], self.0[AT + 1], self.0[AT + 2], self.0[AT + 3])
+    }
+}
+
 /// A view over the bytes of one option; bytes after its end are not looked at.
 #[derive(Clone, Copy, Debug)]
 pub struct View<T> {
@@ -134,60 +151,59 @@ pub struct View<T> {
 
 impl<T: AsRef<[u8]>> View<T> {
     /// Checks type, lengths and turning point, and wraps the bytes.
+    #[inline]
     pub fn new_checked(bytes: T) -> Result<Self, ParseError> {
         let b = bytes.as_ref();
         let (form, kind) = match *b.first().ok_or(ParseError::Truncated)? {
-            IPOPT_MREQ => (Form::Classic, Kind::Request),
-            IPOPT_DMCAST => (Form::Classic, Kind::Dmcast),
-            IPOPT_LMS => (Form::Single, single_kind(b)?),
+            IPOPT_MREQ => (Form::Classic, classic(b, Kind::Request)?),
+            IPOPT_DMCAST => (Form::Classic, classic(b, Kind::Dmcast)?),
+            IPOPT_LMS => (Form::Single, single(b)?),
             _ => return Err(ParseError::NotLms),
         };
-        let len = LmsOption::buffer_len(form);
-        if usize::from(*b.get(1).ok_or(ParseError::Truncated)?) != len {
-            return Err(ParseError::Length);
-        }
-        if b.len() < len {
-            return Err(ParseError::Truncated);
-        }
         let view = View { bytes, form, kind };
-        let unset_address = view.turning_point_address().is_unspecified();
-        if unset_address == view.turning_point_iface().is_set() {
+        let body = view.body();
+        if body.word::<2>().is_unspecified() == body.iface().is_set() {
             return Err(ParseError::TurningPoint);
         }
         Ok(view)
     }
 
-    fn word(&self, index: usize) -> Ipv4Addr {
-        let at = body_at(self.form) + 2 + 4 * index;
-        let b = self.bytes.as_ref();
-        Ipv4Addr::new(b[at], b[at + 1], b[at + 2], b[at + 3])
+    /// The constructor has checked that the bytes are there.
+    #[inline]
+    fn body(&self) -> Body {
+        let rest = self.bytes.as_ref().get(body_at(self.form)..);
+        let body = rest.and_then(<[u8]>::first_chunk::<BODY_LEN>);
+        Body(body.copied().unwrap_or_default())
     }
 
     /// How the option is written.
+    #[inline]
     pub fn form(&self) -> Form {
         self.form
     }
 
     /// Request or dmcast.
+    #[inline]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
     /// Length of the option in bytes.
+    #[inline]
     pub fn option_len(&self) -> usize {
         LmsOption::buffer_len(self.form)
     }
 
     /// The turning-point interface, [`Iface::UNSET`] while no router has turned the packet.
+    #[inline]
     pub fn turning_point_iface(&self) -> Iface {
-        let at = body_at(self.form);
-        let b = self.bytes.as_ref();
-        Iface(u16::from_be_bytes([b[at], b[at + 1]]))
+        self.body().iface()
     }
 
     /// The turning-point address, `0.0.0.0` while no router has turned the packet.
+    #[inline]
     pub fn turning_point_address(&self) -> Ipv4Addr {
-        self.word(0)
+        self.body().word::<2>()
     }
 
     /// The turning point, if set.
@@ -200,13 +216,15 @@ impl<T: AsRef<[u8]>> View<T> {
     }
 
     /// The original source.
+    #[inline]
     pub fn source(&self) -> Ipv4Addr {
-        self.word(1)
+        self.body().word::<6>()
     }
 
     /// The multicast group.
+    #[inline]
     pub fn group(&self) -> Ipv4Addr {
-        self.word(2)
+        self.body().word::<10>()
     }
 }
 
@@ -218,9 +236,23 @@ pub(crate) const fn body_at(form: Form) -> usize {
     }
 }
 
-/// The kind that an option of type 158 carries. Says [`ParseError::Experiment`] before anything
-/// about lengths, for another experiment has its own.
-fn single_kind(b: &[u8]) -> Result<Kind, ParseError> {
+/// Checks an option of type 138 or 139.
+#[inline]
+fn classic(b: &[u8], kind: Kind) -> Result<Kind, ParseError> {
+    if usize::from(*b.get(1).ok_or(ParseError::Truncated)?) != CLASSIC_LEN {
+        return Err(ParseError::Length);
+    }
+    if b.len() < CLASSIC_LEN {
+        Err(ParseError::Truncated)
+    } else {
+        Ok(kind)
+    }
+}
+
+/// Checks an option of type 158. Says [`ParseError::Experiment`] before anything about the whole
+/// length, for another experiment has its own.
+#[inline]
+fn single(b: &[u8]) -> Result<Kind, ParseError> {
     let len = usize::from(*b.get(1).ok_or(ParseError::Truncated)?);
     if len < 4 {
         return Err(ParseError::Length);
@@ -232,15 +264,13 @@ fn single_kind(b: &[u8]) -> Result<Kind, ParseError> {
     if len != SINGLE_LEN {
         return Err(ParseError::Length);
     }
-    let [sub, sub_len] = *b.get(4..6).ok_or(ParseError::Truncated)? else {
-        return Err(ParseError::Truncated);
-    };
-    let kind = match sub {
+    let option = b.first_chunk::<SINGLE_LEN>().ok_or(ParseError::Truncated)?;
+    let kind = match option[4] {
         SUB_REQUEST => Kind::Request,
         SUB_DMCAST => Kind::Dmcast,
         _ => return Err(ParseError::SubOption),
     };
-    if usize::from(sub_len) != SINGLE_LEN - 4 {
+    if usize::from(option[5]) != SINGLE_LEN - 4 {
         return Err(ParseError::SubOptionLength);
     }
     Ok(kind)
