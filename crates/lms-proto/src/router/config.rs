@@ -1,6 +1,6 @@
 //! What a router is told once.
 
-use crate::Duration;
+use crate::{Duration, hier};
 
 /// A rate with a burst, for one token bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +43,8 @@ pub struct Config {
     pub request_rate: Rate,
     /// Limit on the dmcasts multicast for one group.
     pub dmcast_rate: Rate,
+    /// LMS-HIER, for [`Policy::Hierarchy`].
+    pub hierarchy: hier::Config,
 }
 
 impl Default for Config {
@@ -55,6 +57,7 @@ impl Default for Config {
                 per_second: 1_000,
                 burst: 100,
             },
+            hierarchy: hier::Config::default(),
             dmcast_rate: Rate {
                 per_second: 10_000,
                 burst: 1_000,

@@ -6,8 +6,9 @@ use super::policy::Way;
 use super::verdict::Turn;
 use super::{DropReason, Interface, Meta, Output, Policy, Router, SecondCopy, Verdict};
 use crate::carrier::{Carrier, Class, Encapsulated, Request};
+use crate::hier::Hierarchy;
 use crate::rule::{self, Action, Role, Tree};
-use crate::table::{EntryId, ifaces};
+use crate::table::{Entry, EntryId, ifaces};
 use crate::{Iface, Instant, NextHop};
 
 impl<C: Carrier> Router<'_, C> {
@@ -90,7 +91,7 @@ impl<C: Carrier> Router<'_, C> {
             action => {
                 let output = Output {
                     iface: tree.replier,
-                    next_hop: entry.replier_next_hop(),
+                    next_hop: next_hop(&self.hierarchy, entry),
                 };
                 let turn = match action {
                     Action::Turn => Some(turn(&self.interfaces, output.iface, meta.iface)?),
@@ -195,7 +196,7 @@ impl<C: Carrier> Router<'_, C> {
             )),
             Way::Down(iface) => {
                 let next_hop = match iface == entry.replier_iface() {
-                    true => entry.replier_next_hop(),
+                    true => next_hop(&self.hierarchy, entry),
                     false => NextHop::Group,
                 };
                 let turned = request.turned;
@@ -301,4 +302,13 @@ fn turn(interfaces: &[Interface], towards: Iface, arrival: Iface) -> Result<Turn
         router: config.address,
         iface: arrival,
     })
+}
+
+/// Where on its link the replier is: the neighbour table knows the elected one.
+#[inline]
+fn next_hop(hierarchy: &Hierarchy<'_>, entry: &Entry) -> NextHop {
+    match entry.peer() {
+        Some(peer) => hierarchy.next_hop(peer),
+        None => entry.fixed_next_hop(),
+    }
 }

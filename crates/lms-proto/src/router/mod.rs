@@ -4,12 +4,18 @@
 //!
 //! 1. tells the router its interfaces ([`Router::set_interface`]) and, as routing changes, its
 //!    entries ([`Router::install`], [`Router::remove`]);
-//! 2. gives each captured packet to [`Router::forward`], and does what the [`Verdict`] says.
+//! 2. gives each captured packet to [`Router::forward`], and does what the [`Verdict`] says;
+//! 3. under [`Policy::Hierarchy`] gives IGMP packets and LMS-HIER messages to
+//!    [`Router::handle_packet`], sends what [`Router::poll_transmit`] writes until it is `None`, and
+//!    calls [`Router::handle_timeout`] at [`Router::poll_timeout`];
+//! 4. drains [`Router::poll_event`].
 //!
 //! All times are those of the driver's clock and must not run backwards.
 
 mod config;
+mod event;
 mod forward;
+mod hierarchy;
 mod policy;
 mod stats;
 mod verdict;
@@ -23,10 +29,13 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
 pub use config::{Config, Policy, Rate};
+pub use event::Event;
 pub use stats::{DropReason, Stats};
 pub use verdict::{Meta, Output, SecondCopy, Verdict};
 
+use self::event::Events;
 use crate::carrier::{Carrier, Ipv4Option};
+use crate::hier::{self, Hierarchy};
 use crate::table::{self, EntryId, GroupTable, HashKey, Index, InstallError, Limit, Replier, Slot};
 use crate::{Iface, Instant, InterfaceConfig, Key};
 
@@ -39,17 +48,37 @@ pub struct Storage<'a> {
     pub interfaces: ManagedSlice<'a, Interface>,
     /// Index from address to interface: a power of two, at least twice as many as interfaces.
     pub addresses: ManagedSlice<'a, Slot>,
+    /// LMS-HIER's; may be empty unless the policy is [`Policy::Hierarchy`].
+    pub hierarchy: hier::Storage<'a>,
 }
 
 #[cfg(feature = "alloc")]
 impl Storage<'static> {
-    /// Storage on the heap for `groups` entries and interface numbers below `iface_limit`.
+    /// Storage on the heap for `groups` entries and interface numbers below `iface_limit`, with
+    /// room for two offers a group from 1,024 neighbours and more.
     pub fn with_capacity(groups: usize, iface_limit: usize) -> Self {
         use alloc::vec;
+        let hierarchy = hier::Capacity {
+            // Some more: a removed entry leaves when its links have been told.
+            entries: groups + groups / 8 + 16,
+            neighbours: 2 * groups + 256,
+            peers: 2 * iface_limit + 1_024,
+            branches: 2 * groups + 256,
+            interfaces: iface_limit,
+        };
         Storage {
             table: table::Storage::with_capacity(groups, iface_limit),
             interfaces: vec![Interface::default(); iface_limit].into(),
             addresses: vec![Slot::default(); (2 * iface_limit).next_power_of_two()].into(),
+            hierarchy: hier::Storage::owned(hierarchy),
+        }
+    }
+
+    /// The same with another capacity for LMS-HIER.
+    pub fn with_hierarchy(self, capacity: hier::Capacity) -> Self {
+        Storage {
+            hierarchy: hier::Storage::owned(capacity),
+            ..self
         }
     }
 }
@@ -110,6 +139,8 @@ pub struct Router<'a, C: Carrier = Ipv4Option> {
     interfaces: ManagedSlice<'a, Interface>,
     addresses: Index<'a>,
     address_hash: HashKey,
+    hierarchy: Hierarchy<'a>,
+    events: Events,
     rng: ChaCha8Rng,
     stats: Stats,
     carrier: PhantomData<C>,
@@ -128,15 +159,18 @@ impl<'a, C: Carrier> Router<'a, C> {
         config: Config,
         storage: Storage<'a>,
         seed: [u8; 32],
-        _now: Instant,
+        now: Instant,
     ) -> Self {
         let Storage {
             table,
             mut interfaces,
             addresses,
+            hierarchy,
         } = storage;
         let mut rng = ChaCha8Rng::from_seed(seed);
         interfaces.fill(Interface::default());
+        let mut hierarchy_seed = [0; 32];
+        rng.fill_bytes(&mut hierarchy_seed);
         Router {
             policy: config.policy,
             request_limit: Limit::new(config.request_rate),
@@ -145,6 +179,8 @@ impl<'a, C: Carrier> Router<'a, C> {
             interfaces,
             addresses: Index::new(addresses),
             address_hash: HashKey(rng.next_u64(), rng.next_u64()),
+            hierarchy: Hierarchy::new(config.hierarchy, hierarchy, hierarchy_seed, now),
+            events: Events::default(),
             rng,
             stats: Stats::default(),
             carrier: PhantomData,
@@ -177,7 +213,7 @@ impl<'a, C: Carrier> Router<'a, C> {
     /// Adds an interface, or changes one.
     pub fn set_interface(
         &mut self,
-        _now: Instant,
+        now: Instant,
         iface: Iface,
         config: InterfaceConfig,
     ) -> Result<(), InterfaceError> {
@@ -189,6 +225,7 @@ impl<'a, C: Carrier> Router<'a, C> {
         if i >= self.interfaces.len().min(self.addresses.capacity()) {
             return Err(InterfaceError::Limit);
         }
+        self.hierarchy_set_interface(now, iface, config)?;
         self.forget_address(iface);
         self.interfaces[i].config = Some(config);
         self.addresses
@@ -206,11 +243,14 @@ impl<'a, C: Carrier> Router<'a, C> {
         for id in self.table.handles() {
             if let Some(entry) = self.table.get_mut(id).filter(|entry| entry.parent == iface) {
                 entry.parent = Iface::UNSET;
+                let key = entry.key();
+                self.hierarchy_remove_parent(now, key);
             }
             if self.table.remove_downstream(id, iface) {
-                self.downstream_changed(now, id);
+                self.check_replier(id);
             }
         }
+        self.hierarchy_remove_interface(now, iface);
     }
 
     fn forget_address(&mut self, iface: Iface) {
@@ -254,21 +294,25 @@ impl<'a, C: Carrier> Router<'a, C> {
         parent: Iface,
         downstream: &[Iface],
     ) -> Result<EntryId, InstallError> {
+        self.table.check(key, parent, downstream)?;
+        self.hierarchy_install(now, key, parent, downstream)?;
         let id = self.table.install(key, parent, downstream)?;
-        self.downstream_changed(now, id);
+        self.check_replier(id);
+        self.hierarchy_apply();
         Ok(id)
     }
 
     /// Removes an entry; false where there was none.
-    pub fn remove(&mut self, _now: Instant, key: Key) -> bool {
+    pub fn remove(&mut self, now: Instant, key: Key) -> bool {
+        self.hierarchy_remove(now, key);
         self.table.remove(key).is_some()
     }
 
     /// Sets the replier of an entry by hand; no policy moves it until it is set to `None`, or its
-    /// interface leaves the entry.
+    /// interface leaves the entry. The parent is told its cost where the neighbour is named.
     pub fn set_replier(
         &mut self,
-        _now: Instant,
+        now: Instant,
         key: Key,
         replier: Option<Replier>,
     ) -> Result<(), ReplierError> {
@@ -276,24 +320,41 @@ impl<'a, C: Carrier> Router<'a, C> {
         if replier.is_some_and(|replier| !self.table.is_downstream(id, replier.iface)) {
             return Err(ReplierError::NotDownstream);
         }
+        self.hierarchy_pin(now, id, replier);
         let entry = self.table.get_mut(id).ok_or(ReplierError::NoEntry)?;
         entry.pinned = replier.is_some();
-        entry.set_replier(replier);
+        entry.set_replier(replier, None);
         self.choose_replier(id);
+        self.hierarchy_apply();
         Ok(())
     }
 
     /// Takes the replier back where its interface has left the entry.
-    fn downstream_changed(&mut self, _now: Instant, id: EntryId) {
-        let Some(iface) = self.table.get(id).map(|entry| entry.replier_iface()) else {
+    fn check_replier(&mut self, id: EntryId) {
+        let Some(entry) = self.table.get(id) else {
             return;
         };
-        if iface.is_set() && !self.table.is_downstream(id, iface) {
-            if let Some(entry) = self.table.get_mut(id) {
-                entry.pinned = false;
-                entry.set_replier(None);
-            }
-            self.choose_replier(id);
+        let iface = entry.replier_iface();
+        if !iface.is_set() || self.table.is_downstream(id, iface) {
+            return;
         }
+        if let Some(entry) = self.table.get_mut(id) {
+            entry.pinned = false;
+            entry.set_replier(None, None);
+        }
+        self.choose_replier(id);
+    }
+
+    /// Lets the policy choose anew where nothing is pinned.
+    fn choose_replier(&mut self, id: EntryId) {
+        if let Some(entry) = self.table.get_mut(id).filter(|entry| !entry.pinned) {
+            entry.redraw_at_s = i64::MIN;
+            self.hierarchy_choose(id);
+        }
+    }
+
+    /// What happened since the last call; drain until `None`.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop()
     }
 }

@@ -16,13 +16,6 @@ pub(super) enum Way {
 }
 
 impl<C: Carrier> Router<'_, C> {
-    /// Lets the policy choose anew where nothing is pinned.
-    pub(super) fn choose_replier(&mut self, id: EntryId) {
-        if let Some(entry) = self.table.get_mut(id).filter(|entry| !entry.pinned) {
-            entry.redraw_at_s = i64::MIN;
-        }
-    }
-
     /// Under [`Policy::Random`]: draws the replier of an entry where the last draw has served its
     /// time.
     pub(super) fn refresh_draw(&mut self, now: Instant, id: EntryId, redraw: Duration) {
@@ -38,7 +31,7 @@ impl<C: Carrier> Router<'_, C> {
         let hold_s = redraw.total_micros().div_ceil(1_000_000).max(1);
         if let Some(entry) = self.table.get_mut(id) {
             entry.redraw_at_s = now.secs().saturating_add_unsigned(hold_s);
-            entry.set_replier(replier);
+            entry.set_replier(replier, None);
         }
     }
 

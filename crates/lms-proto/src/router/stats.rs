@@ -125,6 +125,8 @@ pub struct Stats {
     pub requests_to_replier: u64,
     /// Dmcasts stripped and multicast.
     pub dmcasts: u64,
+    /// Events that gave way to newer ones because nobody polled.
+    pub events_lost: u64,
     drops: [u64; DropReason::ALL.len()],
 }
 
@@ -136,6 +138,7 @@ impl Default for Stats {
             requests_turned: 0,
             requests_to_replier: 0,
             dmcasts: 0,
+            events_lost: 0,
             drops: [0; DropReason::ALL.len()],
         }
     }

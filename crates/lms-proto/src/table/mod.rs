@@ -25,6 +25,7 @@ pub use ifaces::{IFACES_PER_WORD, IfaceWord};
 pub use index::Slot;
 pub(crate) use index::{HashKey, Index};
 
+use crate::hier::PeerId;
 use crate::{Iface, Key, LinkAddr, NextHop};
 
 /// Handle of a forwarding entry, stable until the entry is removed; then it is used again.
@@ -59,7 +60,7 @@ pub struct Replier {
 pub struct Neighbour {
     /// Its address.
     pub addr: Ipv4Addr,
-    /// Its link address, once known.
+    /// Its link address; `None` in an entry's state where the neighbour table keeps it.
     pub link: Option<LinkAddr>,
 }
 
@@ -75,6 +76,8 @@ pub struct Entry {
     /// `0.0.0.0`: no neighbour, requests go to the link.
     neighbour: Ipv4Addr,
     neighbour_link: Option<LinkAddr>,
+    /// The elected neighbour in the neighbour table, which knows its link address.
+    peer: Option<PeerId>,
     used: bool,
     /// The replier was set by hand: neither hierarchy nor chance moves it.
     pub(crate) pinned: bool,
@@ -96,6 +99,7 @@ impl Default for Entry {
             replier_cost: u16::MAX,
             neighbour: Ipv4Addr::UNSPECIFIED,
             neighbour_link: None,
+            peer: None,
             used: false,
             pinned: false,
             requests: Bucket::FULL,
@@ -134,9 +138,15 @@ impl Entry {
         self.replier_iface
     }
 
-    /// Where on the replier's link a request goes.
+    /// The elected neighbour; it knows better than [`Entry::fixed_next_hop`] where to send.
     #[inline]
-    pub(crate) fn replier_next_hop(&self) -> NextHop {
+    pub(crate) fn peer(&self) -> Option<PeerId> {
+        self.peer
+    }
+
+    /// Where on the replier's link a request goes, as set by hand or by chance.
+    #[inline]
+    pub(crate) fn fixed_next_hop(&self) -> NextHop {
         if self.neighbour.is_unspecified() {
             NextHop::Group
         } else {
@@ -147,7 +157,8 @@ impl Entry {
         }
     }
 
-    pub(crate) fn set_replier(&mut self, replier: Option<Replier>) {
+    pub(crate) fn set_replier(&mut self, replier: Option<Replier>, peer: Option<PeerId>) {
+        self.peer = peer;
         let neighbour = replier.and_then(|replier| replier.neighbour);
         self.replier_iface = replier.map_or(Iface::UNSET, |replier| replier.iface);
         self.replier_cost = replier.map_or(u16::MAX, |replier| replier.cost);
@@ -387,14 +398,20 @@ impl<'a> GroupTable<'a> {
         self.check(key, parent, downstream)?;
         let id = match self.find(key) {
             Some(id) => id,
-            None => self.add(key).ok_or(InstallError::Full)?,
+            None => self.add(key),
         };
         self.entries[id.index()].parent = parent;
         ifaces::assign(self.set_mut(id), downstream);
         Ok(id)
     }
 
-    fn check(&self, key: Key, parent: Iface, downstream: &[Iface]) -> Result<(), InstallError> {
+    /// Whether [`GroupTable::install`] would refuse.
+    pub(crate) fn check(
+        &self,
+        key: Key,
+        parent: Iface,
+        downstream: &[Iface],
+    ) -> Result<(), InstallError> {
         let Key { source, group } = key;
         if !group.is_multicast() || group.octets()[..3] == [224, 0, 0] {
             return Err(InstallError::Group);
@@ -412,13 +429,13 @@ impl<'a> GroupTable<'a> {
         if downstream.contains(&parent) {
             return Err(InstallError::ParentIsDownstream);
         }
+        if self.len == self.capacity && self.find(key).is_none() {
+            return Err(InstallError::Full);
+        }
         Ok(())
     }
 
-    fn add(&mut self, key: Key) -> Option<EntryId> {
-        if self.len == self.capacity {
-            return None;
-        }
+    fn add(&mut self, key: Key) -> EntryId {
         let id = if self.free == NO_ENTRY {
             self.fresh += 1;
             EntryId(self.fresh - 1)
@@ -435,7 +452,7 @@ impl<'a> GroupTable<'a> {
         self.index.insert(self.tag(key), id.0);
         self.len += 1;
         self.any_source_len += usize::from(key.is_any_source());
-        Some(id)
+        id
     }
 
     /// Removes the entry with this key; its handle is free for another.

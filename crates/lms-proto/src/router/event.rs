@@ -1,0 +1,44 @@
+//! What a router tells the one who runs it.
+
+use heapless::Deque;
+
+use crate::Key;
+use crate::table::Replier;
+
+/// Events that wait at most; older ones give way.
+const WAITING: usize = 64;
+
+/// Something that happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// LMS-HIER elected another replier for an entry, or the elected one costs something else.
+    Elected {
+        /// The entry.
+        key: Key,
+        /// Who it is now.
+        replier: Option<Replier>,
+    },
+}
+
+/// The events that wait for [`Router::poll_event`](super::Router::poll_event).
+#[derive(Clone, Default, Debug)]
+pub(super) struct Events {
+    waiting: Deque<Event, WAITING>,
+}
+
+impl Events {
+    /// Adds an event; false where the oldest had to go.
+    pub(super) fn push(&mut self, event: Event) -> bool {
+        let full = self.waiting.is_full();
+        if full {
+            self.waiting.pop_front();
+        }
+        // There is room now.
+        let _ = self.waiting.push_back(event);
+        !full
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Event> {
+        self.waiting.pop_front()
+    }
+}

@@ -1,0 +1,185 @@
+//! LMS-HIER inside the router: it follows the entries, and what it elects goes into them.
+//!
+//! All of it stands still unless the policy is [`Policy::Hierarchy`].
+
+use super::{Event, InterfaceError, Policy, Router};
+use crate::carrier::Carrier;
+use crate::hier::{self, Changed, Cost, Elected, Hierarchy};
+use crate::table::{EntryId, InstallError, Neighbour, Replier};
+use crate::{Iface, Instant, InterfaceConfig, Key, Meta, NextHop, Transmit};
+
+impl<'a, C: Carrier> Router<'a, C> {
+    /// An IGMP packet or an LMS-HIER message arrived, a whole IPv4 packet. An error is a packet
+    /// refused whole; it is counted in [`Hierarchy::stats`] and has changed nothing else. Does
+    /// nothing unless the policy is [`Policy::Hierarchy`].
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        meta: Meta,
+        packet: &[u8],
+    ) -> Result<(), hier::DropReason> {
+        if self.policy != Policy::Hierarchy {
+            return Ok(());
+        }
+        let table = &self.table;
+        let is_downstream = |key, iface| {
+            table
+                .find(key)
+                .is_some_and(|id| table.is_downstream(id, iface))
+        };
+        let result = self
+            .hierarchy
+            .handle_packet(now, meta, packet, is_downstream);
+        self.hierarchy_apply();
+        result
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.hierarchy.handle_timeout(now);
+        self.hierarchy_apply();
+    }
+
+    /// The next message to send, a whole IPv4 packet; `buffer` should have room for 1,068 bytes.
+    /// Drain until `None`.
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        self.hierarchy.poll_transmit(now, buffer)
+    }
+
+    /// When to call [`Router::handle_timeout`] and then [`Router::poll_transmit`].
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.hierarchy.poll_timeout()
+    }
+
+    /// LMS-HIER: neighbours, offers, counters.
+    pub fn hierarchy(&self) -> &Hierarchy<'a> {
+        &self.hierarchy
+    }
+
+    /// Puts into the entries what the hierarchy has elected.
+    pub(super) fn hierarchy_apply(&mut self) {
+        while let Some(Changed { key, elected, .. }) = self.hierarchy.poll_changed() {
+            let Some(id) = self.table.find(key) else {
+                continue;
+            };
+            self.set_elected(id, elected);
+            let replier = self.table.get(id).and_then(|entry| entry.replier());
+            if !self.events.push(Event::Elected { key, replier }) {
+                self.stats.events_lost += 1;
+            }
+        }
+    }
+
+    fn set_elected(&mut self, id: EntryId, elected: Option<Elected>) {
+        let replier = elected.map(|Elected { iface, cost, peer }| Replier {
+            iface,
+            cost: cost.0,
+            neighbour: match self.hierarchy.next_hop(peer) {
+                NextHop::Neighbour { addr, .. } => Some(Neighbour { addr, link: None }),
+                NextHop::Group => None,
+            },
+        });
+        if let Some(entry) = self.table.get_mut(id).filter(|entry| !entry.pinned) {
+            entry.set_replier(replier, elected.map(|elected| elected.peer));
+        }
+    }
+
+    /// Gives an entry that nobody has pinned the elected replier.
+    pub(super) fn hierarchy_choose(&mut self, id: EntryId) {
+        let Some(key) = self.table.get(id).map(|entry| entry.key()) else {
+            return;
+        };
+        if let Some(known) = self.hierarchy.find(key) {
+            let elected = self.hierarchy.elected(known);
+            let elected = elected.filter(|elected| self.table.is_downstream(id, elected.iface));
+            self.set_elected(id, elected);
+        }
+    }
+
+    pub(super) fn hierarchy_set_interface(
+        &mut self,
+        now: Instant,
+        iface: Iface,
+        config: InterfaceConfig,
+    ) -> Result<(), InterfaceError> {
+        if self.policy != Policy::Hierarchy {
+            return Ok(());
+        }
+        let result = self.hierarchy.set_interface(now, iface, config);
+        self.hierarchy_apply();
+        result.map_err(|_| InterfaceError::Limit)
+    }
+
+    pub(super) fn hierarchy_remove_interface(&mut self, now: Instant, iface: Iface) {
+        self.hierarchy.remove_interface(now, iface);
+        self.hierarchy_apply();
+    }
+
+    pub(super) fn hierarchy_remove_parent(&mut self, now: Instant, key: Key) {
+        if self.hierarchy.find(key).is_some() {
+            // Where there is no room to say goodbye, the old parent forgets us by itself.
+            let _ = self.hierarchy.install(now, key, Iface::UNSET);
+        }
+    }
+
+    /// Before the table changes: offers from interfaces that leave the entry are forgotten.
+    pub(super) fn hierarchy_install(
+        &mut self,
+        now: Instant,
+        key: Key,
+        parent: Iface,
+        downstream: &[Iface],
+    ) -> Result<(), InstallError> {
+        if self.policy != Policy::Hierarchy {
+            return Ok(());
+        }
+        self.hierarchy
+            .install(now, key, parent)
+            .map_err(|_| InstallError::Full)?;
+        if let Some(id) = self.table.find(key) {
+            for gone in self
+                .table
+                .downstream(id)
+                .filter(|iface| !downstream.contains(iface))
+            {
+                self.hierarchy.remove_downstream(now, key, gone);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn hierarchy_remove(&mut self, now: Instant, key: Key) {
+        self.hierarchy.remove(now, key);
+    }
+
+    /// A replier set by hand is an offer like others to the parent; the one set before is not.
+    pub(super) fn hierarchy_pin(&mut self, now: Instant, id: EntryId, replier: Option<Replier>) {
+        let Some(entry) = self
+            .table
+            .get(id)
+            .filter(|_| self.policy == Policy::Hierarchy)
+        else {
+            return;
+        };
+        let key = entry.key();
+        if let Some(Replier {
+            iface,
+            neighbour: Some(old),
+            ..
+        }) = entry.replier().filter(|_| entry.pinned)
+        {
+            self.hierarchy.clear_replier(now, key, iface, old.addr);
+        }
+        if let Some(Replier {
+            iface,
+            cost,
+            neighbour: Some(new),
+        }) = replier
+        {
+            // Where the tables are full the parent does not hear of it; the pin holds all the same.
+            let _ = self
+                .hierarchy
+                .set_replier(now, key, iface, new.addr, new.link, Cost(cost));
+        }
+    }
+}
