@@ -346,6 +346,10 @@ fn machine_config(config: &Config) -> router::Config {
         },
         request_rate: rate(config.limits.group_requests_per_s),
         dmcast_rate: rate(config.limits.group_dmcasts_per_s),
+        hierarchy: lms_proto::hier::Config {
+            refresh: smoltcp_duration(config),
+            ..Default::default()
+        },
     }
 }
 
