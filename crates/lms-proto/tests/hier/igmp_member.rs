@@ -301,7 +301,8 @@ fn proxy_merges_what_is_wanted_below_and_asks_for_it_above() {
     assert_eq!((named, p.groups().count()), (vec![1, 2, 3, 7], 3));
 
     // Interface 3 leaves: asked, not answered, gone; upstream is told the list again.
-    hear(&mut p, 7_000, 3, ChangeToInclude, &[]);
+    let leave = v3_report(host(3, 77), ChangeToInclude, &[]);
+    p.handle_packet(ms(7_000), meta(3), &leave).unwrap();
     let (events, said) = run_proxy(&mut p, ms(10_000));
     assert!(events.contains(&ProxyEvent::Changed { group: GROUP }));
     assert!(
