@@ -117,10 +117,6 @@ impl Querier<'_> {
         if buffer.len() < IGMP_AT + 12 + 4 * self.config.sources_per_group as usize {
             return None;
         }
-        // What became due by a packet or a command since the last call of `handle_timeout`.
-        while let Some((_, g)) = self.groups.next_due().filter(|(at, _)| *at <= now) {
-            self.group_due(now, g);
-        }
         if self.role == Role::Querier && self.next_general <= now {
             return self.general(now, buffer);
         }

@@ -89,6 +89,8 @@ impl Querier<'_> {
         }
         self.unnamed(now, g, kind);
         self.conclude(now, g, kind);
+        self.queue_queries(now, g);
+        self.retime(g);
         self.release(g);
     }
 
