@@ -1,0 +1,12 @@
+//! Headers, encapsulation and the router's forwarding path.
+
+mod common;
+mod encap;
+mod flood;
+mod ipv4;
+mod memory;
+mod no_alloc;
+mod policies;
+mod prop_forward;
+mod refusals;
+mod verdicts;

@@ -1,0 +1,586 @@
+//! Forged and malformed packets: for each check one test that the packet is dropped, counted
+//! under its own reason, and nothing else changes.
+
+use lms_proto::router::{Config, DropReason, Policy, Router, Verdict};
+use lms_proto::wire::encap::{DmcastRepr, Placement};
+use lms_proto::{Form, Iface, Key, Kind, LmsOption};
+
+use crate::common::*;
+
+#[track_caller]
+fn drops(from: Iface, packet: &[u8], reason: DropReason) {
+    expect_drop(&mut router_with_replier(), from, packet, reason);
+}
+
+fn good_request() -> Vec<u8> {
+    request(KEY, None, Form::Classic)
+}
+
+fn turned_request() -> Vec<u8> {
+    let turned = turning_point([192, 0, 2, 1].into(), Iface(9));
+    request(KEY, Some(turned), Form::Classic)
+}
+
+fn good_dmcast() -> Vec<u8> {
+    dmcast(KEY, Placement::Outer)
+}
+
+/// A dmcast composed from a changed option or around a changed inner packet.
+fn forged_dmcast(change: impl FnOnce(&mut LmsOption), inner: &[u8]) -> Vec<u8> {
+    let mut option = LmsOption {
+        kind: Kind::Dmcast,
+        turning_point: Some(turning_point(address(REPLIER), DOWN)),
+        ..request_option(KEY, None)
+    };
+    change(&mut option);
+    let option = option_bytes(&option, Form::Classic);
+    packet(REPLIER_HOST, address(REPLIER), 4, &option, inner)
+}
+
+fn with_options(options: &[u8]) -> Vec<u8> {
+    packet(RECEIVER, GROUP, 17, options, &[0; 8])
+}
+
+// The header.
+
+#[test]
+fn header_truncated() {
+    for len in 0..36 {
+        drops(DOWN, &good_request()[..len], DropReason::HeaderTruncated);
+    }
+}
+
+#[test]
+fn header_version() {
+    let packet = edit(good_request(), 0, |p| p[0] = 0x69);
+    drops(DOWN, &packet, DropReason::HeaderVersion);
+}
+
+#[test]
+fn header_length() {
+    let mut packet = good_request();
+    packet[0] = 0x44;
+    drops(DOWN, &packet, DropReason::HeaderLength);
+}
+
+#[test]
+fn total_length() {
+    let packet = edit(good_request(), 0, |p| p[2..4].copy_from_slice(&[0, 35]));
+    drops(DOWN, &packet, DropReason::TotalLength);
+}
+
+#[test]
+fn packet_truncated() {
+    let packet = good_request();
+    for len in 36..packet.len() {
+        drops(DOWN, &packet[..len], DropReason::PacketTruncated);
+    }
+}
+
+#[test]
+fn header_checksum() {
+    let mut packet = good_request();
+    packet[10] ^= 1;
+    drops(DOWN, &packet, DropReason::HeaderChecksum);
+}
+
+#[test]
+fn outer_header_checksum() {
+    let mut packet = good_dmcast();
+    packet[4] ^= 1;
+    drops(REPLIER, &packet, DropReason::HeaderChecksum);
+    let mut packet = dmcast(KEY, Placement::Inner);
+    packet[4] ^= 1;
+    drops(REPLIER, &packet, DropReason::HeaderChecksum);
+}
+
+// Its options.
+
+#[test]
+fn option_truncated() {
+    drops(
+        DOWN,
+        &with_options(&[1, 1, 1, 138]),
+        DropReason::OptionTruncated,
+    );
+    drops(
+        DOWN,
+        &with_options(&[138, 16, 0, 0]),
+        DropReason::OptionTruncated,
+    );
+}
+
+#[test]
+fn option_length() {
+    drops(
+        DOWN,
+        &with_options(&[138, 1, 0, 0]),
+        DropReason::OptionLength,
+    );
+}
+
+#[test]
+fn lms_length() {
+    drops(DOWN, &with_options(&[138, 4, 0, 0]), DropReason::LmsLength);
+    drops(
+        DOWN,
+        &with_options(&[158, 4, 0x4c, 0x4d]),
+        DropReason::LmsLength,
+    );
+}
+
+#[test]
+fn lms_sub_option() {
+    let mut option = option_bytes(&request_option(KEY, None), Form::Single);
+    option[4] = 3;
+    drops(DOWN, &with_options(&option), DropReason::LmsSubOption);
+}
+
+#[test]
+fn lms_sub_option_length() {
+    let mut option = option_bytes(&request_option(KEY, None), Form::Single);
+    option[5] = 15;
+    drops(DOWN, &with_options(&option), DropReason::LmsSubOptionLength);
+}
+
+#[test]
+fn half_turning_point() {
+    let mut option = option_bytes(&request_option(KEY, None), Form::Classic);
+    option[2] = 0;
+    drops(DOWN, &with_options(&option), DropReason::HalfTurningPoint);
+}
+
+#[test]
+fn duplicate_option() {
+    let option = option_bytes(&request_option(KEY, None), Form::Classic);
+    let twice = [&option[..], &option].concat();
+    drops(DOWN, &with_options(&twice), DropReason::DuplicateOption);
+}
+
+#[test]
+fn not_encapsulated() {
+    let option = LmsOption {
+        kind: Kind::Dmcast,
+        turning_point: Some(turning_point(address(REPLIER), DOWN)),
+        ..request_option(KEY, None)
+    };
+    let packet = packet(
+        SOURCE,
+        GROUP,
+        17,
+        &option_bytes(&option, Form::Classic),
+        &[],
+    );
+    drops(REPLIER, &packet, DropReason::NotEncapsulated);
+}
+
+// Requests.
+
+#[test]
+fn group_mismatch() {
+    let option = option_bytes(&request_option(KEY, None), Form::Classic);
+    let packet = packet(RECEIVER, [232, 1, 2, 4].into(), 17, &option, &[]);
+    drops(DOWN, &packet, DropReason::GroupMismatch);
+}
+
+#[test]
+fn no_entry() {
+    let key = Key::new([10, 1, 0, 3].into(), GROUP);
+    drops(
+        DOWN,
+        &request(key, None, Form::Classic),
+        DropReason::NoEntry,
+    );
+}
+
+#[test]
+fn not_in_entry() {
+    drops(ELSEWHERE, &good_request(), DropReason::NotInEntry);
+    drops(ELSEWHERE, &turned_request(), DropReason::NotInEntry);
+    drops(Iface::UNSET, &good_request(), DropReason::NotInEntry);
+    drops(Iface(60_000), &good_request(), DropReason::NotInEntry);
+}
+
+#[test]
+fn turned_from_below() {
+    drops(DOWN, &turned_request(), DropReason::TurnedFromBelow);
+    drops(REPLIER, &turned_request(), DropReason::TurnedFromBelow);
+}
+
+#[test]
+fn unturned_from_parent() {
+    drops(UP, &good_request(), DropReason::UnturnedFromParent);
+}
+
+#[test]
+fn no_replier() {
+    let mut router = router(Config::default());
+    expect_drop(&mut router, UP, &turned_request(), DropReason::NoReplier);
+}
+
+#[test]
+fn no_parent() {
+    let mut router = router_with_replier();
+    router
+        .install(NOW, KEY, Iface::UNSET, &[REPLIER, DOWN])
+        .unwrap();
+    expect_drop(&mut router, REPLIER, &good_request(), DropReason::NoParent);
+    let from_nowhere = turned_request();
+    expect_drop(&mut router, UP, &from_nowhere, DropReason::NotInEntry);
+}
+
+#[test]
+fn no_address() {
+    // Entries may name interfaces that have no address yet.
+    let mut router = router_with_replier();
+    let key = Key::new(SOURCE, [232, 9, 9, 9].into());
+    let replier = lms_proto::table::Replier {
+        iface: Iface(40),
+        ..replier()
+    };
+    router
+        .install(NOW, key, UP, &[Iface(40), Iface(41)])
+        .unwrap();
+    router.set_replier(NOW, key, Some(replier)).unwrap();
+    let request = request(key, None, Form::Classic);
+    expect_drop(&mut router, Iface(41), &request, DropReason::NoAddress);
+}
+
+#[test]
+fn ttl_expired() {
+    for ttl in [0, 1] {
+        let packet = edit(good_request(), 0, |p| p[8] = ttl);
+        drops(DOWN, &packet, DropReason::TtlExpired);
+        drops(REPLIER, &packet, DropReason::TtlExpired);
+    }
+}
+
+#[test]
+fn request_rate() {
+    let mut router = exhausted();
+    expect_drop(&mut router, DOWN, &good_request(), DropReason::RequestRate);
+}
+
+/// A router whose entry has used its tokens up.
+fn exhausted() -> Router<'static> {
+    let one = lms_proto::router::Rate {
+        per_second: 1,
+        burst: 1,
+    };
+    let mut router = router(Config {
+        policy: Policy::Static,
+        request_rate: one,
+        dmcast_rate: one,
+        ..Config::default()
+    });
+    for packet in [good_request(), good_dmcast()] {
+        let verdict = router.forward(NOW, meta(REPLIER), &mut packet.clone());
+        assert!(matches!(
+            verdict,
+            Verdict::Forward { .. } | Verdict::Multicast { .. }
+        ));
+    }
+    router
+}
+
+// Dmcasts.
+
+#[test]
+fn outer_fragment() {
+    for flags in [[0x20, 0], [0, 1], [0x20, 1]] {
+        for placement in [Placement::Outer, Placement::Inner] {
+            let packet = edit(dmcast(KEY, placement), 0, |p| {
+                p[6..8].copy_from_slice(&flags);
+            });
+            drops(REPLIER, &packet, DropReason::OuterFragment);
+        }
+    }
+}
+
+#[test]
+fn no_turning_point() {
+    let packet = forged_dmcast(|option| option.turning_point = None, &inner(KEY));
+    drops(REPLIER, &packet, DropReason::NoTurningPoint);
+}
+
+#[test]
+fn other_turning_point() {
+    // Another router's address, and another address of our own.
+    for other in [[10, 9, 9, 9].into(), address(DOWN)] {
+        let turned = turning_point(other, DOWN);
+        let packet = forged_dmcast(|option| option.turning_point = Some(turned), &inner(KEY));
+        drops(REPLIER, &packet, DropReason::OtherTurningPoint);
+    }
+}
+
+#[test]
+fn inner_header_truncated() {
+    for len in 0..20 {
+        let packet = forged_dmcast(|_| (), &inner(KEY)[..len]);
+        drops(REPLIER, &packet, DropReason::InnerHeaderTruncated);
+    }
+}
+
+#[test]
+fn inner_version() {
+    let inner = edit(inner(KEY), 0, |p| p[0] = 0x65);
+    drops(
+        REPLIER,
+        &forged_dmcast(|_| (), &inner),
+        DropReason::InnerVersion,
+    );
+}
+
+#[test]
+fn inner_header_length() {
+    let mut inner = inner(KEY);
+    inner[0] = 0x44;
+    drops(
+        REPLIER,
+        &forged_dmcast(|_| (), &inner),
+        DropReason::InnerHeaderLength,
+    );
+}
+
+#[test]
+fn inner_total_length() {
+    let inner = edit(inner(KEY), 0, |p| p[2..4].copy_from_slice(&[0, 19]));
+    drops(
+        REPLIER,
+        &forged_dmcast(|_| (), &inner),
+        DropReason::InnerTotalLength,
+    );
+}
+
+#[test]
+fn inner_packet_length() {
+    for wrong in [49u16, 51] {
+        let inner = edit(inner(KEY), 0, |p| {
+            p[2..4].copy_from_slice(&wrong.to_be_bytes());
+        });
+        drops(
+            REPLIER,
+            &forged_dmcast(|_| (), &inner),
+            DropReason::InnerPacketLength,
+        );
+    }
+}
+
+#[test]
+fn inner_header_checksum() {
+    let mut inner = inner(KEY);
+    inner[8] ^= 1;
+    drops(
+        REPLIER,
+        &forged_dmcast(|_| (), &inner),
+        DropReason::InnerHeaderChecksum,
+    );
+}
+
+#[test]
+fn inner_option() {
+    let option = option_bytes(&request_option(KEY, None), Form::Classic);
+    for options in [&option[..], &[148, 1, 0, 0], &[139, 4, 0, 0]] {
+        let inner = packet(SOURCE, GROUP, 17, options, &[0; 8]);
+        drops(
+            REPLIER,
+            &forged_dmcast(|_| (), &inner),
+            DropReason::InnerOption,
+        );
+    }
+    let inner = packet(SOURCE, GROUP, 17, &[139, 4, 0, 0], &[]);
+    let tunnel = packet(REPLIER_HOST, address(REPLIER), 4, &[], &inner);
+    drops(REPLIER, &tunnel, DropReason::InnerOption);
+}
+
+#[test]
+fn a_broken_option_outside() {
+    let tunnel = packet(
+        REPLIER_HOST,
+        address(REPLIER),
+        4,
+        &[139, 4, 0, 0],
+        &inner(KEY),
+    );
+    drops(REPLIER, &tunnel, DropReason::LmsLength);
+}
+
+#[test]
+fn inner_source_mismatch() {
+    let inner = inner(Key::new([10, 1, 0, 3].into(), GROUP));
+    drops(
+        REPLIER,
+        &forged_dmcast(|_| (), &inner),
+        DropReason::InnerSourceMismatch,
+    );
+}
+
+#[test]
+fn inner_group_mismatch() {
+    let inner = inner(Key::new(SOURCE, [232, 1, 2, 4].into()));
+    drops(
+        REPLIER,
+        &forged_dmcast(|_| (), &inner),
+        DropReason::InnerGroupMismatch,
+    );
+}
+
+#[test]
+fn dmcast_without_entry() {
+    let key = Key::new(SOURCE, [232, 1, 2, 4].into());
+    for placement in [Placement::Outer, Placement::Inner] {
+        drops(REPLIER, &dmcast(key, placement), DropReason::NoEntry);
+    }
+}
+
+#[test]
+fn not_downstream() {
+    for iface in [UP, ELSEWHERE, Iface(60_000), Iface(0xfffe)] {
+        for placement in [Placement::Outer, Placement::Inner] {
+            let repr: DmcastRepr = dmcast_repr(iface, Form::Classic, placement);
+            drops(
+                REPLIER,
+                &compose(&repr, &inner(KEY)),
+                DropReason::NotDownstream,
+            );
+        }
+    }
+}
+
+#[test]
+fn not_on_tree() {
+    drops(ELSEWHERE, &good_dmcast(), DropReason::NotOnTree);
+    drops(Iface::UNSET, &good_dmcast(), DropReason::NotOnTree);
+    // An entry without parent does not make "no interface" one of its own.
+    let mut router = router_with_replier();
+    router
+        .install(NOW, KEY, Iface::UNSET, &[REPLIER, DOWN])
+        .unwrap();
+    expect_drop(
+        &mut router,
+        Iface::UNSET,
+        &good_dmcast(),
+        DropReason::NotOnTree,
+    );
+}
+
+#[test]
+fn inner_ttl_expired() {
+    for ttl in [0, 1] {
+        let inner = edit(inner(KEY), 0, |p| p[8] = ttl);
+        drops(
+            REPLIER,
+            &forged_dmcast(|_| (), &inner),
+            DropReason::InnerTtlExpired,
+        );
+    }
+}
+
+#[test]
+fn dmcast_rate() {
+    let mut router = exhausted();
+    expect_drop(&mut router, REPLIER, &good_dmcast(), DropReason::DmcastRate);
+}
+
+// Goldens, cut and flipped.
+
+/// The good packets, and where they come from.
+fn goldens() -> Vec<(Iface, Vec<u8>)> {
+    let mut goldens = vec![(UP, turned_request())];
+    for form in [Form::Classic, Form::Single] {
+        goldens.push((DOWN, request(KEY, None, form)));
+        for placement in [Placement::Outer, Placement::Inner] {
+            let repr = dmcast_repr(DOWN, form, placement);
+            goldens.push((REPLIER, compose(&repr, &inner(KEY))));
+        }
+    }
+    goldens
+}
+
+#[test]
+fn every_truncation_is_dropped() {
+    for (from, packet) in goldens() {
+        for len in 0..packet.len() {
+            let mut router = router_with_replier();
+            let before = state(&router);
+            let mut bytes = packet[..len].to_vec();
+            let verdict = router.forward(NOW, meta(from), &mut bytes);
+            assert!(matches!(verdict, Verdict::Drop(_)), "{len}: {verdict:?}");
+            assert_eq!(bytes, packet[..len]);
+            assert_eq!(state(&router), before);
+        }
+    }
+}
+
+/// A flipped bit in a header is found by the checksum if by nothing else: the packet is dropped or
+/// is none of ours. In the payload it is not the router's to see.
+#[test]
+fn every_bit_flip_of_a_header_is_refused() {
+    for (from, packet) in goldens() {
+        let payload = packet.len() - if from == REPLIER { 30 } else { 20 };
+        for bit in 0..packet.len() * 8 {
+            let mut flipped = packet.clone();
+            flipped[bit / 8] ^= 0x80 >> (bit % 8);
+            let mut router = router_with_replier();
+            let before = state(&router);
+            let mut bytes = flipped.clone();
+            let verdict = router.forward(NOW, meta(from), &mut bytes);
+            let refused = matches!(verdict, Verdict::Drop(_) | Verdict::Pass);
+            assert_eq!(refused, bit / 8 < payload, "bit {bit}: {verdict:?}");
+            if refused {
+                assert_eq!(bytes, flipped);
+                assert_eq!(state(&router), before);
+            }
+        }
+    }
+}
+
+/// The same with the checksums mended, as a forger would: whatever leaves is valid, and to nowhere
+/// but the entry's interfaces.
+#[test]
+fn every_mended_bit_flip_is_refused_or_harmless() {
+    for (from, packet) in goldens() {
+        let inner_at = usize::from(packet[0] & 0x0f) * 4;
+        let is_dmcast = from == REPLIER;
+        for bit in 0..packet.len() * 8 {
+            let mut bytes = packet.clone();
+            bytes[bit / 8] ^= 0x80 >> (bit % 8);
+            for header in [0, inner_at] {
+                let words = usize::from(bytes[header] & 0x0f);
+                let end = header + words * 4;
+                if words >= 5 && end <= bytes.len() && (header == 0 || is_dmcast) {
+                    lms_proto::wire::ipv4::fill_checksum(&mut bytes[header..end]);
+                }
+            }
+            let mut router = router_with_replier();
+            match router.forward(NOW, meta(from), &mut bytes) {
+                Verdict::Drop(_) | Verdict::Pass => {}
+                Verdict::Forward { output, packet, .. } => {
+                    assert!([UP, REPLIER].contains(&output.iface), "bit {bit}");
+                    assert_valid(&bytes[packet]);
+                }
+                Verdict::Multicast { iface, packet } => {
+                    assert!([REPLIER, DOWN, DOWN2].contains(&iface), "bit {bit}");
+                    assert_valid(&bytes[packet]);
+                }
+            }
+        }
+    }
+}
+
+fn assert_valid(packet: &[u8]) {
+    let layout = lms_proto::wire::ipv4::Layout::check(packet).unwrap();
+    assert!(lms_proto::wire::ipv4::checksum_ok(
+        &packet[..layout.header_len]
+    ));
+    assert_eq!(layout.total_len, packet.len());
+}
+
+/// The names are distinct: metrics tell the reasons apart.
+#[test]
+fn every_reason_has_a_name_of_its_own() {
+    let mut names: Vec<_> = DropReason::ALL.iter().map(|reason| reason.name()).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), DropReason::ALL.len());
+}
