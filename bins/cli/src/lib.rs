@@ -7,6 +7,8 @@
 //! | [`logging`] | `--log`, `--log-format`: tracing, as text or JSON, on standard error |
 //! | `metrics` | Prometheus metrics over HTTP, for daemons (feature `metrics`) |
 //! | [`units`] | `100M` as a bit rate, `64MiB` as a size, `2.5s` as a time |
+//! | [`clock`] | the clock that machines are driven with |
+//! | [`multicast`] | `--group`, `--interface`, `--ttl`, `--key-file`: where a group is and how it is reached |
 //! | [`interrupt`] | Ctrl-C and SIGTERM as a flag |
 //! | [`progress`] | a progress bar, on a terminal only |
 //! | [`events`] | `--json`: one event a line |
@@ -15,12 +17,14 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod clock;
 pub mod events;
 pub mod exit;
 pub mod interrupt;
 pub mod logging;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+pub mod multicast;
 pub mod names;
 pub mod output;
 pub mod progress;

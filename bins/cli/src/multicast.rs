@@ -1,0 +1,169 @@
+//! Where a group is and how this host reaches it.
+
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::path::{Path, PathBuf};
+
+use linux_net::link::{self, Interface};
+
+/// The arguments about the group that senders and receivers share.
+#[derive(Debug, Clone, clap::Args)]
+pub struct GroupArgs {
+    /// Multicast group and UDP port, such as 239.1.2.3:5000 (232.x.y.z is source-specific)
+    #[arg(long, value_name = "ADDR:PORT", value_parser = group)]
+    pub group: SocketAddrV4,
+    /// Interface to use, by name or by its address [default: where the routes lead]
+    #[arg(long, value_name = "IF")]
+    pub interface: Option<String>,
+    /// Routers that multicast packets may pass, plus one: 1 stays on the link
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..))]
+    pub ttl: u8,
+    /// File with the group's key, 32 bytes raw or as 64 hexadecimal digits: only its owners can
+    /// forge data (make one with `openssl rand -hex 32`)
+    #[arg(long, value_name = "F")]
+    pub key_file: Option<PathBuf>,
+}
+
+/// Parses `ADDR:PORT` of a multicast group.
+///
+/// # Errors
+/// Says what a group looks like.
+pub fn group(text: &str) -> Result<SocketAddrV4, String> {
+    const EXAMPLE: &str = "write a group and a port, such as 239.1.2.3:5000";
+    let address: SocketAddrV4 = text.parse().map_err(|_| {
+        if text.parse::<Ipv4Addr>().is_ok() {
+            format!("the port is missing: {EXAMPLE}")
+        } else {
+            EXAMPLE.to_owned()
+        }
+    })?;
+    if !address.ip().is_multicast() {
+        return Err(format!(
+            "{} is not a multicast address (224.0.0.0 to 239.255.255.255): {EXAMPLE}",
+            address.ip()
+        ));
+    }
+    if address.ip().octets()[..3] == [224, 0, 0] {
+        return Err(format!(
+            "{} is reserved for routing protocols: {EXAMPLE}",
+            address.ip()
+        ));
+    }
+    if address.port() == 0 {
+        return Err(format!("port 0 is no port: {EXAMPLE}"));
+    }
+    Ok(address)
+}
+
+/// Whether a group is in the range of source-specific multicast (RFC 4607), 232.0.0.0/8.
+pub fn is_source_specific(group: Ipv4Addr) -> bool {
+    group.octets()[0] == 232
+}
+
+/// This host's end of the way to a group.
+#[derive(Debug, Clone)]
+pub struct Local {
+    /// The interface.
+    pub interface: Interface,
+    /// This host's address on it.
+    pub address: Ipv4Addr,
+}
+
+/// Finds the interface and the address to use for a group: as the user said, else as the routes
+/// say.
+///
+/// # Errors
+/// A sentence that says what to write.
+pub fn local(
+    group: SocketAddrV4,
+    interface: Option<&str>,
+    address: Option<Ipv4Addr>,
+) -> Result<Local, String> {
+    let found = match (interface, address) {
+        (Some(name), _) => find(name)?,
+        (None, Some(address)) => find(&address.to_string())?,
+        (None, None) => find(&routed(group)?.to_string())?,
+    };
+    let own = |address: &Ipv4Addr| found.addresses.iter().any(|a| a.address == *address);
+    let address = match address {
+        Some(address) if own(&address) => address,
+        Some(address) => {
+            return Err(format!(
+                "{address} is not an address of interface {}",
+                found.name
+            ));
+        }
+        None => match interface.and_then(|name| name.parse().ok()).filter(own) {
+            Some(address) => address,
+            None => found.addresses.first().map(|a| a.address).ok_or_else(|| {
+                format!("interface {} has no IPv4 address: give it one", found.name)
+            })?,
+        },
+    };
+    if !found.is_up {
+        return Err(format!(
+            "interface {0} is down: `ip link set {0} up`",
+            found.name
+        ));
+    }
+    Ok(Local {
+        interface: found,
+        address,
+    })
+}
+
+fn find(name: &str) -> Result<Interface, String> {
+    link::find(name).map_err(|_| {
+        let all = link::list().unwrap_or_default();
+        let names: Vec<&str> = all.iter().map(|i| i.name.as_str()).collect();
+        format!(
+            "no interface is called or has the address {name}: there are {}",
+            names.join(", ")
+        )
+    })
+}
+
+/// The address that the kernel would send from.
+fn routed(group: SocketAddrV4) -> Result<Ipv4Addr, String> {
+    let no_route = || {
+        format!(
+            "no route leads to {}: name the interface with --interface",
+            group.ip()
+        )
+    };
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(|e| e.to_string())?;
+    socket.connect(group).map_err(|_| no_route())?;
+    match socket.local_addr().map_err(|e| e.to_string())?.ip() {
+        std::net::IpAddr::V4(address) if !address.is_unspecified() => Ok(address),
+        _ => Err(no_route()),
+    }
+}
+
+/// Reads the key of a group.
+///
+/// # Errors
+/// The file cannot be read or is no key; a sentence that says what to do.
+pub fn read_key(path: &Path) -> Result<[u8; 32], String> {
+    let shown = path.display();
+    let bytes = std::fs::read(path).map_err(|e| format!("key file {shown}: {e}"))?;
+    if let Ok(key) = <[u8; 32]>::try_from(bytes.as_slice()) {
+        return Ok(key);
+    }
+    let hex = bytes.trim_ascii();
+    let digits: Option<Vec<u8>> = hex
+        .iter()
+        .map(|&c| char::from(c).to_digit(16).map(|d| d as u8))
+        .collect();
+    let key = digits.filter(|digits| digits.len() == 64).map(|digits| {
+        let mut key = [0; 32];
+        for (byte, pair) in key.iter_mut().zip(digits.chunks(2)) {
+            *byte = pair[0] << 4 | pair[1];
+        }
+        key
+    });
+    key.ok_or_else(|| {
+        format!(
+            "key file {shown} is neither 32 bytes nor 64 hexadecimal digits: \
+             make one with `openssl rand -hex 32 > {shown}`"
+        )
+    })
+}

@@ -1,0 +1,75 @@
+//! What `--json` prints; `--help` describes it.
+
+use std::net::SocketAddr;
+
+use serde::Serialize;
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(crate) enum Event<'a> {
+    Opened {
+        session: String,
+        name: &'a str,
+        length: Option<u64>,
+        group: String,
+        source: String,
+        interface: &'a str,
+        rate_bps: Option<u64>,
+    },
+    Joined {
+        receiver: String,
+        address: SocketAddr,
+    },
+    Started {
+        receivers: u32,
+    },
+    Progress {
+        bytes: u64,
+        length: Option<u64>,
+        joined: u32,
+        complete: u32,
+        rate_bps: Option<u64>,
+    },
+    Rate {
+        rate_bps: Option<u64>,
+    },
+    ReceiverComplete {
+        receiver: String,
+        address: SocketAddr,
+    },
+    ReceiverFailed {
+        receiver: String,
+        address: SocketAddr,
+        bytes: u64,
+        reason: &'a str,
+    },
+    Sent {
+        length: u64,
+        digest: Option<String>,
+        seconds: f64,
+    },
+    End {
+        result: &'a str,
+        exit_code: u8,
+        message: &'a str,
+        joined: u32,
+        complete: u32,
+        seconds: f64,
+        data_packets: u64,
+        repairs_group: u64,
+        repairs_unicast: u64,
+        requests_group: u64,
+        requests_unicast: u64,
+        requested_packets: u64,
+        frame_bytes: u64,
+        dropped: u64,
+    },
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(crate) fn receiver(id: u64) -> String {
+    format!("{id:016x}")
+}

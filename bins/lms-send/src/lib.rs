@@ -1,0 +1,41 @@
+//! `lms-send`: a file or a stream to every receiver of a multicast group, reliably.
+//!
+//! A driver around [`ltp::Sender`]: one thread waits for requests and for the machine's own clock, and
+//! hands batches of packets to the kernel (UDP segmentation offload). `lms-recv` is the other end.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `args` | the command line |
+//! | `source` | where the bytes come from: a file or a stream |
+//! | `net` | the sockets |
+//! | `adapt` | slows down when receivers cannot follow |
+//! | `events` | what `--json` prints |
+//! | `run` | the loop |
+#![forbid(unsafe_code)]
+
+mod adapt;
+mod args;
+mod events;
+mod net;
+mod outcome;
+mod run;
+mod source;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Runs the program with these arguments, its name first.
+pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: args::Args = match cli::args::parse(args) {
+        Ok(args) => args,
+        Err(code) => return code,
+    };
+    if let Err(message) = args.log.init("warn").and_then(|()| args.check()) {
+        return cli::args::usage(message);
+    }
+    cli::interrupt::install();
+    match run::run(&args) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => cli::exit::fail(cli::exit::FAILED, format!("{error:#}")),
+    }
+}
