@@ -167,6 +167,7 @@ impl<S: Store> Receiver<'_, S> {
         self.repairs
             .set_packets_per_block(geometry.packets_per_block());
         self.tree = crate::digest::Tree::default();
+        self.adopted = None;
         self.unverified = 0;
         self.digest_ask = None;
         self.phase = Phase::Open;
@@ -244,10 +245,6 @@ impl<S: Store> Receiver<'_, S> {
     }
 
     fn report_in_window(&mut self) {
-        // One that waits for its answer is repeated in its own time.
-        if self.report.sent.is_some() {
-            return;
-        }
         let window = self
             .session
             .as_ref()

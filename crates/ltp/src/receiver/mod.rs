@@ -1,5 +1,6 @@
 //! The receiver's half of a session, and the replier in it.
 
+mod adopt;
 mod answer;
 mod asks;
 mod blocks;
@@ -156,6 +157,8 @@ pub struct Receiver<'a, S: Store> {
     /// Block of the latest packet, and the number of its first.
     current: (u64, u64),
     tree: Tree,
+    /// The digest of a content that was in the store beforehand.
+    adopted: Option<Digest>,
     /// Blocks that are complete and wait for a digest, or dispute it.
     unverified: u32,
 
@@ -248,6 +251,7 @@ impl<'a, S: Store> Receiver<'a, S> {
             asked: 0,
             current: (0, 0),
             tree: Tree::default(),
+            adopted: None,
             unverified: 0,
             asks: Asks::new(storage.asks),
             next_tag,

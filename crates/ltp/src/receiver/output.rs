@@ -115,15 +115,13 @@ impl<S: Store> Receiver<'_, S> {
         self.timers.stop(Timer::Report as usize);
         let status = self.report_status();
         let answered = !matches!(status, Status::Progress | Status::Leaving);
-        let last_word = matches!(status, Status::Complete | Status::Failed);
-        if last_word && self.report.attempts >= REPORT_ATTEMPTS {
+        if answered && self.report.attempts >= REPORT_ATTEMPTS {
             self.report.sent = None;
             // The source cannot be reached; what is here is whole all the same.
             self.ending = self.held_back.take().or(self.ending.take());
             return None;
         }
-        let root = self.tree.root(&self.hashing);
-        let whole = status == Status::Complete && self.start == 0 && self.tree.count() > 0;
+        let whole = status == Status::Complete && self.start == 0;
         let tag = self.tag();
         let session = self.session.as_ref()?;
         let whole = whole && session.integrity;
@@ -135,7 +133,7 @@ impl<S: Store> Receiver<'_, S> {
             blocks: self.frontier,
             token: self.token,
             digest: if whole {
-                crate::wire::u64_at(&root, 0)
+                crate::wire::u64_at(&self.root(), 0)
             } else {
                 0
             },

@@ -309,12 +309,7 @@ impl<'a, S: Store, R: Store> Group<'a, S, R> {
         let mut still = 0;
         while !done(self) {
             let was = self.now;
-            assert!(
-                self.step(),
-                "nothing left to happen at {}: {}",
-                self.now,
-                self.state()
-            );
+            assert!(self.step(), "nothing left to happen at {}", self.now);
             still = if self.now == was { still + 1 } else { 0 };
             assert!(
                 still < 100_000,
@@ -340,8 +335,7 @@ impl<'a, S: Store, R: Store> Group<'a, S, R> {
                 )
             });
         format!(
-            "sender {:?} {:?} {:?}\n{}",
-            self.sender.poll_timeout(),
+            "sender {:?} {:?}\n{}",
             self.sender.progress(),
             self.sender.stats(),
             receivers.collect::<String>()

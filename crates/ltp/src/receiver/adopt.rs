@@ -1,0 +1,54 @@
+//! A content that is here already.
+
+use smoltcp::time::Instant;
+
+use super::{Phase, Receiver};
+use crate::digest::Digest;
+use crate::store::Store;
+
+impl<S: Store> Receiver<'_, S> {
+    /// The digest of the whole, once the source has announced it.
+    pub fn announced(&self) -> Option<Digest> {
+        self.session.as_ref()?.digest
+    }
+
+    /// Whether the source has said that it leaves.
+    pub fn is_source_leaving(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.closing)
+    }
+
+    /// The store holds the whole content already, and the application has found that its digest
+    /// is this one: nothing is asked for any more, and others' losses are repaired from it.
+    ///
+    /// False, and nothing happens, unless it is what the source has announced and the start is
+    /// the first byte.
+    pub fn adopt(&mut self, now: Instant, digest: Digest) -> bool {
+        self.advance_clock(now);
+        let Some(session) = &self.session else {
+            return false;
+        };
+        let (Some(length), Some(total)) = (session.length, session.total) else {
+            return false;
+        };
+        if self.phase != Phase::Open || self.start != 0 || session.digest != Some(digest) {
+            return false;
+        }
+        self.frontier = session.geometry.blocks(length);
+        self.top = self.frontier;
+        self.highest = total;
+        self.asked = total;
+        self.unverified = 0;
+        self.digest_ask = None;
+        self.adopted = Some(digest);
+        self.asks.clear();
+        self.slots.clear();
+        self.check_complete();
+        true
+    }
+
+    /// The digest of the whole, once every block is final.
+    pub(super) fn root(&self) -> Digest {
+        self.adopted
+            .unwrap_or_else(|| self.tree.root(&self.hashing))
+    }
+}
