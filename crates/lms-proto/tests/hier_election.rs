@@ -1,6 +1,7 @@
 //! Who is elected, and what the links are told (LMS §6.7.1).
 
-use crate::common::*;
+mod hier_common;
+use hier_common::*;
 
 use std::collections::{BTreeMap, HashMap};
 

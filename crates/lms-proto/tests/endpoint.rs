@@ -1,6 +1,7 @@
 //! The host's half of LMS-HIER and the LMS-API (LMS §6.3, §6.7.1).
 
-use crate::common::*;
+mod hier_common;
+use hier_common::*;
 
 use core::net::{IpAddr, Ipv4Addr};
 

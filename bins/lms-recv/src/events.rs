@@ -1,0 +1,74 @@
+//! What `--json` prints; `--help` describes it.
+
+use serde::Serialize;
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(crate) enum Event<'a> {
+    Waiting {
+        group: String,
+        source: Option<String>,
+        interface: &'a str,
+    },
+    Warning {
+        message: &'a str,
+    },
+    Opened {
+        session: String,
+        source: String,
+        name: String,
+        path: Option<String>,
+        length: Option<u64>,
+        start: u64,
+    },
+    Progress {
+        bytes: u64,
+        length: Option<u64>,
+        lost_packets: u64,
+    },
+    Rejected {
+        block: u64,
+    },
+    Resumed {
+        session: String,
+    },
+    Complete {
+        length: u64,
+        digest: Option<String>,
+        path: Option<String>,
+        seconds: f64,
+        goodput_bps: f64,
+        existing: bool,
+    },
+    Serving {
+        seconds: Option<f64>,
+    },
+    End {
+        result: &'a str,
+        exit_code: u8,
+        message: &'a str,
+        missing: &'a [(u64, u64)],
+        #[serde(flatten)]
+        counters: Counters,
+    },
+}
+
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Counters {
+    pub(crate) data_packets: u64,
+    pub(crate) repairs: u64,
+    pub(crate) duplicates: u64,
+    pub(crate) unneeded_repairs: u64,
+    pub(crate) lost_packets: u64,
+    pub(crate) requests_group: u64,
+    pub(crate) requests_source: u64,
+    pub(crate) requests_taken: u64,
+    pub(crate) repairs_sent: u64,
+    pub(crate) blocks_rejected: u64,
+    pub(crate) kernel_drops: u64,
+    pub(crate) dropped: u64,
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

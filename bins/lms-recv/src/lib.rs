@@ -1,0 +1,43 @@
+//! `lms-recv`: a file or a stream from a multicast group, whole or not at all.
+//!
+//! A driver around [`ltp::Receiver`]: one thread takes batches of packets from the kernel (UDP receive
+//! offload), gathers them into blocks, and writes each block once, right after it was verified.
+//! `lms-send` is the other end.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `args` | the command line |
+//! | `sink` | where the bytes go: a file that appears when it is whole, or a stream |
+//! | `net` | the sockets |
+//! | `lms` | assistance by LMS routers |
+//! | `events` | what `--json` prints |
+//! | `run` | the loop |
+#![forbid(unsafe_code)]
+
+mod args;
+mod events;
+mod existing;
+mod lms;
+mod net;
+mod outcome;
+mod run;
+mod sink;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Runs the program with these arguments, its name first.
+pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: args::Args = match cli::args::parse(args) {
+        Ok(args) => args,
+        Err(code) => return code,
+    };
+    if let Err(message) = args.log.init("warn").and_then(|()| args.check()) {
+        return cli::args::usage(message);
+    }
+    cli::interrupt::install();
+    match run::run(&args) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => cli::exit::fail(cli::exit::FAILED, format!("{error:#}")),
+    }
+}

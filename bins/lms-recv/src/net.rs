@@ -1,0 +1,150 @@
+//! The sockets.
+
+use std::net::{SocketAddr, SocketAddrV4};
+
+use anyhow::Context;
+use cli::multicast::Local;
+use linux_net::SendError;
+use linux_net::udp::{self, Batch, GroupSocket, Membership, Options};
+use ltp::{Destination, Instant, Meta, Transmit};
+
+use crate::args::Args;
+use crate::lms::Lms;
+
+/// What may wait for this program in the kernel: more than a sender's window (8 MiB), with the
+/// kernel's own overhead.
+const BUFFER_BYTES: usize = 32 << 20;
+/// Pieces of 64 KiB taken at once: few enough to stay in the cache until they are gathered.
+const PIECES: usize = 8;
+
+/// The group's data in; what the source says to this host alone in, and what this host says out.
+pub(crate) struct Net {
+    pub(crate) data: GroupSocket,
+    pub(crate) unicast: GroupSocket,
+    pub(crate) lms: Option<Lms>,
+    group: SocketAddrV4,
+    batch: Batch,
+    buffer: Box<[u8]>,
+}
+
+impl Net {
+    pub(crate) fn open(args: &Args, local: &Local, lms: Option<Lms>) -> anyhow::Result<Net> {
+        let group = args.group.group;
+        let interface = local.interface.index;
+        let data = GroupSocket::open(&udp::Config {
+            bind: group,
+            interface,
+            receive_buffer_bytes: BUFFER_BYTES,
+            send_buffer_bytes: 1 << 16,
+            // Requests of others; those for this host come by another door.
+            options: Options::Refuse,
+            ..udp::Config::default()
+        })?;
+        data.join(&Membership {
+            group: *group.ip(),
+            source: args.source,
+            interface,
+        })
+        .context("joining the group")?;
+        let unicast = GroupSocket::open(&udp::Config {
+            bind: SocketAddrV4::new(local.address, 0),
+            interface,
+            ttl: args.group.ttl,
+            receive_buffer_bytes: BUFFER_BYTES / 8,
+            send_buffer_bytes: 1 << 20,
+            ..udp::Config::default()
+        })?;
+        let granted = data.receive_buffer_bytes()?;
+        if granted < BUFFER_BYTES {
+            tracing::info!(
+                granted,
+                "a small receive buffer: raise net.core.rmem_max to {BUFFER_BYTES} for high rates"
+            );
+        }
+        let buffer = vec![0; 1 << 16].into();
+        Ok(Net {
+            data,
+            unicast,
+            lms,
+            group,
+            batch: Batch::new(PIECES),
+            buffer,
+        })
+    }
+
+    /// Takes one batch of the group's data; how many pieces came.
+    pub(crate) fn receive_data(
+        &mut self,
+        mut take: impl FnMut(&Meta, &[u8]),
+    ) -> anyhow::Result<usize> {
+        let pieces = self.data.receive(&mut self.batch)?;
+        for datagram in self.batch.iter() {
+            take(
+                &Meta::group(SocketAddr::V4(datagram.source)),
+                datagram.payload,
+            );
+        }
+        Ok(pieces)
+    }
+
+    /// Takes what came to this host alone, and with assistance others' requests.
+    pub(crate) fn receive_rest(
+        &mut self,
+        now: Instant,
+        mut take: impl FnMut(&Meta, &[u8]),
+    ) -> anyhow::Result<()> {
+        for _ in 0..8 {
+            if self.unicast.receive(&mut self.batch)? == 0 {
+                break;
+            }
+            for datagram in self.batch.iter() {
+                take(
+                    &Meta::unicast(SocketAddr::V4(datagram.source)),
+                    datagram.payload,
+                );
+            }
+        }
+        if let Some(lms) = &mut self.lms {
+            lms.receive(now, &mut take);
+        }
+        Ok(())
+    }
+
+    /// Sends one packet that `next` writes; false when it has none.
+    pub(crate) fn send(&mut self, next: impl FnOnce(&mut [u8]) -> Option<Transmit>) -> bool {
+        let Some(transmit) = next(&mut self.buffer) else {
+            return false;
+        };
+        let bytes = &self.buffer[..transmit.len];
+        let result = match (transmit.destination, &mut self.lms) {
+            (Destination::Unicast(SocketAddr::V4(destination)), _) => {
+                let piece = udp::Transmit {
+                    destination,
+                    bytes,
+                    segment_len: transmit.segment_len,
+                };
+                self.unicast.send(&piece).map(|_| ())
+            }
+            (Destination::Request(option), Some(lms)) => lms.send_request(&option, bytes),
+            (Destination::Dmcast(turning_point), Some(lms)) => {
+                lms.send_repair(turning_point, bytes)
+            }
+            // Without assistance nothing else is asked for, and IPv4 is all there is.
+            (Destination::Group, _) => {
+                let piece = udp::Transmit {
+                    destination: self.group,
+                    bytes,
+                    segment_len: None,
+                };
+                self.unicast.send(&piece).map(|_| ())
+            }
+            _ => Ok(()),
+        };
+        // What does not leave is asked for, or repaired, again.
+        match result {
+            Ok(()) | Err(SendError::WouldBlock) => {}
+            Err(error) => tracing::debug!(%error, destination = ?transmit.destination, "not sent"),
+        }
+        true
+    }
+}
