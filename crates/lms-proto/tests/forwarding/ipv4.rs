@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 
 use crate::common::*;
 use lms_proto::wire::ipv4::{
-    HeaderError, Layout, OptionAt, OptionError, checksum_ok, decrement_ttl, destination, find_lms,
-    hop_and_turn, set_turning_point, strip_option, ttl,
+    HeaderError, Layout, OptionAt, OptionError, checksum_ok, decrement_ttl, destination,
+    fill_checksum, find_lms, hop_and_turn, set_turning_point, strip_option, ttl,
 };
 use lms_proto::wire::option::{ParseError, View};
 use lms_proto::{Form, Iface, Kind};
@@ -139,20 +139,19 @@ fn ttl_stops_at_zero() {
     }
 }
 
-/// The value that RFC 1624 §4 uses to show what the older equations get wrong.
+/// The incremental checksum is the one computed anew, also where the two representations of zero
+/// meet (RFC 1624 §4).
 #[test]
-fn rfc_1624_example() {
+fn incremental_and_whole_checksum_agree() {
     let mut packet = [0u8; 20];
     packet[0] = 0x45;
-    // The word that changes from 0x5555 to 0x3285 lies in the time to live here: find a packet
-    // whose checksum passes through zero instead, by trying all identifications.
     for id in 0..=u16::MAX {
         packet[4..6].copy_from_slice(&id.to_be_bytes());
         packet[8] = 2;
-        lms_proto::wire::ipv4::fill_checksum(&mut packet);
+        fill_checksum(&mut packet);
         decrement_ttl(&mut packet);
         let incremental = [packet[10], packet[11]];
-        lms_proto::wire::ipv4::fill_checksum(&mut packet);
+        fill_checksum(&mut packet);
         assert_eq!(incremental, [packet[10], packet[11]], "identification {id}");
     }
 }

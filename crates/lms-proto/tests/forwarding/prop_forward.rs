@@ -33,9 +33,12 @@ enum Op {
     },
 }
 
+/// Parent, downstream interfaces, replier.
+type Entry = (Option<u16>, BTreeSet<u16>, Option<u16>);
+
 #[derive(Clone, Default)]
 struct Model {
-    entries: BTreeMap<Key, (Option<u16>, BTreeSet<u16>, Option<u16>)>,
+    entries: BTreeMap<Key, Entry>,
     addresses: BTreeSet<u16>,
 }
 
@@ -50,7 +53,7 @@ enum Expected {
 }
 
 impl Model {
-    fn lookup(&self, key: Key) -> Option<&(Option<u16>, BTreeSet<u16>, Option<u16>)> {
+    fn lookup(&self, key: Key) -> Option<&Entry> {
         self.entries
             .get(&key)
             .or_else(|| self.entries.get(&Key::any_source(key.group)))
