@@ -33,9 +33,13 @@ impl Expressions {
         Self::default()
     }
 
-    fn push(mut self, expression: Expression) -> Self {
-        self.0.push(expression);
-        self
+    // Not `mut self`: rustc 1.95 and 1.96 may hand the same argument to two calls when both are
+    // a constant such as `new()` (rust-lang/rust#158830), and a callee that changes it in place
+    // then frees it twice.
+    fn push(self, expression: Expression) -> Self {
+        let Self(mut expressions) = self;
+        expressions.push(expression);
+        Self(expressions)
     }
 
     /// Loads bytes of the IPv4 header, counted from its start; ends the rule where there are

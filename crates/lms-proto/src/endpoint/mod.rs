@@ -54,7 +54,7 @@
 //!
 //! # Memory
 //!
-//! Bytes a slot (tested in `tests/hier_memory.rs`): session 40, announcement 56. A session needs one of the first and, with
+//! Bytes a slot (tested in `tests/hier/memory.rs`): session 40, announcement 56. A session needs one of the first and, with
 //! (S, G) and (*, G), up to two of the second.
 
 mod compose;

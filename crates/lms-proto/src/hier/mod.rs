@@ -33,7 +33,7 @@
 //!
 //! # Memory
 //!
-//! Bytes a slot, tested in `tests/hier_memory.rs`: entry 64, neighbour (one offer) 80, peer 120,
+//! Bytes a slot, tested in `tests/hier/memory.rs`: entry 64, neighbour (one offer) 80, peer 120,
 //! advert 80, stream 88. An entry with one neighbour needs one of each of the first two and two
 //! adverts: 304 bytes.
 //!

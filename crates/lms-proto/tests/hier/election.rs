@@ -1,7 +1,6 @@
 //! Who is elected, and what the links are told (LMS §6.7.1).
 
-mod hier_common;
-use hier_common::*;
+use crate::common::*;
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,7 +1,8 @@
-//! The documented memory of a hierarchy and an endpoint.
+//! The documented memory of a hierarchy, an endpoint and the IGMP machines.
 
 use lms_proto::endpoint::{Announcement, Session};
 use lms_proto::hier::{Advert, Entry, Neighbour, Peer, Slot, Stream};
+use lms_proto::igmp::{member, querier};
 
 #[test]
 fn slots_are_as_large_as_documented() {
@@ -19,4 +20,15 @@ fn slots_are_as_large_as_documented() {
 fn an_endpoints_slots_are_too() {
     let sizes = [size_of::<Slot<Session>>(), size_of::<Slot<Announcement>>()];
     assert_eq!(sizes, [40, 56]);
+}
+
+#[test]
+fn and_those_of_igmp() {
+    let sizes = [
+        size_of::<Slot<querier::Group>>(),
+        size_of::<Slot<querier::Source>>(),
+        size_of::<Slot<member::MemberGroup>>(),
+        size_of::<Slot<member::MemberSource>>(),
+    ];
+    assert_eq!(sizes, [120, 72, 80, 48]);
 }

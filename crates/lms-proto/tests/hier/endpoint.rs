@@ -1,7 +1,6 @@
 //! The host's half of LMS-HIER and the LMS-API (LMS §6.3, §6.7.1).
 
-mod hier_common;
-use hier_common::*;
+use crate::common::*;
 
 use core::net::{IpAddr, Ipv4Addr};
 

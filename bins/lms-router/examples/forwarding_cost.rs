@@ -1,0 +1,191 @@
+//! What one packet costs: a sender that never rests on core 0, the router on core 1, the paper's
+//! testbed out of namespaces between them (LMS Table 6.1). As root:
+//!
+//! ```text
+//! cargo run --release -p lms-router --example forwarding_cost -- request|dmcast|kernel [SECONDS] [WAIT_FOR_PROFILER]
+//! ```
+//!
+//! `kernel` is the baseline: the kernel forwards the same stream to one receiver by itself.
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use std::io::Read;
+use std::net::Ipv4Addr;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::*;
+use linux_net::link;
+use linux_net::mroute::{Route, Table};
+use linux_net::packet::{Sender, group_link_address};
+use lms_proto::Form;
+use lms_router::status::{self, Show};
+
+fn main() -> std::process::ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    if arguments.get(1).is_some_and(|a| a == "run") {
+        return lms_router::main_from(arguments.into_iter().map(Into::into));
+    }
+    let kind = arguments
+        .get(1)
+        .map_or("request", String::as_str)
+        .to_owned();
+    let seconds = arguments.get(2).and_then(|s| s.parse().ok()).unwrap_or(5);
+    let bed = Testbed::new();
+    let folder = tempfile::tempdir().expect("folder");
+    let socket = folder.path().join("sock");
+    let table = (kind == "kernel").then(|| kernel(&bed));
+    let router = table.is_none().then(|| start(&bed, &folder));
+    let number = |name: &str| {
+        let interfaces = status::query(&socket, Show::Interfaces).expect("status");
+        let all = interfaces["interfaces"].as_array().expect("list").clone();
+        let found = all.iter().find(|i| i["name"] == name).expect("interface");
+        lms_proto::Iface(found["number"].as_u64().expect("number") as u16)
+    };
+    let (host, near, packet) = match kind.as_str() {
+        "kernel" => (&bed.src, "up", data_packet(SRC, GROUP, 9, &[0; 64])),
+        "request" => {
+            let mut option = [0; 16];
+            request().emit(Form::Classic, &mut option).expect("option");
+            let udp = &data_packet(H2, GROUP, 9, &[0; 64])[20..];
+            (&bed.h2, "two", ipv4(17, H2, GROUP, 9, &option, udp))
+        }
+        "dmcast" => {
+            let inner = data_packet(SRC, GROUP, 9, &[0; 64]);
+            let to = Ipv4Addr::new(10, 0, 2, 1);
+            (&bed.h1, "one", dmcast(H1, to, number("two"), &inner))
+        }
+        other => panic!("{other}: write request, dmcast or kernel"),
+    };
+    let link = match kind.as_str() {
+        "dmcast" => Testbed::link_address(&bed.router, near),
+        _ => group_link_address(GROUP),
+    };
+    if let (Some(child), Some(_)) = (&router, arguments.get(3)) {
+        println!("perf record -g -p {}; then Enter", child.id());
+        let _ = std::io::stdin().read(&mut [0]);
+    }
+    let received = |host: &Host| {
+        let file = "/sys/class/net/eth/statistics/rx_packets";
+        let command = host.command(
+            "sh",
+            &[
+                "-c",
+                &format!("mount -t sysfs s /sys 2>/dev/null; cat {file}"),
+            ],
+        );
+        String::from_utf8_lossy(&command.stdout)
+            .trim()
+            .parse::<u64>()
+            .unwrap_or(0)
+    };
+    let target = if kind == "dmcast" { &bed.h2 } else { &bed.h1 };
+    let cpu_before = router.as_ref().map(cpu_time);
+    let before = received(target);
+    let start = Instant::now();
+    let sent = host.run(|| blast(link, &packet, Duration::from_secs(seconds)));
+    std::thread::sleep(Duration::from_millis(100));
+    let passed = received(target) - before;
+    let elapsed = start.elapsed().as_secs_f64() - 0.1;
+    println!("{kind}: {sent} sent, {passed} forwarded in {elapsed:.2} s");
+    println!(
+        "{:.0} packets/s, {:.3} us a packet",
+        passed as f64 / elapsed,
+        1e6 * elapsed / passed as f64
+    );
+    if let (Some(child), Some(before)) = (&router, cpu_before) {
+        let used = cpu_time(child) - before;
+        println!(
+            "router thread: {used:.2} s of processor, {:.3} us a packet",
+            1e6 * used / passed as f64
+        );
+        let counters = status::query(&socket, Show::Counters).expect("status");
+        println!("{}\n{}", counters["packets"], counters["queues"]);
+    }
+    if let Some(mut child) = router {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    std::process::ExitCode::SUCCESS
+}
+
+/// Sends until the time is over; answers how many.
+fn blast(link: [u8; 6], packet: &[u8], time: Duration) -> u64 {
+    let sender = Sender::open().expect("sender");
+    let eth = link::find("eth").expect("eth").index;
+    let pid = nix::unistd::Pid::from_raw(0);
+    let mut set = nix::sched::CpuSet::new();
+    set.set(0)
+        .and_then(|()| nix::sched::sched_setaffinity(pid, &set))
+        .expect("pin");
+    let (start, mut sent) = (Instant::now(), 0);
+    while start.elapsed() < time {
+        let mut batch = sender.batch();
+        for _ in 0..64 {
+            batch.queue(eth, link, packet);
+        }
+        sent += batch.flush().sent;
+    }
+    sent
+}
+
+fn start(bed: &Testbed, folder: &tempfile::TempDir) -> Child {
+    let at = |name: &str| folder.path().join(name);
+    let config = format!(
+        "{STATIC_ROUTE}{H1_REPLIES}[limits]\nrequests-per-second = 10000000\ndmcasts-per-second = 10000000\n\
+         group-requests-per-second = 10000000\ngroup-dmcasts-per-second = 10000000\n\
+         [daemon]\ncpu = 1\nsocket = {:?}\n",
+        at("sock")
+    );
+    std::fs::write(at("config"), config).expect("configuration");
+    let child = bed.router.run(|| {
+        Command::new(std::env::current_exe().expect("path"))
+            .args(["run", "--config"])
+            .arg(at("config"))
+            .args(["--log", "warn"])
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("start")
+    });
+    eventually("the router answers", || {
+        status::query(&at("sock"), Show::Groups).ok()
+    });
+    std::thread::sleep(Duration::from_secs(2));
+    child
+}
+
+/// Seconds of processor that the data thread used.
+fn cpu_time(child: &Child) -> f64 {
+    let tasks = format!("/proc/{}/task", child.id());
+    let mut total = 0.0;
+    for task in std::fs::read_dir(tasks).expect("tasks") {
+        let file = task.expect("task").path().join("schedstat");
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let ns: f64 = text
+            .split(' ')
+            .next()
+            .and_then(|ns| ns.parse().ok())
+            .unwrap_or(0.0);
+        total += ns / 1e9;
+    }
+    total
+}
+
+/// The kernel forwards (SRC, GROUP) from `up` to `one`.
+fn kernel(bed: &Testbed) -> Table {
+    let (up, one) = (bed.router.index("up"), bed.router.index("one"));
+    bed.router.run(|| {
+        let mut table = Table::open().expect("multicast routing");
+        table.add_interface(up).expect("interface");
+        table.add_interface(one).expect("interface");
+        let route = Route {
+            source: SRC,
+            group: GROUP,
+            input: up,
+            outputs: vec![one],
+        };
+        table.set_route(&route).expect("route");
+        table
+    })
+}

@@ -1,0 +1,528 @@
+//! The paper's testbed (LMS Figure 6.15) out of namespaces, with a real router process in it.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use linux_net::link::{self, Editor, Interface};
+use linux_net::netns::Namespace;
+use linux_net::poll::{self, Watch};
+use linux_net::raw::Ipv4Socket;
+use linux_net::udp::{Config, GroupSocket, Membership, OptionBuffer, OptionSocket};
+use lms_proto::wire::encap::{DmcastRepr, Placement};
+use lms_proto::{Form, Iface, Kind, LmsOption, TurningPoint};
+use lms_router::status::{self, Show};
+use serde_json::Value;
+use tempfile::TempDir;
+
+pub const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
+pub const PORT: u16 = 5000;
+pub const SRC: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
+pub const H1: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
+pub const H2: Ipv4Addr = Ipv4Addr::new(10, 0, 3, 2);
+
+const PATIENCE: Duration = Duration::from_secs(5);
+const INSIDE: &str = "LMS_ROUTER_TEST_INSIDE";
+
+/// Runs `body` where namespaces can be made: as root here, as an ordinary user in a child
+/// process that is root of its own user namespace. Says so loudly where neither can be.
+pub fn with_namespaces(test: &str, body: impl FnOnce()) {
+    let refused = match Namespace::new() {
+        Ok(_) => return body(),
+        Err(error) => error,
+    };
+    if std::env::var_os(INSIDE).is_some() {
+        eprintln!("SKIPPED {test}: no namespaces here: {refused}");
+        return;
+    }
+    let again = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--net", "--mount"])
+        .arg(std::env::current_exe().expect("own path"))
+        .args([test, "--exact", "--nocapture"])
+        .env(INSIDE, "1")
+        .status();
+    match again {
+        Ok(status) if status.success() => {}
+        Ok(status) if status.code() == Some(1) => {
+            eprintln!("SKIPPED {test}: no namespaces here: {refused}");
+        }
+        Ok(status) => panic!("{test} failed in its user namespace: {status}"),
+        Err(error) => eprintln!("SKIPPED {test}: no namespaces here: {refused}; {error}"),
+    }
+}
+
+/// Calls `look` until it answers something; fails after a few seconds with `what`.
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// One host of a network.
+pub struct Host {
+    pub namespace: Namespace,
+}
+
+impl Host {
+    pub fn new() -> Host {
+        Host {
+            namespace: Namespace::new().expect("namespace"),
+        }
+    }
+
+    /// Runs `f` on this host.
+    pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
+        self.namespace.run(f).expect("enter namespace")
+    }
+
+    pub fn edit<T: Send>(&self, f: impl FnOnce(&mut Editor) -> T + Send) -> T {
+        self.run(|| f(&mut Editor::open().expect("editor")))
+    }
+
+    pub fn interface(&self, name: &str) -> Interface {
+        self.run(|| link::find(name).expect("interface"))
+    }
+
+    pub fn index(&self, name: &str) -> u32 {
+        self.interface(name).index
+    }
+
+    /// A command of this host's.
+    pub fn command(&self, program: &str, arguments: &[&str]) -> std::process::Output {
+        self.run(|| Command::new(program).args(arguments).output().expect("run"))
+    }
+}
+
+/// Joins two hosts by a wire; both ends are up, with addresses of one /24.
+pub fn wire(
+    a: &Host,
+    a_name: &str,
+    a_address: Ipv4Addr,
+    b: &Host,
+    b_name: &str,
+    b_address: Ipv4Addr,
+) {
+    a.edit(|editor| {
+        editor
+            .add_veth(a_name, b_name, Some(b.namespace.as_fd()))
+            .expect("veth")
+    });
+    for (host, name, address) in [(a, a_name, a_address), (b, b_name, b_address)] {
+        let index = host.index(name);
+        host.edit(|editor| {
+            editor.add_address(index, address, 24).expect("address");
+            editor.set_up(index, true).expect("up");
+        });
+    }
+    for (host, name) in [(a, a_name), (b, b_name)] {
+        eventually("carrier", || host.interface(name).is_running.then_some(()));
+    }
+}
+
+/// LMS Figure 6.15: a source and two receivers around a router, one wire each. The router's
+/// ends are `up` (10.0.1.1), `one` (10.0.2.1), `two` (10.0.3.1); the hosts' are `eth`.
+pub struct Testbed {
+    pub src: Host,
+    pub h1: Host,
+    pub h2: Host,
+    pub router: Host,
+}
+
+impl Testbed {
+    pub fn new() -> Testbed {
+        let bed = Testbed {
+            src: Host::new(),
+            h1: Host::new(),
+            h2: Host::new(),
+            router: Host::new(),
+        };
+        for (host, name, address) in [
+            (&bed.src, "up", SRC),
+            (&bed.h1, "one", H1),
+            (&bed.h2, "two", H2),
+        ] {
+            let [a, b, c, _] = address.octets();
+            let gateway = Ipv4Addr::new(a, b, c, 1);
+            wire(&bed.router, name, gateway, host, "eth", address);
+            let index = host.index("eth");
+            host.edit(|editor| {
+                editor
+                    .set_route(Ipv4Addr::UNSPECIFIED, 0, Some(gateway), Some(index))
+                    .expect("route");
+            });
+        }
+        // Unicast between the hosts goes through the router, as dmcasts to another of its
+        // addresses do.
+        bed.router
+            .run(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1"))
+            .expect("forward");
+        bed
+    }
+
+    /// The MAC address of an interface of the router or of a host.
+    pub fn link_address(host: &Host, name: &str) -> [u8; 6] {
+        host.interface(name).link_address.expect("Ethernet")
+    }
+}
+
+/// A running `lms-router`; killed when dropped.
+pub struct Daemon {
+    child: Child,
+    pub folder: TempDir,
+}
+
+impl Daemon {
+    /// Starts one on `host`. `config` is the configuration without `[daemon]`.
+    pub fn start(host: &Host, config: &str) -> Daemon {
+        Daemon::start_in(host, config, tempfile::tempdir().expect("folder"))
+    }
+
+    pub fn start_in(host: &Host, config: &str, folder: TempDir) -> Daemon {
+        let mut daemon = Daemon {
+            child: Daemon::spawn(host, config, &folder),
+            folder,
+        };
+        eventually("the router answers", || {
+            assert!(
+                daemon.child.try_wait().expect("wait").is_none(),
+                "{}",
+                daemon.log()
+            );
+            status::query(&daemon.socket(), Show::Overview).ok()
+        });
+        daemon
+    }
+
+    /// Starts one that is expected to end by itself; its exit code and what it said.
+    pub fn refused(host: &Host, config: &str, folder: TempDir) -> (i32, String) {
+        let child = Daemon::spawn(host, config, &folder);
+        let mut daemon = Daemon { child, folder };
+        let status = eventually("the router ends", || daemon.child.try_wait().expect("wait"));
+        (status.code().expect("code"), daemon.log())
+    }
+
+    fn spawn(host: &Host, config: &str, folder: &TempDir) -> Child {
+        let at = |name: &str| folder.path().join(name);
+        write_config(folder, config);
+        let log = std::fs::File::create(at("log")).expect("log");
+        host.run(|| {
+            Command::new(option_env!("CARGO_BIN_EXE_lms-router").expect("in tests only"))
+                .args(["run", "--log", "debug", "--config"])
+                .arg(at("config.toml"))
+                .stderr(Stdio::from(log))
+                .stdin(Stdio::null())
+                .spawn()
+                .expect("start")
+        })
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("sock")
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).expect("log")
+    }
+
+    pub fn status(&self, show: Show) -> Value {
+        status::query(&self.socket(), show).expect("status")
+    }
+
+    /// One counter, such as `drops` `no_entry`.
+    pub fn counter(&self, part: &str, name: &str) -> u64 {
+        let counters = self.status(Show::Counters);
+        counters[part][name]
+            .as_u64()
+            .unwrap_or_else(|| panic!("{part} {name}: {counters}"))
+    }
+
+    /// Waits until a counter reaches a value.
+    pub fn wait_for(&self, part: &str, name: &str, least: u64) {
+        let what = format!("{part} {name} reaches {least}");
+        let reached = || (self.counter(part, name) >= least).then_some(());
+        eventually(&what, reached);
+    }
+
+    /// Waits until there are so many routes, and answers them.
+    pub fn groups(&self, count: usize) -> Value {
+        eventually("routes", || {
+            let groups = self.status(Show::Groups);
+            let found = groups["groups"]
+                .as_array()
+                .is_some_and(|groups| groups.len() == count);
+            found.then(|| groups["groups"].clone())
+        })
+    }
+
+    /// The router's number of an interface, as turning points name it.
+    pub fn number(&self, name: &str) -> Iface {
+        eventually("the interface is in use", || {
+            let interfaces = self.status(Show::Interfaces);
+            let mut all = interfaces["interfaces"].as_array().expect("list").iter();
+            let found = all.find(|interface| interface["name"] == name)?;
+            Some(Iface(found["number"].as_u64()?.try_into().ok()?))
+        })
+    }
+
+    pub fn signal(&self, signal: nix::sys::signal::Signal) {
+        let pid = nix::unistd::Pid::from_raw(self.child.id().cast_signed());
+        nix::sys::signal::kill(pid, signal).expect("kill");
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A new configuration and SIGHUP; waits until it was accepted or rejected.
+    pub fn reload(&self, config: &str) -> Value {
+        let before = self.reloads();
+        write_config(&self.folder, config);
+        self.signal(nix::sys::signal::Signal::SIGHUP);
+        eventually("the reload is over", || {
+            (self.reloads() > before).then_some(())
+        });
+        self.status(Show::Overview)
+    }
+
+    fn reloads(&self) -> u64 {
+        let overview = self.status(Show::Overview);
+        let of = |name: &str| overview["configuration"][name].as_u64().expect("count");
+        of("reloads") + of("rejected")
+    }
+
+    /// SIGTERM, and how it ended.
+    pub fn stop(mut self) -> (ExitStatus, TempDir) {
+        self.signal(nix::sys::signal::Signal::SIGTERM);
+        let status = eventually("the router ends", || self.child.try_wait().expect("wait"));
+        let folder = tempfile::tempdir().expect("folder");
+        (status, std::mem::replace(&mut self.folder, folder))
+    }
+
+    /// SIGKILL.
+    pub fn kill(mut self) -> TempDir {
+        self.child.kill().expect("kill");
+        let status = self.child.wait().expect("wait");
+        assert_eq!(status.signal(), Some(9));
+        let folder = tempfile::tempdir().expect("folder");
+        std::mem::replace(&mut self.folder, folder)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|status| status.is_none()) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+        if std::thread::panicking() {
+            eprintln!("the router's log:\n{}", self.log());
+        }
+    }
+}
+
+fn write_config(folder: &TempDir, config: &str) {
+    let socket = folder.path().join("sock");
+    let text = format!("{config}\n[daemon]\nsocket = {socket:?}\n");
+    std::fs::write(folder.path().join("config.toml"), text).expect("configuration");
+}
+
+/// (SRC, GROUP) from `up` to `one` and `two`.
+pub const STATIC_ROUTE: &str = r#"
+[source]
+kind = "static"
+[[route]]
+source = "10.0.1.2"
+group = "239.1.2.3"
+upstream = "up"
+downstream = ["one", "two"]
+"#;
+
+/// H1 is the replier, by configuration.
+pub const H1_REPLIES: &str = r#"
+[replier]
+policy = "static"
+[[replier.static]]
+source = "10.0.1.2"
+group = "239.1.2.3"
+interface = "one"
+neighbour = "10.0.2.2"
+"#;
+
+/// A request's option, not turned yet.
+pub fn request() -> LmsOption {
+    LmsOption {
+        kind: Kind::Request,
+        turning_point: None,
+        source: SRC.into(),
+        group: GROUP.into(),
+    }
+}
+
+pub fn turned(option: LmsOption, router: Ipv4Addr, iface: Iface) -> LmsOption {
+    let turning_point = Some(TurningPoint {
+        router: router.into(),
+        iface,
+    });
+    LmsOption {
+        turning_point,
+        ..option
+    }
+}
+
+/// A host's sockets: requests in and out, data in.
+pub struct Endpoint {
+    options: OptionSocket,
+    data: GroupSocket,
+}
+
+/// What an endpoint heard.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Heard {
+    pub source: Ipv4Addr,
+    pub option: LmsOption,
+    pub payload: Vec<u8>,
+}
+
+impl Endpoint {
+    pub fn new(host: &Host, source: Option<Ipv4Addr>) -> Endpoint {
+        let interface = host.index("eth");
+        host.run(|| {
+            let bind = SocketAddrV4::new(GROUP, PORT);
+            let config = Config {
+                bind,
+                interface,
+                ttl: 32,
+                ..Config::default()
+            };
+            let options = OptionSocket::open(&config).expect("option socket");
+            let refuse = linux_net::udp::Options::Refuse;
+            let data = GroupSocket::open(&Config {
+                options: refuse,
+                ..config
+            })
+            .expect("socket");
+            let membership = Membership {
+                group: GROUP,
+                source,
+                interface,
+            };
+            options.join(&membership).expect("join");
+            data.join(&membership).expect("join");
+            Endpoint { options, data }
+        })
+    }
+
+    pub fn ask(&self, option: LmsOption, payload: &[u8]) {
+        self.ask_as(option, Form::Classic, payload);
+    }
+
+    pub fn ask_as(&self, option: LmsOption, form: Form, payload: &[u8]) {
+        let mut bytes = [0; 20];
+        let len = option.emit(form, &mut bytes).expect("option");
+        let to = SocketAddrV4::new(GROUP, PORT);
+        self.options.send(to, &bytes[..len], payload).expect("send");
+    }
+
+    /// The next request heard; `None` when none comes for a while.
+    pub fn heard(&self, patience: Duration) -> Option<Heard> {
+        let mut buffer = OptionBuffer::new(2000);
+        if !readable(self.options.as_fd(), patience) {
+            return None;
+        }
+        let datagram = self.options.receive(&mut buffer).expect("receive")?;
+        let (_, option) = LmsOption::parse(datagram.options).expect("option");
+        Some(Heard {
+            source: *datagram.source.ip(),
+            option,
+            payload: datagram.payload.to_vec(),
+        })
+    }
+
+    /// The next data heard, with its source.
+    pub fn data(&self, patience: Duration) -> Option<(SocketAddrV4, Vec<u8>)> {
+        let mut batch = linux_net::udp::Batch::new(1);
+        if !readable(self.data.as_fd(), patience) {
+            return None;
+        }
+        self.data.receive(&mut batch).expect("receive");
+        let datagram = batch.iter().next()?;
+        Some((datagram.source, datagram.payload.to_vec()))
+    }
+}
+
+pub fn readable(fd: std::os::fd::BorrowedFd<'_>, patience: Duration) -> bool {
+    poll::wait(&mut [Watch::readable(fd)], Some(patience)).expect("poll") > 0
+}
+
+/// Long enough for what should come, short enough for what should not.
+pub const SOON: Duration = Duration::from_secs(2);
+pub const NEVER: Duration = Duration::from_millis(200);
+
+/// A whole UDP packet from `source` to the group.
+pub fn data_packet(source: Ipv4Addr, group: Ipv4Addr, ttl: u8, payload: &[u8]) -> Vec<u8> {
+    let mut udp = Vec::new();
+    udp.extend(PORT.to_be_bytes());
+    udp.extend(PORT.to_be_bytes());
+    udp.extend(((8 + payload.len()) as u16).to_be_bytes());
+    udp.extend([0, 0]);
+    udp.extend(payload);
+    ipv4(17, source, group, ttl, &[], &udp)
+}
+
+/// A whole IPv4 packet.
+pub fn ipv4(
+    protocol: u8,
+    source: Ipv4Addr,
+    to: Ipv4Addr,
+    ttl: u8,
+    options: &[u8],
+    body: &[u8],
+) -> Vec<u8> {
+    let header = 20 + options.len().next_multiple_of(4);
+    let mut packet = vec![0x40 | (header / 4) as u8, 0];
+    packet.extend(((header + body.len()) as u16).to_be_bytes());
+    packet.extend([0, 1, 0x40, 0, ttl, protocol, 0, 0]);
+    packet.extend(source.octets());
+    packet.extend(to.octets());
+    packet.extend(options);
+    packet.resize(header, 0);
+    lms_proto::wire::ipv4::fill_checksum(&mut packet[..header]);
+    packet.extend(body);
+    packet
+}
+
+/// A dmcast of `inner` from `replier` to the turning point.
+pub fn dmcast(replier: Ipv4Addr, router: Ipv4Addr, iface: Iface, inner: &[u8]) -> Vec<u8> {
+    let repr = DmcastRepr {
+        replier,
+        router,
+        iface,
+        form: Form::Classic,
+        placement: Placement::Outer,
+        ttl: 32,
+        identification: 7,
+    };
+    let mut packet = vec![0; repr.buffer_len(inner.len())];
+    let len = repr.emit(inner, &mut packet).expect("dmcast");
+    packet.truncate(len);
+    packet
+}
+
+/// Sends a whole packet from a host.
+pub fn send_raw(host: &Host, packet: &[u8]) {
+    host.run(|| {
+        let socket = Ipv4Socket::sender().expect("raw socket");
+        socket
+            .send(link::find("eth").expect("eth").index, packet)
+            .expect("send");
+    });
+}

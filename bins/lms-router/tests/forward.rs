@@ -1,0 +1,280 @@
+//! Real packets through a real router: the three scenarios of LMS §6.5.3, and what must not
+//! pass.
+
+mod common;
+
+use std::net::Ipv4Addr;
+
+use common::*;
+use lms_proto::{Form, Iface};
+use lms_router::status::Show;
+
+fn start(bed: &Testbed) -> Daemon {
+    let daemon = Daemon::start(&bed.router, &format!("{STATIC_ROUTE}{H1_REPLIES}"));
+    daemon.groups(1);
+    daemon
+}
+
+#[test]
+fn scenario_1_a_request_of_h2_turns_and_reaches_h1() {
+    with_namespaces("scenario_1_a_request_of_h2_turns_and_reaches_h1", || {
+        let bed = Testbed::new();
+        let daemon = start(&bed);
+        let (src, h1, h2) = (
+            Endpoint::new(&bed.src, None),
+            Endpoint::new(&bed.h1, None),
+            Endpoint::new(&bed.h2, None),
+        );
+        for form in [Form::Classic, Form::Single] {
+            h2.ask_as(request(), form, b"nak");
+            let heard = h1.heard(SOON).expect("H1 hears the request");
+            let option = turned(request(), Ipv4Addr::new(10, 0, 2, 1), daemon.number("two"));
+            assert_eq!(
+                heard,
+                Heard {
+                    source: H2,
+                    option,
+                    payload: b"nak".to_vec()
+                }
+            );
+        }
+        assert_eq!(src.heard(NEVER), None, "what has turned does not go up");
+        daemon.wait_for("packets", "request_turned", 2);
+        // The kernel, which routes nothing here, sees no request either.
+        assert_eq!(daemon.counter("packets", "dropped"), 0);
+    });
+}
+
+#[test]
+fn scenario_2_a_request_of_the_replier_reaches_the_source_untouched() {
+    with_namespaces(
+        "scenario_2_a_request_of_the_replier_reaches_the_source_untouched",
+        || {
+            let bed = Testbed::new();
+            let daemon = start(&bed);
+            let (src, h1, h2) = (
+                Endpoint::new(&bed.src, None),
+                Endpoint::new(&bed.h1, None),
+                Endpoint::new(&bed.h2, None),
+            );
+            h1.ask(request(), b"nak");
+            let heard = src.heard(SOON).expect("SRC hears the request");
+            assert_eq!(
+                heard,
+                Heard {
+                    source: H1,
+                    option: request(),
+                    payload: b"nak".to_vec()
+                }
+            );
+            assert_eq!(h2.heard(NEVER), None);
+            assert_eq!(daemon.counter("packets", "request_to_parent"), 1);
+        },
+    );
+}
+
+#[test]
+fn scenario_3_a_dmcast_of_h1_is_multicast_towards_h2() {
+    with_namespaces("scenario_3_a_dmcast_of_h1_is_multicast_towards_h2", || {
+        let bed = Testbed::new();
+        let daemon = start(&bed);
+        let (src, h1, h2) = (
+            Endpoint::new(&bed.src, None),
+            Endpoint::new(&bed.h1, None),
+            Endpoint::new(&bed.h2, None),
+        );
+        let inner = data_packet(SRC, GROUP, 9, b"repair");
+        let to = Ipv4Addr::new(10, 0, 2, 1);
+        send_raw(&bed.h1, &dmcast(H1, to, daemon.number("two"), &inner));
+        let (source, payload) = h2.data(SOON).expect("H2 gets the repair");
+        assert_eq!((*source.ip(), payload.as_slice()), (SRC, &b"repair"[..]));
+        assert_eq!(h1.data(NEVER), None, "only the turning point's interface");
+        assert_eq!(src.data(NEVER), None);
+        assert_eq!(daemon.counter("packets", "dmcast"), 1);
+        let interfaces = daemon.status(Show::Interfaces);
+        let two = interfaces["interfaces"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|i| i["name"] == "two");
+        assert_eq!(two.unwrap()["dmcasts_sent"], 1);
+    });
+}
+
+#[test]
+fn a_whole_recovery_from_request_to_repair() {
+    with_namespaces("a_whole_recovery_from_request_to_repair", || {
+        let bed = Testbed::new();
+        let _daemon = start(&bed);
+        let (h1, h2) = (Endpoint::new(&bed.h1, None), Endpoint::new(&bed.h2, None));
+        h2.ask(request(), b"1..3");
+        let heard = h1.heard(SOON).expect("request");
+        let turning_point = heard.option.turning_point.expect("turned");
+        let std::net::IpAddr::V4(router) = turning_point.router else {
+            panic!("IPv6")
+        };
+        let inner = data_packet(SRC, GROUP, 9, b"one to three");
+        send_raw(&bed.h1, &dmcast(H1, router, turning_point.iface, &inner));
+        assert_eq!(h2.data(SOON).expect("repair").1, b"one to three");
+    });
+}
+
+/// A forged packet, who sends it, and the reason it is dropped under.
+type Forged = (&'static str, &'static str, Vec<u8>);
+
+fn forged(two: Iface) -> Vec<Forged> {
+    let one_address = Ipv4Addr::new(10, 0, 2, 1);
+    let good = data_packet(SRC, GROUP, 9, b"x");
+    let option = |group: Ipv4Addr, tp: Option<(Ipv4Addr, Iface)>| {
+        let mut option = request();
+        option.group = group.into();
+        if let Some((router, iface)) = tp {
+            option = turned(option, router, iface);
+        }
+        let mut bytes = vec![0; 16];
+        option.emit(Form::Classic, &mut bytes).unwrap();
+        bytes
+    };
+    let ask = |ttl, option: &[u8]| {
+        let udp = &data_packet(H2, GROUP, ttl, b"x")[20..];
+        ipv4(17, H2, GROUP, ttl, option, udp)
+    };
+    let from_src = |mut packet: Vec<u8>| {
+        packet[12..16].copy_from_slice(&SRC.octets());
+        lms_proto::wire::ipv4::fill_checksum(&mut packet[..36]);
+        packet
+    };
+    let other = Ipv4Addr::new(239, 9, 9, 9);
+    let to_one = |iface, inner: &[u8]| dmcast(H1, one_address, iface, inner);
+    let mut half = option(GROUP, None);
+    half[2..4].copy_from_slice(&[0, 1]);
+    vec![
+        (
+            "turned_from_below",
+            "h2",
+            ask(9, &option(GROUP, Some((one_address, two)))),
+        ),
+        ("group_mismatch", "h2", ask(9, &option(other, None))),
+        ("half_turning_point", "h2", ask(9, &half)),
+        ("ttl_expired", "h2", ask(1, &option(GROUP, None))),
+        (
+            "unturned_from_parent",
+            "src",
+            from_src(ask(9, &option(GROUP, None))),
+        ),
+        ("not_downstream", "h1", to_one(Iface(9), &good)),
+        ("inner_source_mismatch", "h1", {
+            let mut packet = to_one(two, &good);
+            // The option claims another source than the inner packet has.
+            packet[28..32].copy_from_slice(&H2.octets());
+            lms_proto::wire::ipv4::fill_checksum(&mut packet[..36]);
+            packet
+        }),
+        (
+            "no_entry",
+            "h1",
+            to_one(two, &data_packet(H2, GROUP, 9, b"x")),
+        ),
+        (
+            "inner_ttl_expired",
+            "h1",
+            to_one(two, &data_packet(SRC, GROUP, 1, b"x")),
+        ),
+        ("other_turning_point", "h1", {
+            let mut packet = to_one(two, &good);
+            packet[24..28].copy_from_slice(&Ipv4Addr::new(10, 9, 9, 9).octets());
+            lms_proto::wire::ipv4::fill_checksum(&mut packet[..36]);
+            packet
+        }),
+    ]
+}
+
+#[test]
+fn forged_packets_are_dropped_and_counted_under_their_reasons() {
+    with_namespaces(
+        "forged_packets_are_dropped_and_counted_under_their_reasons",
+        || {
+            let bed = Testbed::new();
+            let daemon = start(&bed);
+            let (src, h1, h2) = (
+                Endpoint::new(&bed.src, None),
+                Endpoint::new(&bed.h1, None),
+                Endpoint::new(&bed.h2, None),
+            );
+            let cases = forged(daemon.number("two"));
+            for (reason, from, packet) in &cases {
+                let host = match *from {
+                    "src" => &bed.src,
+                    "h1" => &bed.h1,
+                    _ => &bed.h2,
+                };
+                send_raw(host, packet);
+                daemon.wait_for("drops", reason, 1);
+            }
+            assert_eq!(daemon.counter("packets", "dropped"), cases.len() as u64);
+            assert_eq!(
+                daemon.counter("queues", "sent"),
+                0,
+                "nothing was sent on for a forger"
+            );
+            for host in [&src, &h1, &h2] {
+                assert_eq!((host.heard(NEVER), host.data(NEVER)), (None, None));
+            }
+        },
+    );
+}
+
+#[test]
+fn a_flood_of_requests_stays_within_the_configured_rate() {
+    with_namespaces(
+        "a_flood_of_requests_stays_within_the_configured_rate",
+        || {
+            let bed = Testbed::new();
+            let limits = "[limits]\ngroup-requests-per-second = 10\n";
+            let daemon = Daemon::start(&bed.router, &format!("{STATIC_ROUTE}{H1_REPLIES}{limits}"));
+            daemon.groups(1);
+            let h2 = Endpoint::new(&bed.h2, None);
+            let start = std::time::Instant::now();
+            for _ in 0..500 {
+                h2.ask(request(), b"flood");
+            }
+            daemon.wait_for("drops", "request_rate", 400);
+            let passed = daemon.counter("packets", "request_turned");
+            let most = 10 + 10 * (1 + start.elapsed().as_secs());
+            assert!(
+                (10..=most).contains(&passed),
+                "{passed} of 500, {most} at most"
+            );
+        },
+    );
+}
+
+#[test]
+fn a_request_longer_than_the_mtu_towards_the_replier_is_counted() {
+    with_namespaces(
+        "a_request_longer_than_the_mtu_towards_the_replier_is_counted",
+        || {
+            let bed = Testbed::new();
+            for (host, name) in [(&bed.router, "one"), (&bed.h1, "eth")] {
+                let index = host.index(name);
+                host.edit(|editor| editor.set_mtu(index, 600).expect("MTU"));
+            }
+            let daemon = start(&bed);
+            let (h1, h2) = (Endpoint::new(&bed.h1, None), Endpoint::new(&bed.h2, None));
+            h2.ask(request(), &[7; 1000]);
+            let too_long = || {
+                let interfaces = daemon.status(Show::Interfaces);
+                let mut all = interfaces["interfaces"].as_array().unwrap().iter();
+                let one = all.find(|interface| interface["name"] == "one")?;
+                (one["too_long"] == 1).then_some(())
+            };
+            eventually("too_long", too_long);
+            assert_eq!(h1.heard(NEVER), None);
+            h2.ask(request(), &[7; 400]);
+            assert_eq!(
+                h1.heard(SOON).expect("a short one passes").payload.len(),
+                400
+            );
+        },
+    );
+}

@@ -1,0 +1,108 @@
+//! Queries that a member answers (RFC 3376 §5.2, §7.2).
+
+use super::{DropReason, FilterMode, Member, source_key};
+use crate::igmp::datagram;
+use crate::wire::igmp::{self, Message, Query};
+use crate::{Duration, Instant, Meta};
+
+impl Member<'_> {
+    /// An IGMP packet arrived, a whole IPv4 packet; what is no query is fine and ignored.
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        meta: Meta,
+        packet: &[u8],
+    ) -> Result<(), DropReason> {
+        self.take(now, meta, packet)
+            .map_err(|reason| self.stats.drop(reason))
+    }
+
+    fn take(&mut self, now: Instant, meta: Meta, packet: &[u8]) -> Result<(), DropReason> {
+        if meta.iface != self.config.iface {
+            return Err(DropReason::WrongInterface);
+        }
+        let ip = datagram::parse(packet, igmp::PROTOCOL).ok_or(DropReason::Malformed)?;
+        let message = Message::parse(ip.payload).map_err(|_| DropReason::Malformed)?;
+        let Message::Query(query) = message else {
+            return Ok(());
+        };
+        if ip.ttl != 1 {
+            return Err(DropReason::Ttl);
+        }
+        if ip.source == self.config.interface.address {
+            return Err(DropReason::OwnAddress);
+        }
+        if !ip.source.is_unspecified() && !self.config.interface.on_link(ip.source) {
+            return Err(DropReason::WrongSubnet);
+        }
+        let rate = self.config.packets_per_s;
+        if !self.bucket.take(now, rate, rate.saturating_mul(2)) {
+            return Err(DropReason::Rate);
+        }
+        self.stats.queries_received += 1;
+        self.learn(now, &query);
+        self.schedule_answer(now, &query);
+        Ok(())
+    }
+
+    fn learn(&mut self, now: Instant, query: &Query<'_>) {
+        if let Some(v3) = query.v3 {
+            self.robustness = match v3.robustness {
+                0 => self.config.robustness,
+                robustness => robustness,
+            };
+            self.query_interval = match v3.interval.value() {
+                0 => self.config.query_interval,
+                _ => v3.interval.seconds(),
+            };
+            return;
+        }
+        // §8.12: older version querier present.
+        let time = self.query_interval * u32::from(self.robustness) + query.max_response_time();
+        match query.version() {
+            1 => self.v1_until = Some(now + time),
+            _ => self.v2_until = Some(now + time),
+        }
+    }
+
+    /// §5.2: rules 1 to 5, in that order.
+    fn schedule_answer(&mut self, now: Instant, query: &Query<'_>) {
+        let delay = self.random(query.max_response_time().max(Duration::from_millis(1)));
+        let at = now + delay;
+        if self.general_at.is_some_and(|general| general <= at) {
+            return;
+        }
+        if query.is_general() {
+            self.general_at = Some(at);
+            self.general_from = 0;
+            return;
+        }
+        let Some(g) = self.groups.find(query.group.to_bits().into()) else {
+            return;
+        };
+        let pending = self.groups[g].answer_at;
+        let asks_all = query.v3.is_none_or(|v3| v3.sources.is_empty());
+        let group = &mut self.groups[g];
+        if asks_all || pending.is_some() && !group.answers_sources {
+            group.answers_sources = false;
+        } else {
+            group.answers_sources = true;
+            for source in query.v3.iter().flat_map(|v3| v3.sources.iter()) {
+                self.ask(g, source);
+            }
+        }
+        self.groups[g].answer_at = Some(pending.map_or(at, |pending| pending.min(at)));
+        self.retime(g);
+    }
+
+    /// Remembers that a source was asked about. One of an EXCLUDE list, or one that is wanted
+    /// without being named, needs a slot for that; with none left the whole group is answered
+    /// for, which says as much.
+    fn ask(&mut self, g: u32, source: core::net::Ipv4Addr) {
+        if let Some(s) = self.sources.find(source_key(g, source)) {
+            self.sources[s].is_asked = true;
+        } else if self.groups[g].mode == FilterMode::Exclude {
+            self.groups[g].answers_sources = false;
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! The host's half of IGMPv3 on one interface (RFC 3376 §5): reports what is wanted, when it
+//! changes and when a querier asks. The proxy uses it upstream.
+//!
+//! Changes are told at once and [`Config::robustness`] - 1 times more, each within
+//! [`Config::unsolicited_report`] (§5.1). Queries are answered after a random part of the time
+//! that they allow (§5.2). While a querier of version 1 or 2 is on the link, reports are of its
+//! version (§7.2): then only that a group is wanted is told, not which sources; reports of other
+//! hosts do not suppress ours.
+//!
+//! Bytes a slot: group 80, source 48, tested.
+
+mod answer;
+mod report;
+
+use core::net::Ipv4Addr;
+
+use super::config::{Config, MemberStorage};
+use super::querier::FilterMode;
+use super::stats::{DropReason, Stats};
+use crate::hier::freshness::Bucket;
+use crate::hier::slots::{Keyed, NIL, Slab};
+use crate::{Duration, Instant};
+
+use rand_chacha::ChaCha8Rng;
+use rand_core::{Rng, SeedableRng};
+
+/// What a member says of one group.
+#[derive(Clone, Debug)]
+pub struct MemberGroup {
+    address: Ipv4Addr,
+    /// INCLUDE with no source: not wanted; goes when that has been told.
+    mode: FilterMode,
+    first_source: u32,
+    source_count: u32,
+    /// Reports left that tell a change of the filter mode.
+    mode_reports: u8,
+    /// Reports left that tell a change of any sort, the next at `change_at`.
+    change_reports: u8,
+    change_at: Instant,
+    /// A query is to be answered then: about the sources that are `is_asked`, or about all.
+    answer_at: Option<Instant>,
+    answers_sources: bool,
+    /// Slots of its list, those included that went and are still to be told of.
+    slot_count: u32,
+}
+
+impl Default for MemberGroup {
+    fn default() -> Self {
+        MemberGroup {
+            address: Ipv4Addr::UNSPECIFIED,
+            mode: FilterMode::Include,
+            first_source: NIL,
+            source_count: 0,
+            mode_reports: 0,
+            change_reports: 0,
+            change_at: Instant::ZERO,
+            answer_at: None,
+            answers_sources: false,
+            slot_count: 0,
+        }
+    }
+}
+
+impl Keyed for MemberGroup {
+    fn key(&self) -> u64 {
+        self.address.to_bits().into()
+    }
+}
+
+/// What a member says of one source of a group.
+#[derive(Clone, Debug)]
+pub struct MemberSource {
+    group: u32,
+    address: Ipv4Addr,
+    /// In the group's source list; one that is not is kept until its going has been told.
+    is_listed: bool,
+    /// Reports left that tell that it came or went.
+    reports: u8,
+    is_asked: bool,
+    is_marked: bool,
+    next: u32,
+    back: u32,
+}
+
+impl Default for MemberSource {
+    fn default() -> Self {
+        MemberSource {
+            group: NIL,
+            address: Ipv4Addr::UNSPECIFIED,
+            is_listed: false,
+            reports: 0,
+            is_asked: false,
+            is_marked: false,
+            next: NIL,
+            back: NIL,
+        }
+    }
+}
+
+fn source_key(group: u32, address: Ipv4Addr) -> u64 {
+    u64::from(group) << 32 | u64::from(address.to_bits())
+}
+
+impl Keyed for MemberSource {
+    fn key(&self) -> u64 {
+        source_key(self.group, self.address)
+    }
+}
+
+/// The machine; see the [module's documentation](self).
+#[derive(Debug)]
+pub struct Member<'a> {
+    config: Config,
+    groups: Slab<'a, MemberGroup>,
+    sources: Slab<'a, MemberSource>,
+    /// Queriers of version 1 and 2 are present until then.
+    v1_until: Option<Instant>,
+    v2_until: Option<Instant>,
+    /// A general query is to be answered then; in a slot-by-slot walk from `general_from` on.
+    general_at: Option<Instant>,
+    general_from: u32,
+    /// The querier's variables (§4.1.6, §4.1.7).
+    robustness: u8,
+    query_interval: Duration,
+    bucket: Bucket,
+    rng: ChaCha8Rng,
+    stats: Stats,
+}
+
+impl<'a> Member<'a> {
+    /// A member of no group.
+    pub fn new(config: Config, storage: MemberStorage<'a>, seed: [u8; 32], now: Instant) -> Self {
+        let config = config.clamped();
+        let mut rng = ChaCha8Rng::from_seed(seed);
+        let mut key = || [rng.next_u64(), rng.next_u64()];
+        Member {
+            groups: Slab::new(storage.groups, key()),
+            sources: Slab::new(storage.sources, key()),
+            v1_until: None,
+            v2_until: None,
+            general_at: None,
+            general_from: 0,
+            robustness: config.robustness,
+            query_interval: config.query_interval,
+            bucket: Bucket::full(now, config.packets_per_s.saturating_mul(2)),
+            rng,
+            stats: Stats::default(),
+            config,
+        }
+    }
+
+    /// The configuration, with every value inside its bounds.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Number of groups, those included whose leave is still being told.
+    pub fn group_count(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Says what is wanted of a group from now on: `INCLUDE` with no sources leaves it. Sources
+    /// that do not fit are left out and counted; a list that should exclude them asks for more
+    /// than is wanted, one that should include them for less.
+    pub fn set(
+        &mut self,
+        now: Instant,
+        group: Ipv4Addr,
+        mode: FilterMode,
+        sources: impl Iterator<Item = Ipv4Addr>,
+    ) -> Result<(), DropReason> {
+        let mut sources = sources.peekable();
+        let g = match self.groups.find(group.to_bits().into()) {
+            Some(g) => g,
+            None if mode == FilterMode::Include && sources.peek().is_none() => return Ok(()),
+            None => {
+                let fresh = MemberGroup {
+                    address: group,
+                    ..MemberGroup::default()
+                };
+                let full = DropReason::GroupsFull;
+                self.groups
+                    .insert(fresh)
+                    .map_err(|_| self.stats.drop(full))?
+            }
+        };
+        let has_new_mode = self.groups[g].mode != mode;
+        let mut result = Ok(());
+        let mut is_changed = has_new_mode;
+        for source in sources {
+            match self.list(g, source) {
+                Ok(is_new) => is_changed |= is_new,
+                Err(reason) => result = Err(reason),
+            }
+        }
+        is_changed |= self.unlist_unmarked(g);
+        let reports = self.robustness;
+        let changed = &mut self.groups[g];
+        changed.mode = mode;
+        if has_new_mode {
+            changed.mode_reports = reports;
+        }
+        if is_changed {
+            changed.change_reports = reports;
+            changed.change_at = now;
+            self.retime(g);
+        }
+        result
+    }
+
+    /// Wants everything of a group.
+    pub fn join(&mut self, now: Instant, group: Ipv4Addr) -> Result<(), DropReason> {
+        self.set(now, group, FilterMode::Exclude, core::iter::empty())
+    }
+
+    /// Wants nothing of a group any more.
+    pub fn leave(&mut self, now: Instant, group: Ipv4Addr) {
+        // Leaving takes no room, so it cannot fail.
+        let _ = self.set(now, group, FilterMode::Include, core::iter::empty());
+    }
+
+    /// Puts a source in the list of a group; whether it was not in it.
+    fn list(&mut self, g: u32, address: Ipv4Addr) -> Result<bool, DropReason> {
+        let reports = self.robustness;
+        if let Some(s) = self.sources.find(source_key(g, address)) {
+            let source = &mut self.sources[s];
+            source.is_marked = true;
+            let was_listed = core::mem::replace(&mut source.is_listed, true);
+            if !was_listed {
+                source.reports = reports;
+                self.groups[g].source_count += 1;
+            }
+            return Ok(!was_listed);
+        }
+        let first = self.groups[g].first_source;
+        let source = MemberSource {
+            group: g,
+            address,
+            is_listed: true,
+            is_marked: true,
+            reports,
+            next: first,
+            ..MemberSource::default()
+        };
+        let MemberGroup {
+            source_count,
+            slot_count,
+            ..
+        } = self.groups[g];
+        let bound = self.config.sources_per_group;
+        let is_full = source_count >= bound || slot_count >= 2 * bound;
+        let added = if is_full {
+            None
+        } else {
+            self.sources.insert(source).ok()
+        };
+        let s = added.ok_or_else(|| self.stats.drop(DropReason::SourcesFull))?;
+        if first != NIL {
+            self.sources[first].back = s;
+        }
+        self.groups[g].first_source = s;
+        self.groups[g].source_count += 1;
+        self.groups[g].slot_count += 1;
+        Ok(true)
+    }
+
+    /// Takes the sources out of the list that have not just been put there; whether any was.
+    fn unlist_unmarked(&mut self, g: u32) -> bool {
+        let mut is_changed = false;
+        let mut at = self.groups[g].first_source;
+        while at != NIL {
+            let source = &mut self.sources[at];
+            let was_named = core::mem::take(&mut source.is_marked);
+            if !was_named && source.is_listed {
+                source.is_listed = false;
+                source.reports = self.robustness;
+                self.groups[g].source_count -= 1;
+                is_changed = true;
+            }
+            at = self.sources[at].next;
+        }
+        is_changed
+    }
+
+    fn remove_source(&mut self, s: u32) {
+        let MemberSource {
+            group: g,
+            next,
+            back,
+            ..
+        } = self.sources.remove(s);
+        self.groups[g].slot_count -= 1;
+        match back {
+            NIL => self.groups[g].first_source = next,
+            back => self.sources[back].next = next,
+        }
+        if next != NIL {
+            self.sources[next].back = back;
+        }
+    }
+
+    fn retime(&mut self, g: u32) {
+        let group = &self.groups[g];
+        let change = (group.change_reports > 0).then_some(group.change_at);
+        match [change, group.answer_at].into_iter().flatten().min() {
+            Some(at) => self.groups.schedule(g, at),
+            None => self.groups.cancel(g),
+        }
+    }
+
+    fn random(&mut self, below: Duration) -> Duration {
+        let below = u128::from(below.total_micros());
+        Duration::from_micros(((u128::from(self.rng.next_u64()) * below) >> 64) as u64)
+    }
+
+    /// Harmless: all that time does is to make reports due, which `poll_transmit` writes.
+    pub fn handle_timeout(&mut self, _now: Instant) {}
+
+    /// When to call `poll_transmit`.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let group = self.groups.next_due().map(|(at, _)| at);
+        [group, self.general_at].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,195 @@
+//! IGMP proxying (RFC 4605): one upstream interface, the rest downstream.
+
+use core::net::Ipv4Addr;
+
+use managed::ManagedSlice;
+
+use super::{DropReason, Event, FilterMode, Member, Querier, Role};
+use crate::{Iface, Instant, Key, Meta, Transmit};
+
+/// What the router wants to know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProxyEvent {
+    /// Where packets of this group go changed: ask [`Proxy::downstream`] again for its `(*, G)`
+    /// and for each `(S, G)` that packets come of.
+    Changed {
+        /// The group.
+        group: Ipv4Addr,
+    },
+    /// We became the querier of a downstream link, or no longer are: ask again for every group.
+    Role {
+        /// The interface.
+        iface: Iface,
+        /// The role.
+        role: Role,
+    },
+}
+
+/// The machine: merges what is wanted downstream, asks for it upstream as a host, and says where
+/// packets go.
+///
+/// A packet from upstream goes to each downstream interface that wants it and where we are the
+/// querier; one from downstream goes upstream as well (RFC 4605 §4.2), for which a route of its
+/// own is the driver's choice. The merged state is EXCLUDE where any interface's is: what all of
+/// these exclude and nobody includes; else INCLUDE of all that any includes (§4.1).
+///
+/// Work for one packet grows with the number of downstream interfaces and the sources of one
+/// group, not with the number of groups.
+#[derive(Debug)]
+pub struct Proxy<'a> {
+    upstream: Member<'a>,
+    /// In order of their interfaces.
+    downstream: ManagedSlice<'a, Querier<'a>>,
+    /// Where the next round of polling starts, so that no interface starves another.
+    turn: usize,
+    last_now: Instant,
+}
+
+impl<'a> Proxy<'a> {
+    /// A proxy of machines that are configured for their interfaces. Two queriers for one
+    /// interface make no sense: one of them gets its packets.
+    pub fn new(
+        upstream: Member<'a>,
+        mut downstream: ManagedSlice<'a, Querier<'a>>,
+        now: Instant,
+    ) -> Self {
+        downstream.sort_unstable_by_key(|querier| querier.config().iface);
+        Proxy {
+            upstream,
+            downstream,
+            turn: 0,
+            last_now: now,
+        }
+    }
+
+    /// The upstream machine, to look at.
+    pub fn upstream(&self) -> &Member<'a> {
+        &self.upstream
+    }
+
+    /// The downstream machines, to look at.
+    pub fn queriers(&self) -> &[Querier<'a>] {
+        &self.downstream
+    }
+
+    /// An IGMP packet arrived, a whole IPv4 packet, on any interface.
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        meta: Meta,
+        packet: &[u8],
+    ) -> Result<(), DropReason> {
+        self.last_now = now;
+        match self
+            .downstream
+            .binary_search_by_key(&meta.iface, |q| q.config().iface)
+        {
+            Ok(at) => self.downstream[at].handle_packet(now, meta, packet),
+            Err(_) => self.upstream.handle_packet(now, meta, packet),
+        }
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.last_now = now;
+        self.upstream.handle_timeout(now);
+        for querier in self.downstream.iter_mut() {
+            if querier.poll_timeout().is_some_and(|at| at <= now) {
+                querier.handle_timeout(now);
+            }
+        }
+    }
+
+    /// The next thing the router wants to know; drain until `None`, after every other call: this
+    /// is also when upstream is told.
+    pub fn poll_event(&mut self) -> Option<ProxyEvent> {
+        for querier in self.downstream.iter_mut() {
+            let iface = querier.config().iface;
+            match querier.poll_event() {
+                None => {}
+                Some(Event::Role(role)) => return Some(ProxyEvent::Role { iface, role }),
+                Some(Event::Changed { group }) => {
+                    self.tell_upstream(self.last_now, group);
+                    return Some(ProxyEvent::Changed { group });
+                }
+            }
+        }
+        None
+    }
+
+    /// Merges what is wanted of a group (RFC 4605 §4.1).
+    fn tell_upstream(&mut self, now: Instant, group: Ipv4Addr) {
+        let downstream = &self.downstream;
+        let excluding = downstream
+            .iter()
+            .find(|q| q.mode(group) == FilterMode::Exclude);
+        // What does not fit upstream is counted there, and nothing more can be done about it.
+        let _ = match excluding {
+            Some(first) => {
+                let unwanted = |s: &Ipv4Addr| !downstream.iter().any(|q| q.wants(*s, group));
+                let sources = first.sources(group, false).filter(unwanted);
+                self.upstream.set(now, group, FilterMode::Exclude, sources)
+            }
+            None => {
+                let sources = downstream.iter().flat_map(|q| q.sources(group, true));
+                self.upstream.set(now, group, FilterMode::Include, sources)
+            }
+        };
+    }
+
+    /// The interface that packets of every route come in by.
+    pub fn parent(&self) -> Iface {
+        self.upstream.config().iface
+    }
+
+    /// The interfaces that packets from upstream go to: of one source, or with `(*, G)` of a
+    /// source that nothing particular is known of.
+    pub fn downstream(&self, key: Key) -> impl Iterator<Item = Iface> {
+        self.downstream
+            .iter()
+            .filter(|querier| querier.role() == Role::Querier)
+            .filter(move |querier| match key.is_any_source() {
+                true => querier.mode(key.group) == FilterMode::Exclude,
+                false => querier.wants(key.source, key.group),
+            })
+            .map(|querier| querier.config().iface)
+    }
+
+    /// The groups that anything is wanted of; one that several interfaces want comes several
+    /// times.
+    pub fn groups(&self) -> impl Iterator<Item = Ipv4Addr> {
+        self.downstream
+            .iter()
+            .flat_map(|querier| querier.groups().map(|(group, _)| group))
+    }
+
+    /// The sources of a group for which a route `(S, G)` differs from `(*, G)`: named by some
+    /// interface, as wanted or as not. One that several interfaces name comes several times.
+    pub fn sources(&self, group: Ipv4Addr) -> impl Iterator<Item = Ipv4Addr> {
+        self.downstream
+            .iter()
+            .flat_map(move |q| q.sources(group, true).chain(q.sources(group, false)))
+    }
+
+    /// The next report or query to send, a whole IPv4 packet; 1,500 bytes of `buffer` serve.
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        if let Some(transmit) = self.upstream.poll_transmit(now, buffer) {
+            return Some(transmit);
+        }
+        let count = self.downstream.len();
+        for _ in 0..count {
+            let at = self.turn % count;
+            if let Some(transmit) = self.downstream[at].poll_transmit(now, buffer) {
+                return Some(transmit);
+            }
+            self.turn = at + 1;
+        }
+        None
+    }
+
+    /// When to call `handle_timeout` and `poll_transmit`.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let queriers = self.downstream.iter().filter_map(Querier::poll_timeout);
+        queriers.chain(self.upstream.poll_timeout()).min()
+    }
+}

@@ -1,0 +1,411 @@
+//! The router's half of IGMPv3 on one interface (RFC 3376 §6): who is the querier, which groups
+//! and sources have listeners. Hosts of versions 1 and 2 are understood (§7.3).
+//!
+//! # State of a group
+//!
+//! In filter mode INCLUDE (A) every source of A has a running timer. In EXCLUDE (X, Y) the group
+//! timer runs, sources of X have running timers (somebody asked for them), those of Y have none
+//! and are not forwarded. A report moves it so (§6.4; `GMI` is the group membership interval, `Q`
+//! a query that is sent and lowers timers to the last member query time):
+//!
+//! | state | record | new state | actions |
+//! | --- | --- | --- | --- |
+//! | INCLUDE (A) | IS_IN (B), ALLOW (B) | INCLUDE (A+B) | (B)=GMI |
+//! | INCLUDE (A) | IS_EX (B) | EXCLUDE (A*B, B-A) | (B-A)=0, group timer=GMI |
+//! | INCLUDE (A) | TO_IN (B) | INCLUDE (A+B) | (B)=GMI, Q(G, A-B) |
+//! | INCLUDE (A) | TO_EX (B) | EXCLUDE (A*B, B-A) | (B-A)=0, Q(G, A*B), group timer=GMI |
+//! | INCLUDE (A) | BLOCK (B) | INCLUDE (A) | Q(G, A*B) |
+//! | EXCLUDE (X,Y) | IS_IN (A), ALLOW (A) | EXCLUDE (X+A, Y-A) | (A)=GMI |
+//! | EXCLUDE (X,Y) | IS_EX (A) | EXCLUDE (A-Y, Y*A) | (A-X-Y)=GMI, group timer=GMI |
+//! | EXCLUDE (X,Y) | TO_IN (A) | EXCLUDE (X+A, Y-A) | (A)=GMI, Q(G, X-A), Q(G) |
+//! | EXCLUDE (X,Y) | TO_EX (A) | EXCLUDE (A-Y, Y*A) | (A-X-Y)=group timer, Q(G, A-Y), group timer=GMI |
+//! | EXCLUDE (X,Y) | BLOCK (A) | EXCLUDE (X+(A-Y), Y) | (A-X-Y)=group timer, Q(G, A-Y) |
+//!
+//! # Bounds
+//!
+//! Groups and sources are as many as the storage holds, sources of one group as many as
+//! [`Config::sources_per_group`] says. What does not fit is not taken and is counted: a new
+//! group, or a source that is asked for, is not forwarded then; a source that a group is to
+//! exclude is forwarded all the same. Bytes a slot: group 120, source 72, tested.
+
+mod queries;
+mod records;
+
+use core::net::Ipv4Addr;
+
+pub use super::config::Config;
+use super::config::QuerierStorage;
+use super::datagram;
+use super::stats::{DropReason, Stats};
+use crate::hier::freshness::Bucket;
+use crate::hier::slots::{Keyed, NIL, Slab};
+use crate::wire::igmp::{self, Message, RecordType, Sources};
+use crate::{Duration, Instant, Meta};
+
+use rand_chacha::ChaCha8Rng;
+use rand_core::{Rng, SeedableRng};
+
+/// How many expiries of groups and of sources one call of `handle_timeout` deals with.
+const STEPS: usize = 256;
+
+/// Whether a list of sources names those that are wanted, or those that are not.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum FilterMode {
+    /// Only the sources of the list.
+    Include,
+    /// All but the sources of the list.
+    Exclude,
+}
+
+/// What a querier knows of one group.
+#[derive(Clone, Debug)]
+pub struct Group {
+    address: Ipv4Addr,
+    mode: FilterMode,
+    /// Group timer; counts in EXCLUDE only.
+    expires: Instant,
+    /// Hosts of version 1 and of version 2 are present until then.
+    v1_until: Option<Instant>,
+    v2_until: Option<Instant>,
+    /// List of its sources.
+    first_source: u32,
+    source_count: u32,
+    /// Group-specific queries left to send, the next at `query_at`.
+    queries_left: u8,
+    query_at: Instant,
+    /// Some of its sources have queries left to send, next at `source_query_at`.
+    asks_sources: bool,
+    source_query_at: Instant,
+    /// What is to be sent now: bits of `queries::SEND_*`. Not 0: it is in the list to send.
+    to_send: u8,
+    next_to_send: u32,
+    is_changed: bool,
+    next_changed: u32,
+}
+
+impl Default for Group {
+    fn default() -> Self {
+        Group {
+            address: Ipv4Addr::UNSPECIFIED,
+            mode: FilterMode::Include,
+            expires: Instant::ZERO,
+            v1_until: None,
+            v2_until: None,
+            first_source: NIL,
+            source_count: 0,
+            queries_left: 0,
+            query_at: Instant::ZERO,
+            asks_sources: false,
+            source_query_at: Instant::ZERO,
+            to_send: 0,
+            next_to_send: NIL,
+            is_changed: false,
+            next_changed: NIL,
+        }
+    }
+}
+
+impl Keyed for Group {
+    fn key(&self) -> u64 {
+        self.address.to_bits().into()
+    }
+}
+
+/// What a querier knows of one source of a group.
+#[derive(Clone, Debug)]
+pub struct Source {
+    group: u32,
+    address: Ipv4Addr,
+    /// Source timer: running, or `None` (only in EXCLUDE: not to be forwarded).
+    expires: Option<Instant>,
+    /// Group-and-source queries left that name it.
+    queries_left: u8,
+    /// Named by the record that is being looked at.
+    is_marked: bool,
+    next: u32,
+    back: u32,
+}
+
+impl Default for Source {
+    fn default() -> Self {
+        Source {
+            group: NIL,
+            address: Ipv4Addr::UNSPECIFIED,
+            expires: None,
+            queries_left: 0,
+            is_marked: false,
+            next: NIL,
+            back: NIL,
+        }
+    }
+}
+
+fn source_key(group: u32, address: Ipv4Addr) -> u64 {
+    u64::from(group) << 32 | u64::from(address.to_bits())
+}
+
+impl Keyed for Source {
+    fn key(&self) -> u64 {
+        source_key(self.group, self.address)
+    }
+}
+
+/// Who asks on this link (RFC 3376 §6.6.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// We do.
+    Querier,
+    /// A router with a lower address does, until it falls silent.
+    NonQuerier {
+        /// Who.
+        querier: Ipv4Addr,
+        /// When we take over, unless it asks again.
+        until: Instant,
+    },
+}
+
+/// What the router wants to know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// What is to be forwarded of this group changed.
+    Changed {
+        /// The group.
+        group: Ipv4Addr,
+    },
+    /// The role changed: only the querier forwards to the link (RFC 4605 §4.2).
+    Role(Role),
+}
+
+/// The machine; see the [module's documentation](self).
+#[derive(Debug)]
+pub struct Querier<'a> {
+    config: Config,
+    groups: Slab<'a, Group>,
+    sources: Slab<'a, Source>,
+    role: Role,
+    role_changed: bool,
+    changed_head: u32,
+    send_head: u32,
+    send_tail: u32,
+    /// General queries of the start left, sent at a quarter of the interval.
+    startup_left: u8,
+    next_general: Instant,
+    /// The querier's variables, which a router that is not it follows (§4.1.6, §4.1.7).
+    robustness: u8,
+    query_interval: Duration,
+    bucket: Bucket,
+    last_now: Instant,
+    stats: Stats,
+}
+
+impl<'a> Querier<'a> {
+    /// A querier that believes to be the only one; it starts by asking.
+    pub fn new(config: Config, storage: QuerierStorage<'a>, seed: [u8; 32], now: Instant) -> Self {
+        let config = config.clamped();
+        let mut rng = ChaCha8Rng::from_seed(seed);
+        let mut key = || [rng.next_u64(), rng.next_u64()];
+        Querier {
+            groups: Slab::new(storage.groups, key()),
+            sources: Slab::new(storage.sources, key()),
+            role: Role::Querier,
+            role_changed: false,
+            changed_head: NIL,
+            send_head: NIL,
+            send_tail: NIL,
+            startup_left: config.robustness,
+            next_general: now,
+            robustness: config.robustness,
+            query_interval: config.query_interval,
+            bucket: Bucket::full(now, config.packets_per_s.saturating_mul(2)),
+            last_now: now,
+            stats: Stats::default(),
+            config,
+        }
+    }
+
+    /// The configuration, with every value inside its bounds.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Who asks on this link.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Group membership interval (§8.4): how long a report counts.
+    fn membership_interval(&self) -> Duration {
+        let robustness = u32::from(self.robustness);
+        self.query_interval * robustness + self.config.query_response
+    }
+
+    /// Last member query time (§8.10): what a leave leaves of a timer.
+    fn last_member_time(&self) -> Duration {
+        self.config.last_member * u32::from(self.robustness)
+    }
+
+    /// Number of groups known, those included that nobody listens to any more but whose change
+    /// has not been polled.
+    pub fn group_count(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// The groups with their filter modes, for `status`.
+    pub fn groups(&self) -> impl Iterator<Item = (Ipv4Addr, FilterMode)> {
+        let alive = self.groups.iter().filter(|(_, g)| !is_idle(g));
+        alive.map(|(_, group)| (group.address, group.mode))
+    }
+
+    /// The filter mode of a group; INCLUDE with no source where nobody listens.
+    pub fn mode(&self, group: Ipv4Addr) -> FilterMode {
+        let found = self.groups.find(group.to_bits().into());
+        found.map_or(FilterMode::Include, |g| self.groups[g].mode)
+    }
+
+    /// The sources of a group: those with a running timer (wanted: A or X), or those without (not
+    /// wanted: Y).
+    pub fn sources(&self, group: Ipv4Addr, wanted: bool) -> impl Iterator<Item = Ipv4Addr> + Clone {
+        let found = self.groups.find(group.to_bits().into());
+        let mut at = found.map_or(NIL, |g| self.groups[g].first_source);
+        core::iter::from_fn(move || {
+            let source = self.sources.get(at)?;
+            at = source.next;
+            Some(source)
+        })
+        .filter(move |source| source.expires.is_some() == wanted)
+        .map(|source| source.address)
+    }
+
+    /// Whether packets from a source to a group are wanted on this link (§6.3); O(1).
+    pub fn wants(&self, source: Ipv4Addr, group: Ipv4Addr) -> bool {
+        let Some(g) = self.groups.find(group.to_bits().into()) else {
+            return false;
+        };
+        match (
+            self.groups[g].mode,
+            self.sources.find(source_key(g, source)),
+        ) {
+            (FilterMode::Include, found) => found.is_some(),
+            (FilterMode::Exclude, found) => found.is_none_or(|s| self.sources[s].expires.is_some()),
+        }
+    }
+
+    /// An IGMP packet arrived, a whole IPv4 packet. An error is a packet refused whole; records of
+    /// an accepted report are refused one by one, and only counted.
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        meta: Meta,
+        packet: &[u8],
+    ) -> Result<(), DropReason> {
+        self.last_now = now;
+        self.take(now, meta, packet)
+            .map_err(|reason| self.stats.drop(reason))
+    }
+
+    fn take(&mut self, now: Instant, meta: Meta, packet: &[u8]) -> Result<(), DropReason> {
+        if meta.iface != self.config.iface {
+            return Err(DropReason::WrongInterface);
+        }
+        let ip = datagram::parse(packet, igmp::PROTOCOL).ok_or(DropReason::Malformed)?;
+        let message = Message::parse(ip.payload).map_err(|_| DropReason::Malformed)?;
+        if ip.ttl != 1 {
+            return Err(DropReason::Ttl);
+        }
+        if ip.source == self.config.interface.address {
+            return Err(DropReason::OwnAddress);
+        }
+        // A host that has no address yet reports all the same (§4.2.13); a switch that asks in a
+        // querier's stead has none and is no rival (RFC 4541 §2.1.1).
+        let is_anonymous = ip.source.is_unspecified();
+        if !is_anonymous && !self.config.interface.on_link(ip.source) {
+            return Err(DropReason::WrongSubnet);
+        }
+        let rate = self.config.packets_per_s;
+        if !self.bucket.take(now, rate, rate.saturating_mul(2)) {
+            return Err(DropReason::Rate);
+        }
+        match message {
+            Message::Query(_) if is_anonymous => return Ok(()),
+            Message::Query(query) => return self.query(now, ip.source, &query),
+            Message::V3Report(records) => {
+                for record in records.iter() {
+                    self.record(now, record.kind, record.group, record.sources);
+                }
+            }
+            Message::V1Report(group) => self.older_report(now, group, 1),
+            Message::V2Report(group) => self.older_report(now, group, 2),
+            Message::V2Leave(group) => {
+                self.record(now, RecordType::ChangeToInclude, group, Sources::NONE);
+            }
+        }
+        self.stats.reports_received += 1;
+        Ok(())
+    }
+
+    /// Lets timers of groups and sources run out, up to 256 of each a call, and takes over from a
+    /// querier that fell silent.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.last_now = now;
+        if let Role::NonQuerier { until, .. } = self.role
+            && until <= now
+        {
+            self.become_querier(now);
+        }
+        for _ in 0..STEPS {
+            match self.sources.next_due() {
+                Some((at, s)) if at <= now => self.source_expired(s),
+                _ => break,
+            }
+        }
+        for _ in 0..STEPS {
+            match self.groups.next_due() {
+                Some((at, g)) if at <= now => self.group_due(now, g),
+                _ => break,
+            }
+        }
+    }
+
+    /// The next thing the router wants to know; drain until `None`.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        if core::mem::take(&mut self.role_changed) {
+            return Some(Event::Role(self.role));
+        }
+        if self.changed_head == NIL {
+            return None;
+        }
+        let g = self.changed_head;
+        let changed = &mut self.groups[g];
+        self.changed_head = core::mem::replace(&mut changed.next_changed, NIL);
+        changed.is_changed = false;
+        let group = changed.address;
+        self.release(g);
+        Some(Event::Changed { group })
+    }
+
+    /// When to call `handle_timeout` and `poll_transmit`.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let to_send = (self.send_head != NIL).then_some(self.last_now);
+        let role = match self.role {
+            Role::Querier => self.next_general,
+            Role::NonQuerier { until, .. } => until,
+        };
+        let due = |next: Option<(Instant, u32)>| next.map(|(at, _)| at);
+        let groups = due(self.groups.next_due());
+        let sources = due(self.sources.next_due());
+        [to_send, Some(role), groups, sources]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}
+
+/// Whether a group's state is that of a group nobody knows.
+fn is_idle(group: &Group) -> bool {
+    group.mode == FilterMode::Include && group.source_count == 0
+}

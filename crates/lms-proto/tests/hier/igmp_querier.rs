@@ -1,0 +1,546 @@
+//! The router's half of IGMPv3 (RFC 3376 §6, §7.3).
+
+use core::net::Ipv4Addr;
+
+use lms_proto::igmp::{Config, DropReason, Event, FilterMode, Querier, Role, Storage};
+use lms_proto::wire::igmp::{Code, Message, Query, RecordType};
+use lms_proto::{Duration, Instant, wire};
+use proptest::prelude::*;
+
+use crate::common::*;
+use crate::igmp_common::*;
+
+use FilterMode::{Exclude, Include};
+use RecordType::{
+    AllowNewSources, BlockOldSources, ChangeToExclude, ChangeToInclude, ModeIsExclude,
+    ModeIsInclude,
+};
+
+const GMI: u64 = 260_000;
+const LMQT: u64 = 2_000;
+
+fn hear(q: &mut Querier<'_>, now: Instant, kind: RecordType, sources: &[u8]) {
+    let iface = q.config().iface.0;
+    q.handle_packet(now, meta(iface), &v3_report(host(iface, 77), kind, sources))
+        .unwrap();
+}
+
+fn names(q: &Querier<'_>, wanted: bool) -> Vec<u8> {
+    let mut names: Vec<u8> = q.sources(GROUP, wanted).map(|s| s.octets()[3]).collect();
+    names.sort();
+    names
+}
+
+/// INCLUDE {1, 2}, or EXCLUDE ({1, 2}, {3, 4}).
+fn in_state(mode: FilterMode) -> Querier<'static> {
+    let mut q = querier(1);
+    run_querier(&mut q, ms(100));
+    if mode == Exclude {
+        hear(&mut q, ms(100), ModeIsExclude, &[3, 4]);
+    }
+    hear(&mut q, ms(100), ModeIsInclude, &[1, 2]);
+    while q.poll_event().is_some() {}
+    q
+}
+
+/// RFC 3376 §6.4.1 and §6.4.2, line by line: state, record, new state, sources asked about,
+/// whether the group is.
+#[test]
+fn state_tables() {
+    type Line<'a> = (
+        FilterMode,
+        RecordType,
+        &'a [u8],
+        FilterMode,
+        &'a [u8],
+        &'a [u8],
+        &'a [u8],
+        bool,
+    );
+    let lines: &[Line<'_>] = &[
+        (
+            Include,
+            ModeIsInclude,
+            &[2, 5],
+            Include,
+            &[1, 2, 5],
+            &[],
+            &[],
+            false,
+        ),
+        (
+            Include,
+            ModeIsExclude,
+            &[2, 5],
+            Exclude,
+            &[2],
+            &[5],
+            &[],
+            false,
+        ),
+        (
+            Exclude,
+            ModeIsInclude,
+            &[2, 3, 5],
+            Exclude,
+            &[1, 2, 3, 5],
+            &[4],
+            &[],
+            false,
+        ),
+        (
+            Exclude,
+            ModeIsExclude,
+            &[2, 3, 5],
+            Exclude,
+            &[2, 5],
+            &[3],
+            &[],
+            false,
+        ),
+        (
+            Include,
+            AllowNewSources,
+            &[2, 5],
+            Include,
+            &[1, 2, 5],
+            &[],
+            &[],
+            false,
+        ),
+        (
+            Include,
+            BlockOldSources,
+            &[2, 5],
+            Include,
+            &[1, 2],
+            &[],
+            &[2],
+            false,
+        ),
+        (
+            Include,
+            ChangeToExclude,
+            &[2, 5],
+            Exclude,
+            &[2],
+            &[5],
+            &[2],
+            false,
+        ),
+        (
+            Include,
+            ChangeToInclude,
+            &[2, 5],
+            Include,
+            &[1, 2, 5],
+            &[],
+            &[1],
+            false,
+        ),
+        (
+            Exclude,
+            AllowNewSources,
+            &[2, 3, 5],
+            Exclude,
+            &[1, 2, 3, 5],
+            &[4],
+            &[],
+            false,
+        ),
+        (
+            Exclude,
+            BlockOldSources,
+            &[2, 3, 5],
+            Exclude,
+            &[1, 2, 5],
+            &[3, 4],
+            &[2, 5],
+            false,
+        ),
+        (
+            Exclude,
+            ChangeToExclude,
+            &[2, 3, 5],
+            Exclude,
+            &[2, 5],
+            &[3],
+            &[2, 5],
+            false,
+        ),
+        (
+            Exclude,
+            ChangeToInclude,
+            &[2, 3, 5],
+            Exclude,
+            &[1, 2, 3, 5],
+            &[4],
+            &[1],
+            true,
+        ),
+    ];
+    for (mode, kind, record, new_mode, wanted, unwanted, asked, asks_group) in lines {
+        let case = format!("{mode:?} {kind:?}");
+        let mut q = in_state(*mode);
+        hear(&mut q, ms(10_000), *kind, record);
+        assert_eq!(q.mode(GROUP), *new_mode, "{case}");
+        assert_eq!(names(&q, true), *wanted, "{case}");
+        assert_eq!(names(&q, false), *unwanted, "{case}");
+        let queries = ask(&mut q, ms(10_000));
+        let sources: Vec<_> = asked.iter().map(|n| source(*n)).collect();
+        let mut expected = Vec::new();
+        if *asks_group {
+            expected.push((GROUP, vec![], false, GROUP));
+        }
+        if !asked.is_empty() {
+            expected.push((GROUP, sources, false, GROUP));
+        }
+        assert_eq!(queries, expected, "{case}");
+        // Asked again once (robustness 2), then what nobody answered is gone.
+        let again = run_querier(&mut q, ms(10_000 + LMQT - 1));
+        assert_eq!(again.len(), expected.len(), "{case}");
+        assert!(again.iter().all(|(at, _)| *at == ms(11_000)), "{case}");
+        run_querier(&mut q, ms(10_000 + LMQT));
+        for n in *asked {
+            assert!(
+                !names(&q, true).contains(n),
+                "{case}: {n} is not wanted any more"
+            );
+        }
+        if *asks_group {
+            assert_eq!(q.mode(GROUP), Include, "{case}");
+        }
+        // Everything else is forgotten after the group membership interval.
+        run_querier(&mut q, ms(10_000 + GMI));
+        while q.poll_event().is_some() {}
+        assert_eq!(q.group_count(), 0, "{case}");
+    }
+}
+
+#[test]
+fn answer_keeps_what_a_leave_put_in_doubt() {
+    let mut q = in_state(Include);
+    hear(&mut q, ms(10_000), BlockOldSources, &[1, 2]);
+    ask(&mut q, ms(10_000));
+    hear(&mut q, ms(10_500), ModeIsInclude, &[2]);
+    let again = run_querier(&mut q, ms(11_000));
+    // 2 was heard: its query goes on with the suppress flag, apart from that of 1 (§6.6.3.2).
+    let asked: Vec<_> = again.into_iter().map(|(_, asked)| asked).collect();
+    let expected = [
+        (GROUP, vec![source(2)], true, GROUP),
+        (GROUP, vec![source(1)], false, GROUP),
+    ];
+    assert_eq!(asked, expected);
+    run_querier(&mut q, ms(13_000));
+    assert_eq!(names(&q, true), [2]);
+    assert!(q.wants(source(2), GROUP) && !q.wants(source(1), GROUP));
+}
+
+#[test]
+fn excluded_sources_are_not_wanted_and_all_others_are() {
+    let q = in_state(Exclude);
+    assert!(q.wants(source(1), GROUP), "somebody asked for it");
+    assert!(
+        !q.wants(source(3), GROUP),
+        "somebody excludes it and nobody asked"
+    );
+    assert!(q.wants(source(9), GROUP), "nothing was said of it");
+    assert!(
+        !q.wants(source(9), Ipv4Addr::new(239, 9, 9, 9)),
+        "nobody listens"
+    );
+}
+
+#[test]
+fn general_queries_at_start_and_then_at_the_interval() {
+    let mut q = querier(1);
+    let sent = run_querier(&mut q, ms(300_000));
+    let times: Vec<_> = sent.iter().map(|(at, _)| at.total_millis()).collect();
+    assert_eq!(times, [0, 31_250, 156_250, 281_250]);
+    let general = (
+        Ipv4Addr::UNSPECIFIED,
+        vec![],
+        false,
+        Ipv4Addr::new(224, 0, 0, 1),
+    );
+    assert!(sent.iter().all(|(_, asked)| *asked == general));
+}
+
+#[test]
+fn lower_address_is_the_querier_until_it_falls_silent() {
+    let mut q = querier(1);
+    run_querier(&mut q, ms(10));
+    let general = |n| v3_query(host(1, n), Ipv4Addr::UNSPECIFIED, 100, &[]);
+    q.handle_packet(ms(20), meta(1), &general(11)).unwrap();
+    assert_eq!(q.role(), Role::Querier, "a higher address does not count");
+    q.handle_packet(ms(30), meta(1), &general(3)).unwrap();
+    let until = ms(30 + 255_000);
+    let role = Role::NonQuerier {
+        querier: host(1, 3),
+        until,
+    };
+    assert_eq!((q.role(), q.poll_event()), (role, Some(Event::Role(role))));
+    q.handle_packet(ms(40), meta(1), &general(9)).unwrap();
+    assert_eq!(q.role(), role, "9 is not lower than 3");
+    // Not the querier: leaves ask nothing, the querier's own query lowers the timers.
+    hear(&mut q, ms(50), ModeIsExclude, &[]);
+    hear(&mut q, ms(60), ChangeToInclude, &[]);
+    assert!(run_querier(&mut q, ms(200_000)).is_empty());
+    assert_eq!(q.mode(GROUP), Exclude);
+    q.handle_packet(ms(200_000), meta(1), &v3_query(host(1, 3), GROUP, 10, &[]))
+        .unwrap();
+    run_querier(&mut q, ms(200_000 + LMQT));
+    assert_eq!(q.mode(GROUP), Include);
+    // It asked at 200 s for the last time.
+    let sent = run_querier(&mut q, ms(600_000));
+    assert_eq!(
+        (sent[0].0, q.role()),
+        (ms(200_000 + 255_000), Role::Querier)
+    );
+}
+
+#[test]
+fn older_hosts() {
+    let mut q = querier(1);
+    run_querier(&mut q, ms(10));
+    let say = |q: &mut Querier<'_>, at: u64, message: Message<'_>| {
+        q.handle_packet(ms(at), meta(1), &whole(host(1, 50), GROUP, &message))
+            .unwrap();
+    };
+    say(&mut q, 10, Message::V2Report(GROUP));
+    assert_eq!((q.mode(GROUP), q.wants(source(1), GROUP)), (Exclude, true));
+    // While a version 2 host is there, others cannot block sources for it (§7.3.2).
+    hear(&mut q, ms(20), BlockOldSources, &[1]);
+    hear(&mut q, ms(30), ChangeToExclude, &[1]);
+    assert!(q.wants(source(1), GROUP) && names(&q, false).is_empty());
+    assert!(ask(&mut q, ms(30)).is_empty());
+    say(&mut q, 40, Message::V2Leave(GROUP));
+    assert_eq!(ask(&mut q, ms(40)).len(), 1);
+    // With version 1 nobody can leave but by silence.
+    say(&mut q, 50, Message::V1Report(GROUP));
+    say(&mut q, 60, Message::V2Leave(GROUP));
+    hear(&mut q, ms(60), ChangeToInclude, &[]);
+    run_querier(&mut q, ms(10_000));
+    assert_eq!(q.mode(GROUP), Exclude);
+    run_querier(&mut q, ms(50 + GMI));
+    assert_eq!(q.mode(GROUP), Include);
+}
+
+#[test]
+fn refused_and_counted() {
+    let mut q = in_state(Include);
+    let good = v3_report(host(1, 77), ModeIsExclude, &[]);
+    let mut ttl = good.clone();
+    ttl[8] = 2;
+    wire::ipv4::fill_checksum(&mut ttl[..24]);
+    let mut broken = good.clone();
+    *broken.last_mut().unwrap() ^= 1;
+    let v2_query = Query {
+        group: Ipv4Addr::UNSPECIFIED,
+        max_response: Code(100),
+        v3: None,
+    };
+    let older = whole(
+        host(1, 3),
+        Ipv4Addr::new(224, 0, 0, 1),
+        &Message::Query(v2_query),
+    );
+    let local = whole(
+        host(1, 3),
+        GROUP,
+        &Message::V2Report(Ipv4Addr::new(224, 0, 0, 251)),
+    );
+    let cases = [
+        (meta(2), good.clone(), DropReason::WrongInterface, true),
+        (meta(1), ttl, DropReason::Ttl, true),
+        (meta(1), broken, DropReason::Malformed, true),
+        (
+            meta(1),
+            v3_report(host(2, 77), ModeIsExclude, &[]),
+            DropReason::WrongSubnet,
+            true,
+        ),
+        (
+            meta(1),
+            v3_report(host(1, 10), ModeIsExclude, &[]),
+            DropReason::OwnAddress,
+            true,
+        ),
+        (meta(1), older, DropReason::OlderQuery, true),
+        (meta(1), local, DropReason::LinkLocalGroup, false),
+    ];
+    for (meta, packet, reason, is_whole) in cases {
+        let before = *q.stats();
+        let result = q.handle_packet(ms(200), meta, &packet);
+        assert_eq!(result.is_err(), is_whole, "{reason}");
+        assert_eq!(q.stats().dropped(reason), before.dropped(reason) + 1);
+        assert_eq!(
+            (q.mode(GROUP), names(&q, true)),
+            (Include, vec![1, 2]),
+            "{reason}"
+        );
+        assert_eq!(
+            (q.role(), q.poll_event(), q.group_count()),
+            (Role::Querier, None, 1)
+        );
+    }
+    let mut refused = 0;
+    for _ in 0..5_000 {
+        refused += u32::from(q.handle_packet(ms(300), meta(1), &good).is_err());
+    }
+    assert!(refused >= 900 && q.stats().dropped(DropReason::Rate) == u64::from(refused));
+    // No address yet: reports count all the same (§4.2.13).
+    let anonymous = v3_report(Ipv4Addr::UNSPECIFIED, ModeIsExclude, &[]);
+    q.handle_packet(ms(5_000), meta(1), &anonymous).unwrap();
+    assert_eq!(q.mode(GROUP), Exclude);
+}
+
+#[test]
+fn bounds_hold_and_are_counted() {
+    let config = Config {
+        sources_per_group: 3,
+        ..igmp_config(1)
+    };
+    let mut q = Querier::new(config, Storage::owned(1, 8), [5; 32], ms(0));
+    hear(&mut q, ms(0), ModeIsInclude, &[1, 2, 3, 4, 5]);
+    assert_eq!(q.sources(GROUP, true).count(), 3);
+    assert_eq!(q.stats().dropped(DropReason::SourcesFull), 2);
+    let other = Message::V2Report(Ipv4Addr::new(239, 9, 9, 9));
+    q.handle_packet(ms(0), meta(1), &whole(host(1, 50), GROUP, &other))
+        .unwrap();
+    assert_eq!(
+        (q.group_count(), q.stats().dropped(DropReason::GroupsFull)),
+        (1, 1)
+    );
+}
+
+#[test]
+fn robustness_and_interval_of_the_querier_count() {
+    let mut q = querier(2);
+    run_querier(&mut q, ms(0));
+    let mut packet = v3_query(host(2, 3), Ipv4Addr::UNSPECIFIED, 100, &[]);
+    // QRV 7, QQIC 20 s: 7 x 20 s + 10 s until a report is forgotten.
+    packet[24 + 8] = 7;
+    packet[24 + 9] = 20;
+    let len = packet.len();
+    packet[26..28].fill(0);
+    let sum = {
+        let words = packet[24..len].chunks_exact(2);
+        let sum: u32 = words
+            .map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])))
+            .sum();
+        !((sum & 0xffff) as u16 + (sum >> 16) as u16)
+    };
+    packet[26..28].copy_from_slice(&sum.to_be_bytes());
+    q.handle_packet(ms(0), meta(2), &packet).unwrap();
+    hear(&mut q, ms(0), ModeIsExclude, &[]);
+    run_querier(&mut q, ms(149_999));
+    assert_eq!(q.mode(GROUP), Exclude);
+    run_querier(&mut q, ms(150_000));
+    assert_eq!(q.mode(GROUP), Include);
+}
+
+/// RFC 3376 §6.4 with sets, and timers that are looked at and never scheduled.
+#[derive(Default)]
+struct Oracle {
+    excludes_until: Option<Instant>,
+    running: std::collections::BTreeMap<u8, Instant>,
+    stopped: std::collections::BTreeSet<u8>,
+}
+
+impl Oracle {
+    fn pass(&mut self, now: Instant) {
+        let excludes = self.excludes_until;
+        let ran_out: Vec<u8> = self
+            .running
+            .iter()
+            .filter(|(_, at)| **at <= now)
+            .map(|(n, _)| *n)
+            .collect();
+        for n in ran_out {
+            let at = self.running.remove(&n).unwrap();
+            if excludes.is_some_and(|until| at <= until) {
+                self.stopped.insert(n);
+            }
+        }
+        if excludes.is_some_and(|until| until <= now) {
+            self.excludes_until = None;
+            self.stopped.clear();
+        }
+    }
+
+    fn hear(&mut self, now: Instant, kind: RecordType, record: &[u8]) {
+        let full = now + Duration::from_millis(GMI);
+        match kind {
+            ModeIsInclude | AllowNewSources => {
+                for n in record {
+                    self.stopped.remove(n);
+                    self.running.insert(*n, full);
+                }
+            }
+            ModeIsExclude => {
+                let is_new = self.excludes_until.is_none();
+                self.running.retain(|n, _| record.contains(n));
+                self.stopped.retain(|n| record.contains(n));
+                for n in record {
+                    let is_known = self.running.contains_key(n) || self.stopped.contains(n);
+                    match (is_known, is_new) {
+                        (true, _) => {}
+                        (false, true) => drop(self.stopped.insert(*n)),
+                        (false, false) => drop(self.running.insert(*n, full)),
+                    }
+                }
+                self.excludes_until = Some(full);
+            }
+            _ => unreachable!("leaves are the tables' own test"),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn current_state_records_agree_with_the_oracle(
+        steps in prop::collection::vec(
+            (0usize..3, prop::collection::vec(1u8..8, 0..4), 0u64..150_000), 0..60),
+    ) {
+        let mut q = querier(1);
+        let mut oracle = Oracle::default();
+        let mut now = ms(0);
+        for (kind, record, wait) in steps {
+            let kind = [ModeIsInclude, ModeIsExclude, AllowNewSources][kind];
+            now += Duration::from_millis(wait);
+            run_querier(&mut q, now);
+            oracle.pass(now);
+            hear(&mut q, now, kind, &record);
+            oracle.hear(now, kind, &record);
+            while q.poll_event().is_some() {}
+            prop_assert_eq!(q.mode(GROUP) == Exclude, oracle.excludes_until.is_some());
+            prop_assert_eq!(names(&q, true), oracle.running.keys().copied().collect::<Vec<_>>());
+            prop_assert_eq!(names(&q, false), oracle.stopped.iter().copied().collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn any_reports_stay_within_bounds_and_are_forgotten(
+        steps in prop::collection::vec(
+            (1u8..8, 0u8..4, prop::collection::vec(1u8..40, 0..12), 0u64..20_000), 0..80),
+    ) {
+        let config = Config { sources_per_group: 10, ..igmp_config(1) };
+        let mut q = Querier::new(config, Storage::owned(2, 12), [5; 32], ms(0));
+        let mut now = ms(0);
+        for (kind, group, sources, wait) in steps {
+            now += Duration::from_millis(wait);
+            run_querier(&mut q, now);
+            let mut packet = v3_report(host(1, 77), RecordType::from(kind), &sources);
+            // Another group, by the last byte of its address; the checksum follows.
+            packet[24 + 15] = packet[24 + 15].wrapping_add(group);
+            let old = u16::from_be_bytes([packet[26], packet[27]]);
+            packet[26..28].copy_from_slice(&old.wrapping_sub(group.into()).to_be_bytes());
+            let _ = q.handle_packet(now, meta(1), &packet);
+            prop_assert!(q.group_count() <= 2);
+        }
+        run_querier(&mut q, now + Duration::from_millis(2 * GMI));
+        while q.poll_event().is_some() {}
+        prop_assert_eq!(q.group_count(), 0);
+    }
+}

@@ -1,0 +1,9 @@
+//! LMS-HIER and IGMP: who is elected, what hosts and routers tell each other, what they refuse.
+
+mod common;
+mod election;
+mod endpoint;
+mod igmp_common;
+mod igmp_member;
+mod igmp_querier;
+mod memory;
