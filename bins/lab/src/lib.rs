@@ -10,6 +10,7 @@
 //! | a program | one line in [`programs`] |
 #![forbid(unsafe_code)]
 
+pub mod capture;
 mod cli;
 pub mod demo;
 pub mod demo_sim;
@@ -23,5 +24,6 @@ pub mod report;
 pub mod sandbox;
 pub mod scenario;
 pub mod scenarios;
+pub mod session;
 
 pub use cli::main_from;

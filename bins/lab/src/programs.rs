@@ -7,7 +7,7 @@ use std::process::ExitCode;
 type Entry = fn(Vec<OsString>) -> ExitCode;
 
 /// Every program carried, by name.
-const PROGRAMS: &[(&str, Entry)] = &[];
+const PROGRAMS: &[(&str, Entry)] = &[("lms-router", |args| lms_router::main_from(args))];
 
 /// The names of the programs carried.
 pub fn names() -> impl Iterator<Item = &'static str> {

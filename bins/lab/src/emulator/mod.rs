@@ -295,7 +295,7 @@ impl Emulator {
 }
 
 /// A packet socket that reads and writes the whole frames of one interface.
-fn open_port(name: &str) -> Result<OwnedFd> {
+pub(crate) fn open_port(name: &str) -> Result<OwnedFd> {
     let address = link_address(name)?;
     let fd = socket(
         AddressFamily::Packet,

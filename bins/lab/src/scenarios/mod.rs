@@ -2,6 +2,7 @@
 
 mod forwarding;
 mod links;
+mod lms_scenarios;
 mod throughput;
 
 use crate::scenario::Scenario;
@@ -11,6 +12,7 @@ pub fn all() -> &'static [&'static dyn Scenario] {
     &[
         &forwarding::ForwardingCost,
         &links::Links,
+        &lms_scenarios::LmsScenarios,
         &throughput::Throughput,
     ]
 }

@@ -1,23 +1,30 @@
 //! `lms-forwarding-cost`: Table 6.1 and Figure 6.16 again.
 
+mod results;
 mod saturate;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use linux_net::packet::group_link_address;
+use lms_proto::Iface;
+use lms_router::status::Show;
 
-use self::saturate::{Cost, Stream, saturate, steer};
+use self::results::{Kind, Results};
+use self::saturate::{Cost, Stream, WORKER, saturate, steer};
 use crate::mroute::{Wanted, own};
 use crate::net::{LinkId, Network, NodeId, Plan, Shape};
 use crate::packets;
-use crate::report::{Cell, Report, Table};
+use crate::report::Report;
 use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::session::{Replies, Router};
 
 /// The scenario.
 pub(crate) struct ForwardingCost;
 
+/// A request of LTP: an 8-byte header, and the three numbers of Figure 6.7.
+const REQUEST_PAYLOAD: usize = 20;
 const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 6, 1, 6), 6_016);
 
 impl Scenario for ForwardingCost {
@@ -41,7 +48,7 @@ impl Scenario for ForwardingCost {
         &[
             Opt {
                 name: "seconds",
-                help: "time for each measurement (quick: 0.3)",
+                help: "time for each measurement (quick: 0.5)",
                 default: "2",
             },
             Opt {
@@ -53,34 +60,33 @@ impl Scenario for ForwardingCost {
     }
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let seconds: f64 = context.sized("seconds", 0.3)?;
-        let payload: usize = context.option("payload")?;
+        let seconds: f64 = context.sized("seconds", 0.5)?;
         let time = Duration::from_secs_f64(seconds);
-        let mut report = Report::new(self.name(), "time per packet on one core");
-        let mut table = Table::new(
-            "",
-            &["what", "receivers", "ns", "packets/s", "lost", "idle %"],
-        );
-        let mut row = |name: &str, receivers: usize, cost: Cost| {
-            table.row([
-                name.into(),
-                receivers.into(),
-                Cell::number(cost.ns_per_packet, 0),
-                Cell::number(1e9 / cost.ns_per_packet, 0),
-                cost.lost.into(),
-                Cell::number(cost.idle * 100.0, 1),
-            ]);
-        };
+        let large: usize = context.option("payload")?;
+        let mut results = Results::default();
         for receivers in [1, 2, 4, 8] {
-            context.note(format!("kernel multicast to {receivers}"));
             let bench = Bench::build(receivers)?;
             if receivers == 1 {
-                row("far end's drop alone", 1, bench.drop_alone(payload, time)?);
+                context.note("a host that drops what it gets");
+                results.add(Kind::Drop, 1, large, bench.drop_alone(large, time)?);
             }
-            row("kernel multicast", receivers, bench.kernel(payload, time)?);
+            for payload in [REQUEST_PAYLOAD, large] {
+                context.note(format!("kernel multicast to {receivers}, {payload} bytes"));
+                results.add(
+                    Kind::Kernel,
+                    receivers,
+                    payload,
+                    bench.kernel(payload, time)?,
+                );
+            }
+            if receivers > 1 {
+                context.note(format!("requests and dmcasts, {receivers} interfaces"));
+                let (requests, dmcasts) = bench.lms(large, time)?;
+                results.add(Kind::Request, receivers, REQUEST_PAYLOAD, requests);
+                results.add(Kind::Dmcast, receivers, large, dmcasts);
+            }
         }
-        report.tables.push(table);
-        Ok(report)
+        Ok(results.report(self.name(), large))
     }
 }
 
@@ -176,6 +182,93 @@ impl Bench {
             out: (host, self.index(host, self.downs[0])?),
             window: 256,
             arrivals: true,
+        };
+        saturate(&self.network, &stream, time)
+    }
+
+    /// H2 requests, H1 repairs, `lms-router` forwards beside the kernel's routes.
+    fn lms(&self, payload: usize, time: Duration) -> Result<(Cost, Cost)> {
+        let plan = self.network.plan();
+        let (source, h1) = (self.source, self.receivers[0]);
+        let branch = plan
+            .tree(source, &self.receivers)
+            .pop()
+            .context("no tree")?;
+        let routes = [Wanted::of(
+            plan,
+            &branch,
+            plan.address(source),
+            *GROUP.ip(),
+        )?];
+        let owner = own(&self.network, &branch, &routes)?;
+        let section = format!(
+            "policy = \"static\"\n[[replier.static]]\nsource = \"{}\"\ngroup = \"{}\"\n\
+             interface = \"eth1\"\nneighbour = \"{}\"\n",
+            plan.address(source),
+            GROUP.ip(),
+            plan.address(h1)
+        );
+        let replies = Replies { section };
+        let mut router = Router::start(&self.network, self.router, &replies, &[WORKER])?;
+        router.wait(Duration::from_secs(5))?;
+        let requests = self.requests(&router, time)?;
+        let dmcasts = self.dmcasts(&router, payload, time)?;
+        router.process().stop(Duration::from_secs(5))?;
+        drop(owner);
+        Ok((requests, dmcasts))
+    }
+
+    fn requests(&self, router: &Router, time: Duration) -> Result<Cost> {
+        let (plan, h2) = (self.network.plan(), self.receivers[1]);
+        let host = SocketAddrV4::new(plan.address(h2), GROUP.port());
+        let payload = [0x4c; REQUEST_PAYLOAD];
+        let packet = packets::request(host, plan.address(self.source), GROUP, &payload)?;
+        let stream = Stream {
+            from: (h2, "eth0"),
+            to: group_link_address(*GROUP.ip()),
+            packet: &packet,
+            out: (self.router, self.index(self.router, self.downs[0])?),
+            window: 384,
+            arrivals: false,
+        };
+        let before = router.count("packets", "request_turned")?;
+        let cost = saturate(&self.network, &stream, time)?;
+        let turned = router.count("packets", "request_turned")? - before;
+        ensure!(
+            turned >= cost.packets,
+            "of {} packets {turned} were requests",
+            cost.packets
+        );
+        Ok(cost)
+    }
+
+    fn dmcasts(&self, router: &Router, payload: usize, time: Duration) -> Result<Cost> {
+        let (plan, h1) = (self.network.plan(), self.receivers[0]);
+        let interfaces = router.status(Show::Interfaces)?;
+        let number = interfaces["interfaces"]
+            .as_array()
+            .and_then(|all| all.iter().find(|interface| interface["name"] == "eth2"))
+            .and_then(|interface| u16::try_from(interface["number"].as_u64()?).ok())
+            .context("the router does not number eth2")?;
+        let toward = plan
+            .address_on(self.router, self.downs[1])
+            .context("no address")?;
+        let packet = packets::dmcast(
+            plan.address(h1),
+            toward,
+            Iface(number),
+            &self.data(payload)?,
+        )?;
+        let near = self
+            .network
+            .within(self.router, || Ok(linux_net::link::find("eth1")?))?;
+        let stream = Stream {
+            from: (h1, "eth0"),
+            to: near.link_address.context("no link address")?,
+            packet: &packet,
+            out: (self.router, self.index(self.router, self.downs[1])?),
+            window: 384,
+            arrivals: false,
         };
         saturate(&self.network, &stream, time)
     }

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::stage::Stage;
 use crate::net::{Launch, Process};
+use crate::session::installed;
 
 /// What a transfer came to.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -71,17 +72,6 @@ pub(super) fn play(tool: &dyn Tool, stage: &mut Stage) -> Result<Outcome> {
         goodput_bps: stage.bytes as f64 * 8.0 / seconds,
         overhead: wire as f64 / stage.bytes as f64,
     })
-}
-
-/// Where an installed program lies.
-pub(crate) fn installed(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    folders.extend(["/usr/sbin", "/sbin", "/usr/bin", "/usr/lib/frr"].map(PathBuf::from));
-    folders
-        .into_iter()
-        .map(|folder| folder.join(name))
-        .find(|path| path.is_file())
 }
 
 fn not_installed(name: &str) -> Option<String> {

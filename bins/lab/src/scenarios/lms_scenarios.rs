@@ -1,0 +1,388 @@
+//! `lms-scenarios`: the three scenarios of LMS §6.5.3 on the testbed of Figure 6.15, every field of the
+//! option checked in captured packets.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use linux_net::link;
+use linux_net::raw::Ipv4Socket;
+use linux_net::udp::{Config, Membership, OptionBuffer, OptionSocket};
+use lms_proto::{Form, Kind, LmsOption, TurningPoint};
+use lms_router::status::Show;
+use serde_json::Value;
+
+use crate::capture::Capture;
+use crate::net::{Network, NodeId, Plan, Shape};
+use crate::packets::{Seen, data, dmcast};
+use crate::report::{Report, Table};
+use crate::scenario::{Context, Need, Scenario};
+use crate::session::{Owner, Replies, Session};
+
+/// The scenario.
+pub(crate) struct LmsScenarios;
+
+const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 6, 5, 3), 6_503);
+const PATIENCE: Duration = Duration::from_secs(5);
+const UDP: u8 = 17;
+const IPIP: u8 = 4;
+
+impl Scenario for LmsScenarios {
+    fn name(&self) -> &'static str {
+        "lms-scenarios"
+    }
+
+    fn about(&self) -> &'static str {
+        "The paper's three scenarios: a request turns, a replier's request goes up, a dmcast comes down"
+    }
+
+    fn figure(&self) -> &'static str {
+        "LMS §6.5.3, Figure 6.15"
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need::Namespaces]
+    }
+
+    fn run(&self, context: &Context) -> Result<Report> {
+        let mut report = Report::new(self.name(), "source, router, H1 (the replier) and H2");
+        let columns = [
+            "scenario", "seen at", "from", "to", "TTL", "IP", "option", "TP if", "TP", "source",
+            "group",
+        ];
+        report.tables.push(Table::new("captured packets", &columns));
+        let bench = Bench::build()?;
+        context.note("1: H2 multicasts a request");
+        let turning_point = bench.first(&mut report)?;
+        context.note("2: H1, the replier, multicasts a request");
+        bench.second(&mut report)?;
+        context.note("3: H1 sends a dmcast to the turning point");
+        bench.third(&mut report, turning_point)?;
+        let counters = bench.session.routers[0].counters()?;
+        report.datum("router", &counters);
+        let expected = [
+            ("request_turned", 1),
+            ("request_to_parent", 1),
+            ("dmcast", 1),
+        ];
+        for (name, count) in expected {
+            let counted = counters["packets"]
+                .as_object()
+                .into_iter()
+                .flatten()
+                .filter(|(key, _)| key.starts_with(name))
+                .filter_map(|(_, value)| value.as_u64())
+                .sum::<u64>();
+            report.holds(
+                format!("the router counts {count} packet as {name}"),
+                counted == count,
+            );
+        }
+        let dropped: u64 = counters["drops"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter_map(|(_, v)| v.as_u64())
+            .sum();
+        report.holds("the router dropped nothing", dropped == 0);
+        Ok(report)
+    }
+}
+
+/// A host's end: a socket for requests, its address, what went over its link.
+struct End {
+    node: NodeId,
+    address: Ipv4Addr,
+    requests: OptionSocket,
+    wire: Capture,
+}
+
+struct Bench {
+    session: Session,
+    source: End,
+    h1: End,
+    h2: End,
+    /// The router's addresses, and its numbers of the interfaces toward H1 and H2.
+    router: Vec<Ipv4Addr>,
+    number_of_h2: u16,
+}
+
+impl End {
+    fn open(network: &Network, node: NodeId) -> Result<End> {
+        let requests = network.within(node, || {
+            let interface = link::find("eth0")?.index;
+            let bind = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, GROUP.port());
+            let socket = OptionSocket::open(&Config {
+                bind,
+                interface,
+                ttl: 16,
+                ..Config::default()
+            })?;
+            socket.join(&Membership {
+                group: *GROUP.ip(),
+                source: None,
+                interface,
+            })?;
+            Ok(socket)
+        })?;
+        let address = network.plan().address(node);
+        Ok(End {
+            node,
+            address,
+            requests,
+            wire: Capture::start(network, node, "eth0")?,
+        })
+    }
+
+    /// Multicasts a request with an option whose turning point is unset.
+    fn request(&self, network: &Network, source: Ipv4Addr, payload: &[u8]) -> Result<()> {
+        let option = LmsOption {
+            kind: Kind::Request,
+            turning_point: None,
+            source: source.into(),
+            group: (*GROUP.ip()).into(),
+        };
+        let mut bytes = [0; 20];
+        let length = option.emit(Form::Classic, &mut bytes)?;
+        let options = &bytes[..length];
+        network.within(self.node, || {
+            Ok(self.requests.send(GROUP, options, payload)?)
+        })
+    }
+
+    /// The option and the payload that `recvmsg` hands to the application.
+    fn receive(&self) -> Result<(LmsOption, Vec<u8>)> {
+        let mut buffer = OptionBuffer::new(2_000);
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(datagram) = self.requests.receive(&mut buffer)? {
+                let (_, option) = LmsOption::parse(datagram.options)?;
+                return Ok((option, datagram.payload.to_vec()));
+            }
+            if Instant::now() > end {
+                bail!("the application at {} received no request", self.address);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn is_request(seen: &Seen) -> bool {
+    seen.protocol == UDP
+        && seen
+            .option
+            .is_some_and(|(option, _)| option.kind == Kind::Request)
+}
+
+impl Bench {
+    fn build() -> Result<Bench> {
+        let mut plan = Plan::default();
+        let (source, router) = (plan.host("source"), plan.router("router"));
+        let (h1, h2) = (plan.host("h1"), plan.host("h2"));
+        let links = [source, h1, h2].map(|host| plan.link(router, host, Shape::default()));
+        let network = Network::build(plan, 0)?;
+        let mut session = Session::new(network, source, vec![h1, h2], GROUP);
+        session.own(Owner::Lab)?;
+        let plan = session.network.plan();
+        let section = format!(
+            "policy = \"static\"\n[[replier.static]]\nsource = \"{}\"\ngroup = \"{}\"\n\
+             interface = \"eth1\"\nneighbour = \"{}\"\n",
+            plan.address(source),
+            GROUP.ip(),
+            plan.address(h1)
+        );
+        let router_addresses = links
+            .iter()
+            .filter_map(|link| plan.address_on(router, *link))
+            .collect();
+        session.start_routers(&Replies { section })?;
+        session.wait_for_repliers(PATIENCE)?;
+        let interfaces = session.routers[0].status(Show::Interfaces)?;
+        let number_of_h2 = interfaces["interfaces"]
+            .as_array()
+            .and_then(|all| all.iter().find(|interface| interface["name"] == "eth2"))
+            .and_then(|interface| interface["number"].as_u64())
+            .and_then(|number| u16::try_from(number).ok())
+            .context("the router does not number eth2")?;
+        let open = |node| End::open(&session.network, node);
+        let (source, h1, h2) = (open(source)?, open(h1)?, open(h2)?);
+        Ok(Bench {
+            source,
+            h1,
+            h2,
+            router: router_addresses,
+            number_of_h2,
+            session,
+        })
+    }
+
+    /// H2's request turns at the router and reaches H1 with the turning point filled in.
+    fn first(&self, report: &mut Report) -> Result<TurningPoint> {
+        let payload = b"lo 7, hi 9, request 1";
+        self.h2
+            .request(&self.session.network, self.source.address, payload)?;
+        let sent = self.h2.wire.wait("request", PATIENCE, is_request)?;
+        row(report, "1", "H2's link", &sent);
+        self.fields(report, "1: as H2 sends it", &sent, self.h2.address);
+        report.holds(
+            "1: as H2 sends it: turning point unset",
+            sent.turning_point().is_none(),
+        );
+        let turned = self.h1.wire.wait("request", PATIENCE, is_request)?;
+        row(report, "1", "H1's link", &turned);
+        self.fields(report, "1: as H1 receives it", &turned, self.h2.address);
+        let point = turned
+            .turning_point()
+            .context("1: the router set no turning point")?;
+        let router = matches!(point.router, std::net::IpAddr::V4(a) if self.router.contains(&a));
+        report.holds("1: the turning-point address is the router's", router);
+        let interface = point.iface.0 == self.number_of_h2;
+        report.holds(
+            "1: the turning-point interface is the one that leads to H2",
+            interface,
+        );
+        report.holds(
+            "1: the router takes one hop off",
+            turned.ttl + 1 == sent.ttl,
+        );
+        let (option, received) = self.h1.receive()?;
+        let same = turned.option.is_some_and(|(seen, _)| seen == option) && received == payload;
+        report.holds(
+            "1: recvmsg at H1 delivers the same option and the payload",
+            same,
+        );
+        let elsewhere = self.source.wire.drain()?.iter().any(is_request);
+        report.holds("1: nothing reaches the source", !elsewhere);
+        Ok(point)
+    }
+
+    /// H1's own request passes the router untouched, toward the source.
+    fn second(&self, report: &mut Report) -> Result<()> {
+        let payload = b"lo 3, hi 3, request 1";
+        self.h1.wire.drain()?;
+        self.h2.wire.drain()?;
+        self.h1
+            .request(&self.session.network, self.source.address, payload)?;
+        let sent = self.h1.wire.wait("request", PATIENCE, is_request)?;
+        row(report, "2", "H1's link", &sent);
+        let passed = self.source.wire.wait("request", PATIENCE, is_request)?;
+        row(report, "2", "source's link", &passed);
+        self.fields(
+            report,
+            "2: as the source receives it",
+            &passed,
+            self.h1.address,
+        );
+        report.holds("2: the option is untouched", passed.option == sent.option);
+        report.holds("2: turning point unset", passed.turning_point().is_none());
+        let (option, received) = self.source.receive()?;
+        let same = passed.option.is_some_and(|(seen, _)| seen == option) && received == payload;
+        report.holds(
+            "2: recvmsg at the source delivers the same option and the payload",
+            same,
+        );
+        let elsewhere = self.h2.wire.drain()?.iter().any(is_request);
+        report.holds("2: nothing reaches H2", !elsewhere);
+        Ok(())
+    }
+
+    /// H1's dmcast is decapsulated at the turning point and multicast to H2 alone.
+    fn third(&self, report: &mut Report, point: TurningPoint) -> Result<()> {
+        let std::net::IpAddr::V4(router) = point.router else {
+            bail!("turning point without IPv4")
+        };
+        let payload = b"the packet that H2 has lost";
+        let from = SocketAddrV4::new(self.source.address, GROUP.port());
+        let inner = data(from, GROUP, payload)?;
+        let packet = dmcast(self.h1.address, router, point.iface, &inner)?;
+        self.h1.wire.drain()?;
+        self.source.wire.drain()?;
+        let network = &self.session.network;
+        network.within(self.h1.node, || Ok(Ipv4Socket::sender()?.send(0, &packet)?))?;
+        let sent = self
+            .h1
+            .wire
+            .wait("dmcast", PATIENCE, |seen| seen.protocol == IPIP)?;
+        row(report, "3", "H1's link", &sent);
+        let (option, _) = sent.option.context("3: the dmcast has no option")?;
+        report.holds("3: as H1 sends it: option 139", option.kind == Kind::Dmcast);
+        report.holds(
+            "3: its turning point is the request's",
+            option.turning_point == Some(point),
+        );
+        report.holds("3: to the turning-point router", sent.destination == router);
+        let is_data = |seen: &Seen| seen.protocol == UDP && seen.destination == *GROUP.ip();
+        let got = self.h2.wire.wait("repair", PATIENCE, is_data)?;
+        row(report, "3", "H2's link", &got);
+        report.holds(
+            "3: H2 receives it from the source, as data",
+            got.source == self.source.address,
+        );
+        report.holds("3: both headers' options are gone", got.option.is_none());
+        report.holds("3: the inner packet is whole", got.payload == inner[20..]);
+        report.holds(
+            "3: nothing returns to H1",
+            !self.h1.wire.drain()?.iter().any(is_data),
+        );
+        let up = self
+            .source
+            .wire
+            .drain()?
+            .iter()
+            .any(|seen| is_data(seen) || seen.protocol == IPIP);
+        report.holds("3: nothing reaches the source", !up);
+        Ok(())
+    }
+
+    /// The fields that no router may touch.
+    fn fields(&self, report: &mut Report, at: &str, seen: &Seen, host: Ipv4Addr) {
+        let Some((option, length)) = seen.option else {
+            report.holds(format!("{at}: carries the option"), false);
+            return;
+        };
+        report.holds(format!("{at}: option 138, 16 bytes"), length == 16);
+        report.holds(
+            format!("{at}: original source"),
+            option.source == self.source.address,
+        );
+        report.holds(format!("{at}: group"), option.group == *GROUP.ip());
+        let header = seen.source == host && seen.destination == *GROUP.ip();
+        report.holds(format!("{at}: from the requester to the group"), header);
+    }
+}
+
+fn row(report: &mut Report, scenario: &str, place: &str, seen: &Seen) {
+    let dash = || "-".to_owned();
+    let option = seen.option.map(|(option, _)| option);
+    let point = seen.turning_point();
+    let kind = option.map_or_else(dash, |option| match option.kind {
+        Kind::Request => "138".to_owned(),
+        Kind::Dmcast => "139".to_owned(),
+    });
+    let cells = [
+        scenario.to_owned(),
+        place.to_owned(),
+        seen.source.to_string(),
+        seen.destination.to_string(),
+        seen.ttl.to_string(),
+        if seen.protocol == IPIP {
+            "IPIP".to_owned()
+        } else {
+            "UDP".to_owned()
+        },
+        kind,
+        point.map_or_else(dash, |point| point.iface.0.to_string()),
+        point.map_or_else(dash, |point| point.router.to_string()),
+        option.map_or_else(dash, |option| option.source.to_string()),
+        option.map_or_else(dash, |option| option.group.to_string()),
+    ];
+    let record: Value = serde_json::json!(cells);
+    let packets = report
+        .data
+        .entry("packets")
+        .or_insert_with(|| Value::Array(Vec::new()));
+    if let Value::Array(list) = packets {
+        list.push(record);
+    }
+    report.tables[0].row(cells.map(Into::into));
+}

@@ -1,0 +1,367 @@
+//! One multicast session on a network: the owners of the routes, `lms-router` in every router, and the
+//! endpoints, all of them the real programs.
+
+mod owner;
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use lms_router::status::{Show, query};
+use serde_json::Value;
+
+use crate::net::{Branch, Launch, MulticastRoute, Network, NodeId, Process};
+use crate::sandbox::SCRATCH;
+
+pub use owner::Owner;
+pub(crate) use owner::installed;
+
+/// A source, its receivers, and the routers between them.
+#[derive(Debug)]
+pub struct Session {
+    /// The network it runs on.
+    pub network: Network,
+    /// The source.
+    pub source: NodeId,
+    /// The receivers.
+    pub receivers: Vec<NodeId>,
+    /// Group and port.
+    pub group: SocketAddrV4,
+    /// What each router forwards.
+    pub branches: Vec<Branch>,
+    owners: Vec<Process>,
+    /// `lms-router`, one a router.
+    pub routers: Vec<Router>,
+}
+
+/// A running `lms-router`.
+#[derive(Debug)]
+pub struct Router {
+    /// Where it runs.
+    pub node: NodeId,
+    /// Its name.
+    pub name: String,
+    config: PathBuf,
+    socket: PathBuf,
+    process: Process,
+}
+
+/// How routers keep the replier hierarchy.
+#[derive(Clone, Debug)]
+pub struct Replies {
+    /// Lines for the `[replier]` section and those that follow it.
+    pub section: String,
+}
+
+impl Default for Replies {
+    /// The hierarchy, refreshed quickly enough for experiments of a few seconds.
+    fn default() -> Replies {
+        Replies {
+            section: "policy = \"hierarchy\"\nrefresh = \"500ms\"\nhold = \"1800ms\"\n".into(),
+        }
+    }
+}
+
+impl Session {
+    /// Prepares a session; nothing is started yet.
+    pub fn new(
+        network: Network,
+        source: NodeId,
+        receivers: Vec<NodeId>,
+        group: SocketAddrV4,
+    ) -> Session {
+        let branches = network.plan().tree(source, &receivers);
+        let (owners, routers) = (Vec::new(), Vec::new());
+        Session {
+            network,
+            source,
+            receivers,
+            group,
+            branches,
+            owners,
+            routers,
+        }
+    }
+
+    /// Starts the owners of the multicast routes.
+    ///
+    /// # Errors
+    /// When one does not start.
+    pub fn own(&mut self, owner: Owner) -> Result<()> {
+        let source = self.source_address();
+        self.owners = owner.start(&self.network, &self.branches, (source, self.group))?;
+        Ok(())
+    }
+
+    /// The source's address.
+    pub fn source_address(&self) -> Ipv4Addr {
+        self.network.plan().address(self.source)
+    }
+
+    /// Waits until every router of the tree forwards the group as planned.
+    ///
+    /// # Errors
+    /// When the time passes before; the message says which router lacks what.
+    pub fn wait_for_routes(&mut self, limit: Duration) -> Result<()> {
+        let end = Instant::now() + limit;
+        loop {
+            let missing = self.missing_route()?;
+            let Some(missing) = missing else {
+                return Ok(());
+            };
+            for owner in &mut self.owners {
+                if owner.ended().is_some() {
+                    bail!("{} has ended\n{}", owner.name(), owner.tail());
+                }
+            }
+            if Instant::now() > end {
+                let tails: String = self.owners.iter().map(Process::tail).collect();
+                bail!("no multicast routes within {limit:?}: {missing}\n{tails}");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn missing_route(&mut self) -> Result<Option<String>> {
+        let (source, group) = (self.source_address(), *self.group.ip());
+        for branch in self.branches.clone() {
+            let name = self.network.plan().name(branch.router).to_owned();
+            let mut wanted = Vec::new();
+            for link in &branch.down {
+                wanted.push(self.network.index(branch.router, *link)?);
+            }
+            wanted.sort_unstable();
+            let routes = self.network.multicast_routes(branch.router)?;
+            let found = routes
+                .iter()
+                .find(|route| route.source == Some(source) && route.group == Some(group));
+            match found {
+                None => return Ok(Some(format!("{name} has no route"))),
+                Some(route) if !wanted.iter().all(|index| route.outgoing.contains(index)) => {
+                    return Ok(Some(format!(
+                        "{name} forwards to interfaces {:?}, {wanted:?} are wanted",
+                        route.outgoing
+                    )));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// The kernel's multicast routes of every router on the tree.
+    ///
+    /// # Errors
+    /// When a dump fails.
+    pub fn routes(&mut self) -> Result<Vec<(String, Vec<MulticastRoute>)>> {
+        let routers: Vec<NodeId> = self.branches.iter().map(|branch| branch.router).collect();
+        let mut all = Vec::new();
+        for router in routers {
+            let name = self.network.plan().name(router).to_owned();
+            all.push((name, self.network.multicast_routes(router)?));
+        }
+        Ok(all)
+    }
+
+    /// Starts `lms-router` in every router of the tree and waits until each answers.
+    ///
+    /// # Errors
+    /// When one does not come up.
+    pub fn start_routers(&mut self, replies: &Replies) -> Result<()> {
+        let nodes: Vec<NodeId> = self.branches.iter().map(|branch| branch.router).collect();
+        for node in nodes {
+            let router = Router::start(&self.network, node, replies, &[])?;
+            self.routers.push(router);
+        }
+        for router in &mut self.routers {
+            router.wait(Duration::from_secs(10))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until every router of the tree has a replier for the group.
+    ///
+    /// # Errors
+    /// When the time passes before.
+    pub fn wait_for_repliers(&mut self, limit: Duration) -> Result<()> {
+        let end = Instant::now() + limit;
+        let group = self.group.ip().to_string();
+        for router in &self.routers {
+            while router.group(&group)?["replier"].is_null() {
+                if Instant::now() > end {
+                    bail!("{} has elected no replier within {limit:?}", router.name);
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a receiver puts what it gets.
+    pub fn folder(&self, receiver: NodeId) -> PathBuf {
+        Path::new(SCRATCH)
+            .join("got")
+            .join(self.network.plan().name(receiver))
+    }
+
+    /// Starts `lms-recv` in a receiver.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn receive(&self, receiver: NodeId, more: &[&str]) -> Result<Process> {
+        let folder = self.folder(receiver);
+        fs::create_dir_all(&folder)?;
+        let name = self.network.plan().name(receiver);
+        let launch = Launch::carried("lms-recv")
+            .named(format!("lms-recv on {name}"))
+            .args(["--json", "--quiet", "--interface", "eth0", "--group"])
+            .arg(self.group.to_string())
+            .arg("--output")
+            .arg(&folder)
+            .args(more);
+        self.network.start(receiver, launch)
+    }
+
+    /// Starts `lms-send` in the source.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn send(&self, file: &Path, more: &[&str]) -> Result<Process> {
+        let launch = Launch::carried("lms-send")
+            .named("lms-send")
+            .args(["--json", "--quiet", "--interface", "eth0", "--group"])
+            .arg(self.group.to_string())
+            .args(more)
+            .arg(file);
+        self.network.start(self.source, launch)
+    }
+}
+
+impl Router {
+    /// Starts `lms-router` in a node; `cores` confines it.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(
+        network: &Network,
+        node: NodeId,
+        replies: &Replies,
+        cores: &[usize],
+    ) -> Result<Router> {
+        let name = network.plan().name(node).to_owned();
+        let folder = Path::new(SCRATCH).join("routers");
+        fs::create_dir_all(&folder)?;
+        let (config, socket) = (
+            folder.join(format!("{name}.toml")),
+            folder.join(format!("{name}.sock")),
+        );
+        let text = format!(
+            "[daemon]\nsocket = \"{}\"\n[source]\nkind = \"kernel\"\n\
+             [limits]\nrequests-per-second = 10000000\ndmcasts-per-second = 10000000\n\
+             group-requests-per-second = 10000000\ngroup-dmcasts-per-second = 10000000\n\
+             [replier]\n{}",
+            socket.display(),
+            replies.section
+        );
+        fs::write(&config, text)?;
+        let process = Router::launch(network, node, &name, &config, cores)?;
+        Ok(Router {
+            node,
+            name,
+            config,
+            socket,
+            process,
+        })
+    }
+
+    fn launch(
+        network: &Network,
+        node: NodeId,
+        name: &str,
+        config: &Path,
+        cores: &[usize],
+    ) -> Result<Process> {
+        let launch = Launch::carried("lms-router")
+            .named(format!("lms-router on {name}"))
+            .args(["run", "--config"])
+            .arg(config)
+            .cores(cores);
+        network.start(node, launch)
+    }
+
+    /// Stops it and starts it again.
+    ///
+    /// # Errors
+    /// When it does not end or does not come up.
+    pub fn restart(&mut self, network: &Network) -> Result<()> {
+        self.process.stop(Duration::from_secs(5))?;
+        self.process = Router::launch(network, self.node, &self.name, &self.config, &[])?;
+        self.wait(Duration::from_secs(10))
+    }
+
+    /// Waits until it answers.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn wait(&mut self, limit: Duration) -> Result<()> {
+        let end = Instant::now() + limit;
+        loop {
+            match self.status(Show::Overview) {
+                Ok(_) => return Ok(()),
+                Err(error) if self.process.ended().is_some() || Instant::now() > end => {
+                    bail!(
+                        "{} does not come up: {error:#}\n{}",
+                        self.name,
+                        self.process.tail()
+                    );
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
+    }
+
+    /// What `lms-router status` shows.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn status(&self, show: Show) -> Result<Value> {
+        query(&self.socket, show).with_context(|| format!("lms-router on {}", self.name))
+    }
+
+    /// Its entry of a group, or null.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn group(&self, group: &str) -> Result<Value> {
+        let all = self.status(Show::Groups)?;
+        let entries = all["groups"].as_array().into_iter().flatten();
+        Ok(entries
+            .filter(|entry| entry["group"] == group)
+            .next_back()
+            .cloned()
+            .unwrap_or_default())
+    }
+
+    /// Its counters.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn counters(&self) -> Result<Value> {
+        self.status(Show::Counters)
+    }
+
+    /// One counter: a map's name, then the counter's.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn count(&self, map: &str, name: &str) -> Result<u64> {
+        Ok(self.counters()?[map][name].as_u64().unwrap_or(0))
+    }
+
+    /// The process.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+}
