@@ -2,7 +2,7 @@
 
 use smoltcp::time::Duration;
 
-use super::window::{COMPUTED, CONFIRMED, DISPUTED, EXPECTED, VERIFIED};
+use super::window::{COMPUTED, CONFIRMED, DISPUTED, EXPECTED, Slot, VERIFIED};
 use super::{DigestAsk, Phase, Receiver, Timer};
 use crate::config::Start;
 use crate::digest::Digest;
@@ -302,16 +302,30 @@ impl<S: Store> Receiver<'_, S> {
         Ok(())
     }
 
+    /// Goes on with the blocks of the question that are still open; an answer may hold only the
+    /// first few.
     fn digest_ask_answered(&mut self) {
-        let Some(ask) = self.digest_ask else { return };
-        let open = |block: u64| {
-            self.slots
-                .get(block)
-                .is_some_and(|s| !s.is(VERIFIED) && (s.is(COMPUTED) || s.is(DISPUTED)))
+        let Some(ask) = &mut self.digest_ask else {
+            return;
         };
-        if !(ask.first.max(self.frontier)..=ask.last).any(open) {
-            self.digest_ask = None;
-            self.timers.stop(Timer::Digests as usize);
+        let slots = &self.slots;
+        let open = |&block: &u64| {
+            let waits = |slot: &Slot| slot.is(COMPUTED) || slot.is(DISPUTED);
+            slots
+                .get(block)
+                .is_some_and(|slot| !slot.is(VERIFIED) && waits(slot))
+        };
+        match (ask.first.max(self.frontier)..=ask.last).find(open) {
+            Some(block) if block == ask.first => {}
+            Some(block) => {
+                ask.first = block;
+                ask.attempts = ask.attempts.saturating_sub(1);
+                self.timers.set(Timer::Digests as usize, self.now);
+            }
+            None => {
+                self.digest_ask = None;
+                self.timers.stop(Timer::Digests as usize);
+            }
         }
     }
 

@@ -245,6 +245,10 @@ impl<S: Store> Receiver<'_, S> {
     }
 
     fn report_in_window(&mut self) {
+        // One that waits for its answer is repeated in its own time.
+        if self.report.sent.is_some() {
+            return;
+        }
         let window = self
             .session
             .as_ref()

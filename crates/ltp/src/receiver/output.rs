@@ -115,7 +115,8 @@ impl<S: Store> Receiver<'_, S> {
         self.timers.stop(Timer::Report as usize);
         let status = self.report_status();
         let answered = !matches!(status, Status::Progress | Status::Leaving);
-        if answered && self.report.attempts >= REPORT_ATTEMPTS {
+        let last_word = matches!(status, Status::Complete | Status::Failed);
+        if last_word && self.report.attempts >= REPORT_ATTEMPTS {
             self.report.sent = None;
             // The source cannot be reached; what is here is whole all the same.
             self.ending = self.held_back.take().or(self.ending.take());

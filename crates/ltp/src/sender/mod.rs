@@ -21,7 +21,7 @@ use crate::storage::SenderStorage;
 use crate::store::Store;
 use crate::timer::Timers;
 use crate::wire::sync::SYNC_LEN;
-use crate::wire::{Sequence, report};
+use crate::wire::{MAC_LEN, Sequence, report};
 use crate::{ConfigError, Geometry, Meta, SessionId};
 
 pub use members::Member;
@@ -102,6 +102,7 @@ pub struct Sender<'a, S: Store> {
     heartbeat: Duration,
     sync_wanted: bool,
     sync_frame_len: usize,
+    digests_late: bool,
     stalled: bool,
     completed: bool,
     pacer: Pacer,
@@ -190,8 +191,8 @@ impl<'a, S: Store> Sender<'a, S> {
         rng.fill_bytes(&mut token_key);
         let mut member_key = [0; 16];
         rng.fill_bytes(&mut member_key);
-        let frame = geometry.packet_len() + FRAME_OVERHEAD;
-        let (pacer, quantum) = pacer(&config, frame, now);
+        let sync_frame_len = SYNC_LEN + config.name.len() + hashing.overhead() + FRAME_OVERHEAD;
+        let (pacer, quantum) = pacer(&config, now);
         let resumed = config.resume_blocks;
         let limits = TargetLimits {
             rate_bps: None,
@@ -218,7 +219,8 @@ impl<'a, S: Store> Sender<'a, S> {
             timers: Timers::default(),
             heartbeat: HEARTBEAT_MIN,
             sync_wanted: true,
-            sync_frame_len: SYNC_LEN + FRAME_OVERHEAD,
+            sync_frame_len,
+            digests_late: false,
             stalled: false,
             completed: false,
             pacer,
@@ -364,8 +366,7 @@ impl<'a, S: Store> Sender<'a, S> {
     pub fn set_rate(&mut self, now: Instant, rate_bps: Option<u64>) {
         self.advance_clock(now);
         self.config.rate_bps = rate_bps;
-        let frame = self.geometry.packet_len() + FRAME_OVERHEAD;
-        (self.pacer, self.quantum) = pacer(&self.config, frame, now);
+        (self.pacer, self.quantum) = pacer(&self.config, now);
     }
 
     /// Counters.
@@ -409,6 +410,7 @@ impl<'a, S: Store> Sender<'a, S> {
             self.timers
                 .set(Timer::Silence as usize, now + self.silence_tick());
         }
+        self.digests_late |= self.timers.fired(Timer::Digests as usize, now);
         if self.timers.fired(Timer::Linger as usize, now) && self.phase == Phase::Sent {
             self.close(now);
         }
@@ -491,10 +493,7 @@ impl<'a, S: Store> Sender<'a, S> {
             && waiting > 0
             && (waiting >= self.digest_batch()
                 || self.total.is_some_and(|total| self.next >= total)
-                || self
-                    .timers
-                    .get(Timer::Digests as usize)
-                    .is_some_and(|at| at <= self.now))
+                || self.digests_late)
     }
 
     fn digest_batch(&self) -> u64 {
@@ -584,13 +583,14 @@ impl<'a, S: Store> Sender<'a, S> {
     }
 }
 
-fn pacer(config: &SenderConfig, frame: usize, now: Instant) -> (Pacer, usize) {
+fn pacer(config: &SenderConfig, now: Instant) -> (Pacer, usize) {
     let bytes_in = |time: Duration| {
         let rate = config.rate_bps.unwrap_or(0) / 8;
         (u128::from(rate) * u128::from(time.total_micros()) / 1_000_000).min(1 << 32) as usize
     };
-    let longest = (SYNC_LEN + 300 + FRAME_OVERHEAD).max(frame);
-    let depth = bytes_in(config.burst).max(2 * longest);
+    let sync = SYNC_LEN + config.name.len() + MAC_LEN;
+    let frame = usize::from(config.max_packet_len).max(sync) + FRAME_OVERHEAD;
+    let depth = bytes_in(config.burst).max(2 * frame);
     let quantum = bytes_in(Duration::from_micros(250)).clamp(frame, depth.min(1 << 16));
     (Pacer::new(config.rate_bps, depth, now), quantum)
 }

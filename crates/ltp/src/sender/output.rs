@@ -158,11 +158,11 @@ impl<S: Store> Sender<'_, S> {
         repr.emit(buffer);
         self.sync_wanted = false;
         self.stats.syncs += 1;
-        self.schedule_sync(len + FRAME_OVERHEAD);
+        self.schedule_sync();
         self.seal(Destination::Group, buffer, len)
     }
 
-    fn schedule_sync(&mut self, frame_len: usize) {
+    fn schedule_sync(&mut self) {
         if let Phase::Closing { left } = &mut self.phase {
             *left = left.saturating_sub(1);
             if *left == 0 {
@@ -171,7 +171,6 @@ impl<S: Store> Sender<'_, S> {
                 return;
             }
         }
-        self.sync_frame_len = frame_len;
         let interval = if self.data_waits() {
             self.active_interval()
         } else {
@@ -214,6 +213,7 @@ impl<S: Store> Sender<'_, S> {
         self.stats.digests += 1;
         if self.published == self.hashed {
             self.timers.stop(Timer::Digests as usize);
+            self.digests_late = false;
         }
         self.check_sent();
         self.seal(Destination::Group, buffer, len)

@@ -309,7 +309,12 @@ impl<'a, S: Store, R: Store> Group<'a, S, R> {
         let mut still = 0;
         while !done(self) {
             let was = self.now;
-            assert!(self.step(), "nothing left to happen at {}", self.now);
+            assert!(
+                self.step(),
+                "nothing left to happen at {}: {}",
+                self.now,
+                self.state()
+            );
             still = if self.now == was { still + 1 } else { 0 };
             assert!(
                 still < 100_000,
@@ -335,7 +340,8 @@ impl<'a, S: Store, R: Store> Group<'a, S, R> {
                 )
             });
         format!(
-            "sender {:?} {:?}\n{}",
+            "sender {:?} {:?} {:?}\n{}",
+            self.sender.poll_timeout(),
             self.sender.progress(),
             self.sender.stats(),
             receivers.collect::<String>()
