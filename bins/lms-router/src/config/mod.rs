@@ -146,11 +146,9 @@ pub struct Replier {
     pub policy: Policy,
     /// `cost`: what this router adds to its best downstream cost, 1 to 1000.
     pub cost: u16,
-    /// `refresh`: how often soft state is refreshed, 100 ms to 60 s.
+    /// `refresh`: how often soft state is refreshed, 100 ms to 18 s; what is not refreshed for
+    /// 3.5 times as long is forgotten.
     pub refresh: Duration,
-    /// `hold`: how long a silent neighbour stays, up to 65 s; 3.5 times `refresh` by
-    /// default.
-    pub hold: Duration,
     /// `copies`: of a request, with `search-party`; 1 or 2.
     pub copies: u8,
     /// `[[replier.static]]`, with `policy = "static"`.

@@ -17,9 +17,7 @@ use super::{
     Problem, Replier, Source, StaticReplier, StaticRoute,
 };
 
-const REFRESH: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
-/// The hold time travels as milliseconds in 16 bits.
-const HOLD: RangeInclusive<Duration> = Duration::from_millis(200)..=Duration::from_secs(65);
+const REFRESH: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(18);
 const SECONDS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 const TENTHS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(25);
 
@@ -284,13 +282,6 @@ fn replier(section: Section<'_, '_>) -> Replier {
     let known = section.choice("policy", &policies, Policy::Hierarchy);
     let policy = known.unwrap_or(Policy::Hierarchy);
     let refresh = section.duration("refresh", REFRESH, Duration::from_secs(10));
-    let default_hold = (refresh.value * 7 / 2).clamp(*HOLD.start(), *HOLD.end());
-    let hold = section.duration("hold", HOLD, default_hold);
-    if hold.value <= refresh.value {
-        let wrong = format!("{} is not longer than refresh", spelled(hold.value));
-        let instead = format!("write a duration above {}", spelled(refresh.value));
-        section.complain(hold.offset.max(refresh.offset), "hold", wrong, instead);
-    }
     let copies = section.number("copies", 1..=2, 2u8);
     if known.is_some_and(|policy| policy != Policy::SearchParty) && section.has("copies") {
         let wrong = "is only for policy \"search-party\"";
@@ -303,7 +294,6 @@ fn replier(section: Section<'_, '_>) -> Replier {
         policy,
         cost,
         refresh: refresh.value,
-        hold: hold.value,
         copies,
         fixed,
     }

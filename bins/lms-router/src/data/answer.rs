@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use lms_proto::hier;
 use lms_proto::router::{DropReason, Stats};
 use lms_proto::table::EntryId;
 
@@ -40,7 +41,7 @@ impl DataPath {
         Summary {
             policy: self.config.replier.policy.name(),
             groups: self.router.table().len() as u64,
-            neighbours: 0,
+            neighbours: self.router.hierarchy().offer_count() as u64,
             interfaces: self.interfaces.len() as u64,
         }
     }
@@ -112,7 +113,7 @@ impl DataPath {
         let counters = Counters {
             packets: packets(self.router.stats(), path.control),
             drops,
-            hierarchy: BTreeMap::new(),
+            hierarchy: hierarchy(self.router.hierarchy().stats()),
             routes: named([
                 ("installed", routes.installed),
                 ("removed", routes.removed),
@@ -152,6 +153,23 @@ fn packets(stats: &Stats, control: u64) -> BTreeMap<String, u64> {
         ("dropped", stats.dropped_total()),
         ("control", control),
     ])
+}
+
+fn hierarchy(stats: &hier::Stats) -> BTreeMap<String, u64> {
+    let mut counts = named([
+        ("updates_received", stats.updates_received),
+        ("reports_received", stats.reports_received),
+        ("records_accepted", stats.records_accepted),
+        ("updates_sent", stats.updates_sent),
+        ("elected_sent", stats.elected_sent),
+        ("elections", stats.elections),
+        ("expired", stats.expired),
+        ("adverts_full", stats.adverts_full),
+    ]);
+    for reason in hier::DropReason::ALL {
+        counts.insert(format!("refused_{}", reason.name()), stats.dropped(*reason));
+    }
+    counts
 }
 
 fn named<const N: usize>(counts: [(&str, u64); N]) -> BTreeMap<String, u64> {

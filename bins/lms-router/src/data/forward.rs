@@ -76,6 +76,8 @@ impl Path<'_> {
             };
             if is_control(frame.packet) {
                 self.stats.control += 1;
+                // The hierarchy counts what it refuses.
+                let _ = self.router.handle_packet(self.now, meta, frame.packet);
             } else {
                 self.one(meta, frame.packet, sender, &mut sends);
             }

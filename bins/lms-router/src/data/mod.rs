@@ -21,14 +21,15 @@ use linux_net::nft::Guard;
 use linux_net::packet::{Ring, RingStats, Sender};
 use linux_net::poll::{self, Watch};
 use linux_net::wake::Waker;
-use lms_proto::router::{self, Policy, Rate};
+use lms_proto::hier;
+use lms_proto::router::{self, Event, Policy, Rate};
 use lms_proto::{Duration, Instant, InterfaceConfig, Key, Router};
 
 pub(crate) use open::Opened;
 
 use crate::config::{self, Config, StaticReplier};
 use crate::control::Command;
-use forward::{BATCH, Path, PathStats};
+use forward::{BATCH, Path, PathStats, group_link};
 use interfaces::{Change, Interfaces};
 use limit::TotalLimit;
 use resolve::Resolver;
@@ -38,6 +39,9 @@ use routes::{Installer, RouteStats, Routes};
 const ROUNDS: usize = 16;
 /// The longest time to wait: counters of the ring are 32 bits in the kernel.
 const LONGEST: Duration = Duration::from_secs(10);
+
+/// How long withdrawing from the hierarchy may take.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// The data thread's state.
 #[derive(Debug)]
@@ -60,6 +64,7 @@ pub(crate) struct DataPath {
     path_stats: PathStats,
     route_stats: RouteStats,
     ring_stats: RingStats,
+    send_buffer: Box<[u8]>,
 }
 
 /// The data thread cannot go on.
@@ -118,6 +123,7 @@ impl DataPath {
             path_stats: PathStats::default(),
             route_stats: RouteStats::default(),
             ring_stats: RingStats::default(),
+            send_buffer: vec![0; 1500].into(),
         }
     }
 
@@ -144,6 +150,7 @@ impl DataPath {
                 self.follow_routes();
             }
             if ready.commands && !self.obey(commands) {
+                self.farewell();
                 return Ok(());
             }
         }
@@ -171,14 +178,33 @@ impl DataPath {
 
     fn timers(&mut self) {
         let now = self.now();
+        self.router.handle_timeout(now);
+        self.transmit(now);
+        while let Some(Event::Elected { key, replier }) = self.router.poll_event() {
+            tracing::debug!(route = %key, ?replier, "replier elected");
+        }
         if self.resolver.poll_timeout().is_some_and(|at| at <= now) {
             self.resolver.ask(now);
         }
     }
 
+    /// Sends what the machine has to say.
+    fn transmit(&mut self, now: Instant) {
+        while let Some(transmit) = self.router.poll_transmit(now, &mut self.send_buffer) {
+            let packet = &self.send_buffer[..transmit.len];
+            let Some(slot) = self.interfaces.get_mut(transmit.iface) else {
+                continue;
+            };
+            let sent = self.sender.send(slot.index, group_link(packet), packet);
+            slot.counters.control_sent += sent.sent;
+            self.path_stats.send_failed += sent.failed;
+        }
+    }
+
     fn wait(&mut self) -> Result<Ready, DataError> {
         let now = self.now();
-        let next = self.resolver.poll_timeout();
+        let timers = [self.router.poll_timeout(), self.resolver.poll_timeout()];
+        let next = timers.into_iter().flatten().min();
         let timeout = next.map_or(
             LONGEST,
             |at| if at > now { at - now } else { Duration::ZERO },
@@ -292,6 +318,7 @@ impl DataPath {
     fn reload(&mut self, config: &Config) {
         let now = self.now();
         let before = std::mem::replace(&mut self.config, config.clone());
+        self.router.set_config(now, machine_config(config));
         if before.limits != config.limits {
             self.requests.set_rate(config.limits.requests_per_s, now);
             self.dmcasts.set_rate(config.limits.dmcasts_per_s, now);
@@ -313,16 +340,41 @@ impl DataPath {
     fn reload_repliers(&mut self) {
         let now = self.now();
         self.repliers = routes::repliers(&self.config);
-        let pinned: Vec<Key> = self
-            .router
-            .table()
-            .iter()
-            .map(|(_, entry)| entry.key())
-            .collect();
-        for key in pinned {
+        for key in self.keys() {
             // No entry, no replier: nothing to free.
             let _ = self.router.set_replier(now, key, None);
         }
+    }
+}
+
+impl DataPath {
+    /// Withdraws from the hierarchy: parents look for another replier at once.
+    fn farewell(&mut self) {
+        let end = self.now() + FAREWELL;
+        let keys: Vec<Key> = self.keys();
+        for key in keys {
+            self.router.remove(self.now(), key);
+        }
+        loop {
+            let now = self.now();
+            self.router.handle_timeout(now);
+            self.transmit(now);
+            match self.router.poll_timeout() {
+                Some(at) if at < end && now < end => {
+                    let pause = if at > now { at - now } else { Duration::ZERO };
+                    std::thread::sleep(StdDuration::from_micros(pause.total_micros()));
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn keys(&self) -> Vec<Key> {
+        self.router
+            .table()
+            .iter()
+            .map(|(_, entry)| entry.key())
+            .collect()
     }
 }
 
@@ -332,12 +384,12 @@ fn machine_config(config: &Config) -> router::Config {
         per_second,
         burst: (per_second / 10).max(10),
     };
+    let refresh = u64::try_from(config.replier.refresh.as_micros()).unwrap_or(u64::MAX);
+    let refresh = Duration::from_micros(refresh);
     router::Config {
         policy: match config.replier.policy {
             config::Policy::Hierarchy => Policy::Hierarchy,
-            config::Policy::Random => Policy::Random {
-                redraw: smoltcp_duration(config),
-            },
+            config::Policy::Random => Policy::Random { redraw: refresh },
             config::Policy::Static => Policy::Static,
             config::Policy::SearchParty => Policy::SearchParty {
                 copies: config.replier.copies,
@@ -346,15 +398,12 @@ fn machine_config(config: &Config) -> router::Config {
         },
         request_rate: rate(config.limits.group_requests_per_s),
         dmcast_rate: rate(config.limits.group_dmcasts_per_s),
-        hierarchy: lms_proto::hier::Config {
-            refresh: smoltcp_duration(config),
-            ..Default::default()
+        hierarchy: hier::Config {
+            refresh,
+            own_cost: config.replier.cost,
+            ..hier::Config::default()
         },
     }
-}
-
-fn smoltcp_duration(config: &Config) -> Duration {
-    Duration::from_micros(u64::try_from(config.replier.refresh.as_micros()).unwrap_or(u64::MAX))
 }
 
 /// Keeps this thread on one core.

@@ -235,6 +235,16 @@ impl<'a> Hierarchy<'a> {
         &self.config
     }
 
+    /// Changes the configuration. Everything is told again under it, as fast as messages may go.
+    pub fn set_config(&mut self, now: Instant, config: Config) {
+        self.config = config.clamped();
+        let mut from = 0;
+        while let Some(advert) = self.adverts.next_used(from) {
+            self.touch(now, advert);
+            from = advert + 1;
+        }
+    }
+
     /// Adds an interface, or changes its address: then what was heard on it is forgotten.
     pub fn set_interface(
         &mut self,

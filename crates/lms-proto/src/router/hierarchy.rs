@@ -96,6 +96,46 @@ impl<'a, C: Carrier> Router<'a, C> {
         }
     }
 
+    /// Under a policy that knows it the hierarchy has all interfaces and entries, else none.
+    pub(super) fn hierarchy_set_config(
+        &mut self,
+        now: Instant,
+        before: Policy,
+        config: hier::Config,
+    ) {
+        let (was, is) = (
+            before == Policy::Hierarchy,
+            self.policy == Policy::Hierarchy,
+        );
+        if was && is {
+            if *self.hierarchy.config() != config {
+                self.hierarchy.set_config(now, config);
+            }
+            return;
+        }
+        self.hierarchy.set_config(now, config);
+        for id in self.table.handles() {
+            let Some((key, parent)) = self.table.get(id).map(|e| (e.key(), e.parent)) else {
+                continue;
+            };
+            if is {
+                // An entry for which there is no room has no replier, as when it is installed.
+                let _ = self.hierarchy.install(now, key, parent);
+            } else if was {
+                self.hierarchy.remove(now, key);
+            }
+        }
+        if is {
+            for i in 0..self.interfaces.len() {
+                if let Some(config) = self.interfaces[i].config {
+                    // As above.
+                    let _ = self.hierarchy.set_interface(now, Iface(i as u16), config);
+                }
+            }
+        }
+        self.hierarchy_apply();
+    }
+
     pub(super) fn hierarchy_set_interface(
         &mut self,
         now: Instant,

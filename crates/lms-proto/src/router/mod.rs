@@ -187,6 +187,24 @@ impl<'a, C: Carrier> Router<'a, C> {
         }
     }
 
+    /// Changes the configuration: limits count from now on, a replier that the old policy chose
+    /// gives way to the new one's (one set by hand stays). Walks all entries.
+    pub fn set_config(&mut self, now: Instant, config: Config) {
+        self.request_limit = Limit::new(config.request_rate);
+        self.dmcast_limit = Limit::new(config.dmcast_rate);
+        let before = core::mem::replace(&mut self.policy, config.policy);
+        self.hierarchy_set_config(now, before, config.hierarchy);
+        if before == config.policy {
+            return;
+        }
+        for id in self.table.handles() {
+            if let Some(entry) = self.table.get_mut(id).filter(|entry| !entry.pinned) {
+                entry.set_replier(None, None);
+            }
+            self.choose_replier(id);
+        }
+    }
+
     /// Counters.
     pub fn stats(&self) -> &Stats {
         &self.stats
