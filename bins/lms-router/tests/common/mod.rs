@@ -26,6 +26,8 @@ pub const H1: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 pub const H2: Ipv4Addr = Ipv4Addr::new(10, 0, 3, 2);
 
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The program, where this is part of a test.
+const PROGRAM: Option<&str> = option_env!("CARGO_BIN_EXE_lms-router");
 const INSIDE: &str = "LMS_ROUTER_TEST_INSIDE";
 
 /// Runs `body` where namespaces can be made: as root here, as an ordinary user in a child
@@ -114,7 +116,7 @@ pub fn wire(
     a.edit(|editor| {
         editor
             .add_veth(a_name, b_name, Some(b.namespace.as_fd()))
-            .expect("veth")
+            .expect("veth");
     });
     for (host, name, address) in [(a, a_name, a_address), (b, b_name, b_address)] {
         let index = host.index(name);
@@ -215,7 +217,7 @@ impl Daemon {
         write_config(folder, config);
         let log = std::fs::File::create(at("log")).expect("log");
         host.run(|| {
-            Command::new(option_env!("CARGO_BIN_EXE_lms-router").expect("in tests only"))
+            Command::new(PROGRAM.expect("in tests only"))
                 .args(["run", "--log", "debug", "--config"])
                 .arg(at("config.toml"))
                 .stderr(Stdio::from(log))
