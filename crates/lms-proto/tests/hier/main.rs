@@ -3,7 +3,9 @@
 mod common;
 mod election;
 mod endpoint;
+mod forged;
 mod igmp_common;
 mod igmp_member;
 mod igmp_querier;
 mod memory;
+mod wire;
