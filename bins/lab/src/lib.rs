@@ -25,5 +25,6 @@ pub mod sandbox;
 pub mod scenario;
 pub mod scenarios;
 pub mod session;
+pub mod transfer;
 
 pub use cli::main_from;

@@ -7,7 +7,6 @@ use lms_proto::router::{DropReason, Stats};
 use lms_proto::table::EntryId;
 
 use super::DataPath;
-use super::routes::Routes;
 use crate::control::{Command, PAGE, Page, Snapshot, Summary};
 use crate::status::{Counters, Group, Replier};
 
@@ -134,10 +133,7 @@ impl DataPath {
                 ("interface_gone", path.gone),
                 ("unresolved_neighbour", path.unresolved),
             ]),
-            igmp: match &self.routes {
-                Routes::Proxy(proxy) => proxy.counters().into_iter().collect(),
-                Routes::Kernel(_) | Routes::Static(_) => BTreeMap::new(),
-            },
+            igmp: BTreeMap::new(),
         };
         Snapshot {
             summary: self.summary(),

@@ -33,8 +33,7 @@ impl Opened {
     pub(crate) fn open(config: &Config) -> Result<Opened, RunError> {
         let links = link::Watcher::open().map_err(RunError::open("interfaces"))?;
         // First what tells whether another program is in the way.
-        let seed = seed().map_err(|e| RunError::Io("reading /dev/urandom", e))?;
-        let routes = Routes::open(config, seed)?;
+        let routes = Routes::open(config)?;
         let guard = match config.capture.guard {
             true => Some(Guard::open().map_err(RunError::open("capture.guard"))?),
             false => None,
@@ -65,7 +64,7 @@ impl Opened {
             sender: Sender::open().map_err(RunError::open("capture"))?,
             resolver: Resolver::open(names_neighbours).map_err(RunError::open("replier.static"))?,
             waker: Waker::new().map_err(|e| RunError::Io("making a waker", e))?,
-            seed,
+            seed: seed().map_err(|e| RunError::Io("reading /dev/urandom", e))?,
         })
     }
 
