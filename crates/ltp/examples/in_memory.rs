@@ -20,7 +20,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .map(str::parse)
         .into_iter()
         .collect::<Result<_, _>>()?;
-    let content: Vec<u8> = (0..5_000_000u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
+    let content: Vec<u8> = (0..5_000_000u32)
+        .map(|n| (n.wrapping_mul(n) >> 7) as u8)
+        .collect();
 
     let mut config = SenderConfig::new(group);
     config.length = Some(content.len() as u64);
