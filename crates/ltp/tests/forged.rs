@@ -524,6 +524,13 @@ fn forged_blocks_with_forged_digests_end_in_an_error_never_in_wrong_bytes() {
         "{:?}",
         net.events[0]
     );
+    if failed {
+        let missing: Vec<_> = net.receivers[0].missing().collect();
+        assert_eq!(
+            (missing.len(), missing[0].clone()),
+            (1, 0..bytes.len() as u64)
+        );
+    }
     if net.receivers[0].is_complete() {
         assert!(net.receivers[0].store().as_bytes()[..bytes.len()] == bytes[..]);
     }
