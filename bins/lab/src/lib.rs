@@ -25,6 +25,6 @@ pub mod sandbox;
 pub mod scenario;
 pub mod scenarios;
 pub mod session;
-pub mod transfer;
+mod simulated;
 
 pub use cli::main_from;

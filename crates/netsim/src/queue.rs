@@ -247,7 +247,7 @@ impl Queue {
     /// The events that come next, as far as they are sorted: every [`Queue::BATCH`] pops so many.
     #[inline]
     pub(crate) fn batch(&self) -> &[Event] {
-        if self.next % Self::BATCH != 0 {
+        if !self.next.is_multiple_of(Self::BATCH) {
             return &[];
         }
         &self.open[self.next..self.open.len().min(self.next + Self::BATCH)]

@@ -3,6 +3,7 @@
 mod forwarding;
 mod links;
 mod lms_scenarios;
+mod recovery;
 mod throughput;
 
 use crate::scenario::Scenario;
@@ -13,6 +14,7 @@ pub fn all() -> &'static [&'static dyn Scenario] {
         &forwarding::ForwardingCost,
         &links::Links,
         &lms_scenarios::LmsScenarios,
+        &recovery::Recovery,
         &throughput::Throughput,
     ]
 }

@@ -256,7 +256,7 @@ impl<'a, S: Store, R: Store> Group<'a, S, R> {
             Node::Source if !self.source_dead => {
                 let _ = self.sender.handle_packet(self.now, &meta, packet);
             }
-            Node::Receiver(index) if self.deaf.get(index) == Some(&false) => {
+            Node::Receiver(index) if !self.deaf[index] => {
                 let _ = self.receivers[index].handle_packet(self.now, &meta, packet);
             }
             _ => {}
@@ -309,15 +309,12 @@ impl<'a, S: Store, R: Store> Group<'a, S, R> {
         let mut still = 0;
         while !done(self) {
             let was = self.now;
-            if !self.step() {
-                assert!(
-                    done(self),
-                    "nothing left to happen at {}: {}",
-                    self.now,
-                    self.state()
-                );
-                return;
-            }
+            assert!(
+                self.step(),
+                "nothing left to happen at {}: {}",
+                self.now,
+                self.state()
+            );
             still = if self.now == was { still + 1 } else { 0 };
             assert!(
                 still < 100_000,
