@@ -1,12 +1,213 @@
-//! The demo.
+//! The demo: a real file to four receivers through three LMS routers over lossy links, the real
+//! programs on the real kernel.
+//!
+//! ```text
+//!                    ,- r2 --- h1
+//! source --- r1 ---<    `----- h2       2 % loss on each link, both directions
+//!                    `- r3 --- h3
+//!                         `--- h4
+//! ```
 
-use crate::report::Report;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
+
+use crate::net::{Network, NodeId, Plan, Process, Shape, text};
+use crate::report::{Bound, Report};
+use crate::sandbox::SCRATCH;
 use crate::scenario::Context;
+use crate::session::{Owner, Replies, Session};
+use crate::transfer::{Transfer, router_table};
+
+const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 1, 2, 3), 5_000);
+const LOSS: f64 = 0.02;
+const PATIENCE: Duration = Duration::from_secs(45);
 
 /// Runs the demo in namespaces.
 ///
 /// # Errors
-/// When a program fails; the message says which and why.
-pub fn run(context: &Context) -> anyhow::Result<Report> {
-    crate::demo_sim::run(context)
+/// When a program fails; the message says which, and the end of its log.
+pub fn run(context: &Context) -> Result<Report> {
+    let bytes: u64 = if context.quick { 2 << 20 } else { 48 << 20 };
+    let begin = Instant::now();
+    let mut report = Report::new(
+        "demo",
+        "one file to four receivers through three LMS routers",
+    );
+    context.note("source -- r1 -- r2 -- h1, h2    2 % of all packets are lost");
+    context.note("           `--- r3 -- h3, h4    on every link, both ways");
+    let mut session = build().context("build the network")?;
+    context.note("multicast routes, then lms-router in each router");
+    session.own(Owner::Lab)?;
+    session.wait_for_routes(Duration::from_secs(5))?;
+    session.start_routers(&Replies::default())?;
+    let file = Path::new(SCRATCH).join("file.bin");
+    crate::transfer::write_file(&file, bytes)?;
+    let mut transfer = Transfer::start(&session, &file, &["--rate", "40M"])?;
+    let mut view = View::new(context.verbose, bytes, &transfer);
+    transfer.watch(PATIENCE, |transfer| view.show(transfer))?;
+    view.done();
+    let outcome = transfer.finish(&session, Duration::from_secs(10))?;
+    report.tables.push(outcome.receiver_table());
+    report.tables.push(router_table(&session)?);
+    summary(&mut report, &mut session, &outcome)?;
+    report.note(format!("{:.1} s in all", begin.elapsed().as_secs_f64()));
+    if !context.quick {
+        report.check(
+            "seconds",
+            begin.elapsed().as_secs_f64(),
+            "s",
+            Bound::AtMost(60.0),
+        );
+    }
+    Ok(report)
+}
+
+fn build() -> Result<Session> {
+    let mut plan = Plan::default();
+    let source = plan.host("source");
+    let [r1, r2, r3] = ["r1", "r2", "r3"].map(|name| plan.router(name));
+    let receivers: Vec<NodeId> = ["h1", "h2", "h3", "h4"].map(|name| plan.host(name)).into();
+    let shape = Shape {
+        delay: Duration::from_millis(1),
+        ..Shape::lossy(LOSS)
+    };
+    plan.link(source, r1, shape);
+    plan.link(r1, r2, shape);
+    plan.link(r1, r3, shape);
+    for (receiver, router) in receivers.iter().zip([r2, r2, r3, r3]) {
+        plan.link(router, *receiver, shape);
+    }
+    Ok(Session::new(
+        Network::build(plan, 2)?,
+        source,
+        receivers,
+        GROUP,
+    ))
+}
+
+/// What it all came to.
+fn summary(
+    report: &mut Report,
+    session: &mut Session,
+    outcome: &crate::transfer::Outcome,
+) -> Result<()> {
+    let links = session.network.emulated()?;
+    let lost: u64 = links
+        .iter()
+        .map(|link| link.forward.lost + link.backward.lost)
+        .sum();
+    let (dmcasts, repairs) = outcome.repairs();
+    report.note(format!(
+        "the links lost {lost} frames; {repairs} repairs, {dmcasts} of them dmcasts"
+    ));
+    report.note(format!(
+        "BLAKE3 of the file: {}",
+        text(&outcome.sent, "digest")
+    ));
+    report.datum("outcome", outcome);
+    report.datum("links", &links);
+    let routers: Vec<Value> = session
+        .routers
+        .iter()
+        .map(|router| Ok(json!({"router": router.name, "counters": router.counters()?})))
+        .collect::<Result<_>>()?;
+    report.datum("routers", routers);
+    report.holds(
+        "every receiver has every byte, and the sender's digest",
+        outcome.whole(),
+    );
+    report.holds("packets were lost on the way", lost > 0);
+    report.note(
+        "h1 stands for its router, and its router for r1: what is lost on its three links only the \
+         source can repair, the losses of the four others receivers repair by dmcasts",
+    );
+    let name = "repairs that are dmcasts";
+    let share = dmcasts as f64 * 100.0 / (repairs as f64).max(1.0);
+    report.check(name, share, "%", Bound::AtLeast(40.0));
+    Ok(())
+}
+
+/// The live table: bars on a terminal, a line a second elsewhere.
+struct View {
+    bars: Option<Vec<ProgressBar>>,
+    verbose: bool,
+    last: Instant,
+}
+
+impl View {
+    fn new(verbose: bool, bytes: u64, transfer: &Transfer) -> View {
+        let terminal = console::Term::stderr().is_term();
+        let bars = (verbose && terminal).then(|| {
+            let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
+            let style = "  {prefix:4} {bar:28} {percent:>3} %  {msg}";
+            let style = ProgressStyle::with_template(style);
+            let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+            let bar = |receiver: &crate::transfer::Receiver| {
+                let bar = all.add(ProgressBar::new(bytes).with_style(style.clone()));
+                bar.with_prefix(receiver.name.clone())
+            };
+            transfer.receivers.iter().map(bar).collect()
+        });
+        View {
+            bars,
+            verbose,
+            last: Instant::now(),
+        }
+    }
+
+    fn show(&mut self, transfer: &mut Transfer) {
+        match &self.bars {
+            Some(bars) => {
+                for (bar, receiver) in bars.iter().zip(&transfer.receivers) {
+                    let (bytes, words) = state(&receiver.process);
+                    bar.set_position(bytes);
+                    bar.set_message(words);
+                }
+            }
+            None if self.verbose && self.last.elapsed() >= Duration::from_secs(1) => {
+                self.last = Instant::now();
+                let all = transfer.receivers.iter().map(|receiver| {
+                    let (bytes, _) = state(&receiver.process);
+                    format!(
+                        "{} {:.0} %",
+                        receiver.name,
+                        bytes as f64 * 100.0 / transfer.bytes as f64
+                    )
+                });
+                eprintln!("  {}", all.collect::<Vec<_>>().join("   "));
+            }
+            None => {}
+        }
+    }
+
+    fn done(&self) {
+        for bar in self.bars.iter().flatten() {
+            bar.finish();
+        }
+    }
+}
+
+/// How far a receiver is, and in words.
+fn state(process: &Process) -> (u64, String) {
+    if let Some(complete) = process.last("complete") {
+        let digest = text(&complete, "digest")
+            .get(..16)
+            .unwrap_or_default()
+            .to_owned();
+        return (
+            complete["length"].as_u64().unwrap_or(0),
+            format!("whole, BLAKE3 {digest}..."),
+        );
+    }
+    let progress = process.last("progress").unwrap_or_default();
+    let lost = progress["lost_packets"].as_u64().unwrap_or(0);
+    (
+        progress["bytes"].as_u64().unwrap_or(0),
+        format!("{lost} packets lost on the way"),
+    )
 }

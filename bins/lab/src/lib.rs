@@ -26,5 +26,6 @@ pub mod scenario;
 pub mod scenarios;
 pub mod session;
 mod simulated;
+pub mod transfer;
 
 pub use cli::main_from;

@@ -7,7 +7,11 @@ use std::process::ExitCode;
 type Entry = fn(Vec<OsString>) -> ExitCode;
 
 /// Every program carried, by name.
-const PROGRAMS: &[(&str, Entry)] = &[("lms-router", |args| lms_router::main_from(args))];
+const PROGRAMS: &[(&str, Entry)] = &[
+    ("lms-recv", |args| lms_recv::main_from(args)),
+    ("lms-router", |args| lms_router::main_from(args)),
+    ("lms-send", |args| lms_send::main_from(args)),
+];
 
 /// The names of the programs carried.
 pub fn names() -> impl Iterator<Item = &'static str> {

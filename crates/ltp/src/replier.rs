@@ -419,6 +419,11 @@ impl<'a> Repairs<'a> {
         self.targets[usize::from(target)].pacer.budget(now) >= frame_len
     }
 
+    /// When a target's share allows so many bytes.
+    pub(crate) fn allowed_at(&self, target: u16, frame_len: usize) -> Instant {
+        self.targets[usize::from(target)].pacer.ready_at(frame_len)
+    }
+
     /// What a target index stands for.
     pub(crate) fn destination(&self, target: u16) -> Option<Target> {
         self.targets.get(usize::from(target))?.target

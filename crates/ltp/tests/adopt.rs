@@ -24,7 +24,12 @@ struct Pair {
 
 impl Pair {
     fn new(bytes: &[u8]) -> Self {
+        Self::with_rate(bytes, None)
+    }
+
+    fn with_rate(bytes: &[u8], rate_bps: Option<u64>) -> Self {
         let mut config = SenderConfig::new(group());
+        config.rate_bps = rate_bps;
         config.length = Some(bytes.len() as u64);
         config.digest = Some(*blake3::hash(bytes).as_bytes());
         config.receivers = Some(1);
@@ -102,4 +107,26 @@ fn what_is_here_already_is_not_sent() {
         assert_eq!(events.last(), Some(&complete));
         assert_eq!(pair.receiver.stats().requests_source, 0);
     }
+}
+
+/// A sender that takes seconds to send everything learns at once that nobody needs it.
+#[test]
+fn nothing_is_sent_to_those_who_have_it() {
+    let bytes = content(4 << 20);
+    let mut pair = Pair::with_rate(&bytes, Some(10_000_000));
+    while pair.receiver.announced().is_none() {
+        pair.step();
+    }
+    assert!(
+        pair.receiver
+            .adopt(pair.now, *blake3::hash(&bytes).as_bytes())
+    );
+    let mut ended = false;
+    while !ended {
+        pair.step();
+        ended |= pair.sender.poll_event() == Some(SenderEvent::Complete);
+        assert!(pair.now < Instant::from_millis(500), "confirmed late");
+    }
+    assert!(pair.sender.progress().0 < 1 << 20);
+    assert_eq!(pair.sender.receivers(), (1, 1));
 }

@@ -59,7 +59,7 @@ impl Default for Replies {
     /// The hierarchy, refreshed quickly enough for experiments of a few seconds.
     fn default() -> Replies {
         Replies {
-            section: "policy = \"hierarchy\"\nrefresh = \"500ms\"\nhold = \"1800ms\"\n".into(),
+            section: "policy = \"hierarchy\"\nrefresh = \"500ms\"\n".into(),
         }
     }
 }
@@ -191,12 +191,33 @@ impl Session {
         for router in &self.routers {
             while router.group(&group)?["replier"].is_null() {
                 if Instant::now() > end {
-                    bail!("{} has elected no replier within {limit:?}", router.name);
+                    bail!(
+                        "no repliers within {limit:?}:\n{}",
+                        self.describe_routers(&group)
+                    );
                 }
                 std::thread::sleep(Duration::from_millis(50));
             }
         }
         Ok(())
+    }
+
+    /// What the routers know of a group, for a message.
+    fn describe_routers(&self, group: &str) -> String {
+        let describe = |router: &Router| -> Result<String> {
+            let counters = router.counters()?;
+            Ok(format!(
+                "    {}: {}; {}; dropped {}\n",
+                router.name,
+                router.group(group)?,
+                counters["hierarchy"],
+                counters["drops"]
+            ))
+        };
+        self.routers
+            .iter()
+            .map(|router| describe(router).unwrap_or_default())
+            .collect()
     }
 
     /// Where a receiver puts what it gets.
@@ -216,7 +237,15 @@ impl Session {
         let name = self.network.plan().name(receiver);
         let launch = Launch::carried("lms-recv")
             .named(format!("lms-recv on {name}"))
-            .args(["--json", "--quiet", "--interface", "eth0", "--group"])
+            .args([
+                "--json",
+                "--quiet",
+                "--assist",
+                "lms",
+                "--interface",
+                "eth0",
+                "--group",
+            ])
             .arg(self.group.to_string())
             .arg("--output")
             .arg(&folder)
@@ -231,7 +260,15 @@ impl Session {
     pub fn send(&self, file: &Path, more: &[&str]) -> Result<Process> {
         let launch = Launch::carried("lms-send")
             .named("lms-send")
-            .args(["--json", "--quiet", "--interface", "eth0", "--group"])
+            .args([
+                "--json",
+                "--quiet",
+                "--assist",
+                "lms",
+                "--interface",
+                "eth0",
+                "--group",
+            ])
             .arg(self.group.to_string())
             .args(more)
             .arg(file);

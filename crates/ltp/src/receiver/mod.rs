@@ -463,7 +463,12 @@ impl<'a, S: Store> Receiver<'a, S> {
             .map_or(0, |s| s.geometry.packet_len() + FRAME_OVERHEAD);
         let repairs = self.repairs.poll_timeout(frame);
         let repairs = repairs.map(|at| at.max(self.repair_pacer.ready_at(frame)));
-        let digests = (!self.digest_answers.is_empty()).then(|| self.repair_pacer.ready_at(2048));
+        let digests = self.digest_answers.front().map(|&(target, ..)| {
+            // Longer than any packet of digests: early is harmless, late is a moment.
+            self.repairs
+                .allowed_at(target, 2048)
+                .max(self.repair_pacer.ready_at(2048))
+        });
         let request = self.timers.get(Timer::Request as usize);
         let request = request.map(|at| at.max(self.request_pacer.ready_at(1)));
         let others = [
@@ -513,6 +518,11 @@ impl<'a, S: Store> Receiver<'a, S> {
     fn fail(&mut self, failure: Failure) {
         if !matches!(self.phase, Phase::Idle | Phase::Open) {
             return;
+        }
+        if failure == Failure::WholeDigest {
+            // Nobody knows which block is wrong, so none counts as here.
+            self.frontier = self.start;
+            self.slots.clear();
         }
         let first_missing = self.missing().next().unwrap_or(0..u64::MAX);
         self.phase = Phase::Failed;

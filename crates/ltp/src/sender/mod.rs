@@ -539,7 +539,9 @@ impl<'a, S: Store> Sender<'a, S> {
             .config
             .receivers
             .is_some_and(|n| self.members.complete >= n);
-        if all && self.phase == Phase::Sent && !self.completed {
+        // All may have had it before all of it was sent.
+        let open = matches!(self.phase, Phase::Waiting | Phase::Sending | Phase::Sent);
+        if all && open && !self.completed {
             self.completed = true;
             let _ = self.ending.push_back(SenderEvent::Complete);
         }

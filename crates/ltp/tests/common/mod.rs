@@ -256,7 +256,7 @@ impl<'a, S: Store, R: Store> Group<'a, S, R> {
             Node::Source if !self.source_dead => {
                 let _ = self.sender.handle_packet(self.now, &meta, packet);
             }
-            Node::Receiver(index) if !self.deaf[index] => {
+            Node::Receiver(index) if self.deaf.get(index) == Some(&false) => {
                 let _ = self.receivers[index].handle_packet(self.now, &meta, packet);
             }
             _ => {}
@@ -309,12 +309,15 @@ impl<'a, S: Store, R: Store> Group<'a, S, R> {
         let mut still = 0;
         while !done(self) {
             let was = self.now;
-            assert!(
-                self.step(),
-                "nothing left to happen at {}: {}",
-                self.now,
-                self.state()
-            );
+            if !self.step() {
+                assert!(
+                    done(self),
+                    "nothing left to happen at {}: {}",
+                    self.now,
+                    self.state()
+                );
+                return;
+            }
             still = if self.now == was { still + 1 } else { 0 };
             assert!(
                 still < 100_000,

@@ -1,14 +1,14 @@
 //! The stage that every tool plays on: one sender and its receivers on one shared link, one file.
 
-use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::net::{LinkId, Network, NodeId, Plan, Shape};
 use crate::sandbox::SCRATCH;
+use crate::transfer::{same, write_file};
 
 /// A sender's link of so many bits a second: what waits for it, and what passes at once.
 const BUCKET_BURST: u32 = 16 * 1024;
@@ -105,48 +105,5 @@ impl Stage {
     /// The longest that a transfer may take before it counts as failed.
     pub(super) fn patience(&self) -> Duration {
         Duration::from_secs(40 + self.bytes / 2_000_000)
-    }
-}
-
-/// Writes a file that neither compresses nor repeats.
-pub(crate) fn write_file(path: &Path, bytes: u64) -> Result<()> {
-    let mut file = File::create(path).with_context(|| format!("create {}", path.display()))?;
-    let mut state = 0x6c61_625fu64;
-    let mut block = vec![0u8; 1 << 20];
-    let mut left = bytes;
-    while left > 0 {
-        for word in block.chunks_exact_mut(8) {
-            // xorshift64*
-            state ^= state >> 12;
-            state ^= state << 25;
-            state ^= state >> 27;
-            word.copy_from_slice(&state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_ne_bytes());
-        }
-        let part = usize::try_from(left).unwrap_or(usize::MAX).min(block.len());
-        file.write_all(&block[..part])
-            .context("write the file to send")?;
-        left -= part as u64;
-    }
-    Ok(())
-}
-
-fn same(a: &Path, b: &Path) -> Result<bool> {
-    let (mut a, mut b) = (
-        File::open(a)?,
-        File::open(b).with_context(|| b.display().to_string())?,
-    );
-    if a.metadata()?.len() != b.metadata()?.len() {
-        return Ok(false);
-    }
-    let (mut left, mut right) = (vec![0; 1 << 20], vec![0; 1 << 20]);
-    loop {
-        let count = a.read(&mut left)?;
-        if count == 0 {
-            return Ok(true);
-        }
-        b.read_exact(&mut right[..count])?;
-        if left[..count] != right[..count] {
-            return Ok(false);
-        }
     }
 }

@@ -1,0 +1,537 @@
+//! What a forger sends is dropped and counted under its own reason, or found out; nothing else
+//! changes, and the session ends well.
+
+mod common;
+
+use common::{Files, content, files, group, host, receiver_config, sender_config, source};
+use lms_proto::{Iface, Kind as OptionKind, LmsOption, TurningPoint};
+use ltp::wire::digests::{self, put_digest};
+use ltp::wire::report::{Report, ReportAck, Status, Verdict};
+use ltp::wire::request::{self, Kind, Range};
+use ltp::wire::{Sequence, data, sync};
+use ltp::{
+    Destination, Duration, Error, Failure, Geometry, Meta, ReceiverEvent, SenderEvent, SessionId,
+};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A session that has begun and is not done.
+fn begun(bytes: &[u8], number: u64, known: bool, key: Option<[u8; 32]>) -> Files {
+    let mut sender = sender_config(bytes.len());
+    sender.rate_bps = Some(20_000_000);
+    sender.receivers = known.then_some(2);
+    sender.key = key;
+    let mut receiver = receiver_config();
+    receiver.key = key;
+    let mut net = files(bytes, 2, number, sender, &receiver);
+    net.run_until(LIMIT, |net| {
+        net.receivers.iter().all(|r| r.stats().data_packets > 20)
+    });
+    net
+}
+
+fn finish(net: &mut Files, bytes: &[u8]) {
+    net.run_until(LIMIT, |net| net.all_complete());
+    net.check_content(bytes);
+}
+
+/// Receiver 0 takes a packet; its progress, session and all counters but drops stay.
+fn refused(net: &mut Files, meta: &Meta, packet: &[u8], reason: Error) {
+    let receiver = &mut net.receivers[0];
+    let (progress, session) = (receiver.progress(), receiver.session());
+    let mut stats = receiver.stats().clone();
+    let count = stats.dropped.get(reason);
+    assert_eq!(receiver.handle_packet(net.now, meta, packet), Err(reason));
+    assert_eq!(receiver.stats().dropped.get(reason), count + 1);
+    stats.dropped = receiver.stats().dropped.clone();
+    assert_eq!(receiver.stats(), &stats);
+    assert_eq!(
+        (receiver.progress(), receiver.session()),
+        (progress, session)
+    );
+}
+
+fn refused_by_source(net: &mut Files, meta: &Meta, packet: &[u8], reason: Error) {
+    let mut stats = net.sender.stats().clone();
+    let receivers = net.sender.receivers();
+    let count = stats.dropped.get(reason);
+    assert_eq!(net.sender.handle_packet(net.now, meta, packet), Err(reason));
+    assert_eq!(net.sender.stats().dropped.get(reason), count + 1);
+    stats.dropped = net.sender.stats().dropped.clone();
+    stats.requested_packets = net.sender.stats().requested_packets;
+    assert_eq!(net.sender.stats(), &stats);
+    assert_eq!(net.sender.receivers(), receivers);
+}
+
+fn geometry(net: &Files) -> Geometry {
+    net.sender.geometry()
+}
+
+fn data_packet(net: &Files, number: u64, repair: Option<u16>) -> Vec<u8> {
+    let geometry = geometry(net);
+    let mut packet = vec![0x66; geometry.packet_len()];
+    let sequence = Sequence::of(number, geometry.first());
+    data::Repr {
+        repair,
+        session: net.sender.session(),
+        sequence,
+    }
+    .emit(&mut packet);
+    packet
+}
+
+fn true_sync<'n>(net: &Files) -> sync::Repr<'n> {
+    let block = net.sender.progress().0 >> geometry(net).block_exponent();
+    sync::Repr {
+        session: net.sender.session(),
+        silence_ms: 500,
+        geometry: geometry(net),
+        oldest: 0,
+        next: geometry(net).first_packet(block),
+        length: net.sender.progress().1,
+        digested: Some(0),
+        digest: None,
+        reports: false,
+        closing: false,
+        stalled: false,
+        stream: false,
+        progress_blocks: 0,
+        report_window_us: 0,
+        answer: None,
+        name: b"",
+    }
+}
+
+fn emit(repr: &sync::Repr<'_>) -> Vec<u8> {
+    let mut packet = vec![0; repr.buffer_len()];
+    repr.emit(&mut packet);
+    packet
+}
+
+fn request(net: &Files, kind: Kind, lo: u32, hi: u32) -> Vec<u8> {
+    let mut repr = request::Repr {
+        kind,
+        tag: 9,
+        session: net.sender.session(),
+        number: 1,
+        round_trip_us: 0,
+        token: 0,
+        nonce: 77,
+        ranges: Default::default(),
+    };
+    let _ = repr.ranges.push(Range { lo, hi });
+    let mut packet = vec![0; repr.buffer_len()];
+    repr.emit(&mut packet);
+    packet
+}
+
+fn asked(turned: bool) -> Meta {
+    let mut meta = Meta::group(host(9));
+    meta.elected = true;
+    meta.option = Some(LmsOption {
+        kind: OptionKind::Request,
+        turning_point: turned.then_some(TurningPoint {
+            router: common::ROUTER,
+            iface: Iface(1),
+        }),
+        source: source().ip(),
+        group: group().ip(),
+    });
+    meta
+}
+
+#[test]
+fn a_forged_repair_is_found_out_with_its_block_and_asked_for_again() {
+    for key in [None, Some([3; 32])] {
+        let bytes = content(600_000, 1);
+        let mut net = begun(&bytes, 1, false, key);
+        // For a block that is about to be sent: the true packet then finds its place taken.
+        let block = net.receivers[0].progress().0 / 65_536 + 2;
+        let number = geometry(&net).first_packet(block) + 5;
+        let forged = data_packet(&net, number, Some(4));
+        net.receivers[0]
+            .handle_packet(net.now, &Meta::group(source()), &forged)
+            .unwrap();
+        finish(&mut net, &bytes);
+        assert_eq!(net.receivers[0].stats().blocks_rejected, 1);
+        assert!(net.events[0].contains(&ReceiverEvent::BlockRejected { block }));
+        assert_eq!(net.receivers[1].stats().blocks_rejected, 0);
+    }
+}
+
+#[test]
+fn data_that_cannot_be_the_sources() {
+    let bytes = content(600_000, 2);
+    let mut net = begun(&bytes, 2, false, None);
+    let meta = Meta::group(source());
+    let end = geometry(&net).packets(bytes.len() as u64).unwrap();
+    let packet = data_packet(&net, end, None);
+    refused(&mut net, &meta, &packet, Error::BeyondEnd);
+    let packet = data_packet(&net, 9, None);
+    refused(&mut net, &Meta::group(host(5)), &packet, Error::OtherSource);
+    refused(&mut net, &meta, &packet[..100], Error::PayloadLength);
+    let mut other = packet;
+    other[7] ^= 1;
+    refused(&mut net, &meta, &other, Error::OtherSession);
+    finish(&mut net, &bytes);
+}
+
+fn forged_digests(net: &Files, answer: Option<u64>) -> Vec<u8> {
+    let session = net.sender.session();
+    let repr = digests::Repr {
+        session,
+        first_block: 0,
+        answer,
+        count: 10,
+    };
+    let mut packet = vec![0; repr.buffer_len()];
+    repr.emit(&mut packet);
+    (0..10).for_each(|index| put_digest(&mut packet, index, &[0xee; 32]));
+    packet
+}
+
+#[test]
+fn forged_digests_cannot_wedge() {
+    let bytes = content(600_000, 3);
+    let mut net = begun(&bytes, 3, false, None);
+    let forged = forged_digests(&net, None);
+    net.receivers[0]
+        .handle_packet(net.now, &Meta::group(source()), &forged)
+        .unwrap();
+    finish(&mut net, &bytes);
+    assert!(
+        net.receivers[0].stats().requests_source > 0,
+        "{:?}",
+        net.receivers[0].stats()
+    );
+    assert_eq!(
+        net.receivers[0].stats().blocks_rejected,
+        0,
+        "true data was thrown away"
+    );
+}
+
+#[test]
+fn forged_digests_under_a_key_are_dropped() {
+    let bytes = content(600_000, 4);
+    let mut net = begun(&bytes, 4, false, Some([3; 32]));
+    let forged = forged_digests(&net, None);
+    refused(
+        &mut net,
+        &Meta::group(source()),
+        &forged,
+        Error::Authenticator,
+    );
+    let forged = emit(&true_sync(&net));
+    refused(
+        &mut net,
+        &Meta::group(source()),
+        &forged,
+        Error::Authenticator,
+    );
+    let forged = request(&net, Kind::Data, 0, 3);
+    refused_by_source(&mut net, &asked(false), &forged, Error::Authenticator);
+    finish(&mut net, &bytes);
+}
+
+#[test]
+fn an_answer_nobody_asked_for_is_dropped() {
+    let bytes = content(600_000, 5);
+    let mut net = begun(&bytes, 5, true, None);
+    let meta = Meta::unicast(source());
+    let forged = forged_digests(&net, Some(5));
+    refused(&mut net, &meta, &forged, Error::Unasked);
+    let forged = emit(&sync::Repr {
+        answer: Some(5),
+        ..true_sync(&net)
+    });
+    refused(&mut net, &meta, &forged, Error::Unasked);
+    let ack = ReportAck {
+        verdict: Verdict::Noted,
+        tag: 1,
+        session: net.sender.session(),
+        receiver: 12345,
+        token: 9,
+    };
+    let mut forged = [0; 24];
+    ack.emit(&mut forged);
+    refused(&mut net, &meta, &forged, Error::Unasked);
+    finish(&mut net, &bytes);
+}
+
+type Forge = fn(&mut sync::Repr<'_>);
+
+#[test]
+fn a_forged_heartbeat_changes_nothing_the_source_does_not_confirm() {
+    let bytes = content(600_000, 6);
+    let cases: [(&str, Forge, Result<(), Error>); 5] = [
+        (
+            "session",
+            |sync| sync.session = SessionId(1),
+            Err(Error::OtherSession),
+        ),
+        (
+            "end",
+            |sync| sync.length = Some(600_001),
+            Err(Error::Contradiction),
+        ),
+        ("no longer held", |sync| sync.oldest = sync.next, Ok(())),
+        ("sent", |sync| sync.next += 150, Ok(())),
+        ("leaving", |sync| sync.closing = true, Ok(())),
+    ];
+    for (name, forge, expected) in cases {
+        let mut net = begun(&bytes, 6, false, None);
+        // A hole that the forger's word would make final.
+        net.faults.loss = 50_000;
+        net.run_until(LIMIT, |net| net.receivers[0].stats().lost_packets > 0);
+        let mut repr = true_sync(&net);
+        forge(&mut repr);
+        let packet = emit(&repr);
+        let result = net.receivers[0].handle_packet(net.now, &Meta::group(source()), &packet);
+        assert_eq!(result, expected, "{name}");
+        net.run_until(LIMIT, |net| net.all_complete());
+        net.check_content(&bytes);
+    }
+}
+
+#[test]
+fn a_forged_session_before_the_true_one_is_left() {
+    let bytes = content(300_000, 7);
+    let mut net = files(&bytes, 1, 7, sender_config(bytes.len()), &receiver_config());
+    let forged = sync::Repr {
+        session: SessionId(5),
+        length: Some(10),
+        next: 1,
+        ..true_sync(&net)
+    };
+    net.receivers[0]
+        .handle_packet(net.now, &Meta::group(source()), &emit(&forged))
+        .unwrap();
+    assert_eq!(net.receivers[0].session(), Some(SessionId(5)));
+    finish(&mut net, &bytes);
+    assert_eq!(net.receivers[0].session(), Some(net.sender.session()));
+}
+
+#[test]
+fn requests_a_replier_refuses() {
+    let bytes = content(600_000, 8);
+    let mut net = begun(&bytes, 8, false, None);
+    let good = request(&net, Kind::Data, 0, 3);
+    refused(
+        &mut net,
+        &Meta::unicast(host(9)),
+        &good,
+        Error::RequestUnicast,
+    );
+    refused(&mut net, &Meta::group(host(9)), &good, Error::NotTurned);
+    refused(&mut net, &asked(false), &good, Error::NotTurned);
+    let mut meta = asked(true);
+    meta.elected = false;
+    refused(&mut net, &meta, &good, Error::NotElected);
+    let mut meta = asked(true);
+    meta.option.as_mut().unwrap().group = "239.9.9.9".parse().unwrap();
+    refused(&mut net, &meta, &good, Error::OptionMismatch);
+    let mut meta = asked(true);
+    meta.option.as_mut().unwrap().source = "10.9.9.9".parse().unwrap();
+    refused(&mut net, &meta, &good, Error::OptionMismatch);
+    let mut meta = asked(true);
+    meta.option.as_mut().unwrap().kind = OptionKind::Dmcast;
+    refused(&mut net, &meta, &good, Error::OptionMismatch);
+    let unsent = request(&net, Kind::Data, 100_000, 100_003);
+    refused(&mut net, &asked(true), &unsent, Error::RequestUnsent);
+    let mut other = good.clone();
+    other[7] ^= 1;
+    refused(&mut net, &asked(true), &other, Error::OtherSession);
+    let heartbeat = {
+        let mut packet = request(&net, Kind::Data, 0, 0);
+        packet[1] = 2;
+        packet.resize(96, 0);
+        packet
+    };
+    refused(&mut net, &asked(true), &heartbeat, Error::Unexpected);
+    net.receivers[0]
+        .handle_packet(net.now, &asked(true), &good)
+        .unwrap();
+    refused_held_down(&mut net, &good);
+    finish(&mut net, &bytes);
+}
+
+/// The same request twice within the hold-down time: the second is refused.
+fn refused_held_down(net: &mut Files, request: &[u8]) {
+    let mut buffer = [0; 2048];
+    let mut sent = 0;
+    while let Some(transmit) = net.receivers[0].poll_transmit(net.now, &mut buffer) {
+        sent += usize::from(matches!(transmit.destination, Destination::Dmcast(_)));
+    }
+    assert_eq!(sent, 4);
+    refused(net, &asked(true), request, Error::RequestHeldDown);
+}
+
+#[test]
+fn requests_a_source_refuses() {
+    let bytes = content(600_000, 9);
+    let mut net = begun(&bytes, 9, false, None);
+    let unsent = request(&net, Kind::Data, 100_000, 100_003);
+    refused_by_source(
+        &mut net,
+        &Meta::unicast(host(9)),
+        &unsent,
+        Error::RequestUnsent,
+    );
+    let mut other = unsent.clone();
+    other[7] ^= 1;
+    refused_by_source(
+        &mut net,
+        &Meta::unicast(host(9)),
+        &other,
+        Error::OtherSession,
+    );
+    let good = request(&net, Kind::Data, 0, 3);
+    let mut meta = asked(false);
+    meta.option.as_mut().unwrap().group = "239.9.9.9".parse().unwrap();
+    refused_by_source(&mut net, &meta, &good, Error::OptionMismatch);
+    net.run_until(LIMIT, |net| net.sender.stats().digests > 0);
+    let digests = request(&net, Kind::Digests, 0, 1);
+    refused_by_source(
+        &mut net,
+        &Meta::unicast(host(9)),
+        &digests,
+        Error::RequestUnverified,
+    );
+    finish(&mut net, &bytes);
+}
+
+#[test]
+fn an_address_that_proved_nothing_gets_no_more_than_it_sent() {
+    let bytes = content(600_000, 10);
+    let mut net = begun(&bytes, 10, false, None);
+    let victim = host(99);
+    let mut sync_request = request(&net, Kind::Data, 0, 0);
+    sync_request[1] = 2;
+    sync_request.resize(96, 0);
+    let causes = [
+        request(&net, Kind::Data, 0, 30),
+        request(&net, Kind::Digests, 0, 0),
+        sync_request,
+    ];
+    let mut buffer = [0; 2048];
+    for cause in causes {
+        let _ = net
+            .sender
+            .handle_packet(net.now, &Meta::unicast(victim), &cause);
+        let mut to_victim = 0;
+        for _ in 0..200 {
+            while let Some(transmit) = net.sender.poll_transmit(net.now, &mut buffer) {
+                match transmit.destination {
+                    Destination::Unicast(to) if to == victim => to_victim += transmit.len,
+                    _ => {}
+                }
+            }
+            net.now += Duration::from_millis(1);
+            net.sender.handle_timeout(net.now);
+        }
+        assert!(
+            to_victim <= cause.len(),
+            "{to_victim} bytes for {}",
+            cause.len()
+        );
+    }
+    finish(&mut net, &bytes);
+}
+
+#[test]
+fn forged_reports_are_not_believed() {
+    let bytes = content(600_000, 11);
+    let mut net = begun(&bytes, 11, true, None);
+    let report = |receiver, status, blocks, token| {
+        let session = net.sender.session();
+        let report = Report {
+            status,
+            tag: 1,
+            session,
+            receiver,
+            blocks,
+            token,
+            digest: 0,
+        };
+        let mut packet = [0; 40];
+        report.emit(&mut packet);
+        packet
+    };
+    let stranger = report(5, Status::Complete, 10, 0);
+    let known = report(net.receivers[0].id(), Status::Complete, 10, 1);
+    let failed = report(net.receivers[0].id(), Status::Failed, 0, 1);
+    let meta = Meta::unicast(host(50));
+    for packet in [stranger, known, failed] {
+        refused_by_source(&mut net, &meta, &packet, Error::ReportUnverified);
+    }
+    refused_by_source(
+        &mut net,
+        &Meta::group(host(50)),
+        &stranger,
+        Error::Unexpected,
+    );
+    assert_eq!(net.sender.receivers(), (2, 0));
+    net.run_until(LIMIT, |net| {
+        net.sender_events.contains(&SenderEvent::Complete)
+    });
+    finish(&mut net, &bytes);
+}
+
+#[test]
+fn forged_blocks_with_forged_digests_end_in_an_error_never_in_wrong_bytes() {
+    let bytes = content(300_000, 12);
+    let mut net = begun(&bytes, 12, false, None);
+    let block = net.receivers[0].progress().0 / 65_536 + 2;
+    let geometry = geometry(&net);
+    let mut fake = Vec::new();
+    for index in 0..u64::from(geometry.packets_per_block()) {
+        let packet = data_packet(&net, geometry.first_packet(block) + index, Some(1));
+        fake.extend_from_slice(&packet[12..]);
+        net.receivers[0]
+            .handle_packet(net.now, &Meta::group(source()), &packet)
+            .unwrap();
+    }
+    fake.truncate(geometry.block_len());
+    let value = ltp::digest::Hashing::new(None).block(geometry.block_offset(block), &fake);
+    let session = net.sender.session();
+    let repr = digests::Repr {
+        session,
+        first_block: block as u32,
+        answer: None,
+        count: 1,
+    };
+    let mut packet = vec![0; repr.buffer_len()];
+    repr.emit(&mut packet);
+    put_digest(&mut packet, 0, &value);
+    net.receivers[0]
+        .handle_packet(net.now, &Meta::group(source()), &packet)
+        .unwrap();
+    net.run_until(LIMIT, |net| {
+        !net.events[0].is_empty() && net.events[0].len() > 1
+    });
+    let failed = net.events[0].iter().any(|event| {
+        matches!(
+            event,
+            ReceiverEvent::Failed {
+                failure: Failure::WholeDigest,
+                ..
+            }
+        )
+    });
+    assert!(
+        failed || net.receivers[0].is_complete(),
+        "{:?}",
+        net.events[0]
+    );
+    if failed {
+        let missing: Vec<_> = net.receivers[0].missing().collect();
+        assert_eq!(
+            (missing.len(), missing[0].clone()),
+            (1, 0..bytes.len() as u64)
+        );
+    }
+    if net.receivers[0].is_complete() {
+        assert!(net.receivers[0].store().as_bytes()[..bytes.len()] == bytes[..]);
+    }
+}

@@ -1,0 +1,316 @@
+//! Bytes to value and back for every packet that `docs/wire.md` draws.
+
+use ltp::wire::digests::put_digest;
+use ltp::wire::report::{Report, ReportAck, Status, Verdict};
+use ltp::wire::request::{Kind, Range};
+use ltp::wire::{Header, ParseError, Sequence, data, digests, report, request, sync};
+use ltp::{Geometry, SessionId};
+
+const SESSION: SessionId = SessionId(0xa1b2_c3d4);
+
+fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text
+        .bytes()
+        .filter(|byte| !byte.is_ascii_whitespace())
+        .collect();
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    digits.chunks(2).map(byte).collect()
+}
+
+fn golden_data() -> Vec<u8> {
+    hex("11 00 0000  a1b2c3d4  fffffffe  68656c6c6f")
+}
+
+fn golden_repair() -> Vec<u8> {
+    hex("12 00 beef  a1b2c3d4  00000003  68656c6c6f")
+}
+
+fn golden_sync() -> Vec<u8> {
+    hex("13 0f 01f4  a1b2c3d4
+         0000000000000000  0000000000000030  0000000000010400  0000000000000002
+         ffffff00  0573 10 04  00000010  000003e8
+         0000000000000000
+         000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
+         6e616d65")
+}
+
+fn golden_sync_answer() -> Vec<u8> {
+    hex("13 b0 0001  a1b2c3d4
+         0000000000000005  0000000000000030  0000000000000000  0000000000000000
+         00000000  0573 10 00  00000000  00000000
+         0123456789abcdef
+         0000000000000000000000000000000000000000000000000000000000000000")
+}
+
+fn golden_digests() -> Vec<u8> {
+    hex("14 10 0000  a1b2c3d4  00000007  0123456789abcdef
+         0101010101010101010101010101010101010101010101010101010101010101
+         0202020202020202020202020202020202020202020202020202020202020202")
+}
+
+fn golden_request() -> Vec<u8> {
+    hex("15 00 beef  a1b2c3d4  00000003 00000005 00000002  00001388
+         1111111122222222  3333333344444444
+         00000009 00000009")
+}
+
+fn golden_digests_request() -> Vec<u8> {
+    hex("15 01 0001  a1b2c3d4  00000000 00000001 00000001  00000000
+         0000000000000000  3333333344444444")
+}
+
+fn golden_sync_request() -> Vec<u8> {
+    let mut bytes = hex("15 02 0001  a1b2c3d4  00000000 00000000 00000001  00000000
+         0000000000000000  3333333344444444");
+    bytes.resize(96, 0);
+    bytes
+}
+
+fn golden_report() -> Vec<u8> {
+    hex("16 02 0007  a1b2c3d4  5555555566666666  0000000000000010
+         1111111122222222  0001020304050607")
+}
+
+fn golden_report_ack() -> Vec<u8> {
+    hex("17 01 0007  a1b2c3d4  5555555566666666  1111111122222222")
+}
+
+fn data_repr(repair: Option<u16>, sequence: u32) -> data::Repr {
+    data::Repr {
+        repair,
+        session: SESSION,
+        sequence: Sequence(sequence),
+    }
+}
+
+fn sync_repr() -> sync::Repr<'static> {
+    let mut digest = [0; 32];
+    (0..32u8).for_each(|byte| digest[usize::from(byte)] = byte);
+    sync::Repr {
+        session: SESSION,
+        silence_ms: 500,
+        geometry: Geometry::new(16, 1395, Sequence(0xffff_ff00)).unwrap(),
+        oldest: 0,
+        next: 48,
+        length: Some(66_560),
+        digested: Some(2),
+        digest: Some(digest),
+        reports: true,
+        closing: false,
+        stalled: false,
+        stream: false,
+        progress_blocks: 16,
+        report_window_us: 1000,
+        answer: None,
+        name: b"name",
+    }
+}
+
+fn sync_answer_repr() -> sync::Repr<'static> {
+    sync::Repr {
+        silence_ms: 1,
+        geometry: Geometry::new(16, 1395, Sequence(0)).unwrap(),
+        oldest: 5,
+        length: None,
+        digested: None,
+        digest: None,
+        reports: false,
+        closing: true,
+        stream: true,
+        progress_blocks: 0,
+        report_window_us: 0,
+        answer: Some(0x0123_4567_89ab_cdef),
+        name: b"",
+        ..sync_repr()
+    }
+}
+
+fn request_repr(kind: Kind, tag: u16, ranges: &[(u32, u32)]) -> request::Repr {
+    request::Repr {
+        kind,
+        tag,
+        session: SESSION,
+        number: 1,
+        round_trip_us: 0,
+        token: 0,
+        nonce: 0x3333_3333_4444_4444,
+        ranges: ranges.iter().map(|&(lo, hi)| Range { lo, hi }).collect(),
+    }
+}
+
+fn report_repr() -> Report {
+    Report {
+        status: Status::Complete,
+        tag: 7,
+        session: SESSION,
+        receiver: 0x5555_5555_6666_6666,
+        blocks: 16,
+        token: 0x1111_1111_2222_2222,
+        digest: 0x0001_0203_0405_0607,
+    }
+}
+
+fn report_ack_repr() -> ReportAck {
+    ReportAck {
+        verdict: Verdict::Mismatch,
+        tag: 7,
+        session: SESSION,
+        receiver: 0x5555_5555_6666_6666,
+        token: 0x1111_1111_2222_2222,
+    }
+}
+
+#[test]
+fn data_and_repair() {
+    for (golden, repr) in [
+        (golden_data(), data_repr(None, 0xffff_fffe)),
+        (golden_repair(), data_repr(Some(0xbeef), 3)),
+    ] {
+        let packet = data::Packet::new_checked(&golden).unwrap();
+        assert_eq!(data::Repr::parse(&packet), repr);
+        assert_eq!(packet.payload(), b"hello");
+        let mut bytes = [0; 17];
+        bytes[12..].copy_from_slice(b"hello");
+        repr.emit(&mut bytes);
+        assert_eq!(bytes.as_slice(), golden);
+    }
+}
+
+#[test]
+fn sync_packets() {
+    for (golden, repr) in [
+        (golden_sync(), sync_repr()),
+        (golden_sync_answer(), sync_answer_repr()),
+    ] {
+        let packet = sync::Packet::new_checked(&golden).unwrap();
+        assert_eq!(sync::Repr::parse(&packet).unwrap(), repr);
+        let mut bytes = vec![0xff; repr.buffer_len()];
+        repr.emit(&mut bytes);
+        assert_eq!(bytes, golden);
+    }
+}
+
+#[test]
+fn digests_packet() {
+    let golden = golden_digests();
+    let packet = digests::Packet::new_checked(&golden).unwrap();
+    let repr = digests::Repr {
+        session: SESSION,
+        first_block: 7,
+        answer: Some(0x0123_4567_89ab_cdef),
+        count: 2,
+    };
+    assert_eq!(digests::Repr::parse(&packet), repr);
+    assert_eq!(packet.digest(1), [2; 32]);
+    let mut bytes = vec![0; repr.buffer_len()];
+    repr.emit(&mut bytes);
+    put_digest(&mut bytes, 0, &[1; 32]);
+    put_digest(&mut bytes, 1, &[2; 32]);
+    assert_eq!(bytes, golden);
+}
+
+#[test]
+fn requests() {
+    let data = request::Repr {
+        number: 2,
+        round_trip_us: 5000,
+        token: 0x1111_1111_2222_2222,
+        ..request_repr(Kind::Data, 0xbeef, &[(3, 5), (9, 9)])
+    };
+    for (golden, repr) in [
+        (golden_request(), data),
+        (
+            golden_digests_request(),
+            request_repr(Kind::Digests, 1, &[(0, 1)]),
+        ),
+        (golden_sync_request(), request_repr(Kind::Sync, 1, &[])),
+    ] {
+        let packet = request::Packet::new_checked(&golden).unwrap();
+        assert_eq!(request::Repr::parse(&packet), repr);
+        let mut bytes = vec![0xff; repr.buffer_len()];
+        repr.emit(&mut bytes);
+        assert_eq!(bytes, golden);
+    }
+}
+
+#[test]
+fn reports() {
+    let golden = golden_report();
+    assert_eq!(Report::parse(&golden), Ok(report_repr()));
+    let mut bytes = [0; report::REPORT_LEN];
+    report_repr().emit(&mut bytes);
+    assert_eq!(bytes.as_slice(), golden);
+    let golden = golden_report_ack();
+    assert_eq!(ReportAck::parse(&golden), Ok(report_ack_repr()));
+    let mut bytes = [0; report::REPORT_ACK_LEN];
+    report_ack_repr().emit(&mut bytes);
+    assert_eq!(bytes.as_slice(), golden);
+}
+
+/// Parses as whatever the header says and emits again; `None` when it does not parse.
+fn again(bytes: &[u8]) -> Option<Vec<u8>> {
+    use ltp::wire::Type;
+    let header = Header::parse(bytes).ok()?;
+    let mut out = bytes.to_vec();
+    match header.kind {
+        Type::Data | Type::Repair => {
+            let packet = data::Packet::new_checked(bytes).ok()?;
+            data::Repr::parse(&packet).emit(&mut out);
+        }
+        Type::Sync => {
+            let packet = sync::Packet::new_checked(bytes).ok()?;
+            sync::Repr::parse(&packet).ok()?.emit(&mut out);
+        }
+        Type::Digests => {
+            let packet = digests::Packet::new_checked(bytes).ok()?;
+            digests::Repr::parse(&packet).emit(&mut out);
+        }
+        Type::Request => {
+            let packet = request::Packet::new_checked(bytes).ok()?;
+            request::Repr::parse(&packet).emit(&mut out);
+        }
+        Type::Report => Report::parse(bytes).ok()?.emit(&mut out),
+        Type::ReportAck => ReportAck::parse(bytes).ok()?.emit(&mut out),
+    }
+    Some(out)
+}
+
+fn goldens() -> [Vec<u8>; 10] {
+    [
+        golden_data(),
+        golden_repair(),
+        golden_sync(),
+        golden_sync_answer(),
+        golden_digests(),
+        golden_request(),
+        golden_digests_request(),
+        golden_sync_request(),
+        golden_report(),
+        golden_report_ack(),
+    ]
+}
+
+#[test]
+fn every_truncation_is_refused_or_another_packet() {
+    for golden in goldens() {
+        for len in 0..golden.len() {
+            if let Some(bytes) = again(&golden[..len]) {
+                assert_eq!(bytes, &golden[..len]);
+            }
+        }
+        assert_eq!(Header::parse(&golden[..7]), Err(ParseError::Truncated));
+    }
+}
+
+#[test]
+fn every_bit_flip_is_refused_or_another_packet() {
+    for golden in goldens() {
+        for bit in 0..golden.len() * 8 {
+            let mut bytes = golden.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            if let Some(emitted) = again(&bytes) {
+                assert_eq!(emitted, bytes, "bit {bit}");
+            }
+        }
+    }
+}

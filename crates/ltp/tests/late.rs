@@ -1,0 +1,347 @@
+//! Late joiners, sources that die, leave or come back, and what it costs on the wire.
+
+mod common;
+
+use common::{Faults, Files, Group, content, files, receiver_config, seed, sender_config, source};
+use ltp::store::HeapRing;
+use ltp::{
+    Assist, Delivery, Duration, Failure, Instant, Meta, Receiver, ReceiverEvent, Sender,
+    SenderEvent, SessionChoice, Start,
+};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn failed(events: &[ReceiverEvent]) -> Option<(Failure, std::ops::Range<u64>)> {
+    events.iter().find_map(|event| match event {
+        ReceiverEvent::Failed {
+            failure,
+            first_missing,
+        } => Some((*failure, first_missing.clone())),
+        _ => None,
+    })
+}
+
+/// A stream through a ring of 8 blocks of 4 KiB, with one receiver from the start and one that
+/// hears nothing until `late_at` bytes were sent.
+fn stream(
+    late: Start,
+    late_at: u64,
+    bytes: &[u8],
+) -> (Group<'static, HeapRing, HeapRing>, Vec<u8>) {
+    let mut config = sender_config(0);
+    config.length = None;
+    config.block_exponent = 12;
+    let sender = Sender::new(config, HeapRing::new(32 << 10), seed(1), Instant::ZERO).unwrap();
+    let receivers = [Start::Beginning, late]
+        .into_iter()
+        .enumerate()
+        .map(|(index, start)| {
+            let mut config = receiver_config();
+            config.delivery = Delivery::Read;
+            config.start = start;
+            Receiver::new(
+                config,
+                HeapRing::new(64 << 10),
+                seed(index as u64 + 2),
+                Instant::ZERO,
+            )
+        });
+    let mut net = Group::new(sender, receivers.collect(), 1);
+    net.deaf[1] = true;
+    let (mut written, mut late_bytes) = (0, Vec::new());
+    net.run_until(LIMIT, |net| {
+        let now = net.now;
+        written += net.sender.send(now, &bytes[written..]).unwrap();
+        if written == bytes.len() {
+            net.sender.finish(now);
+        }
+        if net.sender.progress().0 >= late_at {
+            net.deaf[1] = false;
+        }
+        for index in 0..2 {
+            while let Some(len) = net.receivers[index]
+                .peek()
+                .ok()
+                .map(|b| b.len())
+                .filter(|&n| n > 0)
+            {
+                if index == 1 {
+                    late_bytes.extend_from_slice(net.receivers[1].peek().unwrap());
+                }
+                net.receivers[index].consume(now, len);
+            }
+        }
+        net.receivers[0].is_complete()
+            && (net.receivers[1].is_complete() || failed(&net.events[1]).is_some())
+    });
+    net.run_until(LIMIT, |net| {
+        net.events.iter().all(|events| events.len() > 1)
+    });
+    (net, late_bytes)
+}
+
+#[test]
+fn a_late_joiner_gets_the_beginning_while_it_is_held() {
+    let bytes = content(3_000_000, 1);
+    let mut net = files(&bytes, 2, 1, sender_config(bytes.len()), &receiver_config());
+    net.deaf[1] = true;
+    net.run_until(LIMIT, |net| net.sender.progress().0 > 2_000_000);
+    net.deaf[1] = false;
+    net.run_until(LIMIT, |net| net.all_complete());
+    net.check_content(&bytes);
+}
+
+#[test]
+fn a_late_joiner_of_a_stream_that_has_moved_on_gets_an_error_that_names_the_bytes() {
+    let bytes = content(300_000, 2);
+    let (net, _) = stream(Start::Beginning, 150_000, &bytes);
+    let (failure, missing) = failed(&net.events[1]).expect("an error");
+    assert_eq!(failure, Failure::NoLongerHeld);
+    assert_eq!(missing.start, 0);
+    assert_eq!(
+        net.receivers[1].missing().next().map(|range| range.start),
+        Some(0)
+    );
+}
+
+#[test]
+fn a_late_joiner_may_start_where_the_stream_is() {
+    for start in [Start::Now, Start::Oldest] {
+        let bytes = content(300_000, 3);
+        let (net, late) = stream(start, 150_000, &bytes);
+        let Some(ReceiverEvent::Opened { start: first, .. }) = net.events[1].first() else {
+            panic!("{:?}", net.events[1]);
+        };
+        assert!(*first > 0);
+        assert_eq!(failed(&net.events[1]), None);
+        assert!(
+            late == bytes[*first as usize..],
+            "{} of {}",
+            late.len(),
+            bytes.len()
+        );
+        let complete = ReceiverEvent::Complete {
+            length: 300_000,
+            digest: None,
+        };
+        assert!(net.events[1].contains(&complete), "{:?}", net.events[1]);
+    }
+}
+
+#[test]
+fn a_source_that_dies_leaves_an_error_that_names_what_is_missing() {
+    let bytes = content(2_000_000, 4);
+    let mut net = files(&bytes, 2, 4, sender_config(bytes.len()), &receiver_config());
+    net.faults.loss = 10_000;
+    net.run_until(LIMIT, |net| net.sender.progress().0 > 1_000_000);
+    net.source_dead = true;
+    net.run_until(LIMIT, |net| {
+        net.events.iter().all(|events| failed(events).is_some())
+    });
+    for (receiver, events) in net.receivers.iter().zip(&net.events) {
+        let (failure, first) = failed(events).unwrap();
+        assert_eq!(failure, Failure::SourceLost);
+        let missing: Vec<_> = receiver.missing().collect();
+        assert_eq!(missing.first(), Some(&first));
+        assert_eq!(missing.last().map(|range| range.end), Some(2_000_000));
+        assert!(
+            missing.windows(2).all(|pair| pair[0].end < pair[1].start),
+            "{missing:?}"
+        );
+        let mut held = vec![true; bytes.len()];
+        for range in &missing {
+            held[range.start as usize..range.end as usize].fill(false);
+        }
+        let store = receiver.store().as_bytes();
+        assert!(
+            held.iter()
+                .zip(store.iter().zip(&bytes))
+                .all(|(held, (a, b))| !held || a == b)
+        );
+        assert!(!receiver.is_complete());
+    }
+}
+
+#[test]
+fn no_source_at_all() {
+    let mut net = files(&[1], 1, 5, sender_config(1), &receiver_config());
+    net.source_dead = true;
+    net.run_until(LIMIT, |net| !net.events[0].is_empty());
+    assert_eq!(
+        failed(&net.events[0]),
+        Some((Failure::NoSource, 0..u64::MAX))
+    );
+}
+
+#[test]
+fn a_source_that_leaves_early() {
+    let bytes = content(2_000_000, 6);
+    let mut net = files(&bytes, 1, 6, sender_config(bytes.len()), &receiver_config());
+    net.run_until(LIMIT, |net| net.sender.progress().0 > 1_000_000);
+    let now = net.now;
+    net.sender.close(now);
+    net.run_until(LIMIT, |net| failed(&net.events[0]).is_some());
+    assert!(matches!(
+        failed(&net.events[0]),
+        Some((Failure::SourceLeft, _))
+    ));
+    assert!(net.sender_events.contains(&SenderEvent::Finished));
+    assert!(net.sender.is_ended() && net.sender.poll_timeout().is_none());
+}
+
+/// Kills the source in the middle and starts another; the new one's session by `choice`.
+fn restart(choice: SessionChoice, resume: bool, bytes: &[u8]) -> Files {
+    let mut config = sender_config(bytes.len());
+    config.session = choice;
+    config.digest = Some(*blake3::hash(bytes).as_bytes());
+    let mut net = files(bytes, 2, 7, config.clone(), &receiver_config());
+    net.faults.loss = 10_000;
+    net.run_until(LIMIT, |net| net.sender.progress().0 > 1_000_000);
+    net.source_dead = true;
+    let back = net.now + Duration::from_secs(2);
+    while net.now < back && net.step() {}
+    if resume {
+        config.resume_blocks = bytes.len().div_ceil(1 << 16) as u64;
+    }
+    let store = HeapRing::whole(bytes.to_vec());
+    net.sender = Sender::new(config, store, seed(99), net.now).unwrap();
+    net.source_dead = false;
+    net
+}
+
+#[test]
+fn a_source_restarted_with_the_same_content_goes_on_in_the_same_session() {
+    let bytes = content(2_000_000, 7);
+    let choice = SessionChoice::Content(*blake3::hash(&bytes).as_bytes());
+    for resume in [false, true] {
+        let mut net = restart(choice, resume, &bytes);
+        net.run_until(LIMIT, |net| net.all_complete());
+        net.check_content(&bytes);
+        let sent = net.sender.stats();
+        if resume {
+            assert_eq!(sent.data_packets, 0);
+            let asked = sent.repairs_group + sent.repairs_unicast;
+            assert!(asked < 1200, "{asked} repairs for half of 1,435 packets");
+        }
+    }
+}
+
+#[test]
+fn a_source_restarted_under_another_session_with_the_same_content_is_followed() {
+    let bytes = content(2_000_000, 8);
+    let mut net = restart(SessionChoice::Random, false, &bytes);
+    net.run_until(LIMIT, |net| net.all_complete());
+    net.check_content(&bytes);
+    let session = net.sender.session();
+    assert!(
+        net.events[0].contains(&ReceiverEvent::Resumed { session }),
+        "{:?}",
+        net.events[0]
+    );
+}
+
+#[test]
+fn a_source_restarted_with_other_content_ends_the_old_session_with_an_error() {
+    let bytes = content(2_000_000, 9);
+    let mut net = files(&bytes, 1, 9, sender_config(bytes.len()), &receiver_config());
+    net.run_until(LIMIT, |net| net.sender.progress().0 > 1_000_000);
+    let other = content(2_000_000, 10);
+    let config = sender_config(other.len());
+    net.sender = Sender::new(config, HeapRing::whole(other), seed(98), net.now).unwrap();
+    net.run_until(LIMIT, |net| failed(&net.events[0]).is_some());
+    assert!(matches!(
+        failed(&net.events[0]),
+        Some((Failure::SourceLeft, _))
+    ));
+}
+
+#[test]
+fn a_receiver_that_gives_up_or_leaves_or_dies_is_reported() {
+    let bytes = content(4_000_000, 11);
+    let mut config = sender_config(bytes.len());
+    config.receivers = Some(3);
+    config.receiver_timeout = Duration::from_secs(5);
+    config.linger = Duration::from_secs(8);
+    let mut net = files(&bytes, 3, 11, config, &receiver_config());
+    net.run_until(LIMIT, |net| net.sender.progress().0 > 1_000_000);
+    let now = net.now;
+    net.receivers[0].close(now);
+    net.deaf[1] = true;
+    net.run_until(LIMIT, |net| {
+        net.sender_events.contains(&SenderEvent::Finished)
+    });
+    let failures: Vec<_> = net
+        .sender_events
+        .iter()
+        .filter_map(|event| match event {
+            SenderEvent::ReceiverFailed {
+                receiver, failure, ..
+            } => Some((*receiver, *failure)),
+            _ => None,
+        })
+        .collect();
+    let left = (net.receivers[0].id(), ltp::ReceiverFailure::Left);
+    assert!(failures.contains(&left), "{failures:?}");
+    assert!(
+        failures.iter().any(|(id, _)| *id == net.receivers[1].id()),
+        "{failures:?}"
+    );
+    assert_eq!(net.sender.receivers(), (3, 1));
+    assert!(!net.sender_events.contains(&SenderEvent::Complete));
+}
+
+/// The share of a 100 Mbit/s link that 8 receivers get, all done.
+fn goodput(loss: u64, assist: Assist, unicast: bool) -> f64 {
+    let bytes = content(12_000_000, 12);
+    let mut config = sender_config(bytes.len());
+    config.rate_bps = Some(100_000_000);
+    config.receivers = Some(8);
+    config.repair.unicast = unicast;
+    let mut receiver = receiver_config();
+    receiver.assist = assist;
+    let mut net = files(&bytes, 8, 12, config, &receiver);
+    net.faults = Faults {
+        loss,
+        delay_us: 200,
+        ..Faults::default()
+    };
+    net.run_until(LIMIT, |net| {
+        net.sender_events.contains(&SenderEvent::Complete)
+    });
+    net.check_content(&bytes);
+    let started = net.wire.iter().find(|(_, len)| *len > 1000).unwrap().0;
+    let time = (net.now - started).total_micros() as f64;
+    bytes.len() as f64 * 8.0 / time
+}
+
+#[test]
+fn what_a_link_of_100_megabits_delivers() {
+    let clean = goodput(0, Assist::None, true);
+    let unicast = goodput(10_000, Assist::None, true);
+    let multicast = goodput(10_000, Assist::None, false);
+    eprintln!("no loss {clean:.2}, 1 % loss {unicast:.2} adaptive, {multicast:.2} multicast");
+    assert!(clean >= 95.0, "{clean}");
+    assert!(unicast >= 88.0, "{unicast}");
+    assert!(multicast >= 88.0, "{multicast}");
+}
+
+#[test]
+fn a_heartbeat_by_unicast_that_nobody_asked_for_opens_nothing() {
+    let bytes = content(10, 13);
+    let mut net = files(&bytes, 1, 13, sender_config(10), &receiver_config());
+    let mut buffer = [0; 2048];
+    let sync = net.sender.poll_transmit(net.now, &mut buffer).unwrap();
+    let meta = Meta::unicast(source());
+    let result = net.receivers[0].handle_packet(net.now, &meta, &buffer[..sync.len]);
+    assert_eq!(result, Err(ltp::Error::Unasked));
+}
+
+#[test]
+fn an_empty_content() {
+    let mut config = sender_config(0);
+    config.receivers = Some(2);
+    let mut net = files(&[], 2, 14, config, &receiver_config());
+    net.run_until(LIMIT, |net| {
+        net.all_complete() && net.sender_events.contains(&SenderEvent::Complete)
+    });
+}
