@@ -17,7 +17,7 @@ use lms_proto::{
 
 const PARENT: Iface = Iface(0);
 const ARRIVAL: Iface = Iface(1);
-const SLOT: usize = 128;
+const SLOT: usize = 96;
 
 fn key(group: usize) -> Key {
     let g = group as u32;

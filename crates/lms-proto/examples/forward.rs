@@ -19,7 +19,7 @@ const H1: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
 const H2: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 
 fn main() {
-    // Room for 16 groups on interfaces 0 to 47: 16 * 88 bytes, and LMS-HIER's.
+    // Room for 16 groups on interfaces 0 to 47: 16 * 80 bytes, and LMS-HIER's.
     let mut entries = [Entry::default(); 16];
     let mut slots = [Slot::default(); 32];
     let mut downstream = [IfaceWord::default(); 16];

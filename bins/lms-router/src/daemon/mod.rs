@@ -51,9 +51,6 @@ pub(crate) enum RunError {
     /// The system refused something small.
     #[error("{0}: {1}")]
     Io(&'static str, std::io::Error),
-    /// This version lacks it.
-    #[error("{0} is not part of this version")]
-    NotYet(&'static str),
     /// The data thread ended by itself.
     #[error("the data path ended: {0}")]
     Data(String),

@@ -7,6 +7,7 @@ use lms_proto::router::{DropReason, Stats};
 use lms_proto::table::EntryId;
 
 use super::DataPath;
+use super::routes::Routes;
 use crate::control::{Command, PAGE, Page, Snapshot, Summary};
 use crate::status::{Counters, Group, Replier};
 
@@ -133,7 +134,10 @@ impl DataPath {
                 ("interface_gone", path.gone),
                 ("unresolved_neighbour", path.unresolved),
             ]),
-            igmp: BTreeMap::new(),
+            igmp: match &self.routes {
+                Routes::Proxy(proxy) => proxy.counters().into_iter().collect(),
+                Routes::Kernel(_) | Routes::Static(_) => BTreeMap::new(),
+            },
         };
         Snapshot {
             summary: self.summary(),

@@ -9,6 +9,7 @@ use lms_proto::{Iface, Instant, LinkAddr, NextHop, Router};
 
 use super::interfaces::Interfaces;
 use super::limit::TotalLimit;
+use super::proxy::Proxy;
 use super::resolve::Resolver;
 
 /// Packets of one look at the ring: one `sendmmsg`.
@@ -45,6 +46,7 @@ pub(crate) struct Path<'a> {
     pub(crate) router: &'a mut Router<'static>,
     pub(crate) interfaces: &'a mut Interfaces,
     pub(crate) resolver: &'a mut Resolver,
+    pub(crate) proxy: Option<&'a mut Proxy>,
     pub(crate) requests: &'a mut TotalLimit,
     pub(crate) dmcasts: &'a mut TotalLimit,
     pub(crate) stats: &'a mut PathStats,
@@ -78,6 +80,9 @@ impl Path<'_> {
                 self.stats.control += 1;
                 // The hierarchy counts what it refuses.
                 let _ = self.router.handle_packet(self.now, meta, frame.packet);
+                if let Some(proxy) = &mut self.proxy {
+                    proxy.handle_packet(self.now, meta, frame.packet);
+                }
             } else {
                 self.one(meta, frame.packet, sender, &mut sends);
             }

@@ -7,6 +7,7 @@ mod forward;
 mod interfaces;
 mod limit;
 mod open;
+mod proxy;
 mod resolve;
 mod routes;
 
@@ -165,6 +166,10 @@ impl DataPath {
                 router: &mut self.router,
                 interfaces: &mut self.interfaces,
                 resolver: &mut self.resolver,
+                proxy: match &mut self.routes {
+                    Routes::Proxy(proxy) => Some(proxy),
+                    Routes::Kernel(_) | Routes::Static(_) => None,
+                },
                 requests: &mut self.requests,
                 dmcasts: &mut self.dmcasts,
                 stats: &mut self.path_stats,
@@ -179,6 +184,7 @@ impl DataPath {
     fn timers(&mut self) {
         let now = self.now();
         self.router.handle_timeout(now);
+        self.with_installer(Routes::drain);
         self.transmit(now);
         while let Some(Event::Elected { key, replier }) = self.router.poll_event() {
             tracing::debug!(route = %key, ?replier, "replier elected");
@@ -190,7 +196,14 @@ impl DataPath {
 
     /// Sends what the machine has to say.
     fn transmit(&mut self, now: Instant) {
-        while let Some(transmit) = self.router.poll_transmit(now, &mut self.send_buffer) {
+        loop {
+            let buffer = &mut self.send_buffer;
+            let from_router = self.router.poll_transmit(now, buffer);
+            let transmit = from_router.or_else(|| match &mut self.routes {
+                Routes::Proxy(proxy) => proxy.poll_transmit(now, buffer),
+                Routes::Kernel(_) | Routes::Static(_) => None,
+            });
+            let Some(transmit) = transmit else { return };
             let packet = &self.send_buffer[..transmit.len];
             let Some(slot) = self.interfaces.get_mut(transmit.iface) else {
                 continue;
@@ -203,7 +216,11 @@ impl DataPath {
 
     fn wait(&mut self) -> Result<Ready, DataError> {
         let now = self.now();
-        let timers = [self.router.poll_timeout(), self.resolver.poll_timeout()];
+        let timers = [
+            self.router.poll_timeout(),
+            self.routes.poll_timeout(),
+            self.resolver.poll_timeout(),
+        ];
         let next = timers.into_iter().flatten().min();
         let timeout = next.map_or(
             LONGEST,
@@ -213,6 +230,7 @@ impl DataPath {
         let routes = match &self.routes {
             Routes::Kernel(watcher) => Some(watcher.as_fd()),
             Routes::Static(_) => None,
+            Routes::Proxy(proxy) => Some(proxy.as_fd()),
         };
         // A descriptor twice does no harm.
         let routes = routes.unwrap_or(self.waker.as_fd());

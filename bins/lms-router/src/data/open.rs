@@ -33,7 +33,8 @@ impl Opened {
     pub(crate) fn open(config: &Config) -> Result<Opened, RunError> {
         let links = link::Watcher::open().map_err(RunError::open("interfaces"))?;
         // First what tells whether another program is in the way.
-        let routes = Routes::open(config)?;
+        let seed = seed().map_err(|e| RunError::Io("reading /dev/urandom", e))?;
+        let routes = Routes::open(config, seed)?;
         let guard = match config.capture.guard {
             true => Some(Guard::open().map_err(RunError::open("capture.guard"))?),
             false => None,
@@ -64,7 +65,7 @@ impl Opened {
             sender: Sender::open().map_err(RunError::open("capture"))?,
             resolver: Resolver::open(names_neighbours).map_err(RunError::open("replier.static"))?,
             waker: Waker::new().map_err(|e| RunError::Io("making a waker", e))?,
-            seed: seed().map_err(|e| RunError::Io("reading /dev/urandom", e))?,
+            seed,
         })
     }
 

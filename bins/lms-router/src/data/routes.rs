@@ -12,6 +12,7 @@ use lms_proto::table::{Neighbour, Replier};
 use lms_proto::{Iface, Instant, Key, Router};
 
 use super::interfaces::Interfaces;
+use super::proxy::Proxy;
 use crate::config::{Config, Source, StaticReplier, StaticRoute};
 use crate::daemon::RunError;
 
@@ -20,6 +21,7 @@ use crate::daemon::RunError;
 pub(crate) enum Routes {
     Kernel(Watcher),
     Static(Vec<StaticRoute>),
+    Proxy(Box<Proxy>),
 }
 
 /// Counters of routes.
@@ -45,7 +47,7 @@ pub(crate) struct Installer<'a> {
 }
 
 impl Routes {
-    pub(crate) fn open(config: &Config) -> Result<Routes, RunError> {
+    pub(crate) fn open(config: &Config, seed: [u8; 32]) -> Result<Routes, RunError> {
         Ok(match &config.source {
             Source::Kernel => {
                 let limit = config.limits.groups as usize;
@@ -56,15 +58,17 @@ impl Routes {
                 Routes::Kernel(Watcher::open(&watcher).map_err(RunError::open("source.kind"))?)
             }
             Source::Static(routes) => Routes::Static(routes.clone()),
-            Source::IgmpProxy(_) => return Err(RunError::NotYet("source.kind = \"igmp-proxy\"")),
+            Source::IgmpProxy(proxy) => Routes::Proxy(Box::new(Proxy::open(config, proxy, seed)?)),
         })
     }
 
     /// Takes what the kernel has to say, a bounded number of changes at a time; true when there
     /// may be more.
     pub(crate) fn follow(&mut self, install: &mut Installer<'_>) -> bool {
-        let Routes::Kernel(watcher) = self else {
-            return false;
+        let watcher = match self {
+            Routes::Kernel(watcher) => watcher,
+            Routes::Static(_) => return false,
+            Routes::Proxy(proxy) => return proxy.upcalls(install),
         };
         for _ in 0..256 {
             match watcher.next_event() {
@@ -101,6 +105,22 @@ impl Routes {
                     install.fixed(route);
                 }
             }
+            Routes::Proxy(proxy) => proxy.interfaces_changed(install),
+        }
+    }
+
+    /// Timers of the source itself.
+    pub(crate) fn drain(&mut self, install: &mut Installer<'_>) {
+        if let Routes::Proxy(proxy) = self {
+            proxy.drain(install);
+        }
+    }
+
+    /// When [`Routes::drain`] has something to do.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        match self {
+            Routes::Proxy(proxy) => proxy.poll_timeout(),
+            Routes::Kernel(_) | Routes::Static(_) => None,
         }
     }
 
@@ -123,7 +143,7 @@ impl Routes {
     pub(crate) fn ignored(&self) -> u64 {
         match self {
             Routes::Kernel(watcher) => watcher.ignored(),
-            Routes::Static(_) => 0,
+            Routes::Static(_) | Routes::Proxy(_) => 0,
         }
     }
 }

@@ -302,8 +302,13 @@ impl Daemon {
     }
 
     /// SIGTERM, and how it ended.
-    pub fn stop(mut self) -> (ExitStatus, TempDir) {
-        self.signal(nix::sys::signal::Signal::SIGTERM);
+    pub fn stop(self) -> (ExitStatus, TempDir) {
+        self.stop_by(nix::sys::signal::Signal::SIGTERM)
+    }
+
+    /// A signal, and how it ended.
+    pub fn stop_by(mut self, signal: nix::sys::signal::Signal) -> (ExitStatus, TempDir) {
+        self.signal(signal);
         let status = eventually("the router ends", || self.child.try_wait().expect("wait"));
         let folder = tempfile::tempdir().expect("folder");
         (status, std::mem::replace(&mut self.folder, folder))

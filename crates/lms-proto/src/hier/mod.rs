@@ -33,9 +33,9 @@
 //!
 //! # Memory
 //!
-//! Bytes a slot, tested in `tests/hier/memory.rs`: entry 64, neighbour (one offer) 80, peer 120,
+//! Bytes a slot, tested in `tests/hier/memory.rs`: entry 72, neighbour (one offer) 80, peer 120,
 //! advert 80, stream 88. An entry with one neighbour needs one of each of the first two and two
-//! adverts: 304 bytes.
+//! adverts: 312 bytes.
 //!
 //! # Example
 //!
@@ -445,13 +445,9 @@ impl<'a> Hierarchy<'a> {
     /// Who is elected for an entry; O(1).
     pub fn elected(&self, id: EntryId) -> Option<Elected> {
         let entry = self.entries.get(id.0)?;
-        let n = self.neighbours.get(entry.elected)?;
         let (iface, cost) = (entry.replier_iface, entry.replier_cost);
-        Some(Elected {
-            iface,
-            cost,
-            peer: PeerId(n.peer),
-        })
+        let peer = PeerId(entry.replier_peer);
+        cost.is_offer().then_some(Elected { iface, cost, peer })
     }
 
     /// Where packets to a neighbour go; [`NextHop::Group`] where it is not known any more.

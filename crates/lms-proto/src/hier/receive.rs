@@ -366,9 +366,9 @@ impl Hierarchy<'_> {
         let (old, best) = (entry.elected, entry.root);
         let stays = old != NIL && self.neighbours[old].cost <= self.neighbours[best].cost;
         let elected = if stays { old } else { best };
-        let (iface, cost) = match self.neighbours.get(elected) {
-            Some(n) => (n.iface, n.cost),
-            None => (Iface::UNSET, Cost::WITHDRAWN),
+        let (iface, cost, peer) = match self.neighbours.get(elected) {
+            Some(n) => (n.iface, n.cost, n.peer),
+            None => (Iface::UNSET, Cost::WITHDRAWN, NIL),
         };
         let (old_iface, old_cost) = (entry.replier_iface, entry.replier_cost);
         if elected == old && cost == old_cost && iface == old_iface {
@@ -380,7 +380,7 @@ impl Hierarchy<'_> {
         let changed_head = self.changed_head;
         let entry = &mut self.entries[e];
         entry.elected = elected;
-        (entry.replier_iface, entry.replier_cost) = (iface, cost);
+        (entry.replier_iface, entry.replier_cost, entry.replier_peer) = (iface, cost, peer);
         let parent = entry.parent;
         if !entry.is_changed {
             entry.is_changed = true;

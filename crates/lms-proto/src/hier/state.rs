@@ -17,9 +17,10 @@ pub struct Entry {
     /// The elected neighbour; in the heap of this entry, or [`NIL`].
     pub(super) elected: u32,
     /// Interface and cost of the elected neighbour, as last acted upon (LMS §6.4.1: the state
-    /// that LMS adds to an entry).
+    /// that LMS adds to an entry), and who it is.
     pub(super) replier_iface: Iface,
     pub(super) replier_cost: Cost,
+    pub(super) replier_peer: u32,
     /// Root of the heap of this entry's neighbours.
     pub(super) root: u32,
     pub(super) neighbour_count: u32,
@@ -40,6 +41,7 @@ impl Default for Entry {
             elected: NIL,
             replier_iface: Iface::UNSET,
             replier_cost: Cost::WITHDRAWN,
+            replier_peer: NIL,
             root: NIL,
             neighbour_count: 0,
             advert_count: 0,

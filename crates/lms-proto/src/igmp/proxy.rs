@@ -62,6 +62,37 @@ impl<'a> Proxy<'a> {
         }
     }
 
+    /// Adds a downstream interface that appeared later, or replaces its machine; hands the machine
+    /// back where the memory is lent. Ask again for every group.
+    #[cfg(feature = "alloc")]
+    pub fn add_downstream(&mut self, now: Instant, querier: Querier<'a>) -> Option<Querier<'a>> {
+        let iface = querier.config().iface;
+        self.remove_downstream(now, iface);
+        let ManagedSlice::Owned(queriers) = &mut self.downstream else {
+            return Some(querier);
+        };
+        let at = queriers.partition_point(|q| q.config().iface < iface);
+        queriers.insert(at, querier);
+        None
+    }
+
+    /// Removes a downstream interface and what it wanted; false where there is none, or the memory
+    /// is lent. Ask again for every group.
+    #[cfg(feature = "alloc")]
+    pub fn remove_downstream(&mut self, now: Instant, iface: Iface) -> bool {
+        let ManagedSlice::Owned(queriers) = &mut self.downstream else {
+            return false;
+        };
+        let Ok(at) = queriers.binary_search_by_key(&iface, |q| q.config().iface) else {
+            return false;
+        };
+        let gone = queriers.remove(at);
+        for (group, _) in gone.groups() {
+            self.tell_upstream(now, group);
+        }
+        true
+    }
+
     /// The upstream machine, to look at.
     pub fn upstream(&self) -> &Member<'a> {
         &self.upstream

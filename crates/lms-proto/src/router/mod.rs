@@ -46,7 +46,8 @@ pub struct Storage<'a> {
     pub table: table::Storage<'a>,
     /// One for each interface number the router may be told of.
     pub interfaces: ManagedSlice<'a, Interface>,
-    /// Index from address to interface: a power of two, at least twice as many as interfaces.
+    /// Index from address to interface: a power of two, at least five fourths as many as
+    /// interfaces.
     pub addresses: ManagedSlice<'a, Slot>,
     /// LMS-HIER's; may be empty unless the policy is [`Policy::Hierarchy`].
     pub hierarchy: hier::Storage<'a>,
@@ -69,7 +70,7 @@ impl Storage<'static> {
         Storage {
             table: table::Storage::with_capacity(groups, iface_limit),
             interfaces: vec![Interface::default(); iface_limit].into(),
-            addresses: vec![Slot::default(); (2 * iface_limit).next_power_of_two()].into(),
+            addresses: vec![Slot::default(); table::slots_for(iface_limit)].into(),
             hierarchy: hier::Storage::owned(hierarchy),
         }
     }
@@ -247,7 +248,7 @@ impl<'a, C: Carrier> Router<'a, C> {
         self.forget_address(iface);
         self.interfaces[i].config = Some(config);
         self.addresses
-            .insert(self.address_tag(a), u32::from(iface.0));
+            .insert(hash_address(self.address_hash, a), u32::from(iface.0));
         Ok(())
     }
 
@@ -272,18 +273,19 @@ impl<'a, C: Carrier> Router<'a, C> {
     }
 
     fn forget_address(&mut self, iface: Iface) {
-        let Some(interface) = self.interfaces.get_mut(usize::from(iface.0)) else {
+        let Some(old) = self.interface(iface) else {
             return;
         };
-        if let Some(old) = interface.config.take() {
-            self.addresses
-                .remove(self.address_tag(old.address), u32::from(iface.0));
-        }
-    }
-
-    #[inline]
-    fn address_tag(&self, address: Ipv4Addr) -> u32 {
-        self.address_hash.hash(u64::from(address.to_bits()))
+        let (key, interfaces) = (self.address_hash, &self.interfaces);
+        let hash_of = |i: u32| {
+            let config = interfaces
+                .get(i as usize)
+                .and_then(|interface| interface.config);
+            config.map_or(0, |config| hash_address(key, config.address))
+        };
+        let hash = hash_address(key, old.address);
+        self.addresses.remove(hash, u32::from(iface.0), hash_of);
+        self.interfaces[usize::from(iface.0)].config = None;
     }
 
     /// Whether `address` is that of one of the interfaces.
@@ -299,7 +301,7 @@ impl<'a, C: Carrier> Router<'a, C> {
         is(usize::from(arrival.0))
             || self
                 .addresses
-                .find(self.address_tag(address), |i| is(i as usize))
+                .find(hash_address(self.address_hash, address), |i| is(i as usize))
                 .is_some()
     }
 
@@ -375,4 +377,9 @@ impl<'a, C: Carrier> Router<'a, C> {
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop()
     }
+}
+
+#[inline]
+fn hash_address(key: HashKey, address: Ipv4Addr) -> u64 {
+    key.hash(u64::from(address.to_bits()))
 }

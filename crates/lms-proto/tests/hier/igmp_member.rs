@@ -338,3 +338,21 @@ fn proxy_forwards_only_where_it_is_the_querier() {
     let (_, said) = run_proxy(&mut p, ms(4_000));
     assert!(said.contains(&(ModeIsExclude, GROUP, vec![])));
 }
+
+#[test]
+fn proxy_takes_interfaces_that_come_and_lets_go_of_those_that_leave() {
+    let mut p = proxy();
+    let (upstream, at) = (p.upstream().group_count(), ms(300));
+    assert_eq!(upstream, 0);
+    assert!(p.add_downstream(at, querier(4)).is_none());
+    let packet = v3_report(host(4, 77), RecordType::ChangeToExclude, &[]);
+    p.handle_packet(ms(400), meta(4), &packet).unwrap();
+    run_proxy(&mut p, ms(500));
+    assert_eq!(downstream(&p, source(1)), [4]);
+    assert_eq!(p.upstream().group_count(), 1);
+    assert!(p.remove_downstream(ms(600), Iface(4)));
+    assert_eq!(downstream(&p, source(1)), [0u16; 0]);
+    run_proxy(&mut p, ms(4_000));
+    assert_eq!(p.upstream().group_count(), 0, "upstream is told");
+    assert!(!p.remove_downstream(ms(4_000), Iface(4)));
+}

@@ -13,7 +13,7 @@ fn slots_are_as_large_as_documented() {
         size_of::<Slot<Advert>>(),
         size_of::<Slot<Stream>>(),
     ];
-    assert_eq!(sizes, [64, 80, 120, 80, 88]);
+    assert_eq!(sizes, [72, 80, 120, 80, 88]);
 }
 
 #[test]

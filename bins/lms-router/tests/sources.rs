@@ -1,0 +1,296 @@
+//! Where routes come from: the kernel's table under another owner, the IGMP proxy; and interfaces
+//! that come and go.
+
+mod common;
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use common::*;
+use linux_net::mroute::{Route, Table};
+use linux_net::udp::{Config, GroupSocket, Transmit};
+use lms_router::status::Show;
+use serde_json::{Value, json};
+
+fn downstream(group: &Value) -> Vec<String> {
+    let list = group["downstream"].as_array().expect("list");
+    let mut names: Vec<String> = list
+        .iter()
+        .map(|name| name.as_str().expect("name").to_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn the_kernel_s_routes_are_followed_whoever_sets_them() {
+    with_namespaces("the_kernel_s_routes_are_followed_whoever_sets_them", || {
+        let bed = Testbed::new();
+        let index = |name: &str| bed.router.index(name);
+        let (up, one, two) = (index("up"), index("one"), index("two"));
+        let mut table = bed.router.run(|| Table::open().expect("multicast routing"));
+        for interface in [up, one, two] {
+            table.add_interface(interface).expect("interface");
+        }
+        let route = |source, outputs: &[u32]| Route {
+            source,
+            group: GROUP,
+            input: up,
+            outputs: outputs.to_vec(),
+        };
+        // One that exists before the router starts, and two that come later.
+        table.set_route(&route(SRC, &[one])).expect("route");
+        let daemon = Daemon::start(&bed.router, "");
+        let groups = daemon.groups(1);
+        assert_eq!(
+            groups[0],
+            json!({"source": "10.0.1.2", "group": "239.1.2.3", "upstream": "up",
+                   "downstream": ["one"], "replier": null})
+        );
+        table.set_route(&route(SRC, &[one, two])).expect("route");
+        eventually("the route has another output", || {
+            (downstream(&daemon.groups(1)[0]) == ["one", "two"]).then_some(())
+        });
+        table
+            .set_route(&route(Ipv4Addr::UNSPECIFIED, &[one]))
+            .expect("(*, G)");
+        let groups = daemon.groups(2);
+        let any = groups
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|group| group["source"] == "*");
+        let any = any.expect("(*, G)");
+        assert_eq!(
+            (&any["upstream"], downstream(any)),
+            (&json!("up"), vec!["one".to_owned()])
+        );
+        table.remove_route(SRC, GROUP).expect("remove");
+        assert_eq!(daemon.groups(1)[0]["source"], "*");
+        drop(table);
+        daemon.groups(0);
+    });
+}
+
+#[test]
+fn requests_follow_a_route_that_another_daemon_set_and_the_kernel_sees_none() {
+    with_namespaces(
+        "requests_follow_a_route_that_another_daemon_set_and_the_kernel_sees_none",
+        || {
+            let bed = Testbed::new();
+            let index = |name: &str| bed.router.index(name);
+            let (up, one, two) = (index("up"), index("one"), index("two"));
+            let mut table = bed.router.run(|| Table::open().expect("multicast routing"));
+            for interface in [up, one, two] {
+                table.add_interface(interface).expect("interface");
+            }
+            let route = Route {
+                source: SRC,
+                group: GROUP,
+                input: up,
+                outputs: vec![one, two],
+            };
+            table.set_route(&route).expect("route");
+            let daemon = Daemon::start(&bed.router, H1_REPLIES);
+            daemon.groups(1);
+            let (h1, h2) = (Endpoint::new(&bed.h1, None), Endpoint::new(&bed.h2, None));
+            h2.ask(request(), b"nak");
+            assert!(
+                h1.heard(SOON)
+                    .expect("request")
+                    .option
+                    .turning_point
+                    .is_some()
+            );
+            let inner = data_packet(SRC, GROUP, 9, b"repair");
+            let to = Ipv4Addr::new(10, 0, 2, 1);
+            send_raw(&bed.h1, &dmcast(H1, to, daemon.number("two"), &inner));
+            assert_eq!(h2.data(SOON).expect("repair").1, b"repair");
+            // The owner of the routes was not asked about a source H2, nor about a wrong interface.
+            assert_eq!(table.next_upcall().expect("upcalls"), None);
+            assert_eq!(
+                table
+                    .counters(SRC, GROUP)
+                    .expect("counters")
+                    .wrong_interface,
+                0
+            );
+            // Data still takes the kernel's way.
+            let source = sender(&bed.src);
+            send(&source, b"data");
+            assert_eq!(h1.data(SOON).expect("data").1, b"data");
+            assert_eq!(h2.data(SOON).expect("data").1, b"data");
+        },
+    );
+}
+
+fn sender(host: &Host) -> GroupSocket {
+    let interface = host.index("eth");
+    host.run(|| {
+        let config = Config {
+            interface,
+            ttl: 9,
+            ..Config::default()
+        };
+        GroupSocket::open(&config).expect("socket")
+    })
+}
+
+fn send(socket: &GroupSocket, bytes: &[u8]) {
+    let destination = std::net::SocketAddrV4::new(GROUP, PORT);
+    socket
+        .send_all(&Transmit {
+            destination,
+            bytes,
+            segment_len: None,
+        })
+        .expect("send");
+}
+
+#[test]
+fn an_interface_that_appears_later_is_used_and_one_that_vanishes_is_not() {
+    with_namespaces(
+        "an_interface_that_appears_later_is_used_and_one_that_vanishes_is_not",
+        || {
+            let bed = Testbed::new();
+            let config = STATIC_ROUTE.replace("\"two\"]", "\"two\", \"late\"]");
+            let daemon = Daemon::start(&bed.router, &format!("{config}{H1_REPLIES}"));
+            assert_eq!(downstream(&daemon.groups(1)[0]), ["one", "two"]);
+            let h1 = Endpoint::new(&bed.h1, None);
+            let before = ["up", "one", "two"].map(|name| daemon.number(name));
+            let mut late_number = None;
+            for _ in 0..2 {
+                let h3 = Host::new();
+                wire(
+                    &bed.router,
+                    "late",
+                    Ipv4Addr::new(10, 0, 4, 1),
+                    &h3,
+                    "eth",
+                    Ipv4Addr::new(10, 0, 4, 2),
+                );
+                let late = daemon.number("late");
+                // A vanished interface that comes back gets its number again; nobody else moves.
+                assert_eq!(*late_number.get_or_insert(late), late);
+                assert_eq!(["up", "one", "two"].map(|name| daemon.number(name)), before);
+                eventually("the route has it", || {
+                    (downstream(&daemon.groups(1)[0]) == ["late", "one", "two"]).then_some(())
+                });
+                let endpoint = Endpoint::new(&h3, None);
+                // The address may be there a moment after the interface.
+                let heard = eventually("a request from there reaches the replier", || {
+                    endpoint.ask(request(), b"nak");
+                    h1.heard(Duration::from_millis(100))
+                });
+                assert_eq!(heard.option.turning_point.expect("turned").iface, late);
+                let index = bed.router.index("late");
+                bed.router
+                    .edit(|editor| editor.remove(index).expect("remove"));
+                eventually("the route has it no more", || {
+                    (downstream(&daemon.groups(1)[0]) == ["one", "two"]).then_some(())
+                });
+                while h1.heard(NEVER).is_some() {}
+            }
+            let interfaces = daemon.status(Show::Interfaces);
+            assert_eq!(interfaces["interfaces"].as_array().unwrap().len(), 3);
+        },
+    );
+}
+
+const PROXY: &str = r#"
+[source]
+kind = "igmp-proxy"
+upstream = "up"
+downstream = ["one", "two"]
+query-interval = "2s"
+response-interval = "500ms"
+last-member-interval = "100ms"
+"#;
+
+#[test]
+fn the_igmp_proxy_serves_hosts_that_join_any_source_or_one() {
+    with_namespaces(
+        "the_igmp_proxy_serves_hosts_that_join_any_source_or_one",
+        || {
+            let bed = Testbed::new();
+            let daemon = Daemon::start(&bed.router, PROXY);
+            daemon.number("two");
+            let source = sender(&bed.src);
+            let gets = |endpoint: &Endpoint| {
+                eventually("data", || {
+                    send(&source, b"data");
+                    endpoint.data(Duration::from_millis(50))
+                });
+            };
+            let any = Endpoint::new(&bed.h1, None);
+            gets(&any);
+            let group = daemon.groups(1)[0].clone();
+            assert_eq!(
+                (&group["source"], &group["upstream"]),
+                (&json!("10.0.1.2"), &json!("up"))
+            );
+            assert_eq!(downstream(&group), ["one"]);
+            // Somebody who wants another source only gets nothing.
+            let other = Endpoint::new(&bed.h2, Some(Ipv4Addr::new(10, 0, 1, 77)));
+            daemon.wait_for("igmp", "reports_received", 2);
+            send(&source, b"data");
+            assert_eq!(other.data(NEVER), None);
+            drop(other);
+            let specific = Endpoint::new(&bed.h2, Some(SRC));
+            gets(&specific);
+            assert_eq!(downstream(&daemon.groups(1)[0]), ["one", "two"]);
+            // The host above is asked for both.
+            daemon.wait_for("igmp", "reports_sent", 1);
+            drop(any);
+            eventually("one leaves the tree", || {
+                (downstream(&daemon.groups(1)[0]) == ["two"]).then_some(())
+            });
+            gets(&specific);
+            drop(specific);
+            daemon.groups(0);
+        },
+    );
+}
+
+#[test]
+fn lms_works_over_the_proxy_s_routes() {
+    with_namespaces("lms_works_over_the_proxy_s_routes", || {
+        let bed = Testbed::new();
+        let daemon = Daemon::start(&bed.router, &format!("{PROXY}{H1_REPLIES}"));
+        daemon.number("two");
+        let (h1, h2) = (Endpoint::new(&bed.h1, None), Endpoint::new(&bed.h2, None));
+        let source = sender(&bed.src);
+        eventually("both are on the tree", || {
+            send(&source, b"data");
+            let groups = daemon.status(Show::Groups);
+            let group = groups["groups"].as_array()?.first()?.clone();
+            (downstream(&group) == ["one", "two"]).then_some(())
+        });
+        h2.ask(request(), b"nak");
+        let heard = h1.heard(SOON).expect("request");
+        assert_eq!(
+            heard.option.turning_point.expect("turned").iface,
+            daemon.number("two")
+        );
+    });
+}
+
+#[test]
+fn the_proxy_refuses_to_start_where_somebody_else_owns_the_routing() {
+    with_namespaces(
+        "the_proxy_refuses_to_start_where_somebody_else_owns_the_routing",
+        || {
+            let bed = Testbed::new();
+            let owner = bed.router.run(|| Table::open().expect("multicast routing"));
+            let folder = tempfile::tempdir().expect("folder");
+            let (code, said) = Daemon::refused(&bed.router, PROXY, folder);
+            assert_eq!(code, 1);
+            let expected = "another program (pimd, smcroute, mrouted, an IGMP proxy) owns the kernel's multicast routing";
+            assert!(said.contains(expected), "{said}");
+            drop(owner);
+            // And the kernel source never takes it.
+            let _follower = Daemon::start(&bed.router, "");
+            bed.router.run(|| Table::open().expect("free"));
+        },
+    );
+}

@@ -1,0 +1,143 @@
+//! Hostile packets, well-formed ones among them, at every machine: no panic, bounds hold, every
+//! machine falls silent when left alone.
+
+use lms_proto::hier::{Capacity, Config, Cost};
+use lms_proto::igmp::{FilterMode, Member, Querier, Storage};
+use lms_proto::wire::hier::{Entry, Header, Kind};
+use lms_proto::wire::igmp::{Message, RecordType};
+use lms_proto::{Duration, Key};
+use proptest::prelude::*;
+use std::net::Ipv4Addr;
+
+use crate::common::*;
+use crate::igmp_common::*;
+
+/// A packet that passes the checksums, with fields from small ranges so that they meet.
+fn packet() -> impl Strategy<Value = Vec<u8>> {
+    let from = || (0u16..4, 1u8..6).prop_map(|(iface, n)| host(iface, n));
+    let list = || prop::collection::vec(1u8..9, 0..6);
+    let hier = (
+        from(),
+        any::<bool>(),
+        0u32..3,
+        0u32..50,
+        1u16..2_000,
+        list(),
+        0u16..9,
+    )
+        .prop_map(
+            |(from, is_update, boot, sequence, hold_time_ms, groups, cost)| {
+                let kind = if is_update {
+                    Kind::Update
+                } else {
+                    Kind::Elected
+                };
+                let header = Header {
+                    kind,
+                    boot,
+                    sequence,
+                    hold_time_ms,
+                };
+                let mut entries: Vec<Entry> = groups
+                    .iter()
+                    .map(|g| Entry {
+                        key: group((*g).into()),
+                        neighbour: (!is_update).then_some(host(1, *g)),
+                        cost: Cost(cost),
+                    })
+                    .collect();
+                entries.push(Entry {
+                    key: Key::any_source(GROUP),
+                    neighbour: None,
+                    cost: Cost::WITHDRAWN,
+                });
+                hier_packet(from, header, &entries)
+            },
+        );
+    let report = (from(), 1u8..8, list())
+        .prop_map(|(from, kind, sources)| v3_report(from, RecordType::from(kind), &sources));
+    let cost = (from(), 0u16..6, prop_oneof![0u16..9, Just(0xffff)])
+        .prop_map(|(from, g, cost)| is_in(from, group(g), cost));
+    let query = (from(), any::<bool>(), 1u32..200, list()).prop_map(|(from, general, t, list)| {
+        if general {
+            v3_query(from, Ipv4Addr::UNSPECIFIED, t, &[])
+        } else {
+            v3_query(from, GROUP, t, &list)
+        }
+    });
+    let older = (from(), 0usize..3).prop_map(|(from, kind)| {
+        let message = [
+            Message::V1Report(GROUP),
+            Message::V2Report(GROUP),
+            Message::V2Leave(GROUP),
+        ][kind];
+        whole(from, GROUP, &message)
+    });
+    let garbage = prop::collection::vec(any::<u8>(), 0..90);
+    prop_oneof![4 => hier, 3 => report, 3 => cost, 3 => query, 1 => older, 1 => garbage]
+}
+
+fn steps() -> impl Strategy<Value = Vec<(u16, Vec<u8>, u64)>> {
+    prop::collection::vec((0u16..5, packet(), 0u64..4_000), 0..80)
+}
+
+proptest! {
+    #[test]
+    fn hierarchy_survives(steps in steps()) {
+        let capacity = Capacity { entries: 6, neighbours: 7, peers: 4, branches: 5, interfaces: 4 };
+        let config = Config { refresh: Duration::from_millis(300), ..Config::default() };
+        let mut h = hierarchy(config, capacity);
+        for g in 0..6 {
+            h.install(ms(0), group(g), UP).unwrap();
+        }
+        let mut now = ms(0);
+        for (iface, packet, wait) in steps {
+            let _ = h.handle_packet(now, meta(iface), &packet, is_downstream);
+            prop_assert!(h.offer_count() <= 7 && h.peer_count() <= 4);
+            now += Duration::from_millis(wait);
+            run(&mut h, now);
+            while h.poll_changed().is_some() {}
+        }
+        run(&mut h, now + Duration::from_secs(60));
+        prop_assert_eq!((h.offer_count(), h.poll_timeout()), (0, None));
+    }
+
+    #[test]
+    fn querier_survives(steps in steps()) {
+        let mut q = Querier::new(igmp_config(1), Storage::owned(3, 7), [5; 32], ms(0));
+        let mut now = ms(0);
+        for (iface, packet, wait) in steps {
+            let _ = q.handle_packet(now, meta(iface), &packet);
+            prop_assert!(q.group_count() <= 3);
+            now += Duration::from_millis(wait);
+            run_querier(&mut q, now);
+            while q.poll_event().is_some() {}
+        }
+        // The querier of that other address may have said 31,744 s.
+        run_querier(&mut q, now + Duration::from_secs(8 * 31_744));
+        while q.poll_event().is_some() {}
+        prop_assert_eq!(q.group_count(), 0);
+    }
+
+    #[test]
+    fn member_survives(steps in steps()) {
+        let mut m = Member::new(igmp_config(1), Storage::owned(3, 7), [5; 32], ms(0));
+        let mut now = ms(0);
+        let mut buffer = [0; 1500];
+        for (at, (iface, packet, wait)) in steps.into_iter().enumerate() {
+            let _ = m.handle_packet(now, meta(iface), &packet);
+            let list = (0..at as u8 % 4).map(source);
+            let mode = if at % 3 == 0 { FilterMode::Exclude } else { FilterMode::Include };
+            let _ = m.set(now, GROUP, mode, list);
+            now += Duration::from_millis(wait);
+            while let Some(due) = m.poll_timeout().filter(|due| *due <= now) {
+                while m.poll_transmit(due, &mut buffer).is_some() {}
+            }
+        }
+        m.leave(now, GROUP);
+        while let Some(due) = m.poll_timeout() {
+            while m.poll_transmit(due, &mut buffer).is_some() {}
+        }
+        prop_assert_eq!(m.group_count(), 0);
+    }
+}
