@@ -2,10 +2,12 @@
 //! testbed out of namespaces between them (LMS Table 6.1). As root:
 //!
 //! ```text
-//! cargo run --release -p lms-router --example forwarding_cost -- request|dmcast|kernel [SECONDS] [WAIT_FOR_PROFILER]
+//! cargo run --release -p lms-router --example forwarding_cost -- request|dmcast|kernel|none [SECONDS] [WAIT_FOR_PROFILER]
 //! ```
 //!
-//! `kernel` is the baseline: the kernel forwards the same stream to one receiver by itself.
+//! `kernel` is the baseline: the kernel forwards the same stream to one receiver by itself. `none`
+//! is what sender and arrival cost where nobody forwards: subtract it from the others' processor
+//! time, which does not depend on what else the machine does.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -35,8 +37,9 @@ fn main() -> std::process::ExitCode {
     let bed = Testbed::new();
     let folder = tempfile::tempdir().expect("folder");
     let socket = folder.path().join("sock");
-    let table = (kind == "kernel").then(|| kernel(&bed));
-    let router = table.is_none().then(|| start(&bed, &folder));
+    let _table = (kind == "kernel").then(|| kernel(&bed));
+    let routed = kind == "request" || kind == "dmcast";
+    let router = routed.then(|| start(&bed, &folder));
     let number = |name: &str| {
         let interfaces = status::query(&socket, Show::Interfaces).expect("status");
         let all = interfaces["interfaces"].as_array().expect("list").clone();
@@ -44,7 +47,7 @@ fn main() -> std::process::ExitCode {
         lms_proto::Iface(found["number"].as_u64().expect("number") as u16)
     };
     let (host, near, packet) = match kind.as_str() {
-        "kernel" => (&bed.src, "up", data_packet(SRC, GROUP, 9, &[0; 64])),
+        "kernel" | "none" => (&bed.src, "up", data_packet(SRC, GROUP, 9, &[0; 64])),
         "request" => {
             let mut option = [0; 16];
             request().emit(Form::Classic, &mut option).expect("option");
@@ -56,7 +59,7 @@ fn main() -> std::process::ExitCode {
             let to = Ipv4Addr::new(10, 0, 2, 1);
             (&bed.h1, "one", dmcast(H1, to, number("two"), &inner))
         }
-        other => panic!("{other}: write request, dmcast or kernel"),
+        other => panic!("{other}: write request, dmcast, kernel or none"),
     };
     let link = match kind.as_str() {
         "dmcast" => Testbed::link_address(&bed.router, near),
@@ -81,25 +84,29 @@ fn main() -> std::process::ExitCode {
             .unwrap_or(0)
     };
     let target = if kind == "dmcast" { &bed.h2 } else { &bed.h1 };
-    let cpu_before = router.as_ref().map(cpu_time);
+    let router_before = router.as_ref().map_or(0.0, |child| tasks(child.id()));
+    let softirq_before = ksoftirqd();
     let before = received(target);
     let start = Instant::now();
-    let sent = host.run(|| blast(link, &packet, Duration::from_secs(seconds)));
+    let (sent, sender_cpu) = host.run(|| blast(link, &packet, Duration::from_secs(seconds)));
+    let elapsed = start.elapsed().as_secs_f64();
     std::thread::sleep(Duration::from_millis(100));
     let passed = received(target) - before;
-    let elapsed = start.elapsed().as_secs_f64() - 0.1;
-    println!("{kind}: {sent} sent, {passed} forwarded in {elapsed:.2} s");
+    let router_cpu = router.as_ref().map_or(0.0, |child| tasks(child.id())) - router_before;
+    let softirq_cpu = ksoftirqd() - softirq_before;
     println!(
-        "{:.0} packets/s, {:.3} us a packet",
-        passed as f64 / elapsed,
-        1e6 * elapsed / passed as f64
+        "{kind}: {sent} sent, {passed} forwarded in {elapsed:.2} s: {:.0} packets/s",
+        passed as f64 / elapsed
     );
-    if let (Some(child), Some(before)) = (&router, cpu_before) {
-        let used = cpu_time(child) - before;
-        println!(
-            "router thread: {used:.2} s of processor, {:.3} us a packet",
-            1e6 * used / passed as f64
-        );
+    let each = |cpu: f64| 1e6 * cpu / sent as f64;
+    println!(
+        "processor time a packet: sender {:.3} us, router {:.3} us, ksoftirqd {:.3} us, all {:.3} us",
+        each(sender_cpu),
+        each(router_cpu),
+        each(softirq_cpu),
+        each(sender_cpu + router_cpu + softirq_cpu)
+    );
+    if router.is_some() {
         let counters = status::query(&socket, Show::Counters).expect("status");
         println!("{}\n{}", counters["packets"], counters["queues"]);
     }
@@ -110,8 +117,8 @@ fn main() -> std::process::ExitCode {
     std::process::ExitCode::SUCCESS
 }
 
-/// Sends until the time is over; answers how many.
-fn blast(link: [u8; 6], packet: &[u8], time: Duration) -> u64 {
+/// Sends until the time is over; answers how many, and the processor time it took.
+fn blast(link: [u8; 6], packet: &[u8], time: Duration) -> (u64, f64) {
     let sender = Sender::open().expect("sender");
     let eth = link::find("eth").expect("eth").index;
     let pid = nix::unistd::Pid::from_raw(0);
@@ -119,6 +126,8 @@ fn blast(link: [u8; 6], packet: &[u8], time: Duration) -> u64 {
     set.set(0)
         .and_then(|()| nix::sched::sched_setaffinity(pid, &set))
         .expect("pin");
+    let own = std::path::Path::new("/proc/thread-self/schedstat");
+    let before = run_time(own);
     let (start, mut sent) = (Instant::now(), 0);
     while start.elapsed() < time {
         let mut batch = sender.batch();
@@ -127,7 +136,7 @@ fn blast(link: [u8; 6], packet: &[u8], time: Duration) -> u64 {
         }
         sent += batch.flush().sent;
     }
-    sent
+    (sent, run_time(own) - before)
 }
 
 fn start(bed: &Testbed, folder: &tempfile::TempDir) -> Child {
@@ -155,21 +164,34 @@ fn start(bed: &Testbed, folder: &tempfile::TempDir) -> Child {
     child
 }
 
-/// Seconds of processor that the data thread used.
-fn cpu_time(child: &Child) -> f64 {
-    let tasks = format!("/proc/{}/task", child.id());
-    let mut total = 0.0;
-    for task in std::fs::read_dir(tasks).expect("tasks") {
-        let file = task.expect("task").path().join("schedstat");
-        let text = std::fs::read_to_string(file).unwrap_or_default();
-        let ns: f64 = text
-            .split(' ')
-            .next()
-            .and_then(|ns| ns.parse().ok())
-            .unwrap_or(0.0);
-        total += ns / 1e9;
-    }
-    total
+/// Seconds that a task ran, from its `schedstat`.
+fn run_time(file: &std::path::Path) -> f64 {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.split(' ')
+        .next()
+        .and_then(|ns| ns.parse::<f64>().ok())
+        .unwrap_or(0.0)
+        / 1e9
+}
+
+/// The same for all threads of a process.
+fn tasks(pid: u32) -> f64 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("tasks");
+    tasks
+        .map(|task| run_time(&task.expect("task").path().join("schedstat")))
+        .sum()
+}
+
+/// The same for the kernel's threads that do what interrupts leave over.
+fn ksoftirqd() -> f64 {
+    let processes = std::fs::read_dir("/proc").expect("proc").flatten();
+    let is = |path: &std::path::Path| {
+        std::fs::read_to_string(path.join("comm")).is_ok_and(|name| name.starts_with("ksoftirqd"))
+    };
+    let paths = processes
+        .map(|process| process.path())
+        .filter(|path| is(path));
+    paths.map(|path| run_time(&path.join("schedstat"))).sum()
 }
 
 /// The kernel forwards (SRC, GROUP) from `up` to `one`.

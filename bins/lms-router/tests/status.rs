@@ -74,7 +74,7 @@ fn documents_keep_their_names() {
             json!({"groups": [{
                 "source": "10.0.1.2", "group": "239.1.2.3", "upstream": "up",
                 "downstream": ["one", "two"],
-                "replier": {"interface": "one", "neighbour": "10.0.2.2", "cost": 0},
+                "replier": {"interface": "one", "neighbour": "10.0.2.2", "cost": null},
             }]})
         );
         let interfaces = daemon.status(Show::Interfaces);
@@ -267,6 +267,41 @@ fn every_metric_is_documented() {
             "missing in src/lib.rs:\n{row}"
         );
     }
+}
+
+#[test]
+fn a_service_manager_is_told() {
+    with_namespaces("a_service_manager_is_told", || {
+        let host = Host::new();
+        let folder = tempfile::tempdir().expect("folder");
+        let at = |name: &str| folder.path().join(name);
+        let manager = std::os::unix::net::UnixDatagram::bind(at("notify")).expect("socket");
+        manager.set_read_timeout(Some(SOON)).expect("timeout");
+        let told = || {
+            let mut buffer = [0; 200];
+            let len = manager.recv(&mut buffer).expect("told");
+            String::from_utf8_lossy(&buffer[..len]).into_owned()
+        };
+        let config = format!("[daemon]\nsocket = {:?}\n", at("sock"));
+        std::fs::write(at("config"), config).expect("file");
+        let mut child = host.run(|| {
+            Command::new(env!("CARGO_BIN_EXE_lms-router"))
+                .args(["run", "--log", "off", "--config"])
+                .arg(at("config"))
+                .env("NOTIFY_SOCKET", at("notify"))
+                .spawn()
+                .expect("start")
+        });
+        assert_eq!(told(), "READY=1");
+        let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
+        let signal = |signal| nix::sys::signal::kill(pid, signal).expect("kill");
+        signal(nix::sys::signal::Signal::SIGHUP);
+        assert!(told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+        assert_eq!(told(), "READY=1");
+        signal(nix::sys::signal::Signal::SIGTERM);
+        assert_eq!(told(), "STOPPING=1");
+        assert!(child.wait().expect("wait").success());
+    });
 }
 
 #[test]

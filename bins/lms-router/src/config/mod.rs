@@ -123,7 +123,7 @@ pub enum Policy {
     Random,
     /// The repliers of the configuration.
     Static,
-    /// Up to `copies` copies of a request, each up or to a random child.
+    /// Up to `copies` copies of a request, each up or to a random child, as a coin falls.
     SearchParty,
 }
 
@@ -168,7 +168,8 @@ pub struct StaticReplier {
     pub neighbour: Option<Ipv4Addr>,
 }
 
-/// `[limits]`: bounds on tables (a reload leaves these as they are) and on rates.
+/// `[limits]`: bounds on tables (a reload leaves these as they are) and on rates. After a quiet time a
+/// tenth of a second's worth may come at once, 10 packets at least.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// `groups`: multicast routes.

@@ -8,6 +8,7 @@ use lms_proto::table::EntryId;
 
 use super::DataPath;
 use super::routes::Routes;
+use crate::config::Policy;
 use crate::control::{Command, PAGE, Page, Snapshot, Summary};
 use crate::status::{Counters, Group, Replier};
 
@@ -72,7 +73,7 @@ impl DataPath {
             neighbour: replier
                 .neighbour
                 .map(|neighbour| neighbour.addr.to_string()),
-            cost: Some(replier.cost),
+            cost: (self.config.replier.policy == Policy::Hierarchy).then_some(replier.cost),
         });
         Some(Group {
             source: match key.is_any_source() {

@@ -4,7 +4,7 @@
 //! stays with its interface as long as that lives, and an interface that comes back under the
 //! same name gets its old number again unless all others are taken.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use linux_net::link::{Address, Interface as Link};
 use lms_proto::Iface;
@@ -34,6 +34,8 @@ pub(crate) struct Interfaces {
     slots: Vec<Option<Slot>>,
     /// Number of the interface with a kernel number, `Iface::UNSET` for none.
     direct: Vec<Iface>,
+    /// The same for larger kernel numbers; never iterated.
+    far: HashMap<u32, Iface>,
     /// Numbers of interfaces that are gone, by name; at most one a slot.
     retired: BTreeMap<String, Iface>,
     /// Interfaces left out because all numbers are taken.
@@ -56,6 +58,7 @@ impl Interfaces {
         Interfaces {
             slots: vec![None; usize::from(limit)],
             direct: vec![Iface::UNSET; DIRECT as usize],
+            far: HashMap::new(),
             retired: BTreeMap::new(),
             refused: 0,
         }
@@ -67,18 +70,14 @@ impl Interfaces {
         match self.direct.get(index as usize) {
             Some(iface) if iface.is_set() => Some(*iface),
             Some(_) => None,
-            None => self.find(|slot| slot.index == index),
+            None => self.far.get(&index).copied(),
         }
     }
 
     /// The number of the interface with a name.
     pub(crate) fn named(&self, name: &str) -> Option<Iface> {
-        self.find(|slot| slot.name == name)
-    }
-
-    fn find(&self, is: impl Fn(&Slot) -> bool) -> Option<Iface> {
-        self.iter()
-            .find(|(_, slot)| is(slot))
+        let mut all = self.iter();
+        all.find(|(_, slot)| slot.name == name)
             .map(|(iface, _)| iface)
     }
 
@@ -138,8 +137,11 @@ impl Interfaces {
             address,
             counters: InterfaceCounters::default(),
         });
-        if let Some(direct) = self.direct.get_mut(link.index as usize) {
-            *direct = iface;
+        match self.direct.get_mut(link.index as usize) {
+            Some(direct) => *direct = iface,
+            None => {
+                self.far.insert(link.index, iface);
+            }
         }
         tracing::info!(interface = link.name, number = iface.0, "interface in use");
         Change::Set(iface)
@@ -159,8 +161,11 @@ impl Interfaces {
         else {
             return Change::None;
         };
-        if let Some(direct) = self.direct.get_mut(slot.index as usize) {
-            *direct = Iface::UNSET;
+        match self.direct.get_mut(slot.index as usize) {
+            Some(direct) => *direct = Iface::UNSET,
+            None => {
+                self.far.remove(&slot.index);
+            }
         }
         tracing::info!(
             interface = slot.name,

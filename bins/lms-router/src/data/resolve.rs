@@ -10,8 +10,9 @@ use lms_proto::{Duration, Instant};
 
 /// Neighbours remembered; more are multicast to.
 const LIMIT: usize = 1024;
-/// How soon an unanswered question is asked again.
-const RETRY: Duration = Duration::from_secs(1);
+/// How soon an unanswered question is looked at again, at first and at last.
+const RETRY: Duration = Duration::from_millis(5);
+const LAST_RETRY: Duration = Duration::from_secs(1);
 /// How long an answer is believed.
 const BELIEF: Duration = Duration::from_secs(30);
 
@@ -19,6 +20,7 @@ const BELIEF: Duration = Duration::from_secs(30);
 struct Known {
     link: Option<[u8; 6]>,
     again: Instant,
+    pause: Duration,
 }
 
 /// Asks the kernel, between batches; the packet path only looks up.
@@ -47,6 +49,7 @@ impl Resolver {
             let known = Known {
                 link: None,
                 again: Instant::ZERO,
+                pause: RETRY,
             };
             self.known.insert((interface, address), known);
         }
@@ -68,15 +71,18 @@ impl Resolver {
             if known.again > now {
                 continue;
             }
-            known.again = now + RETRY;
+            known.again = now + known.pause;
+            known.pause = (known.pause * 2).min(LAST_RETRY);
             match editor.neighbour(*interface, *address) {
                 Ok(Neighbour::Known(link)) => {
                     *known = Known {
                         link: Some(link),
                         again: now + BELIEF,
+                        pause: RETRY,
                     };
                 }
-                Ok(Neighbour::Asked) => known.link = None,
+                // What was known still serves while the kernel asks again.
+                Ok(Neighbour::Asked) => {}
                 Err(error) => {
                     known.link = None;
                     tracing::debug!(%address, %error, "static replier's link address");
