@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use tempfile::NamedTempFile;
 
 /// A file under a temporary name, beside the place where it will stand.
@@ -43,8 +44,10 @@ impl AtomicFile {
         })
     }
 
-    /// Reserves `len` bytes, so that a full disk is known before the transfer. File systems that
-    /// cannot reserve are left alone.
+    /// Reserves `len` bytes, so that a full disk is known before the transfer.
+    ///
+    /// A file system in memory (tmpfs) would hand out every page now, a second or so for a few
+    /// gigabytes: there, and where nothing can be reserved, the free space is looked at instead.
     ///
     /// # Errors
     /// The disk is full ([`io::ErrorKind::StorageFull`]), a quota or size limit is reached, or the
@@ -56,11 +59,20 @@ impl AtomicFile {
         if len == 0 {
             return Ok(());
         }
-        let flags = FallocateFlags::FALLOC_FL_KEEP_SIZE;
-        match fallocate(self.file(), flags, 0, signed) {
-            Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL) => Ok(()),
-            Err(errno) => Err(errno.into()),
+        let system = fstatfs(self.file())?;
+        if system.filesystem_type() != TMPFS_MAGIC {
+            let flags = FallocateFlags::FALLOC_FL_KEEP_SIZE;
+            match fallocate(self.file(), flags, 0, signed) {
+                Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL) => {}
+                result => return result.map_err(io::Error::from),
+            }
         }
+        let free = u64::from(system.blocks_available()) * system.block_size().unsigned_abs();
+        // Systems without a size (a tmpfs with size=0, some network file systems) say 0 of 0.
+        if system.blocks() > 0 && free < len {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
     }
 
     /// The open file.

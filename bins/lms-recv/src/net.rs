@@ -15,7 +15,7 @@ use crate::lms::Lms;
 /// kernel's own overhead.
 const BUFFER_BYTES: usize = 32 << 20;
 /// Pieces of 64 KiB taken at once: few enough to stay in the cache until they are gathered.
-const PIECES: usize = 8;
+const PIECES: usize = 2;
 
 /// The group's data in; what the source says to this host alone in, and what this host says out.
 pub(crate) struct Net {

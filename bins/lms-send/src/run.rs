@@ -26,7 +26,7 @@ use crate::source::{self, Content, FileStore, Source, Stream};
 
 /// How far new data may run ahead of the slowest receiver, in bytes: less than the socket buffer of
 /// a receiver, so that at any rate nothing is lost there.
-const WINDOW_BYTES: u64 = 8 << 20;
+const WINDOW_BYTES: u64 = 24 << 20;
 /// Batches sent before looking at what receivers say.
 const BATCHES: usize = 4;
 /// Longest sleep, so that nothing is overlooked for long.
