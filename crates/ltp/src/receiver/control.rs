@@ -233,7 +233,7 @@ impl<S: Store> Receiver<'_, S> {
         if new_reports && self.phase == Phase::Open {
             self.report_in_window();
         }
-        if repr.stalled && self.frontier > self.report.blocks {
+        if repr.stalled && self.window_base() > self.report.blocks {
             self.report_in_window();
         }
         self.sent_up_to(repr.next);
@@ -258,11 +258,11 @@ impl<S: Store> Receiver<'_, S> {
             .set_earlier(Timer::Report as usize, self.now + delay);
     }
 
-    /// The frontier has moved: the source may want to know.
+    /// The window has moved: the source may want to know, since it keeps within it.
     pub(super) fn report_progress(&mut self) {
         let Some(session) = &self.session else { return };
         let step = u64::from(session.progress_blocks);
-        if session.reports && step > 0 && self.frontier >= self.report.blocks + step {
+        if session.reports && step > 0 && self.window_base() >= self.report.blocks + step {
             self.report_in_window();
         }
     }

@@ -386,6 +386,7 @@ impl<'a, S: Store> Receiver<'a, S> {
         let was = self.window_base();
         self.consumed = (self.consumed + len as u64).min(self.verified_end());
         if self.window_base() != was {
+            self.report_progress();
             self.look_for_gaps();
         }
     }

@@ -124,6 +124,12 @@ impl<S: Store> Receiver<'_, S> {
         }
         let whole = status == Status::Complete && self.start == 0;
         let tag = self.tag();
+        // What the application has not taken yet keeps the source from running ahead.
+        let blocks = if self.phase == Phase::Complete {
+            self.frontier
+        } else {
+            self.window_base()
+        };
         let session = self.session.as_ref()?;
         let whole = whole && session.integrity;
         let report = Report {
@@ -131,7 +137,7 @@ impl<S: Store> Receiver<'_, S> {
             tag,
             session: session.id,
             receiver: self.id,
-            blocks: self.frontier,
+            blocks,
             token: self.token,
             digest: if whole {
                 crate::wire::u64_at(&self.root(), 0)
@@ -141,7 +147,7 @@ impl<S: Store> Receiver<'_, S> {
         };
         report.emit(buffer);
         self.report.tag = tag;
-        self.report.blocks = self.frontier;
+        self.report.blocks = blocks;
         self.report.sent = answered.then_some((self.now, status));
         self.report.attempts = if answered {
             self.report.attempts + 1
