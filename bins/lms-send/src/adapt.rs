@@ -1,7 +1,7 @@
 //! Slows down when receivers cannot follow.
 //!
-//! With `--receivers` the sender's window keeps it from running ahead of the slowest. Without, requests are
-//! all it hears. The measure is how much of what was sent in an interval one receiver asked for
+//! The sender's window keeps it from running ahead of the slowest receiver that reports; it does not
+//! see a link on the way that carries less than this host sends. The measure is how much of what was sent in an interval one receiver asked for
 //! again, averaged over those that asked: it does not grow with the number of receivers, as the
 //! number of requests does.
 
@@ -14,12 +14,13 @@ use ltp::{Duration, Instant};
 const INTERVAL: Duration = Duration::from_millis(50);
 /// Fewer packets than these say nothing.
 const LEAST_PACKETS: u64 = 64;
-/// Without a set rate: where it starts when nothing else holds it back, bit/s.
-const START: u64 = 1_000_000_000;
 /// Without a set rate: what it never falls below, bit/s.
-const FLOOR: u64 = 10_000_000;
+const FLOOR: u64 = 20_000_000;
 /// As good as no limit, bit/s.
 const CEILING: u64 = 100_000_000_000;
+/// After slowing down, the next time only when an interval was without loss in between, or so much
+/// later: the backlog of repairs tells nothing about the new rate.
+const PAUSE: Duration = Duration::from_secs(1);
 /// Requesters told apart in one interval.
 const MOST_REQUESTERS: usize = 4096;
 
@@ -46,24 +47,25 @@ pub(crate) struct RateControl {
     probing: bool,
     since: Counts,
     started: Instant,
+    paused_until: Instant,
     requesters: HashSet<SocketAddr>,
 }
 
 impl RateControl {
     /// Below a rate the user set (`set`) only heavy loss slows the sender, and never below an eighth of
-    /// it. Without one: `windowed` when the window holds the sender back from the start.
-    pub(crate) fn new(set: Option<u64>, windowed: bool, now: Instant) -> Self {
+    /// it. Without one receivers' reports are the first to hold the sender back.
+    pub(crate) fn new(set: Option<u64>, now: Instant) -> Self {
         let ceiling = set.unwrap_or(CEILING);
-        let start = if windowed { CEILING } else { START };
         RateControl {
             set,
             ceiling,
             floor: set.map_or(FLOOR, |rate| (rate / 8).max(1)),
-            rate: set.unwrap_or(start),
+            rate: ceiling,
             tolerated_percent: if set.is_some() { 25 } else { 4 },
             probing: true,
             since: Counts::default(),
             started: now,
+            paused_until: now,
             requesters: HashSet::new(),
         }
     }
@@ -99,17 +101,28 @@ impl RateControl {
         self.requesters.clear();
         let percent = 100 * requested / requesters / sent.max(1);
         let old = self.rate;
+        if percent > self.tolerated_percent && now < self.paused_until {
+            return false;
+        }
         if percent > self.tolerated_percent {
             self.probing = false;
+            self.paused_until = now + PAUSE;
             // What was not reached need not be taken back step by step.
             self.rate = (self.rate.min(achieved.max(1)) / 10 * 7).max(self.floor);
-        } else if self.probing {
-            self.rate = self.rate.saturating_mul(2).min(self.ceiling);
-        } else if achieved >= self.rate / 2 {
-            let step = self.set.unwrap_or(self.rate) / 50;
-            self.rate = (self.rate + step.max(1)).min(self.ceiling);
+        } else {
+            self.paused_until = now;
+            self.speed_up(achieved);
         }
         self.rate != old
+    }
+
+    fn speed_up(&mut self, achieved: u64) {
+        if self.probing {
+            self.rate = self.rate.saturating_mul(2).min(self.ceiling);
+        } else if achieved >= self.rate / 2 {
+            let step = self.set.map_or(self.rate / 16, |set| set / 50);
+            self.rate = (self.rate + step.max(1)).min(self.ceiling);
+        }
     }
 }
 
@@ -132,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_set_rate_stands_against_ordinary_loss_of_many_receivers() {
-        let mut control = RateControl::new(Some(100_000_000), false, after(0));
+        let mut control = RateControl::new(Some(100_000_000), after(0));
         for receiver in 0..100 {
             control.heard(SocketAddr::from(([10, 0, 0, receiver], 1)));
         }
@@ -142,11 +155,11 @@ mod tests {
 
     #[test]
     fn heavy_loss_slows_and_its_end_restores() {
-        let mut control = RateControl::new(Some(100_000_000), false, after(0));
+        let mut control = RateControl::new(Some(100_000_000), after(0));
         control.heard(SocketAddr::from(([10, 0, 0, 1], 1)));
         assert!(control.update(after(1), counts(1, 400, 200)));
         assert_eq!(control.rate(), Some(70_000_000));
-        for interval in 2..100 {
+        for interval in 2..200 {
             control.update(after(interval), counts(interval, 400 * interval, 200));
         }
         assert_eq!(control.rate(), Some(100_000_000));
@@ -154,9 +167,9 @@ mod tests {
 
     #[test]
     fn never_below_the_floor() {
-        let mut control = RateControl::new(None, true, after(0));
+        let mut control = RateControl::new(None, after(0));
         assert_eq!(control.rate(), None);
-        for interval in 1..200 {
+        for interval in 1..400 {
             control.update(
                 after(interval),
                 counts(interval, 100 * interval, 100 * interval),
@@ -166,11 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn unlimited_doubles_until_the_first_loss_and_falls_below_what_was_achieved() {
-        let mut control = RateControl::new(None, false, after(0));
-        assert!(control.update(after(1), counts(1, 4000, 0)));
-        assert_eq!(control.rate(), Some(2 * START));
+    fn without_a_set_rate_it_falls_below_what_was_achieved_and_rises_again() {
+        let mut control = RateControl::new(None, after(0));
+        assert!(!control.update(after(1), counts(1, 4000, 0)));
         assert!(control.update(after(2), counts(2, 8000, 400)));
         assert_eq!(control.rate(), Some(70_000_000));
+        // The backlog of repairs.
+        assert!(!control.update(after(3), counts(3, 12000, 2000)));
+        assert!(control.update(after(4), counts(4, 16000, 2000)));
+        assert_eq!(control.rate(), Some(74_375_000));
     }
 }

@@ -57,7 +57,10 @@ pub(crate) struct Args {
     pub(crate) source: Option<Ipv4Addr>,
 
     /// Most bits a second on the wire, counted as Ethernet frames: 100M, 2.5G, or "unlimited": as
-    /// fast as this host and the receivers can (give --receivers then, so that they set the pace)
+    /// fast as this host and the slowest receiver can
+    ///
+    /// When receivers miss more than a quarter of the packets the rate falls, at most to an eighth;
+    /// "unlimited" falls when they miss more than 4 %.
     #[arg(long, value_name = "RATE", default_value = "100M")]
     pub(crate) rate: Rate,
 

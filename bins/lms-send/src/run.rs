@@ -8,7 +8,7 @@ use cli::clock::Clock;
 use cli::events::Events;
 use cli::multicast::{self, Local};
 use cli::progress::Progress;
-use cli::units::ByteSize;
+use cli::units::{ByteSize, Rate};
 use linux_net::poll::{self, Watch};
 use linux_net::wake::Waker;
 use ltp::store::HeapRing;
@@ -27,6 +27,11 @@ use crate::source::{self, Content, FileStore, Source, Stream};
 /// How far new data may run ahead of the slowest receiver, in bytes: less than the socket buffer of
 /// a receiver, so that at any rate nothing is lost there.
 const WINDOW_BYTES: u64 = 24 << 20;
+/// At an unlimited rate those that report set the pace, however many there are: the machine is told
+/// that there are so many (more may join) and not waited for.
+const UNCOUNTED: u32 = 64;
+/// Those that are there already have so long to say so.
+const UNCOUNTED_WAIT: Duration = Duration::from_millis(200);
 /// Batches sent before looking at what receivers say.
 const BATCHES: usize = 4;
 /// Longest sleep, so that nothing is overlooked for long.
@@ -119,7 +124,7 @@ impl<'a> Session<'a> {
     ) -> anyhow::Result<Self> {
         let clock = Clock::new();
         let now = clock.now();
-        let control = RateControl::new(args.rate.bits(), args.receivers.is_some(), now);
+        let control = RateControl::new(args.rate.bits(), now);
         let length = source.length();
         let mut config = config(args, local, length, key, digest)?;
         config.rate_bps = control.rate();
@@ -392,10 +397,11 @@ impl<'a> Session<'a> {
                 });
                 self.bar.set_message("sent; repairs go on");
             }
-            SenderEvent::Complete => {
+            SenderEvent::Complete if self.args.receivers.is_some() => {
                 self.all_complete = true;
                 self.sender.close(self.clock.now());
             }
+            SenderEvent::Complete => {}
             SenderEvent::Finished => {}
             SenderEvent::StoreFailed => {
                 let error = self.sender.store().error();
@@ -517,9 +523,12 @@ fn config(
     config.block_exponent = block_exponent(max_packet_len);
     config.receivers = args.receivers;
     config.start_wait = millis(args.start_wait);
-    config.window_blocks = args
-        .receivers
-        .map(|_| (WINDOW_BYTES >> config.block_exponent) as u32);
+    if args.receivers.is_none() && args.rate == Rate::Unlimited {
+        config.receivers = Some(UNCOUNTED);
+        config.start_wait = UNCOUNTED_WAIT;
+    }
+    let window = (WINDOW_BYTES >> config.block_exponent) as u32;
+    config.window_blocks = config.receivers.map(|_| window);
     config.receiver_timeout = millis(args.timeout);
     config.linger = millis(args.linger);
     // Room for twice as many as expected: a guess at a stranger's identifier costs nothing.
