@@ -67,7 +67,7 @@ impl AtomicFile {
                 result => return result.map_err(io::Error::from),
             }
         }
-        let free = u64::from(system.blocks_available()) * system.block_size().unsigned_abs();
+        let free = system.blocks_available() * system.block_size().unsigned_abs();
         // Systems without a size (a tmpfs with size=0, some network file systems) say 0 of 0.
         if system.blocks() > 0 && free < len {
             return Err(io::ErrorKind::StorageFull.into());

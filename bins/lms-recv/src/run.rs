@@ -86,6 +86,8 @@ struct Session<'a> {
     config: ReceiverConfig,
     receiver: Receiver<'static, Sink>,
     writer: Option<StreamWriter>,
+    /// The writer was offered all there is.
+    drained: bool,
     waker: Waker,
     events: Events,
     bar: Progress,
@@ -138,6 +140,7 @@ impl<'a> Session<'a> {
             config,
             receiver,
             writer,
+            drained: true,
             waker,
             events,
             bar,
@@ -358,7 +361,8 @@ impl<'a> Session<'a> {
         loop {
             let bytes = self.receiver.peek().map_err(|error| anyhow!("{error}"))?;
             let len = bytes.len();
-            if len == 0 || !writer.offer(bytes) {
+            self.drained = len == 0;
+            if self.drained || !writer.offer(bytes) {
                 return Ok(());
             }
             self.receiver.consume(now, len);
@@ -437,7 +441,7 @@ impl<'a> Session<'a> {
             });
         }
         if self.serving.is_none() {
-            let (length, digest) = self.complete?;
+            let (length, digest) = self.complete.filter(|_| self.drained)?;
             if let Err(outcome) = self.finish(now, length, digest) {
                 return Some(outcome);
             }

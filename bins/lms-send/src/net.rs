@@ -4,8 +4,8 @@ use std::net::{SocketAddr, SocketAddrV4};
 
 use anyhow::Context;
 use cli::multicast::Local;
-use linux_net::SendError;
 use linux_net::udp::{self, Batch, GroupSocket, Membership, OptionBuffer, OptionSocket};
+use linux_net::{OpenError, SendError};
 use lms_proto::LmsOption;
 use ltp::{Destination, Meta, Path, Transmit};
 
@@ -29,11 +29,14 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    pub(crate) fn open(args: &Args, local: &Local) -> anyhow::Result<Net> {
+    pub(crate) fn open(
+        args: &Args,
+        local: &Local,
+        digest: Option<[u8; 32]>,
+    ) -> anyhow::Result<Net> {
         let group = args.group.group;
         let config = udp::Config {
-            // A port of its own: two senders on one host do not take each other's requests.
-            bind: SocketAddrV4::new(local.address, 0),
+            bind: SocketAddrV4::new(local.address, port(group, digest)),
             interface: local.interface.index,
             ttl: args.group.ttl,
             // Receivers on this host hear it too.
@@ -42,7 +45,16 @@ impl Net {
             send_buffer_bytes: 2 << 20,
             ..udp::Config::default()
         };
-        let data = GroupSocket::open(&config)?;
+        let data = match GroupSocket::open(&config) {
+            Err(OpenError::AddressInUse { .. }) => {
+                let bind = SocketAddrV4::new(local.address, 0);
+                GroupSocket::open(&udp::Config {
+                    bind,
+                    ..config.clone()
+                })
+            }
+            result => result,
+        }?;
         let requests = match args.assist {
             Assist::None => None,
             Assist::Lms => {
@@ -157,4 +169,15 @@ impl Net {
         }
         Ok(true)
     }
+}
+
+/// A port that two senders on one host do not share, so that they do not take each other's
+/// requests: of the kernel's choice, or the one that a restarted sender of the same content has
+/// again, since that is where receivers still ask.
+fn port(group: SocketAddrV4, digest: Option<[u8; 32]>) -> u16 {
+    const FIRST: u16 = 49_152;
+    let Some(digest) = digest else { return 0 };
+    let [.., b, c] = group.ip().octets();
+    let mixed = u16::from_be_bytes([digest[4] ^ b, digest[5] ^ c]) ^ group.port();
+    FIRST + mixed % (u16::MAX - FIRST)
 }

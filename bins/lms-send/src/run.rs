@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let Some(digest) = first_digest(args, &source, key, wanted)? else {
         return Ok(cli::exit::INTERRUPTED);
     };
-    let net = Net::open(args, &local)?;
+    let net = Net::open(args, &local, digest)?;
     let mut session = Session::new(args, &local, source, net, key, digest)?;
     let outcome = session.transfer();
     Ok(session.end(outcome?))

@@ -1,0 +1,220 @@
+//! Both programs as a user starts them, over the loopback interface.
+
+use std::ffi::OsStr;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longest any transfer here may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+pub fn lms_recv() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_lms-recv"))
+}
+
+/// `lms-send` lies beside `lms-recv` once it is built.
+pub fn lms_send() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "-p", "lms-send"]);
+        if !cfg!(debug_assertions) {
+            cargo.arg("--release");
+        }
+        cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+        assert!(
+            cargo.status().expect("cargo runs").success(),
+            "building lms-send"
+        );
+        lms_recv().with_file_name("lms-send")
+    };
+    BUILT.get_or_init(build).clone()
+}
+
+/// A group of its own for each test.
+pub fn group() -> String {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let process = std::process::id();
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!(
+        "239.195.{}.{}:{}",
+        process % 250 + 1,
+        next + 1,
+        20_000 + process % 20_000
+    )
+}
+
+/// A program that is stopped when the test ends, and its output.
+pub struct Running {
+    child: Option<Child>,
+    name: &'static str,
+}
+
+impl Running {
+    pub fn start(name: &'static str, command: &mut Command) -> Running {
+        let child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        Running {
+            child: Some(child.expect("the program starts")),
+            name,
+        }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.as_ref().map_or(0, Child::id)
+    }
+
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill")
+            .arg(format!("-{name}"))
+            .arg(self.id().to_string())
+            .status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    /// Waits for the end; what it printed, and its code.
+    pub fn finish(mut self) -> Finished {
+        let mut child = self.child.take().expect("still there");
+        let mut out = child.stdout.take().expect("piped");
+        let mut err = child.stderr.take().expect("piped");
+        let errors = std::thread::spawn(move || {
+            let mut text = Vec::new();
+            err.read_to_end(&mut text).map(|_| text)
+        });
+        let bytes = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            out.read_to_end(&mut bytes).map(|_| bytes)
+        });
+        let status = wait(&mut child, self.name);
+        let stdout = bytes.join().expect("reader").expect("stdout");
+        let stderr = errors.join().expect("reader").expect("stderr");
+        Finished {
+            code: status.code(),
+            stdout,
+            stderr: String::from_utf8_lossy(&stderr).into_owned(),
+        }
+    }
+}
+
+fn wait(child: &mut Child, name: &str) -> ExitStatus {
+    let end = Instant::now() + LIMIT;
+    loop {
+        if let Some(status) = child.try_wait().expect("wait") {
+            return status;
+        }
+        if Instant::now() > end {
+            let _ = child.kill();
+            panic!("{name} does not end");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+pub struct Finished {
+    pub code: Option<i32>,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+}
+
+impl Finished {
+    #[track_caller]
+    pub fn expect(&self, code: i32) -> &Self {
+        let stdout = String::from_utf8_lossy(&self.stdout[..self.stdout.len().min(3000)]);
+        assert_eq!(
+            self.code,
+            Some(code),
+            "stderr:\n{}\nstdout:\n{stdout}",
+            self.stderr
+        );
+        self
+    }
+
+    #[track_caller]
+    pub fn says(&self, text: &str) -> &Self {
+        assert!(
+            self.stderr.contains(text),
+            "\"{text}\" is not in:\n{}",
+            self.stderr
+        );
+        self
+    }
+
+    /// The value of a field of the event with that name, as JSON text.
+    pub fn event(&self, name: &str) -> Option<String> {
+        let text = String::from_utf8_lossy(&self.stdout);
+        let wanted = format!("{{\"event\":\"{name}\"");
+        text.lines()
+            .find(|line| line.starts_with(&wanted))
+            .map(str::to_owned)
+    }
+}
+
+pub fn send(group: &str, file: impl AsRef<OsStr>, extra: &[&str]) -> Command {
+    let mut command = Command::new(lms_send());
+    command
+        .args(["--group", group, "--interface", "lo"])
+        .args(extra)
+        .arg(file);
+    command
+}
+
+pub fn receive(group: &str, output: impl AsRef<OsStr>, extra: &[&str]) -> Command {
+    let mut command = Command::new(lms_recv());
+    command
+        .args(["--group", group, "--interface", "lo", "--output"])
+        .arg(output)
+        .args(extra);
+    command
+}
+
+/// Bytes that look random.
+pub fn content(len: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64 ^ len as u64;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+pub fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).expect("folder");
+    let mut names: Vec<String> = entries
+        .map(|entry| {
+            entry
+                .expect("entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+/// Waits until the receiver has begun to write a file.
+pub fn wait_for_temporary(folder: &Path) {
+    let end = Instant::now() + LIMIT;
+    while !names(folder).iter().any(|name| name.ends_with(".part")) {
+        assert!(Instant::now() < end, "no temporary appears");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,151 @@
+//! Wrong arguments teach; `--help` documents what scripts rely on.
+#![allow(missing_docs)]
+
+use std::process::{Command, Output};
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_lms-recv"))
+        .args(arguments)
+        .output()
+        .expect("it runs")
+}
+
+#[track_caller]
+fn refused(arguments: &[&str], hint: &str) {
+    let output = run(arguments);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains(hint), "\"{hint}\" is not in:\n{text}");
+}
+
+#[test]
+fn help_names_exit_codes_and_events() {
+    let output = run(&["--help"]);
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8_lossy(&output.stdout);
+    for word in [
+        "Exit codes",
+        "130",
+        "goodput_bps",
+        "--replier-cost",
+        "--linger",
+        "Examples",
+    ] {
+        assert!(text.contains(word), "{word} is missing");
+    }
+}
+
+#[test]
+fn wrong_arguments_teach() {
+    refused(&[], "--group <ADDR:PORT>");
+    refused(
+        &["--group", "239.1.2.3", "--output", "/"],
+        "the port is missing",
+    );
+    refused(
+        &["--group", "10.0.0.1:5000", "--output", "/"],
+        "not a multicast address",
+    );
+    refused(
+        &["--group", "224.0.0.5:5000", "--output", "/"],
+        "reserved for routing",
+    );
+    refused(&["--group", "239.1.2.3:0", "--output", "/"], "port 0");
+    refused(
+        &["--group", "232.1.2.3:5000", "--output", "/"],
+        "--source ADDR",
+    );
+    refused(
+        &["--group", "239.1.2.3:5000", "--output", "/nonexistent"],
+        "mkdir -p /nonexistent",
+    );
+    refused(
+        &["--group", "239.1.2.3:5000", "--output", "/etc/passwd"],
+        "is not a folder",
+    );
+    refused(
+        &[
+            "--group",
+            "239.1.2.3:5000",
+            "--output",
+            "/",
+            "--name",
+            "../x",
+        ],
+        "plain file name",
+    );
+    refused(
+        &["--group", "239.1.2.3:5000", "--output", "-", "--name", "x"],
+        "writes none",
+    );
+    refused(
+        &[
+            "--group",
+            "239.1.2.3:5000",
+            "--output",
+            "/",
+            "--timeout",
+            "5 days",
+        ],
+        "250ms",
+    );
+    refused(
+        &[
+            "--group",
+            "239.1.2.3:5000",
+            "--output",
+            "/",
+            "--buffer",
+            "1K",
+        ],
+        "at least 1MiB",
+    );
+    refused(
+        &[
+            "--group",
+            "239.1.2.3:5000",
+            "--output",
+            "/",
+            "--assist",
+            "srm",
+        ],
+        "lms",
+    );
+    refused(
+        &[
+            "--group",
+            "239.1.2.3:5000",
+            "--output",
+            "/",
+            "--replier-cost",
+            "0",
+        ],
+        "1..",
+    );
+    refused(
+        &[
+            "--group",
+            "239.1.2.3:5000",
+            "--output",
+            "/",
+            "--outptu",
+            "x",
+        ],
+        "--output",
+    );
+}
+
+#[test]
+fn an_unknown_interface_names_those_there_are() {
+    let output = run(&[
+        "--group",
+        "239.1.2.3:5000",
+        "--output",
+        "/tmp",
+        "--interface",
+        "eth77",
+    ]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("eth77") && text.contains("lo"), "{text}");
+}

@@ -1,0 +1,82 @@
+//! Wrong arguments teach; `--help` documents what scripts rely on.
+#![allow(missing_docs)]
+
+use std::process::{Command, Output};
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_lms-send"))
+        .args(arguments)
+        .output()
+        .expect("it runs")
+}
+
+#[track_caller]
+fn says(code: i32, arguments: &[&str], hint: &str) {
+    let output = run(arguments);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    assert!(text.contains(hint), "\"{hint}\" is not in:\n{text}");
+}
+
+const GROUP: [&str; 4] = ["--group", "239.1.2.3:5000", "--interface", "lo"];
+
+#[track_caller]
+fn refused(arguments: &[&str], hint: &str) {
+    says(2, &[&GROUP[..], arguments].concat(), hint);
+}
+
+#[test]
+fn help_names_exit_codes_and_events() {
+    let output = run(&["--help"]);
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8_lossy(&output.stdout);
+    for word in [
+        "Exit codes",
+        "130",
+        "receiver_failed",
+        "--receivers",
+        "--linger",
+        "Examples",
+    ] {
+        assert!(text.contains(word), "{word} is missing");
+    }
+}
+
+#[test]
+fn wrong_arguments_teach() {
+    says(2, &["x"], "--group <ADDR:PORT>");
+    says(2, &["--group", "239.1.2.3", "x"], "the port is missing");
+    refused(&["--rate", "100MB", "x"], "a rate counts bits");
+    refused(&["--rate", "fast", "x"], "unlimited");
+    refused(&["--receivers", "0", "x"], "1..");
+    refused(&["--ttl", "0", "x"], "1..");
+    refused(&["--mtu", "100", "x"], "576..");
+    refused(&["--name", "a/b", "x"], "plain file name");
+    refused(&["--start-at-once", "-"], "a stream always starts at once");
+    refused(&["--buffer", "5", "x"], "at least 1MiB");
+    refused(&["--log", "ltp=loud", "x"], "invalid log filter");
+}
+
+#[test]
+fn what_cannot_be_sent_says_why() {
+    let with = |file| [&GROUP[..], &[file]].concat();
+    says(
+        1,
+        &with("/nonexistent/file"),
+        "cannot open /nonexistent/file",
+    );
+    says(1, &with("/etc"), "is a folder: send it with `tar c /etc");
+    let key = [&GROUP[..], &["--key-file", "/etc/hostname", "/etc/passwd"]].concat();
+    says(1, &key, "openssl rand -hex 32");
+    says(
+        1,
+        &[
+            "--group",
+            "239.1.2.3:5000",
+            "--interface",
+            "eth77",
+            "/etc/passwd",
+        ],
+        "eth77",
+    );
+}
