@@ -49,11 +49,15 @@ pub fn run(context: &Context) -> Result<Report> {
     crate::transfer::write_file(&file, bytes)?;
     let mut transfer = Transfer::start(&session, &file, &["--rate", "40M"])?;
     let mut view = View::new(context.verbose, bytes, &transfer);
-    transfer.watch(PATIENCE, |transfer| view.show(transfer))?;
+    let mut repliers = Vec::new();
+    transfer.watch(PATIENCE, |transfer| {
+        view.show(transfer);
+        session.remember_repliers(&mut repliers);
+    })?;
     view.done();
     let outcome = transfer.finish(&session, Duration::from_secs(10))?;
     report.tables.push(outcome.receiver_table());
-    report.tables.push(router_table(&session)?);
+    report.tables.push(router_table(&session, &repliers)?);
     summary(&mut report, &mut session, &outcome)?;
     report.note(format!("{:.1} s in all", begin.elapsed().as_secs_f64()));
     if !context.quick {

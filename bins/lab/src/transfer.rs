@@ -110,11 +110,28 @@ impl Transfer {
     ///
     /// # Errors
     /// When a program fails, or time is up: says which, and the end of its log.
-    pub fn watch(&mut self, limit: Duration, mut show: impl FnMut(&mut Transfer)) -> Result<()> {
+    pub fn watch(&mut self, limit: Duration, show: impl FnMut(&mut Transfer)) -> Result<()> {
+        self.follow(limit, true, show)
+    }
+
+    /// As [`Transfer::watch`], where receivers may be killed: the sender then ends with exit code 3.
+    ///
+    /// # Errors
+    /// When a receiver fails that was not killed, or time is up.
+    pub fn watch_all(&mut self, limit: Duration, show: impl FnMut(&mut Transfer)) -> Result<()> {
+        self.follow(limit, false, show)
+    }
+
+    fn follow(
+        &mut self,
+        limit: Duration,
+        sender_too: bool,
+        mut show: impl FnMut(&mut Transfer),
+    ) -> Result<()> {
         let end = Instant::now() + limit;
         loop {
             show(self);
-            self.fail_early()?;
+            self.fail_early(sender_too)?;
             if self.ended() {
                 return Ok(());
             }
@@ -141,20 +158,19 @@ impl Transfer {
 
     /// Whether everybody has ended.
     pub fn ended(&mut self) -> bool {
-        let receivers = self.receivers.iter_mut();
+        let mut receivers = self.receivers.iter_mut();
         self.sender.ended().is_some()
             && receivers
-                .map(|r| r.given_up || r.process.ended().is_some())
-                .all(|ended| ended)
+                .all(|r| r.given_up || r.process.ended().is_some())
     }
 
-    fn fail_early(&mut self) -> Result<()> {
+    fn fail_early(&mut self, sender_too: bool) -> Result<()> {
         let processes = self
             .receivers
             .iter_mut()
             .filter(|receiver| !receiver.given_up)
             .map(|receiver| &mut receiver.process)
-            .chain([&mut self.sender]);
+            .chain(sender_too.then_some(&mut self.sender));
         for process in processes {
             if let Some(status) = process.ended()
                 && !status.success()
@@ -177,7 +193,16 @@ impl Transfer {
     /// # Errors
     /// When a program has left no account.
     pub fn finish(mut self, session: &Session, limit: Duration) -> Result<Outcome> {
-        let took = self.sender.succeed(limit)?;
+        self.sender.succeed(limit)?;
+        self.finish_all(session, limit)
+    }
+
+    /// As [`Transfer::finish`], whatever the sender's exit code.
+    ///
+    /// # Errors
+    /// When a program has left no account.
+    pub fn finish_all(mut self, session: &Session, limit: Duration) -> Result<Outcome> {
+        let (_, took) = self.sender.wait(limit)?;
         let told = |process: &Process, event: &str| {
             process
                 .last(event)
@@ -290,11 +315,11 @@ impl Outcome {
     }
 }
 
-/// What each router did.
+/// What each router did; `repliers` are those remembered while it ran.
 ///
 /// # Errors
 /// When one does not answer.
-pub fn router_table(session: &Session) -> Result<Table> {
+pub fn router_table(session: &Session, repliers: &[(String, String)]) -> Result<Table> {
     let columns = [
         "router",
         "replier",
@@ -305,19 +330,11 @@ pub fn router_table(session: &Session) -> Result<Table> {
         "dropped",
     ];
     let mut table = Table::new("routers", &columns);
-    let group = session.group.ip().to_string();
     for router in &session.routers {
         let counters = router.counters()?;
         let packets = &counters["packets"];
-        let entry = router.group(&group)?;
-        let replier = match (
-            &entry["replier"]["interface"],
-            &entry["replier"]["neighbour"],
-        ) {
-            (Value::String(interface), Value::String(who)) => format!("{who} on {interface}"),
-            (Value::String(interface), _) => interface.clone(),
-            _ => "-".to_owned(),
-        };
+        let replier = repliers.iter().find(|(name, _)| *name == router.name);
+        let replier = replier.map_or("-", |(_, who)| who.as_str());
         let drops = counters["drops"].as_object().into_iter().flatten();
         let dropped: u64 = drops.filter_map(|(_, count)| count.as_u64()).sum();
         table.row([

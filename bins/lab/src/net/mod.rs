@@ -197,7 +197,8 @@ impl Network {
         Ok(network)
     }
 
-    fn link_name(&self, link: LinkId) -> String {
+    /// The names of the nodes it joins.
+    pub fn link_name(&self, link: LinkId) -> String {
         let names = self.plan.links[link.0]
             .nodes
             .iter()

@@ -4,7 +4,9 @@ mod forwarding;
 mod links;
 mod lms_scenarios;
 mod recovery;
+mod replier_failure;
 mod throughput;
+mod tree;
 
 use crate::scenario::Scenario;
 
@@ -15,7 +17,9 @@ pub fn all() -> &'static [&'static dyn Scenario] {
         &links::Links,
         &lms_scenarios::LmsScenarios,
         &recovery::Recovery,
+        &replier_failure::ReplierFailure,
         &throughput::Throughput,
+        &tree::Tree,
     ]
 }
 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use linux_net::udp::GroupSocket;
 use lms_router::status::{Show, query};
 use serde_json::Value;
 
@@ -31,7 +32,11 @@ pub struct Session {
     pub group: SocketAddrV4,
     /// What each router forwards.
     pub branches: Vec<Branch>,
+    /// More arguments of every `lms-recv`.
+    pub receive_more: Vec<String>,
     owners: Vec<Process>,
+    /// Members that keep routes alive.
+    members: Vec<GroupSocket>,
     /// `lms-router`, one a router.
     pub routers: Vec<Router>,
 }
@@ -80,6 +85,8 @@ impl Session {
             receivers,
             group,
             branches,
+            receive_more: Vec::new(),
+            members: Vec::new(),
             owners,
             routers,
         }
@@ -202,6 +209,32 @@ impl Session {
         Ok(())
     }
 
+    /// Keeps memberships while the session lives.
+    pub fn keep(&mut self, members: Vec<GroupSocket>) {
+        self.members.extend(members);
+    }
+
+    /// Notes the replier of each router, once there is one: (router, who and where). They withdraw at
+    /// the end, when it would be too late to ask.
+    pub fn remember_repliers(&self, known: &mut Vec<(String, String)>) {
+        let group = self.group.ip().to_string();
+        for router in &self.routers {
+            if known.iter().any(|(name, _)| *name == router.name) {
+                continue;
+            }
+            let Ok(entry) = router.group(&group) else {
+                continue;
+            };
+            let replier = &entry["replier"];
+            if let (Some(interface), who) =
+                (replier["interface"].as_str(), replier["neighbour"].as_str())
+            {
+                let who = who.unwrap_or("all");
+                known.push((router.name.clone(), format!("{who} on {interface}")));
+            }
+        }
+    }
+
     /// What the routers know of a group, for a message.
     fn describe_routers(&self, group: &str) -> String {
         let describe = |router: &Router| -> Result<String> {
@@ -249,6 +282,7 @@ impl Session {
             .arg(self.group.to_string())
             .arg("--output")
             .arg(&folder)
+            .args(&self.receive_more)
             .args(more);
         self.network.start(receiver, launch)
     }
@@ -373,10 +407,9 @@ impl Router {
     /// When it does not answer.
     pub fn group(&self, group: &str) -> Result<Value> {
         let all = self.status(Show::Groups)?;
-        let entries = all["groups"].as_array().into_iter().flatten();
+        let mut entries = all["groups"].as_array().into_iter().flatten();
         Ok(entries
-            .filter(|entry| entry["group"] == group)
-            .next_back()
+            .rfind(|entry| entry["group"] == group)
             .cloned()
             .unwrap_or_default())
     }

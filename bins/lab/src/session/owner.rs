@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use nix::unistd::{User, chown};
 
 use crate::mroute::{self, Wanted};
 use crate::net::{Branch, Launch, Network, Process};
@@ -154,10 +155,19 @@ fn pimd(network: &Network, branch: &Branch, wanted: &Wanted) -> Result<Vec<Proce
         folder.join("zebra.conf"),
         format!("hostname {router}\nlog stdout\n"),
     )?;
+    // FRR's daemons become the user that its package has made, and write here as that.
+    let user = User::from_name("frr")?.context("the frr package has made no user frr")?;
+    for path in [
+        folder.clone(),
+        folder.join("pimd.conf"),
+        folder.join("zebra.conf"),
+    ] {
+        chown(&path, Some(user.uid), Some(user.gid))?;
+    }
     let api = folder.join("zserv.api");
     let start = |daemon: &str| {
         let launch = Launch::external(program(daemon)?, &format!("{daemon} on {router}"))
-            .args(["-u", "root", "-g", "root", "-P", "0", "-z"])
+            .args(["-P", "0", "-z"])
             .arg(&api)
             .arg("-i")
             .arg(folder.join(format!("{daemon}.pid")))

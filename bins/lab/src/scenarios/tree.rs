@@ -1,0 +1,292 @@
+//! `lms-tree`: a file through a tree of LMS routers, beside other owners of the multicast routes.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::net::{LinkId, Network, NodeId, Plan, Shape};
+use crate::plot::Plot;
+use crate::report::{Bound, Cell, Report, Table};
+use crate::sandbox::SCRATCH;
+use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::session::{Owner, Replies, Session};
+use crate::transfer::{Outcome, Transfer, router_table, write_file};
+
+/// The scenario.
+pub(crate) struct Tree;
+
+/// Source-specific, so that PIM needs no rendezvous point.
+const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(232, 1, 1, 1), 5_001);
+
+impl Scenario for Tree {
+    fn name(&self) -> &'static str {
+        "lms-tree"
+    }
+
+    fn about(&self) -> &'static str {
+        "3 levels, 7 routers, 16 receivers, loss on each link, beside smcroute and FRR pimd"
+    }
+
+    fn figure(&self) -> &'static str {
+        "LMS §6.4, §6.7.1"
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need::Namespaces]
+    }
+
+    fn options(&self) -> &'static [Opt] {
+        &[
+            Opt {
+                name: "mib",
+                help: "size of the file in MiB (quick: 4)",
+                default: "64",
+            },
+            Opt {
+                name: "loss",
+                help: "loss on each link, 0.02 is 2 %",
+                default: "0.02",
+            },
+            Opt {
+                name: "rate",
+                help: "the sender's rate",
+                default: "40M",
+            },
+            Opt {
+                name: "owner",
+                help: "who owns the multicast routes: lab, smcroute, pimd, or all",
+                default: "all",
+            },
+        ]
+    }
+
+    fn run(&self, context: &Context) -> Result<Report> {
+        let mut report = Report::new(self.name(), "a file to 16 receivers through 7 LMS routers");
+        let columns = [
+            "routes by",
+            "s",
+            "whole",
+            "lost",
+            "unneeded",
+            "by source",
+            "dmcasts",
+            "dmcasts %",
+            "repairable %",
+        ];
+        report.tables.push(Table::new("repairs", &columns));
+        let file = Path::new(SCRATCH).join("file.bin");
+        write_file(&file, context.sized("mib", 4u64)? << 20)?;
+        let mut shares = Vec::new();
+        for owner in owners(&context.option::<String>("owner")?)? {
+            if let Some(remark) = owner.missing() {
+                report.note(remark);
+                continue;
+            }
+            context.note(owner.name());
+            let share = trial(context, &mut report, owner, &file)
+                .with_context(|| format!("routes by {}", owner.name()))?;
+            shares.push((owner.name(), share));
+        }
+        if shares.is_empty() {
+            bail!("none of the owners is installed here: --owner lab needs nothing");
+        }
+        notes(&mut report);
+        let names: Vec<&str> = shares.iter().map(|(name, _)| *name).collect();
+        let points = shares
+            .iter()
+            .enumerate()
+            .map(|(at, (_, share))| (at as f64, *share))
+            .collect();
+        let plot = Plot::bars("repairs by receivers", "% of all repairs", &names);
+        report.plots.push(plot.series("dmcasts", points));
+        Ok(report)
+    }
+}
+
+fn owners(word: &str) -> Result<Vec<Owner>> {
+    Ok(match word {
+        "all" => vec![Owner::Lab, Owner::Smcroute, Owner::Pimd],
+        "lab" => vec![Owner::Lab],
+        "smcroute" => vec![Owner::Smcroute],
+        "pimd" => vec![Owner::Pimd],
+        _ => bail!("--owner {word}: lab, smcroute, pimd or all"),
+    })
+}
+
+fn notes(report: &mut Report) {
+    report.note(
+        "by source: what the replier of the whole tree loses, only the source can repair. Its path has \
+         4 of the 23 links, so about 19/23 = 82.6 % of all repairs can be dmcasts when each link loses \
+         the same, and 90 % is out of reach",
+    );
+    report.note("repairable %: dmcasts among the repairs of losses that are not on those 4 links");
+}
+
+/// The network: each router has two routers or four receivers below.
+pub(crate) fn network(loss: f64) -> Result<(Network, NodeId, Vec<NodeId>)> {
+    let mut plan = Plan::default();
+    let shape = Shape {
+        delay: Duration::from_millis(1),
+        ..Shape::lossy(loss)
+    };
+    let source = plan.host("source");
+    let routers: Vec<NodeId> = (1..=7).map(|n| plan.router(&format!("r{n}"))).collect();
+    plan.link(source, routers[0], shape);
+    for child in 1..7 {
+        plan.link(routers[(child - 1) / 2], routers[child], shape);
+    }
+    let receivers: Vec<NodeId> = (0..16)
+        .map(|number| {
+            let host = plan.host(&format!("h{}", number + 1));
+            plan.link(routers[3 + number / 4], host, shape);
+            host
+        })
+        .collect();
+    Ok((Network::build(plan, 11)?, source, receivers))
+}
+
+fn trial(context: &Context, report: &mut Report, owner: Owner, file: &Path) -> Result<f64> {
+    let (network, source, receivers) = network(context.option("loss")?)?;
+    let mut session = Session::new(network, source, receivers, GROUP);
+    session.own(owner)?;
+    let from = session.source_address().to_string();
+    session.receive_more = ["--source", &from].map(str::to_owned).to_vec();
+    // The daemons' own routes stand before we come: PIM's only once somebody has joined and sent.
+    if owner == Owner::Pimd {
+        warm_up(&mut session)?;
+    }
+    session.wait_for_routes(Duration::from_secs(40))?;
+    session.start_routers(&Replies::default())?;
+    let before = session.routes()?;
+    let rate: String = context.option("rate")?;
+    let mut transfer = Transfer::start(&session, file, &["--rate", &rate, "--start-wait", "30s"])?;
+    let mut repliers = Vec::new();
+    let patience = Duration::from_secs(60 + transfer.bytes / 500_000);
+    transfer.watch(patience, |_| session.remember_repliers(&mut repliers))?;
+    let after = session.routes()?;
+    let outcome = transfer.finish(&session, Duration::from_secs(20))?;
+    let share = judge(report, &mut session, owner, &outcome, &repliers)?;
+    let name = format!(
+        "{}: kernel multicast routes the same before and after",
+        owner.name()
+    );
+    report.holds(name, before == after && !before.is_empty());
+    report.datum(&format!("routes {}", owner.name()), before);
+    let mut routers = router_table(&session, &repliers)?;
+    routers.title = format!("routers, routes by {}", owner.name());
+    report.tables.push(routers);
+    Ok(share)
+}
+
+/// Members join and the source says something, so that PIM builds its tree.
+fn warm_up(session: &mut Session) -> Result<()> {
+    use std::net::UdpSocket;
+    let mut members = Vec::new();
+    let source = session.source_address();
+    for node in &session.receivers {
+        members.push(session.network.within(*node, || {
+            use linux_net::udp::{Config, GroupSocket, Membership};
+            let interface = linux_net::link::find("eth0")?.index;
+            let socket = GroupSocket::open(&Config {
+                bind: GROUP,
+                interface,
+                ..Config::default()
+            })?;
+            socket.join(&Membership {
+                group: *GROUP.ip(),
+                source: Some(source),
+                interface,
+            })?;
+            Ok(socket)
+        })?);
+    }
+    let speaker = session.network.within(session.source, || {
+        let socket = UdpSocket::bind((source, 0))?;
+        socket.set_multicast_ttl_v4(16)?;
+        Ok(socket)
+    })?;
+    let end = std::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        speaker.send_to(b"anybody?", (*GROUP.ip(), 9))?;
+        match session.wait_for_routes(Duration::from_millis(300)) {
+            Ok(()) => break,
+            Err(error) if std::time::Instant::now() > end => return Err(error),
+            Err(_) => {}
+        }
+    }
+    // They stay members until the receivers have taken over.
+    session.keep(members);
+    Ok(())
+}
+
+/// Losses, toward receivers, on the links between the source and one receiver.
+fn chain_losses(session: &mut Session, receiver: NodeId) -> Result<(u64, u64)> {
+    let hops = session.network.plan().toward(session.source);
+    let mut chain: Vec<LinkId> = Vec::new();
+    let mut node = receiver;
+    while let Some((link, next)) = hops[node.0] {
+        chain.push(link);
+        node = next;
+    }
+    let names: Vec<String> = chain
+        .iter()
+        .map(|link| session.network.link_name(*link))
+        .collect();
+    let links = session.network.emulated()?;
+    let lost = |wanted: &dyn Fn(&str) -> bool| {
+        links
+            .iter()
+            .filter(|l| wanted(&l.name))
+            .map(|l| l.forward.lost)
+            .sum::<u64>()
+    };
+    Ok((
+        lost(&|name| names.iter().any(|n| n == name)),
+        lost(&|_| true),
+    ))
+}
+
+fn judge(
+    report: &mut Report,
+    session: &mut Session,
+    owner: Owner,
+    outcome: &Outcome,
+    repliers: &[(String, String)],
+) -> Result<f64> {
+    let (dmcasts, repairs) = outcome.repairs();
+    let share = dmcasts as f64 * 100.0 / (repairs as f64).max(1.0);
+    let root = repliers.iter().find(|(router, _)| router == "r1");
+    report.datum(&format!("replier of r1, routes by {}", owner.name()), root);
+    // The tree is symmetrical: every receiver's path has as many links, and about as many losses.
+    let first = session.receivers[0];
+    let (chain, all) = chain_losses(session, first)?;
+    let by_source = repairs - dmcasts;
+    let beyond = by_source.saturating_sub(chain);
+    let repairable = dmcasts as f64 * 100.0 / ((dmcasts + beyond) as f64).max(1.0);
+    report.tables[0].row([
+        owner.name().into(),
+        Cell::number(outcome.seconds, 1),
+        if outcome.whole() { "16 of 16" } else { "no" }.into(),
+        all.into(),
+        outcome.sum("unneeded_repairs").into(),
+        by_source.into(),
+        dmcasts.into(),
+        Cell::number(share, 1),
+        Cell::number(repairable, 1),
+    ]);
+    report.holds(
+        format!("{}: every receiver has every byte", owner.name()),
+        outcome.whole(),
+    );
+    let name = format!("{}: repairs that are dmcasts", owner.name());
+    report.check(name, share, "%", Bound::AtLeast(90.0));
+    let name = format!(
+        "{}: dmcasts among the repairs that receivers can make",
+        owner.name()
+    );
+    report.check(name, repairable, "%", Bound::AtLeast(90.0));
+    report.datum(&format!("outcome {}", owner.name()), outcome);
+    Ok(share)
+}
