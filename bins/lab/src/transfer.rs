@@ -160,8 +160,7 @@ impl Transfer {
     pub fn ended(&mut self) -> bool {
         let mut receivers = self.receivers.iter_mut();
         self.sender.ended().is_some()
-            && receivers
-                .all(|r| r.given_up || r.process.ended().is_some())
+            && receivers.all(|r| r.given_up || r.process.ended().is_some())
     }
 
     fn fail_early(&mut self, sender_too: bool) -> Result<()> {
