@@ -40,7 +40,8 @@ field `event` names it:
   serving    seconds: stays to repair others' losses
   end        result (complete, failed, interrupted), exit_code, message, missing (ranges of bytes),
              data_packets, repairs, duplicates, unneeded_repairs, lost_packets, requests_group,
-             requests_source, requests_taken, repairs_sent, blocks_rejected, kernel_drops, dropped
+             requests_source, requests_taken, repairs_sent, blocks_rejected, kernel_drops (the
+             buffer was full; others' requests, which this socket refuses, count too), dropped
 
 Exit codes:
   0    everything arrived, and its digest is the sender's

@@ -14,8 +14,11 @@ use crate::lms::Lms;
 /// What may wait for this program in the kernel: more than a sender's window (8 MiB), with the
 /// kernel's own overhead.
 const BUFFER_BYTES: usize = 32 << 20;
-/// Pieces of 64 KiB taken at once: few enough to stay in the cache until they are gathered.
-const PIECES: usize = 2;
+/// Pieces taken at once where the kernel joins packets to pieces of up to 64 KiB: few enough to
+/// stay in the cache until they are gathered.
+const LARGE_PIECES: usize = 2;
+/// From this average on pieces count as large, bytes.
+const LARGE: usize = 8 << 10;
 
 /// The group's data in; what the source says to this host alone in, and what this host says out.
 pub(crate) struct Net {
@@ -23,7 +26,10 @@ pub(crate) struct Net {
     pub(crate) unicast: GroupSocket,
     pub(crate) lms: Option<Lms>,
     group: SocketAddrV4,
+    /// For packets one by one: many, to save system calls.
     batch: Batch,
+    large_batch: Batch,
+    is_large: bool,
     buffer: Box<[u8]>,
 }
 
@@ -67,7 +73,9 @@ impl Net {
             unicast,
             lms,
             group,
-            batch: Batch::new(PIECES),
+            batch: Batch::new(Batch::MAX),
+            large_batch: Batch::new(LARGE_PIECES),
+            is_large: false,
             buffer,
         })
     }
@@ -77,12 +85,22 @@ impl Net {
         &mut self,
         mut take: impl FnMut(&Meta, &[u8]),
     ) -> anyhow::Result<usize> {
-        let pieces = self.data.receive(&mut self.batch)?;
-        for datagram in self.batch.iter() {
+        let batch = if self.is_large {
+            &mut self.large_batch
+        } else {
+            &mut self.batch
+        };
+        let pieces = self.data.receive(batch)?;
+        let mut bytes = 0;
+        for datagram in batch.iter() {
+            bytes += datagram.payload.len();
             take(
                 &Meta::group(SocketAddr::V4(datagram.source)),
                 datagram.payload,
             );
+        }
+        if let Some(average) = bytes.checked_div(pieces) {
+            self.is_large = average >= LARGE;
         }
         Ok(pieces)
     }

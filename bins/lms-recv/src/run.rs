@@ -589,7 +589,7 @@ impl<'a> Session<'a> {
         }
         self.leave();
         let counters = self.counters();
-        if counters.kernel_drops > 0 {
+        if counters.kernel_drops > 0 && self.net.lms.is_none() {
             let drops = counters.kernel_drops;
             tracing::info!(drops, "packets came faster than they were taken");
         }
