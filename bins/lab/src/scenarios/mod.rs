@@ -3,6 +3,7 @@
 mod forwarding;
 mod links;
 mod lms_scenarios;
+mod overhead;
 mod recovery;
 mod replier_failure;
 mod throughput;
@@ -16,6 +17,7 @@ pub fn all() -> &'static [&'static dyn Scenario] {
         &forwarding::ForwardingCost,
         &links::Links,
         &lms_scenarios::LmsScenarios,
+        &overhead::Overhead,
         &recovery::Recovery,
         &replier_failure::ReplierFailure,
         &throughput::Throughput,

@@ -1,0 +1,108 @@
+//! The dependency arrows of DESIGN §1, held against `cargo metadata`.
+
+use std::collections::BTreeMap;
+
+use cargo_metadata::{DependencyKind, MetadataCommand};
+
+const PROTOCOLS: &[&str] = &["lms-proto", "ltp", "dyram", "ldc-ring", "tcpxm", "bfed"];
+
+/// What a crate may depend on, of ours, to build and to run.
+fn allowed(from: &str, to: &str, from_bins: bool) -> bool {
+    match from {
+        "tcpxm-tokio" => ["tcpxm", "linux-net"].contains(&to),
+        "ldc-linux" => ["ldc-ring", "linux-net"].contains(&to),
+        "ltp" => ["lms-proto", "dyram"].contains(&to),
+        "linux-net" => to == "lms-proto",
+        "netsim" => false,
+        _ if PROTOCOLS.contains(&from) => false,
+        "cli" => to == "linux-net",
+        "lab" => to != "lab",
+        _ if from_bins => {
+            PROTOCOLS.contains(&to)
+                || ["linux-net", "tcpxm-tokio", "ldc-linux", "cli"].contains(&to)
+        }
+        _ => false,
+    }
+}
+
+#[test]
+fn dependencies_run_one_way() {
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
+    let metadata = MetadataCommand::new()
+        .manifest_path(manifest)
+        .no_deps()
+        .exec()
+        .expect("cargo metadata");
+    let ours: BTreeMap<&str, bool> = metadata
+        .packages
+        .iter()
+        .map(|package| {
+            let in_bins = package
+                .manifest_path
+                .components()
+                .any(|part| part.as_str() == "bins");
+            (package.name.as_str(), in_bins)
+        })
+        .collect();
+    assert!(
+        ours.contains_key("lab") && ours.contains_key("lms-proto"),
+        "{ours:?}"
+    );
+    let mut wrong = Vec::new();
+    for package in &metadata.packages {
+        let from = package.name.as_str();
+        for dependency in &package.dependencies {
+            let to = dependency.name.as_str();
+            if !ours.contains_key(to) {
+                continue;
+            }
+            let fine = match dependency.kind {
+                // Tests may use the simulator, and the crate's neighbours as far as they may build
+                // on them.
+                DependencyKind::Development => to == "netsim" || allowed(from, to, ours[from]),
+                _ => allowed(from, to, ours[from]),
+            };
+            if !fine {
+                wrong.push(format!("{from} -> {to} ({:?})", dependency.kind));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "arrows that DESIGN §1 does not have: {}",
+        wrong.join(", ")
+    );
+}
+
+#[test]
+fn protocol_crates_know_neither_sockets_nor_tokio() {
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
+    let metadata = MetadataCommand::new()
+        .manifest_path(manifest)
+        .no_deps()
+        .exec()
+        .expect("cargo metadata");
+    let foreign = [
+        "tokio",
+        "libc",
+        "nix",
+        "socket2",
+        "rustix",
+        "mio",
+        "quinn-udp",
+    ];
+    for package in &metadata.packages {
+        let name = package.name.as_str();
+        if !PROTOCOLS.contains(&name) && name != "netsim" {
+            continue;
+        }
+        for dependency in &package.dependencies {
+            let normal = dependency.kind != DependencyKind::Development;
+            assert!(
+                !(normal && foreign.contains(&dependency.name.as_str())),
+                "{name} does I/O: {}",
+                dependency.name
+            );
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The demo and the lab's links as a user starts them: as whoever runs the tests and, when that is root,
+//! as an ordinary user too. Where namespaces are forbidden the tests say so and pass.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Nobody, on every distribution.
+const ORDINARY: u32 = 65_534;
+
+fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+/// The program, where an ordinary user may start it.
+fn program() -> (PathBuf, tempfile::TempDir) {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("folder");
+    let copy = folder.path().join("lab");
+    std::fs::copy(env!("CARGO_BIN_EXE_lab"), &copy).expect("copy");
+    for path in [folder.path(), &copy] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
+            .expect("permissions");
+    }
+    (copy, folder)
+}
+
+fn lab(program: &Path, user: Option<u32>, args: &[&str]) -> Output {
+    let mut command = Command::new(program);
+    command.args(args).current_dir("/");
+    if let Some(user) = user {
+        command.uid(user).gid(user);
+    }
+    command.output().expect("start lab")
+}
+
+/// Whether namespaces are permitted to this user; says so when they are not.
+fn permitted(program: &Path, user: Option<u32>) -> bool {
+    let output = lab(program, user, &["__probe"]);
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        eprintln!("skipped: {}", why.trim());
+    }
+    output.status.success()
+}
+
+fn users() -> Vec<Option<u32>> {
+    if is_root() {
+        vec![None, Some(ORDINARY)]
+    } else {
+        vec![None]
+    }
+}
+
+fn succeeds(output: &Output) {
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
+}
+
+#[test]
+fn the_demo_delivers_to_every_receiver() {
+    let (program, _folder) = program();
+    for user in users() {
+        if !permitted(&program, user) {
+            continue;
+        }
+        let output = lab(&program, user, &["demo", "--quick", "--json", "--quiet"]);
+        succeeds(&output);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(report["passed"], true);
+        let receivers = report["data"]["outcome"]["receivers"]
+            .as_array()
+            .expect("receivers");
+        assert_eq!(receivers.len(), 4);
+        assert!(
+            receivers.iter().all(|receiver| receiver["whole"] == true),
+            "{receivers:?}"
+        );
+    }
+}
+
+#[test]
+fn emulated_links_do_what_they_are_asked() {
+    let (program, _folder) = program();
+    for user in users() {
+        if permitted(&program, user) {
+            succeeds(&lab(
+                &program,
+                user,
+                &["run", "lab-links", "--quick", "--quiet"],
+            ));
+        }
+    }
+}
+
+#[test]
+fn the_networks_of_a_lab_that_is_killed_are_gone() {
+    let (program, folder) = program();
+    if !permitted(&program, None) {
+        return;
+    }
+    let mut child = Command::new(&program)
+        .args(["run", "lab-links", "--quick", "--quiet"])
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("start lab");
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    child.kill().expect("kill -9");
+    child.wait().expect("end");
+    // Whoever still runs the copied program is left over; the kernel takes a moment to end them all.
+    let left = || {
+        let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
+        let runs = processes.filter(|entry| {
+            std::fs::read_link(entry.path().join("exe"))
+                .is_ok_and(|exe| exe.starts_with(folder.path()))
+        });
+        runs.count()
+    };
+    for _ in 0..100 {
+        if left() == 0 {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    panic!("{} processes are left over", left());
+}
+
+#[test]
+fn list_names_every_scenario_with_its_needs() {
+    let (program, _folder) = program();
+    let output = lab(&program, None, &["list", "--json"]);
+    succeeds(&output);
+    let list: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let names: Vec<&str> = list
+        .as_array()
+        .expect("list")
+        .iter()
+        .filter_map(|entry| entry["name"].as_str())
+        .collect();
+    for name in [
+        "lms-scenarios",
+        "lms-tree",
+        "lms-replier-failure",
+        "lms-forwarding-cost",
+    ] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+}
