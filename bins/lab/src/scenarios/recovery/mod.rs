@@ -126,7 +126,7 @@ fn sample(context: &Context, plan: Plan) -> Sample {
 
 /// The source's repairs go to everybody: a run is kept to this many packets.
 fn unicast_packets(receivers: u32) -> u32 {
-    (500_000 / receivers).max(10)
+    (250_000 / receivers).max(10)
 }
 
 /// Each request and each repair of SRM goes to everybody: a run is kept to this many packets.
