@@ -124,9 +124,12 @@ fn sample(context: &Context, plan: Plan) -> Sample {
     }
 }
 
-/// The source's repairs go to everybody: a run is kept to this many packets.
+/// The source's repairs go to everybody: in large groups a run is kept to this many packets.
 fn unicast_packets(receivers: u32) -> u32 {
-    (250_000 / receivers).max(10)
+    match receivers {
+        0..=2_000 => u32::MAX,
+        _ => (250_000 / receivers).max(10),
+    }
 }
 
 /// Each request and each repair of SRM goes to everybody: a run is kept to this many packets.
