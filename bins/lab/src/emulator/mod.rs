@@ -124,9 +124,14 @@ impl Emulator {
                 let place = (at * 2 + side) as u64;
                 let seed = config.seed ^ place.wrapping_add(1).wrapping_mul(0xd6e8_feb8_6659_fd93);
                 let socket = open_port(name).with_context(|| format!("interface {name}"))?;
+                let shape = if side == 0 {
+                    link.shape.outbound()
+                } else {
+                    link.shape
+                };
                 ports.push(Port {
                     socket,
-                    pipe: Pipe::new(link.shape, seed),
+                    pipe: Pipe::new(shape, seed),
                     out: Vec::new(),
                 });
             }

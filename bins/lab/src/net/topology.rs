@@ -31,6 +31,24 @@ pub struct Shape {
     pub reorder: f64,
     /// Probability that a frame arrives twice.
     pub duplicate: f64,
+    /// Frames are lost, held back and doubled only on their way to the first node of the link (of a
+    /// shared link's port: to its node), not from it.
+    pub inbound_only: bool,
+}
+
+impl Shape {
+    /// What happens to frames on their way from the first node, when it differs.
+    pub(crate) fn outbound(self) -> Shape {
+        if !self.inbound_only {
+            return self;
+        }
+        Shape {
+            loss: 0.0,
+            reorder: 0.0,
+            duplicate: 0.0,
+            ..self
+        }
+    }
 }
 
 impl Shape {

@@ -47,11 +47,11 @@ impl Stage {
             .map(|number| plan.host(&format!("h{number}")))
             .collect();
         let mut ports = vec![(sender, Shape::default())];
-        ports.extend(
-            receivers
-                .iter()
-                .map(|node| (*node, Shape::lossy(setting.loss))),
-        );
+        let lossy = Shape {
+            inbound_only: setting.loss > 0.0,
+            ..Shape::lossy(setting.loss)
+        };
+        ports.extend(receivers.iter().map(|node| (*node, lossy)));
         let link = plan.shared(&ports);
         let mut network = Network::build(plan, 5)?;
         if setting.loss == 0.0 {

@@ -85,6 +85,65 @@ fn find(name: &str) -> Result<PathBuf> {
     installed(name).with_context(|| format!("{name} is not installed"))
 }
 
+/// LTP: `lms-send` and `lms-recv`.
+pub(super) struct Ltp {
+    /// `--rate`.
+    pub(super) rate: &'static str,
+}
+
+const LTP_GROUP: &str = "239.9.2.1:5000";
+
+impl Tool for Ltp {
+    fn name(&self) -> String {
+        "LTP".to_owned()
+    }
+
+    fn listen(&self, stage: &Stage) -> Result<(Vec<Process>, Vec<PathBuf>)> {
+        let mut processes = Vec::new();
+        let mut copies = Vec::new();
+        for (number, node) in stage.receivers.iter().enumerate() {
+            let folder = stage.folder(number)?;
+            let launch = Launch::carried("lms-recv")
+                .named(format!("lms-recv {number}"))
+                .args([
+                    "--json",
+                    "--quiet",
+                    "--interface",
+                    "eth0",
+                    "--group",
+                    LTP_GROUP,
+                ])
+                .arg("--output")
+                .arg(&folder);
+            let mut process = stage.network.start(*node, launch)?;
+            process.wait_event("waiting", Duration::from_secs(10))?;
+            processes.push(process);
+            copies.push(folder.join("original.bin"));
+        }
+        Ok((processes, copies))
+    }
+
+    fn send(&self, stage: &Stage) -> Result<Process> {
+        let launch = Launch::carried("lms-send")
+            .args([
+                "--json",
+                "--quiet",
+                "--interface",
+                "eth0",
+                "--group",
+                LTP_GROUP,
+            ])
+            .args(["--rate", self.rate, "--start-at-once", "--ttl", "1"])
+            .args(["--receivers", &stage.receivers.len().to_string()])
+            .arg(&stage.file);
+        stage.network.start(stage.sender, launch)
+    }
+
+    fn receivers_end(&self) -> bool {
+        true
+    }
+}
+
 /// uftp, at its full speed or at a rate.
 pub(super) struct Uftp {
     /// Kilobits a second, -1 for as fast as it can.
