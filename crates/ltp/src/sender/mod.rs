@@ -515,6 +515,11 @@ impl<'a, S: Store> Sender<'a, S> {
         if self.config.integrity && self.digest.is_none() {
             self.digest = Some(self.tree.root(&self.hashing));
         }
+        self.all_sent();
+        self.check_complete();
+    }
+
+    fn all_sent(&mut self) {
         self.phase = Phase::Sent;
         self.sync_wanted = true;
         self.heartbeat = HEARTBEAT_MIN;
@@ -524,7 +529,6 @@ impl<'a, S: Store> Sender<'a, S> {
             length,
             digest: self.digest,
         });
-        self.check_complete();
     }
 
     fn touch_linger(&mut self) {
@@ -542,6 +546,10 @@ impl<'a, S: Store> Sender<'a, S> {
         // All may have had it before all of it was sent.
         let open = matches!(self.phase, Phase::Waiting | Phase::Sending | Phase::Sent);
         if all && open && !self.completed {
+            // The last digests are on their way, and nobody needs them.
+            if self.phase == Phase::Sending && self.total.is_some_and(|total| self.next >= total) {
+                self.all_sent();
+            }
             self.completed = true;
             let _ = self.ending.push_back(SenderEvent::Complete);
         }
