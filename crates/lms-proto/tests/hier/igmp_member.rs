@@ -352,7 +352,10 @@ fn proxy_takes_interfaces_that_come_and_lets_go_of_those_that_leave() {
     assert_eq!(p.upstream().group_count(), 1);
     assert!(p.remove_downstream(ms(600), Iface(4)));
     assert_eq!(downstream(&p, source(1)), [0u16; 0]);
+    let (_, said) = run_proxy(&mut p, ms(601));
+    assert!(said.contains(&(ChangeToInclude, GROUP, vec![])), "{said:?}");
+    // Told as often as the robustness says, then forgotten.
     run_proxy(&mut p, ms(4_000));
-    assert_eq!(p.upstream().group_count(), 0, "upstream is told");
+    assert_eq!(p.upstream().group_count(), 0);
     assert!(!p.remove_downstream(ms(4_000), Iface(4)));
 }
