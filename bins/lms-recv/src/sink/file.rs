@@ -212,6 +212,10 @@ impl Store for FileSink {
         }
         gathered.offset = u64::MAX;
         self.spare.push(std::mem::take(&mut gathered.bytes));
+        if self.recent.offset == offset {
+            // What was read before is no longer what the file has.
+            self.recent.offset = u64::MAX;
+        }
         Ok(())
     }
 
@@ -287,6 +291,19 @@ mod tests {
         sink.write(0, &[9; BLOCK]).expect("wrong bytes");
         sink.discard(0, BLOCK);
         assert_eq!(sink.commit(0, BLOCK), Err(StoreError::NotHeld));
+        sink.write(0, &[1; BLOCK]).expect("right bytes");
+        sink.commit(0, BLOCK).expect("written");
+        assert_eq!(sink.block(0, BLOCK), Ok(&[1; BLOCK][..]));
+    }
+
+    #[test]
+    fn a_written_block_is_discarded_and_written_again() {
+        let folder = tempfile::tempdir().expect("folder");
+        let mut sink = sink(folder.path());
+        sink.write(0, &[9; BLOCK]).expect("wrong bytes");
+        sink.commit(0, BLOCK).expect("written");
+        assert_eq!(sink.block(0, BLOCK), Ok(&[9; BLOCK][..]));
+        sink.discard(0, BLOCK);
         sink.write(0, &[1; BLOCK]).expect("right bytes");
         sink.commit(0, BLOCK).expect("written");
         assert_eq!(sink.block(0, BLOCK), Ok(&[1; BLOCK][..]));
