@@ -194,7 +194,8 @@ pub enum Delivery {
     #[default]
     Store,
     /// The application calls [`crate::Receiver::peek`] and [`crate::Receiver::consume`]; nothing it
-    /// has not consumed is overwritten.
+    /// has not consumed is overwritten. What was consumed cannot be taken back: see "Trust" in the
+    /// [crate documentation](crate).
     Read,
 }
 

@@ -19,7 +19,10 @@ pub enum Failure {
     /// The source no longer holds what is missing.
     NoLongerHeld,
     /// Every block verified, but the whole is not what the source announced: a forger reached
-    /// the group and no key is set.
+    /// the group, and the wrong blocks could not be found and fetched again. The source did not
+    /// answer, or contradicts itself; or the application reads the bytes as they come
+    /// ([`crate::Delivery::Read`]) or the store is shorter than the content, and what is gone
+    /// cannot be compared; or one who has the key forged.
     WholeDigest,
     /// The source lives, but nobody answers requests.
     Unanswered,

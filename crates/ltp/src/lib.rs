@@ -72,7 +72,14 @@
 //! Anybody can send to a group. A block is delivered only if its digest is what the source
 //! announced; one that is not is thrown away and asked for again, from the source. Announcements
 //! can be forged too, so whatever contradicts what is known, or would end the transfer, is put to
-//! the source by unicast under a random nonce, and only that answer counts. Who can read the
+//! the source by unicast under a random nonce, and only that answer counts. A forger who is first
+//! with a block *and* a matching digest is believed until the digest of the whole tells; the
+//! receiver then audits: it asks the source by unicast for the digests of all blocks, a range at a
+//! time, reads each block from its store once, throws the wrong ones away and fetches them again.
+//! An audit costs the source 32 bytes a block and receiver, within the rate of its answers. Not
+//! covered: [`Delivery::Read`], where bytes already read cannot be taken back (the session ends
+//! with [`Failure::WholeDigest`]); and a start past the first byte, which has no digest of the
+//! whole to be found out by. Who can read the
 //! source's unicast traffic can still deceive; a [`SenderConfig::key`] stops everybody without it:
 //! digests are then keyed, control packets authenticated. A member of the group who knows the key
 //! can still forge to the others.

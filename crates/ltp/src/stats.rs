@@ -66,6 +66,10 @@ pub struct ReceiverStats {
     pub reports: u64,
     /// Blocks thrown away because their digest was wrong.
     pub blocks_rejected: u64,
+    /// Times the whole was wrong and the source was asked which blocks are.
+    pub audits: u64,
+    /// Blocks compared with the source's own digests in audits.
+    pub blocks_audited: u64,
     /// Times the source was asked to confirm a heartbeat or digests with a nonce.
     pub confirmations: u64,
     /// REQUEST packets taken as replier.

@@ -39,6 +39,7 @@ impl<S: Store> Receiver<'_, S> {
         self.asked = total;
         self.unverified = 0;
         self.digest_ask = None;
+        self.audit = None;
         self.adopted = Some(digest);
         self.asks.clear();
         self.slots.clear();

@@ -11,7 +11,7 @@
 
 use lms_proto::{Kind as OptionKind, TurningPoint};
 
-use super::window::VERIFIED;
+use super::window::{HELD, VERIFIED};
 use super::{Phase, Receiver};
 use crate::error::Error;
 use crate::geometry::low_bits;
@@ -165,7 +165,9 @@ impl<S: Store> Receiver<'_, S> {
         if block < self.frontier {
             session.geometry.mask(block, session.length)
         } else {
-            self.slots.received(block)
+            let held = |slot: &&super::Slot| !slot.is(HELD) || slot.is(VERIFIED);
+            let slot = self.slots.get(block).filter(held);
+            slot.map_or(0, |slot| slot.received)
         }
     }
 

@@ -2,7 +2,7 @@
 
 use smoltcp::time::Duration;
 
-use super::window::{COMPUTED, CONFIRMED, DISPUTED, EXPECTED, Slot, VERIFIED};
+use super::window::{COMPUTED, CONFIRMED, DISPUTED, EXPECTED, HELD, Slot, VERIFIED};
 use super::{DigestAsk, Phase, Receiver, Timer};
 use crate::config::Start;
 use crate::digest::Digest;
@@ -27,7 +27,7 @@ impl<S: Store> Receiver<'_, S> {
             .is_some_and(|session| session.integrity)
     }
 
-    fn place(&self, block: u64) -> Option<(u64, usize)> {
+    pub(super) fn place(&self, block: u64) -> Option<(u64, usize)> {
         let session = self.session.as_ref()?;
         let geometry = &session.geometry;
         Some((
@@ -82,7 +82,7 @@ impl<S: Store> Receiver<'_, S> {
 
     /// The block's bytes are not what the source sent: again, from the source itself, since
     /// whoever sent them may do so again.
-    fn reject(&mut self, block: u64) {
+    pub(super) fn reject(&mut self, block: u64) {
         let Some((offset, len)) = self.place(block) else {
             return;
         };
@@ -111,11 +111,11 @@ impl<S: Store> Receiver<'_, S> {
             let Some(slot) = self.slots.get(block).filter(|slot| slot.is(VERIFIED)) else {
                 break;
             };
-            let value = slot.digest;
+            let (value, written) = (slot.digest, slot.is(HELD));
             let Some((offset, len)) = self.place(block) else {
                 break;
             };
-            if self.store.commit(offset, len).is_err() {
+            if !written && self.store.commit(offset, len).is_err() {
                 self.fail(Failure::Store);
                 return;
             }
@@ -131,6 +131,7 @@ impl<S: Store> Receiver<'_, S> {
             self.frontier += 1;
         }
         if self.frontier != was {
+            self.fill_audit();
             self.report_progress();
             if self.asked < self.highest {
                 self.look_for_gaps();
@@ -155,11 +156,7 @@ impl<S: Store> Receiver<'_, S> {
             };
             let root = self.root();
             if root != announced {
-                if session.confirmed || self.hashing.is_keyed() {
-                    self.fail(Failure::WholeDigest);
-                } else {
-                    self.ask_confirmation();
-                }
+                self.whole_differs();
                 return;
             }
             digest = Some(root);
@@ -171,6 +168,8 @@ impl<S: Store> Receiver<'_, S> {
         }
         let reports = session.reports;
         self.phase = Phase::Complete;
+        self.audit = None;
+        self.digest_ask = None;
         self.question = None;
         self.timers.stop(Timer::Confirm as usize);
         self.timers.stop(Timer::Gap as usize);
@@ -201,6 +200,7 @@ impl<S: Store> Receiver<'_, S> {
         let blocks = geometry.blocks(length);
         if let Some(last) = blocks.checked_sub(1)
             && last >= self.frontier
+            && !self.is_audited(last)
             && let Some(slot) = self.slots.get(last)
         {
             let mask = geometry.mask(last, Some(length));
@@ -216,7 +216,8 @@ impl<S: Store> Receiver<'_, S> {
     /// Digests that should have come are asked for after a moment.
     pub(super) fn want_digests(&mut self) {
         let waiting = self.timers.get(Timer::Digests as usize).is_some();
-        if waiting || self.unverified == 0 || self.phase != Phase::Open {
+        let wanted = self.unverified > 0 || self.audit_wants_digests();
+        if waiting || !wanted || self.phase != Phase::Open {
             return;
         }
         let delay = self.config.gap_delay * 2;
@@ -227,6 +228,9 @@ impl<S: Store> Receiver<'_, S> {
 
     /// The first run of blocks that wait for digests, or dispute them; disputed ones go first.
     pub(super) fn next_digest_ask(&mut self) -> Option<DigestAsk> {
+        if let Some(ask) = self.next_audit_ask() {
+            return Some(ask);
+        }
         let session = self.session.as_ref()?;
         let published = session.digested;
         let end = self.top.min(self.frontier + self.span);
@@ -292,7 +296,13 @@ impl<S: Store> Receiver<'_, S> {
         let first = u64::from(packet.first_block());
         for index in 0..packet.count() {
             let block = first + index as u64;
-            if block >= self.frontier && block < self.window_base() + self.span {
+            if self.is_audited(block) {
+                // Only the source's own word counts for what was believed once already.
+                if confirmed && self.judge(block, packet.digest(index)).is_err() {
+                    self.fail(Failure::Store);
+                    return Err(Error::Store);
+                }
+            } else if block >= self.frontier && block < self.window_base() + self.span {
                 self.learn_digest(block, packet.digest(index), confirmed);
             }
         }
@@ -310,7 +320,7 @@ impl<S: Store> Receiver<'_, S> {
         };
         let slots = &self.slots;
         let open = |&block: &u64| {
-            let waits = |slot: &Slot| slot.is(COMPUTED) || slot.is(DISPUTED);
+            let waits = |slot: &Slot| slot.is(COMPUTED) || slot.is(DISPUTED) || slot.is(HELD);
             slots
                 .get(block)
                 .is_some_and(|slot| !slot.is(VERIFIED) && waits(slot))

@@ -170,6 +170,7 @@ impl<S: Store> Receiver<'_, S> {
         self.adopted = None;
         self.unverified = 0;
         self.digest_ask = None;
+        self.audit = None;
         self.phase = Phase::Open;
         self.fed = self.now;
         self.name = Name::from_slice(repr.name).unwrap_or_default();
@@ -393,6 +394,7 @@ impl<S: Store> Receiver<'_, S> {
             return;
         }
         self.end_known();
+        self.audit_confirmed();
     }
 
     pub(super) fn on_ack(&mut self, meta: &Meta, ack: &ReportAck) -> Result<(), Error> {

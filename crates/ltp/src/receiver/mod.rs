@@ -3,6 +3,7 @@
 mod adopt;
 mod answer;
 mod asks;
+mod audit;
 mod blocks;
 mod control;
 mod input;
@@ -168,6 +169,8 @@ pub struct Receiver<'a, S: Store> {
     group_trip: RoundTrip,
     source_trip: RoundTrip,
     digest_ask: Option<DigestAsk>,
+    /// The whole is wrong: which blocks are?
+    audit: Option<audit::Audit>,
     question: Option<Question>,
     question_after: Instant,
     report: Reporting,
@@ -259,6 +262,7 @@ impl<'a, S: Store> Receiver<'a, S> {
             group_trip: trip,
             source_trip: trip,
             digest_ask: None,
+            audit: None,
             question: None,
             question_after: now,
             report: Reporting::default(),
@@ -507,6 +511,8 @@ impl<'a, S: Store> Receiver<'a, S> {
                 (_, false) => Failure::SourceLost,
             };
             self.fail(failure);
+        } else if self.fed + patience * 3 <= now && self.audit.is_some() {
+            self.fail(Failure::WholeDigest);
         } else if self.fed + patience * 3 <= now && !self.asks.is_empty() {
             self.fail(Failure::Unanswered);
         } else {
@@ -520,7 +526,7 @@ impl<'a, S: Store> Receiver<'a, S> {
         if !matches!(self.phase, Phase::Idle | Phase::Open) {
             return;
         }
-        if failure == Failure::WholeDigest {
+        if failure == Failure::WholeDigest && !self.audit_is_under_way() {
             // Nobody knows which block is wrong, so none counts as here.
             self.frontier = self.start;
             self.slots.clear();
@@ -532,6 +538,7 @@ impl<'a, S: Store> Receiver<'a, S> {
         self.repairs.clear();
         self.question = None;
         self.digest_ask = None;
+        self.audit = None;
         self.ending = Some(ReceiverEvent::Failed {
             failure,
             first_missing,

@@ -194,12 +194,16 @@ impl<S: Store> Receiver<'_, S> {
         }
         self.digest_ask = Some(ask);
         let nonce = if to_source { ask.nonce } else { 0 };
-        let trip = if to_source {
-            &self.source_trip
+        let before = u32::from(self.config.attempts_before_source);
+        let (trip, number) = if to_source {
+            (
+                &self.source_trip,
+                ask.attempts.saturating_sub(before).max(1),
+            )
         } else {
-            &self.group_trip
+            (&self.group_trip, ask.attempts)
         };
-        let wait = trip.timeout(ask.attempts.min(8));
+        let wait = trip.timeout(number.min(8));
         let wait = wait + self.jitter(wait / 4);
         self.timers.set(Timer::Digests as usize, self.now + wait);
         let mut repr = self.request_repr(Kind::Digests, ask.attempts, nonce)?;

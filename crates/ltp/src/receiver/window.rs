@@ -14,6 +14,8 @@ pub(crate) const VERIFIED: u8 = 4;
 pub(crate) const DISPUTED: u8 = 8;
 /// The announcement came with our nonce, or under the key.
 pub(crate) const CONFIRMED: u8 = 16;
+/// The block was final, and is under audit: its bytes are in the store.
+pub(crate) const HELD: u8 = 32;
 
 /// One block of the window: an entry of the caller's storage.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,197 @@
+//! The audit: every block verified, but the whole is not what the source itself says it is, so a
+//! forger's digests were believed for some block. The source's own digests find it.
+//!
+//! The frontier goes back to the start and the tree of chaining values is built again. Blocks
+//! count as here, but not as verified, until the source's digest for them has come by unicast
+//! under a nonce, in order, a bounded range at a time; each is then read from the store once. The
+//! right ones are final; the wrong ones are thrown away and asked for again. What is remembered
+//! of blocks are the slots of the window, as ever.
+//!
+//! Without a key, only where the store still holds everything ([`Delivery::Store`]): what an
+//! application has read cannot be taken back.
+
+use super::window::{CONFIRMED, EXPECTED, HELD, Slot, VERIFIED};
+use super::{DigestAsk, Phase, Receiver, Timer};
+use crate::config::Delivery;
+use crate::digest::{Digest, Tree};
+use crate::event::Failure;
+use crate::store::{Store, StoreError};
+use crate::wire::digests::MAX_DIGESTS;
+
+/// Bytes of the blocks asked about at a time, and so read in one call at most (or one block).
+const RANGE_LEN: usize = 4 << 20;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Audit {
+    /// The source has confirmed the digest of the whole, and the audit runs.
+    begun: bool,
+    /// The next block to be judged; one past the last with a slot; one past the last of all.
+    next: u64,
+    filled: u64,
+    end: u64,
+    nonce: u64,
+}
+
+impl<S: Store> Receiver<'_, S> {
+    /// The whole is not what was announced.
+    pub(super) fn whole_differs(&mut self) {
+        let Some(session) = &self.session else { return };
+        let confirmed = session.confirmed;
+        if self.hashing.is_keyed() {
+            self.fail(Failure::WholeDigest);
+            return;
+        }
+        if self.audit.is_none() && self.holds_all() {
+            // From now on the source has its time to answer.
+            self.fed = self.now;
+            self.audit = Some(Audit {
+                begun: false,
+                next: 0,
+                filled: 0,
+                end: 0,
+                nonce: 0,
+            });
+        }
+        match self.audit {
+            _ if !confirmed => self.ask_confirmation(),
+            Some(audit) if !audit.begun => self.begin_audit(),
+            // Nothing to compare with, or even the source's own digests do not add up.
+            _ => self.fail(Failure::WholeDigest),
+        }
+    }
+
+    /// Whether the store can give back every block.
+    fn holds_all(&self) -> bool {
+        let length = self.session.as_ref().and_then(|session| session.length);
+        let room = self.store.capacity().unwrap_or(u64::MAX);
+        self.config.delivery == Delivery::Store
+            && self.adopted.is_none()
+            && length.is_some_and(|length| length > 0 && length <= room)
+    }
+
+    fn begin_audit(&mut self) {
+        let Some(session) = &self.session else { return };
+        let Some(length) = session.length else { return };
+        let end = session.geometry.blocks(length);
+        self.audit = Some(Audit {
+            begun: true,
+            next: self.start,
+            filled: self.start,
+            end,
+            nonce: rand_core::Rng::next_u64(&mut self.rng).max(1),
+        });
+        self.stats.audits += 1;
+        self.frontier = self.start;
+        self.top = end;
+        self.tree = Tree::default();
+        self.unverified = 0;
+        self.digest_ask = None;
+        self.asks.clear();
+        self.timers.stop(Timer::Digests as usize);
+        self.slots.clear();
+        self.fill_audit();
+        self.want_digests();
+    }
+
+    /// Blocks under audit get their slots as the window moves.
+    pub(super) fn fill_audit(&mut self) {
+        let Some(audit) = self.audit.as_mut().filter(|audit| audit.begun) else {
+            return;
+        };
+        let Some(session) = &self.session else { return };
+        let upto = audit.end.min(self.frontier + self.span);
+        while audit.filled < upto {
+            let slot = self.slots.claim(audit.filled);
+            *slot = Slot {
+                block: slot.block,
+                received: session.geometry.mask(audit.filled, session.length),
+                flags: HELD,
+                ..Slot::default()
+            };
+            audit.filled += 1;
+        }
+    }
+
+    /// Whether that block was here when the audit began.
+    pub(super) fn is_audited(&self, block: u64) -> bool {
+        self.audit
+            .is_some_and(|audit| audit.begun && block < audit.end)
+    }
+
+    /// Whether the audit has found some blocks, but not all, to be right.
+    pub(super) fn audit_is_under_way(&self) -> bool {
+        self.audit
+            .is_some_and(|audit| audit.begun && self.frontier < audit.end)
+    }
+
+    /// Whether blocks wait for the source's digests, and the source has some.
+    pub(super) fn audit_wants_digests(&self) -> bool {
+        self.next_audit_ask().is_some()
+    }
+
+    /// The next range to ask the source about.
+    pub(super) fn next_audit_ask(&self) -> Option<DigestAsk> {
+        let audit = self.audit.filter(|audit| audit.begun)?;
+        let session = self.session.as_ref()?;
+        let range = (RANGE_LEN >> session.geometry.block_exponent()).clamp(1, MAX_DIGESTS);
+        let end = audit
+            .filled
+            .min(session.digested)
+            .min(audit.next + range as u64);
+        (audit.next < end).then(|| DigestAsk {
+            first: audit.next,
+            last: end - 1,
+            nonce: audit.nonce,
+            attempts: u32::from(self.config.attempts_before_source),
+        })
+    }
+
+    /// The source's own digest of a block under audit.
+    pub(super) fn judge(&mut self, block: u64, digest: Digest) -> Result<(), StoreError> {
+        let asked = self.digest_ask.is_some_and(|ask| block <= ask.last);
+        let Some(audit) = &mut self.audit else {
+            return Ok(());
+        };
+        if !asked || block != audit.next || block >= audit.filled || self.phase != Phase::Open {
+            return Ok(());
+        }
+        audit.next += 1;
+        self.fed = self.now;
+        self.stats.blocks_audited += 1;
+        let right = self.chaining_value(block)? == Some(digest);
+        let slot = self.slots.claim(block);
+        slot.digest = digest;
+        slot.flags |= EXPECTED | CONFIRMED;
+        if right {
+            slot.flags |= VERIFIED;
+        } else {
+            slot.flags &= !HELD;
+            self.reject(block);
+        }
+        Ok(())
+    }
+
+    /// What the bytes in the store give; `None`: they were never written.
+    fn chaining_value(&mut self, block: u64) -> Result<Option<Digest>, StoreError> {
+        let Some((offset, len)) = self.place(block).filter(|&(_, len)| len > 0) else {
+            return Ok(None);
+        };
+        match self.store.block(offset, len) {
+            Ok(bytes) => Ok(Some(self.hashing.block(offset, bytes))),
+            Err(StoreError::NotHeld) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The source has said what is true.
+    pub(super) fn audit_confirmed(&mut self) {
+        let digested = self.session.as_ref().map_or(0, |session| session.digested);
+        match self.audit {
+            // The doubt is over, else the audit had begun.
+            Some(audit) if !audit.begun => self.audit = None,
+            // It has no digests to compare with yet: waiting is right.
+            Some(audit) if audit.next < audit.end && digested <= audit.next => self.fed = self.now,
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Without a key, a forger who is first with a block and a matching digest is believed for a
+//! while; the whole tells, and the receiver finds the wrong blocks and ends with the true bytes.
+
+mod common;
+
+use common::{Files, Group, content, files, host, receiver_config, seed, sender_config, source};
+use ltp::digest::Hashing;
+use ltp::store::HeapRing;
+use ltp::wire::digests::{self, put_digest};
+use ltp::wire::{Sequence, data};
+use ltp::{
+    Assist, Delivery, Destination, Duration, Failure, Instant, Meta, Receiver, ReceiverEvent,
+    Sender,
+};
+
+const LIMIT: Duration = Duration::from_secs(120);
+const BLOCK: usize = 1 << 12;
+
+/// A session of small blocks, begun but far from done; the window of receivers is `window` blocks.
+fn begun(bytes: &[u8], number: u64, window: usize, assist: Assist, delivery: Delivery) -> Files {
+    let mut config = sender_config(bytes.len());
+    config.block_exponent = BLOCK.trailing_zeros() as u8;
+    config.rate_bps = Some(10_000_000);
+    let store = HeapRing::whole(bytes.to_vec());
+    let sender = Sender::new(config, store, seed(number), Instant::ZERO).unwrap();
+    let receivers = (1..=3)
+        .map(|index| {
+            let mut config = receiver_config();
+            config.limits.window_blocks = window;
+            config.assist = assist;
+            config.delivery = delivery;
+            let store = HeapRing::new(bytes.len().next_multiple_of(BLOCK));
+            Receiver::new(config, store, seed(number * 1000 + index), Instant::ZERO)
+        })
+        .collect();
+    let mut net = Group::new(sender, receivers, number);
+    net.lms = assist == Assist::Lms;
+    net.run_until(LIMIT, |net| {
+        net.receivers.iter().all(|r| r.stats().data_packets > 5)
+    });
+    net
+}
+
+/// The next block of which nothing was sent.
+fn unsent(net: &Files) -> u64 {
+    net.sender.progress().0.div_ceil(BLOCK as u64) + 1
+}
+
+fn digests_packet(net: &Files, block: u64, value: &[u8; 32]) -> Vec<u8> {
+    let repr = digests::Repr {
+        session: net.sender.session(),
+        first_block: block as u32,
+        answer: None,
+        count: 1,
+    };
+    let mut packet = vec![0; repr.buffer_len()];
+    repr.emit(&mut packet);
+    put_digest(&mut packet, 0, value);
+    packet
+}
+
+/// A block's digest and data, invented, before the true ones.
+fn forge(net: &mut Files, receiver: usize, block: u64) {
+    let geometry = net.sender.geometry();
+    let length = net.sender.progress().1;
+    let len = geometry.len_of(block, length);
+    let fake = vec![0x66; len];
+    let value = Hashing::new(None).block(geometry.block_offset(block), &fake);
+    let meta = Meta::group(source());
+    let now = net.now;
+    let packet = digests_packet(net, block, &value);
+    net.receivers[receiver]
+        .handle_packet(now, &meta, &packet)
+        .unwrap();
+    let packets = geometry.mask(block, length).count_ones();
+    for index in 0..u64::from(packets) {
+        let mut packet = vec![0x66; geometry.packet_len()];
+        data::Repr {
+            repair: Some(1),
+            session: net.sender.session(),
+            sequence: Sequence::of(geometry.first_packet(block) + index, geometry.first()),
+        }
+        .emit(&mut packet);
+        net.receivers[receiver]
+            .handle_packet(now, &meta, &packet)
+            .unwrap();
+    }
+}
+
+/// The true bytes everywhere, and the books of receiver 0, which was deceived in `wrong` blocks.
+fn finish(net: &mut Files, bytes: &[u8], wrong: u64) {
+    net.run_until(LIMIT, |net| net.all_complete());
+    net.check_content(bytes);
+    let stats = net.receivers[0].stats();
+    let blocks = bytes.len().div_ceil(BLOCK) as u64;
+    assert_eq!((stats.audits, stats.blocks_audited), (1, blocks));
+    assert_eq!(stats.blocks_rejected, wrong);
+    // A replier that was deceived passes on what it believes, in good faith.
+    for receiver in net.receivers[1..].iter().filter(|_| !net.lms) {
+        assert_eq!(receiver.stats().audits, 0);
+        assert_eq!(receiver.stats().blocks_rejected, 0);
+    }
+}
+
+#[test]
+fn one_block_several_or_the_last() {
+    let bytes = content(100 * BLOCK - 1234, 1);
+    let last = 99;
+    for assist in [Assist::None, Assist::Lms] {
+        for (number, loss) in [(1, 0), (2, 50_000)] {
+            for case in 0..4 {
+                let mut net = begun(&bytes, number, 128, assist, Delivery::Store);
+                let next = unsent(&net);
+                let blocks: Vec<u64> = match case {
+                    0 => vec![next],
+                    1 => vec![next, next + 1, next + 7, next + 40],
+                    2 => vec![last],
+                    _ => (next..=last).collect(),
+                };
+                for &block in &blocks {
+                    forge(&mut net, 0, block);
+                }
+                net.faults.loss = loss;
+                finish(&mut net, &bytes, blocks.len() as u64);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_content_much_longer_than_the_window() {
+    let bytes = content(400 * BLOCK + 1, 3);
+    let mut net = begun(&bytes, 3, 8, Assist::None, Delivery::Store);
+    let mut wrong = 0;
+    while unsent(&net) < 390 {
+        let block = unsent(&net);
+        forge(&mut net, 0, block);
+        wrong += 1;
+        net.run_until(LIMIT, |net| unsent(net) > block + 20);
+    }
+    net.faults.loss = 20_000;
+    finish(&mut net, &bytes, wrong);
+}
+
+#[test]
+fn a_single_block_is_all_there_is() {
+    let bytes = content(BLOCK - 100, 4);
+    let mut config = sender_config(bytes.len());
+    config.block_exponent = BLOCK.trailing_zeros() as u8;
+    let mut net = files(&bytes, 1, 4, config, &receiver_config());
+    net.run_until(LIMIT, |net| net.receivers[0].session().is_some());
+    forge(&mut net, 0, 0);
+    finish(&mut net, &bytes, 1);
+}
+
+#[test]
+fn a_forger_who_goes_on_forging() {
+    let bytes = content(60 * BLOCK, 6);
+    let mut net = begun(&bytes, 6, 64, Assist::None, Delivery::Store);
+    let next = unsent(&net);
+    forge(&mut net, 0, next);
+    net.run_until(LIMIT, |net| {
+        let block = unsent(net).min(59);
+        forged_digest(net, block);
+        net.receivers[0].stats().audits > 0
+    });
+    for round in 0..200 {
+        forged_digest(&mut net, round % 60);
+        net.step();
+    }
+    net.run_until(LIMIT, |net| net.all_complete());
+    net.check_content(&bytes);
+    assert_eq!(net.receivers[0].stats().audits, 1);
+}
+
+fn forged_digest(net: &mut Files, block: u64) {
+    let packet = digests_packet(net, block, &[0xee; 32]);
+    let _ = net.receivers[0].handle_packet(net.now, &Meta::group(source()), &packet);
+}
+
+#[test]
+fn the_source_answers_no_more_than_it_is_asked() {
+    let bytes = content(500 * BLOCK, 7);
+    let mut net = begun(&bytes, 7, 512, Assist::None, Delivery::Store);
+    let next = unsent(&net);
+    forge(&mut net, 0, next);
+    net.run_until(LIMIT, |net| net.receivers[0].stats().audits > 0);
+    let asked = net.receivers[0].stats().requests_source;
+    let answers = net.sender.stats().answers;
+    finish(&mut net, &bytes, 1);
+    let asked = net.receivers[0].stats().requests_source - asked;
+    let answers = net.sender.stats().answers - answers;
+    // Digests fit a packet by the dozen; one request brings one of them, and the repair is another.
+    assert!((12..30).contains(&asked), "{asked} requests");
+    assert!(answers <= asked, "{answers} answers to {asked} requests");
+}
+
+#[test]
+fn a_source_that_dies_leaves_the_rest_named() {
+    let bytes = content(200 * BLOCK, 8);
+    let mut net = begun(&bytes, 8, 256, Assist::None, Delivery::Store);
+    let wrong = unsent(&net);
+    forge(&mut net, 0, wrong);
+    net.run_until(LIMIT, |net| net.receivers[0].stats().blocks_audited > 60);
+    net.source_dead = true;
+    let failed = |event: &ReceiverEvent| matches!(event, ReceiverEvent::Failed { .. });
+    net.run_until(LIMIT, |net| net.events[0].iter().any(failed));
+    let missing: Vec<_> = net.receivers[0].missing().collect();
+    let audited = net.receivers[0].stats().blocks_audited * BLOCK as u64;
+    let wrong = wrong * BLOCK as u64;
+    let expected = [wrong..wrong + BLOCK as u64, audited..bytes.len() as u64];
+    assert_eq!(missing, expected);
+    let read = net.receivers[0].store().as_bytes();
+    assert!(read[..wrong as usize] == bytes[..wrong as usize]);
+}
+
+#[test]
+fn what_was_read_cannot_be_taken_back() {
+    let bytes = content(60 * BLOCK, 9);
+    let mut net = begun(&bytes, 9, 64, Assist::None, Delivery::Read);
+    let next = unsent(&net);
+    forge(&mut net, 0, next);
+    let ended = |event: &ReceiverEvent| matches!(event, ReceiverEvent::Failed { .. });
+    net.run_until(LIMIT, |net| net.events[0].iter().any(ended));
+    let whole = 0..bytes.len() as u64;
+    assert!(net.events[0].contains(&ReceiverEvent::Failed {
+        failure: Failure::WholeDigest,
+        first_missing: whole.clone(),
+    }));
+    assert_eq!(net.receivers[0].missing().collect::<Vec<_>>(), [whole]);
+    assert_eq!(net.receivers[0].stats().audits, 0);
+}
+
+/// A heartbeat's digest of the whole, changed.
+fn change_root(packet: &mut [u8]) {
+    if packet[0] & 0xf == 3 && packet[1] & 2 != 0 {
+        packet[64] ^= 1;
+    }
+}
+
+#[test]
+fn digests_that_contradict_their_own_root_end_in_an_error() {
+    for silent in [false, true] {
+        let bytes = content(30 * BLOCK, 10);
+        let mut config = sender_config(bytes.len());
+        config.block_exponent = BLOCK.trailing_zeros() as u8;
+        let store = HeapRing::whole(bytes.clone());
+        let mut sender = Sender::new(config, store, seed(1), Instant::ZERO).unwrap();
+        let store = HeapRing::new(bytes.len());
+        let mut receiver = Receiver::new(receiver_config(), store, seed(2), Instant::ZERO);
+        let (mut now, mut buffer) = (Instant::ZERO, vec![0; 2048]);
+        let failed = loop {
+            while let Some(transmit) = sender.poll_transmit(now, &mut buffer) {
+                let packet = &mut buffer[..transmit.len];
+                change_root(packet);
+                let meta = match transmit.destination {
+                    // Confirms its root, says nothing of its blocks.
+                    Destination::Unicast(_) if silent && packet[0] & 0xf == 4 => continue,
+                    Destination::Unicast(_) => Meta::unicast(source()),
+                    _ => Meta::group(source()),
+                };
+                let _ = receiver.handle_packet(now, &meta, packet);
+            }
+            while let Some(transmit) = receiver.poll_transmit(now, &mut buffer) {
+                let meta = Meta::unicast(host(1));
+                let _ = sender.handle_packet(now, &meta, &buffer[..transmit.len]);
+            }
+            match receiver.poll_event() {
+                Some(ReceiverEvent::Opened { .. }) | None => {}
+                Some(event) => break event,
+            }
+            now += Duration::from_millis(1);
+            sender.handle_timeout(now);
+            receiver.handle_timeout(now);
+            assert!(now < Instant::ZERO + LIMIT, "{:?}", receiver.stats());
+        };
+        let expected = ReceiverEvent::Failed {
+            failure: Failure::WholeDigest,
+            first_missing: 0..bytes.len() as u64,
+        };
+        assert_eq!(failed, expected);
+        let audited = if silent { 0 } else { 30 };
+        assert_eq!(receiver.stats().blocks_audited, audited);
+        assert_eq!(receiver.missing().count(), 1);
+    }
+}
