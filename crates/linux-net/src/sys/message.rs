@@ -24,6 +24,11 @@ impl<const N: usize> Control<N> {
         }
     }
 
+    /// Bytes in use: what `msg_controllen` says.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
     /// Appends one message; fails when it does not fit.
     pub(crate) fn push(
         &mut self,

@@ -98,13 +98,7 @@ impl OptionSocket {
         options: &[u8],
         payload: &[u8],
     ) -> Result<(), SendError> {
-        let mut control = Control::<64>::new();
-        if options.len() > MAX_OPTIONS {
-            return Err(SendError::Malformed);
-        }
-        control
-            .push(libc::IPPROTO_IP, libc::IP_RETOPTS, options)
-            .ok_or(SendError::Malformed)?;
+        let control = ancillary(options).ok_or(SendError::Malformed)?;
         // For a process without CAP_NET_RAW the kernel answers EINVAL, as for a malformed
         // option: tell the two apart by the option's form.
         send(&self.socket, destination, &control, payload)
@@ -115,6 +109,12 @@ impl OptionSocket {
                 }
                 _ => SendError::sort(e),
             })
+    }
+
+    /// Bytes of ancillary data that [`send`](Self::send) hands to the kernel with these options:
+    /// `cmsghdr`, the options, and the filling up to its alignment. `None` for more than 40 bytes.
+    pub fn ancillary_len(options: &[u8]) -> Option<usize> {
+        ancillary(options).map(|control| control.len())
     }
 
     /// Takes the next datagram; `None` when nothing is there.
@@ -155,6 +155,16 @@ impl OptionSocket {
             }));
         }
     }
+}
+
+/// The ancillary data of a datagram with these options; `None` when they are too long.
+fn ancillary(options: &[u8]) -> Option<Control<64>> {
+    let mut control = Control::new();
+    if options.len() > MAX_OPTIONS {
+        return None;
+    }
+    control.push(libc::IPPROTO_IP, libc::IP_RETOPTS, options)?;
+    Some(control)
 }
 
 /// The options' lengths add up.
