@@ -2,28 +2,21 @@
 //! option checked in captured packets.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use linux_net::link;
 use linux_net::raw::Ipv4Socket;
-use linux_net::udp::{Config, Membership, OptionBuffer, OptionSocket};
-use lms_proto::{Form, Kind, LmsOption, TurningPoint};
-use lms_router::status::Show;
+use lms_proto::{Form, Kind, TurningPoint};
 use serde_json::Value;
 
-use crate::capture::Capture;
-use crate::net::{Network, NodeId, Plan, Shape};
+use super::testbed::{PATIENCE, Testbed};
 use crate::packets::{Seen, data, dmcast};
 use crate::report::{Report, Table};
 use crate::scenario::{Context, Need, Scenario};
-use crate::session::{Owner, Replies, Session};
 
 /// The scenario.
 pub(crate) struct LmsScenarios;
 
 const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 6, 5, 3), 6_503);
-const PATIENCE: Duration = Duration::from_secs(5);
 const UDP: u8 = 17;
 const IPIP: u8 = 4;
 
@@ -51,14 +44,14 @@ impl Scenario for LmsScenarios {
             "group",
         ];
         report.tables.push(Table::new("captured packets", &columns));
-        let bench = Bench::build()?;
+        let bench = Bench(Testbed::build(GROUP)?);
         context.note("1: H2 multicasts a request");
         let turning_point = bench.first(&mut report)?;
         context.note("2: H1, the replier, multicasts a request");
         bench.second(&mut report)?;
         context.note("3: H1 sends a dmcast to the turning point");
         bench.third(&mut report, turning_point)?;
-        let counters = bench.session.routers[0].counters()?;
+        let counters = bench.0.session.routers[0].counters()?;
         report.datum("router", &counters);
         let expected = [
             ("request_turned", 1),
@@ -89,83 +82,7 @@ impl Scenario for LmsScenarios {
     }
 }
 
-/// A host's end: a socket for requests, its address, what went over its link.
-struct End {
-    node: NodeId,
-    address: Ipv4Addr,
-    requests: OptionSocket,
-    wire: Capture,
-}
-
-struct Bench {
-    session: Session,
-    source: End,
-    h1: End,
-    h2: End,
-    /// The router's addresses, and its numbers of the interfaces toward H1 and H2.
-    router: Vec<Ipv4Addr>,
-    number_of_h2: u16,
-}
-
-impl End {
-    fn open(network: &Network, node: NodeId) -> Result<End> {
-        let requests = network.within(node, || {
-            let interface = link::find("eth0")?.index;
-            let bind = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, GROUP.port());
-            let socket = OptionSocket::open(&Config {
-                bind,
-                interface,
-                ttl: 16,
-                ..Config::default()
-            })?;
-            socket.join(&Membership {
-                group: *GROUP.ip(),
-                source: None,
-                interface,
-            })?;
-            Ok(socket)
-        })?;
-        let address = network.plan().address(node);
-        Ok(End {
-            node,
-            address,
-            requests,
-            wire: Capture::start(network, node, "eth0")?,
-        })
-    }
-
-    /// Multicasts a request with an option whose turning point is unset.
-    fn request(&self, network: &Network, source: Ipv4Addr, payload: &[u8]) -> Result<()> {
-        let option = LmsOption {
-            kind: Kind::Request,
-            turning_point: None,
-            source: source.into(),
-            group: (*GROUP.ip()).into(),
-        };
-        let mut bytes = [0; 20];
-        let length = option.emit(Form::Classic, &mut bytes)?;
-        let options = &bytes[..length];
-        network.within(self.node, || {
-            Ok(self.requests.send(GROUP, options, payload)?)
-        })
-    }
-
-    /// The option and the payload that `recvmsg` hands to the application.
-    fn receive(&self) -> Result<(LmsOption, Vec<u8>)> {
-        let mut buffer = OptionBuffer::new(2_000);
-        let end = Instant::now() + PATIENCE;
-        loop {
-            if let Some(datagram) = self.requests.receive(&mut buffer)? {
-                let (_, option) = LmsOption::parse(datagram.options)?;
-                return Ok((option, datagram.payload.to_vec()));
-            }
-            if Instant::now() > end {
-                bail!("the application at {} received no request", self.address);
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
+struct Bench(Testbed);
 
 fn is_request(seen: &Seen) -> bool {
     seen.protocol == UDP
@@ -175,68 +92,31 @@ fn is_request(seen: &Seen) -> bool {
 }
 
 impl Bench {
-    fn build() -> Result<Bench> {
-        let mut plan = Plan::default();
-        let (source, router) = (plan.host("source"), plan.router("router"));
-        let (h1, h2) = (plan.host("h1"), plan.host("h2"));
-        let links = [source, h1, h2].map(|host| plan.link(router, host, Shape::default()));
-        let network = Network::build(plan, 0)?;
-        let mut session = Session::new(network, source, vec![h1, h2], GROUP);
-        session.own(Owner::Lab)?;
-        let plan = session.network.plan();
-        let section = format!(
-            "policy = \"static\"\n[[replier.static]]\nsource = \"{}\"\ngroup = \"{}\"\n\
-             interface = \"eth1\"\nneighbour = \"{}\"\n",
-            plan.address(source),
-            GROUP.ip(),
-            plan.address(h1)
-        );
-        let router_addresses = links
-            .iter()
-            .filter_map(|link| plan.address_on(router, *link))
-            .collect();
-        session.start_routers(&Replies { section })?;
-        session.wait_for_repliers(PATIENCE)?;
-        let interfaces = session.routers[0].status(Show::Interfaces)?;
-        let number_of_h2 = interfaces["interfaces"]
-            .as_array()
-            .and_then(|all| all.iter().find(|interface| interface["name"] == "eth2"))
-            .and_then(|interface| interface["number"].as_u64())
-            .and_then(|number| u16::try_from(number).ok())
-            .context("the router does not number eth2")?;
-        let open = |node| End::open(&session.network, node);
-        let (source, h1, h2) = (open(source)?, open(h1)?, open(h2)?);
-        Ok(Bench {
-            source,
-            h1,
-            h2,
-            router: router_addresses,
-            number_of_h2,
-            session,
-        })
-    }
-
     /// H2's request turns at the router and reaches H1 with the turning point filled in.
     fn first(&self, report: &mut Report) -> Result<TurningPoint> {
         let payload = b"lo 7, hi 9, request 1";
-        self.h2
-            .request(&self.session.network, self.source.address, payload)?;
-        let sent = self.h2.wire.wait("request", PATIENCE, is_request)?;
+        self.0.h2.request(
+            &self.0.session.network,
+            Form::Classic,
+            self.0.source.address,
+            payload,
+        )?;
+        let sent = self.0.h2.wire.wait("request", PATIENCE, is_request)?;
         row(report, "1", "H2's link", &sent);
-        self.fields(report, "1: as H2 sends it", &sent, self.h2.address);
+        self.fields(report, "1: as H2 sends it", &sent, self.0.h2.address);
         report.holds(
             "1: as H2 sends it: turning point unset",
             sent.turning_point().is_none(),
         );
-        let turned = self.h1.wire.wait("request", PATIENCE, is_request)?;
+        let turned = self.0.h1.wire.wait("request", PATIENCE, is_request)?;
         row(report, "1", "H1's link", &turned);
-        self.fields(report, "1: as H1 receives it", &turned, self.h2.address);
+        self.fields(report, "1: as H1 receives it", &turned, self.0.h2.address);
         let point = turned
             .turning_point()
             .context("1: the router set no turning point")?;
-        let router = matches!(point.router, std::net::IpAddr::V4(a) if self.router.contains(&a));
+        let router = matches!(point.router, std::net::IpAddr::V4(a) if self.0.router.contains(&a));
         report.holds("1: the turning-point address is the router's", router);
-        let interface = point.iface.0 == self.number_of_h2;
+        let interface = point.iface.0 == self.0.number_of_h2;
         report.holds(
             "1: the turning-point interface is the one that leads to H2",
             interface,
@@ -245,13 +125,13 @@ impl Bench {
             "1: the router takes one hop off",
             turned.ttl + 1 == sent.ttl,
         );
-        let (option, received) = self.h1.receive()?;
+        let (option, received) = self.0.h1.receive()?;
         let same = turned.option.is_some_and(|(seen, _)| seen == option) && received == payload;
         report.holds(
             "1: recvmsg at H1 delivers the same option and the payload",
             same,
         );
-        let elsewhere = self.source.wire.drain()?.iter().any(is_request);
+        let elsewhere = self.0.source.wire.drain()?.iter().any(is_request);
         report.holds("1: nothing reaches the source", !elsewhere);
         Ok(point)
     }
@@ -259,29 +139,33 @@ impl Bench {
     /// H1's own request passes the router untouched, toward the source.
     fn second(&self, report: &mut Report) -> Result<()> {
         let payload = b"lo 3, hi 3, request 1";
-        self.h1.wire.drain()?;
-        self.h2.wire.drain()?;
-        self.h1
-            .request(&self.session.network, self.source.address, payload)?;
-        let sent = self.h1.wire.wait("request", PATIENCE, is_request)?;
+        self.0.h1.wire.drain()?;
+        self.0.h2.wire.drain()?;
+        self.0.h1.request(
+            &self.0.session.network,
+            Form::Classic,
+            self.0.source.address,
+            payload,
+        )?;
+        let sent = self.0.h1.wire.wait("request", PATIENCE, is_request)?;
         row(report, "2", "H1's link", &sent);
-        let passed = self.source.wire.wait("request", PATIENCE, is_request)?;
+        let passed = self.0.source.wire.wait("request", PATIENCE, is_request)?;
         row(report, "2", "source's link", &passed);
         self.fields(
             report,
             "2: as the source receives it",
             &passed,
-            self.h1.address,
+            self.0.h1.address,
         );
         report.holds("2: the option is untouched", passed.option == sent.option);
         report.holds("2: turning point unset", passed.turning_point().is_none());
-        let (option, received) = self.source.receive()?;
+        let (option, received) = self.0.source.receive()?;
         let same = passed.option.is_some_and(|(seen, _)| seen == option) && received == payload;
         report.holds(
             "2: recvmsg at the source delivers the same option and the payload",
             same,
         );
-        let elsewhere = self.h2.wire.drain()?.iter().any(is_request);
+        let elsewhere = self.0.h2.wire.drain()?.iter().any(is_request);
         report.holds("2: nothing reaches H2", !elsewhere);
         Ok(())
     }
@@ -292,14 +176,17 @@ impl Bench {
             bail!("turning point without IPv4")
         };
         let payload = b"the packet that H2 has lost";
-        let from = SocketAddrV4::new(self.source.address, GROUP.port());
+        let from = SocketAddrV4::new(self.0.source.address, GROUP.port());
         let inner = data(from, GROUP, payload)?;
-        let packet = dmcast(self.h1.address, router, point.iface, &inner)?;
-        self.h1.wire.drain()?;
-        self.source.wire.drain()?;
-        let network = &self.session.network;
-        network.within(self.h1.node, || Ok(Ipv4Socket::sender()?.send(0, &packet)?))?;
+        let packet = dmcast(self.0.h1.address, router, point.iface, &inner)?;
+        self.0.h1.wire.drain()?;
+        self.0.source.wire.drain()?;
+        let network = &self.0.session.network;
+        network.within(self.0.h1.node, || {
+            Ok(Ipv4Socket::sender()?.send(0, &packet)?)
+        })?;
         let sent = self
+            .0
             .h1
             .wire
             .wait("dmcast", PATIENCE, |seen| seen.protocol == IPIP)?;
@@ -312,19 +199,20 @@ impl Bench {
         );
         report.holds("3: to the turning-point router", sent.destination == router);
         let is_data = |seen: &Seen| seen.protocol == UDP && seen.destination == *GROUP.ip();
-        let got = self.h2.wire.wait("repair", PATIENCE, is_data)?;
+        let got = self.0.h2.wire.wait("repair", PATIENCE, is_data)?;
         row(report, "3", "H2's link", &got);
         report.holds(
             "3: H2 receives it from the source, as data",
-            got.source == self.source.address,
+            got.source == self.0.source.address,
         );
         report.holds("3: both headers' options are gone", got.option.is_none());
         report.holds("3: the inner packet is whole", got.payload == inner[20..]);
         report.holds(
             "3: nothing returns to H1",
-            !self.h1.wire.drain()?.iter().any(is_data),
+            !self.0.h1.wire.drain()?.iter().any(is_data),
         );
         let up = self
+            .0
             .source
             .wire
             .drain()?
@@ -343,7 +231,7 @@ impl Bench {
         report.holds(format!("{at}: option 138, 16 bytes"), length == 16);
         report.holds(
             format!("{at}: original source"),
-            option.source == self.source.address,
+            option.source == self.0.source.address,
         );
         report.holds(format!("{at}: group"), option.group == *GROUP.ip());
         let header = seen.source == host && seen.destination == *GROUP.ip();

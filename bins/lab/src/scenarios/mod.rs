@@ -6,6 +6,7 @@ mod lms_scenarios;
 mod overhead;
 mod recovery;
 mod replier_failure;
+mod testbed;
 mod throughput;
 mod tree;
 

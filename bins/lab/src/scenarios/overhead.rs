@@ -1,34 +1,48 @@
-//! `lms-overhead`: Figures 6.13 and 6.14 from captured packets of a real transfer.
+//! `lms-overhead`: Figures 6.13 and 6.14, every size taken from captured packets and from what the
+//! kernel hands over; then the same sizes in a transfer by the real programs.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
+use std::io::IoSliceMut;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
-use lms_proto::Kind;
+use anyhow::{Context as _, Result, bail, ensure};
+use linux_net::link;
+use linux_net::raw::Ipv4Socket;
+use linux_net::udp::{Batch, Config, GroupSocket, Membership, OptionSocket, Options, Transmit};
+use lms_proto::endpoint::{self, DmcastPorts, Endpoint, Storage};
+use lms_proto::{Form, Iface, InterfaceConfig, Key, Kind};
+use ltp::wire::{Header, Type, request};
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg};
+use serde::Serialize;
 
+use super::testbed::{self, End, PATIENCE, Testbed};
 use crate::capture::Capture;
-use crate::net::{Network, Plan, Shape};
+use crate::net::{NodeId, Shape};
 use crate::packets::Seen;
+use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
 use crate::sandbox::SCRATCH;
 use crate::scenario::{Context, Need, Scenario};
-use crate::session::{Owner, Replies, Session};
-use crate::transfer::{Transfer, write_file};
+use crate::session::Replies;
 
 /// The scenario.
 pub(crate) struct Overhead;
 
-const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 6, 1, 3), 6_013);
+const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 6, 13, 14), 6_513);
 const UDP: u8 = 17;
 const IPIP: u8 = 4;
 const IP_HEADER: usize = 20;
 const UDP_HEADER: usize = 8;
-/// The option's length.
-const OPTION: usize = 16;
-/// `struct cmsghdr`: a length and two integers. 12 bytes on the paper's 32-bit machine.
-const CMSGHDR: usize = size_of::<usize>() + 2 * size_of::<i32>();
+/// Figure 6.7: `nak_lo`, `nak_hi`, `nak_seqn`.
+const NAK: [u8; 12] = [0, 0, 0, 7, 0, 0, 0, 9, 0, 0, 0, 1];
+/// "If we assume an application uses 1K size packets" (LMS §6.5.2).
+const REPAIR: [u8; 1_024] = [0x4c; 1_024];
 
 impl Scenario for Overhead {
     fn name(&self) -> &'static str {
@@ -36,7 +50,7 @@ impl Scenario for Overhead {
     }
 
     fn about(&self) -> &'static str {
-        "Bytes that requests and dmcasts add, counted in captured packets of a transfer"
+        "What requests and dmcasts cost in bytes, at the endpoints and on the wire"
     }
 
     fn figure(&self) -> &'static str {
@@ -48,309 +62,505 @@ impl Scenario for Overhead {
     }
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let mut report = Report::new(self.name(), "what assistance costs in bytes");
-        let bytes = if context.quick { 1 << 20 } else { 4 << 20 };
-        let sample = transfer(bytes)?;
-        let requests = Sizes::of(sample.requests());
-        let dmcasts = Sizes::of(sample.dmcasts());
-        report.tables.push(request_table(&requests));
-        report.tables.push(dmcast_table(&dmcasts));
-        report.tables.push(sample.share_table(&requests, &dmcasts));
-        judge(&mut report, &sample, &requests, &dmcasts);
+        let mut report = Report::new(self.name(), "bytes that LMS adds to requests and repairs");
+        let bench = Bench::build()?;
+        context.note("requests and dmcasts with the classic option, and the same without LMS");
+        let classic = bench.measure(Form::Classic)?;
+        context.note("the same with the single option");
+        let single = bench.measure(Form::Single)?;
+        drop(bench);
+        compare(&mut report, &classic, &single);
+        judge(&mut report, "classic", &classic, 16);
+        judge(&mut report, "single", &single, 20);
+        report.datum("classic", &classic);
+        report.datum("single", &single);
+        context.note("a file by lms-send and lms-recv, 10 % lost on one link");
+        let told = Programs::watch(context)?;
+        told.report(&mut report);
+        report.note("sizes are of IPv4 packets, captured on the hosts' links");
+        report.note(format!(
+            "control bytes: cmsghdr and its data; cmsghdr has 12 bytes in the paper, {} here",
+            classic.send_control - classic.option
+        ));
         report.note(
-            "control bytes: the paper's cmsghdr has 12 bytes, that of a 64-bit Linux 16; the option in it \
-             has the same 16",
+            "a dmcast is handed over as a whole packet on a raw socket: headers instead of control bytes",
         );
-        report.note("data packets leave 36 bytes of the MTU free, so that no dmcast is fragmented");
         Ok(report)
     }
 }
 
-/// The packets that each host's link carried.
-struct Sample {
+/// Sizes in bytes, for one form of the option.
+#[derive(Clone, Debug, Serialize)]
+struct Sizes {
+    /// The option in a captured request.
+    option: usize,
+    /// A captured request, and the same datagram without LMS.
+    request: usize,
+    request_without: usize,
+    /// A captured request after it has turned.
+    request_turned: usize,
+    /// `cmsg_len` at `sendmsg`, and with the filling to its alignment.
+    send_control: usize,
+    send_control_filled: usize,
+    /// `cmsg_len` at `recvmsg`, as the kernel wrote it.
+    receive_control: usize,
+    /// A captured dmcast, and the same data multicast by the source.
+    dmcast: usize,
+    dmcast_without: usize,
+    /// The dmcast as it reaches the receiver.
+    dmcast_received: usize,
+    /// What a dmcast hands to `sendmsg` beyond the repair's payload.
+    dmcast_handed: usize,
+}
+
+/// The testbed, and sockets for data at its source and at H2.
+struct Bench {
+    bed: Testbed,
+    source: GroupSocket,
+    h2: GroupSocket,
+}
+
+impl Bench {
+    fn build() -> Result<Bench> {
+        let bed = Testbed::build(GROUP)?;
+        let open = |end: &End| {
+            bed.session.network.within(end.node, || {
+                let interface = link::find("eth0")?.index;
+                let socket = GroupSocket::open(&Config {
+                    bind: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, GROUP.port()),
+                    interface,
+                    ttl: 16,
+                    options: Options::Refuse,
+                    ..Config::default()
+                })?;
+                socket.join(&Membership {
+                    group: *GROUP.ip(),
+                    source: None,
+                    interface,
+                })?;
+                Ok(socket)
+            })
+        };
+        let (source, h2) = (open(&bed.source)?, open(&bed.h2)?);
+        Ok(Bench { bed, source, h2 })
+    }
+
+    fn measure(&self, form: Form) -> Result<Sizes> {
+        for end in [&self.bed.source, &self.bed.h1, &self.bed.h2] {
+            end.wire.drain()?;
+        }
+        let (h1, h2) = (&self.bed.h1, &self.bed.h2);
+        let network = &self.bed.session.network;
+        send(&self.h2, &NAK)?;
+        let plain = h2.wire.wait("datagram", PATIENCE, is_data)?;
+        h2.request(network, form, self.bed.source.address, &NAK)?;
+        let sent = h2.wire.wait("request", PATIENCE, is_request)?;
+        let turned = h1.wire.wait("request", PATIENCE, is_request)?;
+        let (receive_control, received) = control_at_recvmsg(&h1.requests)?;
+        ensure!(
+            received == NAK,
+            "the request's payload has changed on its way"
+        );
+        let (_, option) = sent.option.context("a request without option")?;
+        let filled = OptionSocket::ancillary_len(&vec![0; option]).context("option too long")?;
+        let header = OptionSocket::ancillary_len(&[]).context("no control message")?;
+
+        let point = turned
+            .turning_point()
+            .context("the router set no turning point")?;
+        let handed = self.dmcast(form, point)?;
+        let dmcast = h1
+            .wire
+            .wait("dmcast", PATIENCE, |seen| seen.protocol == IPIP)?;
+        let repair = h2.wire.wait("repair", PATIENCE, is_data)?;
+        self.delivered()?;
+        send(&self.source, &REPAIR)?;
+        let data = h2.wire.wait("packet of data", PATIENCE, is_data)?;
+        self.delivered()?;
+        Ok(Sizes {
+            option,
+            request: sent.total_bytes,
+            request_without: plain.total_bytes,
+            request_turned: turned.total_bytes,
+            send_control: header + option,
+            send_control_filled: filled,
+            receive_control,
+            dmcast: dmcast.total_bytes,
+            dmcast_without: data.total_bytes,
+            dmcast_received: repair.total_bytes,
+            dmcast_handed: handed - REPAIR.len(),
+        })
+    }
+
+    /// H1 sends a repair as `lms-recv` does; what it hands to the kernel.
+    fn dmcast(&self, form: Form, point: lms_proto::TurningPoint) -> Result<usize> {
+        let interface = InterfaceConfig {
+            address: self.bed.h1.address,
+            prefix_len: 24,
+        };
+        let config = endpoint::Config {
+            form,
+            ..endpoint::Config::new(Iface(1), interface)
+        };
+        let endpoint = Endpoint::new(config, Storage::owned(1), [0; 32], lms_proto::Instant::ZERO);
+        let key = Key::new(self.bed.source.address, *GROUP.ip());
+        let ports = DmcastPorts {
+            source: GROUP.port(),
+            destination: GROUP.port(),
+        };
+        let mut packet = vec![0; 2_000];
+        let length = endpoint.dmcast(key, point, ports, &REPAIR, &mut packet)?;
+        let network = &self.bed.session.network;
+        network.within(self.bed.h1.node, || {
+            Ok(Ipv4Socket::sender()?.send(0, &packet[..length])?)
+        })?;
+        Ok(length)
+    }
+
+    /// H2's data socket, which refuses datagrams with options, gets the repair.
+    fn delivered(&self) -> Result<()> {
+        let (mut batch, end) = (Batch::new(1), Instant::now() + PATIENCE);
+        loop {
+            self.h2.receive(&mut batch)?;
+            if batch.iter().any(|datagram| datagram.payload == REPAIR) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < end, "H2 received no data");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn send(socket: &GroupSocket, bytes: &[u8]) -> Result<()> {
+    Ok(socket.send_all(&Transmit {
+        destination: GROUP,
+        bytes,
+        segment_len: None,
+    })?)
+}
+
+fn is_request(seen: &Seen) -> bool {
+    let kind = seen.option.map(|(option, _)| option.kind);
+    seen.protocol == UDP && kind == Some(Kind::Request)
+}
+
+fn is_data(seen: &Seen) -> bool {
+    seen.protocol == UDP && seen.destination == *GROUP.ip() && seen.option.is_none()
+}
+
+/// The length that the kernel gives the control message with the option, and the payload.
+fn control_at_recvmsg(socket: &OptionSocket) -> Result<(usize, Vec<u8>)> {
+    let end = Instant::now() + PATIENCE;
+    let mut payload = vec![0; 2_000];
+    loop {
+        let mut control = cmsg_space!([u64; 32]);
+        let mut parts = [IoSliceMut::new(&mut payload)];
+        let fd = socket.as_fd().as_raw_fd();
+        let flags = MsgFlags::MSG_DONTWAIT;
+        match recvmsg::<SockaddrIn>(fd, &mut parts, Some(&mut control), flags) {
+            Ok(message) => {
+                let bytes = message.bytes;
+                let length = message.cmsgs()?.find_map(|control| match control {
+                    ControlMessageOwned::Unknown(control)
+                        if control.cmsg_header.cmsg_type == libc::IP_RECVOPTS =>
+                    {
+                        Some(control.cmsg_header.cmsg_len)
+                    }
+                    _ => None,
+                });
+                let length = length.context("recvmsg delivers no option")?;
+                return Ok((length, payload[..bytes].to_vec()));
+            }
+            Err(Errno::EAGAIN | Errno::EINTR) if Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(error) => return Err(error).context("recvmsg of a request"),
+        }
+    }
+}
+
+fn compare(report: &mut Report, classic: &Sizes, single: &Sizes) {
+    let columns = ["bytes", "paper", "classic, 138/139", "single, 158"];
+    let mut table = Table::new("Figures 6.13 and 6.14", &columns);
+    type Line = (&'static str, Option<usize>, fn(&Sizes) -> usize);
+    let lines: [Line; 14] = [
+        ("request: IP option", Some(16), |s| s.option),
+        ("request: control bytes at sendmsg", Some(28), |s| {
+            s.send_control
+        }),
+        ("   with the filling to 8 bytes", None, |s| {
+            s.send_control_filled
+        }),
+        ("request: control bytes at recvmsg", Some(28), |s| {
+            s.receive_control
+        }),
+        ("request: the packet without the NAK", Some(44), |s| {
+            s.request - NAK.len()
+        }),
+        ("request: the packet, NAK of 12 bytes", Some(56), |s| {
+            s.request
+        }),
+        ("   the same datagram without LMS", Some(40), |s| {
+            s.request_without
+        }),
+        ("request: beyond it, on the wire", Some(16), |s| {
+            s.request - s.request_without
+        }),
+        ("dmcast: 1 KiB of data, on the wire", Some(1088), |s| {
+            s.dmcast
+        }),
+        (
+            "   the same data multicast by the source",
+            Some(1052),
+            |s| s.dmcast_without,
+        ),
+        ("dmcast: beyond it, on the wire", Some(36), |s| {
+            s.dmcast - s.dmcast_without
+        }),
+        ("   of it the encapsulating IP header", Some(20), |s| {
+            s.dmcast - s.dmcast_without - s.option
+        }),
+        ("dmcast: beyond it, at the receiver", Some(0), |s| {
+            s.dmcast_received - s.dmcast_without
+        }),
+        ("dmcast: handed to sendmsg beyond the data", Some(28), |s| {
+            s.dmcast_handed
+        }),
+    ];
+    for (name, paper, size) in lines {
+        let paper = paper.map_or_else(|| "-".into(), Cell::from);
+        table.row([
+            name.into(),
+            paper,
+            size(classic).into(),
+            size(single).into(),
+        ]);
+    }
+    report.tables.push(table);
+    report.note("paper's 40, 56, 1088 and 1052 follow from its sizes of headers, option and NAK");
+    let names = [
+        "option",
+        "control, send",
+        "control, receive",
+        "request",
+        "dmcast",
+    ];
+    let bars = |s: &Sizes| {
+        let beyond = [s.request - s.request_without, s.dmcast - s.dmcast_without];
+        let sizes = [s.option, s.send_control, s.receive_control];
+        points(sizes.into_iter().chain(beyond))
+    };
+    let plot = Plot::bars("LMS overhead, bytes", "bytes", &names)
+        .series("paper", points([16, 28, 28, 16, 36]))
+        .series("classic", bars(classic))
+        .series("single", bars(single));
+    report.plots.push(plot);
+}
+
+fn points(sizes: impl IntoIterator<Item = usize>) -> Vec<(f64, f64)> {
+    let numbered = sizes.into_iter().enumerate();
+    numbered
+        .map(|(at, size)| (at as f64, size as f64))
+        .collect()
+}
+
+/// Exact bytes; `option` is the option's length in this form.
+fn judge(report: &mut Report, form: &str, sizes: &Sizes, option: usize) {
+    let header = size_of::<libc::cmsghdr>();
+    let packet = IP_HEADER + UDP_HEADER + option;
+    let beyond = sizes.request - sizes.request_without;
+    let encapsulated = sizes.dmcast - sizes.dmcast_without;
+    let received = sizes.dmcast_received - sizes.dmcast_without;
+    let whole = IP_HEADER + option + IP_HEADER + UDP_HEADER;
+    let lines = [
+        ("option of a request", sizes.option, option),
+        ("request beyond a plain datagram", beyond, option),
+        (
+            "a request without its NAK",
+            sizes.request - NAK.len(),
+            packet,
+        ),
+        (
+            "a request that has turned",
+            sizes.request_turned,
+            packet + NAK.len(),
+        ),
+        (
+            "control bytes at sendmsg",
+            sizes.send_control,
+            header + option,
+        ),
+        (
+            "control bytes at recvmsg",
+            sizes.receive_control,
+            header + option,
+        ),
+        (
+            "dmcast beyond a plain multicast",
+            encapsulated,
+            IP_HEADER + option,
+        ),
+        (
+            "dmcast at the receiver beyond a plain multicast",
+            received,
+            0,
+        ),
+        (
+            "dmcast handed to sendmsg beyond the data",
+            sizes.dmcast_handed,
+            whole,
+        ),
+    ];
+    for (name, measured, exact) in lines {
+        let bound = Bound::Exactly(exact as f64);
+        report.check(format!("{form}: {name}"), measured as f64, "bytes", bound);
+    }
+}
+
+/// The packets of a transfer by the real programs, H2 losing some.
+struct Programs {
     h1: (Ipv4Addr, Vec<Seen>),
     h2: (Ipv4Addr, Vec<Seen>),
-    source: Ipv4Addr,
 }
 
-/// A file from the source to H1 and H2; H2 loses 5 %, H1 nothing.
-fn transfer(bytes: u64) -> Result<Sample> {
-    let mut plan = Plan::default();
-    let (source, router) = (plan.host("source"), plan.router("router"));
-    let (h1, h2) = (plan.host("h1"), plan.host("h2"));
-    plan.link(source, router, Shape::default());
-    plan.link(router, h1, Shape::default());
-    plan.link(router, h2, Shape::lossy(0.05));
-    let network = Network::build(plan, 4)?;
-    let mut session = Session::new(network, source, vec![h1, h2], GROUP);
-    session.own(Owner::Lab)?;
-    session.start_routers(&Replies::default())?;
-    let wires = [h1, h2].map(|host| Capture::start(&session.network, host, "eth0"));
-    let [wire1, wire2] = wires;
-    let (wire1, wire2) = (wire1?, wire2?);
-    let file = Path::new(SCRATCH).join("file.bin");
-    write_file(&file, bytes)?;
-    let mut transfer = Transfer::start(&session, &file, &["--rate", "8M"])?;
-    let (mut seen1, mut seen2) = (Vec::new(), Vec::new());
-    let mut failed = Ok(());
-    // Read often: an ordinary user's socket holds some 150 packets.
-    transfer.watch(Duration::from_secs(60), |_| {
-        let mut read = || -> Result<()> {
-            seen1.extend(wire1.drain()?);
-            seen2.extend(wire2.drain()?);
-            Ok(())
+impl Programs {
+    fn watch(context: &Context) -> Result<Programs> {
+        let mut session = testbed::session(GROUP, Shape::lossy(0.1))?;
+        session.wait_for_routes(PATIENCE)?;
+        session.start_routers(&Replies::default())?;
+        let file = Path::new(SCRATCH).join("overhead.bin");
+        crate::transfer::write_file(&file, if context.quick { 1 << 20 } else { 4 << 20 })?;
+        let [h1, h2] = session.receivers[..] else {
+            bail!("the testbed has two receivers");
         };
-        if failed.is_ok() {
-            failed = read();
+        let wire = |node: NodeId| Capture::start(&session.network, node, "eth0");
+        let wires = [wire(h1)?, wire(h2)?];
+        let mut all = vec![
+            session.receive(h1, &["--replier-cost", "1"])?,
+            session.receive(h2, &["--replier-cost", "1000"])?,
+        ];
+        for receiver in &mut all {
+            receiver.wait_event("waiting", PATIENCE)?;
         }
-    })?;
-    failed?;
-    let plan = session.network.plan();
-    let address = |node| plan.address(node);
-    let sample = Sample {
-        h1: (address(h1), seen1),
-        h2: (address(h2), seen2),
-        source: address(source),
-    };
-    let outcome = transfer.finish(&session, Duration::from_secs(10))?;
-    anyhow::ensure!(outcome.whole(), "the transfer is not whole");
-    Ok(sample)
-}
-
-impl Sample {
-    fn of(list: &[Seen], kind: Kind) -> impl Iterator<Item = &Seen> {
-        list.iter()
-            .filter(move |seen| seen.option.is_some_and(|(option, _)| option.kind == kind))
-    }
-
-    /// Requests that H2 has sent.
-    fn requests(&self) -> impl Iterator<Item = &Seen> {
-        let host = self.h2.0;
-        Sample::of(&self.h2.1, Kind::Request).filter(move |seen| seen.source == host)
-    }
-
-    /// Dmcasts that H1 has sent.
-    fn dmcasts(&self) -> impl Iterator<Item = &Seen> {
-        let host = self.h1.0;
-        let sent = move |seen: &&Seen| seen.source == host && seen.protocol == IPIP;
-        Sample::of(&self.h1.1, Kind::Dmcast).filter(sent)
-    }
-
-    /// Packets of the source to the group as H2 gets them, repairs included.
-    fn received(&self) -> impl Iterator<Item = &Seen> {
-        let source = self.source;
-        let wanted = move |s: &&Seen| {
-            s.source == source && s.destination == *GROUP.ip() && s.protocol == UDP
-        };
-        self.h2.1.iter().filter(wanted)
-    }
-
-    /// Repairs that H2 received, of those that H1 sent: they carry the same bytes. Also whether each has
-    /// a plain header.
-    fn repairs(&self) -> (usize, bool) {
-        let inner: HashSet<Vec<u8>> = self
-            .dmcasts()
-            .filter_map(|seen| Some(seen.payload.get(IP_HEADER..)?.to_vec()))
-            .collect();
-        let found: Vec<&Seen> = self
-            .received()
-            .filter(|s| inner.contains(&s.payload))
-            .collect();
-        (
-            found.len(),
-            found
-                .iter()
-                .all(|s| s.header_bytes == IP_HEADER && s.option.is_none()),
-        )
-    }
-
-    fn share_table(&self, requests: &Sizes, dmcasts: &Sizes) -> Table {
-        let data: u64 = self.received().map(|seen| seen.total_bytes as u64).sum();
-        let mut table = Table::new(
-            "bytes on H2's and H1's links, with 5 % of H2's packets lost",
-            &["what", "packets", "bytes", "% of data"],
-        );
-        let percent = |bytes: u64| Cell::number(bytes as f64 * 100.0 / (data as f64).max(1.0), 3);
-        let received = self.received().count();
-        table.row([
-            "data to H2".into(),
-            received.into(),
-            data.into(),
-            percent(data),
-        ]);
-        let options = requests.count * OPTION as u64;
-        let added = dmcasts.count * (IP_HEADER + OPTION) as u64;
-        table.row([
-            "requests".into(),
-            requests.count.into(),
-            requests.bytes.into(),
-            percent(requests.bytes),
-        ]);
-        table.row([
-            "their options alone".into(),
-            requests.count.into(),
-            options.into(),
-            percent(options),
-        ]);
-        table.row([
-            "dmcasts".into(),
-            dmcasts.count.into(),
-            dmcasts.bytes.into(),
-            percent(dmcasts.bytes),
-        ]);
-        table.row([
-            "their headers alone".into(),
-            dmcasts.count.into(),
-            added.into(),
-            percent(added),
-        ]);
-        table
-    }
-}
-
-/// What packets of one kind have in common: the only value, or none.
-#[derive(Default)]
-struct Sizes {
-    count: u64,
-    bytes: u64,
-    /// Bytes of the IP header, of the option, before the transport's own payload.
-    header: Option<usize>,
-    option: Option<usize>,
-    /// Bytes that the packet has more than the packet in it (dmcasts).
-    around: Option<usize>,
-    /// Least bytes of UDP payload (requests).
-    payload: Option<usize>,
-    uniform: bool,
-}
-
-impl Sizes {
-    fn of<'a>(list: impl Iterator<Item = &'a Seen>) -> Sizes {
-        let mut sizes = Sizes {
-            uniform: true,
-            ..Sizes::default()
-        };
-        for seen in list {
-            sizes.count += 1;
-            sizes.bytes += seen.total_bytes as u64;
-            let option = seen.option.map(|(_, length)| length);
-            let inner = Seen::read(&seen.payload).map(|inner| inner.total_bytes);
-            let around = inner.map(|inner| seen.total_bytes - inner);
-            let this = (Some(seen.header_bytes), option, around);
-            if sizes.count > 1 && this != (sizes.header, sizes.option, sizes.around) {
-                sizes.uniform = false;
+        all.push(session.send(&file, &["--receivers", "2", "--rate", "20M"])?);
+        let mut seen = [Vec::new(), Vec::new()];
+        let end = Instant::now() + Duration::from_secs(40);
+        loop {
+            let ended = all.iter_mut().all(|process| process.ended().is_some());
+            for (wire, seen) in wires.iter().zip(&mut seen) {
+                seen.extend(wire.drain()?);
             }
-            (sizes.header, sizes.option, sizes.around) = this;
-            let payload = seen.payload.len().saturating_sub(UDP_HEADER);
-            sizes.payload = Some(sizes.payload.map_or(payload, |least| least.min(payload)));
+            if ended {
+                break;
+            }
+            ensure!(Instant::now() < end, "the transfer does not end");
+            std::thread::sleep(Duration::from_millis(5));
         }
-        sizes
+        for process in &mut all {
+            process.succeed(PATIENCE)?;
+        }
+        let [at_h1, at_h2] = seen;
+        let plan = session.network.plan();
+        Ok(Programs {
+            h1: (plan.address(h1), at_h1),
+            h2: (plan.address(h2), at_h2),
+        })
+    }
+
+    /// Requests of H2: (size, size without the option, size by the number of ranges).
+    fn requests(&self) -> Vec<[usize; 3]> {
+        let own = |seen: &&Seen| is_request(seen) && seen.source == self.h2.0;
+        let size = |seen: &Seen| {
+            let packet = request::Packet::new_checked(seen.payload.get(UDP_HEADER..)?).ok()?;
+            let ranges = packet.ranges().count();
+            let option = seen.header_bytes - IP_HEADER;
+            let expected = seen.header_bytes + UDP_HEADER + request::REQUEST_LEN + 8 * (ranges - 1);
+            Some([seen.total_bytes, seen.total_bytes - option, expected])
+        };
+        let requests = self.h2.1.iter().filter(own);
+        requests.filter_map(size).collect()
+    }
+
+    /// Dmcasts of H1: (size, size of the packet inside).
+    fn dmcasts(&self) -> Vec<[usize; 2]> {
+        let own = |seen: &&Seen| seen.protocol == IPIP && seen.source == self.h1.0;
+        let size = |seen: &Seen| Some([seen.total_bytes, Seen::read(&seen.payload)?.total_bytes]);
+        self.h1.1.iter().filter(own).filter_map(size).collect()
+    }
+
+    /// Sizes of the packets of one type that reach H2 without option.
+    fn at_h2(&self, kind: Type) -> Vec<usize> {
+        let wanted = |seen: &&Seen| {
+            let payload = seen.payload.get(UDP_HEADER..).unwrap_or_default();
+            is_data(seen) && Header::parse(payload).is_ok_and(|header| header.kind == kind)
+        };
+        let packets = self.h2.1.iter().filter(wanted);
+        packets.map(|seen| seen.total_bytes).collect()
+    }
+
+    fn report(&self, report: &mut Report) {
+        let (requests, dmcasts) = (self.requests(), self.dmcasts());
+        let (data, repairs) = (self.at_h2(Type::Data), self.at_h2(Type::Repair));
+        let columns = ["packets", "count", "bytes", "without LMS", "beyond"];
+        let mut table = Table::new("a file by lms-send and lms-recv", &columns);
+        let pairs: Vec<[usize; 2]> = requests.iter().map(|r| [r[0], r[1]]).collect();
+        table.row(line("requests of H2", &pairs));
+        table.row(line("dmcasts of H1", &dmcasts));
+        let plain = data.iter().max().copied().unwrap_or(0);
+        let pairs: Vec<[usize; 2]> = repairs.iter().map(|&size| [size, plain]).collect();
+        table.row(line("repairs at H2", &pairs));
+        table.row(line(
+            "data at H2",
+            &data.iter().map(|&s| [s, s]).collect::<Vec<_>>(),
+        ));
+        report.tables.push(table);
+        report.note(format!(
+            "NAK of the paper: 12 bytes; REQUEST of LTP: {} with one range, 8 for each further one",
+            request::REQUEST_LEN
+        ));
+        let some = !requests.is_empty() && !dmcasts.is_empty() && !repairs.is_empty();
+        report.holds(
+            "programs: requests, dmcasts and repairs were captured",
+            some,
+        );
+        let mut only = |name: &str, exact: usize, sizes: BTreeSet<usize>| {
+            // Of several sizes the one that is off.
+            let measured = sizes.iter().copied().find(|&size| size != exact);
+            let measured = measured
+                .or(sizes.first().copied())
+                .map_or(f64::NAN, |s| s as f64);
+            let bound = Bound::Exactly(exact as f64);
+            report.check(format!("programs: {name}"), measured, "bytes", bound);
+        };
+        let beyond = requests.iter().map(|r| r[0] - r[1]).collect();
+        only("each request beyond a plain datagram", 16, beyond);
+        let off = requests.iter().map(|r| r[0].abs_diff(r[2])).collect();
+        only("each request beyond its headers, option and ranges", 0, off);
+        let beyond = dmcasts.iter().map(|[whole, inner]| whole - inner).collect();
+        only("each dmcast beyond the packet inside", 36, beyond);
+        let sizes = repairs.into_iter().collect();
+        only("each repair at H2, as the data", plain, sizes);
     }
 }
 
-fn cell(value: Option<usize>) -> Cell {
-    value.map_or_else(|| "-".into(), Cell::from)
-}
-
-fn request_table(requests: &Sizes) -> Table {
-    let mut table = Table::new(
-        "Figure 6.13: a request at the endpoints",
-        &["bytes", "paper", "here"],
-    );
-    let mut row =
-        |what: &str, paper: usize, here: Cell| table.row([what.into(), paper.into(), here]);
-    row("control data at sendmsg", 28, (CMSGHDR + OPTION).into());
-    row("IP option sent", 16, cell(requests.option));
-    row("control data at recvmsg", 28, (CMSGHDR + OPTION).into());
-    row(
-        "IP option into the socket buffer",
-        16,
-        cell(requests.option),
-    );
-    row(
-        "IP header with option, and UDP header",
-        44,
-        cell(requests.header.map(|h| h + UDP_HEADER)),
-    );
-    row(
-        "the request itself (Figure 6.7), at least",
-        12,
-        cell(requests.payload),
-    );
-    table
-}
-
-fn dmcast_table(dmcasts: &Sizes) -> Table {
-    let mut table = Table::new(
-        "Figure 6.14: a dmcast at the endpoints",
-        &["bytes", "paper", "here"],
-    );
-    let encapsulation = dmcasts
-        .around
-        .zip(dmcasts.option)
-        .map(|(around, option)| around - option);
-    let mut row = |what: &str, paper: Cell, here: Cell| table.row([what.into(), paper, here]);
-    row(
-        "control data at sendmsg",
-        28usize.into(),
-        "0 (a raw socket sends the whole packet)".into(),
-    );
-    row(
-        "encapsulating IP header",
-        IP_HEADER.into(),
-        cell(encapsulation),
-    );
-    row("IP option", 16usize.into(), cell(dmcasts.option));
-    row("in all on the wire", 36usize.into(), cell(dmcasts.around));
-    row("at the receiver", "none".into(), "none".into());
-    table
-}
-
-fn judge(report: &mut Report, sample: &Sample, requests: &Sizes, dmcasts: &Sizes) {
-    let (repairs, plain) = sample.repairs();
-    let figure = |value: Option<usize>| value.map_or(f64::NAN, |value| value as f64);
-    report.check(
-        "requests captured",
-        requests.count as f64,
-        "",
-        Bound::AtLeast(1.0),
-    );
-    report.check(
-        "dmcasts captured",
-        dmcasts.count as f64,
-        "",
-        Bound::AtLeast(1.0),
-    );
-    report.check(
-        "option of a request",
-        figure(requests.option),
-        "bytes",
-        Bound::Exactly(16.0),
-    );
-    let headers = figure(requests.header) + UDP_HEADER as f64;
-    report.check(
-        "headers of a request",
-        headers,
-        "bytes",
-        Bound::Exactly(44.0),
-    );
-    report.check(
-        "added by a dmcast",
-        figure(dmcasts.around),
-        "bytes",
-        Bound::Exactly(36.0),
-    );
-    report.holds(
-        "all requests and all dmcasts are alike",
-        requests.uniform && dmcasts.uniform,
-    );
-    report.check(
-        "repairs captured at H2",
-        repairs as f64,
-        "",
-        Bound::AtLeast(1.0),
-    );
-    report.holds(
-        "a receiver gets repairs as ordinary packets of the source",
-        plain,
-    );
+/// A row: how many, from the smallest to the largest, and what LMS adds.
+fn line(name: &str, pairs: &[[usize; 2]]) -> [Cell; 5] {
+    let span = |values: BTreeSet<usize>| match (values.first(), values.last()) {
+        (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
+        (Some(only), _) => only.to_string(),
+        _ => "-".to_owned(),
+    };
+    [
+        name.into(),
+        pairs.len().into(),
+        span(pairs.iter().map(|pair| pair[0]).collect()).into(),
+        span(pairs.iter().map(|pair| pair[1]).collect()).into(),
+        span(
+            pairs
+                .iter()
+                .map(|pair| pair[0] - pair[1].min(pair[0]))
+                .collect(),
+        )
+        .into(),
+    ]
 }

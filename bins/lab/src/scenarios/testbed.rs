@@ -1,0 +1,163 @@
+//! The testbed of LMS Figure 6.15: a router between the source, H1 (the replier) and H2.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use linux_net::link;
+use linux_net::udp::{Config, Membership, OptionBuffer, OptionSocket};
+use lms_proto::{Form, Kind, LmsOption};
+use lms_router::status::Show;
+
+use crate::capture::Capture;
+use crate::net::{Network, NodeId, Plan, Shape};
+use crate::session::{Owner, Replies, Session};
+
+/// How long a packet may take to show up.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A host's end: a socket for requests, its address, what went over its link.
+pub(super) struct End {
+    pub node: NodeId,
+    pub address: Ipv4Addr,
+    pub requests: OptionSocket,
+    pub wire: Capture,
+    group: SocketAddrV4,
+}
+
+/// The testbed with `lms-router` running and H1 its static replier.
+pub(super) struct Testbed {
+    pub session: Session,
+    pub source: End,
+    pub h1: End,
+    pub h2: End,
+    /// The router's addresses.
+    pub router: Vec<Ipv4Addr>,
+    /// The router's number of the interface toward H2.
+    pub number_of_h2: u16,
+}
+
+impl End {
+    fn open(network: &Network, node: NodeId, group: SocketAddrV4) -> Result<End> {
+        let requests = network.within(node, || {
+            let interface = link::find("eth0")?.index;
+            let bind = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, group.port());
+            let socket = OptionSocket::open(&Config {
+                bind,
+                interface,
+                ttl: 16,
+                ..Config::default()
+            })?;
+            socket.join(&Membership {
+                group: *group.ip(),
+                source: None,
+                interface,
+            })?;
+            Ok(socket)
+        })?;
+        let address = network.plan().address(node);
+        Ok(End {
+            node,
+            address,
+            requests,
+            wire: Capture::start(network, node, "eth0")?,
+            group,
+        })
+    }
+
+    /// Multicasts a request with an option whose turning point is unset.
+    pub(super) fn request(
+        &self,
+        network: &Network,
+        form: Form,
+        source: Ipv4Addr,
+        payload: &[u8],
+    ) -> Result<()> {
+        let option = LmsOption {
+            kind: Kind::Request,
+            turning_point: None,
+            source: source.into(),
+            group: (*self.group.ip()).into(),
+        };
+        let mut bytes = [0; 40];
+        let length = option.emit(form, &mut bytes)?;
+        let options = &bytes[..length];
+        network.within(self.node, || {
+            Ok(self.requests.send(self.group, options, payload)?)
+        })
+    }
+
+    /// The option and the payload that `recvmsg` hands to the application.
+    pub(super) fn receive(&self) -> Result<(LmsOption, Vec<u8>)> {
+        let mut buffer = OptionBuffer::new(2_000);
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(datagram) = self.requests.receive(&mut buffer)? {
+                let (_, option) = LmsOption::parse(datagram.options)?;
+                return Ok((option, datagram.payload.to_vec()));
+            }
+            if Instant::now() > end {
+                bail!("the application at {} received no request", self.address);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// A session on the testbed's network, multicast routes in place, the router not started; H2's link
+/// has this shape. The receivers are H1 and H2.
+pub(super) fn session(group: SocketAddrV4, link_of_h2: Shape) -> Result<Session> {
+    let mut plan = Plan::default();
+    let (source, router) = (plan.host("source"), plan.router("router"));
+    let (h1, h2) = (plan.host("h1"), plan.host("h2"));
+    let wire = Shape::default();
+    for (host, shape) in [(source, wire), (h1, wire), (h2, link_of_h2)] {
+        plan.link(router, host, shape);
+    }
+    let network = Network::build(plan, 0)?;
+    let mut session = Session::new(network, source, vec![h1, h2], group);
+    session.own(Owner::Lab)?;
+    Ok(session)
+}
+
+impl Testbed {
+    /// Builds it and waits until the router knows its replier.
+    pub(super) fn build(group: SocketAddrV4) -> Result<Testbed> {
+        let mut session = session(group, Shape::default())?;
+        let (source, h1, h2) = (session.source, session.receivers[0], session.receivers[1]);
+        let plan = session.network.plan();
+        let section = format!(
+            "policy = \"static\"\n[[replier.static]]\nsource = \"{}\"\ngroup = \"{}\"\n\
+             interface = \"eth1\"\nneighbour = \"{}\"\n",
+            plan.address(source),
+            group.ip(),
+            plan.address(h1)
+        );
+        session.start_routers(&Replies { section })?;
+        session.wait_for_repliers(PATIENCE)?;
+        let router = session.routers.first().context("no router on the tree")?;
+        let interfaces = router.status(Show::Interfaces)?;
+        let number_of_h2 = interfaces["interfaces"]
+            .as_array()
+            .and_then(|all| all.iter().find(|interface| interface["name"] == "eth2"))
+            .and_then(|interface| interface["number"].as_u64())
+            .and_then(|number| u16::try_from(number).ok())
+            .context("the router does not number eth2")?;
+        let plan = session.network.plan();
+        let branch = session.branches.first().context("no router on the tree")?;
+        let links = branch.down.iter().chain([&branch.up]);
+        let router = links
+            .filter_map(|link| plan.address_on(branch.router, *link))
+            .collect();
+        let open = |node| End::open(&session.network, node, group);
+        let (source, h1, h2) = (open(source)?, open(h1)?, open(h2)?);
+        Ok(Testbed {
+            source,
+            h1,
+            h2,
+            router,
+            number_of_h2,
+            session,
+        })
+    }
+}
