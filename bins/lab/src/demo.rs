@@ -109,10 +109,7 @@ fn summary(
     report.note(format!(
         "the links lost {lost} frames; {repairs} repairs, {dmcasts} of them dmcasts"
     ));
-    report.note(format!(
-        "BLAKE3 of the file: {}",
-        text(&outcome.sent, "digest")
-    ));
+    report.note(format!("BLAKE3 of the file: {}", outcome.digest()));
     report.datum("outcome", outcome);
     report.datum("links", &links);
     let routers: Vec<Value> = session

@@ -243,14 +243,19 @@ pub fn count(end: &Value, name: &str) -> u64 {
 }
 
 impl Outcome {
-    /// Whether every receiver has the file and the sender's digest.
+    /// The file's digest, by the sender's word.
+    pub fn digest(&self) -> &str {
+        text(&self.sent, "digest")
+    }
+
+    /// Whether every receiver has received the file, and the sender's digest.
     pub fn whole(&self) -> bool {
-        let digest = text(&self.sent, "digest");
-        !digest.is_empty()
-            && self
-                .receivers
-                .iter()
-                .all(|r| r.whole && r.digest == digest && r.exit_code == 0)
+        let digest = self.digest();
+        let good = |r: &Ending| {
+            let came = r.complete["existing"] == false;
+            came && r.whole && r.digest == digest && r.exit_code == 0
+        };
+        !digest.is_empty() && self.receivers.iter().all(good)
     }
 
     /// A sum over all receivers.
@@ -301,7 +306,7 @@ impl Outcome {
             count(&self.sender, "repairs_group") + count(&self.sender, "repairs_unicast");
         table.row([
             "source".into(),
-            text(&self.sent, "digest").get(..16).unwrap_or("-").into(),
+            self.digest().get(..16).unwrap_or("-").into(),
             "-".into(),
             "-".into(),
             end("requests_unicast"),

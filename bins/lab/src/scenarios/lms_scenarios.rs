@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::testbed::{PATIENCE, Testbed};
 use crate::packets::{Seen, data, dmcast};
+use crate::plot::Plot;
 use crate::report::{Report, Table};
 use crate::scenario::{Context, Need, Scenario};
 
@@ -272,5 +273,15 @@ fn row(report: &mut Report, scenario: &str, place: &str, seen: &Seen) {
     if let Value::Array(list) = packets {
         list.push(record);
     }
+    if report.plots.is_empty() {
+        report
+            .plots
+            .push(Plot::bars("captured packets", "bytes of IP header", &[]).series("", Vec::new()));
+    }
+    let plot = &mut report.plots[0];
+    plot.series[0]
+        .points
+        .push((plot.bars.len() as f64, seen.header_bytes as f64));
+    plot.bars.push(format!("{scenario}: {place}"));
     report.tables[0].row(cells.map(Into::into));
 }

@@ -266,6 +266,8 @@ impl Session {
     /// When it does not start.
     pub fn receive(&self, receiver: NodeId, more: &[&str]) -> Result<Process> {
         let folder = self.folder(receiver);
+        // A receiver that has the file already says so instead of receiving it.
+        let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder)?;
         let name = self.network.plan().name(receiver);
         let launch = Launch::carried("lms-recv")
