@@ -31,7 +31,20 @@ fn lab(program: &Path, user: Option<u32>, args: &[&str]) -> Output {
     if let Some(user) = user {
         command.uid(user).gid(user);
     }
-    command.output().expect("start lab")
+    patiently(|| command.output())
+}
+
+/// Another test's child may hold the fresh copy open for writing until it has become its own program.
+fn patiently<T>(mut start: impl FnMut() -> std::io::Result<T>) -> T {
+    for _ in 0..100 {
+        match start() {
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            started => return started.expect("start lab"),
+        }
+    }
+    panic!("the copied program stays busy");
 }
 
 /// Whether namespaces are permitted to this user; says so when they are not.
@@ -102,11 +115,11 @@ fn the_networks_of_a_lab_that_is_killed_are_gone() {
     if !permitted(&program, None) {
         return;
     }
-    let mut child = Command::new(&program)
+    let mut command = Command::new(&program);
+    command
         .args(["run", "lab-links", "--quick", "--quiet"])
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .expect("start lab");
+        .stdout(std::process::Stdio::null());
+    let mut child = patiently(|| command.spawn());
     std::thread::sleep(std::time::Duration::from_millis(1_500));
     child.kill().expect("kill -9");
     child.wait().expect("end");
