@@ -4,7 +4,15 @@ use std::collections::BTreeMap;
 
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
-const PROTOCOLS: &[&str] = &["lms-proto", "ltp", "dyram", "ldc-ring", "tcpxm", "bfed"];
+const PROTOCOLS: &[&str] = &[
+    "lms-proto",
+    "ltp",
+    "dyram",
+    "ldc-ring",
+    "tcpxm",
+    "bfed",
+    "mcp-control",
+];
 
 /// What a crate may depend on, of ours, to build and to run.
 fn allowed(from: &str, to: &str, from_bins: bool) -> bool {

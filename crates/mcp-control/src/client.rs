@@ -1,0 +1,464 @@
+//! The client: `mcp`, one machine for each host.
+
+use alloc::sync::Arc;
+use core::net::IpAddr;
+
+use smoltcp::time::Instant;
+
+use crate::digest::Digest;
+use crate::error::{Error, WrongTime};
+use crate::layout::Layout;
+use crate::limits::MAX_SUGGESTIONS;
+use crate::link::{Link, Side, Stats, Times, Transmit};
+use crate::manifest::{Kind, Manifest};
+use crate::wire::held::{Held, Scanned};
+use crate::wire::hello::{Capabilities, Hello, Welcome};
+use crate::wire::offer::{CopyId, Offer};
+use crate::wire::plan::{Carrier, DataKey, Plan};
+use crate::wire::port::{Port, Suggest};
+use crate::wire::progress::{Done, FileDigest, FileVerdict, Progress};
+use crate::wire::verdict::{Failed, Reason};
+use crate::wire::{self, Type, VERSION};
+
+/// How one client is set up.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// Names the copy in what both sides log; random, the same for all hosts of one copy.
+    pub copy: CopyId,
+    /// What this side can do.
+    pub capabilities: Capabilities,
+    /// What the server must be able to do; it is given up otherwise.
+    pub required: Capabilities,
+    /// When to say "still there", and when to stop waiting.
+    pub times: Times,
+}
+
+/// How data comes to one host.
+#[derive(Clone, Copy, Debug)]
+pub struct DataPath {
+    /// How data travels.
+    pub carrier: Carrier,
+    /// The group, if it may come by multicast.
+    pub group: Option<IpAddr>,
+    /// The port it comes from.
+    pub source: u16,
+    /// The port that was agreed on.
+    pub destination: u16,
+    /// The key, when it is sealed.
+    pub key: Option<DataKey>,
+}
+
+/// What the application wants to know.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ClientEvent {
+    /// The host is there and takes the offer.
+    Welcome {
+        /// What it can do.
+        capabilities: Capabilities,
+    },
+    /// Blocks that the host has, with their digests: those that agree need not be sent.
+    Held(Held),
+    /// The host has named everything that it has.
+    Scanned,
+    /// An answer to [`Client::suggest`].
+    Port {
+        /// The suggested port is free there and kept.
+        confirmed: bool,
+        /// It, or another that is free there.
+        port: u16,
+    },
+    /// The host listens for the data, or needs none.
+    Ready,
+    /// How far the host is.
+    Progress(Progress),
+    /// Everything is in place there, and digests prove it. Nothing follows.
+    Verified,
+    /// It ended without that. Nothing follows.
+    Failed {
+        /// Why.
+        failed: Failed,
+        /// Who gave up.
+        side: Side,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Hello,
+    Offered,
+    Scanned,
+    Planned,
+    Data,
+}
+
+/// The client's machine.
+///
+/// | state | sends | takes | then |
+/// | --- | --- | --- | --- |
+/// | hello | HELLO | WELCOME | sends OFFER and ENTRIES |
+/// | offered | | HELD, SCANNED | the application compares digests |
+/// | scanned | SUGGEST ([`Client::suggest`]) | PORT | until all hosts agree |
+/// | | PLAN, RUNS ([`Client::plan`]) | READY | the data connection is opened |
+/// | data | DIGEST ([`Client::digest`]) | PROGRESS, DONE | |
+/// | done | VERIFIED | | [`ClientEvent::Verified`] |
+///
+/// FAILED and KEEPALIVE go either way at any time.
+#[derive(Debug)]
+pub struct Client {
+    config: ClientConfig,
+    manifest: Arc<Manifest>,
+    link: Link<ClientEvent>,
+    state: State,
+    /// Blocks named in HELD, and one past the last.
+    held: u64,
+    held_end: u64,
+    /// The suggestion that waits for an answer, and how many there were.
+    suggested: Option<Suggest>,
+    suggestions: u16,
+    done: Option<Done>,
+    expected: Option<Done>,
+    stream_len: u64,
+}
+
+impl Client {
+    /// Starts a copy of `manifest` to one host: HELLO waits to be sent.
+    pub fn new(config: ClientConfig, manifest: Arc<Manifest>, now: Instant) -> Self {
+        let mut link = Link::new(config.times, now);
+        let hello = Hello {
+            lowest: VERSION,
+            highest: VERSION,
+            capabilities: config.capabilities,
+        };
+        link.send(now, hello.buffer_len(), |frame| hello.emit(frame));
+        Client {
+            config,
+            manifest,
+            link,
+            state: State::Hello,
+            held: 0,
+            held_end: 0,
+            suggested: None,
+            suggestions: 0,
+            done: None,
+            expected: None,
+            stream_len: 0,
+        }
+    }
+
+    /// One whole frame ([`wire::Frames`]) arrived.
+    ///
+    /// # Errors
+    /// It is refused: give up with [`Client::fail`].
+    pub fn handle_packet(&mut self, now: Instant, frame: &[u8]) -> Result<(), Error> {
+        let taken = match self.link.hear(now, frame) {
+            Ok(None) => return Ok(()),
+            Ok(Some((kind, frame))) => self.take(now, kind, frame),
+            Err(error) => Err(error),
+        };
+        match taken {
+            Ok(()) => self.link.heard(now),
+            Err(error) => return Err(self.link.count(error)),
+        }
+        self.conclude(now);
+        Ok(())
+    }
+
+    fn take(&mut self, now: Instant, kind: Type, frame: &[u8]) -> Result<(), Error> {
+        match (kind, self.state) {
+            (Type::Welcome, State::Hello) => self.welcome(now, &Welcome::parse(frame)?),
+            (Type::Held, State::Offered) => self.take_held(Held::parse(frame)?),
+            (Type::Scanned, State::Offered) => {
+                if Scanned::parse(frame)?.blocks != self.held {
+                    return Err(Error::Contradiction);
+                }
+                self.state = State::Scanned;
+                self.link.event(ClientEvent::Scanned);
+                Ok(())
+            }
+            (Type::Port, State::Scanned) => self.take_port(&Port::parse(frame)?),
+            (Type::Ready, State::Planned) => {
+                wire::parse_ready(frame)?;
+                self.state = State::Data;
+                self.link.event(ClientEvent::Ready);
+                Ok(())
+            }
+            (Type::Progress, State::Data) if self.done.is_none() => {
+                let progress = Progress::parse(frame)?;
+                if progress.received > self.stream_len || progress.held > self.manifest.bytes() {
+                    return Err(Error::Contradiction);
+                }
+                self.link.event(ClientEvent::Progress(progress));
+                Ok(())
+            }
+            (Type::Done, State::Data) if self.done.is_none() => {
+                self.done = Some(Done::parse(frame)?);
+                Ok(())
+            }
+            (Type::Failed, _) => {
+                let failed = Failed::parse(frame)?;
+                self.over(now, failed, Side::Peer);
+                Ok(())
+            }
+            _ => Err(Error::Unexpected),
+        }
+    }
+
+    fn welcome(&mut self, now: Instant, welcome: &Welcome) -> Result<(), Error> {
+        if welcome.version != VERSION {
+            return Err(Error::Contradiction);
+        }
+        let manifest = &self.manifest;
+        if manifest.len() as u64 > u64::from(welcome.max_entries)
+            || manifest.bytes() > welcome.max_bytes
+        {
+            self.refuse(now, Reason::TooLarge, "");
+            return Ok(());
+        }
+        if !welcome.capabilities.has(self.config.required) {
+            self.refuse(now, Reason::Capability, &self.lacking(welcome.capabilities));
+            return Ok(());
+        }
+        let offer = Offer {
+            copy: self.config.copy,
+            entries: manifest.len() as u32,
+            bytes: manifest.bytes(),
+        };
+        self.link
+            .send(now, offer.buffer_len(), |frame| offer.emit(frame));
+        self.link.send_entries(Arc::clone(manifest));
+        self.state = State::Offered;
+        self.link.event(ClientEvent::Welcome {
+            capabilities: welcome.capabilities,
+        });
+        Ok(())
+    }
+
+    /// What the host lacks, for people.
+    fn lacking(&self, there: Capabilities) -> alloc::string::String {
+        let names = [
+            (Capabilities::AEAD, "sealed data (AEAD)"),
+            (Capabilities::UDP, "data over UDP"),
+            (Capabilities::IP, "data as IP protocol 6"),
+        ];
+        let lacks = |bit: Capabilities| self.config.required.has(bit) && !there.has(bit);
+        let missing = names.iter().find(|(bit, _)| lacks(*bit));
+        missing.map_or_else(Default::default, |(_, name)| {
+            alloc::format!("{name} is off there, or needs a key on both sides")
+        })
+    }
+
+    fn take_held(&mut self, held: Held) -> Result<(), Error> {
+        let end = held.first + held.digests.len() as u64;
+        if held.first < self.held_end || end > self.manifest.blocks() {
+            return Err(Error::Contradiction);
+        }
+        self.held_end = end;
+        self.held += held.digests.len() as u64;
+        self.link.event(ClientEvent::Held(held));
+        Ok(())
+    }
+
+    fn take_port(&mut self, port: &Port) -> Result<(), Error> {
+        let suggested = self.suggested.ok_or(Error::Unexpected)?;
+        let fits = port.number == suggested.number
+            && port.confirmed == (port.port == suggested.destination);
+        if !fits {
+            return Err(Error::Contradiction);
+        }
+        self.suggested = None;
+        self.link.event(ClientEvent::Port {
+            confirmed: port.confirmed,
+            port: port.port,
+        });
+        Ok(())
+    }
+
+    /// Suggests a port that data goes to, and says where it will come from (TCP-XM §3.4). Again,
+    /// after an answer, to suggest another.
+    ///
+    /// # Errors
+    /// Not after SCANNED and before the plan, or the last suggestion was not answered, or there were
+    /// [`MAX_SUGGESTIONS`] already, or a port is 0.
+    pub fn suggest(
+        &mut self,
+        now: Instant,
+        source: u16,
+        destination: u16,
+    ) -> Result<(), WrongTime> {
+        let may = self.is_in(State::Scanned)
+            && self.suggested.is_none()
+            && self.suggestions < MAX_SUGGESTIONS;
+        if !may || source == 0 || destination == 0 {
+            return Err(WrongTime);
+        }
+        self.suggestions += 1;
+        let suggest = Suggest {
+            number: self.suggestions,
+            source,
+            destination,
+        };
+        self.suggested = Some(suggest);
+        self.link
+            .send(now, suggest.buffer_len(), |frame| suggest.emit(frame));
+        Ok(())
+    }
+
+    /// Says how the data comes and which blocks it is; `None`: nothing is sent to this host, it has
+    /// everything.
+    ///
+    /// # Errors
+    /// Not after SCANNED, or while a suggestion waits for its answer.
+    pub fn plan(
+        &mut self,
+        now: Instant,
+        data: Option<(DataPath, Arc<Layout>)>,
+    ) -> Result<(), WrongTime> {
+        if !self.is_in(State::Scanned) || self.suggested.is_some() {
+            return Err(WrongTime);
+        }
+        let mut plan = Plan {
+            carrier: Carrier::Udp,
+            group: None,
+            source: 0,
+            destination: 0,
+            runs: 0,
+            stream_len: 0,
+            key: None,
+        };
+        let data = data.filter(|(_, layout)| !layout.is_empty());
+        if let Some((path, layout)) = &data {
+            plan = Plan {
+                carrier: path.carrier,
+                group: path.group,
+                source: path.source,
+                destination: path.destination,
+                runs: layout.runs().len() as u32,
+                stream_len: layout.len(),
+                key: path.key,
+            };
+        }
+        self.stream_len = plan.stream_len;
+        self.link
+            .send(now, plan.buffer_len(), |frame| plan.emit(frame));
+        if let Some((_, layout)) = data {
+            self.link.send_runs(layout);
+        }
+        self.state = State::Planned;
+        Ok(())
+    }
+
+    /// Says what file `entry` was when it was read.
+    ///
+    /// # Errors
+    /// Before the plan, or the entry is no file.
+    pub fn digest(
+        &mut self,
+        now: Instant,
+        entry: u32,
+        verdict: FileVerdict,
+    ) -> Result<(), WrongTime> {
+        let found = self.manifest.entries().get(entry as usize);
+        let is_file = found.is_some_and(|entry| matches!(entry.kind, Kind::File { .. }));
+        if !is_file || !(self.is_in(State::Planned) || self.is_in(State::Data)) {
+            return Err(WrongTime);
+        }
+        let digest = FileDigest { entry, verdict };
+        self.link
+            .send(now, digest.buffer_len(), |frame| digest.emit(frame));
+        Ok(())
+    }
+
+    /// Says what the whole copy is, once that is known: the host's DONE must agree.
+    pub fn expect(&mut self, now: Instant, whole: Digest) {
+        self.expected = Some(Done {
+            received: self.stream_len,
+            bytes: self.manifest.bytes(),
+            whole,
+        });
+        self.conclude(now);
+    }
+
+    /// Compares what the host has with what it should have, once both are known.
+    fn conclude(&mut self, now: Instant) {
+        let (Some(done), Some(expected)) = (self.done, self.expected) else {
+            return;
+        };
+        if self.link.is_ended() {
+            return;
+        }
+        if done != expected {
+            self.refuse(now, Reason::Mismatch, "");
+            return;
+        }
+        self.link.send(now, wire::HEADER_LEN, |frame| {
+            wire::emit_verified(frame);
+        });
+        self.link.end(now);
+        self.link.event(ClientEvent::Verified);
+    }
+
+    /// Gives the host up: FAILED goes out, [`ClientEvent::Failed`] follows. Harmless after the end.
+    pub fn fail(&mut self, now: Instant, failed: Failed) {
+        if !self.link.is_ended() {
+            self.link.give_up(now, &failed);
+            let side = Side::Here;
+            self.link.event(ClientEvent::Failed { failed, side });
+        }
+    }
+
+    fn refuse(&mut self, now: Instant, reason: Reason, text: &str) {
+        self.fail(now, Failed::new(reason, None, text));
+    }
+
+    /// It ended without the connection: nothing is sent any more.
+    fn over(&mut self, now: Instant, failed: Failed, side: Side) {
+        self.link.end(now);
+        self.link.event(ClientEvent::Failed { failed, side });
+    }
+
+    /// The connection was closed by the peer, or broke.
+    pub fn handle_close(&mut self, now: Instant) {
+        if !self.link.is_ended() {
+            self.over(now, Failed::new(Reason::Closed, None, ""), Side::Peer);
+        }
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if let Some(reason) = self.link.handle_timeout(now) {
+            self.refuse(now, reason, "");
+        }
+    }
+
+    /// The next frame to send, written into `buffer`, which holds [`crate::limits::MAX_FRAME_LEN`] bytes.
+    ///
+    /// # Panics
+    /// If the buffer is too short for a frame.
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        self.link.poll_transmit(now, buffer)
+    }
+
+    /// What the application wants to know.
+    pub fn poll_event(&mut self) -> Option<ClientEvent> {
+        self.link.poll_event()
+    }
+
+    /// When to call [`Client::handle_timeout`].
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.link.poll_timeout()
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &Stats {
+        &self.link.stats
+    }
+
+    /// Verified or failed: send what waits, then close.
+    pub fn is_ended(&self) -> bool {
+        self.link.is_ended()
+    }
+
+    fn is_in(&self, state: State) -> bool {
+        self.state == state && !self.link.is_ended()
+    }
+}

@@ -1,0 +1,32 @@
+//! The bounds of every field and list. A peer that passes one is refused before memory is spent.
+
+/// Length of one block of a file: what is asked for, verified and resumed as one piece.
+pub const BLOCK_LEN: u64 = 1 << BLOCK_BITS;
+/// log2 of [`BLOCK_LEN`].
+pub const BLOCK_BITS: u32 = 20;
+/// Longest frame, header included.
+pub const MAX_FRAME_LEN: usize = 1 << 16;
+/// Longest relative path, in bytes.
+pub const MAX_PATH_LEN: usize = 4096;
+/// Longest component of a path, in bytes: what Linux file systems take.
+pub const MAX_NAME_LEN: usize = 255;
+/// Most components of a path.
+pub const MAX_DEPTH: usize = 128;
+/// Longest target of a symbolic link, in bytes.
+pub const MAX_TARGET_LEN: usize = 4095;
+/// Largest file, in bytes: what Linux file offsets take.
+pub const MAX_FILE_LEN: u64 = i64::MAX as u64;
+/// Most entries of one copy that the format can say.
+pub const MAX_ENTRIES: u32 = 1 << 24;
+/// Most blocks of one copy that the format can say (256 TiB).
+pub const MAX_BLOCKS: u64 = 1 << 28;
+/// Most digests in one HELD.
+pub const MAX_HELD: usize = 1024;
+/// Most runs in one RUNS.
+pub const MAX_RUNS_PER_FRAME: usize = 2048;
+/// Most runs of one plan; a sender joins the nearest ones until that many are left.
+pub const MAX_RUNS: u32 = 1 << 16;
+/// Longest explanation in a FAILED, in bytes.
+pub const MAX_TEXT_LEN: usize = 512;
+/// Most suggestions of a port (TCP-XM §3.4) before the hosts that disagree are given up.
+pub const MAX_SUGGESTIONS: u16 = 16;

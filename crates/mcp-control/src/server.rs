@@ -1,0 +1,518 @@
+//! The server: `mcpd`, one machine for each connection.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use smoltcp::time::{Duration, Instant};
+
+use crate::blocks::Run;
+use crate::error::{Error, WrongTime};
+use crate::layout::Layout;
+use crate::limits::{MAX_BLOCKS, MAX_ENTRIES};
+use crate::link::{Link, Side, Stats, Times, Transmit};
+use crate::manifest::{Kind, Manifest, ManifestError};
+use crate::wire::held::{Held, Scanned};
+use crate::wire::hello::{Capabilities, Hello, Welcome};
+use crate::wire::offer::{CopyId, EntryError, Offer, parse_entries, parse_entry};
+use crate::wire::plan::{Plan, parse_runs};
+use crate::wire::port::{Port, Suggest};
+use crate::wire::progress::{Done, FileDigest, Progress};
+use crate::wire::verdict::{Failed, Reason};
+use crate::wire::{self, Type};
+
+/// How one server is set up.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// What this side can do.
+    pub capabilities: Capabilities,
+    /// Most entries of one copy.
+    pub max_entries: u32,
+    /// Most bytes of all ENTRIES of one copy: what the manifest may cost in memory, about.
+    pub max_manifest_bytes: usize,
+    /// Most blocks of one copy; a block costs 32 bytes and one bit here while the copy lasts.
+    pub max_blocks: u64,
+    /// The offer must be complete so long after the connection.
+    pub setup: Duration,
+    /// When to say "still there", and when to stop waiting.
+    pub times: Times,
+}
+
+impl ServerConfig {
+    /// 2^20 entries in 64 MiB, 2^24 blocks (16 TiB), 30 s for the offer.
+    pub fn new(capabilities: Capabilities) -> Self {
+        ServerConfig {
+            capabilities,
+            max_entries: 1 << 20,
+            max_manifest_bytes: 64 << 20,
+            max_blocks: 1 << 24,
+            setup: Duration::from_secs(30),
+            times: Times::default(),
+        }
+    }
+}
+
+/// What the application wants to know.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ServerEvent {
+    /// The manifest is complete and within the rules: look what is there already, then
+    /// [`Server::scanned`].
+    Offered {
+        /// Which copy.
+        copy: CopyId,
+        /// What will be copied.
+        manifest: Arc<Manifest>,
+    },
+    /// The client suggests a port: answer with [`Server::port`]. One confirmed before is no
+    /// longer needed.
+    Suggested {
+        /// The port that data will come from.
+        source: u16,
+        /// The port that data may come to.
+        destination: u16,
+    },
+    /// The plan is complete: listen, then [`Server::ready`].
+    Planned {
+        /// How data comes; with no runs nothing does.
+        plan: Plan,
+        /// Which blocks the data stream is.
+        layout: Arc<Layout>,
+    },
+    /// What a file was when the client read it.
+    Digest(FileDigest),
+    /// The client agrees that everything is in place. Nothing follows.
+    Verified,
+    /// It ended without that. Nothing follows.
+    Failed {
+        /// Why.
+        failed: Failed,
+        /// Who gave up.
+        side: Side,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Hello,
+    Offer,
+    Entries,
+    Scanning,
+    Ports,
+    Planning,
+    Planned,
+    Data,
+    Done,
+}
+
+/// The server's machine.
+///
+/// | state | takes | sends | then |
+/// | --- | --- | --- | --- |
+/// | hello | HELLO | WELCOME | |
+/// | offer | OFFER, ENTRIES | | [`ServerEvent::Offered`] |
+/// | scanning | | HELD, SCANNED ([`Server::held`], [`Server::scanned`]) | |
+/// | ports | SUGGEST, PLAN | PORT ([`Server::port`]) | |
+/// | planning | RUNS | READY ([`Server::ready`]) | [`ServerEvent::Planned`] |
+/// | data | DIGEST | PROGRESS, DONE ([`Server::progress`], [`Server::done`]) | |
+/// | done | VERIFIED | | [`ServerEvent::Verified`] |
+///
+/// FAILED and KEEPALIVE go either way at any time.
+#[derive(Debug)]
+pub struct Server {
+    config: ServerConfig,
+    link: Link<ServerEvent>,
+    state: State,
+    offer: Option<Offer>,
+    manifest: Arc<Manifest>,
+    manifest_bytes: usize,
+    held: u64,
+    held_end: u64,
+    /// The suggestion that waits for an answer, and the number of the last one.
+    suggested: Option<Suggest>,
+    suggestions: u16,
+    plan: Option<Plan>,
+    runs: Vec<Run>,
+}
+
+impl Server {
+    /// Waits for HELLO on a new connection.
+    pub fn new(config: ServerConfig, now: Instant) -> Self {
+        let mut link = Link::new(config.times, now);
+        link.deadline = Some(now + config.setup);
+        Server {
+            config,
+            link,
+            state: State::Hello,
+            offer: None,
+            manifest: Arc::new(Manifest::default()),
+            manifest_bytes: 0,
+            held: 0,
+            held_end: 0,
+            suggested: None,
+            suggestions: 0,
+            plan: None,
+            runs: Vec::new(),
+        }
+    }
+
+    /// One whole frame ([`wire::Frames`]) arrived.
+    ///
+    /// # Errors
+    /// It is refused: give up with [`Server::fail`].
+    pub fn handle_packet(&mut self, now: Instant, frame: &[u8]) -> Result<(), Error> {
+        let taken = match self.link.hear(now, frame) {
+            Ok(None) => return Ok(()),
+            Ok(Some((kind, frame))) => self.take(now, kind, frame),
+            Err(error) => Err(error),
+        };
+        match taken {
+            Ok(()) => self.link.heard(now),
+            Err(error) => return Err(self.link.count(error)),
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, now: Instant, kind: Type, frame: &[u8]) -> Result<(), Error> {
+        match (kind, self.state) {
+            (Type::Hello, State::Hello) => {
+                self.hello(now, &Hello::parse(frame)?);
+                Ok(())
+            }
+            (Type::Offer, State::Offer) => {
+                self.take_offer(now, Offer::parse(frame)?);
+                Ok(())
+            }
+            (Type::Entries, State::Entries) => self.take_entries(now, frame),
+            (Type::Suggest, State::Ports) if self.suggested.is_none() => {
+                self.take_suggest(Suggest::parse(frame)?)
+            }
+            (Type::Plan, State::Ports) if self.suggested.is_none() => {
+                self.take_plan(Plan::parse(frame)?)
+            }
+            (Type::Runs, State::Planning) => self.take_runs(parse_runs(frame)?),
+            (Type::Digest, State::Planned | State::Data) => {
+                let digest = FileDigest::parse(frame)?;
+                let entry = self.manifest.entries().get(digest.entry as usize);
+                if !entry.is_some_and(|entry| matches!(entry.kind, Kind::File { .. })) {
+                    return Err(Error::Contradiction);
+                }
+                self.link.event(ServerEvent::Digest(digest));
+                Ok(())
+            }
+            (Type::Verified, State::Done) => {
+                wire::parse_verified(frame)?;
+                self.link.end(now);
+                self.link.event(ServerEvent::Verified);
+                Ok(())
+            }
+            (Type::Failed, _) => {
+                let failed = Failed::parse(frame)?;
+                self.over(now, failed, Side::Peer);
+                Ok(())
+            }
+            _ => Err(Error::Unexpected),
+        }
+    }
+
+    fn hello(&mut self, now: Instant, hello: &Hello) {
+        let Some(version) = hello.version() else {
+            self.refuse(now, Reason::Protocol, "another version of the protocol");
+            return;
+        };
+        let welcome = Welcome {
+            version,
+            capabilities: self.config.capabilities,
+            max_entries: self.config.max_entries.min(MAX_ENTRIES),
+            max_bytes: self.config.max_blocks.min(MAX_BLOCKS) << crate::limits::BLOCK_BITS,
+        };
+        self.link
+            .send(now, welcome.buffer_len(), |frame| welcome.emit(frame));
+        self.state = State::Offer;
+    }
+
+    fn take_offer(&mut self, now: Instant, offer: Offer) {
+        if offer.entries > self.config.max_entries {
+            self.refuse(now, Reason::TooLarge, "more entries than it takes");
+            return;
+        }
+        self.offer = Some(offer);
+        self.state = State::Entries;
+    }
+
+    /// All entries of the frame, or none: a bad one ends the copy with its reason.
+    fn take_entries(&mut self, now: Instant, frame: &[u8]) -> Result<(), Error> {
+        let offer = self.offer.ok_or(Error::Unexpected)?;
+        let mut bytes = parse_entries(frame)?;
+        self.manifest_bytes += bytes.len();
+        if self.manifest_bytes > self.config.max_manifest_bytes {
+            self.refuse(
+                now,
+                Reason::TooLarge,
+                "names need more memory than it has for them",
+            );
+            return Ok(());
+        }
+        // Nobody else holds the manifest before it is complete.
+        let manifest = Arc::make_mut(&mut self.manifest);
+        while !bytes.is_empty() {
+            let next = parse_entry(bytes).and_then(|(entry, rest)| {
+                manifest.push(entry)?;
+                Ok(rest)
+            });
+            let most = offer.entries as usize;
+            match next {
+                Ok(_) if manifest.len() > most => return Err(Error::Contradiction),
+                Ok(_) if manifest.blocks() > self.config.max_blocks => {
+                    self.refuse(now, Reason::TooLarge, "more bytes than it takes");
+                    return Ok(());
+                }
+                Ok(rest) => bytes = rest,
+                Err(EntryError::Parse(error)) => return Err(error.into()),
+                Err(EntryError::Manifest(error)) => {
+                    let entry = manifest.len() as u32;
+                    self.refuse_entry(now, entry, error);
+                    return Ok(());
+                }
+            }
+        }
+        if self.manifest.len() < offer.entries as usize {
+            return Ok(());
+        }
+        if self.manifest.bytes() != offer.bytes {
+            return Err(Error::Contradiction);
+        }
+        self.state = State::Scanning;
+        self.link.deadline = None;
+        self.link.event(ServerEvent::Offered {
+            copy: offer.copy,
+            manifest: Arc::clone(&self.manifest),
+        });
+        Ok(())
+    }
+
+    fn refuse_entry(&mut self, now: Instant, entry: u32, error: ManifestError) {
+        let reason = match error {
+            ManifestError::TooLarge => Reason::TooLarge,
+            _ => Reason::Name,
+        };
+        let text = alloc::format!("{error}");
+        self.fail(now, Failed::new(reason, Some(entry), &text));
+    }
+
+    /// Names blocks that are there, with their digests, in rising order.
+    ///
+    /// # Errors
+    /// Not between the offer and [`Server::scanned`], or out of order or of bounds.
+    pub fn held(&mut self, now: Instant, held: &Held) -> Result<(), WrongTime> {
+        let end = held.first + held.digests.len() as u64;
+        let fits = held.first >= self.held_end && end <= self.manifest.blocks();
+        let counted = (1..=crate::limits::MAX_HELD).contains(&held.digests.len());
+        if !self.is_in(State::Scanning) || !fits || !counted {
+            return Err(WrongTime);
+        }
+        self.held_end = end;
+        self.held += held.digests.len() as u64;
+        self.link
+            .send(now, held.buffer_len(), |frame| held.emit(frame));
+        Ok(())
+    }
+
+    /// Everything that is there was named.
+    ///
+    /// # Errors
+    /// Not after the offer, or a second time.
+    pub fn scanned(&mut self, now: Instant) -> Result<(), WrongTime> {
+        if !self.is_in(State::Scanning) {
+            return Err(WrongTime);
+        }
+        let scanned = Scanned { blocks: self.held };
+        self.link
+            .send(now, scanned.buffer_len(), |frame| scanned.emit(frame));
+        self.state = State::Ports;
+        Ok(())
+    }
+
+    fn take_suggest(&mut self, suggest: Suggest) -> Result<(), Error> {
+        if suggest.number != self.suggestions + 1 {
+            return Err(Error::Contradiction);
+        }
+        self.suggestions = suggest.number;
+        self.suggested = Some(suggest);
+        self.link.event(ServerEvent::Suggested {
+            source: suggest.source,
+            destination: suggest.destination,
+        });
+        Ok(())
+    }
+
+    /// Answers a suggestion: the port that is kept for the data. Another than the suggested one is
+    /// an alternative.
+    ///
+    /// # Errors
+    /// No suggestion waits, or the port is 0.
+    pub fn port(&mut self, now: Instant, port: u16) -> Result<(), WrongTime> {
+        if !self.is_in(State::Ports) || port == 0 {
+            return Err(WrongTime);
+        }
+        let suggested = self.suggested.take().ok_or(WrongTime)?;
+        let answer = Port {
+            number: suggested.number,
+            confirmed: port == suggested.destination,
+            port,
+        };
+        self.link
+            .send(now, answer.buffer_len(), |frame| answer.emit(frame));
+        Ok(())
+    }
+
+    fn take_plan(&mut self, plan: Plan) -> Result<(), Error> {
+        self.plan = Some(plan);
+        self.state = State::Planning;
+        if plan.runs == 0 {
+            return self.planned();
+        }
+        Ok(())
+    }
+
+    fn take_runs(&mut self, runs: Vec<Run>) -> Result<(), Error> {
+        let plan = self.plan.ok_or(Error::Unexpected)?;
+        let all = self.runs.len() + runs.len();
+        if all > plan.runs as usize {
+            return Err(Error::Contradiction);
+        }
+        self.runs.extend_from_slice(&runs);
+        if all == plan.runs as usize {
+            return self.planned();
+        }
+        Ok(())
+    }
+
+    fn planned(&mut self) -> Result<(), Error> {
+        let plan = self.plan.ok_or(Error::Unexpected)?;
+        let runs = core::mem::take(&mut self.runs);
+        let layout = Layout::new(&self.manifest, runs);
+        let layout = layout.map_err(|_| Error::Contradiction)?;
+        if layout.len() != plan.stream_len {
+            return Err(Error::Contradiction);
+        }
+        self.state = State::Planned;
+        self.link.event(ServerEvent::Planned {
+            plan,
+            layout: Arc::new(layout),
+        });
+        Ok(())
+    }
+
+    /// The data may come.
+    ///
+    /// # Errors
+    /// Not after the plan, or a second time.
+    pub fn ready(&mut self, now: Instant) -> Result<(), WrongTime> {
+        if !self.is_in(State::Planned) {
+            return Err(WrongTime);
+        }
+        self.link.send(now, wire::HEADER_LEN, |frame| {
+            wire::emit_ready(frame);
+        });
+        self.state = State::Data;
+        Ok(())
+    }
+
+    /// Says how far it is. While much else waits to be sent, nothing is.
+    ///
+    /// # Errors
+    /// Not while data comes.
+    pub fn progress(&mut self, now: Instant, progress: Progress) -> Result<(), WrongTime> {
+        if !self.is_in(State::Data) {
+            return Err(WrongTime);
+        }
+        if self.link.queued() < 8 {
+            self.link
+                .send(now, progress.buffer_len(), |frame| progress.emit(frame));
+        }
+        Ok(())
+    }
+
+    /// Everything is in place.
+    ///
+    /// # Errors
+    /// Not while data comes, or a second time.
+    pub fn done(&mut self, now: Instant, done: &Done) -> Result<(), WrongTime> {
+        if !self.is_in(State::Data) {
+            return Err(WrongTime);
+        }
+        self.link
+            .send(now, done.buffer_len(), |frame| done.emit(frame));
+        self.state = State::Done;
+        Ok(())
+    }
+
+    /// Gives up: FAILED goes out, [`ServerEvent::Failed`] follows. Harmless after the end.
+    pub fn fail(&mut self, now: Instant, failed: Failed) {
+        if !self.link.is_ended() {
+            self.link.give_up(now, &failed);
+            let side = Side::Here;
+            self.link.event(ServerEvent::Failed { failed, side });
+        }
+    }
+
+    fn refuse(&mut self, now: Instant, reason: Reason, text: &str) {
+        self.fail(now, Failed::new(reason, None, text));
+    }
+
+    fn over(&mut self, now: Instant, failed: Failed, side: Side) {
+        self.link.end(now);
+        self.link.event(ServerEvent::Failed { failed, side });
+    }
+
+    /// The connection was closed by the peer, or broke.
+    pub fn handle_close(&mut self, now: Instant) {
+        if !self.link.is_ended() {
+            self.over(now, Failed::new(Reason::Closed, None, ""), Side::Peer);
+        }
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if let Some(reason) = self.link.handle_timeout(now) {
+            self.refuse(now, reason, "");
+        }
+    }
+
+    /// The next frame to send, written into `buffer`, which holds [`crate::limits::MAX_FRAME_LEN`] bytes.
+    ///
+    /// # Panics
+    /// If the buffer is too short for a frame.
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        self.link.poll_transmit(now, buffer)
+    }
+
+    /// What the application wants to know.
+    pub fn poll_event(&mut self) -> Option<ServerEvent> {
+        self.link.poll_event()
+    }
+
+    /// When to call [`Server::handle_timeout`].
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.link.poll_timeout()
+    }
+
+    /// Frames that wait to be sent: an application that names much with [`Server::held`] waits
+    /// while there are many.
+    pub fn queued(&self) -> usize {
+        self.link.queued()
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &Stats {
+        &self.link.stats
+    }
+
+    /// Verified or failed: send what waits, then close.
+    pub fn is_ended(&self) -> bool {
+        self.link.is_ended()
+    }
+
+    fn is_in(&self, state: State) -> bool {
+        self.state == state && !self.link.is_ended()
+    }
+}

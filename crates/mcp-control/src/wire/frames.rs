@@ -1,0 +1,49 @@
+//! Whole frames out of a byte stream.
+
+use alloc::vec::Vec;
+
+use super::{HEADER_LEN, Header, ParseError};
+
+/// Cuts a byte stream into frames. It holds one frame at most ([`crate::limits::MAX_FRAME_LEN`]), and
+/// refuses one that is too long when its header is there, before its body is kept.
+#[derive(Clone, Debug, Default)]
+pub struct Frames {
+    frame: Vec<u8>,
+    /// The newest frame was handed out: the next byte starts another.
+    done: bool,
+}
+
+impl Frames {
+    /// At the start of a stream.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes bytes from the front of `input`, until a frame is whole or `input` is empty; the frame,
+    /// header and body, if there is one. Call it again with what is left of `input`.
+    ///
+    /// # Errors
+    /// The header is wrong: nothing more can be read from this stream.
+    pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<&[u8]>, ParseError> {
+        if core::mem::take(&mut self.done) {
+            self.frame.clear();
+        }
+        self.fill(input, HEADER_LEN);
+        if self.frame.len() < HEADER_LEN {
+            return Ok(None);
+        }
+        let header = Header::parse(&self.frame)?;
+        let len = HEADER_LEN + header.body_len;
+        self.fill(input, len);
+        self.done = self.frame.len() == len;
+        Ok(self.done.then_some(&self.frame[..]))
+    }
+
+    /// Appends from `input` until `len` bytes are there.
+    fn fill(&mut self, input: &mut &[u8], len: usize) {
+        let take = len.saturating_sub(self.frame.len()).min(input.len());
+        let (bytes, rest) = input.split_at(take);
+        self.frame.extend_from_slice(bytes);
+        *input = rest;
+    }
+}

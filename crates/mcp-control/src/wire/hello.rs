@@ -1,0 +1,168 @@
+//! HELLO and WELCOME: who is there, and what it can do.
+//!
+//! ```text
+//!  HELLO (client)
+//! +---------------------------------------------------------------+
+//! |  identifier "PMCP"                                            |
+//! +---------------+---------------+-------------------------------+
+//! |  lowest and highest version   |  capabilities                 |
+//! +---------------+---------------+-------------------------------+
+//!
+//!  WELCOME (server)
+//! +---------------------------------------------------------------+
+//! |  identifier "PMCP"                                            |
+//! +---------------+---------------+-------------------------------+
+//! |  version      |  0            |  capabilities                 |
+//! +---------------+---------------+-------------------------------+
+//! |  most entries it takes                                        |
+//! +---------------------------------------------------------------+
+//! |  most bytes it takes (64 bits)                                |
+//! +---------------------------------------------------------------+
+//! ```
+//!
+//! Later versions may append fields; capabilities that are not known are ignored.
+
+use super::{HEADER_LEN, IDENTIFIER, ParseError, Type, VERSION, begin, body};
+use super::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
+
+/// What a peer can do: a set of bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Capabilities(pub u16);
+
+impl Capabilities {
+    /// Data sealed with the key of the copy.
+    pub const AEAD: Capabilities = Capabilities(0x0001);
+    /// Data carried over UDP.
+    pub const UDP: Capabilities = Capabilities(0x0002);
+    /// Data carried as IP protocol 6.
+    pub const IP: Capabilities = Capabilities(0x0004);
+
+    /// Is every bit of `other` set here?
+    pub const fn has(self, other: Capabilities) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The bits of both.
+    pub const fn with(self, other: Capabilities) -> Capabilities {
+        Capabilities(self.0 | other.0)
+    }
+}
+
+/// The fields of a HELLO.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Hello {
+    /// The oldest version that the client speaks, at least 1.
+    pub lowest: u8,
+    /// The newest, not less.
+    pub highest: u8,
+    /// What the client can do.
+    pub capabilities: Capabilities,
+}
+
+/// Length of a HELLO's body.
+const HELLO_LEN: usize = 8;
+
+impl Hello {
+    /// Reads the frame.
+    ///
+    /// # Errors
+    /// Not a HELLO of this protocol.
+    pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
+        let body = body(frame, Type::Hello, HELLO_LEN, usize::MAX)?;
+        if u32_at(body, 0) != IDENTIFIER {
+            return Err(ParseError::Version);
+        }
+        if body[4] == 0 || body[5] < body[4] {
+            return Err(ParseError::Value);
+        }
+        Ok(Hello {
+            lowest: body[4],
+            highest: body[5],
+            capabilities: Capabilities(u16_at(body, 6)),
+        })
+    }
+
+    /// Length of the frame.
+    pub const fn buffer_len(&self) -> usize {
+        HEADER_LEN + HELLO_LEN
+    }
+
+    /// Writes the frame.
+    ///
+    /// # Panics
+    /// If the buffer is shorter than [`Hello::buffer_len`].
+    pub fn emit(&self, frame: &mut [u8]) {
+        let body = begin(frame, Type::Hello, self.buffer_len());
+        put_u32(body, 0, IDENTIFIER);
+        body[4] = self.lowest;
+        body[5] = self.highest;
+        put_u16(body, 6, self.capabilities.0);
+    }
+
+    /// The version that both speak, if there is one.
+    pub fn version(&self) -> Option<u8> {
+        (self.lowest..=self.highest)
+            .contains(&VERSION)
+            .then_some(VERSION)
+    }
+}
+
+/// The fields of a WELCOME.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Welcome {
+    /// The version that is spoken from now on.
+    pub version: u8,
+    /// What the server can do.
+    pub capabilities: Capabilities,
+    /// Most entries that it takes.
+    pub max_entries: u32,
+    /// Most bytes of all files that it takes.
+    pub max_bytes: u64,
+}
+
+/// Length of a WELCOME's body.
+const WELCOME_LEN: usize = 20;
+
+impl Welcome {
+    /// Reads the frame.
+    ///
+    /// # Errors
+    /// Not a WELCOME of this protocol.
+    pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
+        let body = body(frame, Type::Welcome, WELCOME_LEN, usize::MAX)?;
+        if u32_at(body, 0) != IDENTIFIER {
+            return Err(ParseError::Version);
+        }
+        if body[4] == 0 {
+            return Err(ParseError::Value);
+        }
+        if body[5] != 0 {
+            return Err(ParseError::Reserved);
+        }
+        Ok(Welcome {
+            version: body[4],
+            capabilities: Capabilities(u16_at(body, 6)),
+            max_entries: u32_at(body, 8),
+            max_bytes: u64_at(body, 12),
+        })
+    }
+
+    /// Length of the frame.
+    pub const fn buffer_len(&self) -> usize {
+        HEADER_LEN + WELCOME_LEN
+    }
+
+    /// Writes the frame.
+    ///
+    /// # Panics
+    /// If the buffer is shorter than [`Welcome::buffer_len`].
+    pub fn emit(&self, frame: &mut [u8]) {
+        let body = begin(frame, Type::Welcome, self.buffer_len());
+        put_u32(body, 0, IDENTIFIER);
+        body[4] = self.version;
+        body[5] = 0;
+        put_u16(body, 6, self.capabilities.0);
+        put_u32(body, 8, self.max_entries);
+        put_u64(body, 12, self.max_bytes);
+    }
+}

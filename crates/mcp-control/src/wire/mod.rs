@@ -1,0 +1,286 @@
+//! Message formats: one `Repr` each with `parse`, `buffer_len` and `emit`, as in smoltcp.
+//!
+//! A message is the body of a frame on a byte stream (kernel TCP, inside TLS where there is a key):
+//!
+//! ```text
+//! +---------------+---------------+-------------------------------+
+//! |  version 1    |  type         |  0                            |
+//! +---------------+---------------+-------------------------------+
+//! |  length of the body in bytes                                  |
+//! +---------------------------------------------------------------+
+//! ```
+//!
+//! All integers are big-endian.
+
+use core::fmt;
+
+mod frames;
+pub mod held;
+pub mod hello;
+pub mod offer;
+pub mod plan;
+pub mod port;
+pub mod progress;
+pub mod verdict;
+
+pub use frames::Frames;
+
+use crate::limits::MAX_FRAME_LEN;
+
+/// Length of the header of a frame.
+pub const HEADER_LEN: usize = 8;
+/// Longest body of a frame.
+pub const MAX_BODY_LEN: usize = MAX_FRAME_LEN - HEADER_LEN;
+/// The version this crate speaks.
+pub const VERSION: u8 = 1;
+/// Says in HELLO and WELCOME that this is the protocol of `mcp`: "PMCP".
+pub const IDENTIFIER: u32 = 0x504d_4350;
+
+/// What a message is. The sender of the copy is the client, the receiver the server.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Type {
+    /// Client: versions and capabilities.
+    Hello = 1,
+    /// Server: the version, capabilities and limits.
+    Welcome = 2,
+    /// Client: how much will be copied.
+    Offer = 3,
+    /// Client: entries of the manifest.
+    Entries = 4,
+    /// Server: digests of blocks that it has.
+    Held = 5,
+    /// Server: no more HELD.
+    Scanned = 6,
+    /// Client: suggests a port (TCP-XM §3.4).
+    Suggest = 7,
+    /// Server: confirms the port, or suggests another.
+    Port = 8,
+    /// Client: group, carrier, key and length of the data stream.
+    Plan = 9,
+    /// Client: the blocks on the data stream.
+    Runs = 10,
+    /// Server: listens for the data.
+    Ready = 11,
+    /// Server: how far it is.
+    Progress = 12,
+    /// Client: the digest of a file.
+    Digest = 13,
+    /// Server: everything is in place.
+    Done = 14,
+    /// Client: so it is.
+    Verified = 15,
+    /// Either: gives up, and why.
+    Failed = 16,
+    /// Either: still there.
+    KeepAlive = 17,
+}
+
+impl Type {
+    /// The type with that number.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Type::Hello,
+            2 => Type::Welcome,
+            3 => Type::Offer,
+            4 => Type::Entries,
+            5 => Type::Held,
+            6 => Type::Scanned,
+            7 => Type::Suggest,
+            8 => Type::Port,
+            9 => Type::Plan,
+            10 => Type::Runs,
+            11 => Type::Ready,
+            12 => Type::Progress,
+            13 => Type::Digest,
+            14 => Type::Done,
+            15 => Type::Verified,
+            16 => Type::Failed,
+            17 => Type::KeepAlive,
+            _ => return None,
+        })
+    }
+
+    /// The longest body that this type may have. A longer one is refused when its header is read.
+    pub const fn max_body_len(self) -> usize {
+        match self {
+            Type::Entries | Type::Held | Type::Runs => MAX_BODY_LEN,
+            Type::Failed => verdict::MAX_FAILED_LEN,
+            // Room for fields that later versions append to these two.
+            Type::Hello | Type::Welcome => 256,
+            _ => 128,
+        }
+    }
+}
+
+/// Why bytes are not a message of ours.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ParseError {
+    /// Shorter than its type demands.
+    Truncated,
+    /// Another protocol, or another version of this one.
+    Version,
+    /// An unknown message type, or not the one that was to be read.
+    Type,
+    /// Longer than its type allows, or a list that does not fill whole entries.
+    Length,
+    /// Reserved bits or bytes are set.
+    Reserved,
+    /// A field is out of its bounds.
+    Value,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ParseError::Truncated => "message is cut short",
+            ParseError::Version => "another protocol, or another version of it",
+            ParseError::Type => "unexpected message type",
+            ParseError::Length => "message length does not fit its type",
+            ParseError::Reserved => "reserved bits are set",
+            ParseError::Value => "a field is out of bounds",
+        })
+    }
+}
+
+impl core::error::Error for ParseError {}
+
+/// The first 8 bytes of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Header {
+    /// What the message is.
+    pub kind: Type,
+    /// Length of the body.
+    pub body_len: usize,
+}
+
+impl Header {
+    /// Reads the header; the body is not looked at.
+    ///
+    /// # Errors
+    /// The first rule that it breaks; nothing more of this stream can be read then.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
+        let bytes: &[u8; HEADER_LEN] = bytes.first_chunk().ok_or(ParseError::Truncated)?;
+        if bytes[0] != VERSION {
+            return Err(ParseError::Version);
+        }
+        let kind = Type::from_number(bytes[1]).ok_or(ParseError::Type)?;
+        if bytes[2..4] != [0; 2] {
+            return Err(ParseError::Reserved);
+        }
+        let body_len = u32_at(bytes, 4) as usize;
+        if body_len > kind.max_body_len() {
+            return Err(ParseError::Length);
+        }
+        Ok(Header { kind, body_len })
+    }
+
+    /// Writes the header into the first 8 bytes.
+    ///
+    /// # Panics
+    /// If the buffer is shorter than [`HEADER_LEN`].
+    pub fn emit(&self, frame: &mut [u8]) {
+        frame[..4].copy_from_slice(&[VERSION, self.kind as u8, 0, 0]);
+        put_u32(frame, 4, self.body_len as u32);
+    }
+}
+
+/// The type and body of one whole frame.
+///
+/// # Errors
+/// Those of [`Header::parse`]; [`ParseError::Truncated`] or [`ParseError::Length`] when the frame is
+/// not as long as it says.
+pub fn split(frame: &[u8]) -> Result<(Type, &[u8]), ParseError> {
+    let header = Header::parse(frame)?;
+    let body = &frame[HEADER_LEN..];
+    match body.len() {
+        len if len < header.body_len => Err(ParseError::Truncated),
+        len if len > header.body_len => Err(ParseError::Length),
+        _ => Ok((header.kind, body)),
+    }
+}
+
+/// The body of a frame of that type and of a length between `least` and `most`.
+fn body(frame: &[u8], kind: Type, least: usize, most: usize) -> Result<&[u8], ParseError> {
+    let (found, body) = split(frame)?;
+    match body.len() {
+        _ if found != kind => Err(ParseError::Type),
+        len if len < least => Err(ParseError::Truncated),
+        len if len > most => Err(ParseError::Length),
+        _ => Ok(body),
+    }
+}
+
+/// Writes the header for a frame of `frame_len` bytes; the body's part of the buffer.
+///
+/// # Panics
+/// If the buffer is shorter.
+fn begin(frame: &mut [u8], kind: Type, frame_len: usize) -> &mut [u8] {
+    let body_len = frame_len - HEADER_LEN;
+    Header { kind, body_len }.emit(frame);
+    &mut frame[HEADER_LEN..frame_len]
+}
+
+macro_rules! bare_message {
+    ($(#[doc = $doc:literal])+ $parse:ident, $emit:ident, $kind:ident) => {
+        $(#[doc = $doc])+
+        ///
+        /// # Errors
+        /// Another type, or a body that is not empty.
+        pub fn $parse(frame: &[u8]) -> Result<(), ParseError> {
+            body(frame, Type::$kind, 0, 0).map(|_| ())
+        }
+
+        /// Writes the frame; its length.
+        ///
+        /// # Panics
+        /// If the buffer is shorter than [`HEADER_LEN`].
+        pub fn $emit(frame: &mut [u8]) -> usize {
+            begin(frame, Type::$kind, HEADER_LEN);
+            HEADER_LEN
+        }
+    };
+}
+
+bare_message!(
+    /// Reads a READY, which has no fields.
+    parse_ready, emit_ready, Ready
+);
+bare_message!(
+    /// Reads a VERIFIED, which has no fields.
+    parse_verified, emit_verified, Verified
+);
+bare_message!(
+    /// Reads a KEEPALIVE, which has no fields.
+    parse_keep_alive, emit_keep_alive, KeepAlive
+);
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) << 32 | u64::from(u32_at(bytes, at + 4))
+}
+
+fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(&bytes[at..at + N]);
+    array
+}
+
+fn put_u16(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
+}
+
+fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
+    bytes[at..at + 8].copy_from_slice(&value.to_be_bytes());
+}

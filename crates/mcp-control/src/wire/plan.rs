@@ -1,0 +1,198 @@
+//! PLAN and RUNS: how the data comes, and which blocks it is.
+//!
+//! ```text
+//!  PLAN (client)
+//! +---------------+---------------+-------------------------------+
+//! |  carrier:     |  flags        |  0                            |
+//! |  17 UDP, 6 IP |  0x01 AEAD    |                               |
+//! +---------------+---------------+-------------------------------+
+//! |  group: IPv6, or IPv4 as ::ffff:a.b.c.d; 0: none (16 bytes)   |
+//! +-------------------------------+-------------------------------+
+//! |  source port                  |  destination port             |
+//! +-------------------------------+-------------------------------+
+//! |  number of runs; 0: nothing is sent to this receiver          |
+//! +---------------------------------------------------------------+
+//! |  bytes of the data stream (64 bits)                           |
+//! +---------------------------------------------------------------+
+//! |  key of the data; 0 unless AEAD (32 bytes)                    |
+//! +---------------------------------------------------------------+
+//!
+//!  RUNS (client): 1 to 2048 of
+//! +---------------------------------------------------------------+
+//! |  number of the first block (64 bits)                          |
+//! +---------------------------------------------------------------+
+//! |  number of blocks (64 bits)                                   |
+//! +---------------------------------------------------------------+
+//! ```
+
+use alloc::vec::Vec;
+use core::fmt;
+use core::net::{IpAddr, Ipv6Addr};
+
+use super::{HEADER_LEN, ParseError, Type, array_at, begin, body};
+use super::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
+use crate::blocks::Run;
+use crate::limits::{MAX_BLOCKS, MAX_RUNS, MAX_RUNS_PER_FRAME};
+
+/// How data packets travel.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Carrier {
+    /// In UDP: no privileges.
+    Udp = 17,
+    /// As IP protocol 6.
+    Ip = 6,
+}
+
+/// The key of one copy's data. It does not show in debug output.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct DataKey(pub [u8; 32]);
+
+impl fmt::Debug for DataKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DataKey(..)")
+    }
+}
+
+/// The fields of a PLAN.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// How data travels.
+    pub carrier: Carrier,
+    /// The multicast group, if data may come by multicast.
+    pub group: Option<IpAddr>,
+    /// The port that data comes from.
+    pub source: u16,
+    /// The agreed port that data goes to.
+    pub destination: u16,
+    /// Runs that follow in RUNS, at most [`MAX_RUNS`].
+    pub runs: u32,
+    /// Bytes of the data stream.
+    pub stream_len: u64,
+    /// The key, when the data is sealed.
+    pub key: Option<DataKey>,
+}
+
+/// Length of a PLAN's body.
+const PLAN_LEN: usize = 68;
+const FLAG_AEAD: u8 = 0x01;
+
+impl Plan {
+    /// Reads the frame.
+    ///
+    /// # Errors
+    /// Not a PLAN.
+    pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
+        let body = body(frame, Type::Plan, PLAN_LEN, PLAN_LEN)?;
+        if body[1] & !FLAG_AEAD != 0 || u16_at(body, 2) != 0 {
+            return Err(ParseError::Reserved);
+        }
+        let carrier = match body[0] {
+            17 => Carrier::Udp,
+            6 => Carrier::Ip,
+            _ => return Err(ParseError::Value),
+        };
+        let key: [u8; 32] = array_at(body, 36);
+        let sealed = body[1] & FLAG_AEAD != 0;
+        if !sealed && key != [0; 32] {
+            return Err(ParseError::Reserved);
+        }
+        let plan = Plan {
+            carrier,
+            group: parse_group(array_at(body, 4))?,
+            source: u16_at(body, 20),
+            destination: u16_at(body, 22),
+            runs: u32_at(body, 24),
+            stream_len: u64_at(body, 28),
+            key: sealed.then_some(DataKey(key)),
+        };
+        let empty = plan.runs == 0;
+        if plan.runs > MAX_RUNS || empty != (plan.stream_len == 0) {
+            return Err(ParseError::Value);
+        }
+        if !empty && (plan.source == 0 || plan.destination == 0) {
+            return Err(ParseError::Value);
+        }
+        Ok(plan)
+    }
+
+    /// Length of the frame.
+    pub const fn buffer_len(&self) -> usize {
+        HEADER_LEN + PLAN_LEN
+    }
+
+    /// Writes the frame.
+    ///
+    /// # Panics
+    /// If the buffer is shorter than [`Plan::buffer_len`].
+    pub fn emit(&self, frame: &mut [u8]) {
+        let body = begin(frame, Type::Plan, self.buffer_len());
+        body[0] = self.carrier as u8;
+        body[1] = if self.key.is_some() { FLAG_AEAD } else { 0 };
+        put_u16(body, 2, 0);
+        let group = match self.group {
+            None => Ipv6Addr::UNSPECIFIED,
+            Some(IpAddr::V4(group)) => group.to_ipv6_mapped(),
+            Some(IpAddr::V6(group)) => group,
+        };
+        body[4..20].copy_from_slice(&group.octets());
+        put_u16(body, 20, self.source);
+        put_u16(body, 22, self.destination);
+        put_u32(body, 24, self.runs);
+        put_u64(body, 28, self.stream_len);
+        body[36..68].copy_from_slice(&self.key.map_or([0; 32], |key| key.0));
+    }
+}
+
+fn parse_group(bytes: [u8; 16]) -> Result<Option<IpAddr>, ParseError> {
+    let group = Ipv6Addr::from(bytes).to_canonical();
+    if group == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
+        return Ok(None);
+    }
+    if group.is_multicast() {
+        Ok(Some(group))
+    } else {
+        Err(ParseError::Value)
+    }
+}
+
+/// Reads the runs of a RUNS frame.
+///
+/// # Errors
+/// Not a RUNS, or a run that is empty or out of bounds.
+pub fn parse_runs(frame: &[u8]) -> Result<Vec<Run>, ParseError> {
+    let body = body(frame, Type::Runs, 16, 16 * MAX_RUNS_PER_FRAME)?;
+    let (runs, rest) = body.as_chunks::<16>();
+    if !rest.is_empty() {
+        return Err(ParseError::Length);
+    }
+    let read = |bytes: &[u8; 16]| {
+        let run = Run {
+            first: u64_at(bytes, 0),
+            count: u64_at(bytes, 8),
+        };
+        let end = run.first.checked_add(run.count);
+        match end {
+            Some(end) if run.count > 0 && end <= MAX_BLOCKS => Ok(run),
+            _ => Err(ParseError::Value),
+        }
+    };
+    runs.iter().map(read).collect()
+}
+
+/// Writes a RUNS frame with as many of `runs` as fit the buffer and a frame: its length, and how many
+/// there are in it. None fits, or there is none: `None`.
+pub fn emit_runs(runs: &[Run], frame: &mut [u8]) -> Option<(usize, usize)> {
+    let room = frame.len().checked_sub(HEADER_LEN)? / 16;
+    let count = runs.len().min(room).min(MAX_RUNS_PER_FRAME);
+    if count == 0 {
+        return None;
+    }
+    let len = HEADER_LEN + 16 * count;
+    let body = begin(frame, Type::Runs, len);
+    for (place, run) in body.chunks_mut(16).zip(runs) {
+        put_u64(place, 0, run.first);
+        put_u64(place, 8, run.count);
+    }
+    Some((len, count))
+}

@@ -1,0 +1,127 @@
+//! SUGGEST and PORT: both sides agree on the ports of the data (TCP-XM §3.4).
+//!
+//! ```text
+//!  SUGGEST (client)
+//! +-------------------------------+-------------------------------+
+//! |  number of the suggestion     |  0                            |
+//! +-------------------------------+-------------------------------+
+//! |  source port                  |  suggested destination port   |
+//! +-------------------------------+-------------------------------+
+//!
+//!  PORT (server)
+//! +-------------------------------+-------------------------------+
+//! |  number of the suggestion     |  verdict: 0 confirmed,        |
+//! |                               |  1 taken, try this one        |
+//! +-------------------------------+-------------------------------+
+//! |  port                         |  0                            |
+//! +-------------------------------+-------------------------------+
+//! ```
+
+use super::{HEADER_LEN, ParseError, Type, begin, body, put_u16, u16_at};
+use crate::limits::MAX_SUGGESTIONS;
+
+/// Length of either body.
+const LEN: usize = 8;
+
+/// The fields of a SUGGEST.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Suggest {
+    /// 1, 2, ... up to [`MAX_SUGGESTIONS`].
+    pub number: u16,
+    /// The port that data will come from, not 0.
+    pub source: u16,
+    /// The port that data may go to, not 0.
+    pub destination: u16,
+}
+
+impl Suggest {
+    /// Reads the frame.
+    ///
+    /// # Errors
+    /// Not a SUGGEST.
+    pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
+        let body = body(frame, Type::Suggest, LEN, LEN)?;
+        if u16_at(body, 2) != 0 {
+            return Err(ParseError::Reserved);
+        }
+        let suggest = Suggest {
+            number: u16_at(body, 0),
+            source: u16_at(body, 4),
+            destination: u16_at(body, 6),
+        };
+        let counted = (1..=MAX_SUGGESTIONS).contains(&suggest.number);
+        if !counted || suggest.source == 0 || suggest.destination == 0 {
+            return Err(ParseError::Value);
+        }
+        Ok(suggest)
+    }
+
+    /// Length of the frame.
+    pub const fn buffer_len(&self) -> usize {
+        HEADER_LEN + LEN
+    }
+
+    /// Writes the frame.
+    ///
+    /// # Panics
+    /// If the buffer is shorter than [`Suggest::buffer_len`].
+    pub fn emit(&self, frame: &mut [u8]) {
+        let body = begin(frame, Type::Suggest, self.buffer_len());
+        put_u16(body, 0, self.number);
+        put_u16(body, 2, 0);
+        put_u16(body, 4, self.source);
+        put_u16(body, 6, self.destination);
+    }
+}
+
+/// The fields of a PORT.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Port {
+    /// The suggestion that this answers.
+    pub number: u16,
+    /// The suggested port is free here, and kept until the next suggestion or the end.
+    pub confirmed: bool,
+    /// The suggested port, or another that is free here; not 0.
+    pub port: u16,
+}
+
+impl Port {
+    /// Reads the frame.
+    ///
+    /// # Errors
+    /// Not a PORT.
+    pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
+        let body = body(frame, Type::Port, LEN, LEN)?;
+        if u16_at(body, 6) != 0 {
+            return Err(ParseError::Reserved);
+        }
+        let (number, port) = (u16_at(body, 0), u16_at(body, 4));
+        let verdict = u16_at(body, 2);
+        let counted = (1..=MAX_SUGGESTIONS).contains(&number);
+        if !counted || verdict > 1 || port == 0 {
+            return Err(ParseError::Value);
+        }
+        Ok(Port {
+            number,
+            confirmed: verdict == 0,
+            port,
+        })
+    }
+
+    /// Length of the frame.
+    pub const fn buffer_len(&self) -> usize {
+        HEADER_LEN + LEN
+    }
+
+    /// Writes the frame.
+    ///
+    /// # Panics
+    /// If the buffer is shorter than [`Port::buffer_len`].
+    pub fn emit(&self, frame: &mut [u8]) {
+        let body = begin(frame, Type::Port, self.buffer_len());
+        put_u16(body, 0, self.number);
+        put_u16(body, 2, u16::from(!self.confirmed));
+        put_u16(body, 4, self.port);
+        put_u16(body, 6, 0);
+    }
+}

@@ -1,0 +1,187 @@
+//! PROGRESS, DIGEST and DONE: while the data flows, and after.
+//!
+//! ```text
+//!  PROGRESS (server)
+//! +---------------------------------------------------------------+
+//! |  bytes of the data stream that have arrived (64 bits)         |
+//! +---------------------------------------------------------------+
+//! |  bytes of all files that are in place or held (64 bits)       |
+//! +---------------------------------------------------------------+
+//!
+//!  DIGEST (client)
+//! +---------------------------------------------------------------+
+//! |  entry                                                        |
+//! +---------------+-----------------------------------------------+
+//! |  status       |  0                                            |
+//! +---------------+-----------------------------------------------+
+//! |  BLAKE3 of the file; 0 unless status 0 (32 bytes)             |
+//! +---------------------------------------------------------------+
+//!
+//!  DONE (server)
+//! +---------------------------------------------------------------+
+//! |  bytes of the data stream that arrived (64 bits)              |
+//! +---------------------------------------------------------------+
+//! |  bytes of all files that are in place (64 bits)               |
+//! +---------------------------------------------------------------+
+//! |  digest of the whole copy (32 bytes)                          |
+//! +---------------------------------------------------------------+
+//! ```
+//!
+//! Status: 0 the digest follows, 1 the file changed while it was read, 2 it could not be read. The
+//! digest of the whole is BLAKE3 in derive-key mode ("polycast mcp 1 digest of a whole copy") over
+//! each entry as it stands in ENTRIES and, after each file, its BLAKE3.
+
+use super::{HEADER_LEN, ParseError, Type, array_at, begin, body};
+use super::{put_u32, put_u64, u32_at, u64_at};
+use crate::digest::Digest;
+
+/// The fields of a PROGRESS.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Progress {
+    /// Bytes of the data stream that have arrived.
+    pub received: u64,
+    /// Bytes of all files that are in place or held.
+    pub held: u64,
+}
+
+impl Progress {
+    /// Reads the frame.
+    ///
+    /// # Errors
+    /// Not a PROGRESS.
+    pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
+        let body = body(frame, Type::Progress, 16, 16)?;
+        Ok(Progress {
+            received: u64_at(body, 0),
+            held: u64_at(body, 8),
+        })
+    }
+
+    /// Length of the frame.
+    pub const fn buffer_len(&self) -> usize {
+        HEADER_LEN + 16
+    }
+
+    /// Writes the frame.
+    ///
+    /// # Panics
+    /// If the buffer is shorter than [`Progress::buffer_len`].
+    pub fn emit(&self, frame: &mut [u8]) {
+        let body = begin(frame, Type::Progress, self.buffer_len());
+        put_u64(body, 0, self.received);
+        put_u64(body, 8, self.held);
+    }
+}
+
+/// What a sender says about a file when it has read it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum FileVerdict {
+    /// Its BLAKE3.
+    Digest(Digest),
+    /// It changed while it was read: what was sent of it is nothing in particular.
+    Changed,
+    /// It could not be read to its end.
+    Unreadable,
+}
+
+/// The fields of a DIGEST.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct FileDigest {
+    /// The file, by its entry's number.
+    pub entry: u32,
+    /// What became of it.
+    pub verdict: FileVerdict,
+}
+
+/// Length of a DIGEST's body.
+const DIGEST_LEN: usize = 40;
+
+impl FileDigest {
+    /// Reads the frame.
+    ///
+    /// # Errors
+    /// Not a DIGEST.
+    pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
+        let body = body(frame, Type::Digest, DIGEST_LEN, DIGEST_LEN)?;
+        let digest: Digest = array_at(body, 8);
+        if body[5..8] != [0; 3] || (body[4] != 0 && digest != [0; 32]) {
+            return Err(ParseError::Reserved);
+        }
+        let verdict = match body[4] {
+            0 => FileVerdict::Digest(digest),
+            1 => FileVerdict::Changed,
+            2 => FileVerdict::Unreadable,
+            _ => return Err(ParseError::Value),
+        };
+        Ok(FileDigest {
+            entry: u32_at(body, 0),
+            verdict,
+        })
+    }
+
+    /// Length of the frame.
+    pub const fn buffer_len(&self) -> usize {
+        HEADER_LEN + DIGEST_LEN
+    }
+
+    /// Writes the frame.
+    ///
+    /// # Panics
+    /// If the buffer is shorter than [`FileDigest::buffer_len`].
+    pub fn emit(&self, frame: &mut [u8]) {
+        let body = begin(frame, Type::Digest, self.buffer_len());
+        let (status, digest) = match self.verdict {
+            FileVerdict::Digest(digest) => (0, digest),
+            FileVerdict::Changed => (1, [0; 32]),
+            FileVerdict::Unreadable => (2, [0; 32]),
+        };
+        put_u32(body, 0, self.entry);
+        body[4..8].copy_from_slice(&[status, 0, 0, 0]);
+        body[8..].copy_from_slice(&digest);
+    }
+}
+
+/// The fields of a DONE.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Done {
+    /// Bytes of the data stream that arrived.
+    pub received: u64,
+    /// Bytes of all files that are in place.
+    pub bytes: u64,
+    /// The digest of the whole copy ([`crate::Manifest::digest`]).
+    pub whole: Digest,
+}
+
+/// Length of a DONE's body.
+const DONE_LEN: usize = 48;
+
+impl Done {
+    /// Reads the frame.
+    ///
+    /// # Errors
+    /// Not a DONE.
+    pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
+        let body = body(frame, Type::Done, DONE_LEN, DONE_LEN)?;
+        Ok(Done {
+            received: u64_at(body, 0),
+            bytes: u64_at(body, 8),
+            whole: array_at(body, 16),
+        })
+    }
+
+    /// Length of the frame.
+    pub const fn buffer_len(&self) -> usize {
+        HEADER_LEN + DONE_LEN
+    }
+
+    /// Writes the frame.
+    ///
+    /// # Panics
+    /// If the buffer is shorter than [`Done::buffer_len`].
+    pub fn emit(&self, frame: &mut [u8]) {
+        let body = begin(frame, Type::Done, self.buffer_len());
+        put_u64(body, 0, self.received);
+        put_u64(body, 8, self.bytes);
+        body[16..].copy_from_slice(&self.whole);
+    }
+}

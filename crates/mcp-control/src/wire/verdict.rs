@@ -1,0 +1,165 @@
+//! FAILED: one side gives up, and says why.
+//!
+//! ```text
+//! +-------------------------------+-------------------------------+
+//! |  reason                       |  0                            |
+//! +-------------------------------+-------------------------------+
+//! |  entry that it is about; 0xffffffff: none                     |
+//! +---------------------------------------------------------------+
+//! |  explanation, UTF-8 without control characters (0 to 512)     |
+//! +---------------------------------------------------------------+
+//! ```
+
+use alloc::string::String;
+use core::fmt;
+
+use super::{HEADER_LEN, ParseError, Type, begin, body, put_u16, put_u32, u16_at, u32_at};
+use crate::limits::MAX_TEXT_LEN;
+
+macro_rules! reasons {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $number:literal, $name:literal, $text:literal;)+) => {
+        /// Why a copy to one receiver failed.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u16)]
+        pub enum Reason {
+            $($(#[doc = $doc])+ $variant = $number,)+
+        }
+
+        impl Reason {
+            /// Every reason, by number.
+            pub const ALL: &[Reason] = &[$(Reason::$variant),+];
+
+            /// A name for events and metrics: lower case, underscores.
+            pub const fn name(self) -> &'static str {
+                match self { $(Reason::$variant => $name),+ }
+            }
+        }
+
+        impl fmt::Display for Reason {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(Reason::$variant => $text),+ })
+            }
+        }
+    };
+}
+
+reasons! {
+    /// The user stopped it; run it again to go on.
+    Interrupted = 1, "interrupted", "interrupted";
+    /// The peer broke the protocol, or speaks another version.
+    Protocol = 2, "protocol", "the other side does not follow the protocol";
+    /// Nothing was heard of the peer for too long.
+    Silent = 3, "silent", "went silent";
+    /// As many copies as it takes are under way: later.
+    Busy = 4, "busy", "is busy with other copies";
+    /// More entries or bytes than it takes.
+    TooLarge = 5, "too_large", "does not take so much";
+    /// A name that leaves the folder, or that it does not take.
+    Name = 6, "name", "refuses a name";
+    /// No space left on the device, or a quota is used up (ENOSPC, EDQUOT).
+    NoSpace = 7, "no_space", "no space left on the device";
+    /// The file system does not permit it (EACCES, EPERM, EROFS).
+    Permission = 8, "permission", "permission denied";
+    /// Something of another kind is where an entry goes: a folder instead of a file.
+    InTheWay = 9, "in_the_way", "something else is in the way";
+    /// Another copy is writing the same file.
+    Locked = 10, "locked", "another copy writes the same file";
+    /// Any other error of the file system.
+    Storage = 11, "storage", "the file system failed";
+    /// No port was found that is free everywhere.
+    NoPort = 12, "no_port", "found no common port";
+    /// What the plan asks for is switched off there: AEAD, or the carrier.
+    Capability = 13, "capability", "cannot do what is asked for";
+    /// The data connection failed.
+    Data = 14, "data", "the data connection failed";
+    /// A file is not what was sent: run again, and only the wrong blocks are sent.
+    Mismatch = 15, "mismatch", "a digest is wrong";
+    /// A file changed while the sender read it, or could not be read to its end.
+    Changed = 16, "changed", "a file changed while it was read";
+    /// The connection ended in the middle.
+    Closed = 17, "closed", "the connection was closed";
+}
+
+impl Reason {
+    /// The reason with that number.
+    pub fn from_number(number: u16) -> Option<Self> {
+        Reason::ALL
+            .iter()
+            .copied()
+            .find(|reason| *reason as u16 == number)
+    }
+}
+
+/// The fields of a FAILED.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Failed {
+    /// Why.
+    pub reason: Reason,
+    /// The entry that it is about.
+    pub entry: Option<u32>,
+    /// An explanation for people; control characters are removed, more than [`MAX_TEXT_LEN`] bytes are cut.
+    pub text: String,
+}
+
+/// Length of a FAILED's body without the explanation.
+const FIXED_LEN: usize = 8;
+/// Longest body of a FAILED.
+pub const MAX_FAILED_LEN: usize = FIXED_LEN + MAX_TEXT_LEN;
+const NO_ENTRY: u32 = u32::MAX;
+
+impl Failed {
+    /// With an explanation made fit for the wire.
+    pub fn new(reason: Reason, entry: Option<u32>, text: &str) -> Self {
+        let mut clean = String::new();
+        for c in text.chars().filter(|c| !c.is_control()) {
+            if clean.len() + c.len_utf8() > MAX_TEXT_LEN {
+                break;
+            }
+            clean.push(c);
+        }
+        Failed {
+            reason,
+            entry: entry.filter(|&entry| entry != NO_ENTRY),
+            text: clean,
+        }
+    }
+
+    /// Reads the frame.
+    ///
+    /// # Errors
+    /// Not a FAILED.
+    pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
+        let body = body(frame, Type::Failed, FIXED_LEN, MAX_FAILED_LEN)?;
+        if u16_at(body, 2) != 0 {
+            return Err(ParseError::Reserved);
+        }
+        let reason = Reason::from_number(u16_at(body, 0)).ok_or(ParseError::Value)?;
+        let text = core::str::from_utf8(&body[FIXED_LEN..]).map_err(|_| ParseError::Value)?;
+        if text.chars().any(char::is_control) {
+            return Err(ParseError::Value);
+        }
+        let entry = u32_at(body, 4);
+        Ok(Failed {
+            reason,
+            entry: (entry != NO_ENTRY).then_some(entry),
+            text: text.into(),
+        })
+    }
+
+    /// Length of the frame.
+    pub fn buffer_len(&self) -> usize {
+        HEADER_LEN + FIXED_LEN + self.text.len()
+    }
+
+    /// Writes the frame.
+    ///
+    /// # Panics
+    /// If the buffer is shorter than [`Failed::buffer_len`].
+    pub fn emit(&self, frame: &mut [u8]) {
+        let body = begin(frame, Type::Failed, self.buffer_len());
+        put_u16(body, 0, self.reason as u16);
+        put_u16(body, 2, 0);
+        put_u32(body, 4, self.entry.unwrap_or(NO_ENTRY));
+        body[FIXED_LEN..].copy_from_slice(self.text.as_bytes());
+    }
+}

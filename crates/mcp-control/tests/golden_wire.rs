@@ -1,0 +1,294 @@
+//! Bytes to value and value to bytes, for each message of `docs/wire.md`.
+
+use std::net::IpAddr;
+
+use mcp_control::wire::held::{Held, Scanned};
+use mcp_control::wire::hello::{Capabilities, Hello, Welcome};
+use mcp_control::wire::offer::{CopyId, Offer, emit_entries, parse_entries, parse_entry};
+use mcp_control::wire::plan::{Carrier, DataKey, Plan, emit_runs, parse_runs};
+use mcp_control::wire::port::{Port, Suggest};
+use mcp_control::wire::progress::{Done, FileDigest, FileVerdict, Progress};
+use mcp_control::wire::{self, ParseError};
+use mcp_control::{Entry, Failed, Kind, Reason, RelPath, Run, Timestamp};
+
+fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text
+        .bytes()
+        .filter(|byte| !byte.is_ascii_whitespace())
+        .collect();
+    digits
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
+}
+
+/// Both directions, and every truncation and one byte too many.
+macro_rules! golden {
+    ($type:ty, $bytes:expr, $value:expr) => {{
+        let bytes: Vec<u8> = hex($bytes);
+        let value = $value;
+        assert_eq!(<$type>::parse(&bytes), Ok(value.clone()));
+        let mut out = vec![0xaa; value.buffer_len()];
+        value.emit(&mut out);
+        assert_eq!(out, bytes);
+        for len in 0..bytes.len() {
+            assert!(<$type>::parse(&bytes[..len]).is_err(), "cut to {len}");
+        }
+        let mut longer = bytes.clone();
+        longer.push(0);
+        assert_eq!(<$type>::parse(&longer), Err(ParseError::Length));
+    }};
+}
+
+#[test]
+fn hello_and_welcome() {
+    let hello = Hello {
+        lowest: 1,
+        highest: 3,
+        capabilities: Capabilities::AEAD.with(Capabilities::UDP),
+    };
+    golden!(Hello, "01010000 00000008 504d4350 0103 0003", hello);
+    let welcome = Welcome {
+        version: 1,
+        capabilities: Capabilities::IP,
+        max_entries: 0x10_0000,
+        max_bytes: 1 << 44,
+    };
+    golden!(
+        Welcome,
+        "01020000 00000014 504d4350 01000004 00100000 00001000 00000000",
+        welcome
+    );
+}
+
+#[test]
+fn later_versions_may_append_fields() {
+    let hello = hex("01010000 0000000c 504d4350 0102 0003 deadbeef");
+    assert_eq!(Hello::parse(&hello).map(|hello| hello.highest), Ok(2));
+    assert_eq!(Hello::parse(&hello).unwrap().version(), Some(1));
+    let newer = hex("01010000 00000008 504d4350 0205 0003");
+    assert_eq!(Hello::parse(&newer).unwrap().version(), None);
+}
+
+#[test]
+fn offer() {
+    let offer = Offer {
+        copy: CopyId(*b"0123456789abcdef"),
+        entries: 2,
+        bytes: 0x0102_0304_0506,
+    };
+    golden!(
+        Offer,
+        "01030000 0000001c 30313233343536373839616263646566 00000002 0000010203040506",
+        offer
+    );
+}
+
+#[test]
+fn entries() {
+    let entries = [
+        Entry {
+            path: RelPath::new(b"d").unwrap(),
+            kind: Kind::Folder,
+            mode: 0o755,
+            modified: Timestamp {
+                seconds: -1,
+                nanos: 999_999_999,
+            },
+        },
+        Entry {
+            path: RelPath::new(b"d/f").unwrap(),
+            kind: Kind::File { len: 258 },
+            mode: 0o600,
+            modified: Timestamp {
+                seconds: 1_700_000_000,
+                nanos: 0,
+            },
+        },
+        Entry {
+            path: RelPath::new(b"d/l").unwrap(),
+            kind: Kind::Link {
+                target: (*b"f").into(),
+            },
+            mode: 0o777,
+            modified: Timestamp::default(),
+        },
+    ];
+    let bytes = hex("01040000 0000005c \
+         01 00 01ed 0001 0000 3b9ac9ff ffffffffffffffff 0000000000000000 64 \
+         02 00 0180 0003 0000 00000000 000000006553f100 0000000000000102 642f66 \
+         03 00 01ff 0003 0001 00000000 0000000000000000 0000000000000000 642f6c 66");
+    let mut out = vec![0; 1000];
+    assert_eq!(emit_entries(&entries, &mut out), Some((bytes.len(), 3)));
+    assert_eq!(out[..bytes.len()], bytes);
+    let mut rest = parse_entries(&bytes).unwrap();
+    for entry in &entries {
+        let (read, left) = parse_entry(rest).unwrap();
+        assert_eq!(&read, entry);
+        for cut in 0..rest.len() - left.len() {
+            assert!(parse_entry(&rest[..cut]).is_err());
+        }
+        rest = left;
+    }
+    assert!(rest.is_empty());
+    // As many as fit.
+    assert_eq!(emit_entries(&entries, &mut out[..60]), Some((37, 1)));
+    assert_eq!(emit_entries(&entries, &mut out[..20]), None);
+}
+
+#[test]
+fn held_and_scanned() {
+    let held = Held {
+        first: 5,
+        digests: vec![[0x11; 32], [0x22; 32]],
+    };
+    let bytes = format!(
+        "01050000 00000048 0000000000000005 {} {}",
+        "11".repeat(32),
+        "22".repeat(32)
+    );
+    golden!(Held, &bytes, held);
+    golden!(
+        Scanned,
+        "01060000 00000008 0000000000000102",
+        Scanned { blocks: 258 }
+    );
+}
+
+#[test]
+fn ports() {
+    let suggest = Suggest {
+        number: 1,
+        source: 49_152,
+        destination: 50_000,
+    };
+    golden!(Suggest, "01070000 00000008 00010000 c000c350", suggest);
+    let confirmed = Port {
+        number: 1,
+        confirmed: true,
+        port: 50_000,
+    };
+    golden!(Port, "01080000 00000008 00010000 c3500000", confirmed);
+    let other = Port {
+        number: 2,
+        confirmed: false,
+        port: 50_001,
+    };
+    golden!(Port, "01080000 00000008 00020001 c3510000", other);
+}
+
+#[test]
+fn plan() {
+    let plan = Plan {
+        carrier: Carrier::Udp,
+        group: Some(IpAddr::from([239, 1, 2, 3])),
+        source: 49_152,
+        destination: 50_000,
+        runs: 2,
+        stream_len: 0x300000,
+        key: Some(DataKey([0x5a; 32])),
+    };
+    let bytes = format!(
+        "01090000 00000044 11010000 00000000000000000000ffffef010203 c000c350 00000002 \
+         0000000000300000 {}",
+        "5a".repeat(32)
+    );
+    golden!(Plan, &bytes, plan);
+    let nothing = Plan {
+        carrier: Carrier::Ip,
+        group: None,
+        source: 0,
+        destination: 0,
+        runs: 0,
+        stream_len: 0,
+        key: None,
+    };
+    let bytes = format!("01090000 00000044 06000000 {}", "00".repeat(64));
+    golden!(Plan, &bytes, nothing);
+    assert!(!format!("{plan:?}").contains("90"), "the key is not shown");
+}
+
+#[test]
+fn runs() {
+    let runs = [Run { first: 0, count: 2 }, Run { first: 7, count: 1 }];
+    let bytes = hex(
+        "010a0000 00000020 0000000000000000 0000000000000002 0000000000000007 0000000000000001",
+    );
+    let mut out = [0; 100];
+    assert_eq!(emit_runs(&runs, &mut out), Some((40, 2)));
+    assert_eq!(out[..40], bytes);
+    assert_eq!(parse_runs(&bytes).unwrap(), runs);
+    assert_eq!(emit_runs(&runs, &mut out[..39]), Some((24, 1)));
+    for cut in 0..bytes.len() {
+        assert!(parse_runs(&bytes[..cut]).is_err());
+    }
+}
+
+#[test]
+fn progress_digest_and_done() {
+    let progress = Progress {
+        received: 1,
+        held: 2,
+    };
+    golden!(
+        Progress,
+        "010c0000 00000010 0000000000000001 0000000000000002",
+        progress
+    );
+    let digest = FileDigest {
+        entry: 3,
+        verdict: FileVerdict::Digest([0x77; 32]),
+    };
+    let bytes = format!("010d0000 00000028 00000003 00000000 {}", "77".repeat(32));
+    golden!(FileDigest, &bytes, digest);
+    let changed = FileDigest {
+        entry: 3,
+        verdict: FileVerdict::Changed,
+    };
+    let bytes = format!("010d0000 00000028 00000003 01000000 {}", "00".repeat(32));
+    golden!(FileDigest, &bytes, changed);
+    let done = Done {
+        received: 1,
+        bytes: 2,
+        whole: [0x88; 32],
+    };
+    let bytes = format!(
+        "010e0000 00000030 0000000000000001 0000000000000002 {}",
+        "88".repeat(32)
+    );
+    golden!(Done, &bytes, done);
+}
+
+#[test]
+fn messages_without_fields() {
+    let mut out = [0; 8];
+    assert_eq!(wire::emit_ready(&mut out), 8);
+    assert_eq!(out[..], hex("010b0000 00000000"));
+    assert_eq!(wire::parse_ready(&out), Ok(()));
+    wire::emit_verified(&mut out);
+    assert_eq!(out[..], hex("010f0000 00000000"));
+    assert_eq!(wire::parse_verified(&out), Ok(()));
+    wire::emit_keep_alive(&mut out);
+    assert_eq!(out[..], hex("01110000 00000000"));
+    assert_eq!(wire::parse_keep_alive(&out), Ok(()));
+    assert_eq!(wire::parse_ready(&out), Err(ParseError::Type));
+}
+
+#[test]
+fn failed() {
+    let failed = Failed::new(Reason::NoSpace, Some(9), "disk\nfull");
+    golden!(
+        Failed,
+        "01100000 00000010 00070000 00000009 6469736b66756c6c",
+        failed
+    );
+    let bare = Failed::new(Reason::Interrupted, None, "");
+    golden!(Failed, "01100000 00000008 00010000 ffffffff", bare);
+    assert_eq!(
+        Failed::new(Reason::Data, None, &"ü".repeat(300)).text.len(),
+        512
+    );
+    for (number, reason) in Reason::ALL.iter().enumerate() {
+        assert_eq!(Reason::from_number(number as u16 + 1), Some(*reason));
+    }
+}
