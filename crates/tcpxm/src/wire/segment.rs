@@ -1,0 +1,161 @@
+//! A whole segment: header, options, data.
+
+use core::net::IpAddr;
+
+use smoltcp::wire::{IpAddress, TcpPacket, TcpSeqNumber};
+
+use super::{Options, ParseError};
+use crate::seq::Seq;
+
+/// Bytes of a header without options.
+pub const HEADER_BYTES: usize = 20;
+
+/// The control bits that this TCP acts on.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Flags {
+    /// Synchronise sequence numbers.
+    pub syn: bool,
+    /// No more data from the sender.
+    pub fin: bool,
+    /// Reset the connection.
+    pub rst: bool,
+    /// Push.
+    pub psh: bool,
+    /// The acknowledgement number is valid.
+    pub ack: bool,
+    /// The urgent pointer is valid. Never sent (RFC 9293 §3.8.5 discourages it); on reception the
+    /// data is ordinary data.
+    pub urg: bool,
+}
+
+/// A segment, parsed or to be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Segment<'a> {
+    /// Source port.
+    pub source_port: u16,
+    /// Destination port.
+    pub destination_port: u16,
+    /// Sequence number of the first octet of data, or of the SYN or FIN.
+    pub seq: Seq,
+    /// Acknowledgement number; means something only with [`Flags::ack`].
+    pub ack: Seq,
+    /// Control bits.
+    pub flags: Flags,
+    /// Window as it stands in the header, unscaled.
+    pub window: u16,
+    /// Options.
+    pub options: Options,
+    /// Data.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Segment<'a> {
+    /// Reads a segment. The checksum is not looked at: [`Segment::verify`] does.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the bytes.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        if bytes.len() < HEADER_BYTES {
+            return Err(ParseError::Truncated);
+        }
+        let packet = TcpPacket::new_unchecked(bytes);
+        let header_len = usize::from(packet.header_len());
+        if header_len < HEADER_BYTES {
+            return Err(ParseError::Header);
+        }
+        if header_len > bytes.len() {
+            return Err(ParseError::Truncated);
+        }
+        let flags = Flags {
+            syn: packet.syn(),
+            fin: packet.fin(),
+            rst: packet.rst(),
+            psh: packet.psh(),
+            ack: packet.ack(),
+            urg: packet.urg(),
+        };
+        Ok(Self {
+            source_port: packet.src_port(),
+            destination_port: packet.dst_port(),
+            seq: Seq(packet.seq_number().0 as u32),
+            ack: Seq(packet.ack_number().0 as u32),
+            flags,
+            window: packet.window_len(),
+            options: Options::parse(&bytes[HEADER_BYTES..header_len])?,
+            payload: &bytes[header_len..],
+        })
+    }
+
+    /// Whether the checksum of a segment that travelled in IP is right (RFC 9293 MUST-3).
+    #[must_use]
+    pub fn verify(bytes: &[u8], source: IpAddr, destination: IpAddr) -> bool {
+        cfg!(fuzzing)
+            || TcpPacket::new_unchecked(bytes)
+                .verify_checksum(&IpAddress::from(source), &IpAddress::from(destination))
+    }
+
+    /// Bytes of header and options.
+    #[must_use]
+    pub fn header_len(&self) -> usize {
+        HEADER_BYTES + self.options.buffer_len()
+    }
+
+    /// Bytes of the whole segment.
+    #[must_use]
+    pub fn buffer_len(&self) -> usize {
+        self.header_len() + self.payload.len()
+    }
+
+    /// Octets of sequence space that the segment takes (RFC 9293 §3.4): SYN and FIN count one each.
+    #[must_use]
+    pub fn sequence_len(&self) -> u32 {
+        self.payload.len() as u32 + u32::from(self.flags.syn) + u32::from(self.flags.fin)
+    }
+
+    /// Writes the header into the first [`Segment::header_len`] bytes, with checksum 0. The data
+    /// behind it is the caller's work, so that it is copied once.
+    ///
+    /// # Panics
+    ///
+    /// When the buffer is too short, or the options take more than 40 bytes.
+    pub fn emit_header(&self, buffer: &mut [u8]) {
+        let header_len = self.header_len();
+        let buffer = &mut buffer[..header_len];
+        buffer[..HEADER_BYTES].fill(0);
+        let mut packet = TcpPacket::new_unchecked(&mut buffer[..]);
+        packet.set_src_port(self.source_port);
+        packet.set_dst_port(self.destination_port);
+        packet.set_seq_number(TcpSeqNumber(self.seq.0 as i32));
+        packet.set_ack_number(TcpSeqNumber(self.ack.0 as i32));
+        packet.clear_flags();
+        packet.set_header_len(u8::try_from(header_len).expect("at most 40 bytes of options"));
+        packet.set_syn(self.flags.syn);
+        packet.set_fin(self.flags.fin);
+        packet.set_rst(self.flags.rst);
+        packet.set_psh(self.flags.psh);
+        packet.set_ack(self.flags.ack);
+        packet.set_urg(self.flags.urg);
+        packet.set_window_len(self.window);
+        self.options.emit(&mut buffer[HEADER_BYTES..]);
+    }
+
+    /// Writes the whole segment, data included, with checksum 0, and returns its length.
+    ///
+    /// # Panics
+    ///
+    /// As [`Segment::emit_header`].
+    pub fn emit(&self, buffer: &mut [u8]) -> usize {
+        let header_len = self.header_len();
+        let len = header_len + self.payload.len();
+        self.emit_header(buffer);
+        buffer[header_len..len].copy_from_slice(self.payload);
+        len
+    }
+
+    /// Writes the checksum into a whole segment that is to travel in IP (RFC 9293 MUST-2).
+    pub fn fill_checksum(bytes: &mut [u8], source: IpAddr, destination: IpAddr) {
+        TcpPacket::new_unchecked(bytes)
+            .fill_checksum(&IpAddress::from(source), &IpAddress::from(destination));
+    }
+}
