@@ -130,7 +130,8 @@ pub enum SenderEvent {
     Complete,
     /// Nothing is left to do: the linger time has passed with no request, or after closing.
     Finished,
-    /// The store failed; nothing more is sent.
+    /// The store failed, or what it held is not what [`crate::SenderConfig::digest`] announced: the
+    /// sender says good-bye and ends.
     StoreFailed,
 }
 

@@ -512,8 +512,13 @@ impl<'a, S: Store> Sender<'a, S> {
         if self.phase != Phase::Sending || !all || !settled {
             return;
         }
-        if self.config.integrity && self.digest.is_none() {
-            self.digest = Some(self.tree.root(&self.hashing));
+        // Of a restarted sender the blocks before the first one it sent were not read.
+        if self.config.integrity && self.config.resume_blocks == 0 {
+            let root = self.tree.root(&self.hashing);
+            if *self.digest.get_or_insert(root) != root {
+                self.fail_store();
+                return;
+            }
         }
         self.all_sent();
         self.check_complete();
@@ -573,8 +578,10 @@ impl<'a, S: Store> Sender<'a, S> {
         });
     }
 
+    /// What was announced cannot be sent: receivers hear a good-bye.
     fn fail_store(&mut self) {
-        self.phase = Phase::Ended;
+        let now = self.now;
+        self.close(now);
         let _ = self.ending.push_back(SenderEvent::StoreFailed);
     }
 
