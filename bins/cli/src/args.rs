@@ -3,6 +3,9 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use crate::logging::LogArgs;
+use crate::units::ByteSize;
+
 /// Parses `args`, the program's name first.
 ///
 /// # Errors
@@ -18,6 +21,59 @@ pub fn parse<T: clap::Parser>(args: impl IntoIterator<Item = OsString>) -> Resul
             crate::exit::OK
         })
     })
+}
+
+/// A program from its command line to its exit code: parses `args`, starts logging, checks what
+/// `check` checks, listens for Ctrl-C, and runs. An error of `run` ends with code 1.
+pub fn main<T, E>(
+    args: impl IntoIterator<Item = OsString>,
+    log: impl FnOnce(&T) -> &LogArgs,
+    check: impl FnOnce(&T) -> Result<(), String>,
+    run: impl FnOnce(&T) -> Result<u8, E>,
+) -> ExitCode
+where
+    T: clap::Parser,
+    E: core::fmt::Display,
+{
+    let args: T = match parse(args) {
+        Ok(args) => args,
+        Err(code) => return code,
+    };
+    if let Err(message) = log(&args).init("warn").and_then(|()| check(&args)) {
+        return usage(message);
+    }
+    crate::interrupt::install();
+    match run(&args) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => crate::exit::fail(crate::exit::FAILED, format!("{error:#}")),
+    }
+}
+
+/// Whether `name` can be the name of a file as it stands.
+///
+/// # Errors
+/// A sentence about `--name`.
+pub fn check_name(name: Option<&str>) -> Result<(), String> {
+    match name {
+        Some(name) if crate::names::sanitise(name.as_bytes()).as_deref() != Some(name) => {
+            Err(format!(
+                "--name {name:?} is not a plain file name: no folders, leading dot or control \
+                 characters"
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a buffer of that size is large enough for a window of blocks.
+///
+/// # Errors
+/// A sentence about `--buffer`.
+pub fn check_buffer(size: ByteSize) -> Result<(), String> {
+    if size.0 < 1 << 20 {
+        return Err(format!("--buffer {size} is too small: at least 1MiB"));
+    }
+    Ok(())
 }
 
 /// Says what is wrong with a combination of arguments that each parse well; code 2.

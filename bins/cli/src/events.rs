@@ -41,3 +41,8 @@ impl Events {
         }
     }
 }
+
+/// Bytes as digits, two for each: how digests stand in events.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

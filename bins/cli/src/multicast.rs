@@ -23,6 +23,24 @@ pub struct GroupArgs {
     pub key_file: Option<PathBuf>,
 }
 
+impl GroupArgs {
+    /// The key of the group, if one is set.
+    ///
+    /// # Errors
+    /// As [`read_key`].
+    pub fn key(&self) -> Result<Option<[u8; 32]>, String> {
+        self.key_file.as_deref().map(read_key).transpose()
+    }
+
+    /// This host's end of the way to the group, with that address of it if one is named.
+    ///
+    /// # Errors
+    /// As [`local`].
+    pub fn local(&self, address: Option<Ipv4Addr>) -> Result<Local, String> {
+        local(self.group, self.interface.as_deref(), address)
+    }
+}
+
 /// Parses `ADDR:PORT` of a multicast group.
 ///
 /// # Errors
