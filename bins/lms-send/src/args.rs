@@ -129,20 +129,8 @@ impl Args {
         if self.is_stream() && self.start_at_once {
             return Err("--start-at-once is about a FILE: a stream always starts at once".into());
         }
-        if self.buffer.0 < 1 << 20 {
-            return Err(format!(
-                "--buffer {} is too small: at least 1MiB",
-                self.buffer
-            ));
-        }
-        if let Some(name) = &self.name
-            && cli::names::sanitise(name.as_bytes()).as_deref() != Some(name)
-        {
-            return Err(format!(
-                "--name {name:?} is not a plain file name: no folders, leading dot or control characters"
-            ));
-        }
-        Ok(())
+        cli::args::check_buffer(self.buffer)?;
+        cli::args::check_name(self.name.as_deref())
     }
 
     pub(crate) fn is_stream(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use ltp::ReceiverFailure;
 use serde::Serialize;
 
 #[derive(Debug, Serialize)]
@@ -66,10 +67,17 @@ pub(crate) enum Event<'a> {
     },
 }
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
+/// How a receiver stands in events.
 pub(crate) fn receiver(id: u64) -> String {
     format!("{id:016x}")
+}
+
+/// What happened to a receiver, in a few words.
+pub(crate) fn reason(failure: ReceiverFailure) -> &'static str {
+    match failure {
+        ReceiverFailure::GaveUp => "gave up",
+        ReceiverFailure::Left => "left before it had everything",
+        ReceiverFailure::Silent => "went silent",
+        ReceiverFailure::Mismatch => "has something else than was sent",
+    }
 }

@@ -1,60 +1,39 @@
 //! The loop: packets in, the machine's clock, packets out, news to the user.
 
+mod news;
+mod setup;
+
 use std::os::fd::AsFd;
 use std::time::Duration as StdDuration;
 
 use anyhow::{Context, anyhow};
 use cli::clock::Clock;
-use cli::events::Events;
-use cli::multicast::{self, Local};
-use cli::progress::Progress;
-use cli::units::{ByteSize, Rate};
+use cli::events::hex;
+use cli::multicast::Local;
+use cli::units::ByteSize;
 use linux_net::poll::{self, Watch};
 use linux_net::wake::Waker;
 use ltp::store::HeapRing;
-use ltp::{
-    Duration, Geometry, Instant, Name, ReceiverFailure, Sender, SenderConfig, SenderEvent,
-    SessionChoice,
-};
+use ltp::{Duration, Instant, Sender, SenderEvent};
+
+use self::news::News;
 
 use crate::adapt::{Counts, RateControl};
 use crate::args::Args;
-use crate::events::{Event, hex, receiver};
+use crate::events::{Event, reason, receiver};
 use crate::net::Net;
 use crate::outcome::Outcome;
-use crate::source::{self, Content, FileStore, Source, Stream};
+use crate::source::{Content, FileStore, Source, Stream};
 
-/// How far new data may run ahead of the slowest receiver, in bytes: less than the socket buffer of
-/// a receiver, so that at any rate nothing is lost there.
-const WINDOW_BYTES: u64 = 24 << 20;
-/// At an unlimited rate those that report set the pace, however many there are: the machine is told
-/// that there are so many (more may join) and not waited for.
-const UNCOUNTED: u32 = 64;
-/// Those that are there already have so long to say so.
-const UNCOUNTED_WAIT: Duration = Duration::from_millis(200);
 /// Batches sent before looking at what receivers say.
 const BATCHES: usize = 4;
 /// Longest sleep, so that nothing is overlooked for long.
 const LONGEST_SLEEP: StdDuration = StdDuration::from_millis(500);
-/// Farewells get so long to leave after Ctrl-C.
+/// Farewells get so long to leave.
 const FAREWELL: Duration = Duration::from_millis(300);
-/// Headers that IP and UDP add, and what a dmcast adds on top (LMS option and outer header).
-const HEADERS: u16 = 20 + 8 + 36;
-
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
-    let key = args
-        .group
-        .key_file
-        .as_deref()
-        .map(multicast::read_key)
-        .transpose();
-    let key = key.map_err(|message| anyhow!(message))?;
-    let local = multicast::local(
-        args.group.group,
-        args.group.interface.as_deref(),
-        args.source,
-    );
-    let local = local.map_err(|message| anyhow!(message))?;
+    let key = args.group.key().map_err(anyhow::Error::msg)?;
+    let local = args.group.local(args.source).map_err(anyhow::Error::msg)?;
     if !local.interface.is_multicast && !local.interface.is_loopback {
         tracing::warn!(
             interface = local.interface.name,
@@ -62,36 +41,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         );
     }
     let source = Source::open(&args.file)?;
-    let wanted = !args.quiet && !args.json;
-    let Some(digest) = first_digest(args, &source, key, wanted)? else {
+    let news = News::new(args);
+    let Some(digest) = setup::first_digest(args, &source, key, news.speaks)? else {
         return Ok(cli::exit::INTERRUPTED);
     };
     let net = Net::open(args, &local, digest)?;
-    let mut session = Session::new(args, &local, source, net, key, digest)?;
+    let mut session = Session::new(args, &local, source, net, news, key, digest)?;
     let outcome = session.transfer();
-    Ok(session.end(outcome?))
-}
-
-/// The digest of the whole, where it is wanted before the start; the outer `None`: interrupted.
-fn first_digest(
-    args: &Args,
-    source: &Source,
-    key: Option<[u8; 32]>,
-    wanted: bool,
-) -> anyhow::Result<Option<Option<[u8; 32]>>> {
-    let Source::File { file, path, length } = source else {
-        return Ok(Some(None));
-    };
-    if args.start_at_once {
-        return Ok(Some(None));
-    }
-    let bar = Progress::new(wanted, "reading", Some(*length));
-    let digest = source::digest(file, *length, key, |done| {
-        bar.set_position(done);
-        !cli::interrupt::raised()
-    });
-    let digest = digest.with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(digest.map(Some))
+    let failed = |error| Outcome::Failed(format!("{error:#}"));
+    Ok(session.end(&outcome.unwrap_or_else(failed)))
 }
 
 struct Session<'a> {
@@ -103,13 +61,13 @@ struct Session<'a> {
     stream: Option<Stream>,
     control: RateControl,
     waker: Waker,
-    events: Events,
-    bar: Progress,
+    news: News,
     next_progress: Instant,
     /// Receivers that will never confirm, and why.
     lost: Vec<String>,
     all_complete: bool,
-    interrupted: Option<Instant>,
+    /// Since when it says good-bye, after Ctrl-C or because it failed.
+    parting: Option<Instant>,
     failed: Option<String>,
 }
 
@@ -119,6 +77,7 @@ impl<'a> Session<'a> {
         local: &Local,
         source: Source,
         net: Net,
+        mut news: News,
         key: Option<[u8; 32]>,
         digest: Option<[u8; 32]>,
     ) -> anyhow::Result<Self> {
@@ -126,7 +85,7 @@ impl<'a> Session<'a> {
         let now = clock.now();
         let control = RateControl::new(args.rate.bits(), now);
         let length = source.length();
-        let mut config = config(args, local, length, key, digest)?;
+        let mut config = setup::config(args, local, length, key, digest)?;
         config.rate_bps = control.rate();
         config.max_segments = net.data.max_segments();
         let block_len = 1u64 << config.block_exponent;
@@ -148,8 +107,19 @@ impl<'a> Session<'a> {
         let waker = Waker::new()?;
         let raised = waker.clone();
         cli::interrupt::on_raise(move || raised.wake());
-        let wanted = !args.quiet && !args.json;
-        let session = Session {
+        news.opened(
+            length,
+            &Event::Opened {
+                session: sender.session().to_string(),
+                name: &name,
+                length,
+                group: args.group.group.to_string(),
+                source: net.data.local_address()?.to_string(),
+                interface: &local.interface.name,
+                rate_bps: control.rate(),
+            },
+        );
+        Ok(Session {
             args,
             clock,
             started: now,
@@ -158,31 +128,13 @@ impl<'a> Session<'a> {
             stream,
             control,
             waker,
-            events: Events::new(args.json, false),
-            bar: Progress::new(wanted, "sending", length),
+            news,
             next_progress: now + Duration::from_secs(1),
             lost: Vec::new(),
             all_complete: false,
-            interrupted: None,
+            parting: None,
             failed: None,
-        };
-        session.opened(local, &name, length)?;
-        Ok(session)
-    }
-
-    fn opened(&self, local: &Local, name: &str, length: Option<u64>) -> anyhow::Result<()> {
-        let source = self.net.data.local_address()?.to_string();
-        tracing::info!(session = %self.sender.session(), name, %source, "sending");
-        self.events.emit(&Event::Opened {
-            session: self.sender.session().to_string(),
-            name,
-            length,
-            group: self.args.group.group.to_string(),
-            source,
-            interface: &local.interface.name,
-            rate_bps: self.control.rate(),
-        });
-        Ok(())
+        })
     }
 
     fn transfer(&mut self) -> anyhow::Result<Outcome> {
@@ -248,7 +200,7 @@ impl<'a> Session<'a> {
         }
         if stream.ended && !stream.has_bytes() {
             self.sender.finish(now);
-            self.bar.set_total(self.sender.progress().1);
+            self.news.length(self.sender.progress().1);
             self.stream = None;
         }
         Ok(())
@@ -298,36 +250,33 @@ impl<'a> Session<'a> {
             let rate_bps = self.control.rate();
             tracing::debug!(?rate_bps, "the rate follows what receivers miss");
             self.sender.set_rate(now, rate_bps);
-            self.events.emit(&Event::Rate { rate_bps });
+            self.news.emit(&Event::Rate { rate_bps });
         }
     }
 
     fn show_progress(&mut self, now: Instant) {
         let (bytes, length) = self.sender.progress();
-        self.bar.set_position(bytes);
+        self.news.position(bytes);
         if now < self.next_progress {
             return;
         }
         self.next_progress = now + Duration::from_secs(1);
         let (joined, complete) = self.sender.receivers();
-        if let Some(expected) = self.args.receivers {
-            self.bar.set_message(format!(
-                "{complete}/{expected} receivers have it, {joined} joined"
-            ));
-        }
-        let rate_bps = self.control.rate();
-        self.events.emit(&Event::Progress {
-            bytes,
-            length,
-            joined,
-            complete,
-            rate_bps,
-        });
+        self.news.progress(
+            self.args.receivers,
+            &Event::Progress {
+                bytes,
+                length,
+                joined,
+                complete,
+                rate_bps: self.control.rate(),
+            },
+        );
     }
 
     fn interrupts(&mut self, now: Instant) {
-        if cli::interrupt::raised() && self.interrupted.is_none() {
-            self.interrupted = Some(now);
+        if cli::interrupt::raised() && self.parting.is_none() {
+            self.parting = Some(now);
             self.sender.close(now);
         }
     }
@@ -348,14 +297,14 @@ impl<'a> Session<'a> {
                 if let Some(expected) = self.args.receivers.filter(|expected| joined < *expected) {
                     tracing::warn!("started with {joined} of {expected} receivers");
                 }
-                self.events.emit(&Event::Started { receivers: joined });
+                self.news.emit(&Event::Started { receivers: joined });
             }
             SenderEvent::Joined {
                 receiver: id,
                 address,
             } => {
                 tracing::info!(%address, "a receiver joined");
-                self.events.emit(&Event::Joined {
+                self.news.emit(&Event::Joined {
                     receiver: receiver(id),
                     address,
                 });
@@ -365,7 +314,7 @@ impl<'a> Session<'a> {
                 address,
             } => {
                 tracing::info!(%address, "a receiver has everything");
-                self.events.emit(&Event::ReceiverComplete {
+                self.news.emit(&Event::ReceiverComplete {
                     receiver: receiver(id),
                     address,
                 });
@@ -381,7 +330,7 @@ impl<'a> Session<'a> {
                 self.lost.push(format!("{address} {reason}"));
                 let bytes = self.sender.geometry().block_offset(blocks);
                 let id = receiver(id);
-                self.events.emit(&Event::ReceiverFailed {
+                self.news.emit(&Event::ReceiverFailed {
                     receiver: id,
                     address,
                     bytes,
@@ -390,12 +339,12 @@ impl<'a> Session<'a> {
             }
             SenderEvent::Sent { length, digest } => {
                 let digest = digest.map(|digest| hex(&digest));
-                self.events.emit(&Event::Sent {
+                self.news.emit(&Event::Sent {
                     length,
                     digest,
                     seconds: self.seconds(),
                 });
-                self.bar.set_message("sent; repairs go on");
+                self.news.say("sent; repairs go on");
             }
             SenderEvent::Complete if self.args.receivers.is_some() => {
                 self.all_complete = true;
@@ -410,22 +359,21 @@ impl<'a> Session<'a> {
                         "it became shorter while it was sent".to_owned()
                     }
                     Some(error) => error.to_string(),
-                    None => "its bytes are gone".to_owned(),
+                    None => "it changed while it was sent".to_owned(),
                 };
-                self.failed = Some(format!("cannot read {}: {why}", self.args.file.display()));
+                self.failed = Some(format!("cannot send {}: {why}", self.args.file.display()));
+                self.parting = Some(self.clock.now());
             }
         }
     }
 
     /// The result, once nothing more will be sent.
     fn outcome(&self) -> Option<Outcome> {
-        if let Some(message) = &self.failed {
-            return Some(Outcome::Failed(message.clone()));
-        }
-        if let Some(at) = self.interrupted
+        if let Some(at) = self.parting
             && (self.sender.is_ended() || self.clock.now() - at > FAREWELL)
         {
-            return Some(Outcome::Interrupted);
+            let failed = self.failed.clone().map(Outcome::Failed);
+            return Some(failed.unwrap_or(Outcome::Interrupted));
         }
         if !self.sender.is_ended() || self.net.is_blocked() {
             return None;
@@ -454,12 +402,11 @@ impl<'a> Session<'a> {
         message
     }
 
-    fn end(&mut self, outcome: Outcome) -> u8 {
-        self.bar.finish();
+    fn end(&mut self, outcome: &Outcome) -> u8 {
         let stats = self.sender.stats();
         let (joined, complete) = self.sender.receivers();
         let seconds = self.seconds();
-        self.events.emit(&Event::End {
+        let end = Event::End {
             result: outcome.name(),
             exit_code: outcome.code(),
             message: outcome.message(),
@@ -474,93 +421,10 @@ impl<'a> Session<'a> {
             requested_packets: stats.requested_packets,
             frame_bytes: stats.frame_bytes,
             dropped: stats.dropped.total(),
-        });
-        match &outcome {
-            Outcome::Complete | Outcome::Sent if self.args.quiet || self.args.json => {}
-            Outcome::Complete | Outcome::Sent => {
-                let bytes = ByteSize(self.sender.progress().0);
-                eprintln!(
-                    "{}: {bytes} in {seconds:.1} s, {complete} receivers confirmed",
-                    outcome.message()
-                );
-            }
-            other => eprintln!("error: {}", other.message()),
-        }
+        };
+        let size = ByteSize(self.sender.progress().0);
+        let words = format!("{size} in {seconds:.1} s, {complete} receivers confirmed");
+        self.news.end(outcome, &end, &words);
         outcome.code()
     }
-}
-
-fn reason(failure: ReceiverFailure) -> &'static str {
-    match failure {
-        ReceiverFailure::GaveUp => "gave up",
-        ReceiverFailure::Left => "left before it had everything",
-        ReceiverFailure::Silent => "went silent",
-        ReceiverFailure::Mismatch => "has something else than was sent",
-    }
-}
-
-fn config(
-    args: &Args,
-    local: &Local,
-    length: Option<u64>,
-    key: Option<[u8; 32]>,
-    digest: Option<[u8; 32]>,
-) -> anyhow::Result<SenderConfig> {
-    let millis = |time: StdDuration| Duration::from_millis(time.as_millis().min(1 << 40) as u64);
-    let mtu = args
-        .mtu
-        .unwrap_or_else(|| u16::try_from(local.interface.mtu).unwrap_or(1500).min(1500));
-    let max_packet_len = mtu - HEADERS;
-    let mut config = SenderConfig::new(args.group.group.into());
-    config.name = name(args)?;
-    config.length = length;
-    config.digest = digest;
-    if let Some(digest) = digest {
-        config.session = SessionChoice::Content(digest);
-    }
-    config.key = key;
-    config.max_packet_len = max_packet_len;
-    config.block_exponent = block_exponent(max_packet_len);
-    config.receivers = args.receivers;
-    config.start_wait = millis(args.start_wait);
-    if args.receivers.is_none() && args.rate == Rate::Unlimited {
-        config.receivers = Some(UNCOUNTED);
-        config.start_wait = UNCOUNTED_WAIT;
-    }
-    let window = (WINDOW_BYTES >> config.block_exponent) as u32;
-    config.window_blocks = config.receivers.map(|_| window);
-    config.receiver_timeout = millis(args.timeout);
-    config.linger = millis(args.linger);
-    // Room for twice as many as expected: a guess at a stranger's identifier costs nothing.
-    let receivers = args.receivers.unwrap_or(0) as usize;
-    config.limits.receivers = config.limits.receivers.max(2 * receivers);
-    Ok(config)
-}
-
-/// The largest block, 64 KiB at most, that packets of this length cut into 64 or fewer.
-fn block_exponent(max_packet_len: u16) -> u8 {
-    let fits = |exponent: &u8| {
-        Geometry::for_packet_len(*exponent, max_packet_len, ltp::wire::Sequence(0)).is_some()
-    };
-    (Geometry::MIN_EXPONENT..=16)
-        .rev()
-        .find(fits)
-        .unwrap_or(Geometry::MIN_EXPONENT)
-}
-
-/// The name receivers store the content under; empty for a stream without one.
-fn name(args: &Args) -> anyhow::Result<Name> {
-    let name = match &args.name {
-        Some(name) => name.clone(),
-        None if args.is_stream() => String::new(),
-        None => args
-            .file
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned(),
-    };
-    Name::from_slice(name.as_bytes()).map_err(|_| {
-        anyhow!("the name is too long for the protocol: give a shorter one with --name")
-    })
 }
