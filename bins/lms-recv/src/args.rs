@@ -160,20 +160,8 @@ impl Args {
         {
             return Err("--source is the address of one host".into());
         }
-        if self.buffer.0 < 1 << 20 {
-            return Err(format!(
-                "--buffer {} is too small: at least 1MiB",
-                self.buffer
-            ));
-        }
-        if let Some(name) = &self.name
-            && cli::names::sanitise(name.as_bytes()).as_deref() != Some(name)
-        {
-            return Err(format!(
-                "--name {name:?} is not a plain file name: no folders, leading dot or control characters"
-            ));
-        }
-        Ok(())
+        cli::args::check_buffer(self.buffer)?;
+        cli::args::check_name(self.name.as_deref())
     }
 
     fn check_folder(&self) -> Result<(), String> {

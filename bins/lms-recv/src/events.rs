@@ -35,7 +35,7 @@ pub(crate) enum Event<'a> {
     Complete {
         length: u64,
         digest: Option<String>,
-        path: Option<String>,
+        path: Option<&'a str>,
         seconds: f64,
         goodput_bps: f64,
         existing: bool,
@@ -69,6 +69,21 @@ pub(crate) struct Counters {
     pub(crate) dropped: u64,
 }
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+impl Counters {
+    pub(crate) fn new(stats: &ltp::ReceiverStats, kernel_drops: u64) -> Self {
+        Counters {
+            data_packets: stats.data_packets,
+            repairs: stats.repairs,
+            duplicates: stats.duplicate_data + stats.duplicate_repairs,
+            unneeded_repairs: stats.unneeded_repairs,
+            lost_packets: stats.lost_packets,
+            requests_group: stats.requests_group,
+            requests_source: stats.requests_source,
+            requests_taken: stats.requests_taken,
+            repairs_sent: stats.repairs_sent,
+            blocks_rejected: stats.blocks_rejected,
+            kernel_drops,
+            dropped: stats.dropped.total(),
+        }
+    }
 }

@@ -57,7 +57,7 @@ impl Existing {
     }
 
     /// The file itself, to serve others from.
-    pub(crate) fn into_file(self) -> Option<File> {
-        Some(self.file)
+    pub(crate) fn into_file(self) -> File {
+        self.file
     }
 }

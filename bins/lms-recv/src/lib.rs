@@ -7,11 +7,11 @@
 //! | module | what |
 //! | --- | --- |
 //! | `args` | the command line |
-//! | `sink` | where the bytes go: a file that appears when it is whole, or a stream |
+//! | `sink` | the stores: a file that appears when it is whole, or a stream that is passed on |
 //! | `net` | the sockets |
 //! | `lms` | assistance by LMS routers |
 //! | `events` | what `--json` prints |
-//! | `run` | the loop |
+//! | `run` | the loop, where the bytes go, what the user is told |
 #![forbid(unsafe_code)]
 
 mod args;
@@ -28,16 +28,5 @@ use std::process::ExitCode;
 
 /// Runs the program with these arguments, its name first.
 pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let args: args::Args = match cli::args::parse(args) {
-        Ok(args) => args,
-        Err(code) => return code,
-    };
-    if let Err(message) = args.log.init("warn").and_then(|()| args.check()) {
-        return cli::args::usage(message);
-    }
-    cli::interrupt::install();
-    match run::run(&args) {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => cli::exit::fail(cli::exit::FAILED, format!("{error:#}")),
-    }
+    cli::args::main(args, |args| &args.log, args::Args::check, run::run)
 }

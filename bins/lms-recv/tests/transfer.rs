@@ -423,3 +423,129 @@ fn a_disk_that_fills_up_during_a_stream_is_an_error() {
     let output = sender.wait_with_output().expect("sender");
     assert_eq!(output.status.code(), Some(3));
 }
+
+#[test]
+fn one_that_wakes_up_late_takes_everything_at_once() {
+    let (from, to) = (folder(), folder());
+    let bytes = content(3_000_000);
+    let file = from.path().join("x");
+    fs::write(&file, &bytes).expect("content");
+    let group = group();
+    let receiver = Running::start("receiver", &mut receive(&group, to.path(), &["--json"]));
+    std::thread::sleep(Duration::from_millis(300));
+    receiver.signal("STOP");
+    // The first heartbeat, data and digests wait together in the socket.
+    let sender = Running::start("sender", &mut send(&group, &file, &["--rate", "400M"]));
+    std::thread::sleep(Duration::from_millis(400));
+    receiver.signal("CONT");
+    receiver.finish().expect(0);
+    sender.finish().expect(0);
+    assert!(fs::read(to.path().join("x")).expect("file") == bytes);
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_sent_is_an_error_on_both_sides() {
+    for (len, says) in [
+        (5_000_000, "it changed while it was sent"),
+        (3_000_000, "it became shorter while it was sent"),
+    ] {
+        let (from, to) = (folder(), folder());
+        let file = from.path().join("x");
+        fs::write(&file, content(5_000_000)).expect("content");
+        let group = group();
+        let receiver = Running::start("receiver", &mut receive(&group, to.path(), &["--json"]));
+        let options = ["--receivers", "1", "--rate", "40M", "--json"];
+        let sender = Running::start("sender", &mut send(&group, &file, &options));
+        wait_for_temporary(to.path());
+        let open = fs::OpenOptions::new().write(true).open(&file);
+        let open = open.expect("file");
+        open.set_len(len).expect("length");
+        std::os::unix::fs::FileExt::write_all_at(&open, &[7; 100], 2_900_000).expect("change");
+        let sender = sender.finish();
+        sender.expect(1).says(says);
+        let end = sender.event("end").expect("end");
+        assert!(end.contains("\"result\":\"failed\""), "{end}");
+        receiver.finish().expect(1).says("the source left");
+        assert!(names(to.path()).is_empty(), "{:?}", names(to.path()));
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_an_error_and_the_sender_hears_of_it() {
+    let from = folder();
+    let file = from.path().join("x");
+    fs::write(&file, content(20_000_000)).expect("content");
+    let group = group();
+    let options = ["--json", "--buffer", "1MiB"];
+    let mut receiver = receive(&group, "-", &options);
+    let mut receiver = receiver
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("receiver");
+    let options = ["--receivers", "1", "--rate", "200M", "--linger", "500ms"];
+    let sender = Running::start("sender", &mut send(&group, &file, &options));
+    let mut some = [0; 1000];
+    let mut out = receiver.stdout.take().expect("piped");
+    out.read_exact(&mut some).expect("the first bytes");
+    drop(out);
+    let output = receiver.wait_with_output().expect("receiver");
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stderr);
+    let last = text.lines().rfind(|line| line.starts_with('{'));
+    let last = last.expect("an event");
+    assert!(
+        last.starts_with("{\"event\":\"end\",\"result\":\"failed\""),
+        "{last}"
+    );
+    assert!(
+        text.contains("error: cannot write to standard output"),
+        "{text}"
+    );
+    sender
+        .finish()
+        .expect(3)
+        .says("left before it had everything");
+}
+
+#[test]
+fn ctrl_c_works_while_the_reader_of_the_last_bytes_stands_still() {
+    let from = folder();
+    let file = from.path().join("x");
+    fs::write(&file, content(1_000_000)).expect("content");
+    let group = group();
+    let mut receiver = receive(&group, "-", &["--json"]);
+    let mut receiver = receiver
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("receiver");
+    let options = ["--receivers", "1", "--rate", "200M"];
+    let sender = Running::start("sender", &mut send(&group, &file, &options));
+    // Everything is verified, and nobody reads.
+    sender.finish().expect(0);
+    let id = receiver.id().to_string();
+    let killed = Command::new("kill").args(["-INT", &id]).status();
+    assert!(killed.expect("kill runs").success());
+    let _out = receiver.stdout.take();
+    let output = receiver.wait_with_output().expect("receiver");
+    assert_eq!(output.status.code(), Some(130));
+}
+
+#[test]
+fn an_error_at_the_start_of_a_file_is_an_event_too() {
+    let (from, to) = (folder(), folder());
+    let file = from.path().join("x");
+    fs::write(&file, b"content").expect("content");
+    fs::create_dir(to.path().join("x")).expect("folder");
+    let group = group();
+    let receiver = Running::start("receiver", &mut receive(&group, to.path(), &["--json"]));
+    let options = ["--receivers", "1", "--linger", "500ms"];
+    let sender = Running::start("sender", &mut send(&group, &file, &options));
+    let receiver = receiver.finish();
+    receiver.expect(1).says("give the file another --name");
+    let end = receiver.event("end").expect("end");
+    assert!(end.contains("\"exit_code\":1"), "{end}");
+    sender.signal("INT");
+    sender.finish();
+}

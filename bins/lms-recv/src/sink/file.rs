@@ -1,20 +1,14 @@
-//! A file as the store: blocks are gathered in memory and written once, when they are verified.
+//! A file as the store.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cli::output::AtomicFile;
 use ltp::store::{Store, StoreError};
 
-/// A block that is coming in.
-#[derive(Default)]
-struct Gathered {
-    /// Its offset in the content; `u64::MAX`: none.
-    offset: u64,
-    bytes: Box<[u8]>,
-}
+use super::gather::Gather;
 
 /// The file: under its temporary name, or finished.
 enum Place {
@@ -23,19 +17,21 @@ enum Place {
     Final(File),
 }
 
-/// The store of a receiver that writes a file.
-///
-/// Memory: the blocks between the first incomplete one and the newest, at most `window` of them; buffers
-/// are used again.
+/// The block read last from the file, for repairs.
+#[derive(Default)]
+struct Recent {
+    offset: u64,
+    /// Empty: none.
+    bytes: Box<[u8]>,
+}
+
+/// The store of a receiver that writes a file: each block once, when it is verified.
 pub(crate) struct FileSink {
     place: Place,
-    block_len: usize,
     /// Where the file starts in the content: 0 unless started late.
     base: u64,
-    gathered: Vec<Gathered>,
-    spare: Vec<Box<[u8]>>,
-    /// The block read last, for repairs.
-    recent: Gathered,
+    gather: Gather,
+    recent: Recent,
     /// Why the file system failed, for the user.
     pub(crate) error: Option<io::Error>,
 }
@@ -43,31 +39,19 @@ pub(crate) struct FileSink {
 impl FileSink {
     /// A store that holds `window` blocks in memory at most.
     pub(crate) fn new(window: usize) -> Self {
-        let none = || Gathered {
-            offset: u64::MAX,
-            bytes: Box::default(),
-        };
         FileSink {
             place: Place::Nowhere,
-            block_len: 0,
             base: 0,
-            gathered: (0..window).map(|_| none()).collect(),
-            spare: Vec::new(),
-            recent: none(),
+            gather: Gather::new(window),
+            recent: Recent::default(),
             error: None,
         }
     }
 
     /// Blocks of this length follow, the first at `base`; what was gathered is forgotten.
     pub(crate) fn begin(&mut self, block_len: usize, base: u64) {
-        for gathered in self.gathered.iter_mut().chain([&mut self.recent]) {
-            *gathered = Gathered {
-                offset: u64::MAX,
-                bytes: Box::default(),
-            };
-        }
-        self.spare.clear();
-        self.block_len = block_len;
+        self.gather.begin(block_len);
+        self.recent = Recent::default();
         self.base = base;
         self.place = Place::Nowhere;
     }
@@ -81,14 +65,6 @@ impl FileSink {
     /// The content is an existing file, whole.
     pub(crate) fn adopt(&mut self, file: File) {
         self.place = Place::Final(file);
-    }
-
-    /// Where the file will stand; `None` before it was created and after it was finished.
-    pub(crate) fn target(&self) -> Option<PathBuf> {
-        match &self.place {
-            Place::Temporary(file) => Some(file.target().to_owned()),
-            _ => None,
-        }
     }
 
     /// Makes room for a content of that length, or says at once that there is none.
@@ -114,20 +90,9 @@ impl FileSink {
         }
     }
 
-    #[inline]
-    fn slot(&self, offset: u64) -> Result<(usize, usize), StoreError> {
-        if self.block_len == 0 {
-            return Err(StoreError::Failed);
-        }
-        // Block lengths are powers of two.
-        let block = offset >> self.block_len.trailing_zeros();
-        let slot = (block % self.gathered.len() as u64) as usize;
-        Ok((slot, (offset as usize) & (self.block_len - 1)))
-    }
-
-    /// Reads from the file into the block used last.
-    fn load(&mut self, start: u64, len: usize) -> Result<(), StoreError> {
-        if self.recent.offset == start && self.recent.bytes.len() >= len {
+    /// Reads a block, or what there is of it, at least `least` bytes; [`Self::recent`] has it then.
+    fn load(&mut self, start: u64, least: usize) -> Result<(), StoreError> {
+        if self.recent.offset == start && self.recent.bytes.len() >= least.max(1) {
             return Ok(());
         }
         let file = match &self.place {
@@ -135,14 +100,20 @@ impl FileSink {
             Place::Final(file) => file,
             Place::Nowhere => return Err(StoreError::NotHeld),
         };
-        self.recent.offset = u64::MAX;
-        self.recent.bytes = vec![0; len].into();
         let at = start.checked_sub(self.base).ok_or(StoreError::NotHeld)?;
+        // The last block may be shorter than the others.
+        let held = file.metadata().map_or(0, |metadata| metadata.len());
+        let len = held.saturating_sub(at).min(self.gather.block_len() as u64) as usize;
+        if len < least {
+            return Err(StoreError::NotHeld);
+        }
+        self.recent.offset = start;
+        self.recent.bytes = vec![0; len].into();
         if let Err(error) = file.read_exact_at(&mut self.recent.bytes, at) {
+            self.recent = Recent::default();
             self.error = Some(error);
             return Err(StoreError::Failed);
         }
-        self.recent.offset = start;
         Ok(())
     }
 }
@@ -154,97 +125,49 @@ impl Store for FileSink {
 
     #[inline]
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        let (slot, at) = self.slot(offset)?;
-        let start = offset - at as u64;
-        let gathered = &mut self.gathered[slot];
-        if gathered.offset != start {
-            gathered.offset = start;
-            if gathered.bytes.is_empty() {
-                let fresh = || vec![0; self.block_len].into();
-                gathered.bytes = self.spare.pop().unwrap_or_else(fresh);
-            }
-        }
-        let piece = gathered
-            .bytes
-            .get_mut(at..at + bytes.len())
-            .ok_or(StoreError::NotHeld)?;
-        piece.copy_from_slice(bytes);
-        Ok(())
+        self.gather.write(offset, bytes)
     }
 
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
-        let (slot, at) = self.slot(offset)?;
-        let start = offset - at as u64;
-        if self.gathered[slot].offset != start {
-            let end = at + out.len();
-            // The last block may be shorter than the others: read what the file has of it.
-            if self.recent.offset != start || self.recent.bytes.len() < end {
-                self.load_most(start, end)?;
-            }
-            out.copy_from_slice(&self.recent.bytes[at..end]);
-            return Ok(());
+        let (_, at) = self.gather.place(offset)?;
+        let (start, end) = (offset - at as u64, at + out.len());
+        if self.gather.get(start).is_none() {
+            self.load(start, end)?;
         }
-        out.copy_from_slice(&self.gathered[slot].bytes[at..at + out.len()]);
+        let bytes = self.gather.get(start).unwrap_or(&self.recent.bytes);
+        out.copy_from_slice(bytes.get(at..end).ok_or(StoreError::NotHeld)?);
         Ok(())
     }
 
     fn block(&mut self, offset: u64, len: usize) -> Result<&[u8], StoreError> {
-        let (slot, _) = self.slot(offset)?;
-        if self.gathered[slot].offset == offset {
-            return Ok(&self.gathered[slot].bytes[..len]);
+        if self.gather.get(offset).is_none() {
+            self.load(offset, len)?;
         }
-        self.load(offset, len)?;
-        Ok(&self.recent.bytes[..len])
+        let bytes = self.gather.get(offset).unwrap_or(&self.recent.bytes);
+        bytes.get(..len).ok_or(StoreError::NotHeld)
     }
 
     fn commit(&mut self, offset: u64, len: usize) -> Result<(), StoreError> {
-        let (slot, _) = self.slot(offset)?;
-        let gathered = &mut self.gathered[slot];
         let Place::Temporary(file) = &self.place else {
             return Err(StoreError::Failed);
         };
-        if gathered.offset != offset {
-            return Err(StoreError::NotHeld);
-        }
-        if let Err(error) = file.write_all_at(&gathered.bytes[..len], offset - self.base) {
+        let bytes = self.gather.get(offset).ok_or(StoreError::NotHeld)?;
+        let bytes = bytes.get(..len).ok_or(StoreError::NotHeld)?;
+        let at = offset.checked_sub(self.base).ok_or(StoreError::NotHeld)?;
+        if let Err(error) = file.write_all_at(bytes, at) {
             self.error = Some(error);
             return Err(StoreError::Failed);
         }
-        gathered.offset = u64::MAX;
-        self.spare.push(std::mem::take(&mut gathered.bytes));
+        self.gather.release(offset);
         if self.recent.offset == offset {
             // What was read before is no longer what the file has.
-            self.recent.offset = u64::MAX;
+            self.recent = Recent::default();
         }
         Ok(())
     }
 
     fn discard(&mut self, offset: u64, _len: usize) {
-        if let Ok((slot, _)) = self.slot(offset)
-            && self.gathered[slot].offset == offset
-        {
-            let gathered = &mut self.gathered[slot];
-            gathered.offset = u64::MAX;
-            self.spare.push(std::mem::take(&mut gathered.bytes));
-        }
-    }
-}
-
-impl FileSink {
-    /// Reads a block from the file, or what there is of it, at least `least` bytes.
-    fn load_most(&mut self, start: u64, least: usize) -> Result<(), StoreError> {
-        let file = match &self.place {
-            Place::Temporary(file) => file.file(),
-            Place::Final(file) => file,
-            Place::Nowhere => return Err(StoreError::NotHeld),
-        };
-        let at = start.checked_sub(self.base).ok_or(StoreError::NotHeld)?;
-        let held = file.metadata().map_or(0, |metadata| metadata.len());
-        let len = held.saturating_sub(at).min(self.block_len as u64) as usize;
-        if len < least {
-            return Err(StoreError::NotHeld);
-        }
-        self.load(start, len)
+        self.gather.release(offset);
     }
 }
 

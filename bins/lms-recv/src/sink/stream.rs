@@ -1,73 +1,95 @@
-//! Standard output, written by a thread of its own: a slow reader must not keep packets waiting.
+//! A stream as the store: what is verified leaves it.
 
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::AsFd;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
+use ltp::store::{Store, StoreError};
 
-use linux_net::wake::Waker;
+use super::gather::Gather;
 
-/// Pieces that wait for the reader.
-const PIECES: usize = 16;
-
-/// Writes pieces in order.
-pub(crate) struct StreamWriter {
-    pieces: Option<SyncSender<Vec<u8>>>,
-    thread: Option<JoinHandle<io::Result<()>>>,
+/// The store of a receiver that passes a stream on and repairs nobody's losses: blocks stay until they
+/// are taken out, whole and without a copy.
+pub(crate) struct StreamSink {
+    gather: Gather,
 }
 
-impl StreamWriter {
-    /// Wakes `waker` when there is room for another piece, or writing failed.
-    pub(crate) fn start(waker: Waker) -> io::Result<Self> {
-        let (pieces, queue) = sync_channel(PIECES);
-        let thread = std::thread::Builder::new()
-            .name("stdout".into())
-            .spawn(move || {
-                let result = write(&queue, &waker);
-                waker.wake();
-                result
-            })?;
-        Ok(StreamWriter {
-            pieces: Some(pieces),
-            thread: Some(thread),
-        })
-    }
-
-    /// Queues a piece; false: there is no room now.
-    pub(crate) fn offer(&self, bytes: &[u8]) -> bool {
-        let Some(pieces) = &self.pieces else {
-            return false;
-        };
-        !matches!(pieces.try_send(bytes.to_vec()), Err(TrySendError::Full(_)))
-    }
-
-    /// Why writing ended, once it did too early.
-    pub(crate) fn error(&mut self) -> Option<io::Error> {
-        if !self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
-            return None;
+impl StreamSink {
+    /// A store that holds `window` blocks at most.
+    pub(crate) fn new(window: usize) -> Self {
+        StreamSink {
+            gather: Gather::new(window),
         }
-        self.finish().err()
     }
 
-    /// Waits until everything is written.
-    pub(crate) fn finish(&mut self) -> io::Result<()> {
-        self.pieces = None;
-        match self.thread.take() {
-            Some(thread) => thread
-                .join()
-                .unwrap_or_else(|_| Err(io::Error::other("the writer panicked"))),
-            None => Ok(()),
-        }
+    /// Blocks of this length follow; what was gathered is forgotten.
+    pub(crate) fn begin(&mut self, block_len: usize) {
+        self.gather.begin(block_len);
+    }
+
+    /// Hands over the buffer of the block that starts at `start`.
+    pub(crate) fn take(&mut self, start: u64) -> Option<Box<[u8]>> {
+        self.gather.take(start)
+    }
+
+    /// A buffer that was taken and is used again.
+    pub(crate) fn give_back(&mut self, bytes: Box<[u8]>) {
+        self.gather.give_back(bytes);
     }
 }
 
-fn write(queue: &Receiver<Vec<u8>>, waker: &Waker) -> io::Result<()> {
-    // The descriptor itself: no line buffer in between.
-    let mut out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-    while let Ok(piece) = queue.recv() {
-        out.write_all(&piece)?;
-        waker.wake();
+impl Store for StreamSink {
+    fn capacity(&self) -> Option<u64> {
+        None
     }
-    Ok(())
+
+    #[inline]
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.gather.write(offset, bytes)
+    }
+
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
+        let (_, at) = self.gather.place(offset)?;
+        let bytes = self.gather.get(offset - at as u64);
+        let piece = bytes.and_then(|bytes| bytes.get(at..at + out.len()));
+        out.copy_from_slice(piece.ok_or(StoreError::NotHeld)?);
+        Ok(())
+    }
+
+    fn block(&mut self, offset: u64, len: usize) -> Result<&[u8], StoreError> {
+        let bytes = self.gather.get(offset);
+        let bytes = bytes.and_then(|bytes| bytes.get(..len));
+        bytes.ok_or(StoreError::NotHeld)
+    }
+
+    fn discard(&mut self, offset: u64, _len: usize) {
+        self.gather.release(offset);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_leaves_without_a_copy_and_its_buffer_is_used_again() {
+        let mut sink = StreamSink::new(4);
+        sink.begin(1024);
+        sink.write(1024, &[1; 512]).expect("block 1");
+        sink.write(1536, &[2; 100]).expect("block 1");
+        assert_eq!(sink.block(1024, 512), Ok(&[1; 512][..]));
+        let buffer = sink.take(1024).expect("it is here");
+        assert_eq!(&buffer[512..612], [2; 100]);
+        assert_eq!(sink.block(1024, 1), Err(StoreError::NotHeld));
+        assert!(sink.take(1024).is_none());
+        let place = buffer.as_ptr();
+        sink.give_back(buffer);
+        sink.write(2048, &[3; 10]).expect("block 2");
+        assert_eq!(sink.block(2048, 10).map(<[u8]>::as_ptr), Ok(place));
+    }
+
+    #[test]
+    fn a_discarded_block_is_gone() {
+        let mut sink = StreamSink::new(4);
+        sink.begin(1024);
+        sink.write(0, &[9; 1024]).expect("block 0");
+        sink.discard(0, 1024);
+        assert_eq!(sink.read(0, &mut [0; 4]), Err(StoreError::NotHeld));
+    }
 }

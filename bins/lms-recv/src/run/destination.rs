@@ -1,0 +1,217 @@
+//! Where the bytes go: a file that appears when it is whole, or standard output.
+
+use std::io;
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use cli::output::explain;
+use cli::units::ByteSize;
+use linux_net::wake::Waker;
+use ltp::{Instant, Receiver, SessionId};
+
+use crate::args::Args;
+use crate::existing::Existing;
+use crate::outcome::Outcome;
+use crate::sink::{Sink, StreamWriter};
+
+type Machine = Receiver<'static, Sink>;
+
+/// The file or the stream that is being written.
+pub(super) struct Destination<'a> {
+    args: &'a Args,
+    /// Where the file will stand, once it has a name.
+    path: Option<PathBuf>,
+    /// An older file of that name, while it is compared with what is announced.
+    existing: Option<Existing>,
+    /// The older file is what was announced.
+    pub(super) is_adopted: bool,
+    is_reserved: bool,
+    writer: Option<StreamWriter>,
+    /// Where the next piece for the writer starts in the content.
+    next: u64,
+    /// What the writer had no room for.
+    waiting: Option<(Box<[u8]>, usize)>,
+}
+
+impl<'a> Destination<'a> {
+    /// `waker` is woken when a stream can go on.
+    pub(super) fn new(args: &'a Args, waker: &Waker) -> io::Result<Self> {
+        let writer = args
+            .is_stream()
+            .then(|| StreamWriter::start(waker.clone()))
+            .transpose()?;
+        Ok(Destination {
+            args,
+            path: None,
+            existing: None,
+            is_adopted: false,
+            is_reserved: false,
+            writer,
+            next: 0,
+            waiting: None,
+        })
+    }
+
+    /// The path, for the user; `None` for a stream.
+    pub(super) fn shown(&self) -> Option<String> {
+        self.path.as_ref().map(|path| path.display().to_string())
+    }
+
+    /// A session begins, or begins anew after it turned out to be cut otherwise than a forger said.
+    /// To be called before the machine is given another packet: from then on it writes blocks.
+    ///
+    /// Answers the name of the content.
+    pub(super) fn open(
+        &mut self,
+        receiver: &mut Machine,
+        session: SessionId,
+        start: u64,
+    ) -> anyhow::Result<String> {
+        let given = self.args.name.clone();
+        let name = given.or_else(|| cli::names::sanitise(receiver.name()));
+        let name = name.unwrap_or_else(|| format!("received-{session}"));
+        let block_len = receiver.geometry().map_or(0, |g| g.block_len());
+        receiver.store_mut().begin(block_len, start);
+        self.is_reserved = false;
+        (self.next, self.waiting) = (start, None);
+        let Some(file) = receiver.store_mut().file() else {
+            return Ok(name);
+        };
+        let folder = &self.args.output;
+        let path = folder.join(&name);
+        if path.is_dir() {
+            let shown = path.display();
+            return Err(anyhow!("{shown} is a folder: give the file another --name"));
+        }
+        file.create(folder, &name)
+            .map_err(|error| anyhow!(explain(&error, folder)))?;
+        self.existing = Existing::find(&path, start);
+        self.path = Some(path);
+        Ok(name)
+    }
+
+    /// Once the length is known: is there room for it?
+    pub(super) fn reserve(&mut self, receiver: &mut Machine) -> Result<(), Outcome> {
+        let (_, Some(length)) = receiver.progress() else {
+            return Ok(());
+        };
+        if std::mem::replace(&mut self.is_reserved, true) {
+            return Ok(());
+        }
+        let Some(file) = receiver.store_mut().file() else {
+            return Ok(());
+        };
+        file.reserve(length).map_err(|error| {
+            let why = explain(&error, &self.args.output);
+            let message = format!("{why} ({} wanted)", ByteSize(length));
+            Outcome::Failed(message, vec![(0, length)])
+        })
+    }
+
+    /// Whether an older file is being read.
+    pub(super) fn is_comparing(&self, receiver: &Machine) -> bool {
+        self.existing.is_some() && receiver.announced().is_some()
+    }
+
+    /// An older file of that name may be the announced content already: compares a step further.
+    pub(super) fn compare_existing(
+        &mut self,
+        now: Instant,
+        receiver: &mut Machine,
+        key: Option<[u8; 32]>,
+    ) {
+        let Some(existing) = &mut self.existing else {
+            return;
+        };
+        let (Some(length), Some(announced)) = (receiver.progress().1, receiver.announced()) else {
+            return;
+        };
+        match existing.compare(length, announced, key) {
+            None => {}
+            Some(false) => self.existing = None,
+            Some(true) => {
+                if let Some(file) = self.existing.take().map(Existing::into_file)
+                    && receiver.adopt(now, announced)
+                {
+                    self.is_adopted = true;
+                    if let Some(sink) = receiver.store_mut().file() {
+                        sink.adopt(file);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Hands verified bytes of a stream to its writer.
+    pub(super) fn deliver(&mut self, now: Instant, receiver: &mut Machine) -> anyhow::Result<()> {
+        let Some(writer) = &self.writer else {
+            return Ok(());
+        };
+        while let Some(buffer) = writer.reclaim() {
+            receiver.store_mut().give_back(buffer);
+        }
+        loop {
+            let (buffer, len) = match self.waiting.take() {
+                Some(waiting) => waiting,
+                None => match next_piece(now, receiver, self.next)? {
+                    Some(piece) => {
+                        self.next += piece.1 as u64;
+                        piece
+                    }
+                    None => return Ok(()),
+                },
+            };
+            if let Err(refused) = writer.offer(buffer, len) {
+                self.waiting = Some((refused, len));
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether everything that was verified is where it belongs, or why it never will be. Call it
+    /// again when woken.
+    pub(super) fn is_drained(&mut self, is_complete: bool) -> Result<bool, Outcome> {
+        let Some(writer) = &mut self.writer else {
+            return Ok(true);
+        };
+        if is_complete && self.waiting.is_none() {
+            writer.close();
+        }
+        match writer.ended() {
+            None => Ok(false),
+            Some(Ok(())) => {
+                self.writer = None;
+                Ok(true)
+            }
+            Some(Err(error)) => {
+                let message = format!("cannot write to standard output: {error}");
+                Err(Outcome::Failed(message, Vec::new()))
+            }
+        }
+    }
+
+    /// Everything is verified: the file gets its name.
+    pub(super) fn finish(&mut self, receiver: &mut Machine) -> Result<(), Outcome> {
+        let Some(file) = receiver.store_mut().file() else {
+            return Ok(());
+        };
+        file.finish(self.args.sync)
+            .map_err(|error| Outcome::Failed(explain(&error, &self.args.output), Vec::new()))
+    }
+}
+
+/// The verified bytes of a stream from `start` on: the first so many of a buffer.
+fn next_piece(
+    now: Instant,
+    receiver: &mut Machine,
+    start: u64,
+) -> anyhow::Result<Option<(Box<[u8]>, usize)>> {
+    let len = receiver.peek().map_err(|error| anyhow!("{error}"))?.len();
+    if len == 0 {
+        return Ok(None);
+    }
+    let buffer = receiver.store_mut().pass_on(start, len);
+    let buffer = buffer.ok_or_else(|| anyhow!("verified bytes are gone"))?;
+    receiver.consume(now, len);
+    Ok(Some((buffer, len)))
+}
