@@ -1,4 +1,8 @@
 //! `lms-forwarding-cost`: Table 6.1 and Figure 6.16 again.
+//!
+//! All networks stand before the first measurement, and every round measures each line of the table
+//! once, backwards in every other round: what the machine does meanwhile (its clock, its neighbours,
+//! the heat of its caches) falls on all lines alike, and no line is the one that came first.
 
 mod results;
 mod saturate;
@@ -12,9 +16,9 @@ use lms_proto::Iface;
 use lms_router::status::Show;
 
 use self::results::{Kind, Results};
-use self::saturate::{Cost, Stream, WORKER, saturate, steer};
+use self::saturate::{Cost, ROUNDS, Stream, WORKER, round, steer};
 use crate::mroute::{Wanted, own};
-use crate::net::{LinkId, Network, NodeId, Plan, Shape};
+use crate::net::{LinkId, Network, NodeId, Plan, Process, Shape};
 use crate::packets;
 use crate::report::Report;
 use crate::scenario::{Context, Need, Opt, Scenario};
@@ -61,54 +65,94 @@ impl Scenario for ForwardingCost {
 
     fn run(&self, context: &Context) -> Result<Report> {
         let seconds: f64 = context.sized("seconds", 0.5)?;
-        let time = Duration::from_secs_f64(seconds);
+        let time = Duration::from_secs_f64(seconds) / ROUNDS;
         let large: usize = context.option("payload")?;
+        context.note("networks: kernel multicast to 1, 2, 4, 8; lms-router with 2, 4, 8");
+        let benches = [
+            Bench::build(Kind::Drop, 1)?,
+            Bench::build(Kind::Kernel, 1)?,
+            Bench::build(Kind::Kernel, 2)?,
+            Bench::build(Kind::Request, 2)?,
+            Bench::build(Kind::Kernel, 4)?,
+            Bench::build(Kind::Request, 4)?,
+            Bench::build(Kind::Kernel, 8)?,
+            Bench::build(Kind::Request, 8)?,
+        ];
+        let mut lines = Vec::new();
+        for bench in &benches {
+            lines.extend(bench.lines(large)?);
+        }
+        for number in 1..=ROUNDS {
+            context.note(format!("round {number} of {ROUNDS}, {} lines", lines.len()));
+            for line in &mut lines {
+                line.rounds.push(round(line.network, &line.stream, time)?);
+            }
+            lines.reverse();
+        }
+        // An even number of rounds leaves the lines in their first order.
         let mut results = Results::default();
-        for receivers in [1, 2, 4, 8] {
-            let bench = Bench::build(receivers)?;
-            if receivers == 1 {
-                context.note("a host that drops what it gets");
-                results.add(Kind::Drop, 1, large, bench.drop_alone(large, time)?);
-            }
-            for payload in [REQUEST_PAYLOAD, large] {
-                context.note(format!("kernel multicast to {receivers}, {payload} bytes"));
-                results.add(
-                    Kind::Kernel,
-                    receivers,
-                    payload,
-                    bench.kernel(payload, time)?,
-                );
-            }
-            if receivers > 1 {
-                context.note(format!("requests and dmcasts, {receivers} interfaces"));
-                let (requests, dmcasts) = bench.lms(large, time)?;
-                results.add(Kind::Request, receivers, REQUEST_PAYLOAD, requests);
-                results.add(Kind::Dmcast, receivers, large, dmcasts);
-            }
+        for line in lines {
+            line.verify()?;
+            let cost = Cost::of_rounds(line.rounds);
+            results.add(line.kind, line.interfaces, line.payload, cost);
         }
         Ok(results.report(self.name(), large))
     }
 }
 
-/// A source, a router and receivers, each on a link of its own (LMS Figure 6.15, with more receivers).
+/// One line of the table, as it is measured.
+struct Line<'b> {
+    kind: Kind,
+    interfaces: usize,
+    payload: usize,
+    network: &'b Network,
+    router: Option<&'b Router>,
+    stream: Stream,
+    rounds: Vec<Cost>,
+}
+
+impl Line<'_> {
+    /// What left the router were requests, turned here.
+    fn verify(&self) -> Result<()> {
+        let (Kind::Request, Some(router)) = (self.kind, self.router) else {
+            return Ok(());
+        };
+        let turned = router.count("packets", "request_turned")?;
+        let packets: u64 = self.rounds.iter().map(|round| round.packets).sum();
+        ensure!(
+            turned >= packets,
+            "of {packets} packets {turned} were requests"
+        );
+        Ok(())
+    }
+}
+
+/// A source, a router and receivers, each on a link of its own (LMS Figure 6.15, with more receivers),
+/// and what forwards there.
 struct Bench {
+    kind: Kind,
     network: Network,
     source: NodeId,
-    router: NodeId,
+    at: NodeId,
     receivers: Vec<NodeId>,
     downs: Vec<LinkId>,
+    router: Option<Router>,
+    /// Held, not used: the routes stand as long as it runs.
+    _owner: Option<Process>,
 }
 
 impl Bench {
-    fn build(receivers: usize) -> Result<Bench> {
+    fn build(kind: Kind, receivers: usize) -> Result<Bench> {
         let mut plan = Plan::default();
-        let (source, router) = (plan.host("source"), plan.router("router"));
-        let up = plan.link(source, router, Shape::default());
+        let source = plan.host("source");
+        // Routers of all networks run at the same time, each under a name of its own.
+        let at = plan.router(&format!("router{receivers}"));
+        let up = plan.link(source, at, Shape::default());
         let mut downs = Vec::new();
         let receivers: Vec<NodeId> = (1..=receivers)
             .map(|number| {
                 let node = plan.host(&format!("h{number}"));
-                downs.push(plan.link(router, node, Shape::default()));
+                downs.push(plan.link(at, node, Shape::default()));
                 node
             })
             .collect();
@@ -116,16 +160,78 @@ impl Bench {
         for link in downs.iter().chain([&up]) {
             let name = network
                 .plan()
-                .interface_on(router, *link)
+                .interface_on(at, *link)
                 .context("interface")?;
-            steer(&network, router, &name)?;
+            steer(&network, at, &name)?;
         }
-        Ok(Bench {
+        let mut bench = Bench {
+            kind,
             network,
             source,
-            router,
+            at,
             receivers,
             downs,
+            router: None,
+            _owner: None,
+        };
+        match kind {
+            Kind::Drop => steer(&bench.network, bench.receivers[0], "eth0")?,
+            Kind::Kernel => bench._owner = Some(bench.routes()?),
+            Kind::Request | Kind::Dmcast => {
+                bench._owner = Some(bench.routes()?);
+                bench.router = Some(bench.start_router()?);
+            }
+        }
+        Ok(bench)
+    }
+
+    /// Data of the source goes to all receivers.
+    fn routes(&self) -> Result<Process> {
+        let plan = self.network.plan();
+        let branch = plan
+            .tree(self.source, &self.receivers)
+            .pop()
+            .context("no tree")?;
+        let route = Wanted::of(plan, &branch, plan.address(self.source), *GROUP.ip())?;
+        own(&self.network, &branch, &[route])
+    }
+
+    /// `lms-router` beside the kernel's routes; H1 is the replier.
+    fn start_router(&self) -> Result<Router> {
+        let plan = self.network.plan();
+        let section = format!(
+            "policy = \"static\"\n[[replier.static]]\nsource = \"{}\"\ngroup = \"{}\"\n\
+             interface = \"eth1\"\nneighbour = \"{}\"\n",
+            plan.address(self.source),
+            GROUP.ip(),
+            plan.address(self.receivers[0])
+        );
+        let mut router = Router::start(&self.network, self.at, &Replies { section }, &[WORKER])?;
+        router.wait(Duration::from_secs(5))?;
+        Ok(router)
+    }
+
+    /// The lines of the table that this network is for.
+    fn lines(&self, large: usize) -> Result<Vec<Line<'_>>> {
+        let line = |kind, payload, stream| Line {
+            kind,
+            interfaces: self.receivers.len(),
+            payload,
+            network: &self.network,
+            router: self.router.as_ref(),
+            stream,
+            rounds: Vec::new(),
+        };
+        Ok(match self.kind {
+            Kind::Drop => vec![line(Kind::Drop, large, self.drop_alone(large)?)],
+            Kind::Kernel => vec![
+                line(Kind::Kernel, REQUEST_PAYLOAD, self.kernel(REQUEST_PAYLOAD)?),
+                line(Kind::Kernel, large, self.kernel(large)?),
+            ],
+            Kind::Request | Kind::Dmcast => vec![
+                line(Kind::Request, REQUEST_PAYLOAD, self.requests()?),
+                line(Kind::Dmcast, large, self.dmcasts(large)?),
+            ],
         })
     }
 
@@ -145,105 +251,52 @@ impl Bench {
     }
 
     /// The kernel forwards multicast data to all receivers.
-    fn kernel(&self, payload: usize, time: Duration) -> Result<Cost> {
-        let plan = self.network.plan();
-        let source = plan.address(self.source);
-        let tree = plan.tree(self.source, &self.receivers);
-        let branch = tree.first().context("no tree")?;
-        let owner = own(
-            &self.network,
-            branch,
-            &[Wanted::of(plan, branch, source, *GROUP.ip())?],
-        )?;
-        let stream = Stream {
+    fn kernel(&self, payload: usize) -> Result<Stream> {
+        Ok(Stream {
             from: (self.source, "eth0"),
             to: group_link_address(*GROUP.ip()),
-            packet: &self.data(payload)?,
-            out: (self.router, self.index(self.router, self.downs[0])?),
+            packet: self.data(payload)?,
+            out: (self.at, self.index(self.at, self.downs[0])?),
             window: 512 / (1 + self.receivers.len() as u64),
             arrivals: false,
-        };
-        let cost = saturate(&self.network, &stream, time)?;
-        drop(owner);
-        Ok(cost)
+        })
     }
 
     /// Packets that arrive at a host and are dropped there, as those are that the router forwards.
-    fn drop_alone(&self, payload: usize, time: Duration) -> Result<Cost> {
+    fn drop_alone(&self, payload: usize) -> Result<Stream> {
         let host = self.receivers[0];
-        steer(&self.network, host, "eth0")?;
         let mut packet = self.data(payload)?;
         // From the router's side, on the link to the receiver.
         packet[8] -= 1;
-        let stream = Stream {
-            from: (self.router, "eth1"),
+        Ok(Stream {
+            from: (self.at, "eth1"),
             to: group_link_address(*GROUP.ip()),
-            packet: &packet,
+            packet,
             out: (host, self.index(host, self.downs[0])?),
             window: 256,
             arrivals: true,
-        };
-        saturate(&self.network, &stream, time)
+        })
     }
 
-    /// H2 requests, H1 repairs, `lms-router` forwards beside the kernel's routes.
-    fn lms(&self, payload: usize, time: Duration) -> Result<(Cost, Cost)> {
-        let plan = self.network.plan();
-        let (source, h1) = (self.source, self.receivers[0]);
-        let branch = plan
-            .tree(source, &self.receivers)
-            .pop()
-            .context("no tree")?;
-        let routes = [Wanted::of(
-            plan,
-            &branch,
-            plan.address(source),
-            *GROUP.ip(),
-        )?];
-        let owner = own(&self.network, &branch, &routes)?;
-        let section = format!(
-            "policy = \"static\"\n[[replier.static]]\nsource = \"{}\"\ngroup = \"{}\"\n\
-             interface = \"eth1\"\nneighbour = \"{}\"\n",
-            plan.address(source),
-            GROUP.ip(),
-            plan.address(h1)
-        );
-        let replies = Replies { section };
-        let mut router = Router::start(&self.network, self.router, &replies, &[WORKER])?;
-        router.wait(Duration::from_secs(5))?;
-        let requests = self.requests(&router, time)?;
-        let dmcasts = self.dmcasts(&router, payload, time)?;
-        router.process().stop(Duration::from_secs(5))?;
-        drop(owner);
-        Ok((requests, dmcasts))
-    }
-
-    fn requests(&self, router: &Router, time: Duration) -> Result<Cost> {
+    /// H2 requests.
+    fn requests(&self) -> Result<Stream> {
         let (plan, h2) = (self.network.plan(), self.receivers[1]);
         let host = SocketAddrV4::new(plan.address(h2), GROUP.port());
         let payload = [0x4c; REQUEST_PAYLOAD];
-        let packet = packets::request(host, plan.address(self.source), GROUP, &payload)?;
-        let stream = Stream {
+        Ok(Stream {
             from: (h2, "eth0"),
             to: group_link_address(*GROUP.ip()),
-            packet: &packet,
-            out: (self.router, self.index(self.router, self.downs[0])?),
+            packet: packets::request(host, plan.address(self.source), GROUP, &payload)?,
+            out: (self.at, self.index(self.at, self.downs[0])?),
             window: 384,
             arrivals: false,
-        };
-        let before = router.count("packets", "request_turned")?;
-        let cost = saturate(&self.network, &stream, time)?;
-        let turned = router.count("packets", "request_turned")? - before;
-        ensure!(
-            turned >= cost.packets,
-            "of {} packets {turned} were requests",
-            cost.packets
-        );
-        Ok(cost)
+        })
     }
 
-    fn dmcasts(&self, router: &Router, payload: usize, time: Duration) -> Result<Cost> {
+    /// H1 repairs.
+    fn dmcasts(&self, payload: usize) -> Result<Stream> {
         let (plan, h1) = (self.network.plan(), self.receivers[0]);
+        let router = self.router.as_ref().context("no router")?;
         let interfaces = router.status(Show::Interfaces)?;
         let number = interfaces["interfaces"]
             .as_array()
@@ -251,7 +304,7 @@ impl Bench {
             .and_then(|interface| u16::try_from(interface["number"].as_u64()?).ok())
             .context("the router does not number eth2")?;
         let toward = plan
-            .address_on(self.router, self.downs[1])
+            .address_on(self.at, self.downs[1])
             .context("no address")?;
         let packet = packets::dmcast(
             plan.address(h1),
@@ -261,15 +314,14 @@ impl Bench {
         )?;
         let near = self
             .network
-            .within(self.router, || Ok(linux_net::link::find("eth1")?))?;
-        let stream = Stream {
+            .within(self.at, || Ok(linux_net::link::find("eth1")?))?;
+        Ok(Stream {
             from: (h1, "eth0"),
             to: near.link_address.context("no link address")?,
-            packet: &packet,
-            out: (self.router, self.index(self.router, self.downs[1])?),
+            packet,
+            out: (self.at, self.index(self.at, self.downs[1])?),
             window: 384,
             arrivals: false,
-        };
-        saturate(&self.network, &stream, time)
+        })
     }
 }

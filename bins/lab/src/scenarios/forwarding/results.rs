@@ -163,7 +163,10 @@ impl Results {
              and the far end's drop of what it gets; core 0 only generates, with a window that keeps \
              core 1 busy and overflows nothing",
         );
-        report.note("ns: the least of five rounds; with a quiet machine the median is near it");
+        report.note(
+            "ns: the least of ten rounds; with a quiet machine the median is near it; each round measures \
+             every line once, forwards and backwards by turns",
+        );
         report.note(
             "what limits us: two crossings between kernel and program and two copies of each packet; \
              the lookup and the rewrite are some tens of nanoseconds (see the crate's benches)",

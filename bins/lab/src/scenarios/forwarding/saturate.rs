@@ -25,13 +25,13 @@ pub(super) const WORKER: usize = 1;
 const BATCH: u64 = 32;
 
 /// What to send, where, and where it must come out.
-pub(super) struct Stream<'a> {
+pub(super) struct Stream {
     /// The node that sends, and the interface it sends by.
-    pub(super) from: (NodeId, &'a str),
+    pub(super) from: (NodeId, &'static str),
     /// Ethernet address to send to.
     pub(super) to: [u8; 6],
     /// The packet, whole.
-    pub(super) packet: &'a [u8],
+    pub(super) packet: Vec<u8>,
     /// The node whose interfaces forward, and the index of one that every packet leaves by.
     pub(super) out: (NodeId, u32),
     /// Packets under way at most.
@@ -78,7 +78,7 @@ pub(super) fn steer(network: &Network, node: NodeId, interface: &str) -> Result<
     })
 }
 
-fn done(netlink: &mut Netlink, stream: &Stream<'_>) -> Result<u64> {
+fn done(netlink: &mut Netlink, stream: &Stream) -> Result<u64> {
     let LinkCounters {
         tx_packets,
         rx_packets,
@@ -91,28 +91,27 @@ fn done(netlink: &mut Netlink, stream: &Stream<'_>) -> Result<u64> {
     })
 }
 
-/// Rounds of one measurement.
-const ROUNDS: u32 = 5;
+/// Rounds of one measurement; an even number.
+pub(super) const ROUNDS: u32 = 10;
 
-/// Measures in rounds.
-///
-/// # Errors
-/// When nothing comes out.
-pub(super) fn saturate(network: &Network, stream: &Stream<'_>, time: Duration) -> Result<Cost> {
-    let mut costs = Vec::new();
-    for _ in 0..ROUNDS {
-        costs.push(round(network, stream, time / ROUNDS)?);
+impl Cost {
+    /// What the rounds of a line say together.
+    pub(super) fn of_rounds(mut rounds: Vec<Cost>) -> Cost {
+        rounds.sort_by(|a, b| a.ns_per_packet.total_cmp(&b.ns_per_packet));
+        let (least, median) = (rounds.first(), rounds.get(rounds.len() / 2));
+        Cost {
+            median_ns: median.map_or(f64::NAN, |round| round.ns_per_packet),
+            lost: rounds.iter().map(|round| round.lost).sum(),
+            ..least.copied().unwrap_or_default()
+        }
     }
-    costs.sort_by(|a, b| a.ns_per_packet.total_cmp(&b.ns_per_packet));
-    Ok(Cost {
-        median_ns: costs[costs.len() / 2].ns_per_packet,
-        lost: costs.iter().map(|cost| cost.lost).sum(),
-        ..costs[0]
-    })
 }
 
 /// Keeps the window full for a while and measures.
-fn round(network: &Network, stream: &Stream<'_>, time: Duration) -> Result<Cost> {
+///
+/// # Errors
+/// When nothing comes out.
+pub(super) fn round(network: &Network, stream: &Stream, time: Duration) -> Result<Cost> {
     let mut netlink = network.within(stream.out.0, Netlink::open)?;
     network.within(stream.from.0, || {
         pin(&[GENERATOR])?;
@@ -152,7 +151,7 @@ fn round(network: &Network, stream: &Stream<'_>, time: Duration) -> Result<Cost>
             if sent - lost < out + stream.window {
                 let mut batch = sender.batch();
                 for _ in 0..BATCH {
-                    batch.queue(interface, stream.to, stream.packet);
+                    batch.queue(interface, stream.to, &stream.packet);
                 }
                 sent += batch.flush().sent;
             }
