@@ -68,6 +68,7 @@ mod error;
 #[allow(unsafe_code, reason = "an ioctl")]
 pub mod ethtool;
 mod filter;
+mod follow;
 pub mod link;
 #[allow(unsafe_code, reason = "structures and an ioctl of multicast routing")]
 pub mod mroute;
@@ -89,3 +90,4 @@ pub mod udp;
 pub mod wake;
 
 pub use error::{Capability, JoinError, OpenError, ReceiveError, SendError};
+pub use follow::Event;

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::poll::{self, Watch};
 use crate::sys;
@@ -203,20 +203,28 @@ impl Socket {
         loop {
             let incoming = sys::message::receive::<64>(&self.fd, &mut self.buffer)?;
             // Port 0 is the kernel; what others send is not for us.
-            if incoming.netlink_port == Some(0) && !incoming.truncated {
-                return Ok(incoming.len);
+            if incoming.netlink_port != Some(0) {
+                continue;
             }
+            if incoming.truncated {
+                // Messages are lost, as in an overflow.
+                return Err(io::Error::from_raw_os_error(libc::ENOBUFS));
+            }
+            return Ok(incoming.len);
         }
     }
 
     fn receive_patiently(&mut self) -> io::Result<usize> {
+        let end = Instant::now() + PATIENCE;
         loop {
             match self.receive() {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    let mut set = [Watch::readable(self.fd.as_fd())];
-                    if poll::wait(&mut set, Some(PATIENCE))? == 0 && !set[0].is_readable() {
+                    // A signal ends the wait early, the clock alone ends our patience.
+                    let left = end.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
+                    poll::wait(&mut [Watch::readable(self.fd.as_fd())], Some(left))?;
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 result => return result,
@@ -278,7 +286,9 @@ impl Socket {
                 interrupted |= answer.flags & NLM_F_DUMP_INTR != 0;
                 match answer.kind {
                     NLMSG_DONE if interrupted => return Err(io::ErrorKind::Interrupted.into()),
-                    NLMSG_DONE => return Ok(()),
+                    // A dump that broke off says why in its last message.
+                    NLMSG_DONE if answer.payload.is_empty() => return Ok(()),
+                    NLMSG_DONE => return verdict(answer.payload),
                     NLMSG_ERROR => return verdict(answer.payload),
                     NLMSG_OVERRUN => return Err(io::Error::from_raw_os_error(libc::ENOBUFS)),
                     kind => take(kind, answer.payload),
@@ -357,6 +367,16 @@ impl AsFd for Socket {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_does_not_fit_the_buffer_is_an_error_not_a_shorter_list() {
+        const RTM_GETLINK: u16 = 18;
+        let mut socket = Socket::open(libc::NETLINK_ROUTE, &[]).unwrap();
+        socket.buffer.truncate(64);
+        let links = Message::new(RTM_GETLINK, NLM_F_DUMP).fixed(&[0; 16]);
+        let error = socket.dump(&links, || (), |(), _, _| {}).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOBUFS));
+    }
 
     #[test]
     fn attributes_survive_a_round_trip_and_any_truncation() {

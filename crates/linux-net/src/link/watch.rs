@@ -1,9 +1,10 @@
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use super::{Address, Interface};
 use crate::error::{Capability, OpenError, ReceiveError};
-use crate::netlink::{Message, NLM_F_DUMP, Notified, Socket, attributes, ipv4_of, u32_of};
+use crate::follow::{Event, Follower, Mirror};
+use crate::netlink::{Message, NLM_F_DUMP, Socket, attributes, ipv4_of, u32_of};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
@@ -19,17 +20,8 @@ const IFLA_MTU: u16 = 4;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 
-/// A change of an interface or of its addresses, with its state afterwards (for a removed one:
-/// before).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LinkEvent {
-    /// It appeared.
-    Added(Interface),
-    /// Its name, state, MTU or addresses changed.
-    Changed(Interface),
-    /// It vanished.
-    Removed(Interface),
-}
+/// A change of an interface or of its addresses: its name, state, MTU, link address or addresses.
+pub type LinkEvent = Event<Interface>;
 
 type Table = BTreeMap<u32, Interface>;
 
@@ -39,13 +31,7 @@ type Table = BTreeMap<u32, Interface>;
 /// kernel had to drop notifications the watcher reads the tables again and reports the
 /// difference. Needs no privileges.
 #[derive(Debug)]
-pub struct Watcher {
-    notifications: Socket,
-    requests: Socket,
-    table: Table,
-    /// At most what one datagram of notifications, or one difference of tables, makes.
-    events: VecDeque<LinkEvent>,
-}
+pub struct Watcher(Follower<u32, Interface>);
 
 pub(super) fn open(groups: &[u32]) -> Result<Socket, OpenError> {
     Socket::open(libc::NETLINK_ROUTE, groups).map_err(OpenError::from(
@@ -60,7 +46,9 @@ pub(super) fn dump(socket: &mut Socket) -> Result<Table, OpenError> {
     let links = Message::new(RTM_GETLINK, NLM_F_DUMP).fixed(&[0; 16]);
     let mut table = socket
         .dump(&links, Table::new, |table, kind, payload| {
-            apply(table, kind, payload);
+            if let Some((link, _)) = applied(table, kind, payload) {
+                table.insert(link.index, link);
+            }
         })
         .map_err(error)?;
     let mut ifaddrmsg = [0; 8];
@@ -72,49 +60,45 @@ pub(super) fn dump(socket: &mut Socket) -> Result<Table, OpenError> {
         })
         .map_err(error)?;
     for (kind, payload) in found {
-        apply(&mut table, kind, &payload);
+        if let Some((link, _)) = applied(&table, kind, &payload) {
+            table.insert(link.index, link);
+        }
     }
     Ok(table)
 }
 
-/// Applies one message of a dump or a notification; answers what changed.
-fn apply(table: &mut Table, kind: u16, payload: &[u8]) -> Option<LinkEvent> {
+/// Applies one notification.
+fn apply(mirror: &mut Mirror<u32, Interface>, kind: u16, payload: &[u8]) {
+    match applied(mirror.table(), kind, payload) {
+        Some((link, true)) => mirror.set(link.index, link),
+        Some((link, false)) => mirror.remove(link.index),
+        None => {}
+    }
+}
+
+/// An interface as one message of a dump or a notification leaves it, and whether it exists then.
+fn applied(table: &Table, kind: u16, payload: &[u8]) -> Option<(Interface, bool)> {
     match kind {
         RTM_NEWLINK => {
-            let mut interface = parse_link(payload)?;
-            match table.get_mut(&interface.index) {
-                Some(known) => {
-                    interface.addresses = std::mem::take(&mut known.addresses);
-                    let changed = *known
-                        != Interface {
-                            addresses: Vec::new(),
-                            ..interface.clone()
-                        };
-                    known.clone_from(&interface);
-                    changed.then_some(LinkEvent::Changed(interface))
-                }
-                None => {
-                    table.insert(interface.index, interface.clone());
-                    Some(LinkEvent::Added(interface))
-                }
+            let mut link = parse_link(payload)?;
+            if let Some(known) = table.get(&link.index) {
+                link.addresses.clone_from(&known.addresses);
             }
+            Some((link, true))
         }
-        RTM_DELLINK => {
-            let interface = parse_link(payload)?;
-            table.remove(&interface.index).map(LinkEvent::Removed)
-        }
+        RTM_DELLINK => Some((parse_link(payload)?, false)),
         RTM_NEWADDR | RTM_DELADDR => {
             let (index, address) = parse_address(payload)?;
-            let known = table.get_mut(&index)?;
-            let at = known.addresses.iter().position(|a| *a == address);
+            let mut link = table.get(&index)?.clone();
+            let at = link.addresses.iter().position(|a| *a == address);
             match (kind, at) {
-                (RTM_NEWADDR, None) => known.addresses.push(address),
+                (RTM_NEWADDR, None) => link.addresses.push(address),
                 (RTM_DELADDR, Some(at)) => {
-                    known.addresses.remove(at);
+                    link.addresses.remove(at);
                 }
                 _ => return None,
             }
-            Some(LinkEvent::Changed(known.clone()))
+            Some((link, true))
         }
         _ => None,
     }
@@ -182,74 +166,38 @@ fn parse_address(payload: &[u8]) -> Option<(u32, Address)> {
 impl Watcher {
     /// Starts to follow. Everything that exists comes first, as [`LinkEvent::Added`].
     pub fn open() -> Result<Self, OpenError> {
-        // Subscribed before the dump, so that nothing falls between.
         let notifications = open(&[RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR])?;
-        let mut requests = open(&[])?;
-        let table = dump(&mut requests)?;
-        let events = table.values().cloned().map(LinkEvent::Added).collect();
-        Ok(Self {
-            notifications,
-            requests,
-            table,
-            events,
-        })
+        let mut follower = Follower::new(notifications, open(&[])?);
+        follower.read(read).map_err(|e| OpenError::Io {
+            what: "listing interfaces",
+            source: std::io::Error::other(e),
+        })?;
+        Ok(Self(follower))
     }
 
-    /// The next change; `None` when there is none at the moment.
+    /// The next change; `None` when there is none at the moment. After an error what is known may
+    /// be stale; the next call reads the tables again.
     pub fn next_event(&mut self) -> Result<Option<LinkEvent>, ReceiveError> {
-        loop {
-            if let Some(event) = self.events.pop_front() {
-                return Ok(Some(event));
-            }
-            let (table, events) = (&mut self.table, &mut self.events);
-            let notified = self.notifications.notifications(|kind, payload| {
-                events.extend(apply(table, kind, payload));
-            });
-            match notified.map_err(ReceiveError::Io)? {
-                Notified::Idle => return Ok(None),
-                Notified::Some => {}
-                Notified::Overflow => self.resync()?,
-            }
-        }
-    }
-
-    /// Reads the tables again and queues the differences.
-    fn resync(&mut self) -> Result<(), ReceiveError> {
-        self.notifications.discard();
-        let fresh =
-            dump(&mut self.requests).map_err(|e| ReceiveError::Io(std::io::Error::other(e)))?;
-        let known = std::mem::replace(&mut self.table, fresh);
-        self.events.clear();
-        for (index, interface) in &known {
-            if !self.table.contains_key(index) {
-                self.events.push_back(LinkEvent::Removed(interface.clone()));
-            }
-        }
-        for (index, interface) in &self.table {
-            match known.get(index) {
-                None => self.events.push_back(LinkEvent::Added(interface.clone())),
-                Some(old) if old != interface => {
-                    self.events.push_back(LinkEvent::Changed(interface.clone()));
-                }
-                Some(_) => {}
-            }
-        }
-        Ok(())
+        self.0.next(apply, read)
     }
 
     /// All interfaces as known now, by index.
     pub fn interfaces(&self) -> impl Iterator<Item = &Interface> {
-        self.table.values()
+        self.0.mirror.table().values()
     }
 
     /// One of them.
     pub fn interface(&self, index: u32) -> Option<&Interface> {
-        self.table.get(&index)
+        self.0.mirror.table().get(&index)
     }
+}
+
+fn read(socket: &mut Socket) -> Result<Table, ReceiveError> {
+    dump(socket).map_err(|e| ReceiveError::Io(std::io::Error::other(e)))
 }
 
 impl AsFd for Watcher {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.notifications.as_fd()
+        self.0.as_fd()
     }
 }

@@ -1,10 +1,11 @@
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use super::Route;
 use crate::error::{Capability, OpenError, ReceiveError};
-use crate::netlink::{Message, NLM_F_DUMP, Notified, Socket, attributes, ipv4_of, u32_of};
+use crate::follow::{Event, Follower, Mirror};
+use crate::netlink::{Message, NLM_F_DUMP, Socket, attributes, ipv4_of, u32_of};
 
 const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
@@ -38,17 +39,11 @@ impl Default for WatcherConfig {
 }
 
 /// A change of the kernel's multicast routes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MrouteEvent {
-    /// A route appeared.
-    Added(Route),
-    /// Its interfaces changed; this is how it is now.
-    Changed(Route),
-    /// It is gone; this is how it was.
-    Removed(Route),
-}
+pub type MrouteEvent = Event<Route>;
 
-type Routes = BTreeMap<(Ipv4Addr, Ipv4Addr), Route>;
+/// Source and group.
+type Key = (Ipv4Addr, Ipv4Addr);
+type Routes = BTreeMap<Key, Route>;
 
 /// Follows the kernel's multicast routes, whoever sets them, and touches none.
 ///
@@ -57,13 +52,18 @@ type Routes = BTreeMap<(Ipv4Addr, Ipv4Addr), Route>;
 /// route vanishes: call [`resync`](Self::resync) when one does. Needs no privileges.
 #[derive(Debug)]
 pub struct Watcher {
-    notifications: Socket,
-    requests: Socket,
+    follower: Follower<Key, Route>,
     config: WatcherConfig,
-    routes: Routes,
-    ignored: u64,
-    /// At most what one datagram of notifications, or one difference of tables, makes.
-    events: VecDeque<MrouteEvent>,
+    ignored: Ignored,
+}
+
+/// Routes passed over.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ignored {
+    /// New ones that were told while the table was full.
+    told: u64,
+    /// Those left out of the last reading.
+    read: u64,
 }
 
 /// A route in a message, and whether it is usable: unresolved ones only wait for a decision.
@@ -129,13 +129,9 @@ impl Watcher {
             ))
         };
         let mut watcher = Self {
-            // Subscribed before the dump, so that nothing falls between.
-            notifications: open(&[RTNLGRP_IPV4_MROUTE])?,
-            requests: open(&[])?,
+            follower: Follower::new(open(&[RTNLGRP_IPV4_MROUTE])?, open(&[])?),
             config: config.clone(),
-            routes: Routes::new(),
-            ignored: 0,
-            events: VecDeque::new(),
+            ignored: Ignored::default(),
         };
         watcher.resync().map_err(|e| OpenError::Io {
             what: "listing multicast routes",
@@ -144,144 +140,95 @@ impl Watcher {
         Ok(watcher)
     }
 
-    /// The next change; `None` when there is none at the moment.
+    /// The next change; `None` when there is none at the moment. After an error what is known may
+    /// be stale; the next call reads the table again.
     pub fn next_event(&mut self) -> Result<Option<MrouteEvent>, ReceiveError> {
-        loop {
-            if let Some(event) = self.events.pop_front() {
-                return Ok(Some(event));
-            }
-            let Self {
-                notifications,
-                config,
-                routes,
-                ignored,
-                events,
-                ..
-            } = self;
-            let notified = notifications.notifications(|kind, payload| {
-                if let Some(parsed) = parse(payload).filter(|p| p.table == config.table) {
-                    let gone = kind == RTM_DELROUTE || !parsed.usable;
-                    if gone || kind == RTM_NEWROUTE {
-                        events.extend(apply(routes, config, ignored, parsed.route, gone));
-                    }
-                }
-            });
-            match notified.map_err(ReceiveError::Io)? {
-                Notified::Idle => return Ok(None),
-                Notified::Some => {}
-                Notified::Overflow => self.resync()?,
-            }
-        }
+        let Self {
+            follower,
+            config,
+            ignored,
+        } = self;
+        let Ignored { told, read } = ignored;
+        follower.next(
+            |mirror, kind, payload| *told += u64::from(!apply(mirror, config, kind, payload)),
+            |socket| {
+                let (routes, left_out) = dump(socket, config)?;
+                *read = left_out;
+                Ok(routes)
+            },
+        )
     }
 
     /// Reads the kernel's table and queues what differs from what was known.
     pub fn resync(&mut self) -> Result<(), ReceiveError> {
-        self.notifications.discard();
-        let mut rtmsg = [0; 12];
-        rtmsg[0] = RTNL_FAMILY_IPMR;
-        let request = Message::new(RTM_GETROUTE, NLM_F_DUMP).fixed(&rtmsg);
-        let (wanted, max) = (self.config.table, self.config.max_routes);
-        let (fresh, ignored) = self
-            .requests
-            .dump(
-                &request,
-                || (Routes::new(), 0_u64),
-                |(routes, ignored), kind, payload| {
-                    let parsed = parse(payload)
-                        .filter(|p| kind == RTM_NEWROUTE && p.table == wanted && p.usable);
-                    let Some(Parsed { route, .. }) = parsed else {
-                        return;
-                    };
-                    let key = (route.source, route.group);
-                    if routes.len() < max || routes.contains_key(&key) {
-                        routes.insert(key, route);
-                    } else {
-                        *ignored += 1;
-                    }
-                },
-            )
-            .map_err(ReceiveError::Io)?;
-        self.ignored += ignored;
-        // Changes not yet reported are part of the difference to what was reported.
-        let pending = std::mem::take(&mut self.events);
-        let known = reported(std::mem::replace(&mut self.routes, fresh), pending);
-        for (key, route) in &known {
-            if !self.routes.contains_key(key) {
-                self.events.push_back(MrouteEvent::Removed(route.clone()));
-            }
-        }
-        for (key, route) in &self.routes {
-            match known.get(key) {
-                None => self.events.push_back(MrouteEvent::Added(route.clone())),
-                Some(old) if old != route => {
-                    self.events.push_back(MrouteEvent::Changed(route.clone()));
-                }
-                Some(_) => {}
-            }
-        }
-        Ok(())
+        let (config, ignored) = (&self.config, &mut self.ignored.read);
+        self.follower.read(|socket| {
+            let (routes, left_out) = dump(socket, config)?;
+            *ignored = left_out;
+            Ok(routes)
+        })
     }
 
     /// The routes as known now, by source and group.
     pub fn routes(&self) -> impl Iterator<Item = &Route> {
-        self.routes.values()
+        self.follower.mirror.table().values()
     }
 
-    /// Routes passed over because [`WatcherConfig::max_routes`] were known.
+    /// Routes passed over because [`WatcherConfig::max_routes`] were known: each time one was
+    /// told, and those that the last reading of the whole table left out.
     pub fn ignored(&self) -> u64 {
-        self.ignored
+        self.ignored.told + self.ignored.read
     }
 }
 
-/// What the caller knows: the table without the changes that were not handed out, newest first
-/// undone. A change handed over as `Changed` is reported as such again, which does no harm.
-fn reported(mut routes: Routes, pending: VecDeque<MrouteEvent>) -> Routes {
-    for event in pending.into_iter().rev() {
-        match event {
-            MrouteEvent::Added(route) => {
-                routes.remove(&(route.source, route.group));
+/// The kernel's table, and how many routes of it are too many.
+fn dump(socket: &mut Socket, config: &WatcherConfig) -> Result<(Routes, u64), ReceiveError> {
+    let mut rtmsg = [0; 12];
+    rtmsg[0] = RTNL_FAMILY_IPMR;
+    let request = Message::new(RTM_GETROUTE, NLM_F_DUMP).fixed(&rtmsg);
+    let start = || (Routes::new(), 0_u64);
+    socket
+        .dump(&request, start, |(routes, ignored), kind, payload| {
+            let parsed = parse(payload)
+                .filter(|p| kind == RTM_NEWROUTE && p.table == config.table && p.usable);
+            let Some(Parsed { route, .. }) = parsed else {
+                return;
+            };
+            let key = (route.source, route.group);
+            if routes.len() < config.max_routes || routes.contains_key(&key) {
+                routes.insert(key, route);
+            } else {
+                *ignored += 1;
             }
-            MrouteEvent::Changed(route) => {
-                let stale = Route {
-                    input: 0,
-                    outputs: Vec::new(),
-                    ..route
-                };
-                routes.insert((stale.source, stale.group), stale);
-            }
-            MrouteEvent::Removed(route) => {
-                routes.insert((route.source, route.group), route);
-            }
-        }
-    }
-    routes
+        })
+        .map_err(ReceiveError::Io)
 }
 
+/// Applies one notification; false when there is no room for the route.
 fn apply(
-    routes: &mut Routes,
+    mirror: &mut Mirror<Key, Route>,
     config: &WatcherConfig,
-    ignored: &mut u64,
-    route: Route,
-    gone: bool,
-) -> Option<MrouteEvent> {
-    let key = (route.source, route.group);
-    if gone {
-        return routes.remove(&key).map(MrouteEvent::Removed);
+    kind: u16,
+    payload: &[u8],
+) -> bool {
+    let Some(parsed) = parse(payload).filter(|p| p.table == config.table) else {
+        return true;
+    };
+    let key = (parsed.route.source, parsed.route.group);
+    if kind == RTM_DELROUTE || !parsed.usable {
+        mirror.remove(key);
+    } else if kind == RTM_NEWROUTE {
+        if !mirror.table().contains_key(&key) && mirror.table().len() >= config.max_routes {
+            return false;
+        }
+        mirror.set(key, parsed.route);
     }
-    if !routes.contains_key(&key) && routes.len() >= config.max_routes {
-        *ignored += 1;
-        return None;
-    }
-    match routes.insert(key, route.clone()) {
-        Some(known) if known == route => None,
-        Some(_) => Some(MrouteEvent::Changed(route)),
-        None => Some(MrouteEvent::Added(route)),
-    }
+    true
 }
 
 impl AsFd for Watcher {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.notifications.as_fd()
+        self.follower.as_fd()
     }
 }
 
