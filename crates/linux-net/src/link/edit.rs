@@ -193,6 +193,13 @@ impl Editor {
         self.set("switching reception of all groups", header, |m| m)
     }
 
+    /// Gives an interface another name. Kernels before 6.2 want it to be down.
+    pub fn set_name(&mut self, index: u32, name: &str) -> Result<(), EditError> {
+        self.set("renaming an interface", ifinfomsg(index, 0, 0), |m| {
+            m.attr_name(attr::IFLA_IFNAME, name)
+        })
+    }
+
     /// Sets the MTU, bytes.
     pub fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<(), EditError> {
         self.set("setting the MTU", ifinfomsg(index, 0, 0), |m| {
