@@ -1,5 +1,27 @@
 //! Keeping LMS messages from the kernel: what the router handles, the kernel must not also
 //! route as data, hand to the routing daemon as an unknown group, or answer with an ICMP error.
+//!
+//! # What gets past the guard
+//!
+//! The packet filter has no loops, its expression for IPv4 options (`exthdr`) knows four of them,
+//! none of ours, and its programs (`xt_bpf`) end after 64 instructions, three steps of a walk. So
+//! the guard looks where endpoints put their option, and [`hides`] says the same of a packet:
+//!
+//! | before the LMS option | |
+//! | --- | --- |
+//! | nothing, or up to four NOPs | hidden |
+//! | a router alert (RFC 2113) | hidden |
+//! | anything else | seen by the kernel too |
+//!
+//! What the kernel sees too does no more harm than any multicast packet of that host: routing
+//! asks its daemon about a source that is none. The router handles the message all the same.
+//!
+//! # Receivers on the router's own host
+//!
+//! Requests are hidden from the whole host, from its sockets too. The kernel has no place for a
+//! rule behind its question to the routing daemon and before the sockets. A
+//! [`RequestTap`](crate::packet::RequestTap) still hears them, as a [`Ring`](crate::packet::Ring)
+//! does: it stands before the guard.
 
 mod expr;
 
@@ -79,14 +101,11 @@ pub struct GuardCounters {
 }
 
 /// An nftables table `ip lms-router` that drops LMS requests before routing, and dmcasts to this
-/// host before delivery. A [`Ring`](crate::packet::Ring) still sees them: it taps packets
-/// earlier.
+/// host before delivery, where [`hides`] says so. A [`Ring`](crate::packet::Ring) still sees them:
+/// it taps packets earlier.
 ///
 /// The table belongs to this socket: nobody else can change it, and it vanishes with the value,
 /// or with the process however it ends. `nft list ruleset` shows it.
-///
-/// The packet filter has no loops. It finds an option at the front of the options, after up to
-/// four NOPs, or after a router alert; elsewhere it does not.
 #[derive(Debug)]
 pub struct Guard {
     socket: Socket,
@@ -137,20 +156,69 @@ fn counter(name: &str) -> Message {
         .nest(4, |m| m)
 }
 
+const UDP: u8 = libc::IPPROTO_UDP as u8;
+const IPIP: u8 = libc::IPPROTO_IPIP as u8;
+
+/// Numbers of one kind of LMS message: the option's, and as a sub-option.
+type Kind = (u8, u8);
+const REQUEST: Kind = (138, 1);
+const DMCAST: Kind = (139, 2);
+
+/// What may stand before the option: bytes to compare, and how many to pass over.
+const PREFIXES: [(&[u8], u8); 6] = [
+    (&[], 0),
+    (&[1], 1),
+    (&[1; 2], 2),
+    (&[1; 3], 3),
+    (&[1; 4], 4),
+    (&[148, 4], 4),
+];
+/// The single option: number, any length, `LM`, sub-option.
+const SINGLE: [u8; 4] = [158, 0, 0x4c, 0x4d];
+const SINGLE_MASK: [u8; 5] = [0xff, 0, 0xff, 0xff, 0xff];
+
+/// Whether a guard keeps this IPv4 packet from the kernel (a dmcast: where it is for this host):
+/// to count the LMS messages that it does not.
+#[inline]
+pub fn hides(packet: &[u8]) -> bool {
+    let nibble = |at: usize| packet.get(at).map_or(0, |byte| byte & 0x0f);
+    let (at, kind) = match packet.get(9) {
+        Some(&UDP) if packet.get(16).is_some_and(|byte| byte & 0xf0 == 0xe0) => match nibble(0) {
+            6..=15 => (20, REQUEST),
+            _ => return false,
+        },
+        Some(&IPIP) => match (nibble(0), nibble(20)) {
+            (6..=15, _) => (20, DMCAST),
+            (5, 6..=15) => (40, DMCAST),
+            _ => return false,
+        },
+        _ => return false,
+    };
+    packet.get(at) == Some(&kind.0) || packet.get(at..).is_some_and(|rest| finds(rest, kind))
+}
+
+/// The rules of [`option_rules`], on the bytes from the options on.
+fn finds(rest: &[u8], (classic, sub_option): Kind) -> bool {
+    PREFIXES.iter().any(|(prefix, len)| {
+        let behind = rest.get(usize::from(*len)..).unwrap_or_default();
+        let single = match behind.first_chunk() {
+            Some([a, _, b, c, d]) => [*a, 0, *b, *c] == SINGLE && *d == sub_option,
+            None => false,
+        };
+        rest.starts_with(prefix) && (single || behind.first() == Some(&classic))
+    })
+}
+
 /// Rules that drop and count packets with an LMS option; `at` is where the options start.
-fn option_rules(chain: &str, counter: &str, at: u32, classic: u8, sub_option: u8) -> Vec<Message> {
-    const NOP: u8 = 1;
-    const ROUTER_ALERT: [u8; 2] = [148, 4];
-    // What may stand before the option: bytes to compare, and how many to pass over.
-    let nops = (0..=4).map(|n| (vec![NOP; n], n as u32));
-    let prefixes = nops.chain([(ROUTER_ALERT.to_vec(), 4)]);
+fn option_rules(chain: &str, counter: &str, at: u32, (classic, sub_option): Kind) -> Vec<Message> {
     let mut rules = Vec::new();
-    for (prefix, len) in prefixes {
+    for (prefix, len) in PREFIXES {
+        let len = u32::from(len);
         let behind = |e: Expressions| {
             if prefix.is_empty() {
                 e
             } else {
-                e.load(at, prefix.len() as u32).equals(&prefix)
+                e.load(at, prefix.len() as u32).equals(prefix)
             }
         };
         let classic = behind(Expressions::new())
@@ -158,8 +226,8 @@ fn option_rules(chain: &str, counter: &str, at: u32, classic: u8, sub_option: u8
             .equals(&[classic]);
         let single = behind(Expressions::new())
             .load(at + len, 5)
-            .mask(&[0xff, 0, 0xff, 0xff, 0xff])
-            .equals(&[158, 0, 0x4c, 0x4d, sub_option]);
+            .mask(&SINGLE_MASK)
+            .equals(&[&SINGLE[..], &[sub_option]].concat());
         rules.extend([classic, single].map(|e| rule(chain, e.count(counter).then(Verdict::Drop))));
     }
     rules
@@ -167,8 +235,6 @@ fn option_rules(chain: &str, counter: &str, at: u32, classic: u8, sub_option: u8
 
 /// The whole table, in the order the kernel wants it.
 fn ruleset() -> Vec<Message> {
-    const UDP: u8 = libc::IPPROTO_UDP as u8;
-    const IPIP: u8 = libc::IPPROTO_IPIP as u8;
     let protocol = |number: u8| Expressions::new().load(9, 1).equals(&[number]);
     let mut messages = vec![
         batch_mark(NFNL_MSG_BATCH_BEGIN),
@@ -183,9 +249,9 @@ fn ruleset() -> Vec<Message> {
         chain("prerouting", Some(HOOK_PREROUTING)),
         chain("input", Some(HOOK_INPUT)),
     ];
-    messages.extend(option_rules("request", "requests", 20, 138, 1));
-    messages.extend(option_rules("dmcast", "dmcasts", 20, 139, 2));
-    messages.extend(option_rules("inner-dmcast", "dmcasts", 40, 139, 2));
+    messages.extend(option_rules("request", "requests", 20, REQUEST));
+    messages.extend(option_rules("dmcast", "dmcasts", 20, DMCAST));
+    messages.extend(option_rules("inner-dmcast", "dmcasts", 40, DMCAST));
     messages.push(rule(
         "prerouting",
         protocol(UDP)

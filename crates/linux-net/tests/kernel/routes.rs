@@ -12,10 +12,10 @@ use linux_net::link::Editor;
 use linux_net::mroute::{
     MrouteEvent, Route, Table, TableError, UpcallKind, Watcher, WatcherConfig,
 };
-use linux_net::nft::{Guard, GuardError};
-use linux_net::packet::{Ring, RingConfig, Sender, group_link_address};
+use linux_net::nft::{Guard, GuardError, hides};
+use linux_net::packet::{RequestTap, Ring, RingConfig, Sender, group_link_address};
 use linux_net::raw::Ipv4Socket;
-use linux_net::udp::{Config, GroupSocket, Membership, Transmit};
+use linux_net::udp::{Config, GroupSocket, Membership, OptionBuffer, Transmit};
 
 const A: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const R: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
@@ -303,7 +303,9 @@ fn the_guard_hides_lms_from_the_kernel_and_nothing_else() {
                 [alert.clone(), classic(REQUEST, A, GROUP)].concat(),
             ];
             for options in &hidden {
-                network.send_to_router(&packet(options));
+                let packet = packet(options);
+                assert!(hides(&packet), "{options:?}");
+                network.send_to_router(&packet);
             }
             assert!(
                 !readable_within(table.as_fd(), NOT_SOON),
@@ -322,9 +324,18 @@ fn the_guard_hides_lms_from_the_kernel_and_nothing_else() {
                     .filter(|f| f.packet[9] == 17)
                     .count();
             }
-            // Data, and options of others, pass.
-            for options in [&[][..], &alert, &[158, 8, 0x12, 0x34, 1, 0, 0, 0]] {
-                network.send_to_router(&packet(options));
+            // Data, and options of others, pass; so do requests whose option stands elsewhere.
+            for options in [
+                &[][..],
+                &alert,
+                &[158, 8, 0x12, 0x34, 1, 0, 0, 0],
+                &[&[1; 5], &classic(REQUEST, A, GROUP)[..]].concat(),
+                &[&alert[..], &[1], &single(1, A, GROUP)].concat(),
+                &[&[7, 7, 4, 0, 0, 0, 0], &classic(REQUEST, A, GROUP)[..]].concat(),
+            ] {
+                let packet = packet(options);
+                assert!(!hides(&packet), "{options:?}");
+                network.send_to_router(&packet);
                 soon(&mut table, |table| table.next_upcall().unwrap()).expect("an upcall");
             }
             assert_eq!(
@@ -339,6 +350,31 @@ fn the_guard_hides_lms_from_the_kernel_and_nothing_else() {
             network.send_to_router(&packet(&classic(REQUEST, A, GROUP)));
             soon(&mut table, |table| table.next_upcall().unwrap()).expect("no guard, an upcall");
             network.router.run(|| Guard::open().expect("free again"));
+        },
+    );
+}
+
+#[test]
+fn a_tap_on_the_router_itself_hears_what_the_guard_hides_from_its_sockets() {
+    with_namespaces(
+        "routes::a_tap_on_the_router_itself_hears_what_the_guard_hides_from_its_sockets",
+        || {
+            let network = Network::new();
+            let _guard = network.router.run(|| Guard::open().unwrap());
+            let (mut tap, socket) = network.router.run(|| {
+                let member = std::net::UdpSocket::bind((GROUP, 5004)).unwrap();
+                member.join_multicast_v4(&GROUP, &R).unwrap();
+                (RequestTap::open(network.r0, GROUP, 5004).unwrap(), member)
+            });
+            let body = udp(9, 5004, b"nak");
+            network.send_to_router(&ipv4(17, A, GROUP, &classic(REQUEST, A, GROUP), &body));
+            assert!(readable(tap.as_fd()));
+            let mut buffer = OptionBuffer::new(1500);
+            let heard = tap.receive(&mut buffer).unwrap().expect("a request");
+            assert_eq!(heard.payload, b"nak");
+            assert!(!readable_within(socket.as_fd(), NOT_SOON));
+            network.send_to_router(&ipv4(17, A, GROUP, &[], &body));
+            assert!(readable(socket.as_fd()), "data is for the socket");
         },
     );
 }
@@ -367,9 +403,15 @@ fn dmcasts_are_hidden_from_this_host_and_routed_to_others() {
                 )
                 .unwrap()
             });
-            network.send_to_router(&ipv4(4, A, R, &classic(DMCAST, A, GROUP), &inner));
-            network.send_to_router(&ipv4(4, A, R, &single(2, A, GROUP), &inner));
-            network.send_to_router(&ipv4(4, A, R, &[], &inner_option));
+            for (options, inner) in [
+                (classic(DMCAST, A, GROUP), &inner),
+                (single(2, A, GROUP), &inner),
+                (Vec::new(), &inner_option),
+            ] {
+                let packet = ipv4(4, A, R, &options, inner);
+                assert!(hides(&packet));
+                network.send_to_router(&packet);
+            }
             assert!(
                 !readable_within(icmp.as_fd(), NOT_SOON),
                 "the kernel answered a dmcast"
