@@ -347,7 +347,7 @@ fn limits(section: Section<'_, '_>) -> Limits {
 }
 
 fn capture(section: Section<'_, '_>) -> Capture {
-    let frames = section.number("frames", 64..=1 << 20, 4096u32);
+    let frames = section.number("frames", 64..=1 << 20, 1024u32);
     if !frames.is_power_of_two() {
         let above = frames.next_power_of_two();
         let wrong = format!("{frames} is not a power of two");

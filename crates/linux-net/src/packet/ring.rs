@@ -14,7 +14,8 @@ pub struct RingConfig {
     /// Only this interface, by index; 0 for all of them, those that appear later too.
     pub interface: u32,
     /// Frames the ring holds; a power of two. What arrives while it is full is dropped and
-    /// counted.
+    /// counted. The kernel writes them in turn, so a packet costs more in a ring that does not
+    /// fit the processor's cache (`docs/decisions/0003-ring-layout.md`).
     pub frames: u32,
     /// Longest IPv4 packet it takes whole, bytes: the largest MTU of the interfaces. Longer
     /// ones are dropped and counted.
@@ -22,11 +23,11 @@ pub struct RingConfig {
 }
 
 impl Default for RingConfig {
-    /// All interfaces, 4,096 frames of packets up to 1,500 bytes: 8 MiB.
+    /// All interfaces, 1,024 frames of packets up to 1,500 bytes: 2 MiB.
     fn default() -> Self {
         Self {
             interface: 0,
-            frames: 4096,
+            frames: 1024,
             max_packet_bytes: 1500,
         }
     }
