@@ -195,7 +195,8 @@ pub struct Capture {
     pub frames: u32,
     /// `packet-bytes`: the longest packet taken whole; the largest MTU at the start by default.
     pub packet_bytes: Option<u32>,
-    /// `guard`: keep the kernel from also seeing requests and dmcasts.
+    /// `guard`: keep the kernel from also seeing requests and dmcasts, as far as
+    /// [`linux_net::nft`] can; the counter `unguarded` says of how many it could not.
     pub guard: bool,
 }
 
@@ -289,6 +290,12 @@ impl Config {
         next.limits.interfaces = self.limits.interfaces;
         next.capture = self.capture.clone();
         next
+    }
+
+    /// Whether a static replier is a neighbour, whose link address must be found out.
+    pub fn names_neighbours(&self) -> bool {
+        let mut fixed = self.replier.fixed.iter();
+        fixed.any(|fixed| fixed.neighbour.is_some())
     }
 
     /// What is said about the interface `name`.

@@ -187,6 +187,7 @@ async fn control(
     notify::state("READY=1");
     let mut reloader = Reloader {
         file: file.to_owned(),
+        finds_neighbours: config.names_neighbours(),
         running: config,
         standing,
         controller,
@@ -222,6 +223,8 @@ async fn control(
 /// Reads the configuration again on SIGHUP.
 struct Reloader {
     file: PathBuf,
+    /// The capability to find neighbours' link addresses out was kept at the start.
+    finds_neighbours: bool,
     running: Config,
     standing: Arc<Standing>,
     controller: Controller,
@@ -253,7 +256,11 @@ impl Reloader {
 
     async fn try_reload(&mut self) -> Result<Vec<&'static str>, String> {
         let next = Config::load(&self.file).map_err(|error| error.to_string())?;
-        let waiting = self.running.needs_restart(&next);
+        let mut waiting = self.running.needs_restart(&next);
+        if next.names_neighbours() && !self.finds_neighbours {
+            // Requests to them are multicast on their link until then.
+            waiting.push("replier.static.neighbour");
+        }
         let next = self.running.reloaded(next);
         let command = next.clone();
         self.controller

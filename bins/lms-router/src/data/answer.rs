@@ -134,6 +134,7 @@ impl DataPath {
                 ("unused_interface", path.unused_interface),
                 ("interface_gone", path.gone),
                 ("unresolved_neighbour", path.unresolved),
+                ("unguarded", path.unguarded),
             ]),
             igmp: match &self.routes {
                 Routes::Proxy(proxy) => proxy.counters().into_iter().collect(),

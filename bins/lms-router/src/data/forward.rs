@@ -3,6 +3,7 @@
 
 use std::net::Ipv4Addr;
 
+use linux_net::nft;
 use linux_net::packet::{Frame, Ring, SendBatch, Sender, group_link_address};
 use lms_proto::router::{Meta, Output, Verdict};
 use lms_proto::{Iface, Instant, LinkAddr, NextHop, Router};
@@ -36,6 +37,8 @@ pub(crate) struct PathStats {
     pub(crate) send_failed: u64,
     /// Requests multicast on the link because the neighbour's link address is not known yet.
     pub(crate) unresolved: u64,
+    /// LMS messages that the guard cannot keep from the kernel: handled here, and seen there too.
+    pub(crate) unguarded: u64,
     /// IGMP and LMS-HIER messages heard.
     pub(crate) control: u64,
 }
@@ -50,6 +53,8 @@ pub(crate) struct Path<'a> {
     pub(crate) requests: &'a mut TotalLimit,
     pub(crate) dmcasts: &'a mut TotalLimit,
     pub(crate) stats: &'a mut PathStats,
+    /// A guard stands.
+    pub(crate) guarded: bool,
 }
 
 /// What is to be sent where.
@@ -111,7 +116,12 @@ impl Path<'_> {
         sender: &Sender,
         sends: &mut SendBatch<'_, 'p>,
     ) {
-        match self.router.forward(self.now, meta, packet) {
+        let slips_through = self.guarded && !nft::hides(packet);
+        let verdict = self.router.forward(self.now, meta, packet);
+        if slips_through && !matches!(verdict, Verdict::Pass) {
+            self.stats.unguarded += 1;
+        }
+        match verdict {
             Verdict::Pass => {}
             Verdict::Drop(_) => self.dropped(meta.iface),
             Verdict::Forward {

@@ -47,6 +47,8 @@ pub(crate) struct Interfaces {
 pub(crate) enum Change {
     /// New, or another address: tell the machine, look at the routes again.
     Set(Iface),
+    /// Another name: look at the routes again.
+    Renamed,
     /// No longer used.
     Removed(Iface),
     /// Nothing that matters to the tables.
@@ -114,11 +116,12 @@ impl Interfaces {
         let address = own_address(link, config);
         if let Some(slot) = known.and_then(|iface| self.get_mut(iface)) {
             slot.mtu = link.mtu;
+            let (same_name, same_address) = (slot.name == link.name, slot.address == address);
             slot.name.clone_from(&link.name);
-            let same = slot.address == address;
             slot.address = address;
             return match known {
-                Some(iface) if !same => Change::Set(iface),
+                Some(iface) if !same_address => Change::Set(iface),
+                _ if !same_name => Change::Renamed,
                 _ => Change::None,
             };
         }
@@ -278,6 +281,7 @@ mod tests {
         assert_eq!(all.update(&link(71, "c"), &config), Change::Set(Iface(2)));
         assert_eq!(all.update(&link(72, "a"), &config), Change::Set(Iface(0)));
         // A renamed interface keeps its number.
+        assert_eq!(all.update(&link(71, "renamed"), &config), Change::Renamed);
         assert_eq!(all.update(&link(71, "renamed"), &config), Change::None);
         assert_eq!(all.named("renamed"), Some(Iface(2)));
     }

@@ -1,12 +1,12 @@
-//! The limit on packets a second of all groups together.
+//! Limits on what may happen a second: packets of all groups together, lines in the log.
 
 use lms_proto::Instant;
 
-/// A token bucket in microseconds: a packet costs `1,000,000 / rate` of them, a quiet time earns
+/// A token bucket in nanoseconds: a packet costs `1,000,000,000 / rate` of them, a quiet time earns
 /// them back, a tenth of a second (or ten packets) at most.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TotalLimit {
-    /// Nanoseconds a packet costs.
+    /// Nanoseconds a packet costs, at least one.
     cost: u64,
     /// Nanoseconds that may be saved.
     most: u64,
@@ -16,7 +16,8 @@ pub(crate) struct TotalLimit {
 
 impl TotalLimit {
     pub(crate) fn new(per_second: u32, now: Instant) -> TotalLimit {
-        let cost = 1_000_000_000 / u64::from(per_second.max(1));
+        // Rounded up: never more than the rate.
+        let cost = 1_000_000_000_u64.div_ceil(u64::from(per_second.max(1)));
         let most = (10 * cost).max(100_000_000);
         TotalLimit {
             cost,

@@ -34,12 +34,19 @@ use forward::{BATCH, Path, PathStats, group_link};
 use interfaces::{Change, Interfaces};
 use limit::TotalLimit;
 use resolve::Resolver;
-use routes::{Installer, RouteStats, Routes};
+use routes::{Follow, Installer, RouteStats, Routes};
 
 /// Batches in a row before anything else gets a look.
 const ROUNDS: usize = 16;
 /// The longest time to wait: counters of the ring are 32 bits in the kernel.
 const LONGEST: Duration = Duration::from_secs(10);
+
+/// How soon what could not be read from the kernel is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// Lines about routes and interfaces in the log, a second; ten after a quiet time.
+const LOG_LINES: u32 = 1;
+/// Commands in a row before packets get a look.
+const COMMANDS: usize = 16;
 
 /// How long withdrawing from the hierarchy may take.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -58,14 +65,19 @@ pub(crate) struct DataPath {
     sender: Sender,
     resolver: Resolver,
     waker: Waker,
-    /// Held, not used: the guard stands as long as this does.
-    _guard: Option<Guard>,
+    /// Held: the guard stands as long as this does.
+    guard: Option<Guard>,
     requests: TotalLimit,
     dmcasts: TotalLimit,
     path_stats: PathStats,
     route_stats: RouteStats,
     ring_stats: RingStats,
     send_buffer: Box<[u8]>,
+    log: TotalLimit,
+    /// News of routes wait that no descriptor tells of.
+    more_routes: bool,
+    /// When to try again what could not be read from the kernel.
+    retry: Option<Instant>,
 }
 
 /// The data thread cannot go on.
@@ -73,8 +85,6 @@ pub(crate) struct DataPath {
 pub(crate) enum DataError {
     #[error("waiting for packets: {0}")]
     Wait(std::io::Error),
-    #[error("following interfaces: {0}")]
-    Links(linux_net::ReceiveError),
 }
 
 /// Which descriptors have something.
@@ -89,12 +99,7 @@ impl DataPath {
     /// Capabilities that the thread uses after everything is open.
     pub(crate) fn needed_later(config: &Config) -> Vec<Capability> {
         // Asking the kernel to find a neighbour's link address out; all else works without.
-        match config
-            .replier
-            .fixed
-            .iter()
-            .any(|fixed| fixed.neighbour.is_some())
-        {
+        match config.names_neighbours() {
             true => vec![Capability::NetAdmin],
             false => Vec::new(),
         }
@@ -118,13 +123,16 @@ impl DataPath {
             sender: opened.sender,
             resolver: opened.resolver,
             waker: opened.waker,
-            _guard: opened.guard,
+            guard: opened.guard,
             requests: TotalLimit::new(limits.requests_per_s, now),
             dmcasts: TotalLimit::new(limits.dmcasts_per_s, now),
             path_stats: PathStats::default(),
             route_stats: RouteStats::default(),
             ring_stats: RingStats::default(),
             send_buffer: vec![0; 1500].into(),
+            log: TotalLimit::new(LOG_LINES, now),
+            more_routes: false,
+            retry: None,
         }
     }
 
@@ -138,14 +146,14 @@ impl DataPath {
         if let Some(cpu) = self.config.daemon.cpu {
             pin(cpu);
         }
-        self.follow_links()?;
+        self.follow_links();
         self.follow_routes();
         loop {
             self.forward();
             self.timers();
             let ready = self.wait()?;
             if ready.links {
-                self.follow_links()?;
+                self.follow_links();
             }
             if ready.routes {
                 self.follow_routes();
@@ -173,6 +181,7 @@ impl DataPath {
                 requests: &mut self.requests,
                 dmcasts: &mut self.dmcasts,
                 stats: &mut self.path_stats,
+                guarded: self.guard.is_some(),
             };
             let count = path.batch(&mut self.ring, &self.sender);
             if count < BATCH {
@@ -220,6 +229,8 @@ impl DataPath {
             self.router.poll_timeout(),
             self.routes.poll_timeout(),
             self.resolver.poll_timeout(),
+            self.retry,
+            self.more_routes.then_some(now),
         ];
         let next = timers.into_iter().flatten().min();
         let timeout = next.map_or(
@@ -241,17 +252,28 @@ impl DataPath {
             Watch::readable(routes),
         ];
         poll::wait(&mut watches, Some(timeout)).map_err(DataError::Wait)?;
+        let [commands, links, routes] = [1, 2, 3].map(|at: usize| watches[at].is_readable());
+        let now = self.now();
+        let again = self.retry.take_if(|at| *at <= now).is_some();
         Ok(Ready {
-            commands: watches[1].is_readable(),
-            links: watches[2].is_readable(),
-            routes: watches[3].is_readable(),
+            commands,
+            links: links || again,
+            routes: routes || again || std::mem::take(&mut self.more_routes),
         })
     }
 
     /// Interfaces that came, changed or went.
-    fn follow_links(&mut self) -> Result<(), DataError> {
+    fn follow_links(&mut self) {
         let mut changed = false;
-        while let Some(event) = self.links.next_event().map_err(DataError::Links)? {
+        loop {
+            let event = match self.links.next_event() {
+                Ok(Some(event)) => event,
+                Ok(None) => break,
+                Err(error) => {
+                    self.unread_links(&error);
+                    break;
+                }
+            };
             let change = match &event {
                 LinkEvent::Added(link) | LinkEvent::Changed(link) => {
                     self.interfaces.update(link, &self.config)
@@ -264,9 +286,19 @@ impl DataPath {
             changed |= self.interface_changed(change);
         }
         if changed {
-            self.with_installer(Routes::interfaces_changed);
+            let follow = self.with_installer(Routes::interfaces_changed);
+            self.followed(follow);
         }
-        Ok(())
+    }
+
+    /// The interfaces could not be read: what is known of them serves until they can be.
+    fn unread_links(&mut self, error: &linux_net::ReceiveError) {
+        let now = self.now();
+        self.route_stats.errors += 1;
+        if self.log.take(now) {
+            tracing::warn!(%error, "following interfaces");
+        }
+        self.retry = Some(now + RETRY);
     }
 
     /// Tells the machine; true when routes must be looked at again.
@@ -274,6 +306,7 @@ impl DataPath {
         let now = self.now();
         match change {
             Change::None => false,
+            Change::Renamed => true,
             Change::Removed(iface) => {
                 self.router.remove_interface(now, iface);
                 true
@@ -303,9 +336,16 @@ impl DataPath {
     }
 
     fn follow_routes(&mut self) {
-        if self.with_installer(Routes::follow) {
-            // More wait: look again at once, after the packets.
-            self.waker.wake();
+        let follow = self.with_installer(Routes::follow);
+        self.followed(follow);
+    }
+
+    /// More is looked at at once, after the packets; what failed, in a while.
+    fn followed(&mut self, follow: Follow) {
+        match follow {
+            Follow::Done => {}
+            Follow::More => self.more_routes = true,
+            Follow::Failed => self.retry = Some(self.now() + RETRY),
         }
     }
 
@@ -316,6 +356,7 @@ impl DataPath {
             interfaces: &self.interfaces,
             repliers: &self.repliers,
             stats: &mut self.route_stats,
+            log: &mut self.log,
         };
         run(&mut self.routes, &mut installer)
     }
@@ -323,13 +364,16 @@ impl DataPath {
     /// Commands of the control thread; false once it said to stop (or is gone).
     fn obey(&mut self, commands: &Receiver<Command>) -> bool {
         self.waker.reset();
-        loop {
+        for _ in 0..COMMANDS {
             match commands.try_recv() {
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return false,
                 Ok(command) => self.answer(command),
                 Err(TryRecvError::Empty) => return true,
             }
         }
+        // The rest after the packets.
+        self.waker.wake();
+        true
     }
 
     /// A new configuration, already checked as a whole.
@@ -348,16 +392,23 @@ impl DataPath {
         }
         self.reload_repliers();
         let source = self.config.source.clone();
-        self.with_installer(|routes, install| {
+        let follow = self.with_installer(|routes, install| {
             routes.reload(&source, install);
-            routes.interfaces_changed(install);
+            routes.interfaces_changed(install)
         });
+        self.followed(follow);
     }
 
     /// Repliers that the configuration no longer names become free again.
     fn reload_repliers(&mut self) {
         let now = self.now();
         self.repliers = routes::repliers(&self.config);
+        let repliers = &self.repliers;
+        self.resolver.keep(|address| {
+            repliers
+                .values()
+                .any(|fixed| fixed.neighbour == Some(address))
+        });
         for key in self.keys() {
             // No entry, no replier: nothing to free.
             let _ = self.router.set_replier(now, key, None);

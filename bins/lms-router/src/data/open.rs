@@ -52,18 +52,14 @@ impl Opened {
                 .unwrap_or_else(|| widest.unwrap_or(LEAST_PACKET).max(LEAST_PACKET)),
             ..RingConfig::default()
         };
-        let names_neighbours = config
-            .replier
-            .fixed
-            .iter()
-            .any(|fixed| fixed.neighbour.is_some());
         Ok(Opened {
             links,
             routes,
             guard,
             ring: Ring::open(&ring).map_err(RunError::open("capture"))?,
             sender: Sender::open().map_err(RunError::open("capture"))?,
-            resolver: Resolver::open(names_neighbours).map_err(RunError::open("replier.static"))?,
+            resolver: Resolver::open(config.names_neighbours())
+                .map_err(RunError::open("replier.static"))?,
             waker: Waker::new().map_err(|e| RunError::Io("making a waker", e))?,
             seed,
         })

@@ -15,7 +15,7 @@ use lms_proto::router::Meta;
 use lms_proto::{Duration, Iface, Instant, InterfaceConfig, Key, Transmit};
 
 use super::interfaces::Interfaces;
-use super::routes::Installer;
+use super::routes::{Follow, Installer};
 use crate::config::{Config, IgmpProxy};
 use crate::daemon::RunError;
 
@@ -130,20 +130,23 @@ impl Proxy {
         }
     }
 
-    /// What the kernel asks; true when more may wait.
-    pub(crate) fn upcalls(&mut self, install: &mut Installer<'_>) -> bool {
+    /// What the kernel asks.
+    pub(crate) fn upcalls(&mut self, install: &mut Installer<'_>) -> Follow {
         for _ in 0..UPCALLS {
             match self.kernel.next_upcall() {
                 Ok(Some(upcall)) => self.upcall(upcall, install),
-                Ok(None) => return false,
+                Ok(None) => return Follow::Done,
                 Err(error) => {
                     self.stats.kernel_errors += 1;
-                    tracing::warn!(%error, "the kernel's questions about multicast routes");
-                    return false;
+                    if install.may_log() {
+                        tracing::warn!(%error, "the kernel's questions about multicast routes");
+                    }
+                    // What waits keeps the descriptor readable.
+                    return Follow::Done;
                 }
             }
         }
-        true
+        Follow::More
     }
 
     fn upcall(&mut self, upcall: Upcall, install: &mut Installer<'_>) {
@@ -230,7 +233,9 @@ impl Proxy {
         };
         if let Err(error) = self.kernel.set_route(&route) {
             self.stats.kernel_errors += 1;
-            tracing::warn!(route = %key, %error, "multicast route");
+            if install.may_log() {
+                tracing::warn!(route = %key, %error, "multicast route");
+            }
         }
         match outputs.is_empty() {
             true => install.remove(key),

@@ -91,6 +91,11 @@ impl Resolver {
         }
     }
 
+    /// Only these neighbours are asked for from now on.
+    pub(crate) fn keep(&mut self, is_named: impl Fn(Ipv4Addr) -> bool) {
+        self.known.retain(|(_, address), _| is_named(*address));
+    }
+
     /// An interface is gone, and what was known on it.
     pub(crate) fn forget(&mut self, interface: u32) {
         self.known.retain(|(index, _), _| *index != interface);

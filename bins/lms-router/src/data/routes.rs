@@ -7,14 +7,19 @@
 
 use std::collections::BTreeMap;
 
+use linux_net::ReceiveError;
 use linux_net::mroute::{MrouteEvent, Route, Watcher, WatcherConfig};
 use lms_proto::table::{Neighbour, Replier};
 use lms_proto::{Iface, Instant, Key, Router};
 
 use super::interfaces::Interfaces;
+use super::limit::TotalLimit;
 use super::proxy::Proxy;
 use crate::config::{Config, Source, StaticReplier, StaticRoute};
 use crate::daemon::RunError;
+
+/// Changes of the kernel's routes that one call takes.
+const CHANGES: usize = 256;
 
 /// The routes' source.
 #[derive(Debug)]
@@ -33,8 +38,19 @@ pub(crate) struct RouteStats {
     pub(crate) refused: u64,
     /// Repliers of the configuration that do not fit their route.
     pub(crate) repliers_refused: u64,
-    /// Times the kernel's notifications could not be read.
+    /// Times the kernel's notifications or tables (of routes, of interfaces) could not be read.
     pub(crate) errors: u64,
+}
+
+/// How far the kernel was followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Follow {
+    /// As far as there is news.
+    Done,
+    /// There may be more, which no descriptor need tell of.
+    More,
+    /// Not: to be tried again in a while.
+    Failed,
 }
 
 /// Puts routes into the machine.
@@ -44,6 +60,8 @@ pub(crate) struct Installer<'a> {
     pub(crate) interfaces: &'a Interfaces,
     pub(crate) repliers: &'a BTreeMap<Key, StaticReplier>,
     pub(crate) stats: &'a mut RouteStats,
+    /// What is counted is also told in the log, but not each time.
+    pub(crate) log: &'a mut TotalLimit,
 }
 
 impl Routes {
@@ -62,43 +80,40 @@ impl Routes {
         })
     }
 
-    /// Takes what the kernel has to say, a bounded number of changes at a time; true when there
-    /// may be more.
-    pub(crate) fn follow(&mut self, install: &mut Installer<'_>) -> bool {
+    /// Takes what the kernel has to say, a bounded number of changes at a time.
+    pub(crate) fn follow(&mut self, install: &mut Installer<'_>) -> Follow {
         let watcher = match self {
             Routes::Kernel(watcher) => watcher,
-            Routes::Static(_) => return false,
+            Routes::Static(_) => return Follow::Done,
             Routes::Proxy(proxy) => return proxy.upcalls(install),
         };
-        for _ in 0..256 {
+        for _ in 0..CHANGES {
             match watcher.next_event() {
                 Ok(Some(MrouteEvent::Added(route) | MrouteEvent::Changed(route))) => {
                     install.kernel(&route);
                 }
                 Ok(Some(MrouteEvent::Removed(route))) => install.remove(key_of(&route)),
-                Ok(None) => return false,
-                Err(error) => {
-                    install.stats.errors += 1;
-                    tracing::warn!(%error, "following the kernel's multicast routes");
-                    return false;
-                }
+                Ok(None) => return Follow::Done,
+                Err(error) => return install.unread(&error),
             }
         }
-        true
+        Follow::More
     }
 
     /// Interfaces came, went or changed: every route is looked at again.
-    pub(crate) fn interfaces_changed(&mut self, install: &mut Installer<'_>) {
+    pub(crate) fn interfaces_changed(&mut self, install: &mut Installer<'_>) -> Follow {
         match self {
             Routes::Kernel(watcher) => {
                 // The kernel says nothing of routes whose interfaces vanish.
-                if let Err(error) = watcher.resync() {
-                    install.stats.errors += 1;
-                    tracing::warn!(%error, "reading the kernel's multicast routes");
-                }
+                let read = watcher.resync();
                 for route in watcher.routes() {
                     install.kernel(route);
                 }
+                // What the reading found waits in the watcher, and no descriptor tells of it.
+                return match read {
+                    Ok(()) => Follow::More,
+                    Err(error) => install.unread(&error),
+                };
             }
             Routes::Static(routes) => {
                 for route in routes.iter() {
@@ -107,6 +122,7 @@ impl Routes {
             }
             Routes::Proxy(proxy) => proxy.interfaces_changed(install),
         }
+        Follow::Done
     }
 
     /// Timers of the source itself.
@@ -153,6 +169,20 @@ fn key_of(route: &Route) -> Key {
 }
 
 impl Installer<'_> {
+    /// The kernel's routes could not be read.
+    fn unread(&mut self, error: &ReceiveError) -> Follow {
+        self.stats.errors += 1;
+        if self.may_log() {
+            tracing::warn!(%error, "reading the kernel's multicast routes");
+        }
+        Follow::Failed
+    }
+
+    /// Whether one more line about routes may go into the log.
+    pub(crate) fn may_log(&mut self) -> bool {
+        self.log.take(self.now)
+    }
+
     fn kernel(&mut self, route: &Route) {
         if route.group.octets()[..3] == [224, 0, 0] || !route.group.is_multicast() {
             return;
@@ -184,7 +214,9 @@ impl Installer<'_> {
             Ok(_) => self.stats.installed += 1,
             Err(error) => {
                 self.stats.refused += 1;
-                tracing::warn!(route = %key, %error, "multicast route left out");
+                if self.may_log() {
+                    tracing::warn!(route = %key, %error, "multicast route left out");
+                }
                 return;
             }
         }
@@ -208,7 +240,10 @@ impl Installer<'_> {
         };
         if let Err(error) = self.router.set_replier(self.now, key, Some(replier)) {
             self.stats.repliers_refused += 1;
-            tracing::warn!(route = %key, interface = fixed.interface, %error, "static replier");
+            if self.log.take(self.now) {
+                let interface = &fixed.interface;
+                tracing::warn!(route = %key, interface, %error, "static replier");
+            }
         }
     }
 

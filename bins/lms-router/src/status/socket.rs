@@ -3,9 +3,10 @@
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use nix::sys::stat::{Mode, umask};
 use thiserror::Error;
 
 /// The status socket was not opened.
@@ -16,6 +17,9 @@ pub enum BindError {
         "{0}: another lms-router is running with this status socket; stop it, or give this one another path (daemon.socket)"
     )]
     Taken(PathBuf),
+    /// Another program listens there; it is left alone.
+    #[error("{0}: another program listens here; choose another path (daemon.socket)")]
+    InUse(PathBuf),
     /// The path names something that is not a socket; it is left alone.
     #[error("{0}: exists and is not a socket; remove it, or choose another path (daemon.socket)")]
     NotASocket(PathBuf),
@@ -34,7 +38,7 @@ pub enum BindError {
 /// A listening Unix socket whose file goes when this does.
 ///
 /// A lock on `PATH.lock` says who the owner is: the kernel drops it with the process, however it
-/// dies, so a socket file with no lock on it is stale.
+/// dies, so a socket file with no lock on it, and nobody behind it, is stale.
 #[derive(Debug)]
 pub struct StatusSocket {
     listener: UnixListener,
@@ -46,7 +50,7 @@ pub struct StatusSocket {
 
 impl StatusSocket {
     /// Opens the socket at `path` with the permissions `mode`. Makes its folder (one level) when
-    /// it is missing.
+    /// it is missing. Call it before threads are started: the process's umask changes for a moment.
     pub fn bind(path: &Path, mode: u32) -> Result<StatusSocket, BindError> {
         let io = |what| {
             move |source| BindError::Io {
@@ -69,12 +73,19 @@ impl StatusSocket {
         };
         match std::fs::symlink_metadata(path) {
             Ok(found) if found.file_type().is_socket() => {
+                if UnixStream::connect(path).is_ok() {
+                    return Err(BindError::InUse(path.to_owned()));
+                }
                 std::fs::remove_file(path).map_err(io("removing a stale socket"))?;
             }
             Ok(_) => return Err(BindError::NotASocket(path.to_owned())),
             Err(_) => {}
         }
-        let listener = UnixListener::bind(path).map_err(io("opening the status socket"))?;
+        // Nobody else may connect in the moment before the permissions are set.
+        let before = umask(Mode::from_bits_truncate(0o777));
+        let listener = UnixListener::bind(path);
+        umask(before);
+        let listener = listener.map_err(io("opening the status socket"))?;
         std::fs::set_permissions(path, Permissions::from_mode(mode))
             .map_err(io("setting permissions"))?;
         listener

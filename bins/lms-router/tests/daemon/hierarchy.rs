@@ -1,11 +1,9 @@
 //! LMS-HIER with real packets: hosts offer, the router elects, tells its links and its parent.
 
-mod common;
-
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use common::*;
+use crate::common::*;
 use linux_net::packet::{Ring, RingConfig};
 use linux_net::raw::Ipv4Socket;
 use lms_proto::igmp::datagram::{HIER_AT, IGMP_AT, finish_igmp};
@@ -81,7 +79,7 @@ fn ring(host: &Host) -> Ring {
 #[test]
 fn the_cheapest_replier_is_elected_and_replaced_when_it_falls_silent() {
     with_namespaces(
-        "the_cheapest_replier_is_elected_and_replaced_when_it_falls_silent",
+        "hierarchy::the_cheapest_replier_is_elected_and_replaced_when_it_falls_silent",
         || {
             let bed = Testbed::new();
             let (mut above, mut below) = (ring(&bed.src), ring(&bed.h1));
@@ -124,27 +122,30 @@ fn the_cheapest_replier_is_elected_and_replaced_when_it_falls_silent() {
 
 #[test]
 fn the_router_withdraws_when_it_is_told_to_end() {
-    with_namespaces("the_router_withdraws_when_it_is_told_to_end", || {
-        let bed = Testbed::new();
-        let mut above = ring(&bed.src);
-        // A refresh so long that nothing but the end makes it speak.
-        let config = HIERARCHY.replace("200ms", "18s");
-        let daemon = Daemon::start(&bed.router, &format!("{STATIC_ROUTE}{config}"));
-        daemon.groups(1);
-        eventually("H1 is elected", || {
-            offer(&bed.h1, H1, Cost(3));
-            (replier(&daemon)["neighbour"] == "10.0.2.2").then_some(())
-        });
-        hears(&mut above, Kind::Update, |cost, _| cost == 5);
-        let (status, _) = daemon.stop();
-        assert!(status.success());
-        hears(&mut above, Kind::Update, |cost, _| cost == 0xffff);
-    });
+    with_namespaces(
+        "hierarchy::the_router_withdraws_when_it_is_told_to_end",
+        || {
+            let bed = Testbed::new();
+            let mut above = ring(&bed.src);
+            // A refresh so long that nothing but the end makes it speak.
+            let config = HIERARCHY.replace("200ms", "18s");
+            let daemon = Daemon::start(&bed.router, &format!("{STATIC_ROUTE}{config}"));
+            daemon.groups(1);
+            eventually("H1 is elected", || {
+                offer(&bed.h1, H1, Cost(3));
+                (replier(&daemon)["neighbour"] == "10.0.2.2").then_some(())
+            });
+            hears(&mut above, Kind::Update, |cost, _| cost == 5);
+            let (status, _) = daemon.stop();
+            assert!(status.success());
+            hears(&mut above, Kind::Update, |cost, _| cost == 0xffff);
+        },
+    );
 }
 
 #[test]
 fn forged_offers_are_refused_and_counted() {
-    with_namespaces("forged_offers_are_refused_and_counted", || {
+    with_namespaces("hierarchy::forged_offers_are_refused_and_counted", || {
         let bed = Testbed::new();
         let daemon = Daemon::start(&bed.router, &format!("{STATIC_ROUTE}{HIERARCHY}"));
         daemon.groups(1);

@@ -1,6 +1,4 @@
 //! The paper's testbed (LMS Figure 6.15) out of namespaces, with a real router process in it.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
-
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
@@ -19,20 +17,20 @@ use lms_router::status::{self, Show};
 use serde_json::Value;
 use tempfile::TempDir;
 
-pub const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
-pub const PORT: u16 = 5000;
-pub const SRC: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
-pub const H1: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
-pub const H2: Ipv4Addr = Ipv4Addr::new(10, 0, 3, 2);
+pub(crate) const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
+pub(crate) const PORT: u16 = 5000;
+pub(crate) const SRC: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
+pub(crate) const H1: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
+pub(crate) const H2: Ipv4Addr = Ipv4Addr::new(10, 0, 3, 2);
 
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The program, where this is part of a test.
-const PROGRAM: Option<&str> = option_env!("CARGO_BIN_EXE_lms-router");
+/// The program.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_lms-router");
 const INSIDE: &str = "LMS_ROUTER_TEST_INSIDE";
 
 /// Runs `body` where namespaces can be made: as root here, as an ordinary user in a child
 /// process that is root of its own user namespace. Says so loudly where neither can be.
-pub fn with_namespaces(test: &str, body: impl FnOnce()) {
+pub(crate) fn with_namespaces(test: &str, body: impl FnOnce()) {
     let refused = match Namespace::new() {
         Ok(_) => return body(),
         Err(error) => error,
@@ -58,7 +56,7 @@ pub fn with_namespaces(test: &str, body: impl FnOnce()) {
 }
 
 /// Calls `look` until it answers something; fails after a few seconds with `what`.
-pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look() {
@@ -70,42 +68,37 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// One host of a network.
-pub struct Host {
-    pub namespace: Namespace,
+pub(crate) struct Host {
+    pub(crate) namespace: Namespace,
 }
 
 impl Host {
-    pub fn new() -> Host {
+    pub(crate) fn new() -> Host {
         Host {
             namespace: Namespace::new().expect("namespace"),
         }
     }
 
     /// Runs `f` on this host.
-    pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
+    pub(crate) fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
         self.namespace.run(f).expect("enter namespace")
     }
 
-    pub fn edit<T: Send>(&self, f: impl FnOnce(&mut Editor) -> T + Send) -> T {
+    pub(crate) fn edit<T: Send>(&self, f: impl FnOnce(&mut Editor) -> T + Send) -> T {
         self.run(|| f(&mut Editor::open().expect("editor")))
     }
 
-    pub fn interface(&self, name: &str) -> Interface {
+    pub(crate) fn interface(&self, name: &str) -> Interface {
         self.run(|| link::find(name).expect("interface"))
     }
 
-    pub fn index(&self, name: &str) -> u32 {
+    pub(crate) fn index(&self, name: &str) -> u32 {
         self.interface(name).index
-    }
-
-    /// A command of this host's.
-    pub fn command(&self, program: &str, arguments: &[&str]) -> std::process::Output {
-        self.run(|| Command::new(program).args(arguments).output().expect("run"))
     }
 }
 
 /// Joins two hosts by a wire; both ends are up, with addresses of one /24.
-pub fn wire(
+pub(crate) fn wire(
     a: &Host,
     a_name: &str,
     a_address: Ipv4Addr,
@@ -132,15 +125,15 @@ pub fn wire(
 
 /// LMS Figure 6.15: a source and two receivers around a router, one wire each. The router's
 /// ends are `up` (10.0.1.1), `one` (10.0.2.1), `two` (10.0.3.1); the hosts' are `eth`.
-pub struct Testbed {
-    pub src: Host,
-    pub h1: Host,
-    pub h2: Host,
-    pub router: Host,
+pub(crate) struct Testbed {
+    pub(crate) src: Host,
+    pub(crate) h1: Host,
+    pub(crate) h2: Host,
+    pub(crate) router: Host,
 }
 
 impl Testbed {
-    pub fn new() -> Testbed {
+    pub(crate) fn new() -> Testbed {
         let bed = Testbed {
             src: Host::new(),
             h1: Host::new(),
@@ -169,26 +162,21 @@ impl Testbed {
             .expect("forward");
         bed
     }
-
-    /// The MAC address of an interface of the router or of a host.
-    pub fn link_address(host: &Host, name: &str) -> [u8; 6] {
-        host.interface(name).link_address.expect("Ethernet")
-    }
 }
 
 /// A running `lms-router`; killed when dropped.
-pub struct Daemon {
+pub(crate) struct Daemon {
     child: Child,
-    pub folder: TempDir,
+    pub(crate) folder: TempDir,
 }
 
 impl Daemon {
     /// Starts one on `host`. `config` is the configuration without `[daemon]`.
-    pub fn start(host: &Host, config: &str) -> Daemon {
+    pub(crate) fn start(host: &Host, config: &str) -> Daemon {
         Daemon::start_in(host, config, tempfile::tempdir().expect("folder"))
     }
 
-    pub fn start_in(host: &Host, config: &str, folder: TempDir) -> Daemon {
+    pub(crate) fn start_in(host: &Host, config: &str, folder: TempDir) -> Daemon {
         let mut daemon = Daemon {
             child: Daemon::spawn(host, config, &folder),
             folder,
@@ -205,7 +193,7 @@ impl Daemon {
     }
 
     /// Starts one that is expected to end by itself; its exit code and what it said.
-    pub fn refused(host: &Host, config: &str, folder: TempDir) -> (i32, String) {
+    pub(crate) fn refused(host: &Host, config: &str, folder: TempDir) -> (i32, String) {
         let child = Daemon::spawn(host, config, &folder);
         let mut daemon = Daemon { child, folder };
         let status = eventually("the router ends", || daemon.child.try_wait().expect("wait"));
@@ -217,7 +205,7 @@ impl Daemon {
         write_config(folder, config);
         let log = std::fs::File::create(at("log")).expect("log");
         host.run(|| {
-            Command::new(PROGRAM.expect("in tests only"))
+            Command::new(PROGRAM)
                 .args(["run", "--log", "debug", "--config"])
                 .arg(at("config.toml"))
                 .stderr(Stdio::from(log))
@@ -227,20 +215,20 @@ impl Daemon {
         })
     }
 
-    pub fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("sock")
     }
 
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).expect("log")
     }
 
-    pub fn status(&self, show: Show) -> Value {
+    pub(crate) fn status(&self, show: Show) -> Value {
         status::query(&self.socket(), show).expect("status")
     }
 
     /// One counter, such as `drops` `no_entry`.
-    pub fn counter(&self, part: &str, name: &str) -> u64 {
+    pub(crate) fn counter(&self, part: &str, name: &str) -> u64 {
         let counters = self.status(Show::Counters);
         counters[part][name]
             .as_u64()
@@ -248,14 +236,14 @@ impl Daemon {
     }
 
     /// Waits until a counter reaches a value.
-    pub fn wait_for(&self, part: &str, name: &str, least: u64) {
+    pub(crate) fn wait_for(&self, part: &str, name: &str, least: u64) {
         let what = format!("{part} {name} reaches {least}");
         let reached = || (self.counter(part, name) >= least).then_some(());
         eventually(&what, reached);
     }
 
     /// Waits until there are so many routes, and answers them.
-    pub fn groups(&self, count: usize) -> Value {
+    pub(crate) fn groups(&self, count: usize) -> Value {
         eventually("routes", || {
             let groups = self.status(Show::Groups);
             let found = groups["groups"]
@@ -266,7 +254,7 @@ impl Daemon {
     }
 
     /// The router's number of an interface, as turning points name it.
-    pub fn number(&self, name: &str) -> Iface {
+    pub(crate) fn number(&self, name: &str) -> Iface {
         eventually("the interface is in use", || {
             let interfaces = self.status(Show::Interfaces);
             let mut all = interfaces["interfaces"].as_array().expect("list").iter();
@@ -275,17 +263,17 @@ impl Daemon {
         })
     }
 
-    pub fn signal(&self, signal: nix::sys::signal::Signal) {
+    pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
         let pid = nix::unistd::Pid::from_raw(self.child.id().cast_signed());
         nix::sys::signal::kill(pid, signal).expect("kill");
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// A new configuration and SIGHUP; waits until it was accepted or rejected.
-    pub fn reload(&self, config: &str) -> Value {
+    pub(crate) fn reload(&self, config: &str) -> Value {
         let before = self.reloads();
         write_config(&self.folder, config);
         self.signal(nix::sys::signal::Signal::SIGHUP);
@@ -302,12 +290,12 @@ impl Daemon {
     }
 
     /// SIGTERM, and how it ended.
-    pub fn stop(self) -> (ExitStatus, TempDir) {
+    pub(crate) fn stop(self) -> (ExitStatus, TempDir) {
         self.stop_by(nix::sys::signal::Signal::SIGTERM)
     }
 
     /// A signal, and how it ended.
-    pub fn stop_by(mut self, signal: nix::sys::signal::Signal) -> (ExitStatus, TempDir) {
+    pub(crate) fn stop_by(mut self, signal: nix::sys::signal::Signal) -> (ExitStatus, TempDir) {
         self.signal(signal);
         let status = eventually("the router ends", || self.child.try_wait().expect("wait"));
         let folder = tempfile::tempdir().expect("folder");
@@ -315,7 +303,7 @@ impl Daemon {
     }
 
     /// SIGKILL.
-    pub fn kill(mut self) -> TempDir {
+    pub(crate) fn kill(mut self) -> TempDir {
         self.child.kill().expect("kill");
         let status = self.child.wait().expect("wait");
         assert_eq!(status.signal(), Some(9));
@@ -343,7 +331,7 @@ fn write_config(folder: &TempDir, config: &str) {
 }
 
 /// (SRC, GROUP) from `up` to `one` and `two`.
-pub const STATIC_ROUTE: &str = r#"
+pub(crate) const STATIC_ROUTE: &str = r#"
 [source]
 kind = "static"
 [[route]]
@@ -354,7 +342,7 @@ downstream = ["one", "two"]
 "#;
 
 /// H1 is the replier, by configuration.
-pub const H1_REPLIES: &str = r#"
+pub(crate) const H1_REPLIES: &str = r#"
 [replier]
 policy = "static"
 [[replier.static]]
@@ -365,7 +353,7 @@ neighbour = "10.0.2.2"
 "#;
 
 /// A request's option, not turned yet.
-pub fn request() -> LmsOption {
+pub(crate) fn request() -> LmsOption {
     LmsOption {
         kind: Kind::Request,
         turning_point: None,
@@ -374,7 +362,7 @@ pub fn request() -> LmsOption {
     }
 }
 
-pub fn turned(option: LmsOption, router: Ipv4Addr, iface: Iface) -> LmsOption {
+pub(crate) fn turned(option: LmsOption, router: Ipv4Addr, iface: Iface) -> LmsOption {
     let turning_point = Some(TurningPoint {
         router: router.into(),
         iface,
@@ -386,21 +374,21 @@ pub fn turned(option: LmsOption, router: Ipv4Addr, iface: Iface) -> LmsOption {
 }
 
 /// A host's sockets: requests in and out, data in.
-pub struct Endpoint {
+pub(crate) struct Endpoint {
     options: OptionSocket,
     data: GroupSocket,
 }
 
 /// What an endpoint heard.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Heard {
-    pub source: Ipv4Addr,
-    pub option: LmsOption,
-    pub payload: Vec<u8>,
+pub(crate) struct Heard {
+    pub(crate) source: Ipv4Addr,
+    pub(crate) option: LmsOption,
+    pub(crate) payload: Vec<u8>,
 }
 
 impl Endpoint {
-    pub fn new(host: &Host, source: Option<Ipv4Addr>) -> Endpoint {
+    pub(crate) fn new(host: &Host, source: Option<Ipv4Addr>) -> Endpoint {
         let interface = host.index("eth");
         host.run(|| {
             let bind = SocketAddrV4::new(GROUP, PORT);
@@ -428,11 +416,16 @@ impl Endpoint {
         })
     }
 
-    pub fn ask(&self, option: LmsOption, payload: &[u8]) {
+    /// Readable when a request was heard.
+    pub(crate) fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.options.as_fd()
+    }
+
+    pub(crate) fn ask(&self, option: LmsOption, payload: &[u8]) {
         self.ask_as(option, Form::Classic, payload);
     }
 
-    pub fn ask_as(&self, option: LmsOption, form: Form, payload: &[u8]) {
+    pub(crate) fn ask_as(&self, option: LmsOption, form: Form, payload: &[u8]) {
         let mut bytes = [0; 20];
         let len = option.emit(form, &mut bytes).expect("option");
         let to = SocketAddrV4::new(GROUP, PORT);
@@ -440,7 +433,7 @@ impl Endpoint {
     }
 
     /// The next request heard; `None` when none comes for a while.
-    pub fn heard(&self, patience: Duration) -> Option<Heard> {
+    pub(crate) fn heard(&self, patience: Duration) -> Option<Heard> {
         let mut buffer = OptionBuffer::new(2000);
         if !readable(self.options.as_fd(), patience) {
             return None;
@@ -455,7 +448,7 @@ impl Endpoint {
     }
 
     /// The next data heard, with its source.
-    pub fn data(&self, patience: Duration) -> Option<(SocketAddrV4, Vec<u8>)> {
+    pub(crate) fn data(&self, patience: Duration) -> Option<(SocketAddrV4, Vec<u8>)> {
         let mut batch = linux_net::udp::Batch::new(1);
         if !readable(self.data.as_fd(), patience) {
             return None;
@@ -466,16 +459,16 @@ impl Endpoint {
     }
 }
 
-pub fn readable(fd: std::os::fd::BorrowedFd<'_>, patience: Duration) -> bool {
+pub(crate) fn readable(fd: std::os::fd::BorrowedFd<'_>, patience: Duration) -> bool {
     poll::wait(&mut [Watch::readable(fd)], Some(patience)).expect("poll") > 0
 }
 
 /// Long enough for what should come, short enough for what should not.
-pub const SOON: Duration = Duration::from_secs(2);
-pub const NEVER: Duration = Duration::from_millis(200);
+pub(crate) const SOON: Duration = Duration::from_secs(2);
+pub(crate) const NEVER: Duration = Duration::from_millis(200);
 
 /// A whole UDP packet from `source` to the group.
-pub fn data_packet(source: Ipv4Addr, group: Ipv4Addr, ttl: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn data_packet(source: Ipv4Addr, group: Ipv4Addr, ttl: u8, payload: &[u8]) -> Vec<u8> {
     let mut udp = Vec::new();
     udp.extend(PORT.to_be_bytes());
     udp.extend(PORT.to_be_bytes());
@@ -486,7 +479,7 @@ pub fn data_packet(source: Ipv4Addr, group: Ipv4Addr, ttl: u8, payload: &[u8]) -
 }
 
 /// A whole IPv4 packet.
-pub fn ipv4(
+pub(crate) fn ipv4(
     protocol: u8,
     source: Ipv4Addr,
     to: Ipv4Addr,
@@ -508,7 +501,7 @@ pub fn ipv4(
 }
 
 /// A dmcast of `inner` from `replier` to the turning point.
-pub fn dmcast(replier: Ipv4Addr, router: Ipv4Addr, iface: Iface, inner: &[u8]) -> Vec<u8> {
+pub(crate) fn dmcast(replier: Ipv4Addr, router: Ipv4Addr, iface: Iface, inner: &[u8]) -> Vec<u8> {
     let repr = DmcastRepr {
         replier,
         router,
@@ -525,7 +518,7 @@ pub fn dmcast(replier: Ipv4Addr, router: Ipv4Addr, iface: Iface, inner: &[u8]) -
 }
 
 /// Sends a whole packet from a host.
-pub fn send_raw(host: &Host, packet: &[u8]) {
+pub(crate) fn send_raw(host: &Host, packet: &[u8]) {
     host.run(|| {
         let socket = Ipv4Socket::sender().expect("raw socket");
         socket

@@ -1,12 +1,10 @@
 //! Where routes come from: the kernel's table under another owner, the IGMP proxy; and interfaces
 //! that come and go.
 
-mod common;
-
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use linux_net::mroute::{Route, Table};
 use linux_net::udp::{Config, GroupSocket, Transmit};
 use lms_router::status::Show;
@@ -24,58 +22,61 @@ fn downstream(group: &Value) -> Vec<String> {
 
 #[test]
 fn the_kernel_s_routes_are_followed_whoever_sets_them() {
-    with_namespaces("the_kernel_s_routes_are_followed_whoever_sets_them", || {
-        let bed = Testbed::new();
-        let index = |name: &str| bed.router.index(name);
-        let (up, one, two) = (index("up"), index("one"), index("two"));
-        let mut table = bed.router.run(|| Table::open().expect("multicast routing"));
-        for interface in [up, one, two] {
-            table.add_interface(interface).expect("interface");
-        }
-        let route = |source, outputs: &[u32]| Route {
-            source,
-            group: GROUP,
-            input: up,
-            outputs: outputs.to_vec(),
-        };
-        // One that exists before the router starts, and two that come later.
-        table.set_route(&route(SRC, &[one])).expect("route");
-        let daemon = Daemon::start(&bed.router, "");
-        let groups = daemon.groups(1);
-        assert_eq!(
-            groups[0],
-            json!({"source": "10.0.1.2", "group": "239.1.2.3", "upstream": "up",
+    with_namespaces(
+        "sources::the_kernel_s_routes_are_followed_whoever_sets_them",
+        || {
+            let bed = Testbed::new();
+            let index = |name: &str| bed.router.index(name);
+            let (up, one, two) = (index("up"), index("one"), index("two"));
+            let mut table = bed.router.run(|| Table::open().expect("multicast routing"));
+            for interface in [up, one, two] {
+                table.add_interface(interface).expect("interface");
+            }
+            let route = |source, outputs: &[u32]| Route {
+                source,
+                group: GROUP,
+                input: up,
+                outputs: outputs.to_vec(),
+            };
+            // One that exists before the router starts, and two that come later.
+            table.set_route(&route(SRC, &[one])).expect("route");
+            let daemon = Daemon::start(&bed.router, "");
+            let groups = daemon.groups(1);
+            assert_eq!(
+                groups[0],
+                json!({"source": "10.0.1.2", "group": "239.1.2.3", "upstream": "up",
                    "downstream": ["one"], "replier": null})
-        );
-        table.set_route(&route(SRC, &[one, two])).expect("route");
-        eventually("the route has another output", || {
-            (downstream(&daemon.groups(1)[0]) == ["one", "two"]).then_some(())
-        });
-        table
-            .set_route(&route(Ipv4Addr::UNSPECIFIED, &[one]))
-            .expect("(*, G)");
-        let groups = daemon.groups(2);
-        let any = groups
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|group| group["source"] == "*");
-        let any = any.expect("(*, G)");
-        assert_eq!(
-            (&any["upstream"], downstream(any)),
-            (&json!("up"), vec!["one".to_owned()])
-        );
-        table.remove_route(SRC, GROUP).expect("remove");
-        assert_eq!(daemon.groups(1)[0]["source"], "*");
-        drop(table);
-        daemon.groups(0);
-    });
+            );
+            table.set_route(&route(SRC, &[one, two])).expect("route");
+            eventually("the route has another output", || {
+                (downstream(&daemon.groups(1)[0]) == ["one", "two"]).then_some(())
+            });
+            table
+                .set_route(&route(Ipv4Addr::UNSPECIFIED, &[one]))
+                .expect("(*, G)");
+            let groups = daemon.groups(2);
+            let any = groups
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|group| group["source"] == "*");
+            let any = any.expect("(*, G)");
+            assert_eq!(
+                (&any["upstream"], downstream(any)),
+                (&json!("up"), vec!["one".to_owned()])
+            );
+            table.remove_route(SRC, GROUP).expect("remove");
+            assert_eq!(daemon.groups(1)[0]["source"], "*");
+            drop(table);
+            daemon.groups(0);
+        },
+    );
 }
 
 #[test]
 fn requests_follow_a_route_that_another_daemon_set_and_the_kernel_sees_none() {
     with_namespaces(
-        "requests_follow_a_route_that_another_daemon_set_and_the_kernel_sees_none",
+        "sources::requests_follow_a_route_that_another_daemon_set_and_the_kernel_sees_none",
         || {
             let bed = Testbed::new();
             let index = |name: &str| bed.router.index(name);
@@ -150,7 +151,7 @@ fn send(socket: &GroupSocket, bytes: &[u8]) {
 #[test]
 fn an_interface_that_appears_later_is_used_and_one_that_vanishes_is_not() {
     with_namespaces(
-        "an_interface_that_appears_later_is_used_and_one_that_vanishes_is_not",
+        "sources::an_interface_that_appears_later_is_used_and_one_that_vanishes_is_not",
         || {
             let bed = Testbed::new();
             let config = STATIC_ROUTE.replace("\"two\"]", "\"two\", \"late\"]");
@@ -197,6 +198,81 @@ fn an_interface_that_appears_later_is_used_and_one_that_vanishes_is_not() {
     );
 }
 
+#[test]
+fn a_static_route_follows_the_names_of_interfaces() {
+    with_namespaces(
+        "sources::a_static_route_follows_the_names_of_interfaces",
+        || {
+            let bed = Testbed::new();
+            let config = STATIC_ROUTE.replace("\"two\"]", "\"two\", \"other\"]");
+            let daemon = Daemon::start(&bed.router, &config);
+            let (two, number) = (bed.router.index("two"), daemon.number("two"));
+            assert_eq!(downstream(&daemon.groups(1)[0]), ["one", "two"]);
+            for (name, expected) in [("other", vec!["one", "other"]), ("stranger", vec!["one"])] {
+                bed.router.edit(|editor| {
+                    if editor.set_name(two, name).is_err() {
+                        editor.set_up(two, false).expect("down");
+                        editor.set_name(two, name).expect("rename");
+                        editor.set_up(two, true).expect("up");
+                    }
+                });
+                eventually("the route has the interfaces of its names", || {
+                    (downstream(&daemon.groups(1)[0]) == expected).then_some(())
+                });
+                assert_eq!(
+                    daemon.number(name),
+                    number,
+                    "in turning points it is the same"
+                );
+            }
+        },
+    );
+}
+
+#[test]
+fn routes_beyond_what_the_kernel_can_tell_at_once_are_all_followed() {
+    with_namespaces(
+        "sources::routes_beyond_what_the_kernel_can_tell_at_once_are_all_followed",
+        || {
+            use nix::sys::signal::Signal;
+            const ROUTES: u32 = 20_000;
+            let bed = Testbed::new();
+            let (up, one) = (bed.router.index("up"), bed.router.index("one"));
+            let mut table = bed.router.run(|| Table::open().expect("multicast routing"));
+            for interface in [up, one] {
+                table.add_interface(interface).expect("interface");
+            }
+            let daemon = Daemon::start(&bed.router, "[limits]\ngroups = 30000\n");
+            let groups = |count: u32| {
+                eventually("the router knows the routes", || {
+                    (daemon.status(Show::Overview)["groups"] == count).then_some(())
+                });
+            };
+            let first = u32::from(Ipv4Addr::new(239, 7, 0, 0));
+            // It does not listen while the routes come and go, and the kernel's queue runs over.
+            daemon.signal(Signal::SIGSTOP);
+            for n in 0..ROUTES {
+                let route = Route {
+                    source: SRC,
+                    group: (first + n).into(),
+                    input: up,
+                    outputs: vec![one],
+                };
+                table.set_route(&route).expect("route");
+            }
+            daemon.signal(Signal::SIGCONT);
+            groups(ROUTES);
+            daemon.signal(Signal::SIGSTOP);
+            for n in 0..ROUTES - 1 {
+                table.remove_route(SRC, (first + n).into()).expect("remove");
+            }
+            daemon.signal(Signal::SIGCONT);
+            groups(1);
+            assert_eq!(daemon.counter("routes", "read_errors"), 0);
+        },
+    );
+}
+
 const PROXY: &str = r#"
 [source]
 kind = "igmp-proxy"
@@ -210,7 +286,7 @@ last-member-interval = "100ms"
 #[test]
 fn the_igmp_proxy_serves_hosts_that_join_any_source_or_one() {
     with_namespaces(
-        "the_igmp_proxy_serves_hosts_that_join_any_source_or_one",
+        "sources::the_igmp_proxy_serves_hosts_that_join_any_source_or_one",
         || {
             let bed = Testbed::new();
             let daemon = Daemon::start(&bed.router, PROXY);
@@ -254,7 +330,7 @@ fn the_igmp_proxy_serves_hosts_that_join_any_source_or_one() {
 
 #[test]
 fn lms_works_over_the_proxy_s_routes() {
-    with_namespaces("lms_works_over_the_proxy_s_routes", || {
+    with_namespaces("sources::lms_works_over_the_proxy_s_routes", || {
         let bed = Testbed::new();
         let daemon = Daemon::start(&bed.router, &format!("{PROXY}{H1_REPLIES}"));
         daemon.number("two");
@@ -278,7 +354,7 @@ fn lms_works_over_the_proxy_s_routes() {
 #[test]
 fn the_proxy_refuses_to_start_where_somebody_else_owns_the_routing() {
     with_namespaces(
-        "the_proxy_refuses_to_start_where_somebody_else_owns_the_routing",
+        "sources::the_proxy_refuses_to_start_where_somebody_else_owns_the_routing",
         || {
             let bed = Testbed::new();
             let owner = bed.router.run(|| Table::open().expect("multicast routing"));

@@ -1,11 +1,10 @@
 //! Real packets through a real router: the three scenarios of LMS §6.5.3, and what must not
 //! pass.
 
-mod common;
-
 use std::net::Ipv4Addr;
 
-use common::*;
+use crate::common::*;
+use linux_net::raw::Ipv4Socket;
 use lms_proto::{Form, Iface};
 use lms_router::status::Show;
 
@@ -17,38 +16,41 @@ fn start(bed: &Testbed) -> Daemon {
 
 #[test]
 fn scenario_1_a_request_of_h2_turns_and_reaches_h1() {
-    with_namespaces("scenario_1_a_request_of_h2_turns_and_reaches_h1", || {
-        let bed = Testbed::new();
-        let daemon = start(&bed);
-        let (src, h1, h2) = (
-            Endpoint::new(&bed.src, None),
-            Endpoint::new(&bed.h1, None),
-            Endpoint::new(&bed.h2, None),
-        );
-        for form in [Form::Classic, Form::Single] {
-            h2.ask_as(request(), form, b"nak");
-            let heard = h1.heard(SOON).expect("H1 hears the request");
-            let option = turned(request(), Ipv4Addr::new(10, 0, 2, 1), daemon.number("two"));
-            assert_eq!(
-                heard,
-                Heard {
-                    source: H2,
-                    option,
-                    payload: b"nak".to_vec()
-                }
+    with_namespaces(
+        "forward::scenario_1_a_request_of_h2_turns_and_reaches_h1",
+        || {
+            let bed = Testbed::new();
+            let daemon = start(&bed);
+            let (src, h1, h2) = (
+                Endpoint::new(&bed.src, None),
+                Endpoint::new(&bed.h1, None),
+                Endpoint::new(&bed.h2, None),
             );
-        }
-        assert_eq!(src.heard(NEVER), None, "what has turned does not go up");
-        daemon.wait_for("packets", "request_turned", 2);
-        // The kernel, which routes nothing here, sees no request either.
-        assert_eq!(daemon.counter("packets", "dropped"), 0);
-    });
+            for form in [Form::Classic, Form::Single] {
+                h2.ask_as(request(), form, b"nak");
+                let heard = h1.heard(SOON).expect("H1 hears the request");
+                let option = turned(request(), Ipv4Addr::new(10, 0, 2, 1), daemon.number("two"));
+                assert_eq!(
+                    heard,
+                    Heard {
+                        source: H2,
+                        option,
+                        payload: b"nak".to_vec()
+                    }
+                );
+            }
+            assert_eq!(src.heard(NEVER), None, "what has turned does not go up");
+            daemon.wait_for("packets", "request_turned", 2);
+            // The kernel, which routes nothing here, sees no request either.
+            assert_eq!(daemon.counter("packets", "dropped"), 0);
+        },
+    );
 }
 
 #[test]
 fn scenario_2_a_request_of_the_replier_reaches_the_source_untouched() {
     with_namespaces(
-        "scenario_2_a_request_of_the_replier_reaches_the_source_untouched",
+        "forward::scenario_2_a_request_of_the_replier_reaches_the_source_untouched",
         || {
             let bed = Testbed::new();
             let daemon = start(&bed);
@@ -75,35 +77,38 @@ fn scenario_2_a_request_of_the_replier_reaches_the_source_untouched() {
 
 #[test]
 fn scenario_3_a_dmcast_of_h1_is_multicast_towards_h2() {
-    with_namespaces("scenario_3_a_dmcast_of_h1_is_multicast_towards_h2", || {
-        let bed = Testbed::new();
-        let daemon = start(&bed);
-        let (src, h1, h2) = (
-            Endpoint::new(&bed.src, None),
-            Endpoint::new(&bed.h1, None),
-            Endpoint::new(&bed.h2, None),
-        );
-        let inner = data_packet(SRC, GROUP, 9, b"repair");
-        let to = Ipv4Addr::new(10, 0, 2, 1);
-        send_raw(&bed.h1, &dmcast(H1, to, daemon.number("two"), &inner));
-        let (source, payload) = h2.data(SOON).expect("H2 gets the repair");
-        assert_eq!((*source.ip(), payload.as_slice()), (SRC, &b"repair"[..]));
-        assert_eq!(h1.data(NEVER), None, "only the turning point's interface");
-        assert_eq!(src.data(NEVER), None);
-        assert_eq!(daemon.counter("packets", "dmcast"), 1);
-        let interfaces = daemon.status(Show::Interfaces);
-        let two = interfaces["interfaces"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|i| i["name"] == "two");
-        assert_eq!(two.unwrap()["dmcasts_sent"], 1);
-    });
+    with_namespaces(
+        "forward::scenario_3_a_dmcast_of_h1_is_multicast_towards_h2",
+        || {
+            let bed = Testbed::new();
+            let daemon = start(&bed);
+            let (src, h1, h2) = (
+                Endpoint::new(&bed.src, None),
+                Endpoint::new(&bed.h1, None),
+                Endpoint::new(&bed.h2, None),
+            );
+            let inner = data_packet(SRC, GROUP, 9, b"repair");
+            let to = Ipv4Addr::new(10, 0, 2, 1);
+            send_raw(&bed.h1, &dmcast(H1, to, daemon.number("two"), &inner));
+            let (source, payload) = h2.data(SOON).expect("H2 gets the repair");
+            assert_eq!((*source.ip(), payload.as_slice()), (SRC, &b"repair"[..]));
+            assert_eq!(h1.data(NEVER), None, "only the turning point's interface");
+            assert_eq!(src.data(NEVER), None);
+            assert_eq!(daemon.counter("packets", "dmcast"), 1);
+            let interfaces = daemon.status(Show::Interfaces);
+            let two = interfaces["interfaces"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|i| i["name"] == "two");
+            assert_eq!(two.unwrap()["dmcasts_sent"], 1);
+        },
+    );
 }
 
 #[test]
 fn a_whole_recovery_from_request_to_repair() {
-    with_namespaces("a_whole_recovery_from_request_to_repair", || {
+    with_namespaces("forward::a_whole_recovery_from_request_to_repair", || {
         let bed = Testbed::new();
         let _daemon = start(&bed);
         let (h1, h2) = (Endpoint::new(&bed.h1, None), Endpoint::new(&bed.h2, None));
@@ -192,7 +197,7 @@ fn forged(two: Iface) -> Vec<Forged> {
 #[test]
 fn forged_packets_are_dropped_and_counted_under_their_reasons() {
     with_namespaces(
-        "forged_packets_are_dropped_and_counted_under_their_reasons",
+        "forward::forged_packets_are_dropped_and_counted_under_their_reasons",
         || {
             let bed = Testbed::new();
             let daemon = start(&bed);
@@ -227,7 +232,7 @@ fn forged_packets_are_dropped_and_counted_under_their_reasons() {
 #[test]
 fn a_flood_of_requests_stays_within_the_configured_rate() {
     with_namespaces(
-        "a_flood_of_requests_stays_within_the_configured_rate",
+        "forward::a_flood_of_requests_stays_within_the_configured_rate",
         || {
             let bed = Testbed::new();
             let limits = "[limits]\ngroup-requests-per-second = 10\n";
@@ -250,9 +255,79 @@ fn a_flood_of_requests_stays_within_the_configured_rate() {
 }
 
 #[test]
+fn floods_of_both_kinds_stay_within_the_rate_of_all_groups_together() {
+    with_namespaces(
+        "forward::floods_of_both_kinds_stay_within_the_rate_of_all_groups_together",
+        || {
+            let bed = Testbed::new();
+            let limits = "[limits]\nrequests-per-second = 20\ndmcasts-per-second = 30\n\
+                          group-requests-per-second = 1000000\ngroup-dmcasts-per-second = 1000000\n";
+            let daemon = Daemon::start(&bed.router, &format!("{STATIC_ROUTE}{H1_REPLIES}{limits}"));
+            let inner = data_packet(SRC, GROUP, 9, b"flood");
+            let to = Ipv4Addr::new(10, 0, 2, 1);
+            let dmcast = dmcast(H1, to, daemon.number("two"), &inner);
+            let (h1, h2) = (Endpoint::new(&bed.h1, None), Endpoint::new(&bed.h2, None));
+            let raw = bed.h1.run(|| Ipv4Socket::sender().expect("raw socket"));
+            let start = std::time::Instant::now();
+            // In portions: the kernel's own queues drop what comes all at once.
+            eventually("a flood of both", || {
+                for _ in 0..50 {
+                    h2.ask(request(), b"flood");
+                    raw.send(0, &dmcast).expect("send");
+                }
+                let seen = |name| daemon.counter("packets", name) >= 500;
+                (seen("request_turned") && seen("dmcast")).then_some(())
+            });
+            let most = |rate: u64| 10 + rate * (1 + start.elapsed().as_secs());
+            // What the hosts get, all of it.
+            let requests = std::iter::from_fn(|| h1.heard(NEVER)).count() as u64;
+            let dmcasts = std::iter::from_fn(|| h2.data(NEVER)).count() as u64;
+            assert!((10..=most(20)).contains(&requests), "{requests} requests");
+            assert!((10..=most(30)).contains(&dmcasts), "{dmcasts} dmcasts");
+            assert_eq!(daemon.counter("queues", "sent"), requests + dmcasts);
+            // The machine passes them, the limit of all groups drops behind it.
+            let of = |part, name| daemon.counter(part, name);
+            assert_eq!(
+                of("packets", "request_turned") - of("drops", "total_request_rate"),
+                requests
+            );
+            assert_eq!(
+                of("packets", "dmcast") - of("drops", "total_dmcast_rate"),
+                dmcasts
+            );
+        },
+    );
+}
+
+#[test]
+fn a_request_that_the_guard_cannot_hide_is_forwarded_and_counted() {
+    with_namespaces(
+        "forward::a_request_that_the_guard_cannot_hide_is_forwarded_and_counted",
+        || {
+            let bed = Testbed::new();
+            let daemon = start(&bed);
+            let (h1, h2) = (Endpoint::new(&bed.h1, None), Endpoint::new(&bed.h2, None));
+            h2.ask(request(), b"hidden");
+            assert_eq!(h1.heard(SOON).expect("hidden").payload, b"hidden");
+            assert_eq!(daemon.counter("queues", "unguarded"), 0);
+            let mut options = vec![1; 5];
+            options.resize(21, 0);
+            request()
+                .emit(Form::Classic, &mut options[5..])
+                .expect("option");
+            let udp = &data_packet(H2, GROUP, 9, b"seen")[20..];
+            send_raw(&bed.h2, &ipv4(17, H2, GROUP, 9, &options, udp));
+            daemon.wait_for("packets", "request_turned", 2);
+            assert!(readable(h1.as_fd(), SOON), "it is forwarded all the same");
+            assert_eq!(daemon.counter("queues", "unguarded"), 1);
+        },
+    );
+}
+
+#[test]
 fn a_request_longer_than_the_mtu_towards_the_replier_is_counted() {
     with_namespaces(
-        "a_request_longer_than_the_mtu_towards_the_replier_is_counted",
+        "forward::a_request_longer_than_the_mtu_towards_the_replier_is_counted",
         || {
             let bed = Testbed::new();
             for (host, name) in [(&bed.router, "one"), (&bed.h1, "eth")] {

@@ -1,14 +1,12 @@
 //! The documents of `status --json`, and the metrics page: names that scripts rely on.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
-use common::*;
+use crate::common::*;
 use lms_router::metrics::METRICS;
 use lms_router::status::{self, Counters, Groups, Interfaces, Overview, Show};
 use serde::Serialize;
@@ -32,7 +30,7 @@ fn keys(value: &Value) -> Vec<&str> {
 
 #[test]
 fn documents_keep_their_names() {
-    with_namespaces("documents_keep_their_names", || {
+    with_namespaces("status::documents_keep_their_names", || {
         let bed = Testbed::new();
         let daemon = Daemon::start(&bed.router, &format!("{STATIC_ROUTE}{H1_REPLIES}"));
         daemon.groups(1);
@@ -147,7 +145,7 @@ fn documents_keep_their_names() {
 
 #[test]
 fn hundreds_of_groups_come_whole() {
-    with_namespaces("hundreds_of_groups_come_whole", || {
+    with_namespaces("status::hundreds_of_groups_come_whole", || {
         let bed = Testbed::new();
         let mut config = "[source]\nkind = \"static\"\n".to_owned();
         for n in 0..1000 {
@@ -172,7 +170,7 @@ fn hundreds_of_groups_come_whole() {
 #[test]
 fn nonsense_on_the_socket_is_answered_and_does_no_harm() {
     with_namespaces(
-        "nonsense_on_the_socket_is_answered_and_does_no_harm",
+        "status::nonsense_on_the_socket_is_answered_and_does_no_harm",
         || {
             let host = Host::new();
             let daemon = Daemon::start(&host, "");
@@ -206,7 +204,7 @@ fn nonsense_on_the_socket_is_answered_and_does_no_harm() {
 
 #[test]
 fn metrics_carry_what_the_status_says() {
-    with_namespaces("metrics_carry_what_the_status_says", || {
+    with_namespaces("status::metrics_carry_what_the_status_says", || {
         let bed = Testbed::new();
         let metrics = "[metrics]\nlisten = \"127.0.0.1:9464\"\n";
         let daemon = Daemon::start(&bed.router, &format!("{metrics}{STATIC_ROUTE}{H1_REPLIES}"));
@@ -249,7 +247,7 @@ fn metrics_carry_what_the_status_says() {
 /// The table in the crate's documentation names every metric with its labels.
 #[test]
 fn every_metric_is_documented() {
-    let documentation = include_str!("../src/lib.rs");
+    let documentation = include_str!("../../src/lib.rs");
     for metric in METRICS {
         let name = format!(
             "lms_router_{}{}",
@@ -271,7 +269,7 @@ fn every_metric_is_documented() {
 
 #[test]
 fn a_service_manager_is_told() {
-    with_namespaces("a_service_manager_is_told", || {
+    with_namespaces("status::a_service_manager_is_told", || {
         let host = Host::new();
         let folder = tempfile::tempdir().expect("folder");
         let at = |name: &str| folder.path().join(name);
@@ -306,7 +304,7 @@ fn a_service_manager_is_told() {
 
 #[test]
 fn logs_as_json_are_json() {
-    with_namespaces("logs_as_json_are_json", || {
+    with_namespaces("status::logs_as_json_are_json", || {
         let host = Host::new();
         let folder = tempfile::tempdir().expect("folder");
         let socket = folder.path().join("sock");
