@@ -60,3 +60,28 @@ fn a_file_with_loss_duplicates_and_reordering() {
         eprintln!("lms {lms}: at {} {}", group.now, group.state());
     }
 }
+
+/// The source's last acknowledgement may be lost, and the source gone: those who hear its farewell do
+/// not wait for long then. All times are virtual.
+#[test]
+fn whoever_misses_the_last_acknowledgement_ends_soon_after_the_source() {
+    for seed in 0..40 {
+        let bytes = content(60_000, seed);
+        let mut sender = sender_config(bytes.len());
+        sender.receivers = Some(8);
+        let mut group = files(&bytes, 8, seed, sender, &receiver_config());
+        group.faults.loss = 30_000;
+        group.run_until(LIMIT, |group| {
+            group.sender_events.contains(&SenderEvent::Complete)
+        });
+        let now = group.now;
+        group.sender.close(now);
+        group.run_until(LIMIT, |group| group.sender.is_ended());
+        group.source_dead = true;
+        let left = group.now;
+        group.run_until(LIMIT, |group| group.all_complete());
+        let waited = group.now - left;
+        assert!(waited < Duration::from_secs(5), "seed {seed}: {waited}");
+        group.check_content(&bytes);
+    }
+}

@@ -469,7 +469,10 @@ impl<S: Store> Receiver<'_, S> {
 
     /// Sets the timer of the next report.
     pub(super) fn after_report(&mut self) {
-        let session_wants = self.session.as_ref().is_some_and(|session| session.reports);
+        let (session_wants, leaving) = match &self.session {
+            Some(session) => (session.reports, session.closing),
+            None => (false, false),
+        };
         let done = match self.phase {
             Phase::Complete => self.report.complete,
             Phase::Failed => self.report.failed,
@@ -481,7 +484,9 @@ impl<S: Store> Receiver<'_, S> {
         }
         let waiting = self.report.sent.is_some();
         let delay = if waiting {
-            self.source_trip.timeout(self.report.attempts)
+            // A source that is leaving answers soon or never: no use in waiting longer each time.
+            let attempts = if leaving { 0 } else { self.report.attempts };
+            self.source_trip.timeout(attempts)
         } else {
             KEEP_ALIVE
         };
