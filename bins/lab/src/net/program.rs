@@ -4,6 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -26,6 +27,7 @@ pub struct Launch {
     cores: Vec<usize>,
     folder: Option<PathBuf>,
     talks: bool,
+    pours: bool,
 }
 
 impl Launch {
@@ -43,6 +45,7 @@ impl Launch {
             cores: Vec::new(),
             folder: None,
             talks: false,
+            pours: false,
         }
     }
 
@@ -87,27 +90,36 @@ impl Launch {
         self
     }
 
+    /// Its standard output is data, poured into `/dev/null`; its events come on standard error.
+    #[must_use]
+    pub fn pours(mut self) -> Launch {
+        self.pours = true;
+        self
+    }
+
     /// Starts it in the calling thread's namespaces.
     pub(crate) fn start(self) -> Result<Process> {
         let logs = Path::new(crate::sandbox::SCRATCH).join("logs");
         fs::create_dir_all(&logs)?;
         let log = logs.join(format!("{}.log", self.name.replace([' ', '/'], "-")));
-        let stderr = File::create(&log).with_context(|| format!("create {}", log.display()))?;
+        let written = File::create(&log).with_context(|| format!("create {}", log.display()))?;
         if !self.cores.is_empty() {
             // The thread is the spawner's own and ends after the start; the child inherits this.
             pin(&self.cores)?;
         }
         let mut command = Command::new(&self.program);
-        command
-            .args(&self.args)
-            .stdout(Stdio::piped())
-            .stderr(stderr.try_clone()?);
+        if self.pours {
+            command.stdout(Stdio::null()).stderr(Stdio::piped());
+        } else {
+            command.stdout(Stdio::piped()).stderr(written.try_clone()?);
+        }
         command.stdin(if self.talks {
             Stdio::piped()
         } else {
             Stdio::null()
         });
         command
+            .args(&self.args)
             .env("TERM", "dumb")
             .env("NO_COLOR", "1")
             .process_group(0);
@@ -121,13 +133,15 @@ impl Launch {
             .spawn()
             .with_context(|| format!("start {} ({})", self.name, self.program.display()))?;
         let events = Arc::new(Events::default());
-        let stdout = child
-            .stdout
-            .take()
-            .context("a program without standard output")?;
+        let told = if self.pours {
+            child.stderr.take().map(OwnedFd::from)
+        } else {
+            child.stdout.take().map(OwnedFd::from)
+        };
+        let told = File::from(told.context("a program without output")?);
         let reader = {
             let events = Arc::clone(&events);
-            std::thread::spawn(move || collect(BufReader::new(stdout), &events, stderr))
+            std::thread::spawn(move || collect(BufReader::new(told), &events, written))
         };
         let stdin = child.stdin.take();
         let started = Instant::now();

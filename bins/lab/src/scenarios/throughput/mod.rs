@@ -1,12 +1,20 @@
 //! `ltp-throughput`: LTP on one machine beside other tools and kernel TCP, in the same run.
 
+mod norm;
+mod play;
 mod stage;
+mod tcp;
 mod tools;
 
-use anyhow::Result;
+use std::path::PathBuf;
 
+use anyhow::{Result, bail, ensure};
+
+use self::norm::Norm;
+use self::play::{Outcome, Tool, missing, play};
 use self::stage::{Setting, Stage};
-use self::tools::{Ltp, Outcome, Tool, Udpcast, Uftp, play, tcp};
+use self::tcp::{Ends, tcp};
+use self::tools::{Ltp, Udpcast, Uftp};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
 use crate::scenario::{Context, Need, Opt, Scenario};
@@ -49,65 +57,117 @@ impl Scenario for Throughput {
                 help: "transfers of each tool, the best counts (quick: 1)",
                 default: "3",
             },
+            Opt {
+                name: "settings",
+                help: "which: plain, offloads, slow, loss-in, loss-both, or several with commas",
+                default: "all",
+            },
         ]
     }
 
     fn run(&self, context: &Context) -> Result<Report> {
+        let wanted = settings(&context.option::<String>("settings")?)?;
         let mut run = Run {
             context,
             report: Report::new(self.name(), "one file to many receivers on one machine"),
             rounds: context.sized("rounds", 1)?,
-            missing: Vec::new(),
+            norm: None,
+            remarks: Vec::new(),
         };
-        let setting = Setting {
+        ensure!(run.rounds > 0, "--rounds 0: at least one is needed");
+        match norm::compile()? {
+            Ok(program) => run.norm = Some(program),
+            Err(remark) => run.report.note(remark),
+        }
+        let fast = Setting {
             receivers: context.sized("receivers", 4)?,
             bytes: context.sized("mib", 16u64)? << 20,
             offloads: false,
             rate_bps: 0,
             loss: 0.0,
+            loss_both_ways: false,
         };
-        run.offloads_off(setting)?;
-        run.offloads_on(Setting {
-            offloads: true,
-            ..setting
-        })?;
-        let bytes = context.sized("slow-mib", 8u64)? << 20;
+        ensure!(
+            (1..=250).contains(&fast.receivers),
+            "--receivers: from 1 to 250"
+        );
         let slow = Setting {
-            bytes,
+            bytes: context.sized("slow-mib", 8u64)? << 20,
             rate_bps: SLOW_BPS,
-            ..setting
+            ..fast
         };
-        run.slow("100 Mbit/s, no loss", slow, 95.0, Some(1.06))?;
-        run.slow(
-            "100 Mbit/s, 1 % loss at each receiver",
-            Setting { loss: 0.01, ..slow },
-            88.0,
-            None,
-        )?;
-        let mut report = run.report;
-        report.note(
-            "seconds: from the sender's start until it and every receiver have ended; each copy is \
-                     compared with the original afterwards",
-        );
-        report.note(
-            "TCP streams go from memory to nowhere, all others from file to file (tmpfs); LTP \
-                     verifies BLAKE3 meanwhile",
-        );
-        report.note("NORM: Debian has its library but no program that sends a file: left out");
-        Ok(report)
+        let lossy = Setting { loss: 0.01, ..slow };
+        for setting in wanted {
+            match setting {
+                "plain" => run.plain(fast)?,
+                "offloads" => run.offloads(fast)?,
+                "slow" => run.slow("100 Mbit/s, no loss", slow, 95.0, Some(1.06))?,
+                "loss-in" => {
+                    let title = "100 Mbit/s, 1 % of what comes to each receiver is lost";
+                    run.slow(title, lossy, 88.0, None)?;
+                }
+                _ => {
+                    let title = "100 Mbit/s, 1 % lost at each receiver, both ways";
+                    let both = Setting {
+                        loss_both_ways: true,
+                        ..lossy
+                    };
+                    run.slow(title, both, 88.0, None)?;
+                }
+            }
+        }
+        notes(&mut run.report, run.rounds);
+        Ok(run.report)
     }
+}
+
+const SETTINGS: [&str; 5] = ["plain", "offloads", "slow", "loss-in", "loss-both"];
+
+/// The settings that are asked for.
+fn settings(words: &str) -> Result<Vec<&'static str>> {
+    if words == "all" {
+        return Ok(SETTINGS.to_vec());
+    }
+    let find = |word: &str| SETTINGS.into_iter().find(|name| *name == word.trim());
+    words
+        .split(',')
+        .map(|word| match find(word) {
+            Some(name) => Ok(name),
+            None => bail!("--settings {word}: all, or of {}", SETTINGS.join(", ")),
+        })
+        .collect()
+}
+
+fn notes(report: &mut Report, rounds: usize) {
+    report.note(
+        "seconds: from the sender's start until it and every receiver have ended; each copy is \
+         compared with the original afterwards",
+    );
+    report.note(
+        "files lie on tmpfs; LTP verifies BLAKE3 while it receives, poured away or stored; TCP and \
+         NORM verify nothing",
+    );
+    report.note(match rounds {
+        1 => "one transfer of each tool".to_owned(),
+        rounds => format!("the best of {rounds} transfers of each tool"),
+    });
 }
 
 /// The slow sender's link.
 const SLOW_BPS: u64 = 100_000_000;
+
+/// NORM's rate there: with its headers just under what the link carries.
+const NORM_SLOW_BPS: u64 = 96_000_000;
 
 /// One run of the scenario under way.
 struct Run<'a> {
     context: &'a Context,
     report: Report,
     rounds: usize,
-    /// Tools that were remarked upon as absent.
-    missing: Vec<String>,
+    /// The program around NORM's library, when it could be made.
+    norm: Option<PathBuf>,
+    /// What was said already of tools that are absent.
+    remarks: Vec<String>,
 }
 
 impl Run<'_> {
@@ -120,38 +180,40 @@ impl Run<'_> {
     ) -> Result<Vec<Outcome>> {
         let mut outcomes = Vec::new();
         for tool in tools {
-            if let Some(remark) = tool.missing() {
-                if !self.missing.contains(&remark) {
+            if let Some(remark) = missing(*tool) {
+                if !self.remarks.contains(&remark) {
                     self.report.note(remark.clone());
-                    self.missing.push(remark);
+                    self.remarks.push(remark);
                 }
                 continue;
             }
             self.context.note(format!("{title}: {}", tool.name()));
-            let mut best: Option<Outcome> = None;
-            let mut failure = None;
-            for _ in 0..self.rounds {
-                match play(*tool, stage) {
-                    Ok(outcome) if best.as_ref().is_none_or(|b| outcome.seconds < b.seconds) => {
-                        best = Some(outcome);
-                    }
-                    Ok(_) => {}
-                    Err(error) => failure = Some(error),
-                }
-            }
-            match (best, failure) {
-                (Some(best), _) => outcomes.push(best),
-                // A foreign tool's failure is a result; ours is an error.
-                (None, Some(error)) if tool.name() == "LTP" => return Err(error),
-                (None, error) => {
-                    let words = error.map_or(String::new(), |error| format!("{error:#}"));
-                    let line = words.lines().next().unwrap_or_default().to_owned();
-                    self.report
-                        .note(format!("{title}: {} failed: {line}", tool.name()));
-                }
+            match self.best(|| play(*tool, stage)) {
+                Ok(best) => outcomes.push(best),
+                Err(error) if tool.is_ours() => return Err(error),
+                Err(error) => self.failed(title, &tool.name(), &error),
             }
         }
         Ok(outcomes)
+    }
+
+    /// The fastest round; an error when none succeeds.
+    fn best(&self, mut round: impl FnMut() -> Result<Outcome>) -> Result<Outcome> {
+        let mut best = round();
+        for _ in 1..self.rounds {
+            best = match (best, round()) {
+                (Ok(a), Ok(b)) => Ok(if b.seconds < a.seconds { b } else { a }),
+                (Ok(one), Err(_)) | (Err(_), Ok(one)) => Ok(one),
+                (Err(error), Err(_)) => Err(error),
+            };
+        }
+        best
+    }
+
+    fn failed(&mut self, title: &str, tool: &str, error: &anyhow::Error) {
+        let words = format!("{error:#}");
+        let line = words.lines().next().unwrap_or_default();
+        self.report.note(format!("{title}: {tool} failed: {line}"));
     }
 
     fn table(&mut self, title: &str, outcomes: &[Outcome]) {
@@ -175,12 +237,17 @@ impl Run<'_> {
         self.report.datum(title, outcomes);
     }
 
-    fn offloads_off(&mut self, setting: Setting) -> Result<()> {
+    fn plain(&mut self, setting: Setting) -> Result<()> {
         let title = "no segmentation offloads";
+        let rate_bps = self.norm_rate(title, setting)?;
         let mut stage = Stage::build(setting)?;
-        let (ltp, uftp) = (Ltp { rate: "unlimited" }, Uftp { rate_kbps: -1 });
-        let outcomes = self.compare(title, &mut stage, &[&ltp, &uftp, &Udpcast { rate_bps: 0 }])?;
-        for other in outcomes.iter().filter(|outcome| outcome.tool != "LTP") {
+        let mut tools: Vec<&dyn Tool> = vec![&FAST, &Uftp { rate_kbps: -1 }, &Udpcast];
+        let program = self.norm.clone();
+        let norm = program.as_deref().zip(rate_bps);
+        let norm = norm.map(|(program, rate_bps)| Norm { program, rate_bps });
+        tools.extend(norm.as_ref().map(|norm| norm as &dyn Tool));
+        let outcomes = self.compare(title, &mut stage, &tools)?;
+        for other in &outcomes[1..] {
             let ratio = outcomes[0].goodput_bps / other.goodput_bps;
             let name = format!("{title}: LTP / {}", other.tool);
             self.report.check(name, ratio, "", Bound::AtLeast(2.0));
@@ -189,47 +256,93 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn offloads_on(&mut self, setting: Setting) -> Result<()> {
+    /// The rate that serves NORM best, found with an eighth of the file.
+    fn norm_rate(&mut self, title: &str, setting: Setting) -> Result<Option<u64>> {
+        let Some(program) = self.norm.clone() else {
+            return Ok(None);
+        };
+        self.context
+            .note(format!("{title}: the best rate for NORM"));
+        let bytes = (setting.bytes / 8).max(1 << 20);
+        let mut stage = Stage::build(Setting { bytes, ..setting })?;
+        match norm::best_rate(&program, &mut stage) {
+            Ok((rate_bps, trials)) => {
+                self.report.datum("rates tried for NORM", trials);
+                Ok(Some(rate_bps))
+            }
+            Err(error) => {
+                self.failed(title, "NORM", &error);
+                Ok(None)
+            }
+        }
+    }
+
+    fn offloads(&mut self, setting: Setting) -> Result<()> {
         let title = "with segmentation offloads";
-        let mut stage = Stage::build(setting)?;
-        let mut outcomes = self.compare(title, &mut stage, &[&Ltp { rate: "unlimited" }])?;
-        self.context.note(format!("{title}: kernel TCP"));
-        let streams = (0..self.rounds)
-            .map(|_| tcp(&mut stage))
-            .collect::<Result<Vec<_>>>()?;
-        outcomes.extend(
-            streams
-                .into_iter()
-                .min_by(|a, b| a.seconds.total_cmp(&b.seconds)),
-        );
-        let ratio = outcomes[0].goodput_bps / outcomes[1].goodput_bps;
-        let name = format!("{title}: LTP / each TCP stream");
-        self.report.check(name, ratio, "", Bound::AtLeast(1.0));
+        let mut stage = Stage::build(Setting {
+            offloads: true,
+            ..setting
+        })?;
+        let poured = Ltp {
+            poured: true,
+            ..FAST
+        };
+        let mut outcomes = self.compare(title, &mut stage, &[&poured, &FAST])?;
+        for ends in [Ends::Memory, Ends::Files] {
+            self.context.note(format!("{title}: kernel TCP, {ends:?}"));
+            outcomes.push(self.best(|| tcp(&mut stage, ends))?);
+        }
+        let pairs = [
+            (
+                "LTP verified and poured away / TCP from memory to nowhere",
+                0,
+                2,
+            ),
+            ("LTP file to file / TCP file to file", 1, 3),
+        ];
+        for (name, ours, theirs) in pairs {
+            let ratio = outcomes[ours].goodput_bps / outcomes[theirs].goodput_bps;
+            let name = format!("{title}, each stream: {name}");
+            self.report.check(name, ratio, "", Bound::AtLeast(1.0));
+        }
         self.table(title, &outcomes);
         Ok(())
     }
 
     fn slow(&mut self, title: &str, setting: Setting, mbps: f64, wire: Option<f64>) -> Result<()> {
         let mut stage = Stage::build(setting)?;
-        let (uftp, udpcast) = (Uftp { rate_kbps: 97_000 }, Udpcast { rate_bps: 0 });
-        let outcomes =
-            self.compare(title, &mut stage, &[&Ltp { rate: "100M" }, &uftp, &udpcast])?;
+        let ltp = Ltp {
+            rate: "100M",
+            ..FAST
+        };
+        let mut tools: Vec<&dyn Tool> = vec![&ltp, &Uftp { rate_kbps: 97_000 }, &Udpcast];
+        let program = self.norm.clone();
+        let norm = program.as_deref().map(|program| Norm {
+            program,
+            rate_bps: NORM_SLOW_BPS,
+        });
+        tools.extend(norm.as_ref().map(|norm| norm as &dyn Tool));
+        let outcomes = self.compare(title, &mut stage, &tools)?;
         let ltp = &outcomes[0];
-        let (goodput, overhead) = (ltp.goodput_bps / 1e6, ltp.overhead);
-        self.report.check(
-            format!("{title}: LTP"),
-            goodput,
-            "Mbit/s",
-            Bound::AtLeast(mbps),
-        );
+        let name = format!("{title}: LTP");
+        let goodput = ltp.goodput_bps / 1e6;
+        self.report
+            .check(name, goodput, "Mbit/s", Bound::AtLeast(mbps));
         if let Some(most) = wire {
             let name = format!("{title}: Ethernet bytes of the sender / file");
-            self.report.check(name, overhead, "", Bound::AtMost(most));
+            self.report
+                .check(name, ltp.overhead, "", Bound::AtMost(most));
         }
         self.table(title, &outcomes);
         Ok(())
     }
 }
+
+/// LTP as fast as it can, file to file.
+const FAST: Ltp = Ltp {
+    rate: "unlimited",
+    poured: false,
+};
 
 fn row(table: &mut Table, outcome: &Outcome) {
     table.row([

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 use crate::net::{LinkId, Network, NodeId, Plan, Shape};
 use crate::sandbox::SCRATCH;
@@ -35,8 +35,10 @@ pub(super) struct Setting {
     pub(super) offloads: bool,
     /// The sender's link, 0 for no limit.
     pub(super) rate_bps: u64,
-    /// Loss at each receiver.
+    /// Loss at each receiver: of what comes to it.
     pub(super) loss: f64,
+    /// And of what it sends too.
+    pub(super) loss_both_ways: bool,
 }
 
 impl Stage {
@@ -48,7 +50,7 @@ impl Stage {
             .collect();
         let mut ports = vec![(sender, Shape::default())];
         let lossy = Shape {
-            inbound_only: setting.loss > 0.0,
+            inbound_only: setting.loss > 0.0 && !setting.loss_both_ways,
             ..Shape::lossy(setting.loss)
         };
         ports.extend(receivers.iter().map(|node| (*node, lossy)));
@@ -84,12 +86,21 @@ impl Stage {
         Ok(self.network.netlink(self.sender).counters(index)?.tx_bytes)
     }
 
-    /// An empty folder for a receiver's copy.
-    pub(super) fn folder(&self, receiver: usize) -> Result<PathBuf> {
+    /// Where a receiver's copy goes: into an empty folder of its own.
+    pub(super) fn copy(&self, receiver: usize) -> Result<PathBuf> {
         let folder = Path::new(SCRATCH).join(format!("h{receiver}"));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder)?;
-        Ok(folder)
+        let name = self.file.file_name().context("a file without a name")?;
+        Ok(folder.join(name))
+    }
+
+    /// Takes copies away: the next transfer needs their room.
+    pub(super) fn discard(&self, copies: &[PathBuf]) -> Result<()> {
+        for copy in copies.iter().filter(|copy| copy.exists()) {
+            fs::remove_file(copy)?;
+        }
+        Ok(())
     }
 
     /// Fails unless each of these files is the original.

@@ -1,0 +1,117 @@
+//! NORM, by a small program around its library: distributions ship the library alone, so the program is
+//! compiled here when there is a compiler.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use super::play::{Outcome, Tool, play};
+use super::stage::Stage;
+use crate::net::Launch;
+use crate::sandbox::SCRATCH;
+use crate::session::installed;
+
+const SOURCE: &str = include_str!("norm.cpp");
+const COMPILER: &str = "c++";
+
+/// NORM at one rate.
+pub(super) struct Norm<'a> {
+    /// The compiled program.
+    pub(super) program: &'a Path,
+    /// Bits a second.
+    pub(super) rate_bps: u64,
+}
+
+/// Compiles the program; the remark to make when that does not work here.
+pub(super) fn compile() -> Result<Result<PathBuf, String>> {
+    let (source, program) = (
+        Path::new(SCRATCH).join("norm.cpp"),
+        Path::new(SCRATCH).join("norm"),
+    );
+    let Some(compiler) = installed(COMPILER) else {
+        return Ok(Err(format!("{COMPILER} is not installed: NORM left out")));
+    };
+    fs::write(&source, SOURCE)?;
+    let output = Command::new(compiler)
+        .args(["-O2", "-o"])
+        .arg(&program)
+        .arg(&source)
+        .arg("-lnorm")
+        .output()
+        .context("start the compiler")?;
+    if output.status.success() {
+        return Ok(Ok(program));
+    }
+    let words = String::from_utf8_lossy(&output.stderr);
+    let why = words.lines().find(|line| line.contains("error"));
+    Ok(Err(format!(
+        "NORM left out: its library (libnorm-dev) is not installed or not usable: {}",
+        why.unwrap_or("the compiler fails").trim()
+    )))
+}
+
+/// Rates that are tried where nothing limits the sender, in Mbit/s.
+const TRIED_MBPS: [u64; 6] = [80, 120, 170, 240, 340, 500];
+
+/// The rate at which NORM carries the stage's file fastest.
+pub(super) fn best_rate(program: &Path, stage: &mut Stage) -> Result<(u64, Vec<Outcome>)> {
+    let mut trials: Vec<(u64, Outcome)> = Vec::new();
+    let mut failure = None;
+    for rate_bps in TRIED_MBPS.map(|mbps| mbps * 1_000_000) {
+        match play(&Norm { program, rate_bps }, stage) {
+            Ok(outcome) => trials.push((rate_bps, outcome)),
+            Err(error) => failure = Some(error),
+        }
+    }
+    let fastest = trials
+        .iter()
+        .max_by(|(_, a), (_, b)| a.goodput_bps.total_cmp(&b.goodput_bps));
+    match (fastest, failure) {
+        (Some((rate_bps, _)), _) => {
+            let rate_bps = *rate_bps;
+            Ok((
+                rate_bps,
+                trials.into_iter().map(|(_, outcome)| outcome).collect(),
+            ))
+        }
+        (None, Some(error)) => Err(error),
+        (None, None) => anyhow::bail!("no rate was tried"),
+    }
+}
+
+const GROUP: [&str; 3] = ["eth0", "239.9.3.1", "6003"];
+
+impl Tool for Norm<'_> {
+    fn name(&self) -> String {
+        format!("NORM at {} Mbit/s", self.rate_bps / 1_000_000)
+    }
+
+    fn receiver(&self, number: usize, copy: &Path) -> Result<Launch> {
+        let mut parts = copy.as_os_str().to_owned();
+        parts.push(".part");
+        fs::create_dir_all(parts)?;
+        Ok(Launch::external(self.program, &format!("norm {number}"))
+            .arg("recv")
+            .args(GROUP)
+            .arg(copy)
+            .arg(number.to_string()))
+    }
+
+    fn ready(&self) -> Option<&'static str> {
+        Some("waiting")
+    }
+
+    fn sender(&self, stage: &Stage) -> Result<Launch> {
+        Ok(Launch::external(self.program, "norm")
+            .arg("send")
+            .args(GROUP)
+            .arg(&stage.file)
+            .args([self.rate_bps.to_string(), stage.receivers.len().to_string()]))
+    }
+
+    fn receivers_end(&self) -> bool {
+        false
+    }
+}

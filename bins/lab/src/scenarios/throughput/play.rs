@@ -1,0 +1,147 @@
+//! One transfer by one tool: its receivers started, its sender timed, every copy held against the
+//! original.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Serialize;
+
+use super::stage::Stage;
+use crate::net::{Launch, Process};
+use crate::session::installed;
+
+/// What a transfer came to.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Outcome {
+    pub(super) tool: String,
+    /// From the sender's start until it is done, or every receiver is, whichever is later.
+    pub(super) seconds: f64,
+    pub(super) goodput_bps: f64,
+    /// Ethernet bytes on the sender's wire / bytes of the file; nothing is said where packets of
+    /// several segments pass as one.
+    pub(super) overhead: f64,
+}
+
+impl Outcome {
+    /// What a transfer of the stage's file came to that took so long and so many bytes of wire.
+    pub(super) fn of(tool: String, stage: &Stage, took: Duration, wire: u64) -> Outcome {
+        let seconds = took.as_secs_f64();
+        Outcome {
+            tool,
+            seconds,
+            goodput_bps: stage.bytes as f64 * 8.0 / seconds,
+            overhead: wire as f64 / stage.bytes as f64,
+        }
+    }
+}
+
+/// A way to carry a file to all receivers.
+pub(super) trait Tool {
+    fn name(&self) -> String;
+
+    /// Whether its failure is ours: a foreign tool's is a result.
+    fn is_ours(&self) -> bool {
+        false
+    }
+
+    /// The programs that must be installed.
+    fn programs(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// How a receiver (counted from 1) is started; it writes this copy.
+    fn receiver(&self, number: usize, copy: &Path) -> Result<Launch>;
+
+    /// The event by which a receiver says that it listens, where it says so.
+    fn ready(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn sender(&self, stage: &Stage) -> Result<Launch>;
+
+    /// Whether receivers end by themselves; daemons are stopped.
+    fn receivers_end(&self) -> bool;
+
+    /// Whether all is well: by default when every copy is the original, byte by byte.
+    fn verify(&self, stage: &Stage, _programs: &Programs, copies: &[PathBuf]) -> Result<()> {
+        stage.compare(copies)
+    }
+}
+
+/// The programs of one transfer.
+pub(super) struct Programs {
+    pub(super) sender: Process,
+    pub(super) receivers: Vec<Process>,
+}
+
+/// The remark to make when a tool is not there.
+pub(super) fn missing(tool: &dyn Tool) -> Option<String> {
+    let absent = tool
+        .programs()
+        .iter()
+        .find(|name| installed(name).is_none())?;
+    Some(format!(
+        "{absent} is not installed: {} left out",
+        tool.name()
+    ))
+}
+
+/// An installed program.
+pub(super) fn external(program: &str, name: &str) -> Result<Launch> {
+    let path = installed(program).with_context(|| format!("{program} is not installed"))?;
+    Ok(Launch::external(path, name))
+}
+
+/// Plays one transfer and checks what arrived.
+pub(super) fn play(tool: &dyn Tool, stage: &mut Stage) -> Result<Outcome> {
+    let (mut receivers, mut copies) = (Vec::new(), Vec::new());
+    for (at, node) in stage.receivers.iter().enumerate() {
+        let copy = stage.copy(at)?;
+        let mut process = stage.network.start(*node, tool.receiver(at + 1, &copy)?)?;
+        if let Some(event) = tool.ready() {
+            process.wait_event(event, Duration::from_secs(10))?;
+        }
+        receivers.push(process);
+        copies.push(copy);
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let before = stage.wire_bytes()?;
+    let start = Instant::now();
+    let mut sender = stage.network.start(stage.sender, tool.sender(stage)?)?;
+    let patience = stage.patience();
+    sender.succeed(patience).with_context(|| {
+        let tails: String = receivers.iter().map(Process::tail).collect();
+        format!("receivers say:\n{tails}")
+    })?;
+    if tool.receivers_end() {
+        for receiver in &mut receivers {
+            receiver.succeed(patience)?;
+        }
+    }
+    let took = start.elapsed();
+    let wire = stage.wire_bytes()? - before;
+    for receiver in &mut receivers {
+        let _ = receiver.stop(Duration::from_secs(5));
+    }
+    let programs = Programs { sender, receivers };
+    tool.verify(stage, &programs, &copies)
+        .with_context(|| tool.name())?;
+    stage.discard(&copies)?;
+    Ok(Outcome::of(tool.name(), stage, took, wire))
+}
+
+/// Fails unless every receiver has told the digest that the sender told.
+pub(super) fn same_digests(programs: &Programs) -> Result<()> {
+    let digest = |process: &Process, event: &str| {
+        let told = process.last(event);
+        told.and_then(|told| Some(told["digest"].as_str()?.to_owned()))
+            .with_context(|| format!("{} told no digest", process.name()))
+    };
+    let wanted = digest(&programs.sender, "sent")?;
+    for receiver in &programs.receivers {
+        let got = digest(receiver, "complete")?;
+        ensure!(got == wanted, "{} has {got}, not {wanted}", receiver.name());
+    }
+    Ok(())
+}
