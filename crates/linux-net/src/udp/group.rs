@@ -269,33 +269,60 @@ impl Batch {
         }
     }
 
+    /// What the last call filled, in order of arrival: the datagrams of one piece came from one
+    /// sender, so that what depends on the sender alone is done once for all of them.
+    pub fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+        let buffers = self.bytes.chunks_exact(Self::BUFFER_BYTES);
+        let filled = buffers.zip(&self.metas[..self.filled]);
+        filled.filter_map(|(buffer, meta)| {
+            let SocketAddr::V4(source) = meta.addr else {
+                return None;
+            };
+            let destination = match meta.dst_ip {
+                Some(IpAddr::V4(address)) => address,
+                _ => Ipv4Addr::UNSPECIFIED,
+            };
+            Some(Piece {
+                source,
+                destination,
+                interface: meta.interface_index.unwrap_or(0),
+                bytes: &buffer[..meta.len.min(buffer.len())],
+                stride: meta.stride.max(1),
+            })
+        })
+    }
+
     /// The datagrams of the last call, in order of arrival.
     pub fn iter(&self) -> impl Iterator<Item = Datagram<'_>> {
-        let buffers = self.bytes.chunks_exact(Self::BUFFER_BYTES);
-        buffers
-            .zip(&self.metas[..self.filled])
-            .flat_map(|(buffer, meta)| {
-                let source = match meta.addr {
-                    SocketAddr::V4(address) => Some(address),
-                    SocketAddr::V6(_) => None,
-                };
-                let destination = match meta.dst_ip {
-                    Some(IpAddr::V4(address)) => address,
-                    _ => Ipv4Addr::UNSPECIFIED,
-                };
-                let interface = meta.interface_index.unwrap_or(0);
-                let bytes = &buffer[..meta.len.min(buffer.len())];
-                // An empty datagram has no chunks: it is delivered as one empty payload.
-                let empty = bytes.is_empty().then_some(bytes);
-                let pieces = bytes.chunks(meta.stride.max(1)).chain(empty);
-                source.into_iter().flat_map(move |source| {
-                    pieces.clone().map(move |payload| Datagram {
-                        source,
-                        destination,
-                        interface,
-                        payload,
-                    })
-                })
+        self.pieces().flat_map(|piece| {
+            piece.payloads().map(move |payload| Datagram {
+                source: piece.source,
+                destination: piece.destination,
+                interface: piece.interface,
+                payload,
             })
+        })
+    }
+}
+
+/// Datagrams of one sender that the kernel handed over together.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'a> {
+    /// Who sent them.
+    pub source: SocketAddrV4,
+    /// The group, or this host's address.
+    pub destination: Ipv4Addr,
+    /// Interface they arrived on, by index.
+    pub interface: u32,
+    bytes: &'a [u8],
+    stride: usize,
+}
+
+impl<'a> Piece<'a> {
+    /// What each carries.
+    pub fn payloads(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        // An empty datagram has no chunks: it is delivered as one empty payload.
+        let empty = self.bytes.is_empty().then_some(self.bytes);
+        self.bytes.chunks(self.stride).chain(empty)
     }
 }

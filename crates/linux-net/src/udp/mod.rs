@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use crate::error::{Capability, JoinError, OpenError};
 use crate::{filter, sys};
 
-pub use group::{Batch, Datagram, GroupSocket, Transmit};
+pub use group::{Batch, Datagram, GroupSocket, Piece, Transmit};
 pub use option::{OptionBuffer, OptionDatagram, OptionSocket};
 
 /// What a UDP socket does with datagrams whose IP header carries options.
