@@ -92,12 +92,12 @@ impl Net {
         };
         let pieces = self.data.receive(batch)?;
         let mut bytes = 0;
-        for datagram in batch.iter() {
-            bytes += datagram.payload.len();
-            take(
-                &Meta::group(SocketAddr::V4(datagram.source)),
-                datagram.payload,
-            );
+        for piece in batch.pieces() {
+            let meta = Meta::group(SocketAddr::V4(piece.source));
+            for payload in piece.payloads() {
+                bytes += payload.len();
+                take(&meta, payload);
+            }
         }
         if let Some(average) = bytes.checked_div(pieces) {
             self.is_large = average >= LARGE;

@@ -14,6 +14,9 @@ use crate::existing::Existing;
 use crate::outcome::Outcome;
 use crate::sink::{Sink, StreamWriter};
 
+/// Bytes that are worth waking the writer for while packets come.
+const MANY_BYTES: u64 = 512 << 10;
+
 type Machine = Receiver<'static, Sink>;
 
 /// The file or the stream that is being written.
@@ -142,11 +145,20 @@ impl<'a> Destination<'a> {
         }
     }
 
-    /// Hands verified bytes of a stream to its writer.
-    pub(super) fn deliver(&mut self, now: Instant, receiver: &mut Machine) -> anyhow::Result<()> {
+    /// Hands verified bytes of a stream to its writer: all there are when the loop is idle, else
+    /// many at once or none, since each time may wake the writer.
+    pub(super) fn deliver(
+        &mut self,
+        now: Instant,
+        receiver: &mut Machine,
+        is_idle: bool,
+    ) -> anyhow::Result<()> {
         let Some(writer) = &self.writer else {
             return Ok(());
         };
+        if !is_idle && receiver.progress().0 < self.next + MANY_BYTES {
+            return Ok(());
+        }
         while let Some(buffer) = writer.reclaim() {
             receiver.store_mut().give_back(buffer);
         }

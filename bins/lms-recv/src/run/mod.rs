@@ -123,12 +123,13 @@ impl<'a> Session<'a> {
             let key = self.config.key;
             self.destination
                 .compare_existing(now, &mut self.receiver, key);
-            self.destination.deliver(now, &mut self.receiver)?;
+            let is_idle = pieces == 0;
+            self.destination.deliver(now, &mut self.receiver, is_idle)?;
             self.show_progress(now);
             if let Some(outcome) = self.outcome(now) {
                 return Ok(outcome);
             }
-            if pieces == 0 && !self.destination.is_comparing(&self.receiver) {
+            if is_idle && !self.destination.is_comparing(&self.receiver) {
                 self.sleep(now)?;
             }
         }

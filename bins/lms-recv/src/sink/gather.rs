@@ -23,7 +23,7 @@ pub(super) struct Gather {
 }
 
 impl Gather {
-    /// Room for `window` blocks.
+    /// Room for `window` blocks, rounded down to a power of two.
     pub(super) fn new(window: usize) -> Self {
         let free = || Block {
             offset: NOWHERE,
@@ -31,7 +31,7 @@ impl Gather {
         };
         Gather {
             block_len: 0,
-            blocks: (0..window).map(|_| free()).collect(),
+            blocks: (0..1 << window.max(1).ilog2()).map(|_| free()).collect(),
             spare: Vec::new(),
         }
     }
@@ -57,8 +57,10 @@ impl Gather {
             return Err(StoreError::Failed);
         }
         let block = offset >> self.block_len.trailing_zeros();
-        let place = (block % self.blocks.len() as u64) as usize;
-        Ok((place, offset as usize & (self.block_len - 1)))
+        Ok((
+            block as usize & (self.blocks.len() - 1),
+            offset as usize & (self.block_len - 1),
+        ))
     }
 
     #[inline]
