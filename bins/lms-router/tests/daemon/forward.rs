@@ -161,6 +161,16 @@ fn forged(two: Iface) -> Vec<Forged> {
         ),
         ("group_mismatch", "h2", ask(9, &option(other, None))),
         ("half_turning_point", "h2", ask(9, &half)),
+        ("lms_length", "h2", {
+            let mut short = option(GROUP, None);
+            short[1] = 12;
+            ask(9, &short)
+        }),
+        (
+            "duplicate_option",
+            "h2",
+            ask(9, &[option(GROUP, None), option(GROUP, None)].concat()),
+        ),
         ("ttl_expired", "h2", ask(1, &option(GROUP, None))),
         (
             "unturned_from_parent",
@@ -173,6 +183,17 @@ fn forged(two: Iface) -> Vec<Forged> {
             // The option claims another source than the inner packet has.
             packet[28..32].copy_from_slice(&H2.octets());
             lms_proto::wire::ipv4::fill_checksum(&mut packet[..36]);
+            packet
+        }),
+        ("inner_group_mismatch", "h1", {
+            let mut packet = to_one(two, &good);
+            packet[32..36].copy_from_slice(&other.octets());
+            lms_proto::wire::ipv4::fill_checksum(&mut packet[..36]);
+            packet
+        }),
+        ("inner_header_checksum", "h1", {
+            let mut packet = to_one(two, &good);
+            packet[36 + 10] ^= 1;
             packet
         }),
         (
