@@ -53,6 +53,14 @@
 //! - An interface that reports a carrier may drop its first packets: its queue is attached a moment
 //!   later.
 //!
+//! # What it is made with
+//!
+//! UDP sockets come from `socket2`, namespaces, users and eventfds from `nix`, bulk UDP with GSO and GRO
+//! from `quinn-udp`. The packet ring, netlink and the packet filter are our own on `libc`: `pnet`
+//! opens packet sockets with neither a ring nor a kernel filter, takes and sends one frame a call,
+//! and lists interfaces without telling of changes; its packet types would stand beside
+//! `smoltcp::wire`, which the protocols use.
+//!
 //! # Bounds
 //!
 //! | what | bound |
