@@ -111,7 +111,9 @@ pub struct SenderConfig {
     pub max_segments: usize,
     /// Heartbeat interval while data flows (stretched where it would exceed 1 % of the rate).
     pub heartbeat: Duration,
-    /// Longest heartbeat interval while nothing is sent; they double from 2 ms on.
+    /// Longest heartbeat interval while nothing is sent; they grow fourfold from 2 ms on. In
+    /// pauses shorter than [`SenderConfig::heartbeat`], one after another, they become as rare as
+    /// while data flows.
     pub heartbeat_idle: Duration,
     /// How many receivers there are: they report joining and completion, and
     /// [`crate::SenderEvent::Complete`] comes when all have everything.

@@ -27,8 +27,10 @@ use crate::{ConfigError, Geometry, Meta, SessionId};
 pub use members::Member;
 use members::{Members, State, Window};
 
-/// First heartbeat interval after the last packet; it doubles.
+/// First heartbeat interval after the last packet; each next one is [`HEARTBEAT_GROWTH`] times
+/// as long.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(2);
+const HEARTBEAT_GROWTH: u32 = 4;
 /// Digests waiting are sent when they are so many ...
 const DIGEST_BATCH: u64 = 16;
 /// ... or have waited so long.
@@ -100,6 +102,12 @@ pub struct Sender<'a, S: Store> {
     phase: Phase,
     timers: Timers<TIMERS>,
     heartbeat: Duration,
+    /// The first heartbeat of a pause comes after so long: longer after short pauses, which have
+    /// shown that the next data tells of losses itself.
+    tail: Duration,
+    /// When the last heartbeat went, or data began after a long pause; when new data paused.
+    synced: Instant,
+    paused: Option<Instant>,
     sync_wanted: bool,
     sync_frame_len: usize,
     digests_late: bool,
@@ -218,6 +226,9 @@ impl<'a, S: Store> Sender<'a, S> {
             phase: Phase::Waiting,
             timers: Timers::default(),
             heartbeat: HEARTBEAT_MIN,
+            tail: HEARTBEAT_MIN,
+            synced: now,
+            paused: None,
             sync_wanted: true,
             sync_frame_len,
             digests_late: false,

@@ -3,7 +3,9 @@
 
 use smoltcp::time::{Duration, Instant};
 
-use super::{Answer, DIGEST_DELAY, HEARTBEAT_MIN, Phase, Sender, Timer, packet_sequence};
+use super::{
+    Answer, DIGEST_DELAY, HEARTBEAT_GROWTH, HEARTBEAT_MIN, Phase, Sender, Timer, packet_sequence,
+};
 use crate::digest::Digest;
 use crate::pacing::FRAME_OVERHEAD;
 use crate::replier::Target;
@@ -171,15 +173,44 @@ impl<S: Store> Sender<'_, S> {
                 return;
             }
         }
+        self.synced = self.now;
         let interval = if self.data_waits() {
             self.active_interval()
         } else {
             let interval = self.heartbeat;
             let longest = self.config.heartbeat_idle.max(HEARTBEAT_MIN);
-            self.heartbeat = (self.heartbeat * 2).min(longest);
+            self.heartbeat = (self.heartbeat * HEARTBEAT_GROWTH).min(longest);
             interval
         };
         self.timers.set(Timer::Sync as usize, self.now + interval);
+    }
+
+    /// After new data: when is the next heartbeat? Soon at the end and in a pause, to tell what was
+    /// sent last; but when an application sends a little again and again, its next data tells.
+    fn schedule_heartbeat(&mut self, flows: bool) {
+        let was_short = self
+            .paused
+            .take()
+            .map(|at| self.now < at + self.config.heartbeat);
+        match was_short {
+            Some(true) => {
+                let longest = self.config.heartbeat.max(HEARTBEAT_MIN);
+                self.tail = (self.tail * HEARTBEAT_GROWTH).min(longest);
+            }
+            Some(false) => self.tail = HEARTBEAT_MIN,
+            None => {}
+        }
+        if was_short == Some(false) {
+            // The last heartbeat is old, and the end of this burst not yet here.
+            self.synced = self.now;
+        }
+        let mut at = self.synced + self.active_interval();
+        if !flows {
+            self.paused = Some(self.now);
+            self.heartbeat = self.tail * HEARTBEAT_GROWTH;
+            at = at.min(self.now + self.tail);
+        }
+        self.timers.set(Timer::Sync as usize, at);
     }
 
     /// Heartbeat interval while data flows: heartbeats take at most 1 % of a low rate.
@@ -263,6 +294,7 @@ impl<S: Store> Sender<'_, S> {
         let most = room
             .min(self.config.max_segments.max(1))
             .min(65_000 / segment.min(65_000));
+        let before = self.next;
         let mut destination = None;
         let mut filled = 0;
         while filled < most {
@@ -293,7 +325,7 @@ impl<S: Store> Sender<'_, S> {
             Target::Unicast(address) => Destination::Unicast(address),
             Target::Group | Target::TurningPoint(_) => Destination::Group,
         };
-        self.after_data();
+        self.after_data(self.next != before);
         let len = filled * segment;
         Some(Transmit {
             destination,
@@ -409,7 +441,7 @@ impl<S: Store> Sender<'_, S> {
         Ok(())
     }
 
-    fn after_data(&mut self) {
+    fn after_data(&mut self, new: bool) {
         let has = self.phase == Phase::Sending && self.has_data();
         let stalled = has && !self.data_waits();
         if stalled && !self.stalled {
@@ -419,14 +451,8 @@ impl<S: Store> Sender<'_, S> {
             self.stalled = stalled;
             self.sync_wanted |= stalled;
         }
-        if !has || stalled {
-            // The tail, or a pause: tell soon what was sent last.
-            self.heartbeat = HEARTBEAT_MIN;
-            self.timers
-                .set_earlier(Timer::Sync as usize, self.now + HEARTBEAT_MIN);
-        } else {
-            self.timers
-                .set_earlier(Timer::Sync as usize, self.now + self.active_interval());
+        if new {
+            self.schedule_heartbeat(has && !stalled);
         }
         if self.repairs.is_empty() {
             // Unused credit of a quiet time does not pile up beyond one burst.
