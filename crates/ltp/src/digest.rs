@@ -126,7 +126,27 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// Number of blocks added.
+    /// A tree that goes on after `count` blocks. `left` gives the chaining values of the largest
+    /// whole subtrees of these, the first one first: one for each bit set in `count`.
+    ///
+    /// `None` if `left` gives more or fewer, or `count` is 0 or 2^32 and above.
+    pub fn after(count: u64, left: impl ExactSizeIterator<Item = Digest>) -> Option<Self> {
+        let fits = left.len() == count.count_ones() as usize;
+        if !fits || count == 0 || count > u64::from(u32::MAX) {
+            return None;
+        }
+        let mut tree = Tree {
+            depth: left.len() as u8,
+            count,
+            ..Tree::default()
+        };
+        for (place, value) in tree.stack.iter_mut().zip(left) {
+            *place = value;
+        }
+        Some(tree)
+    }
+
+    /// Number of blocks added, or passed over at the start.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -147,7 +167,8 @@ impl Tree {
         self.count += 1;
     }
 
-    /// The digest of all blocks added so far as the whole content.
+    /// The digest of all blocks so far as the whole content. Means nothing when a tree that
+    /// started late ([`Tree::after`]) has got no block yet.
     pub fn root(&self, hashing: &Hashing) -> Digest {
         let stack = &self.stack[..usize::from(self.depth)];
         match stack {
@@ -164,5 +185,97 @@ impl Tree {
             // alone is one block alone.
             [only] => *only,
         }
+    }
+}
+
+/// Remembers enough of a tree of chaining values to give those to the left of a recent block: of
+/// each size the two latest subtrees that are left children.
+///
+/// 2,112 bytes and a counter; each block costs one merge in the mean.
+#[derive(Clone, Debug)]
+pub struct LeftEdge {
+    nodes: [[Digest; 2]; STACK_DEPTH],
+    count: u64,
+}
+
+impl Default for LeftEdge {
+    fn default() -> Self {
+        LeftEdge {
+            nodes: [[[0; 32]; 2]; STACK_DEPTH],
+            count: 0,
+        }
+    }
+}
+
+/// Most merges to find the values to the left of one block.
+const MOST_MERGES: u32 = 4096;
+
+impl LeftEdge {
+    /// Adds the next block; there are less than 2^32.
+    pub fn push(&mut self, hashing: &Hashing, value: Digest) {
+        let (mut index, mut value) = (self.count, value);
+        for pair in &mut self.nodes {
+            let place = &mut pair[(index >> 1 & 1) as usize];
+            if index & 1 == 0 {
+                *place = value;
+                break;
+            }
+            value = hazmat::merge_subtrees_non_root(place, &value, hashing.mode());
+            index >>= 1;
+        }
+        self.count += 1;
+    }
+
+    /// The values to the left of `block`, the first subtree first, handed to `each` with their
+    /// number. `digest` names the chaining values of blocks that are still known.
+    ///
+    /// `None` if something is no longer known, or would take more than 4,096 merges; `each` may have
+    /// been called by then.
+    pub fn left_of(
+        &self,
+        hashing: &Hashing,
+        block: u64,
+        digest: impl Fn(u64) -> Option<Digest>,
+        mut each: impl FnMut(usize, &Digest),
+    ) -> Option<usize> {
+        if block > self.count {
+            return None;
+        }
+        let mut budget = MOST_MERGES;
+        let mut number = 0;
+        for level in (0..STACK_DEPTH as u32).rev() {
+            let end = block >> level;
+            if end & 1 == 1 {
+                let value = self.node(hashing, level, end - 1, &digest, &mut budget)?;
+                each(number, &value);
+                number += 1;
+            }
+        }
+        Some(number)
+    }
+
+    fn node(
+        &self,
+        hashing: &Hashing,
+        level: u32,
+        index: u64,
+        digest: &impl Fn(u64) -> Option<Digest>,
+        budget: &mut u32,
+    ) -> Option<Digest> {
+        let newest = (self.count >> level).checked_sub(1)? & !1;
+        if index & 1 == 0 && (index == newest || index + 2 == newest) {
+            return Some(self.nodes[level as usize][(index >> 1 & 1) as usize]);
+        }
+        if level == 0 {
+            return digest(index);
+        }
+        *budget = budget.checked_sub(1)?;
+        let left = self.node(hashing, level - 1, 2 * index, digest, budget)?;
+        let right = self.node(hashing, level - 1, 2 * index + 1, digest, budget)?;
+        Some(hazmat::merge_subtrees_non_root(
+            &left,
+            &right,
+            hashing.mode(),
+        ))
     }
 }

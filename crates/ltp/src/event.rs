@@ -144,6 +144,6 @@ pub enum ReceiverFailure {
     Left,
     /// It went silent.
     Silent,
-    /// Its digest of the whole is not the content's.
+    /// Its digest of the whole was not the content's, and it could not put that right.
     Mismatch,
 }

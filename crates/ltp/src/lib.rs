@@ -62,7 +62,7 @@
 //! | rates | bits of Ethernet frames (UDP payload + 42 bytes) a second |
 //! | packets | numbered from 0 (64 bits); the wire carries the low 32 bits plus an offset, and wraps |
 //! | a block | 2^10 to 2^22 bytes, 1 to 64 packets; at most 2^32 - 1 blocks |
-//! | a sender | at most 6 KiB and its [`storage::SenderStorage`] |
+//! | a sender | at most 8 KiB and its [`storage::SenderStorage`] |
 //! | a receiver | at most 4 KiB and its [`storage::ReceiverStorage`]: 8 KiB in all for 1,000 packets |
 //! | events | 32 (sender), 8 (receiver); more are counted as lost, the last word never is |
 //! | requests | one at most every 1/[`ReceiverConfig::requests_per_second`]; 32 ranges each |

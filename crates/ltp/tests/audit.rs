@@ -7,10 +7,10 @@ use common::{Files, Group, content, files, host, receiver_config, seed, sender_c
 use ltp::digest::Hashing;
 use ltp::store::HeapRing;
 use ltp::wire::digests::{self, put_digest};
-use ltp::wire::{Sequence, data};
+use ltp::wire::{Sequence, data, sync};
 use ltp::{
     Assist, Delivery, Destination, Duration, Failure, Instant, Meta, Receiver, ReceiverEvent,
-    Sender,
+    Sender, SenderEvent,
 };
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -51,6 +51,7 @@ fn digests_packet(net: &Files, block: u64, value: &[u8; 32]) -> Vec<u8> {
         session: net.sender.session(),
         first_block: block as u32,
         answer: None,
+        left: false,
         count: 1,
     };
     let mut packet = vec![0; repr.buffer_len()];
@@ -282,5 +283,117 @@ fn digests_that_contradict_their_own_root_end_in_an_error() {
         let audited = if silent { 0 } else { 30 };
         assert_eq!(receiver.stats().blocks_audited, audited);
         assert_eq!(receiver.missing().count(), 1);
+    }
+}
+
+/// Two receivers that report, of which the first is deceived in everything: a content of one block
+/// of the same length, its digest, and the digest of the whole.
+fn deceived(name: u64, key: Option<[u8; 32]>) -> (Files, Vec<u8>) {
+    let bytes = content(BLOCK - 100, name);
+    let mut config = sender_config(bytes.len());
+    config.block_exponent = BLOCK.trailing_zeros() as u8;
+    config.receivers = Some(2);
+    config.key = key;
+    let mut receiver = receiver_config();
+    receiver.key = key;
+    (files(&bytes, 2, name, config, &receiver), bytes)
+}
+
+#[test]
+fn a_completion_that_the_source_does_not_know_is_audited() {
+    for number in 20..30 {
+        let (mut net, bytes) = deceived(number, None);
+        net.faults.loss = if number % 2 == 0 { 0 } else { 50_000 };
+        net.run_until(LIMIT, |net| net.receivers[0].session().is_some());
+        forge(&mut net, 0, 0);
+        let sync = sync::Repr {
+            session: net.sender.session(),
+            silence_ms: 500,
+            geometry: net.sender.geometry(),
+            oldest: 0,
+            next: 3,
+            length: Some(bytes.len() as u64),
+            digested: Some(1),
+            digest: Some(Hashing::new(None).whole(&vec![0x66; bytes.len()])),
+            reports: true,
+            closing: false,
+            stalled: false,
+            stream: false,
+            progress_blocks: 0,
+            report_window_us: 0,
+            answer: None,
+            name: b"",
+        };
+        let mut packet = vec![0; sync.buffer_len()];
+        sync.emit(&mut packet);
+        let _ = net.receivers[0].handle_packet(net.now, &Meta::group(source()), &packet);
+        assert!(net.receivers[0].is_complete());
+        net.run_until(LIMIT, |net| {
+            net.all_complete() && net.sender_events.contains(&SenderEvent::Complete)
+        });
+        net.check_content(&bytes);
+        let digest = Some(*blake3::hash(&bytes).as_bytes());
+        let length = bytes.len() as u64;
+        let completions: Vec<_> = net.events[0]
+            .iter()
+            .filter(|event| matches!(event, ReceiverEvent::Complete { .. }))
+            .collect();
+        assert_eq!(completions, [&ReceiverEvent::Complete { length, digest }]);
+        assert_eq!(net.receivers[0].stats().audits, 1);
+        let failed = |event: &&SenderEvent| matches!(event, SenderEvent::ReceiverFailed { .. });
+        assert_eq!(net.sender_events.iter().find(failed), None);
+    }
+}
+
+#[test]
+fn a_source_that_denies_what_it_confirmed_ends_in_an_error() {
+    for key in [None, Some([3; 32])] {
+        let (mut net, bytes) = deceived(31, key);
+        let mut buffer = vec![0; 2048];
+        let hashing = Hashing::new(key);
+        net.run_until(LIMIT, |net| net.receivers[0].is_complete());
+        // Every report is answered with a denial, every question with the same digest as before.
+        let failed = loop {
+            let now = net.now;
+            while let Some(transmit) = net.receivers[0].poll_transmit(now, &mut buffer) {
+                let packet = &mut buffer[..transmit.len];
+                let _ = net
+                    .sender
+                    .handle_packet(now, &Meta::unicast(host(0)), packet);
+            }
+            while let Some(transmit) = net.sender.poll_transmit(now, &mut buffer) {
+                let packet = &mut buffer[..transmit.len];
+                if packet[0] & 0xf == 7 && packet[1] == 0 {
+                    packet[1] = 1;
+                    let len = packet.len() - hashing.overhead();
+                    hashing.seal(packet, len);
+                }
+                let packet = &buffer[..transmit.len];
+                if transmit.destination == Destination::Unicast(host(0)) {
+                    let _ = net.receivers[0].handle_packet(now, &Meta::unicast(source()), packet);
+                }
+            }
+            match net.receivers[0].poll_event() {
+                Some(ReceiverEvent::Opened { .. }) | None => {}
+                Some(event) => break event,
+            }
+            net.now += Duration::from_millis(1);
+            net.sender.handle_timeout(net.now);
+            net.receivers[0].handle_timeout(net.now);
+            assert!(
+                net.now < Instant::ZERO + LIMIT,
+                "{:?}",
+                net.receivers[0].stats()
+            );
+        };
+        let first_missing = 0..bytes.len() as u64;
+        let failure = Failure::WholeDigest;
+        assert_eq!(
+            failed,
+            ReceiverEvent::Failed {
+                failure,
+                first_missing
+            }
+        );
     }
 }

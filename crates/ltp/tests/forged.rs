@@ -180,6 +180,7 @@ fn forged_digests(net: &Files, answer: Option<u64>) -> Vec<u8> {
         session,
         first_block: 0,
         answer,
+        left: false,
         count: 10,
     };
     let mut packet = vec![0; repr.buffer_len()];

@@ -59,6 +59,11 @@ fn golden_digests_request() -> Vec<u8> {
          0000000000000000  3333333344444444")
 }
 
+fn golden_left_request() -> Vec<u8> {
+    hex("15 03 0001  a1b2c3d4  00000009 00000009 00000001  00000000
+         0000000000000000  3333333344444444")
+}
+
 fn golden_sync_request() -> Vec<u8> {
     let mut bytes = hex("15 02 0001  a1b2c3d4  00000000 00000000 00000001  00000000
          0000000000000000  3333333344444444");
@@ -198,6 +203,7 @@ fn digests_packet() {
         session: SESSION,
         first_block: 7,
         answer: Some(0x0123_4567_89ab_cdef),
+        left: false,
         count: 2,
     };
     assert_eq!(digests::Repr::parse(&packet), repr);
@@ -207,6 +213,39 @@ fn digests_packet() {
     put_digest(&mut bytes, 0, &[1; 32]);
     put_digest(&mut bytes, 1, &[2; 32]);
     assert_eq!(bytes, golden);
+}
+
+#[test]
+fn what_lies_to_the_left() {
+    // Block 9 is 0b1001: a subtree of eight blocks, then one block.
+    let mut golden = vec![0x14, 0x30, 0, 0];
+    golden.extend_from_slice(&SESSION.0.to_be_bytes());
+    golden.extend_from_slice(&[0, 0, 0, 9, 1, 2, 3, 4, 5, 6, 7, 8]);
+    golden.extend_from_slice(&[0xaa; 32]);
+    golden.extend_from_slice(&[0xbb; 32]);
+    let packet = digests::Packet::new_checked(&golden).unwrap();
+    let repr = digests::Repr {
+        session: SESSION,
+        first_block: 9,
+        answer: Some(0x0102_0304_0506_0708),
+        left: true,
+        count: 2,
+    };
+    assert_eq!(digests::Repr::parse(&packet), repr);
+    let mut bytes = vec![0; repr.buffer_len()];
+    repr.emit(&mut bytes);
+    put_digest(&mut bytes, 0, &[0xaa; 32]);
+    put_digest(&mut bytes, 1, &[0xbb; 32]);
+    assert_eq!(bytes, golden);
+    let unknown = digests::Packet::new_checked(&golden[..20]).unwrap();
+    assert_eq!(digests::Repr::parse(&unknown).count, 0);
+    for (at, value) in [(11, 0), (11, 8), (1, 0x20), (1, 0x10)] {
+        let mut wrong = golden.clone();
+        wrong[at] = value;
+        let parsed = digests::Packet::new_checked(&wrong);
+        assert_eq!(parsed.is_ok(), value == 0x10, "{at} {value}");
+    }
+    assert!(digests::Packet::new_checked(&golden[..52]).is_err());
 }
 
 #[test]
@@ -224,6 +263,10 @@ fn requests() {
             request_repr(Kind::Digests, 1, &[(0, 1)]),
         ),
         (golden_sync_request(), request_repr(Kind::Sync, 1, &[])),
+        (
+            golden_left_request(),
+            request_repr(Kind::Left, 1, &[(9, 9)]),
+        ),
     ] {
         let packet = request::Packet::new_checked(&golden).unwrap();
         assert_eq!(request::Repr::parse(&packet), repr);

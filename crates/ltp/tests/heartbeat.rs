@@ -26,9 +26,9 @@ fn run(gap: Duration, time: Duration) -> (Vec<Instant>, Vec<Instant>) {
         while let Some(transmit) = sender.poll_transmit(now, &mut buffer) {
             let sent = &buffer[..transmit.len];
             if sent[0] & 0xf == 3 {
-                syncs.push(now)
+                syncs.push(now);
             } else {
-                data.push(now)
+                data.push(now);
             }
         }
         now = sender.poll_timeout().unwrap().max(now).min(next);

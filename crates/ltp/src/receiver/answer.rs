@@ -39,7 +39,7 @@ impl<S: Store> Receiver<'_, S> {
             return Err(Error::Ended);
         }
         let point = self.turning_point(meta)?;
-        if request.kind() == Kind::Sync {
+        if matches!(request.kind(), Kind::Sync | Kind::Left) {
             return Err(Error::Unexpected);
         }
         let target = Target::TurningPoint(point);
@@ -210,6 +210,7 @@ impl<S: Store> Receiver<'_, S> {
             session: session.id,
             first_block: first as u32,
             answer: None,
+            left: false,
             count: count as usize,
         };
         let len = repr.buffer_len() + self.hashing.overhead();

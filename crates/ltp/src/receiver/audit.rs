@@ -13,7 +13,7 @@
 use super::window::{CONFIRMED, EXPECTED, HELD, Slot, VERIFIED};
 use super::{DigestAsk, Phase, Receiver, Timer};
 use crate::config::Delivery;
-use crate::digest::{Digest, Tree};
+use crate::digest::Digest;
 use crate::event::Failure;
 use crate::store::{Store, StoreError};
 use crate::wire::digests::MAX_DIGESTS;
@@ -83,7 +83,7 @@ impl<S: Store> Receiver<'_, S> {
         self.stats.audits += 1;
         self.frontier = self.start;
         self.top = end;
-        self.tree = Tree::default();
+        self.reset_tree(true);
         self.unverified = 0;
         self.digest_ask = None;
         self.asks.clear();
@@ -143,6 +143,7 @@ impl<S: Store> Receiver<'_, S> {
             last: end - 1,
             nonce: audit.nonce,
             attempts: u32::from(self.config.attempts_before_source),
+            left: false,
         })
     }
 

@@ -105,6 +105,11 @@ impl<S: Store> Receiver<'_, S> {
 
     /// Moves past every block that is final.
     pub(super) fn advance_frontier(&mut self) {
+        if self.wants_left() {
+            // What is final is part of a tree whose left edge is not known yet.
+            self.want_digests();
+            return;
+        }
         let was = self.frontier;
         loop {
             let block = self.frontier;
@@ -147,7 +152,7 @@ impl<S: Store> Receiver<'_, S> {
         if self.phase != Phase::Open || self.frontier < session.geometry.blocks(length) {
             return;
         }
-        let whole = session.integrity && self.start == 0;
+        let whole = session.integrity && self.knows_whole();
         let mut digest = None;
         if whole {
             // The heartbeat that carries the digest is on its way.
@@ -216,7 +221,7 @@ impl<S: Store> Receiver<'_, S> {
     /// Digests that should have come are asked for after a moment.
     pub(super) fn want_digests(&mut self) {
         let waiting = self.timers.get(Timer::Digests as usize).is_some();
-        let wanted = self.unverified > 0 || self.audit_wants_digests();
+        let wanted = self.unverified > 0 || self.wants_left() || self.audit_wants_digests();
         if waiting || !wanted || self.phase != Phase::Open {
             return;
         }
@@ -228,7 +233,7 @@ impl<S: Store> Receiver<'_, S> {
 
     /// The first run of blocks that wait for digests, or dispute them; disputed ones go first.
     pub(super) fn next_digest_ask(&mut self) -> Option<DigestAsk> {
-        if let Some(ask) = self.next_audit_ask() {
+        if let Some(ask) = self.next_left_ask().or_else(|| self.next_audit_ask()) {
             return Some(ask);
         }
         let session = self.session.as_ref()?;
@@ -261,6 +266,7 @@ impl<S: Store> Receiver<'_, S> {
             last,
             nonce: 0,
             attempts,
+            left: false,
         })
     }
 
@@ -283,7 +289,7 @@ impl<S: Store> Receiver<'_, S> {
             Some(nonce) => {
                 let asked = self
                     .digest_ask
-                    .is_some_and(|ask| ask.nonce == nonce && nonce != 0);
+                    .is_some_and(|ask| ask.nonce == nonce && ask.left == packet.is_left());
                 if !asked || meta.path != Path::Unicast {
                     return Err(Error::Unasked);
                 }
@@ -293,6 +299,10 @@ impl<S: Store> Receiver<'_, S> {
             None => false,
         };
         self.stats.digests += 1;
+        if packet.is_left() {
+            self.learn_left(packet);
+            return Ok(());
+        }
         let first = u64::from(packet.first_block());
         for index in 0..packet.count() {
             let block = first + index as u64;
@@ -315,7 +325,7 @@ impl<S: Store> Receiver<'_, S> {
     /// Goes on with the blocks of the question that are still open; an answer may hold only the
     /// first few.
     fn digest_ask_answered(&mut self) {
-        let Some(ask) = &mut self.digest_ask else {
+        let Some(ask) = self.digest_ask.as_mut().filter(|ask| !ask.left) else {
             return;
         };
         let slots = &self.slots;

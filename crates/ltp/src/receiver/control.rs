@@ -166,7 +166,7 @@ impl<S: Store> Receiver<'_, S> {
         self.repairs.clear();
         self.repairs
             .set_packets_per_block(geometry.packets_per_block());
-        self.tree = crate::digest::Tree::default();
+        self.reset_tree(repr.digested.is_some());
         self.adopted = None;
         self.unverified = 0;
         self.digest_ask = None;
@@ -224,7 +224,12 @@ impl<S: Store> Receiver<'_, S> {
                 .length
                 .and_then(|length| session.geometry.packets(length));
         }
+        let named = repr.digest.is_some() && session.digest.is_none();
         session.digest = session.digest.or(repr.digest);
+        if ended || named {
+            // What the source confirmed before was not this.
+            session.confirmed = false;
+        }
         if left {
             self.timers.set_earlier(
                 Timer::Source as usize,
@@ -370,6 +375,7 @@ impl<S: Store> Receiver<'_, S> {
             return;
         };
         let geometry = session.geometry;
+        let differs = session.length != repr.length || session.digest != repr.digest;
         session.confirmed = true;
         session.contradicted = false;
         session.oldest = repr.oldest;
@@ -378,6 +384,9 @@ impl<S: Store> Receiver<'_, S> {
         session.digest = repr.digest;
         session.digested = repr.digested.unwrap_or(0);
         session.closing = repr.closing;
+        if self.phase == Phase::Complete && differs && self.held_back.is_some() {
+            self.take_up_again();
+        }
         if self.phase != Phase::Open {
             return;
         }
@@ -424,15 +433,13 @@ impl<S: Store> Receiver<'_, S> {
         self.report.attempts = 0;
         self.report.joined = true;
         match status {
+            Status::Complete if ack.verdict == Verdict::Mismatch => self.mismatch(),
             Status::Complete => {
                 self.report.complete = true;
                 self.ending = self.held_back.take().or(self.ending.take());
             }
             Status::Failed => self.report.failed = true,
             _ => {}
-        }
-        if ack.verdict == Verdict::Mismatch {
-            self.mismatch();
         }
         self.after_report();
         Ok(())
@@ -456,15 +463,37 @@ impl<S: Store> Receiver<'_, S> {
         }
     }
 
-    /// The source does not know the digest this receiver holds.
+    /// The source holds something else than what is here, so the digest that was announced was
+    /// forged: the source says which one is true, and an audit finds the blocks that are not.
     fn mismatch(&mut self) {
-        if self.phase == Phase::Complete {
-            self.phase = Phase::Open;
-            self.ending = None;
-            self.held_back = None;
-            self.fail(Failure::WholeDigest);
-            self.report.failed = false;
+        if self.phase != Phase::Complete {
+            return;
         }
+        self.take_up_again();
+        let Some(session) = &mut self.session else {
+            return;
+        };
+        if session.confirmed || self.hashing.is_keyed() {
+            // It contradicts itself, or one who has the key forged.
+            self.fail(Failure::WholeDigest);
+            return;
+        }
+        session.contradicted = true;
+        self.question_after = self.now;
+        self.ask_confirmation();
+    }
+
+    /// What was complete is not, and the application has not been told that it was.
+    fn take_up_again(&mut self) {
+        self.phase = Phase::Open;
+        self.ending = None;
+        self.held_back = None;
+        self.report.complete = false;
+        self.report.sent = None;
+        self.heard = self.now;
+        self.fed = self.now;
+        let at = self.now + self.config.source_timeout;
+        self.timers.set(Timer::Source as usize, at);
     }
 
     /// Sets the timer of the next report.

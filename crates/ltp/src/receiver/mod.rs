@@ -7,6 +7,7 @@ mod audit;
 mod blocks;
 mod control;
 mod input;
+mod left;
 mod missing;
 mod output;
 mod window;
@@ -111,6 +112,8 @@ struct DigestAsk {
     last: u64,
     nonce: u64,
     attempts: u32,
+    /// What lies to the left of the start is asked for, not digests of blocks.
+    left: bool,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -158,6 +161,7 @@ pub struct Receiver<'a, S: Store> {
     /// Block of the latest packet, and the number of its first.
     current: (u64, u64),
     tree: Tree,
+    left: left::Left,
     /// The digest of a content that was in the store beforehand.
     adopted: Option<Digest>,
     /// Blocks that are complete and wait for a digest, or dispute it.
@@ -254,6 +258,7 @@ impl<'a, S: Store> Receiver<'a, S> {
             asked: 0,
             current: (0, 0),
             tree: Tree::default(),
+            left: left::Left::Known,
             adopted: None,
             unverified: 0,
             asks: Asks::new(storage.asks),

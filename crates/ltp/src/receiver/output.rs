@@ -122,7 +122,7 @@ impl<S: Store> Receiver<'_, S> {
             self.ending = self.held_back.take().or(self.ending.take());
             return None;
         }
-        let whole = status == Status::Complete && self.start == 0;
+        let whole = status == Status::Complete && self.knows_whole();
         let tag = self.tag();
         // What the application has not taken yet keeps the source from running ahead.
         let blocks = if self.phase == Phase::Complete {
@@ -186,6 +186,9 @@ impl<S: Store> Receiver<'_, S> {
             Some(ask) => ask,
             None => self.next_digest_ask()?,
         };
+        if ask.left && self.left_is_given_up(&ask) {
+            return None;
+        }
         ask.attempts += 1;
         let to_source = ask.attempts > u32::from(self.config.attempts_before_source)
             || self.config.assist == Assist::None;
@@ -206,7 +209,8 @@ impl<S: Store> Receiver<'_, S> {
         let wait = trip.timeout(number.min(8));
         let wait = wait + self.jitter(wait / 4);
         self.timers.set(Timer::Digests as usize, self.now + wait);
-        let mut repr = self.request_repr(Kind::Digests, ask.attempts, nonce)?;
+        let kind = if ask.left { Kind::Left } else { Kind::Digests };
+        let mut repr = self.request_repr(kind, ask.attempts, nonce)?;
         let range = request::Range {
             lo: ask.first as u32,
             hi: ask.last as u32,

@@ -46,6 +46,7 @@ impl<S: Store> Sender<'_, S> {
             Kind::Sync => self.sync_request(meta, request.nonce()),
             Kind::Data => self.data_request(meta, &request),
             Kind::Digests => self.digests_request(meta, &request),
+            Kind::Left => self.left_request(meta, &request),
         }
     }
 
@@ -71,6 +72,34 @@ impl<S: Store> Sender<'_, S> {
         self.answers
             .push_back(answer)
             .map_err(|_| Error::AnswersFull)
+    }
+
+    /// The chaining values to the left of a block, for one that starts there.
+    fn left_request<T: AsRef<[u8]>>(
+        &mut self,
+        meta: &Meta,
+        request: &request::Packet<T>,
+    ) -> Result<(), Error> {
+        let range = request.ranges().next().ok_or(Error::Value)?;
+        let block = u64::from(range.lo);
+        if meta.path == Path::Group {
+            return Err(Error::Unexpected);
+        }
+        if !self.config.integrity || block > self.hashed {
+            return Err(Error::RequestUnsent);
+        }
+        if !self.is_verified(meta, request) {
+            self.give_token(meta.source, request.tag(), request.nonce());
+            return Err(Error::RequestUnverified);
+        }
+        self.answer(Answer::Left {
+            to: meta.source,
+            nonce: request.nonce(),
+            block,
+        })?;
+        self.stats.requests_unicast += 1;
+        self.touch_linger();
+        Ok(())
     }
 
     /// Gives an address its token. The packet is no longer than its cause.
@@ -322,13 +351,16 @@ impl<S: Store> Sender<'_, S> {
     fn check_plausible(&self, report: &Report) -> Result<(), Error> {
         let complete = report.status == Status::Complete;
         let all = self.length.map(|length| self.geometry.blocks(length));
+        // Nobody can know the digest of the whole before this source does.
+        let known = !self.config.integrity || self.digest.is_some();
         // One that had the content before it was sent proves that by the digest.
-        let proves = complete && self.config.integrity && self.digest.is_some();
-        if report.blocks > self.blocks_begun() && !proves || complete && all != Some(report.blocks)
-        {
-            return Err(Error::ReportImplausible);
+        let proves = complete && self.config.integrity && report.digest != 0;
+        let whole = !complete || known && all == Some(report.blocks);
+        if whole && (proves || report.blocks <= self.blocks_begun()) {
+            Ok(())
+        } else {
+            Err(Error::ReportImplausible)
         }
-        Ok(())
     }
 
     /// Writes a report into the books; what to answer.
@@ -366,7 +398,12 @@ impl<S: Store> Sender<'_, S> {
         match report.status {
             Status::Joined | Status::Progress => Verdict::Noted,
             Status::Failed => {
-                self.receiver_failed(at, ReceiverFailure::GaveUp);
+                let failure = if self.members.get(at).mismatched {
+                    ReceiverFailure::Mismatch
+                } else {
+                    ReceiverFailure::GaveUp
+                };
+                self.receiver_failed(at, failure);
                 Verdict::Noted
             }
             Status::Leaving => {
@@ -381,11 +418,14 @@ impl<S: Store> Sender<'_, S> {
         let prefix = self
             .digest
             .map_or(0, |digest| crate::wire::u64_at(&digest, 0));
-        if self.config.integrity && self.digest.is_some() && report.digest != prefix {
-            self.receiver_failed(at, ReceiverFailure::Mismatch);
+        let member = self.members.get_mut(at);
+        // One that started late and was not told what came before knows no digest of the whole.
+        let claims = self.config.integrity && report.digest != 0;
+        if claims && report.digest != prefix && member.state != State::Complete {
+            // It looks for what is wrong, and comes back with all of it or says that it failed.
+            member.mismatched = true;
             return Verdict::Mismatch;
         }
-        let member = self.members.get_mut(at);
         // One that was thought silent may come back.
         if !matches!(member.state, State::Active | State::Failed) {
             return Verdict::Noted;

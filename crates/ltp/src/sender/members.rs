@@ -27,6 +27,8 @@ pub struct Member {
     pub(crate) state: State,
     /// Whether the window waits for it.
     pub(crate) counted: bool,
+    /// It held something else than was sent, and was told so.
+    pub(crate) mismatched: bool,
 }
 
 impl Default for Member {
@@ -38,6 +40,7 @@ impl Default for Member {
             heard: Instant::ZERO,
             state: State::Free,
             counted: false,
+            mismatched: false,
         }
     }
 }

@@ -11,7 +11,7 @@ use rand_core::{Rng, SeedableRng};
 use smoltcp::time::{Duration, Instant};
 
 use crate::config::{SenderConfig, SessionChoice};
-use crate::digest::{Digest, Hashing, Tree};
+use crate::digest::{Digest, Hashing, LeftEdge, Tree};
 use crate::error::Error;
 use crate::event::{ReceiverFailure, SenderEvent};
 use crate::pacing::{FRAME_OVERHEAD, Pacer};
@@ -85,11 +85,16 @@ enum Answer {
         first: u64,
         count: u64,
     },
+    Left {
+        to: SocketAddr,
+        nonce: u64,
+        block: u64,
+    },
 }
 
 /// The source's half of a session: see the [crate documentation](crate) for how to drive it.
 ///
-/// Memory: about 5 KiB and the tables of [`SenderStorage`].
+/// Memory: about 7 KiB and the tables of [`SenderStorage`].
 pub struct Sender<'a, S: Store> {
     config: SenderConfig,
     store: S,
@@ -130,6 +135,7 @@ pub struct Sender<'a, S: Store> {
     total: Option<u64>,
 
     tree: Tree,
+    left: LeftEdge,
     hashed: u64,
     published: u64,
     digest: Option<Digest>,
@@ -247,6 +253,7 @@ impl<'a, S: Store> Sender<'a, S> {
             index: 0,
             total,
             tree: Tree::default(),
+            left: LeftEdge::default(),
             hashed: resumed,
             published: if config.integrity { resumed } else { 0 },
             digest: config.digest,

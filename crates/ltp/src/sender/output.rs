@@ -69,6 +69,10 @@ impl<S: Store> Sender<'_, S> {
             Answer::Digests { to, count, .. } => {
                 (to, digests::DIGESTS_HEADER_LEN + 32 * count as usize)
             }
+            Answer::Left { to, block, .. } => {
+                let count = block.count_ones() as usize;
+                (Some(to), digests::DIGESTS_HEADER_LEN + 32 * count)
+            }
         };
         let share = self.answer_pacer.budget(self.now);
         if !self.fits(budget, buffer, len) || share < len + FRAME_OVERHEAD {
@@ -79,6 +83,7 @@ impl<S: Store> Sender<'_, S> {
         match answer {
             Answer::Ack { ack, .. } => ack.emit(buffer),
             Answer::Sync { nonce, .. } => self.sync_repr(Some(nonce)).emit(buffer),
+            Answer::Left { .. } => {}
             Answer::Digests {
                 to,
                 nonce,
@@ -91,6 +96,10 @@ impl<S: Store> Sender<'_, S> {
                 }
             }
         }
+        let len = match answer {
+            Answer::Left { nonce, block, .. } => self.write_left(buffer, nonce, block),
+            _ => len,
+        };
         self.stats.answers += 1;
         self.seal(
             to.map_or(Destination::Group, Destination::Unicast),
@@ -261,6 +270,7 @@ impl<S: Store> Sender<'_, S> {
             session: self.session,
             first_block: first as u32,
             answer,
+            left: false,
             count: count as usize,
         };
         repr.emit(buffer);
@@ -271,12 +281,45 @@ impl<S: Store> Sender<'_, S> {
         Ok(())
     }
 
-    /// The digest of a block that was sent: remembered, or computed again.
-    fn digest_of(&mut self, block: u64) -> Result<Digest, StoreError> {
+    /// What lies to the left of a block, or nothing if that is no longer known or does not fit a
+    /// packet; the length.
+    fn write_left(&mut self, buffer: &mut [u8], nonce: u64, block: u64) -> usize {
+        let mut repr = digests::Repr {
+            session: self.session,
+            first_block: block as u32,
+            answer: Some(nonce),
+            left: true,
+            count: block.count_ones() as usize,
+        };
+        let fits = repr.count <= self.digests_per_packet_len();
+        let known = fits
+            && self
+                .left
+                .left_of(
+                    &self.hashing,
+                    block,
+                    |block| self.kept_digest(block),
+                    |index, value| digests::put_digest(buffer, index, value),
+                )
+                .is_some();
+        if !known {
+            repr.count = 0;
+        }
+        repr.emit(buffer);
+        repr.buffer_len()
+    }
+
+    fn kept_digest(&self, block: u64) -> Option<Digest> {
         let kept = self.digests.len() as u64;
         let computed_here = block >= self.config.resume_blocks;
-        if kept > 0 && computed_here && block + kept >= self.hashed && block < self.hashed {
-            return Ok(self.digests[(block % kept) as usize]);
+        let is_kept = kept > 0 && computed_here && block + kept >= self.hashed;
+        (is_kept && block < self.hashed).then(|| self.digests[(block % kept) as usize])
+    }
+
+    /// The digest of a block that was sent: remembered, or computed again.
+    fn digest_of(&mut self, block: u64) -> Result<Digest, StoreError> {
+        if let Some(digest) = self.kept_digest(block) {
+            return Ok(digest);
         }
         if block < self.oldest_block() {
             return Err(StoreError::NotHeld);
@@ -430,6 +473,7 @@ impl<S: Store> Sender<'_, S> {
         if self.config.resume_blocks == 0 {
             let hashing = &self.hashing;
             self.tree.push(hashing, value, || hashing.whole(bytes));
+            self.left.push(hashing, value);
         }
         let kept = self.digests.len() as u64;
         if kept > 0 {

@@ -18,6 +18,10 @@
 //!
 //! Flag 0x10 ANSWER: by unicast from the source, carries the nonce. A digest is the BLAKE3
 //! chaining value (not the root) of the block as a subtree at its place in the content.
+//!
+//! Flag 0x20 LEFT (only with ANSWER): the values are those of the largest whole subtrees that lie
+//! to the left of the first block (which is not 0), the first subtree first: one for each bit set in
+//! the block's number; or none, when the source does not know them.
 
 use super::{HEADER_LEN, Header, ParseError, Type, put_u32, put_u64, u32_at, u64_at};
 use crate::SessionId;
@@ -28,6 +32,10 @@ pub const DIGESTS_HEADER_LEN: usize = 20;
 pub const MAX_DIGESTS: usize = 64;
 /// Answers a request by unicast and carries its nonce.
 pub const FLAG_ANSWER: u8 = 0x10;
+/// The values lie to the left of the first block.
+pub const FLAG_LEFT: u8 = 0x20;
+
+const FLAG_LEFT_ANSWER: u8 = FLAG_ANSWER | FLAG_LEFT;
 
 /// A view over a DIGESTS packet.
 #[derive(Clone, Copy, Debug)]
@@ -39,20 +47,33 @@ impl<T: AsRef<[u8]>> Packet<T> {
     /// Checks lengths and flags, and wraps the bytes.
     pub fn new_checked(bytes: T) -> Result<Self, ParseError> {
         let b = bytes.as_ref();
-        let header = Header::parse_as(b, Type::Digests, DIGESTS_HEADER_LEN + 32)?;
+        let header = Header::parse_as(b, Type::Digests, DIGESTS_HEADER_LEN)?;
         let list_len = b.len() - DIGESTS_HEADER_LEN;
         if !list_len.is_multiple_of(32) || list_len / 32 > MAX_DIGESTS {
             return Err(ParseError::Length);
         }
-        let answer = header.flags == FLAG_ANSWER;
-        if header.flags & !FLAG_ANSWER != 0 || header.specific != 0 || !answer && u64_at(b, 12) != 0
-        {
+        let (answer, left) = match header.flags {
+            0 => (false, false),
+            FLAG_ANSWER => (true, false),
+            FLAG_LEFT_ANSWER => (true, true),
+            _ => return Err(ParseError::Reserved),
+        };
+        if header.specific != 0 || !answer && u64_at(b, 12) != 0 {
             return Err(ParseError::Reserved);
         }
-        if u32_at(b, HEADER_LEN)
-            .checked_add((list_len / 32) as u32)
-            .is_none()
-        {
+        let (first, count) = (u32_at(b, HEADER_LEN), (list_len / 32) as u32);
+        if left {
+            let whole = count == 0 || count == first.count_ones();
+            return if first != 0 && whole {
+                Ok(Packet { bytes })
+            } else {
+                Err(ParseError::Value)
+            };
+        }
+        if count == 0 {
+            return Err(ParseError::Truncated);
+        }
+        if first.checked_add(count).is_none() {
             return Err(ParseError::Value);
         }
         Ok(Packet { bytes })
@@ -71,7 +92,12 @@ impl<T: AsRef<[u8]>> Packet<T> {
     /// The nonce of the request that this answers.
     pub fn answer(&self) -> Option<u64> {
         let b = self.bytes.as_ref();
-        (b[1] == FLAG_ANSWER).then(|| u64_at(b, 12))
+        (b[1] & FLAG_ANSWER != 0).then(|| u64_at(b, 12))
+    }
+
+    /// Whether the values lie to the left of the first block.
+    pub fn is_left(&self) -> bool {
+        self.bytes.as_ref()[1] & FLAG_LEFT != 0
     }
 
     /// Number of digests.
@@ -100,7 +126,10 @@ pub struct Repr {
     pub first_block: u32,
     /// The nonce of the request that this answers.
     pub answer: Option<u64>,
-    /// How many digests follow, 1 to [`MAX_DIGESTS`].
+    /// The values lie to the left of the first block; only in an answer.
+    pub left: bool,
+    /// How many digests follow, 1 to [`MAX_DIGESTS`]; to the left: one for each bit set in
+    /// `first_block`, or none.
     pub count: usize,
 }
 
@@ -111,6 +140,7 @@ impl Repr {
             session: packet.session(),
             first_block: packet.first_block(),
             answer: packet.answer(),
+            left: packet.is_left(),
             count: packet.count(),
         }
     }
@@ -125,10 +155,10 @@ impl Repr {
     /// # Panics
     /// If the buffer is shorter than [`DIGESTS_HEADER_LEN`].
     pub fn emit(&self, buffer: &mut [u8]) {
-        let flags = if self.answer.is_some() {
-            FLAG_ANSWER
-        } else {
-            0
+        let flags = match (self.answer, self.left) {
+            (None, _) => 0,
+            (Some(_), false) => FLAG_ANSWER,
+            (Some(_), true) => FLAG_LEFT_ANSWER,
         };
         Header {
             kind: Type::Digests,

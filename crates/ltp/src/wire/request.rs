@@ -22,9 +22,10 @@
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! Kind 0 asks for packets, 1 for digests (lo and hi are block numbers), 2 for a SYNC. Kind 2
-//! has lo = hi = 0 and is filled with zeros to the length of its answer, so that nobody can
-//! use the source to send a victim more than he sent himself.
+//! Kind 0 asks for packets, 1 for digests (lo and hi are block numbers), 2 for a SYNC, 3 for what
+//! lies to the left of block lo = hi > 0 (by unicast, with a nonce; one range). Kind 2 has lo = hi =
+//! 0 and is filled with zeros to the length of its answer, so that nobody can use the source to
+//! send a victim more than he sent himself.
 
 use super::{HEADER_LEN, Header, ParseError, Type, put_u32, put_u64, u32_at, u64_at};
 use crate::SessionId;
@@ -46,6 +47,8 @@ pub enum Kind {
     Digests = 1,
     /// A heartbeat by unicast, with the nonce.
     Sync = 2,
+    /// The chaining values that lie to the left of a block; the one range is that block.
+    Left = 3,
 }
 
 /// An inclusive range of sequences or block numbers; both wrap around.
@@ -90,6 +93,15 @@ impl<T: AsRef<[u8]>> Packet<T> {
                     return Err(ParseError::Reserved);
                 }
             }
+            3 => {
+                if b.len() > REQUEST_LEN {
+                    return Err(ParseError::Length);
+                }
+                let block = u32_at(b, HEADER_LEN);
+                if block == 0 || block != u32_at(b, 12) {
+                    return Err(ParseError::Value);
+                }
+            }
             _ => return Err(ParseError::Reserved),
         }
         let packet = Packet { bytes };
@@ -108,7 +120,8 @@ impl<T: AsRef<[u8]>> Packet<T> {
         match self.bytes.as_ref()[1] {
             0 => Kind::Data,
             1 => Kind::Digests,
-            _ => Kind::Sync,
+            2 => Kind::Sync,
+            _ => Kind::Left,
         }
     }
 
