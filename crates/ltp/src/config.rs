@@ -232,7 +232,7 @@ impl Default for ReplierConfig {
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiverLimits {
     /// Blocks between the first incomplete one and the newest that can be taken (a power of
-    /// two, else rounded down). 48 bytes each.
+    /// two, else rounded down). 64 bytes each.
     pub window_blocks: usize,
     /// Blocks asked for at a time. 48 bytes each.
     pub asks: usize,

@@ -77,7 +77,7 @@ reasons! {
     RequestUnsent = "request_unsent",
     /// A request for what this host does not hold; its own request is on its way, or it is gone.
     RequestNotHeld = "request_not_held",
-    /// A request for what was repaired a moment ago.
+    /// A request for what was repaired a moment ago, or came to this host itself as a repair.
     RequestHeldDown = "request_held_down",
     /// The queue of repairs is full.
     RepairsFull = "repairs_full",

@@ -74,7 +74,8 @@ pub enum ReceiverEvent {
     Complete {
         /// Bytes from the start of the content.
         length: u64,
-        /// Digest of the whole; `None` without digests, or when started late.
+        /// Digest of the whole; `None` without digests, or when started late and the source did not
+        /// say what came before.
         digest: Option<Digest>,
     },
     /// It will never be complete; [`crate::Receiver::missing`] names every missing range.

@@ -168,6 +168,9 @@ impl Geometry {
     /// One bit for each packet of a block.
     #[inline]
     pub fn mask(&self, block: u64, length: Option<u64>) -> u64 {
+        if length.is_none_or(|length| block < length >> self.block_exponent) {
+            return low_bits(self.packets_per_block());
+        }
         let packets = self
             .len_of(block, length)
             .div_ceil(usize::from(self.payload_len)) as u32;

@@ -62,7 +62,7 @@
 //! | rates | bits of Ethernet frames (UDP payload + 42 bytes) a second |
 //! | packets | numbered from 0 (64 bits); the wire carries the low 32 bits plus an offset, and wraps |
 //! | a block | 2^10 to 2^22 bytes, 1 to 64 packets; at most 2^32 - 1 blocks |
-//! | a sender | at most 8 KiB and its [`storage::SenderStorage`] |
+//! | a sender | at most 9 KiB and its [`storage::SenderStorage`] |
 //! | a receiver | at most 4 KiB and its [`storage::ReceiverStorage`]: 8 KiB in all for 1,000 packets |
 //! | events | 32 (sender), 8 (receiver); more are counted as lost, the last word never is |
 //! | requests | one at most every 1/[`ReceiverConfig::requests_per_second`]; 32 ranges each |
@@ -78,8 +78,12 @@
 //! time, reads each block from its store once, throws the wrong ones away and fetches them again.
 //! An audit costs the source 32 bytes a block and receiver, within the rate of its answers. Not
 //! covered: [`Delivery::Read`], where bytes already read cannot be taken back (the session ends
-//! with [`Failure::WholeDigest`]); and a start past the first byte, which has no digest of the
-//! whole to be found out by. Who can read the
+//! with [`Failure::WholeDigest`]); and a content that was here before ([`Receiver::adopt`]). One who
+//! starts late gets from the source, by unicast, the chaining values to the left of its start, and
+//! so computes the digest of the whole too; where the source no longer knows them, each block is
+//! verified but the whole is not, and [`ReceiverEvent::Complete`] names no digest. Who completed
+//! before the first contradiction was heard, and does not report to the source, is not told better
+//! afterwards. Who can read the
 //! source's unicast traffic can still deceive; a [`SenderConfig::key`] stops everybody without it:
 //! digests are then keyed, control packets authenticated. A member of the group who knows the key
 //! can still forge to the others.

@@ -22,7 +22,7 @@ fn left(
 #[test]
 fn a_tree_that_starts_late_has_the_root_of_the_whole() {
     let bytes: Vec<u8> = (0..100 * BLOCK as u32 - 7)
-        .map(|n| (n * n >> 7) as u8)
+        .map(|n| (n.wrapping_mul(n) >> 7) as u8)
         .collect();
     for key in [None, Some([5; 32])] {
         let hashing = Hashing::new(key);

@@ -204,6 +204,45 @@ fn the_rate_is_precise() {
     }
 }
 
+/// The repair that a replier has just got itself is on its way to those below, too: who asks it
+/// meanwhile gets no second one, and who asks later gets one.
+#[test]
+fn a_replier_does_not_repeat_what_has_just_been_repaired() {
+    let bytes = content(60_000, 1);
+    let mut config = receiver_config();
+    config.assist = ltp::Assist::Lms;
+    let mut net = files(&bytes, 1, 1, sender_config(bytes.len()), &config);
+    let mut buffer = vec![0; 2048];
+    let mut lost = Vec::new();
+    while net.sender.progress().0 < bytes.len() as u64 {
+        while let Some(transmit) = net.sender.poll_transmit(net.now, &mut buffer) {
+            let packet = &buffer[..transmit.len];
+            if packet[0] & 0xf == 1 && packet[8..12] == [0, 0, 0, 5] {
+                lost = packet.to_vec();
+            } else {
+                let _ = net.receivers[0].handle_packet(net.now, &Meta::group(source()), packet);
+            }
+        }
+        net.now = net.sender.poll_timeout().unwrap();
+        net.sender.handle_timeout(net.now);
+    }
+    lost[0] = 0x12;
+    let receiver = &mut net.receivers[0];
+    receiver
+        .handle_packet(net.now, &Meta::group(source()), &lost)
+        .unwrap();
+    let packet = request(net.sender.session(), 5, 5);
+    let now = net.now + Duration::from_millis(19);
+    let answer = receiver.handle_packet(now, &asked(1, 7), &packet);
+    assert_eq!(answer, Err(ltp::Error::RequestHeldDown));
+    let now = net.now + Duration::from_millis(21);
+    assert_eq!(receiver.handle_packet(now, &asked(1, 7), &packet), Ok(()));
+    let sent = std::iter::from_fn(|| receiver.poll_transmit(now, &mut buffer));
+    let dmcasts = sent.filter(|sent| matches!(sent.destination, Destination::Dmcast(_)));
+    assert_eq!(dmcasts.count(), 1);
+    assert_eq!(receiver.stats().repairs_sent, 1);
+}
+
 /// The tables a simulation of 100,000 receivers would use for 1,000 packets in flight.
 fn small_limits() -> ReceiverLimits {
     ReceiverLimits {
@@ -232,9 +271,9 @@ fn a_receiver_for_a_thousand_packets_fits_eight_kibibytes() {
 
 #[test]
 fn machines_and_tables_are_as_big_as_documented() {
-    assert!(size_of::<Sender<'static, Lengths>>() <= 8 * 1024);
+    assert!(size_of::<Sender<'static, Lengths>>() <= 9 * 1024);
     assert!(size_of::<Receiver<'static, Lengths>>() <= 5 * 1024);
-    assert!(size_of::<ltp::storage::Slot>() <= 56);
+    assert!(size_of::<ltp::storage::Slot>() <= 64);
     assert!(size_of::<ltp::storage::Ask>() <= 48);
     assert!(size_of::<ltp::storage::Pending>() <= 32);
     assert!(size_of::<ltp::storage::Held>() <= 24);

@@ -7,6 +7,7 @@
 //! | option of another source or group | dropped |
 //! | turned, but this host is not the elected replier of its link | dropped |
 //! | turned, for what this host lacks | dropped: its own request is on its way |
+//! | turned, for what this host had lost too and got as a repair a moment ago | dropped: that repair goes to the requester as well |
 //! | turned, for what it holds | repaired to the turning point, within its rate |
 
 use lms_proto::{Kind as OptionKind, TurningPoint};
@@ -47,6 +48,7 @@ impl<S: Store> Receiver<'_, S> {
             .repairs
             .target(self.now, target)
             .ok_or(Error::TargetsFull)?;
+        self.answers_wait = true;
         match request.kind() {
             Kind::Digests => self.queue_digests(target, request)?,
             _ => self.queue_repairs(target, request)?,
@@ -133,6 +135,11 @@ impl<S: Store> Receiver<'_, S> {
             if mask == 0 {
                 continue;
             }
+            mask &= !self.just_repaired(block);
+            if mask == 0 {
+                outcome = outcome.or(Err(Error::RequestHeldDown));
+                continue;
+            }
             match self.repairs.ask(self.now, target, block as u32, mask, tag) {
                 Ok(_) => outcome = Ok(()),
                 Err(Error::RepairsFull) => return Err(Error::RepairsFull),
@@ -155,6 +162,22 @@ impl<S: Store> Receiver<'_, S> {
         ring.map_or(self.start, |blocks| {
             self.start.max(self.top.saturating_sub(blocks))
         })
+    }
+
+    /// The packets of a block that this host had lost too and got as repairs a moment ago. Who
+    /// asks it for them sits below the turning point of its own request, so that the same repair
+    /// is on its way there.
+    fn just_repaired(&self, block: u64) -> u64 {
+        let Some(slot) = self.slots.get(block) else {
+            return 0;
+        };
+        let trip = self.group_trip.smoothed().unwrap_or_default();
+        let hold = self.config.replier.hold_down.max(trip);
+        if slot.repaired != 0 && self.now < slot.repaired_at + hold {
+            slot.repaired
+        } else {
+            0
+        }
     }
 
     /// The packets of a block that this host can give.
@@ -199,8 +222,14 @@ impl<S: Store> Receiver<'_, S> {
     }
 
     pub(super) fn poll_answers(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
-        self.poll_digest_answer(buffer)
-            .or_else(|| self.poll_repair(buffer))
+        if !self.answers_wait {
+            return None;
+        }
+        let transmit = self
+            .poll_digest_answer(buffer)
+            .or_else(|| self.poll_repair(buffer));
+        self.answers_wait = !self.repairs.is_empty() || !self.digest_answers.is_empty();
+        transmit
     }
 
     fn poll_digest_answer(&mut self, buffer: &mut [u8]) -> Option<Transmit> {

@@ -191,6 +191,7 @@ impl<S: Store> Receiver<'_, S> {
             confirmed: false,
             contradicted: false,
         });
+        self.taken = self.blocks_taken();
         self.event(ReceiverEvent::Opened {
             session: repr.session,
             source: meta.source,

@@ -93,6 +93,7 @@ impl<S: Store> Receiver<'_, S> {
         self.top = self.top.max(block + 1);
         if repair {
             slot.repaired |= bit;
+            slot.repaired_at = self.now;
             self.stats.repairs += 1;
         } else {
             self.stats.data_packets += 1;

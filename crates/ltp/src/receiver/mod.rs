@@ -77,25 +77,26 @@ enum Phase {
     Ended,
 }
 
-/// What heartbeats told.
+/// What heartbeats told; what data packets need stands first.
 #[derive(Clone, Debug)]
+#[repr(C)]
 struct Session {
     id: SessionId,
-    source: SocketAddr,
     geometry: Geometry,
-    integrity: bool,
-    reports: bool,
-    progress_blocks: u32,
-    report_window: Duration,
-    oldest: u64,
-    digested: u64,
+    source: SocketAddr,
     length: Option<u64>,
     total: Option<u64>,
-    digest: Option<Digest>,
+    integrity: bool,
+    reports: bool,
     closing: bool,
     /// Nothing that a forger could have said is open.
     confirmed: bool,
     contradicted: bool,
+    progress_blocks: u32,
+    report_window: Duration,
+    oldest: u64,
+    digested: u64,
+    digest: Option<Digest>,
 }
 
 /// A question to the source by unicast, under a nonce.
@@ -132,43 +133,45 @@ struct Reporting {
 /// The receiver's half of a session, and the replier in it: see the [crate documentation](crate)
 /// for how to drive it.
 ///
-/// Memory: about 3.5 KiB and the tables of [`ReceiverStorage`].
+/// Memory: about 3.5 KiB and the tables of [`ReceiverStorage`]. Fields stand in the order written:
+/// a data packet that is the next one touches the first few cache lines, its slot, its place in
+/// the store, and nothing else.
+#[repr(C, align(64))]
 pub struct Receiver<'a, S: Store> {
-    config: ReceiverConfig,
-    store: S,
-    hashing: Hashing,
-    rng: ChaCha12Rng,
-    id: u64,
     now: Instant,
-    phase: Phase,
-    timers: Timers<TIMERS>,
-    session: Option<Session>,
-    name: Name,
-    token: u64,
-
-    slots: Slots<'a>,
-    /// Blocks the window spans: slots, or less if the store is smaller.
-    span: u64,
-    /// First block of interest; first block not final; one past the newest block touched.
-    start: u64,
-    frontier: u64,
-    top: u64,
-    /// Bytes the application took ([`Delivery::Read`]).
-    consumed: u64,
     /// One past the newest packet known to have been sent; gaps below `asked` are in `asks`.
     highest: u64,
-    asked: u64,
     /// Block of the latest packet, and the number of its first.
     current: (u64, u64),
-    tree: Tree,
-    left: left::Left,
-    /// The digest of a content that was in the store beforehand.
-    adopted: Option<Digest>,
+    /// First block not final; one past the newest block touched.
+    frontier: u64,
+    top: u64,
+    /// Blocks the window spans: slots, or less if the store is smaller.
+    span: u64,
+    /// Blocks below were taken by the application ([`Delivery::Read`]); else `u64::MAX`.
+    taken: u64,
+    session: Option<Session>,
+    slots: Slots<'a>,
+    phase: Phase,
+    /// Others wait for answers.
+    answers_wait: bool,
+    heard: Instant,
+    /// When something new last came.
+    fed: Instant,
+    timers: Timers<TIMERS>,
+    stats: ReceiverStats,
+    store: S,
+
+    asked: u64,
+    asks: Asks<'a>,
     /// Blocks that are complete and wait for a digest, or dispute it.
     unverified: u32,
-
-    asks: Asks<'a>,
     next_tag: u16,
+    left: left::Left,
+    /// First block of interest.
+    start: u64,
+    /// Bytes the application took ([`Delivery::Read`]).
+    consumed: u64,
     request_pacer: Pacer,
     group_trip: RoundTrip,
     source_trip: RoundTrip,
@@ -178,17 +181,21 @@ pub struct Receiver<'a, S: Store> {
     question: Option<Question>,
     question_after: Instant,
     report: Reporting,
-    heard: Instant,
-    /// When something new last came.
-    fed: Instant,
-
+    config: ReceiverConfig,
     repairs: Repairs<'a>,
     repair_pacer: Pacer,
     digest_answers: heapless::Deque<(u16, u64, u64), 4>,
+    tree: Tree,
+    /// The digest of a content that was in the store beforehand.
+    adopted: Option<Digest>,
+    hashing: Hashing,
+    rng: ChaCha12Rng,
+    id: u64,
+    token: u64,
+    name: Name,
     events: heapless::Deque<ReceiverEvent, 8>,
     ending: Option<ReceiverEvent>,
     held_back: Option<ReceiverEvent>,
-    stats: ReceiverStats,
 }
 
 #[cfg(feature = "alloc")]
@@ -254,6 +261,8 @@ impl<'a, S: Store> Receiver<'a, S> {
             frontier: 0,
             top: 0,
             consumed: 0,
+            taken: u64::MAX,
+            answers_wait: false,
             highest: 0,
             asked: 0,
             current: (0, 0),
@@ -394,6 +403,7 @@ impl<'a, S: Store> Receiver<'a, S> {
         self.advance_clock(now);
         let was = self.window_base();
         self.consumed = (self.consumed + len as u64).min(self.verified_end());
+        self.taken = self.blocks_taken();
         if self.window_base() != was {
             self.report_progress();
             self.look_for_gaps();
@@ -439,11 +449,13 @@ impl<'a, S: Store> Receiver<'a, S> {
     /// The oldest block that may not be overwritten.
     #[inline]
     fn window_base(&self) -> u64 {
+        self.frontier.min(self.taken)
+    }
+
+    fn blocks_taken(&self) -> u64 {
         match (self.config.delivery, &self.session) {
-            (Delivery::Read, Some(session)) => self
-                .frontier
-                .min(self.consumed >> session.geometry.block_exponent()),
-            _ => self.frontier,
+            (Delivery::Read, Some(session)) => self.consumed >> session.geometry.block_exponent(),
+            _ => u64::MAX,
         }
     }
 
@@ -463,10 +475,28 @@ impl<'a, S: Store> Receiver<'a, S> {
     }
 
     /// When to call [`Receiver::handle_timeout`].
+    #[inline]
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.phase == Phase::Ended {
             return None;
         }
+        let next = self
+            .timers
+            .next_with(Timer::Request as usize, || self.request_pacer.ready_at(1));
+        let answers = if self.answers_wait {
+            self.answer_at()
+        } else {
+            None
+        };
+        let next = match (next, answers) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        next.map(|at| at.max(self.now))
+    }
+
+    /// When the next answer to others may go.
+    fn answer_at(&self) -> Option<Instant> {
         let frame = self
             .session
             .as_ref()
@@ -479,25 +509,7 @@ impl<'a, S: Store> Receiver<'a, S> {
                 .allowed_at(target, 2048)
                 .max(self.repair_pacer.ready_at(2048))
         });
-        let request = self.timers.get(Timer::Request as usize);
-        let request = request.map(|at| at.max(self.request_pacer.ready_at(1)));
-        let others = [
-            Timer::Gap,
-            Timer::Digests,
-            Timer::Confirm,
-            Timer::Report,
-            Timer::Source,
-        ];
-        let timers = others
-            .into_iter()
-            .filter_map(|timer| self.timers.get(timer as usize));
-        let waiting = repairs
-            .into_iter()
-            .chain(digests)
-            .chain(request)
-            .chain(timers)
-            .min();
-        waiting.map(|at| at.max(self.now))
+        repairs.into_iter().chain(digests).min()
     }
 
     /// The source's timer ran out: did it die, or did it talk meanwhile?

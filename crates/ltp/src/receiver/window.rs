@@ -1,6 +1,7 @@
 //! The window over blocks: what has come, what has verified.
 
 use managed::ManagedSlice;
+use smoltcp::time::Instant;
 
 use crate::digest::Digest;
 
@@ -23,6 +24,8 @@ pub struct Slot {
     pub(crate) received: u64,
     /// Packets that came as repairs.
     pub(crate) repaired: u64,
+    /// When the last of them came.
+    pub(crate) repaired_at: Instant,
     pub(crate) digest: Digest,
     pub(crate) block: u32,
     pub(crate) flags: u8,
@@ -33,6 +36,7 @@ impl Default for Slot {
         Slot {
             received: 0,
             repaired: 0,
+            repaired_at: Instant::ZERO,
             digest: [0; 32],
             block: u32::MAX,
             flags: 0,

@@ -94,7 +94,7 @@ enum Answer {
 
 /// The source's half of a session: see the [crate documentation](crate) for how to drive it.
 ///
-/// Memory: about 7 KiB and the tables of [`SenderStorage`].
+/// Memory: at most 9 KiB and the tables of [`SenderStorage`].
 pub struct Sender<'a, S: Store> {
     config: SenderConfig,
     store: S,

@@ -13,7 +13,8 @@
 //! +---------------------------------------------------------------+
 //! |  token the source gave to this address; 0: none yet (64 bits) |
 //! +---------------------------------------------------------------+
-//! |  first 8 bytes of the digest of the whole, if complete        |
+//! |  first 8 bytes of the digest of the whole, if complete; 0: no |
+//! |  digests, or started late and the whole is not known          |
 //! +---------------------------------------------------------------+
 //!
 //!  REPORT_ACK (source to receiver, unicast)
@@ -85,7 +86,8 @@ pub struct Report {
     pub blocks: u64,
     /// The token the source gave to this address; 0: none yet.
     pub token: u64,
-    /// First 8 bytes of the digest of the whole; 0 unless complete and digests are in use.
+    /// First 8 bytes of the digest of the whole; 0 unless complete, digests are in use, and the
+    /// whole is known, which it may not be after a late start.
     pub digest: u64,
 }
 
