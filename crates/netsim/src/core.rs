@@ -6,6 +6,7 @@ use crate::link::{Cold, Hot, LinkStats, Mode};
 use crate::node::Port;
 use crate::packet::{PacketId, Store};
 use crate::queue::{Event, Kind, Queue};
+use crate::script::{Fate, Script};
 use crate::sim::SimStats;
 use crate::trace::{Record, Traces, Which};
 
@@ -24,6 +25,8 @@ pub(crate) struct Core {
     /// Some link failed once: packets may have to be taken off.
     pub(crate) failures: bool,
     pub(crate) traces: Traces,
+    /// Decides what is lost, before the links do.
+    pub(crate) script: Option<Script>,
     pub(crate) stats: SimStats,
     pub(crate) stop: bool,
 }
@@ -48,6 +51,7 @@ impl Core {
             settled: true,
             failures: false,
             traces: Traces::default(),
+            script: None,
             stats: SimStats::default(),
             stop: false,
         }
@@ -70,13 +74,14 @@ impl Core {
         if !self.traces.is_empty() {
             self.trace(Which::Sent, place, bytes);
         }
+        let fate = self.fate(place, bytes);
         let hot = &mut self.hot[place];
         let len_bytes = self.store.len_bytes(packet);
         hot.sent += 1;
         hot.sent_bytes += u64::from(len_bytes);
         if hot.mode != Mode::Plain {
-            self.transmit_slowly(place, packet, len_bytes);
-        } else if hot.loses(&mut self.cold, place) {
+            self.transmit_slowly(place, packet, len_bytes, fate);
+        } else if hot.loses(&mut self.cold, place, fate) {
             self.store.release(packet);
         } else {
             self.queue.push(Event {
@@ -91,14 +96,14 @@ impl Core {
         }
     }
 
-    fn transmit_slowly(&mut self, place: usize, packet: PacketId, len_bytes: u32) {
+    fn transmit_slowly(&mut self, place: usize, packet: PacketId, len_bytes: u32, fate: Fate) {
         let (hot, cold) = (&mut self.hot[place], &mut self.cold[place]);
         if hot.mode == Mode::Down {
             cold.link_down += 1;
             self.store.release(packet);
             return;
         }
-        let Some(arrival) = cold.accept(hot, self.now_ns, len_bytes) else {
+        let Some(arrival) = cold.accept(hot, self.now_ns, len_bytes, fate) else {
             self.store.release(packet);
             return;
         };
@@ -156,8 +161,13 @@ impl Core {
     }
 
     pub(crate) fn trace(&mut self, which: Which, place: usize, bytes: &[u8]) {
+        let record = self.record(which, place, bytes);
+        self.traces.record(&record);
+    }
+
+    fn record<'b>(&self, which: Which, place: usize, bytes: &'b [u8]) -> Record<'b> {
         let (hot, cold) = (&self.hot[place], &self.cold[place]);
-        self.traces.record(&Record {
+        Record {
             time_ns: self.now_ns,
             which,
             link: cold.direction / 2,
@@ -166,7 +176,17 @@ impl Core {
             to: hot.to,
             to_port: hot.port,
             bytes,
-        });
+        }
+    }
+
+    #[inline]
+    fn fate(&mut self, place: usize, bytes: &[u8]) -> Fate {
+        if self.script.is_none() {
+            return Fate::Chance;
+        }
+        let record = self.record(Which::Sent, place, bytes);
+        let script = self.script.as_mut();
+        script.map_or(Fate::Chance, |script| script(&record))
     }
 
     /// Reads the first of a node's outgoing directions.

@@ -52,6 +52,7 @@
 //! | --- | --- |
 //! | nodes of one type, or boxed ones of any type | [`Sim<N>`], [`Sim<Box<dyn Node>>`](Sim) |
 //! | rate, delay, queue, MTU, loss, reordering, duplication, corruption of a link | [`LinkConfig`] |
+//! | losses that a test decides: this packet, on that link | [`Sim::script`] |
 //! | links and nodes that fail and come back at set times | [`Sim::fail_link`], [`Sim::fail_node`] ... |
 //! | random or given distribution trees, with addresses and routes | [`tree::Tree`] |
 //! | a shared segment; IPv4 and UDP headers | [`Hub`], [`ip`] |
@@ -73,6 +74,7 @@ mod packet;
 mod pcap;
 mod queue;
 mod rng;
+mod script;
 mod sim;
 mod trace;
 pub mod tree;
@@ -80,6 +82,7 @@ pub mod tree;
 pub use link::{LinkConfig, LinkStats, Loss, QueueLimit, Reorder};
 pub use node::{Hub, Io, LinkId, Node, NodeId, Port};
 pub use rng::{Rng, derive_seed};
+pub use script::Fate;
 pub use sim::{Sim, SimStats};
 pub use smoltcp::time::{Duration, Instant};
 pub use trace::{Filter, Record, Which};

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use smoltcp::time::Duration;
 
 use crate::rng::Rng;
+use crate::script::Fate;
 
 /// How a link loses packets. A lost packet has used the link's time all the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -39,7 +40,8 @@ pub struct QueueLimit {
     pub bytes: Option<u64>,
 }
 
-/// Some packets take longer than others, so that later ones overtake them.
+/// Some packets take longer than others, so that later ones overtake them. All others keep their
+/// order, those of the same instant too.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reorder {
     /// Probability that a packet is held up.
@@ -49,11 +51,17 @@ pub struct Reorder {
 }
 
 /// One direction of a link. The default is a perfect wire: no delay, no limit, no loss.
+///
+/// A packet meets, in this order: the MTU; the queue and the rate; loss; the delay; reordering,
+/// corruption and duplication, each drawn on its own. The second copy of a duplicated packet is
+/// neither held up nor corrupted. Configurations with a probability outside 0 to 1 (or not a
+/// number), a rate of 0 or a delay of 2^32 microseconds or more are refused by a panic where they
+/// are given to a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LinkConfig {
-    /// Propagation delay.
+    /// Propagation delay, below 2^32 microseconds (71 minutes).
     pub delay: Duration,
-    /// Bits a second; `None` is infinitely fast.
+    /// Bits a second, above 0; `None` is infinitely fast.
     pub rate_bps: Option<u64>,
     /// Added to each packet's length where the rate is applied: 38 makes it Ethernet's.
     pub overhead_bytes: u32,
@@ -158,6 +166,31 @@ impl LinkConfig {
             && !matches!(self.loss, Loss::GilbertElliott { .. })
     }
 
+    /// # Panics
+    ///
+    /// When a probability is none, the rate is 0, or the delay too long.
+    fn check(&self) {
+        let loss = match self.loss {
+            Loss::None => [0.0; 4],
+            Loss::Bernoulli(loss) => [loss, 0.0, 0.0, 0.0],
+            Loss::GilbertElliott {
+                good_to_bad,
+                bad_to_good,
+                loss_good,
+                loss_bad,
+            } => [good_to_bad, bad_to_good, loss_good, loss_bad],
+        };
+        let held_up = self.reorder.map_or(0.0, |reorder| reorder.probability);
+        let others = [self.duplicate, self.corrupt, held_up];
+        for probability in loss.into_iter().chain(others) {
+            assert!(
+                (0.0..=1.0).contains(&probability),
+                "{probability} is no probability"
+            );
+        }
+        assert!(self.rate_bps != Some(0), "a rate of 0 carries nothing");
+    }
+
     fn bernoulli(&self) -> f64 {
         if let Loss::Bernoulli(probability) = self.loss {
             probability
@@ -213,7 +246,8 @@ pub(crate) struct Hot {
     /// Number of failures so far, modulo 256.
     pub(crate) epoch: u8,
     delay_us: u32,
-    /// Packets until the next independent loss: one draw for each loss, not for each packet.
+    /// Packets until the next independent loss: one draw for each loss, not for each packet. Where
+    /// that many do not fit, the count ends with another draw ([`Cold::no_loss_yet`]).
     until_loss: u32,
     pub(crate) sent: u64,
     pub(crate) sent_bytes: u64,
@@ -229,6 +263,8 @@ pub(crate) struct Cold {
     pub(crate) rng: Rng,
     /// Probability of independent loss.
     loss: f64,
+    /// [`Hot::until_loss`] is the first part of a longer count.
+    no_loss_yet: bool,
     pub(crate) lost: u64,
     pub(crate) link_down: u64,
     /// For links that are, or once were, more than a delay and independent loss.
@@ -261,7 +297,7 @@ pub(crate) struct Arrival {
 const NS_PER_S: u128 = 1_000_000_000;
 
 fn to_ns(duration: Duration) -> u64 {
-    duration.total_micros() * 1000
+    duration.total_micros().saturating_mul(1000)
 }
 
 impl Hot {
@@ -279,6 +315,7 @@ impl Hot {
     }
 
     pub(crate) fn configure(&mut self, cold: &mut Cold, config: LinkConfig) {
+        config.check();
         if !config.is_plain() || cold.limits.is_some() {
             cold.limits.get_or_insert_default().config = config;
         }
@@ -286,25 +323,32 @@ impl Hot {
         if self.mode != Mode::Down {
             self.mode = cold.mode();
         }
-        self.delay_us =
-            u32::try_from(config.delay.total_micros()).expect("a link's delay is below an hour");
+        self.delay_us = u32::try_from(config.delay.total_micros())
+            .expect("a link's delay is at most 2^32 - 1 microseconds");
         self.until_loss = cold.draw_until_loss();
     }
 
     /// When a packet arrives that leaves now.
     #[inline]
     pub(crate) fn arrival_ns(&self, now_ns: u64) -> u64 {
-        now_ns + u64::from(self.delay_us) * 1000
+        now_ns.saturating_add(u64::from(self.delay_us) * 1000)
     }
 
-    /// Independent loss: is this packet lost?
+    /// By the script, else by independent loss: is this packet lost?
     #[inline]
-    pub(crate) fn loses(&mut self, cold: &mut [Cold], place: usize) -> bool {
-        if self.until_loss > 0 {
-            self.until_loss -= 1;
-            return false;
+    pub(crate) fn loses(&mut self, cold: &mut [Cold], place: usize, fate: Fate) -> bool {
+        match fate {
+            Fate::Pass => false,
+            Fate::Chance if self.until_loss > 0 => {
+                self.until_loss -= 1;
+                false
+            }
+            Fate::Chance => cold[place].lose(self),
+            Fate::Lose => {
+                cold[place].lost += 1;
+                true
+            }
         }
-        cold[place].lose(self)
     }
 }
 
@@ -317,6 +361,7 @@ impl Cold {
             plain: true,
             rng,
             loss: 0.0,
+            no_loss_yet: true,
             lost: 0,
             link_down: 0,
             limits: None,
@@ -332,31 +377,34 @@ impl Cold {
     }
 
     fn draw_until_loss(&mut self) -> u32 {
-        u32::try_from(self.rng.failures_before_success(self.loss)).unwrap_or(u32::MAX)
+        let count = u32::try_from(self.rng.failures_before_success(self.loss));
+        self.no_loss_yet = count.is_err();
+        count.unwrap_or(u32::MAX)
     }
 
     /// The count to the next independent loss has run down.
     fn lose(&mut self, hot: &mut Hot) -> bool {
+        // What comes after a count is independent of it: a count may go on with a fresh draw.
+        let lost = !self.no_loss_yet;
         hot.until_loss = self.draw_until_loss();
-        let lost = self.loss > 0.0;
         self.lost += u64::from(lost);
         lost
     }
 
     /// A packet of `len_bytes` enters at `now_ns`: when does it arrive, if at all?
-    pub(crate) fn accept(&mut self, hot: &mut Hot, now_ns: u64, len_bytes: u32) -> Option<Arrival> {
+    pub(crate) fn accept(
+        &mut self,
+        hot: &mut Hot,
+        now_ns: u64,
+        len_bytes: u32,
+        fate: Fate,
+    ) -> Option<Arrival> {
         let limits = self.limits.get_or_insert_default();
         let departure_ns = limits.transmit(now_ns, len_bytes)?;
-        if limits.is_lost_in_burst(&mut self.rng) {
-            self.lost += 1;
+        let in_burst = fate == Fate::Chance && limits.is_lost_in_burst(&mut self.rng);
+        let fate = if in_burst { Fate::Lose } else { fate };
+        if hot.loses(std::slice::from_mut(self), 0, fate) {
             return None;
-        }
-        if hot.until_loss == 0 {
-            if self.lose(hot) {
-                return None;
-            }
-        } else {
-            hot.until_loss -= 1;
         }
         let limits = self.limits.get_or_insert_default();
         let (config, rng) = (&limits.config, &mut self.rng);
@@ -366,7 +414,7 @@ impl Cold {
             && rng.chance(probability)
         {
             limits.stats.reordered += 1;
-            time_ns += 1 + rng.below(to_ns(extra).max(1));
+            time_ns = time_ns.saturating_add(1 + rng.below(to_ns(extra).max(1)));
         }
         let corrupt = config.corrupt > 0.0 && rng.chance(config.corrupt);
         let twice = config.duplicate > 0.0 && rng.chance(config.duplicate);
@@ -430,10 +478,12 @@ impl Limits {
             self.waiting.push_back((self.free_ns, len_bytes));
             self.waiting_bytes += u64::from(len_bytes);
         }
-        let rate = u128::from(rate_bps.max(1));
+        let rate = u128::from(rate_bps);
         let bits = (u128::from(len_bytes) + u128::from(self.config.overhead_bytes)) * 8;
         let work = bits * NS_PER_S + u128::from(self.remainder);
-        self.free_ns = self.free_ns.saturating_add((work / rate) as u64);
+        self.free_ns = self
+            .free_ns
+            .saturating_add(u64::try_from(work / rate).unwrap_or(u64::MAX));
         self.remainder = (work % rate) as u64;
         Some(self.free_ns)
     }

@@ -11,6 +11,7 @@ use crate::node::{Io, LinkId, Node, NodeId, Port};
 use crate::packet;
 use crate::queue::{Event, Kind};
 use crate::rng::{DOMAIN_LINK, Rng, derive_seed};
+use crate::script::Fate;
 use crate::trace::{Filter, Record, Which};
 
 /// Counters of a whole run.
@@ -102,7 +103,7 @@ impl<N: Node> Sim<N> {
     ///
     /// # Panics
     ///
-    /// For an unknown node, or a node with 2^16 ports.
+    /// For an unknown node, a node with 2^16 ports, or a [`LinkConfig`] out of bounds.
     pub fn add_asymmetric_link(
         &mut self,
         a: NodeId,
@@ -240,6 +241,23 @@ impl<N: Node> Sim<N> {
     fn plan(&mut self, at: Instant, kind: Kind, target: u32) {
         let time_ns = to_ns(at).max(self.core.now_ns);
         self.core.queue.push(Event::new(time_ns, kind, target));
+    }
+
+    /// Lets `script` decide of each packet that is handed to a link whether it is lost; one script
+    /// at a time. To lose the second packet that node 3 sends, or the same packets in each of
+    /// several runs that are compared:
+    ///
+    /// ```
+    /// # use netsim::{Fate, Sim};
+    /// # let mut sim: Sim = Sim::new([0; 32]);
+    /// let mut sent = 0;
+    /// sim.script(move |packet| {
+    ///     sent += u32::from(packet.from == 3);
+    ///     if packet.from == 3 && sent == 2 { Fate::Lose } else { Fate::Chance }
+    /// });
+    /// ```
+    pub fn script(&mut self, script: impl FnMut(&Record<'_>) -> Fate + 'static) {
+        self.core.script = Some(Box::new(script));
     }
 
     /// Shows every packet that passes the filter to `tap`.
