@@ -17,11 +17,11 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use ltp::store::HeapRing;
 use ltp::{Assist, Receiver, ReceiverConfig, ReceiverEvent, Sender, SenderConfig, SenderEvent};
 use netsim::tree::{Role, Tree};
-use netsim::{Duration, Instant, Io, LinkConfig, Loss, Node, NodeId, Port, Rng, Sim, derive_seed};
+use netsim::{Duration, Instant, LinkConfig, Loss, NodeId, Rng, Sim, derive_seed};
 
 use crate::report::{Report, Table};
 use crate::scenario::Context;
-use crate::simulated::{GROUP, Plan, RouterNode, incoming, outgoing};
+use crate::simulated::{self, Application, GROUP, Help, Plan, RouterNode, Source, Watcher};
 
 const NAMES: [&str; 8] = ["source", "r1", "r2", "h1", "h2", "r3", "h3", "h4"];
 const PARENTS: [u32; 8] = [0, 0, 1, 2, 2, 1, 5, 5];
@@ -33,104 +33,34 @@ const PATIENCE: Instant = Instant::from_micros_const(120_000_000);
 
 type Digest = [u8; 32];
 
-struct Source {
-    sender: Sender<'static, HeapRing>,
-    plan: Rc<Plan>,
+/// Whether the source knows that all have everything.
+#[derive(Default)]
+struct Finish {
     all_complete: bool,
 }
 
-struct Host {
-    receiver: Receiver<'static, HeapRing>,
-    plan: Rc<Plan>,
-    node: u32,
-    /// When everything was there, and its digest.
+impl Application<HeapRing> for Finish {
+    fn event(&mut self, event: &SenderEvent) {
+        self.all_complete |= *event == SenderEvent::Complete;
+    }
+}
+
+/// When a receiver had everything, and its digest.
+#[derive(Default)]
+struct Arrival {
     complete: Option<(Instant, Option<Digest>)>,
 }
 
-impl Source {
-    fn drain(&mut self, now: Instant, io: &mut Io<'_>) {
-        let mut buffer = [0; 1500];
-        while let Some(transmit) = self.sender.poll_transmit(now, &mut buffer) {
-            outgoing(&self.plan, 0, &transmit, &buffer, |packet| {
-                io.send(Port(0), packet);
-            });
-        }
-        while let Some(event) = self.sender.poll_event() {
-            self.all_complete |= event == SenderEvent::Complete;
+impl Watcher for Arrival {
+    fn event(&mut self, now: Instant, event: &ReceiverEvent) {
+        if let ReceiverEvent::Complete { digest, .. } = event {
+            self.complete = Some((now, *digest));
         }
     }
 }
 
-impl Host {
-    fn drain(&mut self, now: Instant, io: &mut Io<'_>) {
-        let mut buffer = [0; 1500];
-        while let Some(transmit) = self.receiver.poll_transmit(now, &mut buffer) {
-            outgoing(&self.plan, self.node, &transmit, &buffer, |packet| {
-                io.send(Port(0), packet);
-            });
-        }
-        while let Some(event) = self.receiver.poll_event() {
-            if let ReceiverEvent::Complete { digest, .. } = event {
-                self.complete = Some((now, digest));
-            }
-        }
-    }
-}
-
-enum Peer {
-    Source(Box<Source>),
-    Router(Box<RouterNode>),
-    Host(Box<Host>),
-}
-
-impl Node for Peer {
-    fn handle_packet(&mut self, now: Instant, port: Port, packet: &[u8], io: &mut Io<'_>) {
-        if let Self::Router(router) = self {
-            router.handle_packet(now, port, packet, io);
-            return;
-        }
-        let Some(incoming) = incoming(packet) else {
-            return;
-        };
-        match self {
-            Self::Router(_) => {}
-            Self::Source(source) => {
-                let _ = source
-                    .sender
-                    .handle_packet(now, &incoming.meta, incoming.payload);
-                source.drain(now, io);
-            }
-            Self::Host(host) => {
-                let _ = host
-                    .receiver
-                    .handle_packet(now, &incoming.meta, incoming.payload);
-                host.drain(now, io);
-            }
-        }
-    }
-
-    fn handle_timeout(&mut self, now: Instant, io: &mut Io<'_>) {
-        match self {
-            Self::Router(_) => {}
-            Self::Source(source) => {
-                source.sender.handle_timeout(now);
-                source.drain(now, io);
-            }
-            Self::Host(host) => {
-                host.receiver.handle_timeout(now);
-                host.drain(now, io);
-            }
-        }
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        match self {
-            Self::Router(_) => None,
-            Self::Source(source) => source.sender.poll_timeout(),
-            Self::Host(host) => host.receiver.poll_timeout(),
-        }
-    }
-}
+type Peer = simulated::Peer<HeapRing, Finish, Arrival>;
+type Host = simulated::Host<HeapRing, Arrival>;
 
 /// Tells the demo's story in virtual time.
 ///
@@ -170,11 +100,7 @@ fn build(bytes: usize) -> Result<Sim<Peer>> {
     };
     let sender = Sender::new(config, HeapRing::whole(content), seed(0), Instant::ZERO)
         .context("start the sender")?;
-    let mut source = Some(Source {
-        sender,
-        plan: Rc::clone(&plan),
-        all_complete: false,
-    });
+    let mut source = Some(Source::new(&plan, sender, Finish::default()));
     let host = |node: u32| {
         let config = ReceiverConfig {
             assist: Assist::Lms,
@@ -186,12 +112,8 @@ fn build(bytes: usize) -> Result<Sim<Peer>> {
             seed(node),
             Instant::ZERO,
         );
-        Host {
-            receiver,
-            plan: Rc::clone(&plan),
-            node,
-            complete: None,
-        }
+        let watch = Arrival::default();
+        Host::new(&plan, node, Help::Static, receiver, seed(node), watch)
     };
     let mut sim = Sim::new(SEED);
     let link = LinkConfig::new()
@@ -199,7 +121,12 @@ fn build(bytes: usize) -> Result<Sim<Peer>> {
         .rate_bps(100_000_000)
         .queue_packets(500);
     let node = |node: u32| match tree.role(node) {
-        Role::Router => Peer::Router(Box::new(RouterNode::new(&plan, node, true, seed(node)))),
+        Role::Router => Peer::Router(Box::new(RouterNode::new(
+            &plan,
+            node,
+            Help::Static,
+            seed(node),
+        ))),
         Role::Receiver => Peer::Host(Box::new(host(node))),
         Role::Source => Peer::Source(Box::new(source.take().expect("there is one source"))),
     };
@@ -209,8 +136,8 @@ fn build(bytes: usize) -> Result<Sim<Peer>> {
 
 fn is_done(sim: &Sim<Peer>) -> bool {
     sim.nodes().all(|(_, node)| match node {
-        Peer::Host(host) => host.complete.is_some(),
-        Peer::Source(source) => source.all_complete,
+        Peer::Host(host) => host.watch.complete.is_some(),
+        Peer::Source(source) => source.application.all_complete,
         Peer::Router(_) => true,
     })
 }
@@ -246,6 +173,7 @@ fn report(sim: &Sim<Peer>, bytes: u64) -> Report {
     }
     for (name, host) in hosts(sim) {
         let whole = host
+            .watch
             .complete
             .is_some_and(|(_, own)| own.is_some() && own == digest);
         report.holds(
@@ -253,7 +181,8 @@ fn report(sim: &Sim<Peer>, bytes: u64) -> Report {
             whole,
         );
     }
-    report.holds("the source knows that all have it", source.all_complete);
+    let known = source.application.all_complete;
+    report.holds("the source knows that all have it", known);
     let dmcasts: u64 = routers(sim).map(|(_, router)| router.stats().dmcasts).sum();
     report.holds("routers turned requests and multicast repairs", dmcasts > 0);
     report
@@ -272,7 +201,7 @@ fn receiver_table(sim: &Sim<Peer>) -> Table {
     let mut table = Table::new("receivers", &columns);
     for (name, host) in hosts(sim) {
         let stats = host.receiver.stats();
-        let (seconds, digest) = match &host.complete {
+        let (seconds, digest) = match &host.watch.complete {
             Some((at, digest)) => (at.total_millis() as f64 / 1e3, digest.as_ref()),
             None => (f64::NAN, None),
         };

@@ -6,21 +6,48 @@
 //! timer; further ones until halfway to the new timer count as the same round (ignore-backoff). A
 //! member B that has the packet answers a request of A by a repair to all after a time uniform over
 //! [D1 d, (D1 + D2) d], d its distance to A, unless it hears the repair first. Having sent or heard a
-//! repair it ignores requests for that packet for three times its distance to S.
-//! C1 = C2 = 2, D1 = D2 = log10 of the group size: the constants of the paper's simulations.
+//! repair it ignores requests for that packet for three times its distance to S (the source itself: to the
+//! member that asked).
+//! C1 = C2 = 2; D1 = D2 = 1, the fixed timers' constants, or log10 of the group size, which the
+//! paper's simulations take for larger groups: [`Constants`].
 //!
 //! Distances come from session messages in SRM; here each packet says when it was sent, and clocks
 //! agree, which is the same with no error. A member that hears a request for a packet it had not
 //! missed yet takes it as the first sign of the loss.
 
 use netsim::tree::Role;
-use netsim::{Duration, Instant, Io, Node, Port, Rng, Sim};
+use netsim::{Duration, Instant, Io, Node, Port, Record, Rng, Sim};
 
 use super::watch::{News, Outcome, Watch, processor_time};
-use super::world::{GAP, World};
+use super::world::{BEGIN, GAP, PATIENCE, World};
 
 const C1: f64 = 2.0;
 const C2: f64 = 2.0;
+
+/// D1 = D2 of the repair timers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Constants {
+    /// 1.
+    Fixed,
+    /// log10 of the number of members, at least 1.
+    LogOfGroup,
+}
+
+impl Constants {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Fixed => "SRM, D = 1",
+            Self::LogOfGroup => "SRM, D = log10 G",
+        }
+    }
+
+    fn repair_factor(self, members: u32) -> f64 {
+        match self {
+            Self::Fixed => 1.0,
+            Self::LogOfGroup => f64::from(members).log10().max(1.0),
+        }
+    }
+}
 
 const NEVER: Instant = Instant::from_micros_const(i64::MAX);
 
@@ -82,6 +109,8 @@ struct Request {
 struct Repair {
     sequence: u32,
     at: Instant,
+    /// To the one who asked.
+    distance: Duration,
 }
 
 /// A member: the source or a receiver.
@@ -155,7 +184,7 @@ impl Member {
         if repair {
             self.repairs
                 .retain(|repair| repair.sequence != message.sequence);
-            self.hold_down(now, message.sequence);
+            self.hold_down(now, message.sequence, self.distance);
         }
     }
 
@@ -167,9 +196,9 @@ impl Member {
         }
     }
 
-    fn hold_down(&mut self, now: Instant, sequence: u32) {
+    fn hold_down(&mut self, now: Instant, sequence: u32, distance: Duration) {
         self.held_down.retain(|(_, until)| *until > now);
-        self.held_down.push((sequence, now + self.distance * 3));
+        self.held_down.push((sequence, now + distance * 3));
     }
 
     fn request(&mut self, now: Instant, message: &Message) {
@@ -218,7 +247,11 @@ impl Member {
         let low = self.repair_factor;
         let at = now + self.uniform(low, low * 2.0, distance);
         self.due = self.due.min(at);
-        self.repairs.push(Repair { sequence, at });
+        self.repairs.push(Repair {
+            sequence,
+            at,
+            distance,
+        });
     }
 
     /// When the next thing is due; a time far away for nothing.
@@ -254,9 +287,10 @@ impl Member {
             }
         }
         while let Some(at) = self.repairs.iter().position(|repair| repair.at <= now) {
-            let sequence = self.repairs.swap_remove(at).sequence;
-            out.push((Kind::Repair, sequence));
-            self.hold_down(now, sequence);
+            let repair = self.repairs.swap_remove(at);
+            let to_source = self.source.is_none().then_some(self.distance);
+            out.push((Kind::Repair, repair.sequence));
+            self.hold_down(now, repair.sequence, to_source.unwrap_or(repair.distance));
         }
         self.due = self.earliest();
         for (kind, sequence) in out {
@@ -313,46 +347,52 @@ impl Node for Peer {
     }
 }
 
-/// Runs SRM over the first `packets` packets of the world's plan.
-pub(super) fn run(world: &World, packets: u32) -> Outcome {
+/// The sequence of a data packet.
+fn data_sequence(record: &Record<'_>) -> Option<u32> {
+    let message = Message::parse(record.bytes)?;
+    (message.kind == Kind::Data).then_some(message.sequence)
+}
+
+fn member(world: &World, node: u32, constants: Constants) -> Member {
+    let source = Source {
+        packets: world.plan.packets,
+        next: 0,
+        due: BEGIN,
+        sessions: 20,
+    };
+    Member {
+        rng: Rng::new(world.node_seed(node)),
+        watch: Watch::default(),
+        source: (node == 0).then_some(source),
+        distance: world.tree.delay(node, 0),
+        repair_factor: constants.repair_factor(world.plan.receivers + 1),
+        requests: Vec::new(),
+        repairs: Vec::new(),
+        held_down: Vec::new(),
+        due: if node == 0 { BEGIN } else { NEVER },
+        requests_heard: 0,
+    }
+}
+
+fn is_done(sim: &Sim<Peer>, packets: u32) -> bool {
+    sim.nodes().all(|(id, node)| match node {
+        Peer::Member(member) if id.0 != 0 => member.watch.has_all(packets),
+        _ => true,
+    })
+}
+
+/// Runs SRM over the world's plan.
+pub(super) fn run(world: &World, constants: Constants) -> Outcome {
     let since = processor_time();
-    let tree = &world.tree;
-    let group = f64::from(world.plan.receivers + 1);
-    let member = |node: u32| {
-        let source = Source {
-            packets,
-            next: 0,
-            due: Instant::ZERO,
-            sessions: 20,
-        };
-        Member {
-            rng: Rng::new(world.node_seed(node)),
-            watch: Watch::default(),
-            source: (node == 0).then_some(source),
-            distance: tree.delay(node, 0),
-            repair_factor: group.log10().max(1.0),
-            requests: Vec::new(),
-            repairs: Vec::new(),
-            held_down: Vec::new(),
-            due: if node == 0 { Instant::ZERO } else { NEVER },
-            requests_heard: 0,
-        }
-    };
-    let mut sim = world.simulate(|node| match tree.role(node) {
+    let packets = world.plan.packets;
+    let mut sim = world.simulate(data_sequence, |node| match world.tree.role(node) {
         Role::Router => Peer::Router,
-        Role::Source | Role::Receiver => Peer::Member(Box::new(member(node))),
+        Role::Source | Role::Receiver => Peer::Member(Box::new(member(world, node, constants))),
     });
-    let last = Instant::ZERO + GAP * packets;
-    let limit = last + Duration::from_secs(600);
-    let mut at = last;
-    let done = |sim: &Sim<Peer>| {
-        sim.nodes().all(|(id, node)| match node {
-            Peer::Member(member) if id.0 != 0 => member.watch.has_all(packets),
-            _ => true,
-        })
-    };
-    while !done(&sim) && at < limit {
-        at += Duration::from_millis(250);
+    let last = BEGIN + GAP * packets;
+    sim.run_until(last);
+    while !is_done(&sim, packets) && sim.now() < last + PATIENCE {
+        let at = sim.now() + Duration::from_millis(250);
         sim.run_until(at);
     }
     let mut heard = 0;
@@ -364,7 +404,7 @@ pub(super) fn run(world: &World, packets: u32) -> Outcome {
             Peer::Router => {}
         }
     }
-    Outcome::gather("SRM", world, packets, watches.into_iter())
+    Outcome::gather(constants.name(), world, watches.into_iter())
         .source_requests(heard)
         .costs(&sim, world, since)
 }

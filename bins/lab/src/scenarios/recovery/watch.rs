@@ -104,17 +104,33 @@ impl Watch {
     }
 }
 
+/// What LMS-HIER had elected when the first data packet left.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Hierarchy {
+    pub(super) routers: u32,
+    /// Routers that have an elected replier.
+    pub(super) elected: u32,
+    /// Those whose replier is behind the port that leads to the nearest receiver.
+    pub(super) nearest: u32,
+    /// UPDATE and ELECTED messages sent so far.
+    pub(super) messages: u64,
+}
+
 /// What one protocol did in one world.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Outcome {
     /// The protocol.
     pub(super) protocol: &'static str,
+    pub(super) seed: u64,
     pub(super) receivers: u32,
     pub(super) packets: u32,
     /// Packets that at least one receiver missed.
     pub(super) packets_lost: u32,
-    /// (receiver, packet) pairs that were missed, and those of them never repaired.
+    /// (receiver, packet) pairs that were lost; the same in every protocol.
     pub(super) losses: u64,
+    /// Those that the receiver missed: the rest came as repairs for others before that.
+    pub(super) noticed: u64,
+    /// Noticed and never repaired.
     pub(super) unrepaired: u64,
     /// From knowing of the loss to having the packet, over the receiver's round trip to the source.
     pub(super) latency_mean: f64,
@@ -133,6 +149,8 @@ pub(super) struct Outcome {
     pub(super) repeated: u64,
     /// Packets handed to links, of every kind, for each data packet and link: 1 with no loss.
     pub(super) link_packets: f64,
+    /// Under LMS with elected repliers.
+    pub(super) hierarchy: Option<Hierarchy>,
     /// Cost of the simulation.
     pub(super) events: u64,
     pub(super) simulated_s: f64,
@@ -144,16 +162,16 @@ impl Outcome {
     pub(super) fn gather<'a>(
         protocol: &'static str,
         world: &World,
-        packets: u32,
         watches: impl Iterator<Item = (u32, &'a Watch)>,
     ) -> Self {
+        let packets = world.plan.packets;
         let mut out = Self {
             protocol,
+            seed: world.plan.seed,
             packets,
             ..Self::default()
         };
         let mut latencies = Vec::new();
-        let mut lost = vec![false; packets as usize];
         for (node, watch) in watches {
             out.receivers += 1;
             out.exposed += u64::from(watch.exposed);
@@ -164,8 +182,7 @@ impl Outcome {
                 .iter()
                 .filter(|missed| missed.sequence < packets)
             {
-                out.losses += 1;
-                lost[missed.sequence as usize] = true;
+                out.noticed += 1;
                 if missed.repaired == PENDING {
                     out.unrepaired += 1;
                 } else {
@@ -174,7 +191,7 @@ impl Outcome {
                 }
             }
         }
-        out.packets_lost = lost.iter().filter(|lost| **lost).count() as u32;
+        (out.packets_lost, out.losses) = (world.packets_lost, world.lost_pairs);
         out.set_latencies(latencies);
         out.exposed_per_lost_packet = out.exposed as f64 / f64::from(out.packets_lost.max(1));
         let spared = u64::from(out.packets_lost) * u64::from(out.receivers) - out.losses;
