@@ -120,16 +120,8 @@ fn recovery_table(samples: &[Sample]) -> Table {
         "exposed",
         "range",
     ];
-    let Some(first) = samples.first() else {
-        return Table::new("recovery", &columns);
-    };
-    let plan = first.worlds[0].plan;
-    let title = format!(
-        "recovery: {} packets, {} seeds",
-        plan.packets,
-        first.worlds.len()
-    );
-    let mut table = Table::new(title, &columns);
+    let seeds = samples.first().map_or(0, |sample| sample.worlds.len());
+    let mut table = Table::new(format!("recovery, {seeds} seeds"), &columns);
     for (sample, runs) in rows(samples) {
         let pairs = |figure: fn(&Outcome) -> u64| Range::of(runs, |o| figure(o) as f64).median;
         let mut row: Vec<Cell> = vec![
