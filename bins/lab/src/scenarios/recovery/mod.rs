@@ -113,12 +113,12 @@ impl Scenario for Recovery {
         &[
             Opt {
                 name: "receivers",
-                help: "sizes of the groups, 100 to 100000 in the paper's spirit; --quick: 100,500",
+                help: "sizes of the groups, 100 to 100000 in the paper's spirit; --quick: 100,200",
                 default: "100,1000,10000",
             },
             Opt {
                 name: "packets",
-                help: "data packets, the same in every protocol, for each size or the last for the rest; --quick: 200",
+                help: "data packets, the same in every protocol, for each size or the last for the rest; --quick: 100",
                 default: "1000,1000,100",
             },
             Opt {
@@ -161,8 +161,8 @@ impl Scenario for Recovery {
         ensure!((1..=256).contains(&jobs), "--jobs {jobs}: 1 to 256");
         let protocols = protocols(context)?;
         let mut samples = Vec::new();
-        let sizes = numbers(context, "receivers", "100,500", RECEIVERS)?;
-        let packets = numbers(context, "packets", "200", PACKETS)?;
+        let sizes = numbers(context, "receivers", "100,200", RECEIVERS)?;
+        let packets = numbers(context, "packets", "100", PACKETS)?;
         let packets = packets.iter().chain(packets.last().into_iter().cycle());
         for (&receivers, &packets) in sizes.iter().zip(packets) {
             let plan = |seed| Plan {
