@@ -6,16 +6,18 @@ use thiserror::Error;
 
 use crate::error::{Capability, OpenError};
 use crate::netlink::{
-    Message, NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Socket, attributes,
+    Message, NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Socket, attributes, u32_of,
 };
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
+const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_NEWNEIGH: u16 = 28;
 const RTM_GETNEIGH: u16 = 30;
+const RTM_NEWQDISC: u16 = 36;
 
 mod attr {
     pub(super) const IFLA_ADDRESS: u16 = 1;
@@ -23,7 +25,14 @@ mod attr {
     pub(super) const IFLA_MTU: u16 = 4;
     pub(super) const IFLA_MASTER: u16 = 10;
     pub(super) const IFLA_LINKINFO: u16 = 18;
+    pub(super) const IFLA_STATS64: u16 = 23;
     pub(super) const IFLA_NET_NS_FD: u16 = 28;
+    pub(super) const IFLA_BR_FORWARD_DELAY: u16 = 1;
+    pub(super) const IFLA_BR_MCAST_SNOOPING: u16 = 23;
+    pub(super) const TCA_KIND: u16 = 1;
+    pub(super) const TCA_OPTIONS: u16 = 2;
+    pub(super) const TCA_TBF_PARMS: u16 = 1;
+    pub(super) const TCA_TBF_BURST: u16 = 6;
     pub(super) const IFLA_INFO_KIND: u16 = 1;
     pub(super) const IFLA_INFO_DATA: u16 = 2;
     pub(super) const VETH_INFO_PEER: u16 = 1;
@@ -89,6 +98,73 @@ pub enum Neighbour {
     Asked,
 }
 
+/// One end of a wire between two interfaces (veth).
+#[derive(Clone, Copy, Debug)]
+pub struct WireEnd<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its Ethernet address; the kernel draws one when there is none.
+    pub link_address: Option<[u8; 6]>,
+    /// The network namespace it is put in; the editor's own when there is none.
+    pub namespace: Option<BorrowedFd<'a>>,
+}
+
+impl<'a> WireEnd<'a> {
+    /// An end in the editor's own namespace, with an address that the kernel draws.
+    pub fn new(name: &'a str) -> Self {
+        Self {
+            name,
+            link_address: None,
+            namespace: None,
+        }
+    }
+
+    fn fill(&self, mut message: Message) -> Message {
+        message = message.attr_name(attr::IFLA_IFNAME, self.name);
+        if let Some(address) = &self.link_address {
+            message = message.attr(attr::IFLA_ADDRESS, address);
+        }
+        if let Some(fd) = self.namespace {
+            message = message.attr_u32(attr::IFLA_NET_NS_FD, fd.as_raw_fd().cast_unsigned());
+        }
+        message
+    }
+}
+
+/// What an interface has carried, as the kernel counts (`struct rtnl_link_stats64`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounters {
+    /// Packets received; several segments received as one count as one.
+    pub rx_packets: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Bytes received, Ethernet headers included.
+    pub rx_bytes: u64,
+    /// Bytes sent, Ethernet headers included.
+    pub tx_bytes: u64,
+    /// Received packets that were dropped.
+    pub rx_dropped: u64,
+    /// Packets dropped instead of sent.
+    pub tx_dropped: u64,
+}
+
+impl LinkCounters {
+    fn parse(stats: &[u8]) -> Self {
+        let at = |field: usize| {
+            let bytes = stats.get(field * 8..).and_then(|rest| rest.first_chunk());
+            bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+        };
+        Self {
+            rx_packets: at(0),
+            tx_packets: at(1),
+            rx_bytes: at(2),
+            tx_bytes: at(3),
+            rx_dropped: at(6),
+            tx_dropped: at(7),
+        }
+    }
+}
+
 /// Creates, changes and removes interfaces, addresses and routes of this network namespace, and
 /// looks neighbours up. Needs CAP_NET_ADMIN.
 #[derive(Debug)]
@@ -127,38 +203,121 @@ impl Editor {
         peer: &str,
         peer_namespace: Option<BorrowedFd<'_>>,
     ) -> Result<(), EditError> {
+        let far = WireEnd {
+            namespace: peer_namespace,
+            ..WireEnd::new(peer)
+        };
+        self.add_wire([WireEnd::new(name), far])
+    }
+
+    /// Creates two interfaces joined by a wire (veth), each with an address and in a namespace
+    /// of choice.
+    pub fn add_wire(&mut self, [near, far]: [WireEnd<'_>; 2]) -> Result<(), EditError> {
         let flags = NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK;
-        let message = Message::new(RTM_NEWLINK, flags)
-            .fixed(&ifinfomsg(0, 0, 0))
-            .attr_name(attr::IFLA_IFNAME, name)
-            .nest(attr::IFLA_LINKINFO, |m| {
-                m.attr(attr::IFLA_INFO_KIND, b"veth")
-                    .nest(attr::IFLA_INFO_DATA, |m| {
-                        m.nest(attr::VETH_INFO_PEER, |m| {
-                            let m = m
-                                .fixed(&ifinfomsg(0, 0, 0))
-                                .attr_name(attr::IFLA_IFNAME, peer);
-                            match peer_namespace {
-                                Some(fd) => {
-                                    m.attr_u32(attr::IFLA_NET_NS_FD, fd.as_raw_fd().cast_unsigned())
-                                }
-                                None => m,
-                            }
-                        })
+        let message = Message::new(RTM_NEWLINK, flags).fixed(&ifinfomsg(0, 0, 0));
+        let message = near.fill(message).nest(attr::IFLA_LINKINFO, |m| {
+            m.attr(attr::IFLA_INFO_KIND, b"veth")
+                .nest(attr::IFLA_INFO_DATA, |m| {
+                    m.nest(attr::VETH_INFO_PEER, |m| {
+                        far.fill(m.fixed(&ifinfomsg(0, 0, 0)))
                     })
-            });
+                })
+        });
         self.run("creating a veth pair", message)
     }
 
     /// Creates a bridge.
     pub fn add_bridge(&mut self, name: &str) -> Result<(), EditError> {
+        self.add_bridge_with(name, |m| m)
+    }
+
+    /// Creates a bridge that sends multicast to all its ports, whoever joined, and forwards from
+    /// a new port at once: a plain shared link.
+    pub fn add_flooding_bridge(&mut self, name: &str) -> Result<(), EditError> {
+        self.add_bridge_with(name, |m| {
+            m.nest(attr::IFLA_INFO_DATA, |m| {
+                m.attr(attr::IFLA_BR_MCAST_SNOOPING, &[0])
+                    .attr_u32(attr::IFLA_BR_FORWARD_DELAY, 0)
+            })
+        })
+    }
+
+    fn add_bridge_with(
+        &mut self,
+        name: &str,
+        fill: impl FnOnce(Message) -> Message,
+    ) -> Result<(), EditError> {
         let message = Message::new(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK)
             .fixed(&ifinfomsg(0, 0, 0))
             .attr_name(attr::IFLA_IFNAME, name)
             .nest(attr::IFLA_LINKINFO, |m| {
-                m.attr(attr::IFLA_INFO_KIND, b"bridge")
+                fill(m.attr(attr::IFLA_INFO_KIND, b"bridge"))
             });
         self.run("creating a bridge", message)
+    }
+
+    /// The number of the interface with a name, in the editor's own namespace whichever thread
+    /// asks.
+    pub fn index(&mut self, name: &str) -> Result<u32, EditError> {
+        let what = "finding an interface";
+        let request = Message::new(RTM_GETLINK, NLM_F_ACK)
+            .fixed(&ifinfomsg(0, 0, 0))
+            .attr_name(attr::IFLA_IFNAME, name);
+        let mut found = None;
+        let answer = self.socket.query(&request, |_, payload| {
+            found = payload.get(4..).and_then(u32_of);
+        });
+        answer.map_err(sort(what))?;
+        found.ok_or(EditError::NotFound { what })
+    }
+
+    /// What an interface has carried so far.
+    pub fn counters(&mut self, index: u32) -> Result<LinkCounters, EditError> {
+        let what = "reading the counters of an interface";
+        let request = Message::new(RTM_GETLINK, NLM_F_ACK).fixed(&ifinfomsg(index, 0, 0));
+        let mut counters = None;
+        let answer = self.socket.query(&request, |_, payload| {
+            let stats = attributes(payload.get(16..).unwrap_or_default())
+                .find(|(kind, _)| *kind == attr::IFLA_STATS64);
+            counters = stats.map(|(_, stats)| LinkCounters::parse(stats));
+        });
+        answer.map_err(sort(what))?;
+        counters.ok_or(EditError::NotFound { what })
+    }
+
+    /// Limits what an interface sends by a token bucket (tbf): bits a second, Ethernet headers
+    /// included, at most 34 Gbit/s; `burst_bytes` pass at once, `queue_bytes` wait, what is more
+    /// is dropped.
+    pub fn set_token_bucket(
+        &mut self,
+        index: u32,
+        bits_per_s: u64,
+        burst_bytes: u32,
+        queue_bytes: u32,
+    ) -> Result<(), EditError> {
+        let what = "limiting an interface's rate";
+        let rate = u32::try_from(bits_per_s / 8).map_err(|_| EditError::Io {
+            what,
+            source: io::ErrorKind::InvalidInput.into(),
+        })?;
+        // `struct tcmsg`: family, interface, handle, parent (the root), info.
+        let mut header = [0; 20];
+        header[4..8].copy_from_slice(&index.to_ne_bytes());
+        header[12..16].copy_from_slice(&u32::MAX.to_ne_bytes());
+        // `struct tc_tbf_qopt`: rate (of an Ethernet link, so that the kernel wants no table of
+        // rates), peak rate (none), limit.
+        let mut parameters = [0; 36];
+        parameters[1] = 1;
+        parameters[8..12].copy_from_slice(&rate.to_ne_bytes());
+        parameters[24..28].copy_from_slice(&queue_bytes.to_ne_bytes());
+        let message = Message::new(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE | NLM_F_ACK)
+            .fixed(&header)
+            .attr_name(attr::TCA_KIND, "tbf")
+            .nest(attr::TCA_OPTIONS, |m| {
+                m.attr(attr::TCA_TBF_PARMS, &parameters)
+                    .attr_u32(attr::TCA_TBF_BURST, burst_bytes)
+            });
+        self.run(what, message)
     }
 
     /// Removes an interface.

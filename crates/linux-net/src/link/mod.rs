@@ -6,7 +6,7 @@ mod watch;
 
 use std::net::Ipv4Addr;
 
-pub use edit::{EditError, Editor, Neighbour};
+pub use edit::{EditError, Editor, LinkCounters, Neighbour, WireEnd};
 pub use watch::{LinkEvent, Watcher};
 
 use crate::error::OpenError;

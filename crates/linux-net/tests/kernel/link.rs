@@ -1,12 +1,13 @@
 //! Interfaces and neighbours.
 
 use std::net::Ipv4Addr;
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use crate::common::{Host, soon, until_it_carries, wire, with_namespaces};
 use linux_net::OpenError;
 use linux_net::ethtool::{self, OffloadError};
-use linux_net::link::{self, EditError, Editor, LinkEvent, Neighbour, Watcher};
+use linux_net::link::{self, EditError, Editor, LinkEvent, Neighbour, Watcher, WireEnd};
 
 const A: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const B: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
@@ -159,4 +160,59 @@ fn bridges_and_routes_carry_packets() {
         routes.set_route(far, 32, Some(B), None).unwrap();
         until_it_carries(&a, &b, far);
     });
+}
+
+#[test]
+fn a_shared_link_counts_and_limits_what_it_carries() {
+    with_namespaces(
+        "link::a_shared_link_counts_and_limits_what_it_carries",
+        || {
+            let (near, far) = (Host::new(), Host::new());
+            let mut editor = near.run(|| Editor::open().unwrap());
+            editor.add_flooding_bridge("bridge").unwrap();
+            let address = Some([2, 0, 0, 0, 0, 9]);
+            let namespace = Some(far.namespace.as_fd());
+            let end = WireEnd {
+                link_address: address,
+                namespace,
+                ..WireEnd::new("eth0")
+            };
+            editor.add_wire([WireEnd::new("port"), end]).unwrap();
+            assert_eq!(
+                far.run(|| link::find("eth0").unwrap().link_address),
+                address
+            );
+            let (bridge, port) = (near.index("bridge"), near.index("port"));
+            assert_eq!(editor.index("port").unwrap(), port);
+            assert!(matches!(
+                editor.index("nobody"),
+                Err(EditError::NotFound { .. })
+            ));
+            editor.set_bridge(port, bridge).unwrap();
+            for index in [port, bridge] {
+                editor.set_up(index, true).unwrap();
+            }
+            let mut other = far.run(|| Editor::open().unwrap());
+            let eth0 = far.index("eth0");
+            other.set_up(eth0, true).unwrap();
+            other.add_address(eth0, A, 24).unwrap();
+            // One packet and a little more pass at once; the rest waits longer than the test.
+            other.set_token_bucket(eth0, 8_000, 2_000, 4_000).unwrap();
+            let before = other.counters(eth0).unwrap();
+            far.run(|| {
+                let socket = std::net::UdpSocket::bind((A, 0)).unwrap();
+                socket.set_broadcast(true).unwrap();
+                for _ in 0..100 {
+                    let _ = socket.send_to(&[0; 1_000], (Ipv4Addr::new(10, 9, 0, 255), 9));
+                }
+            });
+            let sent = other.counters(eth0).unwrap().tx_packets - before.tx_packets;
+            assert!(sent <= 5, "{sent} packets passed the bucket");
+            let arrived = (0..500).any(|_| {
+                std::thread::sleep(Duration::from_millis(10));
+                editor.counters(port).unwrap().rx_bytes >= 1_042
+            });
+            assert!(arrived, "no packet came");
+        },
+    );
 }
