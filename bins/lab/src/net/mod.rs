@@ -1,22 +1,25 @@
 //! Networks out of namespaces: a [`Plan`] is built into namespaces, veth pairs and bridges, and programs
-//! run in its nodes. Only netlink, no other program is needed. Everything lives in namespaces without
+//! run in its nodes. No other program is needed for that. Everything lives in namespaces without
 //! a name and ends with the sandbox (see [`crate::sandbox`]).
 
-mod netlink;
 mod program;
 mod topology;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
-use nix::sched::{CloneFlags, setns, unshare};
+use anyhow::{Context as _, Result};
+use linux_net::ethtool;
+use linux_net::link::WireEnd;
+use linux_net::mroute::{Watcher, WatcherConfig};
+use linux_net::netns::Namespace;
+use serde::Serialize;
 use serde_json::Value;
 
-pub use netlink::{LinkCounters, MulticastRoute, Netlink};
+pub use linux_net::link::{Editor, LinkCounters};
 pub use program::{Event, Launch, Process, pin};
 pub use topology::{Branch, LinkId, NodeId, Plan, Shape};
 
@@ -38,73 +41,82 @@ const CHECKSUM: &str = "tx-checksum-ip-generic";
 /// One node's network namespace.
 #[derive(Debug)]
 struct Space {
-    file: File,
-    netlink: Netlink,
+    namespace: Namespace,
+    editor: Editor,
 }
 
 impl Space {
     fn create() -> Result<Space> {
-        on_thread(|| {
-            unshare(CloneFlags::CLONE_NEWNET).context("new network namespace")?;
-            let file = File::open("/proc/thread-self/ns/net").context("open the namespace")?;
-            let mut netlink = Netlink::open()?;
+        let namespace = Namespace::new()?;
+        let editor = namespace.run(|| -> Result<Editor> {
             for scope in ["all", "default"] {
                 // Silence, and no reverse-path check in the way of dmcasts. Kernels without IPv6 have
                 // no such switch.
                 let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6"), "1");
                 sysctl(&format!("net/ipv4/conf/{scope}/rp_filter"), "0")?;
             }
-            netlink.set_up(1, true)?;
-            Ok(Space { file, netlink })
-        })
+            Ok(Editor::open()?)
+        })??;
+        Ok(Space { namespace, editor })
     }
 
     /// Runs a closure on a thread inside this namespace.
     fn within<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-        on_thread(|| {
-            setns(self.file.as_fd(), CloneFlags::CLONE_NEWNET).context("enter the namespace")?;
-            work()
+        self.namespace.run(work)?
+    }
+
+    /// Switches offloads of an interface, those that this kernel knows.
+    fn offloads(&self, interface: &str, names: &[&str], on: bool) -> Result<()> {
+        self.within(|| {
+            let known = ethtool::offloads(interface)?;
+            let wanted: Vec<(&str, bool)> = names
+                .iter()
+                .filter(|name| known.contains_key(**name))
+                .map(|name| (*name, on))
+                .collect();
+            Ok(ethtool::switch_offloads(interface, &wanted)?)
         })
     }
-}
 
-impl Space {
     /// Makes a bridge and returns its index.
     fn bridge(&mut self, name: &str) -> Result<u32> {
-        self.netlink.bridge(name)?;
-        let index = self.netlink.index(name)?;
-        self.netlink.set_up(index, true)?;
+        self.editor.add_flooding_bridge(name)?;
+        let index = self.editor.index(name)?;
+        self.editor.set_up(index, true)?;
         Ok(index)
     }
 
     /// The pair between the emulator and a port of a bridge.
     fn port(&mut self, link: LinkId, place: usize, master: u32) -> Result<()> {
         let ends = ["e", "b"].map(|side| emulator_port(link, place, side));
-        let space = self.file.as_fd();
         let (mut near, mut far) = (mac(link, place, true), mac(link, place, true));
         (near[2], far[2]) = (1, 2);
-        self.netlink
-            .veth([(&ends[0], near, space), (&ends[1], far, space)])?;
+        self.editor
+            .add_wire([end(&ends[0], near, None), end(&ends[1], far, None)])?;
         for end in &ends {
-            let index = self.netlink.index(end)?;
-            self.netlink.features(index, &no_offload(), false)?;
-            self.netlink.set_up(index, true)?;
+            self.offloads(end, &no_offload(), false)?;
+            let index = self.editor.index(end)?;
+            self.editor.set_up(index, true)?;
             if *end == ends[1] {
-                self.netlink.enslave(index, master)?;
+                self.editor.set_bridge(index, master)?;
             }
         }
         Ok(())
     }
 }
 
+/// An end of a wire; without a space it stays where the editor is.
+fn end<'a>(name: &'a str, mac: [u8; 6], space: Option<&'a Space>) -> WireEnd<'a> {
+    WireEnd {
+        name,
+        link_address: Some(mac),
+        namespace: space.map(|space| space.namespace.as_fd()),
+    }
+}
+
 /// What must be off where the emulator sees the packets.
 fn no_offload() -> Vec<&'static str> {
     OFFLOADS.iter().copied().chain([CHECKSUM]).collect()
-}
-
-fn on_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    std::thread::scope(|scope| scope.spawn(work).join())
-        .unwrap_or_else(|_| Err(anyhow!("a thread of the lab panicked")))
 }
 
 fn sysctl(path: &str, value: &str) -> Result<()> {
@@ -246,11 +258,11 @@ impl Network {
         let interface = |node: NodeId| plan.interface_on(node, link).context("a node off its link");
         if let ([a, b], false, false) = (&planned.nodes[..], planned.bridged, emulated) {
             let names = [interface(*a)?, interface(*b)?];
-            let space = |node: &NodeId| spaces[node.0].file.as_fd();
-            return hub.netlink.veth([
-                (&names[0], mac(link, 0, false), space(a)),
-                (&names[1], mac(link, 1, false), space(b)),
-            ]);
+            let ends = [
+                end(&names[0], mac(link, 0, false), Some(&spaces[a.0])),
+                end(&names[1], mac(link, 1, false), Some(&spaces[b.0])),
+            ];
+            return Ok(hub.editor.add_wire(ends)?);
         }
         let master = if planned.bridged {
             Some(hub.bridge(&format!("l{}", link.0))?)
@@ -258,22 +270,21 @@ impl Network {
             None
         };
         for (place, node) in planned.nodes.iter().enumerate() {
-            let (name, end) = (interface(*node)?, hub_end(link, place));
-            hub.netlink.veth([
-                (&end, mac(link, place, true), hub.file.as_fd()),
-                (&name, mac(link, place, false), spaces[node.0].file.as_fd()),
+            let (name, near) = (interface(*node)?, hub_end(link, place));
+            let space = &spaces[node.0];
+            hub.editor.add_wire([
+                end(&near, mac(link, place, true), None),
+                end(&name, mac(link, place, false), Some(space)),
             ])?;
-            let near = hub.netlink.index(&end)?;
-            hub.netlink.set_up(near, true)?;
             if emulated {
-                let netlink = &mut spaces[node.0].netlink;
-                let far = netlink.index(&name)?;
-                netlink.features(far, &no_offload(), false)?;
-                hub.netlink.features(near, &no_offload(), false)?;
+                space.offloads(&name, &no_offload(), false)?;
+                hub.offloads(&near, &no_offload(), false)?;
             }
+            let index = hub.editor.index(&near)?;
+            hub.editor.set_up(index, true)?;
             let Some(master) = master else { continue };
             if planned.shapes[place].is_wire() {
-                hub.netlink.enslave(near, master)?;
+                hub.editor.set_bridge(index, master)?;
             } else {
                 hub.port(link, place, master)?;
             }
@@ -291,22 +302,28 @@ impl Network {
             let name = plan
                 .interface_on(node, link)
                 .context("a node off its link")?;
-            let index = space.netlink.index(&name)?;
+            let index = space.editor.index(&name)?;
             let address = plan.address_on(node, link).context("a node off its link")?;
-            space.netlink.address(index, address, plan.subnet(link).1)?;
-            space.netlink.set_up(index, true)?;
+            space
+                .editor
+                .add_address(index, address, plan.subnet(link).1)?;
+            space.editor.set_up(index, true)?;
             indexes.insert(link, index);
         }
-        for (to, via, link) in plan.routes(node) {
-            space.netlink.route(to, Some(via), indexes[&link])?;
+        for ((to, prefix_len), via, link) in plan.routes(node) {
+            let interface = Some(indexes[&link]);
+            space
+                .editor
+                .set_route(to, prefix_len, Some(via), interface)?;
         }
         if planned.router {
             space.within(|| sysctl("net/ipv4/ip_forward", "1"))?;
         } else if let Some(link) = planned.links.first() {
             // A host sends to groups by its first interface.
+            let groups = Ipv4Addr::new(224, 0, 0, 0);
             space
-                .netlink
-                .route((Ipv4Addr::new(224, 0, 0, 0), 4), None, indexes[link])?;
+                .editor
+                .set_route(groups, 4, None, Some(indexes[link]))?;
         }
         Ok(())
     }
@@ -377,14 +394,9 @@ impl Network {
         self.spaces[node.0].within(work)
     }
 
-    /// The netlink socket of a node.
-    pub fn netlink(&mut self, node: NodeId) -> &mut Netlink {
-        &mut self.spaces[node.0].netlink
-    }
-
-    /// The netlink socket of the hub.
-    pub fn hub_netlink(&mut self) -> &mut Netlink {
-        &mut self.hub.netlink
+    /// What changes the interfaces of a node.
+    pub fn editor(&mut self, node: NodeId) -> &mut Editor {
+        &mut self.spaces[node.0].editor
     }
 
     /// Index of a node's interface on a link.
@@ -396,7 +408,7 @@ impl Network {
             .plan
             .interface_on(node, link)
             .context("the node is not on that link")?;
-        self.spaces[node.0].netlink.index(&name)
+        Ok(self.spaces[node.0].editor.index(&name)?)
     }
 
     /// Switches segmentation offloads (and GRO) of all interfaces of wires and bridges.
@@ -405,37 +417,54 @@ impl Network {
     /// When the kernel refuses.
     pub fn offloads(&mut self, on: bool) -> Result<()> {
         for link in (0..self.plan.links.len()).map(LinkId) {
-            for (place, node) in self.plan.links[link.0]
-                .nodes
-                .clone()
-                .into_iter()
-                .enumerate()
-            {
-                let index = self.index(node, link)?;
-                self.netlink(node).features(index, OFFLOADS, on)?;
-                if let Ok(index) = self.hub.netlink.index(&hub_end(link, place)) {
-                    self.hub.netlink.features(index, OFFLOADS, on)?;
+            for (place, node) in self.plan.links[link.0].nodes.iter().enumerate() {
+                let name = self.plan.interface_on(*node, link);
+                let name = name.context("a node off its link")?;
+                self.spaces[node.0].offloads(&name, OFFLOADS, on)?;
+                let near = hub_end(link, place);
+                if self.hub.editor.index(&near).is_ok() {
+                    self.hub.offloads(&near, OFFLOADS, on)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Index, in the hub, of the end of a link that leads to a node, if the link goes through the hub.
-    pub fn hub_index(&mut self, node: NodeId, link: LinkId) -> Option<u32> {
-        let place = self.plan.links[link.0]
-            .nodes
-            .iter()
-            .position(|other| *other == node)?;
-        self.hub.netlink.index(&hub_end(link, place)).ok()
-    }
-
-    /// The kernel's multicast routes in a node.
+    /// The kernel's multicast routes in a node, by source and group.
     ///
     /// # Errors
     /// When the dump fails.
-    pub fn multicast_routes(&mut self, node: NodeId) -> Result<Vec<MulticastRoute>> {
-        self.netlink(node).multicast_routes()
+    pub fn multicast_routes(&self, node: NodeId) -> Result<Vec<MulticastRoute>> {
+        self.within(node, || {
+            let watcher = Watcher::open(&WatcherConfig::default())?;
+            Ok(watcher.routes().map(MulticastRoute::from).collect())
+        })
+    }
+}
+
+/// One kernel multicast route.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MulticastRoute {
+    /// Source; 0.0.0.0 for (*, G).
+    pub source: Ipv4Addr,
+    /// Group.
+    pub group: Ipv4Addr,
+    /// Index of the interface that leads to the source.
+    pub incoming: u32,
+    /// Indexes of the interfaces that packets leave by, sorted.
+    pub outgoing: Vec<u32>,
+}
+
+impl From<&linux_net::mroute::Route> for MulticastRoute {
+    fn from(route: &linux_net::mroute::Route) -> MulticastRoute {
+        let mut outgoing = route.outputs.clone();
+        outgoing.sort_unstable();
+        MulticastRoute {
+            source: route.source,
+            group: route.group,
+            incoming: route.input,
+            outgoing,
+        }
     }
 }
 

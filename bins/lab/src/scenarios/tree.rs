@@ -1,10 +1,12 @@
 //! `lms-tree`: a file through a tree of LMS routers, beside other owners of the multicast routes.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use linux_net::udp::{Config, GroupSocket, Membership};
 
 use crate::net::{LinkId, Network, NodeId, Plan, Shape};
 use crate::plot::Plot;
@@ -55,6 +57,11 @@ impl Scenario for Tree {
                 default: "40M",
             },
             Opt {
+                name: "policy",
+                help: "how routers find repliers: hierarchy, search-party or random",
+                default: "hierarchy",
+            },
+            Opt {
                 name: "owner",
                 help: "who owns the multicast routes: lab, smcroute, pimd, or all",
                 default: "all",
@@ -73,6 +80,7 @@ impl Scenario for Tree {
             "by source",
             "dmcasts",
             "dmcasts %",
+            "ceiling %",
             "repairable %",
         ];
         report.tables.push(Table::new("repairs", &columns));
@@ -116,16 +124,25 @@ fn owners(word: &str) -> Result<Vec<Owner>> {
 }
 
 fn notes(report: &mut Report) {
+    let (plan, source, receivers) = plan(0.0);
+    let chain = chain(&plan, source, receivers[0]).len();
+    let links = plan.nodes().count() - 1;
+    let rest = links - chain;
+    report.note(format!(
+        "by source: a request of the replier of the whole tree reaches the source with no turning point \
+         (LMS \u{a7}6.4.3: the replier's own router passes it to its parent untouched), and the source answers \
+         to the group. Its path has {chain} of the {links} links, so about {rest}/{links} = {:.1} % of all \
+         repairs can be dmcasts when each link loses the same: 90 % is out of reach of these rules",
+        rest as f64 * 100.0 / links as f64
+    ));
     report.note(
-        "by source: what the replier of the whole tree loses, only the source can repair. Its path has \
-         4 of the 23 links, so about 19/23 = 82.6 % of all repairs can be dmcasts when each link loses \
-         the same, and 90 % is out of reach",
+        "ceiling %: the losses on all other links, of all that the links did lose in this run",
     );
-    report.note("repairable %: dmcasts among the repairs of losses that are not on those 4 links");
+    report.note("repairable %: dmcasts among the repairs of losses that are not on that path");
 }
 
 /// The network: each router has two routers or four receivers below.
-pub(crate) fn network(loss: f64) -> Result<(Network, NodeId, Vec<NodeId>)> {
+fn plan(loss: f64) -> (Plan, NodeId, Vec<NodeId>) {
     let mut plan = Plan::default();
     let shape = Shape {
         delay: Duration::from_millis(1),
@@ -144,11 +161,24 @@ pub(crate) fn network(loss: f64) -> Result<(Network, NodeId, Vec<NodeId>)> {
             host
         })
         .collect();
-    Ok((Network::build(plan, 11)?, source, receivers))
+    (plan, source, receivers)
+}
+
+/// The links between the source and one receiver.
+fn chain(plan: &Plan, source: NodeId, receiver: NodeId) -> Vec<LinkId> {
+    let hops = plan.toward(source);
+    let mut links = Vec::new();
+    let mut node = receiver;
+    while let Some((link, next)) = hops[node.0] {
+        links.push(link);
+        node = next;
+    }
+    links
 }
 
 fn trial(context: &Context, report: &mut Report, owner: Owner, file: &Path) -> Result<f64> {
-    let (network, source, receivers) = network(context.option("loss")?)?;
+    let (plan, source, receivers) = plan(context.option("loss")?);
+    let network = Network::build(plan, 11)?;
     let mut session = Session::new(network, source, receivers, GROUP);
     session.own(owner)?;
     let from = session.source_address().to_string();
@@ -158,15 +188,23 @@ fn trial(context: &Context, report: &mut Report, owner: Owner, file: &Path) -> R
         warm_up(&mut session)?;
     }
     session.wait_for_routes(Duration::from_secs(40))?;
-    session.start_routers(&Replies::default())?;
+    let policy: String = context.option("policy")?;
+    session.start_routers(&Replies::of(&policy)?)?;
     let before = session.routes()?;
     let rate: String = context.option("rate")?;
     let mut transfer = Transfer::start(&session, file, &["--rate", &rate, "--start-wait", "30s"])?;
     let mut repliers = Vec::new();
+    let mut joined = 0;
     let patience = Duration::from_secs(60 + transfer.bytes / 500_000);
-    transfer.watch(patience, |_| session.remember_repliers(&mut repliers))?;
+    transfer.watch(patience, |_| {
+        session.remember_repliers(&mut repliers);
+        joined = joined.max(session.source_specific_members());
+    })?;
     let after = session.routes()?;
     let outcome = transfer.finish(&session, Duration::from_secs(20))?;
+    let name = format!("{}: receivers joined (S, G) and nothing else", owner.name());
+    let all = session.receivers.len();
+    report.check(name, joined as f64, "", Bound::Exactly(all as f64));
     let share = judge(report, &mut session, owner, &outcome, &repliers)?;
     let name = format!(
         "{}: kernel multicast routes the same before and after",
@@ -180,56 +218,61 @@ fn trial(context: &Context, report: &mut Report, owner: Owner, file: &Path) -> R
     Ok(share)
 }
 
-/// Members join and the source says something, so that PIM builds its tree.
-fn warm_up(session: &mut Session) -> Result<()> {
-    use std::net::UdpSocket;
-    let mut members = Vec::new();
+/// A member of (S, G) on a receiver.
+fn member(session: &Session, node: NodeId) -> Result<GroupSocket> {
     let source = session.source_address();
-    for node in &session.receivers {
-        members.push(session.network.within(*node, || {
-            use linux_net::udp::{Config, GroupSocket, Membership};
-            let interface = linux_net::link::find("eth0")?.index;
-            let socket = GroupSocket::open(&Config {
-                bind: GROUP,
-                interface,
-                ..Config::default()
-            })?;
-            socket.join(&Membership {
-                group: *GROUP.ip(),
-                source: Some(source),
-                interface,
-            })?;
-            Ok(socket)
-        })?);
-    }
+    session.network.within(node, || {
+        let interface = linux_net::link::find("eth0")?.index;
+        let socket = GroupSocket::open(&Config {
+            bind: GROUP,
+            interface,
+            ..Config::default()
+        })?;
+        socket.join(&Membership {
+            group: *GROUP.ip(),
+            source: Some(source),
+            interface,
+        })?;
+        Ok(socket)
+    })
+}
+
+/// Members join and the source says something, so that PIM builds its tree. Reports get lost on these
+/// links too, and the next query may be half a minute away: who is not served joins again.
+fn warm_up(session: &mut Session) -> Result<()> {
+    let source = session.source_address();
     let speaker = session.network.within(session.source, || {
         let socket = UdpSocket::bind((source, 0))?;
         socket.set_multicast_ttl_v4(16)?;
         Ok(socket)
     })?;
-    let end = std::time::Instant::now() + Duration::from_secs(60);
+    let mut members: BTreeMap<NodeId, GroupSocket> = BTreeMap::new();
+    let end = Instant::now() + Duration::from_secs(60);
     loop {
-        speaker.send_to(b"anybody?", (*GROUP.ip(), 9))?;
-        match session.wait_for_routes(Duration::from_millis(300)) {
-            Ok(()) => break,
-            Err(error) if std::time::Instant::now() > end => return Err(error),
-            Err(_) => {}
+        for node in session.unserved()? {
+            members.remove(&node);
+            members.insert(node, member(session, node)?);
+        }
+        let round = Instant::now() + Duration::from_secs(6);
+        loop {
+            speaker.send_to(b"anybody?", (*GROUP.ip(), 9))?;
+            match session.wait_for_routes(Duration::from_millis(300)) {
+                Ok(()) => {
+                    // They stay members until the receivers have taken over.
+                    session.keep(members.into_values().collect());
+                    return Ok(());
+                }
+                Err(error) if Instant::now() > end => return Err(error),
+                Err(_) if Instant::now() > round => break,
+                Err(_) => {}
+            }
         }
     }
-    // They stay members until the receivers have taken over.
-    session.keep(members);
-    Ok(())
 }
 
 /// Losses, toward receivers, on the links between the source and one receiver.
 fn chain_losses(session: &mut Session, receiver: NodeId) -> Result<(u64, u64)> {
-    let hops = session.network.plan().toward(session.source);
-    let mut chain: Vec<LinkId> = Vec::new();
-    let mut node = receiver;
-    while let Some((link, next)) = hops[node.0] {
-        chain.push(link);
-        node = next;
-    }
+    let chain = chain(session.network.plan(), session.source, receiver);
     let names: Vec<String> = chain
         .iter()
         .map(|link| session.network.link_name(*link))
@@ -274,6 +317,7 @@ fn judge(
         by_source.into(),
         dmcasts.into(),
         Cell::number(share, 1),
+        Cell::number(100.0 - chain as f64 * 100.0 / (all as f64).max(1.0), 1),
         Cell::number(repairable, 1),
     ]);
     report.holds(

@@ -69,6 +69,22 @@ impl Default for Replies {
     }
 }
 
+impl Replies {
+    /// By one of `lms-router`'s policies that need no more configuration.
+    ///
+    /// # Errors
+    /// When there is no such policy.
+    pub fn of(policy: &str) -> Result<Replies> {
+        match policy {
+            "hierarchy" => Ok(Replies::default()),
+            "search-party" | "random" => Ok(Replies {
+                section: format!("policy = \"{policy}\"\nrefresh = \"500ms\"\n"),
+            }),
+            _ => bail!("policy {policy}: hierarchy, search-party or random"),
+        }
+    }
+}
+
 impl Session {
     /// Prepares a session; nothing is started yet.
     pub fn new(
@@ -132,7 +148,6 @@ impl Session {
     }
 
     fn missing_route(&mut self) -> Result<Option<String>> {
-        let (source, group) = (self.source_address(), *self.group.ip());
         for branch in self.branches.clone() {
             let name = self.network.plan().name(branch.router).to_owned();
             let mut wanted = Vec::new();
@@ -140,11 +155,7 @@ impl Session {
                 wanted.push(self.network.index(branch.router, *link)?);
             }
             wanted.sort_unstable();
-            let routes = self.network.multicast_routes(branch.router)?;
-            let found = routes
-                .iter()
-                .find(|route| route.source == Some(source) && route.group == Some(group));
-            match found {
+            match self.route_in(branch.router)? {
                 None => return Ok(Some(format!("{name} has no route"))),
                 Some(route) if !wanted.iter().all(|index| route.outgoing.contains(index)) => {
                     return Ok(Some(format!(
@@ -158,11 +169,38 @@ impl Session {
         Ok(None)
     }
 
+    /// The kernel's route of this session in a router.
+    fn route_in(&self, router: NodeId) -> Result<Option<MulticastRoute>> {
+        let (source, group) = (self.source_address(), *self.group.ip());
+        let mut routes = self.network.multicast_routes(router)?.into_iter();
+        Ok(routes.find(|route| route.source == source && route.group == group))
+    }
+
+    /// The receivers whose router does not forward the group to them.
+    ///
+    /// # Errors
+    /// When a dump fails.
+    pub fn unserved(&mut self) -> Result<Vec<NodeId>> {
+        let hops = self.network.plan().toward(self.source);
+        let mut unserved = Vec::new();
+        for receiver in self.receivers.clone() {
+            let Some((link, router)) = hops[receiver.0] else {
+                continue;
+            };
+            let index = self.network.index(router, link)?;
+            let route = self.route_in(router)?;
+            if !route.is_some_and(|route| route.outgoing.contains(&index)) {
+                unserved.push(receiver);
+            }
+        }
+        Ok(unserved)
+    }
+
     /// The kernel's multicast routes of every router on the tree.
     ///
     /// # Errors
     /// When a dump fails.
-    pub fn routes(&mut self) -> Result<Vec<(String, Vec<MulticastRoute>)>> {
+    pub fn routes(&self) -> Result<Vec<(String, Vec<MulticastRoute>)>> {
         let routers: Vec<NodeId> = self.branches.iter().map(|branch| branch.router).collect();
         let mut all = Vec::new();
         for router in routers {
@@ -207,6 +245,27 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// How many receivers are members of the group from the source alone, as their kernels see it.
+    pub fn source_specific_members(&self) -> usize {
+        let (source, group) = (self.source_address(), *self.group.ip());
+        let wanted = [group, source].map(|address| format!("0x{:08x}", u32::from(address)));
+        let specific = |node: &NodeId| {
+            let read = || Ok(fs::read_to_string("/proc/thread-self/net/mcfilter")?);
+            let filters = self.network.within(*node, read).unwrap_or_default();
+            let lines: Vec<Vec<&str>> = filters
+                .lines()
+                .map(|line| line.split_whitespace().collect())
+                .collect();
+            // Interface number and name, group, source, members that include it, that exclude it.
+            let of_group = |line: &&Vec<&str>| line.get(2) == Some(&wanted[0].as_str());
+            let fine = |line: &Vec<&str>| {
+                line.get(3) == Some(&wanted[1].as_str()) && line.get(5) == Some(&"0")
+            };
+            lines.iter().any(|line| of_group(&line)) && lines.iter().filter(of_group).all(fine)
+        };
+        self.receivers.iter().filter(|node| specific(node)).count()
     }
 
     /// Keeps memberships while the session lives.

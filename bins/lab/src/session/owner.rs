@@ -139,15 +139,17 @@ fn smcroute(network: &Network, branch: &Branch, wanted: &Wanted) -> Result<Proce
     network.start(branch.router, launch)
 }
 
-/// zebra and pimd of one router. PIM's timers are lowered so that a network stands within seconds.
+/// zebra and pimd of one router. Its links lose packets, and a lost PIM join is repeated only with the next
+/// periodic one: after a minute, were it not set to the least there is. Neighbours are kept longer than
+/// a busy machine may stall a daemon.
 fn pimd(network: &Network, branch: &Branch, wanted: &Wanted) -> Result<Vec<Process>> {
     let folder = folder(network, branch, "frr")?;
     let router = network.plan().name(branch.router).to_owned();
-    let mut config = format!("hostname {router}\nlog stdout\n");
+    let mut config = format!("hostname {router}\nlog stdout\nip pim join-prune-interval 5\n");
     for name in wanted.down.iter().chain([&wanted.up]) {
         let _ = writeln!(
             config,
-            "interface {name}\n ip pim\n ip pim hello 1 4\n ip igmp"
+            "interface {name}\n ip pim\n ip pim hello 1 30\n ip igmp"
         );
     }
     fs::write(folder.join("pimd.conf"), config)?;

@@ -15,7 +15,7 @@ use linux_net::packet::Sender;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-use crate::net::{LinkCounters, Netlink, Network, NodeId, pin};
+use crate::net::{Editor, LinkCounters, Network, NodeId, pin};
 
 /// The generator's core.
 const GENERATOR: usize = 0;
@@ -78,7 +78,7 @@ pub(super) fn steer(network: &Network, node: NodeId, interface: &str) -> Result<
     })
 }
 
-fn done(netlink: &mut Netlink, stream: &Stream) -> Result<u64> {
+fn done(netlink: &mut Editor, stream: &Stream) -> Result<u64> {
     let LinkCounters {
         tx_packets,
         rx_packets,
@@ -115,7 +115,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// # Errors
 /// When nothing comes out.
 pub(super) fn round(network: &Network, stream: &Stream, time: Duration) -> Result<Cost> {
-    let mut netlink = network.within(stream.out.0, Netlink::open)?;
+    let mut netlink = network.within(stream.out.0, || Ok(Editor::open()?))?;
     network.within(stream.from.0, || {
         pin(&[GENERATOR])?;
         let interface = linux_net::link::find(stream.from.1)?.index;

@@ -61,7 +61,7 @@ impl Stage {
         }
         if setting.rate_bps > 0 {
             let index = network.index(sender, link)?;
-            network.netlink(sender).token_bucket(
+            network.editor(sender).set_token_bucket(
                 index,
                 setting.rate_bps,
                 BUCKET_BURST,
@@ -83,7 +83,7 @@ impl Stage {
     /// Ethernet bytes that the sender has put on its wire so far.
     pub(super) fn wire_bytes(&mut self) -> Result<u64> {
         let index = self.network.index(self.sender, self.link)?;
-        Ok(self.network.netlink(self.sender).counters(index)?.tx_bytes)
+        Ok(self.network.editor(self.sender).counters(index)?.tx_bytes)
     }
 
     /// Where a receiver's copy goes: into an empty folder of its own.
