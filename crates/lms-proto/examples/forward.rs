@@ -8,7 +8,7 @@ use core::net::Ipv4Addr;
 
 use lms_proto::hier::StaticStorage;
 use lms_proto::router::{Config, Interface, Router, Storage, Verdict};
-use lms_proto::table::{self, Entry, IfaceWord, Neighbour, Replier, Slot};
+use lms_proto::table::{self, Entry, Neighbour, Replier, Slot};
 use lms_proto::wire::encap::{DmcastRepr, Placement};
 use lms_proto::wire::ipv4;
 use lms_proto::{Form, Iface, Instant, InterfaceConfig, Key, Kind, LmsOption, Meta};
@@ -19,10 +19,9 @@ const H1: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
 const H2: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 
 fn main() {
-    // Room for 16 groups on interfaces 0 to 47: 16 * 80 bytes, and LMS-HIER's.
+    // Room for 16 groups on interfaces 0 to 47: 16 * 72 bytes, and LMS-HIER's.
     let mut entries = [Entry::default(); 16];
     let mut slots = [Slot::default(); 32];
-    let mut downstream = [IfaceWord::default(); 16];
     let mut interfaces = [Interface::default(); 4];
     let mut addresses = [Slot::default(); 8];
     let mut hierarchy = StaticStorage::<16, 32, 16, 48, 8>::default();
@@ -30,7 +29,8 @@ fn main() {
         table: table::Storage {
             entries: (&mut entries[..]).into(),
             slots: (&mut slots[..]).into(),
-            downstream: (&mut downstream[..]).into(),
+            // Nothing beyond interface 47.
+            downstream: (&mut [][..]).into(),
         },
         interfaces: (&mut interfaces[..]).into(),
         addresses: (&mut addresses[..]).into(),

@@ -105,7 +105,7 @@ pub trait Carrier {
     fn open(packet: &[u8], encapsulated: &Encapsulated) -> Result<Option<Dmcast>, Malformed>;
 
     /// Takes encapsulation and option off, in place; the answer is where the inner packet lies.
-    fn strip(packet: &mut [u8], inner: Inner) -> Range<usize>;
+    fn strip(packet: &mut [u8], inner: &Inner) -> Range<usize>;
 }
 
 /// The IPv4 options 138, 139 and 158.
@@ -192,7 +192,7 @@ impl Carrier for Ipv4Option {
     }
 
     #[inline]
-    fn strip(packet: &mut [u8], inner: Inner) -> Range<usize> {
+    fn strip(packet: &mut [u8], inner: &Inner) -> Range<usize> {
         encap::decapsulate(packet, inner)
     }
 }

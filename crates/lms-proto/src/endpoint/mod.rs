@@ -260,13 +260,11 @@ pub struct Endpoint<'a> {
 impl<'a> Endpoint<'a> {
     /// An endpoint with no session.
     pub fn new(config: Config, storage: Storage<'a>, seed: [u8; 32], now: Instant) -> Self {
-        use rand_core::Rng;
         let mut rng = ChaCha8Rng::from_seed(seed);
-        let mut key = || [rng.next_u64(), rng.next_u64()];
         let config = config.clamped();
         Endpoint {
-            sessions: Slab::new(storage.sessions, key()),
-            announcements: Slab::new(storage.announcements, key()),
+            sessions: Slab::new(storage.sessions, &mut rng),
+            announcements: Slab::new(storage.announcements, &mut rng),
             routers: [None; ROUTERS],
             changed_head: NIL,
             refresh: config.refresh,

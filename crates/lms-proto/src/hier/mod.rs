@@ -76,6 +76,7 @@ mod tell;
 
 use core::fmt;
 use core::net::Ipv4Addr;
+use core::num::NonZeroU32;
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
@@ -102,7 +103,18 @@ pub struct EntryId(u32);
 
 /// Names a neighbouring host or router for as long as one of its offers is elected anywhere.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct PeerId(u32);
+pub struct PeerId(NonZeroU32);
+
+impl PeerId {
+    /// The slot's number and one: the largest number is none.
+    fn new(slot: u32) -> Option<Self> {
+        NonZeroU32::new(slot.wrapping_add(1)).map(PeerId)
+    }
+
+    fn slot(self) -> u32 {
+        self.0.get() - 1
+    }
+}
 
 /// The elected replier of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -212,14 +224,13 @@ impl<'a> Hierarchy<'a> {
     /// A hierarchy with no interface and no entry.
     pub fn new(config: Config, storage: Storage<'a>, seed: [u8; 32], _now: Instant) -> Self {
         let mut rng = ChaCha8Rng::from_seed(seed);
-        let mut key = || [rng.next_u64(), rng.next_u64()];
         Hierarchy {
             config: config.clamped(),
-            entries: Slab::new(storage.entries, key()),
-            neighbours: Slab::new(storage.neighbours, key()),
-            peers: Slab::new(storage.peers, key()),
-            adverts: Slab::new(storage.adverts, key()),
-            streams: Slab::new(storage.streams, key()),
+            entries: Slab::new(storage.entries, &mut rng),
+            neighbours: Slab::new(storage.neighbours, &mut rng),
+            peers: Slab::new(storage.peers, &mut rng),
+            adverts: Slab::new(storage.adverts, &mut rng),
+            streams: Slab::new(storage.streams, &mut rng),
             idle_head: NIL,
             idle_tail: NIL,
             changed_head: NIL,
@@ -446,13 +457,13 @@ impl<'a> Hierarchy<'a> {
     pub fn elected(&self, id: EntryId) -> Option<Elected> {
         let entry = self.entries.get(id.0)?;
         let (iface, cost) = (entry.replier_iface, entry.replier_cost);
-        let peer = PeerId(entry.replier_peer);
+        let peer = PeerId::new(entry.replier_peer)?;
         cost.is_offer().then_some(Elected { iface, cost, peer })
     }
 
     /// Where packets to a neighbour go; [`NextHop::Group`] where it is not known any more.
     pub fn next_hop(&self, peer: PeerId) -> NextHop {
-        match self.peers.get(peer.0) {
+        match self.peers.get(peer.slot()) {
             Some(peer) => NextHop::Neighbour {
                 addr: peer.address,
                 link: peer.link,

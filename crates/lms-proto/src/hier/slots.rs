@@ -2,9 +2,10 @@
 //! heap, all of it inside the slots, so that one slice is all the memory a table needs.
 
 use managed::ManagedSlice;
-use siphasher::sip::SipHasher13;
+use rand_core::Rng;
 
 use crate::Instant;
+use crate::table::HashKey;
 
 /// No slot.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -51,7 +52,7 @@ impl<T: Default> Default for Slot<T> {
 #[derive(Debug)]
 pub(crate) struct Slab<'a, T> {
     slots: ManagedSlice<'a, Slot<T>>,
-    hasher: SipHasher13,
+    hash_key: HashKey,
     free: u32,
     len: u32,
     heap_len: u32,
@@ -59,17 +60,16 @@ pub(crate) struct Slab<'a, T> {
 
 impl<'a, T: Keyed + Default> Slab<'a, T> {
     /// An empty table; what was in the slots is gone. At most 2^32 - 2 slots are used.
-    pub(crate) fn new(mut slots: ManagedSlice<'a, Slot<T>>, hash_key: [u64; 2]) -> Self {
+    pub(crate) fn new(mut slots: ManagedSlice<'a, Slot<T>>, rng: &mut impl Rng) -> Self {
         let count = slots.len().min(NIL as usize - 1) as u32;
         for (at, slot) in (0u32..).zip(slots.iter_mut()) {
             *slot = Slot::default();
             slot.next = if at + 1 < count { at + 1 } else { NIL };
         }
-        let hasher = SipHasher13::new_with_keys(hash_key[0], hash_key[1]);
         let free = if count == 0 { NIL } else { 0 };
         Slab {
             slots,
-            hasher,
+            hash_key: HashKey::random(rng),
             free,
             len: 0,
             heap_len: 0,
@@ -85,7 +85,7 @@ impl<'a, T: Keyed + Default> Slab<'a, T> {
     }
 
     fn bucket_of(&self, key: u64) -> usize {
-        let hash = self.hasher.hash(&key.to_le_bytes()) as u32;
+        let hash = self.hash_key.hash(key) as u32;
         ((u64::from(hash) * self.slots.len() as u64) >> 32) as usize
     }
 
@@ -267,7 +267,9 @@ mod tests {
     use std::collections::BTreeMap;
     use std::vec::Vec;
 
-    use proptest::prelude::*;
+    use proptest::prelude::{prop, prop_assert_eq, proptest};
+    use rand_chacha::ChaCha8Rng;
+    use rand_core::SeedableRng;
 
     use super::*;
 
@@ -287,7 +289,8 @@ mod tests {
             operations in prop::collection::vec((0u8..4, 0u64..16, 0i64..50), 0..200),
         ) {
             let mut storage: Vec<Slot<Number>> = (0..capacity).map(|_| Slot::default()).collect();
-            let mut slab = Slab::new(ManagedSlice::Borrowed(&mut storage[..]), [1, 2]);
+            let mut rng = ChaCha8Rng::from_seed([1; 32]);
+            let mut slab = Slab::new(ManagedSlice::Borrowed(&mut storage[..]), &mut rng);
             let mut oracle: BTreeMap<u64, Option<i64>> = BTreeMap::new();
             for (operation, key, at) in operations {
                 let found = slab.find(key);

@@ -179,7 +179,7 @@ impl<'a, C: Carrier> Router<'a, C> {
             table: GroupTable::new(table, (rng.next_u64(), rng.next_u64())),
             interfaces,
             addresses: Index::new(addresses),
-            address_hash: HashKey(rng.next_u64(), rng.next_u64()),
+            address_hash: HashKey::random(&mut rng),
             hierarchy: Hierarchy::new(config.hierarchy, hierarchy, hierarchy_seed, now),
             events: Events::default(),
             rng,
@@ -367,8 +367,7 @@ impl<'a, C: Carrier> Router<'a, C> {
 
     /// Lets the policy choose anew where nothing is pinned.
     fn choose_replier(&mut self, id: EntryId) {
-        if let Some(entry) = self.table.get_mut(id).filter(|entry| !entry.pinned) {
-            entry.redraw_at_s = i64::MIN;
+        if self.table.get(id).is_some_and(|entry| !entry.pinned) {
             self.hierarchy_choose(id);
         }
     }

@@ -19,8 +19,11 @@ impl<C: Carrier> Router<'_, C> {
     /// Under [`Policy::Random`]: draws the replier of an entry where the last draw has served its
     /// time.
     pub(super) fn refresh_draw(&mut self, now: Instant, id: EntryId, redraw: Duration) {
-        let due = |entry: &crate::table::Entry| !entry.pinned && now.secs() >= entry.redraw_at_s;
-        if !self.table.get(id).is_some_and(due) {
+        if !self
+            .table
+            .get(id)
+            .is_some_and(|entry| entry.is_draw_due(now))
+        {
             return;
         }
         let replier = self.draw_child(id, Iface::UNSET).map(|iface| Replier {
@@ -28,10 +31,8 @@ impl<C: Carrier> Router<'_, C> {
             cost: 0,
             neighbour: None,
         });
-        let hold_s = redraw.total_micros().div_ceil(1_000_000).max(1);
         if let Some(entry) = self.table.get_mut(id) {
-            entry.redraw_at_s = now.secs().saturating_add_unsigned(hold_s);
-            entry.set_replier(replier, None);
+            entry.set_drawn(now, replier, redraw);
         }
     }
 

@@ -2,8 +2,8 @@
 //! same for 2 interfaces and for thousands.
 //!
 //! A word holds 48 interfaces in its low bits and, in the 16 above, how many members stand in
-//! the words before it. So the n-th member is found by halving, not by a walk, and a bitmap of up
-//! to 48 interfaces is one word.
+//! the words before it. So the n-th member is found by halving, not by a walk. The first word
+//! stands in the entry itself: interfaces below 48 cost no other cache line.
 
 use crate::Iface;
 
@@ -32,86 +32,122 @@ fn place(iface: Iface) -> (usize, u32) {
     (i / IFACES_PER_WORD, (i % IFACES_PER_WORD) as u32)
 }
 
-#[inline]
-pub(crate) fn contains(set: &[IfaceWord], iface: Iface) -> bool {
-    let (word, bit) = place(iface);
-    set.get(word).is_some_and(|word| word.0 >> bit & 1 == 1)
+/// A downstream set: the first word apart from the others, as it stands in its entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Set<'a> {
+    pub(crate) first: IfaceWord,
+    pub(crate) rest: &'a [IfaceWord],
 }
 
-/// Makes `set` hold exactly `members`. Those beyond the words are left out: the caller checks.
-pub(crate) fn assign(set: &mut [IfaceWord], members: &[Iface]) {
-    set.fill(IfaceWord(0));
-    for &iface in members {
+impl Set<'_> {
+    #[inline]
+    fn word(&self, word: usize) -> Option<IfaceWord> {
+        match word.checked_sub(1) {
+            None => Some(self.first),
+            Some(at) => self.rest.get(at).copied(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn contains(&self, iface: Iface) -> bool {
         let (word, bit) = place(iface);
-        if let Some(word) = set.get_mut(word) {
-            word.0 |= 1 << bit;
+        self.word(word).is_some_and(|word| word.0 >> bit & 1 == 1)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        let last = self.rest.last().unwrap_or(&self.first);
+        last.rank() + last.bits().count_ones() as usize
+    }
+
+    /// How many members are smaller than `iface`.
+    pub(crate) fn rank(&self, iface: Iface) -> usize {
+        let (word, bit) = place(iface);
+        self.word(word).map_or_else(
+            || self.len(),
+            |word| word.rank() + (word.bits() & ((1 << bit) - 1)).count_ones() as usize,
+        )
+    }
+
+    /// The `n`-th smallest member, from 0.
+    pub(crate) fn nth(&self, n: usize) -> Option<Iface> {
+        if n >= self.len() {
+            return None;
+        }
+        let at = self.rest.partition_point(|word| word.rank() <= n);
+        let word = self.word(at)?;
+        let (mut bits, mut left, mut bit) = (word.bits(), n - word.rank(), 0);
+        for half in [32, 16, 8, 4, 2, 1] {
+            let low = (bits & ((1 << half) - 1)).count_ones() as usize;
+            if left >= low {
+                left -= low;
+                bits >>= half;
+                bit += half;
+            }
+        }
+        Some(Iface((at * IFACES_PER_WORD + bit) as u16))
+    }
+}
+
+impl<'a> Set<'a> {
+    /// All members, smallest first.
+    pub(crate) fn iter(self) -> impl Iterator<Item = Iface> + 'a {
+        let words = core::iter::once(self.first).chain(self.rest.iter().copied());
+        words.enumerate().flat_map(|(index, word)| {
+            let bits = word.bits();
+            (0..IFACES_PER_WORD)
+                .filter(move |bit| bits >> bit & 1 == 1)
+                .map(move |bit| Iface((index * IFACES_PER_WORD + bit) as u16))
+        })
+    }
+}
+
+/// The same to be changed.
+#[derive(Debug)]
+pub(crate) struct SetMut<'a> {
+    pub(crate) first: &'a mut IfaceWord,
+    pub(crate) rest: &'a mut [IfaceWord],
+}
+
+impl SetMut<'_> {
+    fn word(&mut self, word: usize) -> Option<&mut IfaceWord> {
+        match word.checked_sub(1) {
+            None => Some(self.first),
+            Some(at) => self.rest.get_mut(at),
         }
     }
-    count_again(set);
-}
 
-/// Takes one member out; false where it was none.
-pub(crate) fn remove(set: &mut [IfaceWord], iface: Iface) -> bool {
-    if !contains(set, iface) {
-        return false;
+    /// Makes the set hold exactly `members`. Those beyond the words are left out: the caller
+    /// checks.
+    pub(crate) fn assign(&mut self, members: &[Iface]) {
+        *self.first = IfaceWord(0);
+        self.rest.fill(IfaceWord(0));
+        for &iface in members {
+            let (word, bit) = place(iface);
+            if let Some(word) = self.word(word) {
+                word.0 |= 1 << bit;
+            }
+        }
+        self.count_again();
     }
-    let (word, bit) = place(iface);
-    set[word].0 &= !(1 << bit);
-    count_again(set);
-    true
-}
 
-fn count_again(set: &mut [IfaceWord]) {
-    let mut before = 0;
-    for word in set {
-        word.0 = word.bits() | before << IFACES_PER_WORD;
-        before += u64::from(word.bits().count_ones());
+    /// Takes one member out; false where it was none.
+    pub(crate) fn remove(&mut self, iface: Iface) -> bool {
+        let (word, bit) = place(iface);
+        let Some(word) = self.word(word).filter(|word| word.0 >> bit & 1 == 1) else {
+            return false;
+        };
+        word.0 &= !(1 << bit);
+        self.count_again();
+        true
     }
-}
 
-#[inline]
-pub(crate) fn len(set: &[IfaceWord]) -> usize {
-    set.last()
-        .map_or(0, |word| word.rank() + word.bits().count_ones() as usize)
-}
-
-/// How many members are smaller than `iface`.
-#[inline]
-pub(crate) fn rank(set: &[IfaceWord], iface: Iface) -> usize {
-    let (word, bit) = place(iface);
-    set.get(word).map_or_else(
-        || len(set),
-        |word| word.rank() + (word.bits() & ((1 << bit) - 1)).count_ones() as usize,
-    )
-}
-
-/// The `n`-th smallest member, from 0.
-#[inline]
-pub(crate) fn nth(set: &[IfaceWord], n: usize) -> Option<Iface> {
-    if n >= len(set) {
-        return None;
-    }
-    let word = set.partition_point(|word| word.rank() <= n) - 1;
-    let (mut bits, mut left, mut at) = (set[word].bits(), n - set[word].rank(), 0);
-    for half in [32, 16, 8, 4, 2, 1] {
-        let low = (bits & ((1 << half) - 1)).count_ones() as usize;
-        if left >= low {
-            left -= low;
-            bits >>= half;
-            at += half;
+    fn count_again(&mut self) {
+        let mut before = 0;
+        for word in core::iter::once(&mut *self.first).chain(&mut *self.rest) {
+            word.0 = word.bits() | before << IFACES_PER_WORD;
+            before += u64::from(word.bits().count_ones());
         }
     }
-    Some(Iface((word * IFACES_PER_WORD + at) as u16))
-}
-
-/// All members, smallest first.
-pub(crate) fn iter(set: &[IfaceWord]) -> impl Iterator<Item = Iface> + '_ {
-    set.iter().enumerate().flat_map(|(index, word)| {
-        let bits = word.bits();
-        (0..IFACES_PER_WORD)
-            .filter(move |bit| bits >> bit & 1 == 1)
-            .map(move |bit| Iface((index * IFACES_PER_WORD + bit) as u16))
-    })
 }
 
 #[cfg(test)]
@@ -124,34 +160,46 @@ mod tests {
 
     #[test]
     fn agrees_with_an_ordered_set() {
-        let mut set = [IfaceWord::default(); 25];
-        let members: Vec<Iface> = (0..1200u32)
-            .filter(|i| i * i % 7 < 3)
-            .map(|i| Iface(i as u16))
-            .collect();
-        assign(&mut set, &members);
-        let mut oracle: BTreeSet<Iface> = members.iter().copied().collect();
-        for gone in [0, 47, 48, 600, 1199].map(Iface) {
-            assert_eq!(remove(&mut set, gone), oracle.remove(&gone));
+        for limit in [48, 1_200] {
+            let mut first = IfaceWord::default();
+            let mut rest = [IfaceWord::default(); 24];
+            let words = limit / IFACES_PER_WORD - 1;
+            let members: Vec<Iface> = (0..limit as u32)
+                .filter(|i| i * i % 7 < 3)
+                .map(|i| Iface(i as u16))
+                .collect();
+            let mut change = SetMut {
+                first: &mut first,
+                rest: &mut rest[..words],
+            };
+            change.assign(&members);
+            let mut oracle: BTreeSet<Iface> = members.iter().copied().collect();
+            for gone in [0, 47, 48, 600, 1199].map(Iface) {
+                assert_eq!(change.remove(gone), oracle.remove(&gone));
+            }
+            let rest = &rest[..words];
+            let set = Set { first, rest };
+            assert_eq!(set.len(), oracle.len());
+            assert_eq!(set.iter().collect::<BTreeSet<_>>(), oracle);
+            assert!(set.iter().is_sorted());
+            for i in (0..1300).chain([u16::MAX]).map(Iface) {
+                assert_eq!(set.contains(i), oracle.contains(&i));
+                assert_eq!(set.rank(i), oracle.range(..i).count());
+            }
+            for (n, &member) in oracle.iter().enumerate() {
+                assert_eq!(set.nth(n), Some(member));
+            }
+            assert_eq!(set.nth(oracle.len()), None);
         }
-        assert_eq!(len(&set), oracle.len());
-        assert_eq!(
-            iter(&set).collect::<Vec<_>>(),
-            oracle.iter().copied().collect::<Vec<_>>()
-        );
-        for i in (0..1300).map(Iface) {
-            assert_eq!(contains(&set, i), oracle.contains(&i));
-            assert_eq!(rank(&set, i), oracle.range(..i).count());
-        }
-        for (n, &member) in oracle.iter().enumerate() {
-            assert_eq!(nth(&set, n), Some(member));
-        }
-        assert_eq!(nth(&set, oracle.len()), None);
     }
 
     #[test]
-    fn no_words_hold_nothing() {
-        assert!(!contains(&[], Iface(0)));
-        assert_eq!((len(&[]), rank(&[], Iface(3)), nth(&[], 0)), (0, 0, None));
+    fn an_empty_set_has_no_member() {
+        let set = Set {
+            first: IfaceWord::default(),
+            rest: &[],
+        };
+        assert!(!set.contains(Iface(0)));
+        assert_eq!((set.len(), set.rank(Iface(3)), set.nth(0)), (0, 0, None));
     }
 }

@@ -3,7 +3,6 @@
 //! for memory once, for the entry.
 
 use managed::ManagedSlice;
-use siphasher::sip::SipHasher13;
 
 /// One slot of an index, 4 bytes: 8 bits of the hash above a 24-bit number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,20 +35,6 @@ impl Default for Slot {
 
 /// Values stay below this, which an empty slot has.
 pub(crate) const MAX_VALUE: u32 = 0x00ff_ffff;
-
-/// Hash of a key, secret to those outside: nobody can choose keys that collide.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HashKey(pub(crate) u64, pub(crate) u64);
-
-impl HashKey {
-    #[inline]
-    pub(crate) fn hash(&self, key: u64) -> u64 {
-        use core::hash::Hasher;
-        let mut hasher = SipHasher13::new_with_keys(self.0, self.1);
-        hasher.write_u64(key);
-        hasher.finish()
-    }
-}
 
 /// The index. Slots are used up to the largest power of two.
 #[derive(Debug)]

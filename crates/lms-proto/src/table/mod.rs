@@ -1,18 +1,20 @@
 //! The group table: multicast forwarding entries with the state LMS adds to them (LMS §6.4.1).
 //!
-//! A lookup costs one search in a keyed open-addressed index and one entry of one cache line;
-//! `(S, G)` is looked up first, then `(*, G)`. Whether an interface is downstream is one bit of a
-//! bitmap. Neither depends on the number of groups or interfaces.
+//! A lookup touches two cache lines: one of a keyed open-addressed index, and the entry, which has
+//! all that a packet needs. `(S, G)` is looked up first, then `(*, G)`. Whether an interface is
+//! downstream is one bit: in the entry for interfaces below 48, else in a third line, which is
+//! fetched together with the entry. Nothing depends on the number of groups or interfaces.
 //!
 //! All storage is lent or owned ([`Storage`]); nothing grows. Per group it is
-//! [`bytes_per_group`]: 64 bytes an entry, 8 bytes for each 48 interfaces, and at most 10 bytes of
-//! index (a power of two of 4-byte slots, 5/4 to 5/2 a group). 100,000 groups with up to 48
-//! interfaces take 7.7 MB. There are 16,777,214 groups at most.
+//! [`bytes_per_group`]: 64 bytes an entry, 8 bytes for each 48 interfaces beyond the first 48, and
+//! at most 10 bytes of index (a power of two of 4-byte slots, 5/4 to 5/2 a group). 100,000 groups
+//! with up to 48 interfaces take 6.9 MB. There are 16,777,214 groups at most.
 //!
 //! Entries come in the order in which they were installed into free places, whatever the seed.
 
 mod bucket;
-pub(crate) mod ifaces;
+mod hash;
+mod ifaces;
 mod index;
 
 use core::fmt;
@@ -21,12 +23,14 @@ use core::net::Ipv4Addr;
 use managed::ManagedSlice;
 
 pub(crate) use bucket::{Bucket, Limit};
+pub(crate) use hash::HashKey;
 pub use ifaces::{IFACES_PER_WORD, IfaceWord};
+use ifaces::{Set, SetMut};
 pub use index::Slot;
-pub(crate) use index::{HashKey, Index, slots_for};
+pub(crate) use index::{Index, slots_for};
 
 use crate::hier::PeerId;
-use crate::{Iface, Key, LinkAddr, NextHop};
+use crate::{Duration, Iface, Instant, Key, LinkAddr, NextHop};
 
 /// Handle of a forwarding entry, stable until the entry is removed; then it is used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -73,18 +77,21 @@ pub struct Entry {
     /// The paper's four bytes: interface ([`Iface::UNSET`] for none) and cost of the replier.
     replier_iface: Iface,
     replier_cost: u16,
+    used: bool,
+    /// The replier was set by hand: neither hierarchy nor chance moves it.
+    pub(crate) pinned: bool,
+    /// Downstream interfaces below 48.
+    downstream: IfaceWord,
+    pub(crate) requests: Bucket,
+    pub(crate) dmcasts: Bucket,
     /// `0.0.0.0`: no neighbour, requests go to the link.
     neighbour: Ipv4Addr,
     neighbour_link: Option<LinkAddr>,
     /// The elected neighbour in the neighbour table, which knows its link address.
     peer: Option<PeerId>,
-    used: bool,
-    /// The replier was set by hand: neither hierarchy nor chance moves it.
-    pub(crate) pinned: bool,
-    pub(crate) requests: Bucket,
-    pub(crate) dmcasts: Bucket,
-    /// When a replier drawn at random is drawn again, seconds of the driver's clock.
-    pub(crate) redraw_at_s: i64,
+    /// When a replier drawn at random is drawn again: seconds of the driver's clock modulo 2^32.
+    redraw_at_s: u32,
+    /// Of an entry that is not used.
     next_free: u32,
 }
 
@@ -97,14 +104,15 @@ impl Default for Entry {
             parent: Iface::UNSET,
             replier_iface: Iface::UNSET,
             replier_cost: u16::MAX,
+            used: false,
+            pinned: false,
+            downstream: IfaceWord::default(),
+            requests: Bucket::FULL,
+            dmcasts: Bucket::FULL,
             neighbour: Ipv4Addr::UNSPECIFIED,
             neighbour_link: None,
             peer: None,
-            used: false,
-            pinned: false,
-            requests: Bucket::FULL,
-            dmcasts: Bucket::FULL,
-            redraw_at_s: i64::MIN,
+            redraw_at_s: 0,
             next_free: NO_ENTRY,
         }
     }
@@ -157,6 +165,23 @@ impl Entry {
         }
     }
 
+    /// Whether a replier is to be drawn: there is none, or the last draw has served its time.
+    pub(crate) fn is_draw_due(&self, now: Instant) -> bool {
+        let late_s = (now.secs() as u32).wrapping_sub(self.redraw_at_s) as i32;
+        !self.pinned && (!self.replier_iface.is_set() || late_s >= 0)
+    }
+
+    /// A replier drawn at random, which holds for `hold`, rounded up to whole seconds; 68 years at
+    /// most.
+    pub(crate) fn set_drawn(&mut self, now: Instant, replier: Option<Replier>, hold: Duration) {
+        let hold_s = hold
+            .total_micros()
+            .div_ceil(1_000_000)
+            .clamp(1, (1 << 31) - 1);
+        self.redraw_at_s = (now.secs() as u32).wrapping_add(hold_s as u32);
+        self.set_replier(replier, None);
+    }
+
     pub(crate) fn set_replier(&mut self, replier: Option<Replier>, peer: Option<PeerId>) {
         self.peer = peer;
         let neighbour = replier.and_then(|replier| replier.neighbour);
@@ -201,7 +226,11 @@ impl core::error::Error for InstallError {}
 /// for interface numbers below `iface_limit` and 8 groups or more.
 pub const fn bytes_per_group(iface_limit: usize) -> usize {
     let slots = size_of::<Slot>() * 5 / 2 + 1;
-    size_of::<Entry>() + iface_limit.div_ceil(IFACES_PER_WORD) * size_of::<IfaceWord>() + slots
+    size_of::<Entry>() + words_beyond_entry(iface_limit) * size_of::<IfaceWord>() + slots
+}
+
+const fn words_beyond_entry(iface_limit: usize) -> usize {
+    iface_limit.div_ceil(IFACES_PER_WORD).saturating_sub(1)
 }
 
 /// Storage of a [`GroupTable`].
@@ -212,7 +241,8 @@ pub struct Storage<'a> {
     /// The index: a power of two, at least five fourths of the number of entries, else fewer
     /// groups fit.
     pub slots: ManagedSlice<'a, Slot>,
-    /// Downstream sets: for each entry equally many words, 48 interface numbers a word.
+    /// Downstream sets beyond interface 47: for each entry equally many words, 48 interface
+    /// numbers a word. Empty where all numbers are below 48: those stand in the entries.
     pub downstream: ManagedSlice<'a, IfaceWord>,
 }
 
@@ -221,7 +251,7 @@ impl Storage<'static> {
     /// Storage on the heap for `groups` entries and interface numbers below `iface_limit`.
     pub fn with_capacity(groups: usize, iface_limit: usize) -> Self {
         use alloc::vec;
-        let words = iface_limit.div_ceil(IFACES_PER_WORD);
+        let words = words_beyond_entry(iface_limit);
         Storage {
             entries: vec![Entry::default(); groups].into(),
             slots: vec![Slot::default(); slots_for(groups)].into(),
@@ -294,40 +324,44 @@ impl<'a> GroupTable<'a> {
 
     /// Interface numbers below this fit into a downstream set.
     pub fn iface_limit(&self) -> usize {
-        (self.words * IFACES_PER_WORD).min(usize::from(Iface::UNSET.0))
+        ((self.words + 1) * IFACES_PER_WORD).min(usize::from(Iface::UNSET.0))
     }
 
     #[inline]
-    fn hash(&self, key: Key) -> u64 {
+    pub(crate) fn hash(&self, key: Key) -> u64 {
         hash(self.hash_key, key)
     }
 
     /// The entry with exactly this key.
     #[inline]
     pub fn find(&self, key: Key) -> Option<EntryId> {
+        self.find_hashed(key, self.hash(key))
+    }
+
+    #[inline]
+    fn find_hashed(&self, key: Key, hash: u64) -> Option<EntryId> {
         let is = |value: u32| {
             self.entries
                 .get(value as usize)
                 .is_some_and(|e| e.key == key)
         };
-        self.index.find(self.hash(key), is).map(EntryId)
+        self.index.find(hash, is).map(EntryId)
     }
 
     /// The entry that a packet of this source and group belongs to: `(S, G)`, else `(*, G)`.
     #[inline]
     pub fn lookup(&self, key: Key) -> Option<EntryId> {
-        match self.find(key) {
+        self.lookup_hashed(key, self.hash(key))
+    }
+
+    /// The same with the key's hash: so little work that a processor begins the next lookup while
+    /// this one waits for memory.
+    #[inline]
+    pub(crate) fn lookup_hashed(&self, key: Key, hash: u64) -> Option<EntryId> {
+        match self.find_hashed(key, hash) {
             None if self.any_source_len > 0 => self.find(Key::any_source(key.group)),
             found => found,
         }
-    }
-
-    /// An entry with its downstream set.
-    #[inline]
-    pub(crate) fn entry_and_set(&mut self, id: EntryId) -> Option<(&mut Entry, &[IfaceWord])> {
-        let at = id.index() * self.words;
-        let set = self.downstream.get(at..at + self.words).unwrap_or(&[]);
-        Some((self.entries.get_mut(id.index())?, set))
     }
 
     /// The entry behind a handle; `None` once it is removed.
@@ -342,41 +376,45 @@ impl<'a> GroupTable<'a> {
     }
 
     #[inline]
-    fn set(&self, id: EntryId) -> &[IfaceWord] {
+    fn set(&self, id: EntryId) -> Set<'_> {
         let at = id.index() * self.words;
-        self.downstream.get(at..at + self.words).unwrap_or(&[])
+        let first = self.entries.get(id.index()).map(|entry| entry.downstream);
+        Set {
+            first: first.unwrap_or_default(),
+            rest: self.downstream.get(at..at + self.words).unwrap_or(&[]),
+        }
     }
 
-    fn set_mut(&mut self, id: EntryId) -> &mut [IfaceWord] {
+    fn set_mut(&mut self, id: EntryId) -> SetMut<'_> {
         let at = id.index() * self.words;
-        self.downstream
-            .get_mut(at..at + self.words)
-            .unwrap_or(&mut [])
+        let rest = self.downstream.get_mut(at..at + self.words);
+        SetMut {
+            first: &mut self.entries[id.index()].downstream,
+            rest: rest.unwrap_or(&mut []),
+        }
     }
 
     /// Whether `iface` is downstream in the entry.
     #[inline]
     pub fn is_downstream(&self, id: EntryId, iface: Iface) -> bool {
-        ifaces::contains(self.set(id), iface)
+        self.set(id).contains(iface)
     }
 
     /// How many interfaces are downstream in the entry.
-    #[inline]
     pub fn downstream_len(&self, id: EntryId) -> usize {
-        ifaces::len(self.set(id))
+        self.set(id).len()
     }
 
     /// The `n`-th downstream interface, counted from 0 without `except`.
-    #[inline]
     pub fn nth_downstream(&self, id: EntryId, n: usize, except: Iface) -> Option<Iface> {
         let set = self.set(id);
-        let skip = ifaces::contains(set, except) && n >= ifaces::rank(set, except);
-        ifaces::nth(set, n + usize::from(skip))
+        let skip = set.contains(except) && n >= set.rank(except);
+        set.nth(n + usize::from(skip))
     }
 
     /// The downstream interfaces of the entry, smallest first.
     pub fn downstream(&self, id: EntryId) -> impl Iterator<Item = Iface> + '_ {
-        ifaces::iter(self.set(id))
+        self.set(id).iter()
     }
 
     /// All entries, in an order that depends on the commands alone.
@@ -405,7 +443,7 @@ impl<'a> GroupTable<'a> {
             None => self.add(key),
         };
         self.entries[id.index()].parent = parent;
-        ifaces::assign(self.set_mut(id), downstream);
+        self.set_mut(id).assign(downstream);
         Ok(id)
     }
 
@@ -477,6 +515,6 @@ impl<'a> GroupTable<'a> {
 
     /// Takes an interface out of an entry's downstream set; false where it was not in it.
     pub(crate) fn remove_downstream(&mut self, id: EntryId, iface: Iface) -> bool {
-        ifaces::remove(self.set_mut(id), iface)
+        self.set_mut(id).remove(iface)
     }
 }

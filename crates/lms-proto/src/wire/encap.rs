@@ -181,7 +181,9 @@ pub struct Inner {
 #[inline]
 pub fn open_outer(packet: &[u8], outer: Layout) -> Result<Inner, OpenError> {
     let inner = packet.get(outer.header_len..outer.total_len).unwrap_or(&[]);
-    let layout = check_both(packet, outer, inner)?;
+    check_outer(packet, outer)?;
+    let layout = Layout::check(inner).map_err(OpenError::Inner)?;
+    check_inner(inner, layout)?;
     if layout.header_len > ipv4::HEADER_LEN && !carries_no_option(&inner[..layout.header_len]) {
         return Err(OpenError::InnerOption);
     }
@@ -207,7 +209,8 @@ pub fn open_inner(packet: &[u8], outer: Layout) -> Result<Option<(Found, Inner)>
         Ok(_) | Err(OptionError::Truncated | OptionError::Length) => return Ok(None),
         Err(OptionError::Lms(_) | OptionError::Duplicate) => return Err(OpenError::InnerOption),
     };
-    check_both(packet, outer, inner)?;
+    check_outer(packet, outer)?;
+    check_inner(inner, layout)?;
     let inner = Inner {
         packet: outer.header_len..outer.total_len,
         strip: Some(option.option),
@@ -215,29 +218,32 @@ pub fn open_inner(packet: &[u8], outer: Layout) -> Result<Option<(Found, Inner)>
     Ok(Some((option, inner)))
 }
 
-/// What holds for both placements. The answer is the inner packet's layout.
 #[inline]
-fn check_both(packet: &[u8], outer: Layout, inner: &[u8]) -> Result<Layout, OpenError> {
+fn check_outer(packet: &[u8], outer: Layout) -> Result<(), OpenError> {
     if ipv4::is_fragment(packet) {
         return Err(OpenError::OuterFragment);
     }
     if !ipv4::checksum_ok(&packet[..outer.header_len]) {
         return Err(OpenError::OuterChecksum);
     }
-    let layout = Layout::check(inner).map_err(OpenError::Inner)?;
+    Ok(())
+}
+
+#[inline]
+fn check_inner(inner: &[u8], layout: Layout) -> Result<(), OpenError> {
     if layout.total_len != inner.len() {
         return Err(OpenError::InnerLength);
     }
     if !ipv4::checksum_ok(&inner[..layout.header_len]) {
         return Err(OpenError::Inner(HeaderError::Checksum));
     }
-    Ok(layout)
+    Ok(())
 }
 
 /// Takes encapsulation and option off, in place: the answer is where the inner packet now lies.
 #[inline]
-pub fn decapsulate(packet: &mut [u8], inner: Inner) -> Range<usize> {
-    let Range { start, end } = inner.packet;
+pub fn decapsulate(packet: &mut [u8], inner: &Inner) -> Range<usize> {
+    let Range { start, end } = inner.packet.clone();
     match (inner.strip, packet.get_mut(start..end)) {
         (Some(option), Some(inner)) => start + ipv4::strip_option(inner, option)..end,
         _ => start..end,

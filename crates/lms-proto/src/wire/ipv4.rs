@@ -281,11 +281,17 @@ fn write_turning_point(packet: &mut [u8], body_at: usize, router: Ipv4Addr, ifac
         + u64::from(u16::from_ne_bytes(new_iface))
         + u64::from(!u32::from_ne_bytes([r0, r1, r2, r3]))
         + u64::from(u32::from_ne_bytes(new_router));
-    // Behind an odd number of bytes each of these words lies across two words of the header.
-    if body_at.is_multiple_of(2) {
-        delta
+    at_parity(delta, body_at)
+}
+
+/// A sum of words that start at offset `at`, as part of the header's: behind an odd number of
+/// bytes each of them lies across two words of the header.
+#[inline]
+fn at_parity(sum: u64, at: usize) -> u64 {
+    if at.is_multiple_of(2) {
+        sum
     } else {
-        u64::from(fold(delta).swap_bytes())
+        u64::from(fold(sum).swap_bytes())
     }
 }
 
@@ -439,20 +445,35 @@ fn found_at(header: &[u8], option: OptionAt) -> Result<Option<Found>, OptionErro
 }
 
 /// Takes an option out of the packet's header: what stands before it moves up to close the gap,
-/// what follows stays. Returns where the packet now starts. Other options are kept. `option`
-/// must be a whole number of 32-bit words long and lie in the header, else nothing changes and
-/// the answer is 0.
+/// what follows stays, and the checksum is updated. Returns where the packet now starts. Other
+/// options are kept. `option` must be a whole number of 32-bit words long and lie in the header,
+/// else nothing changes and the answer is 0.
 pub fn strip_option(packet: &mut [u8], option: OptionAt) -> usize {
     let OptionAt { at, len } = option;
-    let header_len = usize::from(packet.first().copied().unwrap_or(0) & 0x0f) * 4;
+    let Some(&[first, service, t0, t1]) = packet.first_chunk::<4>() else {
+        return 0;
+    };
+    let header_len = usize::from(first & 0x0f) * 4;
     if at < HEADER_LEN || len % 4 != 0 || at + len > header_len || header_len > packet.len() {
         return 0;
     }
+    let total = u16::from_be_bytes([t0, t1]).saturating_sub(len as u16);
+    let [n0, n1] = total.to_be_bytes();
+    let (old, new) = (
+        [first, service, t0, t1],
+        [first - (len / 4) as u8, service, n0, n1],
+    );
+    let (words, _) = packet[at..at + len].as_chunks::<4>();
+    let gone = words
+        .iter()
+        .map(|word| u64::from(!u32::from_ne_bytes(*word)))
+        .sum();
+    let delta = at_parity(gone, at)
+        + u64::from(!u32::from_ne_bytes(old))
+        + u64::from(u32::from_ne_bytes(new));
     packet.copy_within(0..at, len);
     let rest = &mut packet[len..];
-    rest[0] -= (len / 4) as u8;
-    let total = u16::from_be_bytes([rest[2], rest[3]]).saturating_sub(len as u16);
-    rest[2..4].copy_from_slice(&total.to_be_bytes());
-    fill_checksum(&mut rest[..header_len - len]);
+    rest[..4].copy_from_slice(&new);
+    add_to_checksum(rest, delta);
     len
 }

@@ -26,7 +26,7 @@ fn golden_dmcast() {
     let layout = Layout::check(&GOLDEN).unwrap();
     let opened = open_outer(&GOLDEN, layout).unwrap();
     let mut bytes = GOLDEN;
-    let range = decapsulate(&mut bytes, opened);
+    let range = decapsulate(&mut bytes, &opened);
     assert_eq!(bytes[range], inner);
 }
 
@@ -58,7 +58,7 @@ fn both_placements_and_forms_carry_the_same_packet() {
                     (option.turning_router, option.turning_iface),
                     (address(REPLIER), DOWN)
                 );
-                let range = decapsulate(&mut bytes, opened);
+                let range = decapsulate(&mut bytes, &opened);
                 assert_eq!(bytes[range], inner);
             }
         }
@@ -173,7 +173,7 @@ proptest! {
         } else {
             open_outer(&bytes, layout).unwrap()
         };
-        let range = decapsulate(&mut bytes, opened);
+        let range = decapsulate(&mut bytes, &opened);
         prop_assert_eq!(&bytes[range], &inner[..]);
     }
 }

@@ -1,5 +1,6 @@
 //! Headers, encapsulation and the router's forwarding path.
 
+mod batch;
 mod common;
 mod encap;
 mod flood;

@@ -20,8 +20,8 @@ fn an_entry_is_one_cache_line() {
 
 #[test]
 fn bytes_per_group_is_what_a_table_takes() {
-    assert_eq!(bytes_per_group(48), 83);
-    assert_eq!(bytes_per_group(1_000), 243);
+    assert_eq!(bytes_per_group(48), 75);
+    assert_eq!(bytes_per_group(1_000), 235);
     for limit in [1, 48, 49, 1_000] {
         for groups in [8, 100, 1_000, 1_638, 1_639, 4_096, 100_000] {
             let storage = table::Storage::with_capacity(groups, limit);
@@ -34,7 +34,7 @@ fn bytes_per_group_is_what_a_table_takes() {
     // The figure of the module's documentation.
     assert_eq!(
         bytes(&table::Storage::with_capacity(100_000, 48)),
-        7_724_288
+        6_924_288
     );
 }
 

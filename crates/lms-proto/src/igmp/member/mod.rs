@@ -132,10 +132,9 @@ impl<'a> Member<'a> {
     pub fn new(config: Config, storage: MemberStorage<'a>, seed: [u8; 32], now: Instant) -> Self {
         let config = config.clamped();
         let mut rng = ChaCha8Rng::from_seed(seed);
-        let mut key = || [rng.next_u64(), rng.next_u64()];
         Member {
-            groups: Slab::new(storage.groups, key()),
-            sources: Slab::new(storage.sources, key()),
+            groups: Slab::new(storage.groups, &mut rng),
+            sources: Slab::new(storage.sources, &mut rng),
             v1_until: None,
             v2_until: None,
             general_at: None,

@@ -43,7 +43,7 @@ use crate::wire::igmp::{self, Message, RecordType, Sources};
 use crate::{Duration, Instant, Meta};
 
 use rand_chacha::ChaCha8Rng;
-use rand_core::{Rng, SeedableRng};
+use rand_core::SeedableRng;
 
 /// How many expiries of groups and of sources one call of `handle_timeout` deals with.
 const STEPS: usize = 256;
@@ -203,10 +203,9 @@ impl<'a> Querier<'a> {
     pub fn new(config: Config, storage: QuerierStorage<'a>, seed: [u8; 32], now: Instant) -> Self {
         let config = config.clamped();
         let mut rng = ChaCha8Rng::from_seed(seed);
-        let mut key = || [rng.next_u64(), rng.next_u64()];
         Querier {
-            groups: Slab::new(storage.groups, key()),
-            sources: Slab::new(storage.sources, key()),
+            groups: Slab::new(storage.groups, &mut rng),
+            sources: Slab::new(storage.sources, &mut rng),
             role: Role::Querier,
             role_changed: false,
             changed_head: NIL,
