@@ -12,6 +12,14 @@ use ltp::{Duration, Instant};
 
 /// How long packets and requests are counted before the rate changes.
 const INTERVAL: Duration = Duration::from_millis(50);
+/// The same before the first loss, while the rate doubles.
+const PROBE_INTERVAL: Duration = Duration::from_millis(30);
+/// Without a set rate: where it starts, bit/s. A slow link on the way then loses a few megabytes, not a
+/// whole window, before the first requests come, and a fast host is at 4 Gbit/s after 90 ms.
+const START: u64 = 500_000_000;
+/// What the first loss leaves of the rate: the requests that tell of it are two or three doublings
+/// old.
+const FIRST_CUT: u64 = 8;
 /// Fewer packets than these say nothing.
 const LEAST_PACKETS: u64 = 64;
 /// Without a set rate: what it never falls below, bit/s.
@@ -60,7 +68,7 @@ impl RateControl {
             set,
             ceiling,
             floor: set.map_or(FLOOR, |rate| (rate / 8).max(1)),
-            rate: ceiling,
+            rate: set.unwrap_or(START),
             tolerated_percent: if set.is_some() { 25 } else { 4 },
             probing: true,
             since: Counts::default(),
@@ -85,11 +93,20 @@ impl RateControl {
     /// Looks at the counters now and then; whether the rate changed.
     pub(crate) fn update(&mut self, now: Instant, counts: Counts) -> bool {
         let elapsed = now - self.started;
-        if elapsed < INTERVAL {
+        let interval = if self.probing && self.set.is_none() {
+            PROBE_INTERVAL
+        } else {
+            INTERVAL
+        };
+        if elapsed < interval {
             return false;
         }
         let sent = counts.sent - self.since.sent;
         let requested = counts.requested - self.since.requested;
+        if sent + requested == 0 {
+            // Time in which nothing was sent says nothing about what can be.
+            self.started = now;
+        }
         if sent + requested < LEAST_PACKETS {
             return false;
         }
@@ -101,26 +118,33 @@ impl RateControl {
         self.requesters.clear();
         let percent = 100 * requested / requesters / sent.max(1);
         let old = self.rate;
-        if percent > self.tolerated_percent && now < self.paused_until {
-            return false;
-        }
-        if percent > self.tolerated_percent {
-            self.probing = false;
-            self.paused_until = now + PAUSE;
-            // What was not reached need not be taken back step by step.
-            self.rate = (self.rate.min(achieved.max(1)) / 10 * 7).max(self.floor);
-        } else {
+        if percent <= self.tolerated_percent {
             self.paused_until = now;
             self.speed_up(achieved);
+        } else if now >= self.paused_until {
+            self.paused_until = now + PAUSE;
+            // What was not reached need not be taken back step by step.
+            let reached = self.rate.min(achieved.max(1));
+            let first = std::mem::take(&mut self.probing);
+            self.rate = match self.set {
+                Some(_) => reached / 10 * 7,
+                None if first => reached / FIRST_CUT,
+                None => reached / 10 * 8,
+            }
+            .max(self.floor);
         }
         self.rate != old
     }
 
     fn speed_up(&mut self, achieved: u64) {
+        if achieved < self.rate / 2 {
+            // Something else holds the sender back; more would only be a burst later.
+            return;
+        }
         if self.probing {
             self.rate = self.rate.saturating_mul(2).min(self.ceiling);
-        } else if achieved >= self.rate / 2 {
-            let step = self.set.map_or(self.rate / 16, |set| set / 50);
+        } else {
+            let step = self.set.map_or(self.rate / 32, |set| set / 50);
             self.rate = (self.rate + step.max(1)).min(self.ceiling);
         }
     }
@@ -168,7 +192,6 @@ mod tests {
     #[test]
     fn never_below_the_floor() {
         let mut control = RateControl::new(None, after(0));
-        assert_eq!(control.rate(), None);
         for interval in 1..400 {
             control.update(
                 after(interval),
@@ -179,14 +202,27 @@ mod tests {
     }
 
     #[test]
-    fn without_a_set_rate_it_falls_below_what_was_achieved_and_rises_again() {
+    fn without_a_set_rate_it_doubles_until_the_first_loss_and_creeps_from_then_on() {
         let mut control = RateControl::new(None, after(0));
-        assert!(!control.update(after(1), counts(1, 4000, 0)));
-        assert!(control.update(after(2), counts(2, 8000, 400)));
-        assert_eq!(control.rate(), Some(70_000_000));
+        assert_eq!(control.rate(), Some(START));
+        assert!(control.update(after(1), counts(5, 2500, 0)));
+        assert_eq!(control.rate(), Some(2 * START));
+        // A tenth of 1 Gbit/s was asked for again.
+        assert!(control.update(after(2), counts(15, 7500, 500)));
+        assert_eq!(control.rate(), Some(2 * START / 8));
         // The backlog of repairs.
-        assert!(!control.update(after(3), counts(3, 12000, 2000)));
-        assert!(control.update(after(4), counts(4, 16000, 2000)));
-        assert_eq!(control.rate(), Some(74_375_000));
+        assert!(!control.update(after(3), counts(16, 8000, 1000)));
+        assert!(control.update(after(4), counts(17, 8500, 1000)));
+        assert_eq!(control.rate(), Some(2 * START / 8 / 32 * 33));
+        assert!(control.update(after(5), counts(18, 9000, 1100)));
+        assert_eq!(control.rate(), Some(80_000_000));
+    }
+
+    #[test]
+    fn what_the_sender_does_not_reach_is_not_doubled() {
+        let mut control = RateControl::new(None, after(0));
+        assert!(!control.update(after(1), counts(0, 0, 0)));
+        assert!(!control.update(after(2), counts(0, 100, 0)));
+        assert_eq!(control.rate(), Some(START));
     }
 }
