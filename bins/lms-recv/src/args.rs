@@ -80,6 +80,11 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "replier_cost")]
     pub(crate) no_replier: bool,
 
+    /// With --assist lms: also repair where routers choose by chance and elect nobody (their
+    /// policies random and search-party)
+    #[arg(long, conflicts_with = "no_replier")]
+    pub(crate) answer_unelected: bool,
+
     /// Stay for so long after completion to repair others' losses [default with --assist lms:
     /// until the sender ends, or 3s after the last request; else 0]
     #[arg(long, value_name = "TIME", value_parser = duration)]

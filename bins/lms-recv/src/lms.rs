@@ -79,6 +79,7 @@ impl Lms {
         };
         let mut config = Config::new(IFACE, config);
         config.repair_ttl = args.group.ttl;
+        config.answer_unelected = args.answer_unelected;
         let seed = cli::clock::seed().map_err(|source| OpenError::Io {
             what: "/dev/urandom",
             source,

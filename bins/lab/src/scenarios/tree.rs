@@ -183,12 +183,16 @@ fn trial(context: &Context, report: &mut Report, owner: Owner, file: &Path) -> R
     session.own(owner)?;
     let from = session.source_address().to_string();
     session.receive_more = ["--source", &from].map(str::to_owned).to_vec();
+    let policy: String = context.option("policy")?;
+    if policy != "hierarchy" {
+        // Those routers elect nobody.
+        session.receive_more.push("--answer-unelected".to_owned());
+    }
     // The daemons' own routes stand before we come: PIM's only once somebody has joined and sent.
     if owner == Owner::Pimd {
         warm_up(&mut session)?;
     }
     session.wait_for_routes(Duration::from_secs(40))?;
-    let policy: String = context.option("policy")?;
     session.start_routers(&Replies::of(&policy)?)?;
     let before = session.routes()?;
     let rate: String = context.option("rate")?;

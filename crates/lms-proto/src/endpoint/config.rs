@@ -29,6 +29,11 @@ pub struct Config {
     pub withdrawals: u8,
     /// A router may not restart more often than this: bounds what a forged boot number does. 1 s.
     pub restart_interval: Duration,
+    /// Answer turned requests also where no router announces who is elected: for routers that choose
+    /// repliers by chance ([`Policy::Random`](crate::router::Policy::Random),
+    /// [`Policy::SearchParty`](crate::router::Policy::SearchParty)). Several hosts of one link then
+    /// answer the same request. No.
+    pub answer_unelected: bool,
     /// Time to live of a dmcast's outer packet, hops. 64.
     pub dmcast_ttl: u8,
     /// Time to live of a dmcast's inner packet, hops: as the source's own packets. 64.
@@ -48,6 +53,7 @@ impl Config {
             immediate_groups: 64,
             withdrawals: 2,
             restart_interval: Duration::from_secs(1),
+            answer_unelected: false,
             dmcast_ttl: 64,
             repair_ttl: 64,
         }

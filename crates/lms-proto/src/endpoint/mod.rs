@@ -17,6 +17,7 @@
 //! | the source | any | [`Answer::AsSource`] |
 //! | elected for (S, G), else (*, G) | set | [`Answer::AsReplier`], a dmcast to the turning point |
 //! | elected | unset | no: it is on its way to the source, and there is nowhere to dmcast to |
+//! | no LMS router is heard, and [`Config::answer_unelected`] | set | [`Answer::AsReplier`] |
 //! | not elected, or no LMS router is heard | any | no |
 //!
 //! # How to drive it
@@ -437,10 +438,12 @@ impl<'a> Endpoint<'a> {
             return Answer::No(Refusal::NotJoined);
         }
         match self.election(key) {
-            Election::NoRouter => Answer::No(Refusal::NoRouter),
+            Election::NoRouter if !self.config.answer_unelected => Answer::No(Refusal::NoRouter),
             Election::Nobody | Election::Other(_) => Answer::No(Refusal::NotElected),
-            Election::Me if option.turning_point.is_none() => Answer::No(Refusal::NotTurned),
-            Election::Me => Answer::AsReplier,
+            Election::NoRouter | Election::Me if option.turning_point.is_none() => {
+                Answer::No(Refusal::NotTurned)
+            }
+            Election::NoRouter | Election::Me => Answer::AsReplier,
         }
     }
 

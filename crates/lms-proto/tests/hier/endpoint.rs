@@ -161,6 +161,31 @@ fn withdraws_twice_and_at_leave_says_that_it_left() {
 }
 
 #[test]
+fn where_nobody_is_elected_hosts_may_answer_all_the_same() {
+    let mut config = Config::new(
+        Iface(1),
+        InterfaceConfig {
+            address: host(1, ME),
+            prefix_len: 24,
+        },
+    );
+    config.answer_unelected = true;
+    let mut e = Endpoint::new(config, Storage::owned(4), [7; 32], ms(0));
+    let key = group(1);
+    let not_joined = Answer::No(Refusal::NotJoined);
+    assert_eq!(e.should_answer(&request(key, true)), not_joined);
+    e.join(ms(0), key, Cost(5)).unwrap();
+    assert_eq!(e.should_answer(&request(key, true)), Answer::AsReplier);
+    let not_turned = Answer::No(Refusal::NotTurned);
+    assert_eq!(e.should_answer(&request(key, false)), not_turned);
+    // A router that does elect is obeyed.
+    e.handle_packet(ms(2), meta(1), &announce(2, HOLD, key, Some(9)))
+        .unwrap();
+    let not_elected = Answer::No(Refusal::NotElected);
+    assert_eq!(e.should_answer(&request(key, true)), not_elected);
+}
+
+#[test]
 fn elected_or_not() {
     let mut e = endpoint();
     let key = group(1);
