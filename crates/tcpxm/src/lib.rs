@@ -1,10 +1,139 @@
-//! TCP-XM: a TCP whose sender has many receivers.
+//! TCP-XM: a TCP whose sender has many receivers (Jeacle, Crowcroft, Barcellos, Pettini: "Hybrid
+//! Reliable Multicast with TCP-XM", CoNEXT 2005).
 //!
-//! The wire formats: segments, their options, and the two options of TCP-XM.
+//! An [`Endpoint`] is a whole TCP (RFC 9293): it opens and accepts connections, and it opens
+//! *groups*, one stream to many receivers. Data for a group is stored once. It goes by multicast to
+//! those who are seen to get it that way, by unicast to the others, and by unicast to everybody when
+//! it has to be repeated. A receiver needs nothing but a listener; it may be any ordinary TCP.
+//!
+//! It is a plain state machine: no socket, clock, thread or entropy of its own.
+//!
+//! # How to drive it
+//!
+//! ```text
+//! loop {
+//!     while let Some(event) = endpoint.poll_event() { tell the application, which may act }
+//!     while let Some(transmit) = endpoint.poll_transmit(now, &mut buffer) { send it }
+//!     wait for a packet, or until endpoint.poll_timeout()
+//!     on a packet:  endpoint.handle_packet(now, &meta, segment)   // Err: dropped and counted
+//!     in any case:  endpoint.handle_timeout(now)
+//! }
+//! ```
+//!
+//! What is handed in and out are TCP segments, header included. [`Carrier`] says what the driver
+//! puts around them: a UDP header (one socket, whose port is that of the endpoint's connections; on
+//! receivers also joined to groups), or an IP header with protocol 6. On [`Event::Join`] the driver
+//! joins a group, source-specific where it can, and hands in what comes there with
+//! [`Meta::destination`] set to the group.
+//!
+//! ```
+//! use std::net::{IpAddr, SocketAddr};
+//! use tcpxm::store::Whole;
+//! use tcpxm::{Config, Duration, Endpoint, GroupConfig, Instant, Meta, Received};
+//!
+//! let content = b"to whom it may concern".repeat(10_000);
+//! let now = Instant::ZERO;
+//! let [a, b]: [IpAddr; 2] = ["10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()];
+//! let mut sender = Endpoint::new(Config::default(), [1; 32], now);
+//! let mut receiver = Endpoint::<Whole<Vec<u8>>>::new(Config::default(), [2; 32], now);
+//! receiver.listen(now, 7000).unwrap();
+//! let group = GroupConfig::new(SocketAddr::new(a, 0), vec![b], 7000);
+//! let group = sender.open_group(now, &group, Whole::new(content.clone())).unwrap();
+//! sender.shutdown(now, group).unwrap(); // nothing will follow what the store holds
+//!
+//! let (mut received, mut buffer, mut connection) = (Vec::new(), [0; 1500], None);
+//! let mut now = now;
+//! while received.len() < content.len() {
+//!     while let Some(transmit) = sender.poll_transmit(now, &mut buffer) {
+//!         let to = transmit.destination;
+//!         let port = u16::from_be_bytes([buffer[0], buffer[1]]);
+//!         let meta = Meta { source: SocketAddr::new(a, port), destination: to.ip() };
+//!         // A copy to a group that nobody has joined yet is refused, and counted.
+//!         let _ = receiver.handle_packet(now, &meta, &buffer[..transmit.len]);
+//!     }
+//!     connection = connection.or_else(|| receiver.accept(now, 7000));
+//!     while let Some(connection) = connection {
+//!         match receiver.recv(now, connection, &mut buffer).unwrap() {
+//!             Received::Data(len) => received.extend_from_slice(&buffer[..len]),
+//!             Received::Nothing | Received::End => break,
+//!         }
+//!     }
+//!     while let Some(transmit) = receiver.poll_transmit(now, &mut buffer) {
+//!         let meta = Meta { source: SocketAddr::new(b, 7000), destination: transmit.destination.ip() };
+//!         sender.handle_packet(now, &meta, &buffer[..transmit.len]).unwrap();
+//!     }
+//!     now += Duration::from_millis(1);
+//!     sender.handle_timeout(now);
+//!     receiver.handle_timeout(now);
+//! }
+//! assert_eq!(received, content);
+//! ```
+//!
+//! # Rooms
+//!
+//! | module | what is in it |
+//! | --- | --- |
+//! | [`wire`] | segments and options |
+//! | `pcb` | the protocol control block: one connection to one peer (RFC 9293, 5961, 7323, 2018, 2883) |
+//! | `recovery` | round trips and timeouts (RFC 6298), the scoreboard (RFC 6675), loss detection (RFC 8985) |
+//! | `cc` | CUBIC (RFC 9438), NewReno (RFC 5681, 6582), HyStart++ (RFC 9406) |
+//! | `group` | modes (Figure 1), flows of synchronised receivers, sessions; the table of transitions is [here](Mode) |
+//! | `endpoint` | demultiplexing, listeners, groups, queues, timers |
+//! | [`store`] | where sent data lives |
+//!
+//! # Units and bounds
+//!
+//! | what | unit or bound |
+//! | --- | --- |
+//! | streams | bytes from 0, in 64 bits; the wire carries 32 and wraps |
+//! | rates | bits a second |
+//! | windows | at most 1 GiB (RFC 7323); a receive window never shrinks |
+//! | a connection | at most 4 KiB beside its buffers as the receiver of a group; as a receiver that listens to one 1 KiB more |
+//! | a connection's buffers | [`Config::receive_buffer`], [`Config::send_buffer`]; nothing before the first byte |
+//! | out-of-order data | within the receive buffer, in at most 128 ranges |
+//! | a group | its store, once; 4 KiB a receiver |
+//! | connections | [`Config::max_connections`]; half-open ones [`Config::max_half_open`], the oldest gives way |
+//! | events | one of each kind and connection |
+//! | work | constant or logarithmic in the number of connections and receivers for each packet; a group's close, and the look for stragglers once a second, walk its receivers |
+//!
+//! # Trust
+//!
+//! Initial sequence numbers are keyed hashes (RFC 6528), ports and groups are random, and segments
+//! in the window but not exactly right are challenged (RFC 5961), each connection at its own rate.
+//! On a group address anybody can send: there only data within the receive window counts, and
+//! everything else is dropped. Somebody on the path, or who guesses 32 bits of sequence number, can
+//! still forge data, as with every TCP: applications that care seal their records. A receiver's
+//! segments can slow its group down, never stop it: see [`GroupConfig::receiver_timeout`] and
+//! [`GroupConfig::min_rate_bps`].
 #![no_std]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
+
+mod cc;
+mod config;
+mod endpoint;
+mod error;
+mod event;
+mod group;
+mod mintree;
+mod pcb;
+mod ranges;
+mod reassembly;
+mod recovery;
 mod seq;
+mod slab;
+mod stats;
+pub mod store;
 pub mod wire;
 
+pub use cc::CongestionControl;
+pub use config::{Carrier, Config, GroupChoice, GroupConfig, GroupMode, GroupPolicy};
+pub use endpoint::{Endpoint, Received};
+pub use error::{CommandError, Drops, Error, Failure};
+pub use event::{ConnId, Event, GroupId, Meta, Target, Transmit};
+pub use group::{FALL_BACK_LOSSES, FALL_FORWARD_PERCENT, FALL_FORWARD_SEGMENTS, Mode};
+pub use pcb::State;
 pub use seq::Seq;
+pub use smoltcp::time::{Duration, Instant};
+pub use stats::{ConnStats, Stats};

@@ -57,3 +57,8 @@ impl fmt::Debug for Seq {
         write!(f, "#{}", self.0)
     }
 }
+
+/// Whether timestamp `a` is older than `b` (RFC 7323 §4.2 compares them as sequence numbers).
+pub(crate) const fn stamp_before(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
+}

@@ -1,0 +1,228 @@
+//! Congestion control: how many bytes may be in flight to one receiver.
+//!
+//! Slow start is common to both controllers: appropriate byte counting (RFC 3465, L = 8, as the
+//! initial window is ten segments) that leaves early when round trips grow (HyStart++, RFC 9406).
+
+mod cubic;
+mod hystart;
+
+use smoltcp::time::{Duration, Instant};
+
+use cubic::Cubic;
+use hystart::HyStart;
+
+/// Which controller keeps a connection's congestion window.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub enum CongestionControl {
+    /// CUBIC (RFC 9438).
+    #[default]
+    Cubic,
+    /// NewReno (RFC 5681, RFC 6582).
+    NewReno,
+}
+
+/// What an acknowledgement tells the controller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ack {
+    pub(crate) now: Instant,
+    /// Bytes newly known to have arrived.
+    pub(crate) bytes: u64,
+    /// Whether the congestion window, and nothing else, held back sending.
+    pub(crate) limited: bool,
+    pub(crate) smoothed_rtt: Option<Duration>,
+    /// A fresh sample, if this acknowledgement gave one.
+    pub(crate) rtt: Option<Duration>,
+    /// The stream offset acknowledged up to, and the one behind the last byte sent.
+    pub(crate) una: u64,
+    pub(crate) nxt: u64,
+}
+
+/// The congestion window of one receiver, in bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Controller {
+    window: u64,
+    /// Slow start ends here.
+    threshold: u64,
+    segment: u64,
+    /// Bytes acknowledged in congestion avoidance that have not yet made a segment.
+    credit: u64,
+    hystart: HyStart,
+    cubic: Option<Cubic>,
+}
+
+/// Segments at the start (RFC 6928).
+pub(crate) const INITIAL_SEGMENTS: u64 = 10;
+
+impl Controller {
+    pub(crate) fn new(kind: CongestionControl, segment: u64) -> Self {
+        Self {
+            window: initial(segment),
+            threshold: u64::MAX,
+            segment,
+            credit: 0,
+            hystart: HyStart::default(),
+            cubic: match kind {
+                CongestionControl::Cubic => Some(Cubic::default()),
+                CongestionControl::NewReno => None,
+            },
+        }
+    }
+
+    /// The segment size is known, or has changed.
+    pub(crate) fn set_segment(&mut self, segment: u64) {
+        if self.window == initial(self.segment) && self.threshold == u64::MAX {
+            self.window = initial(segment);
+        }
+        self.segment = segment;
+        self.window = self.window.max(segment);
+    }
+
+    /// Bytes that may be in flight.
+    pub(crate) fn window(&self) -> u64 {
+        self.window
+    }
+
+    pub(crate) fn in_slow_start(&self) -> bool {
+        self.window < self.threshold
+    }
+
+    /// New data was acknowledged outside of recovery.
+    pub(crate) fn on_ack(&mut self, ack: Ack) {
+        if self.in_slow_start() {
+            let growth = self.hystart.on_ack(&ack, self.segment);
+            if growth.ends_slow_start {
+                self.threshold = self.window;
+            }
+            if ack.limited {
+                let grown = ack.bytes.min(8 * self.segment) / growth.divisor;
+                self.window = (self.window + grown).min(self.threshold);
+            }
+            return;
+        }
+        if let Some(cubic) = &mut self.cubic {
+            self.window = cubic.on_ack(&ack, self.window, self.segment);
+        } else if ack.limited {
+            // RFC 5681 §3.1: one segment a window.
+            self.credit += ack.bytes;
+            if self.credit >= self.window {
+                self.credit -= self.window;
+                self.window += self.segment;
+            }
+        }
+    }
+
+    /// A loss, for the first time since the window was last reduced.
+    pub(crate) fn on_loss(&mut self, flight: u64) {
+        let floor = 2 * self.segment;
+        let window = self.window.min(flight.max(self.segment));
+        self.threshold = match &mut self.cubic {
+            Some(cubic) => cubic.on_loss(self.window, window, self.segment),
+            None => window / 2,
+        }
+        .max(floor);
+        self.window = self.threshold;
+        self.credit = 0;
+    }
+
+    /// The retransmission timer expired: everything in flight is lost (RFC 5681 §3.1).
+    pub(crate) fn on_timeout(&mut self, flight: u64, first: bool) {
+        if first {
+            self.on_loss(flight);
+        }
+        self.window = self.segment;
+        self.hystart = HyStart::default();
+    }
+
+    /// The connection was idle for a retransmission timeout (RFC 5681 §4.1).
+    pub(crate) fn on_idle(&mut self) {
+        self.window = self.window.min(initial(self.segment));
+        if let Some(cubic) = &mut self.cubic {
+            cubic.forget_epoch();
+        }
+    }
+}
+
+/// RFC 6928: ten segments, at most 14600 bytes, at least two segments.
+fn initial(segment: u64) -> u64 {
+    (INITIAL_SEGMENTS * segment).min((2 * segment).max(14600))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEGMENT: u64 = 1000;
+
+    fn ack(now_ms: i64, bytes: u64, limited: bool) -> Ack {
+        Ack {
+            now: Instant::from_millis(now_ms),
+            bytes,
+            limited,
+            smoothed_rtt: Some(Duration::from_millis(50)),
+            rtt: None,
+            una: 0,
+            nxt: 0,
+        }
+    }
+
+    #[test]
+    fn initial_window_is_that_of_rfc_6928() {
+        assert_eq!(initial(1000), 10_000);
+        assert_eq!(initial(1460), 14_600);
+        assert_eq!(initial(9000), 18_000);
+    }
+
+    #[test]
+    fn slow_start_doubles_and_new_reno_adds_a_segment() {
+        let mut controller = Controller::new(CongestionControl::NewReno, SEGMENT);
+        for _ in 0..10 {
+            controller.on_ack(ack(0, SEGMENT, true));
+        }
+        assert_eq!(controller.window(), 20_000);
+        controller.on_loss(20_000);
+        assert_eq!(controller.window(), 10_000);
+        for _ in 0..10 {
+            controller.on_ack(ack(50, SEGMENT, true));
+        }
+        assert_eq!(controller.window(), 11_000);
+        controller.on_ack(ack(60, 50 * SEGMENT, false));
+        assert_eq!(
+            controller.window(),
+            11_000,
+            "not limited by the window: no growth"
+        );
+        controller.on_timeout(11_000, true);
+        assert_eq!((controller.window(), controller.threshold), (1000, 5500));
+    }
+
+    #[test]
+    fn cubic_returns_to_the_window_of_the_last_loss_and_passes_it() {
+        let mut controller = Controller::new(CongestionControl::Cubic, SEGMENT);
+        controller.window = 200_000;
+        controller.on_loss(200_000);
+        assert_eq!(controller.window(), 140_000);
+        // K = cbrt(60 / 0.4) = 5.3 s.
+        let mut at = 0;
+        let mut when_back = None;
+        while at < 9000 {
+            let bytes = controller.window() / 5;
+            controller.on_ack(ack(at, bytes, true));
+            at += 10;
+            if when_back.is_none() && controller.window() >= 199_000 {
+                when_back = Some(at);
+            }
+        }
+        let when_back = when_back.unwrap();
+        assert!((3000..=5600).contains(&when_back), "{when_back} ms");
+        assert!(controller.window() > 210_000, "{}", controller.window());
+    }
+
+    #[test]
+    fn cubic_converges_faster_after_two_losses() {
+        let mut controller = Controller::new(CongestionControl::Cubic, SEGMENT);
+        controller.window = 100_000;
+        controller.on_loss(100_000);
+        controller.on_loss(70_000);
+        assert_eq!(controller.window(), 49_000);
+    }
+}

@@ -1,0 +1,225 @@
+//! What an endpoint and a group can be told.
+
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
+
+use smoltcp::time::Duration;
+
+use crate::cc::CongestionControl;
+
+/// What carries the segments.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub enum Carrier {
+    /// One segment a UDP datagram (TCP-XM §2). UDP's checksum covers the segment, whose own is 0:
+    /// a translator on the way may change addresses.
+    #[default]
+    Udp,
+    /// IP protocol 6: the segment's checksum covers the addresses.
+    Ip,
+}
+
+/// What a listener does with the group that a SYN offers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub enum GroupPolicy {
+    /// Accepts it.
+    #[default]
+    Accept,
+    /// Answers without the option: the sender serves this receiver by unicast.
+    Refuse,
+    /// Proposes this group instead.
+    Propose(IpAddr),
+}
+
+/// Configuration of an [`Endpoint`](crate::Endpoint). Start from [`Config::default`].
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What carries the segments.
+    pub carrier: Carrier,
+    /// Largest IP packet to send, and to ask the other side for, 576 to 65535 bytes.
+    pub mtu: u16,
+    /// Whether to offer timestamps (RFC 7323).
+    pub timestamps: bool,
+    /// Whether to offer window scaling (RFC 7323). Without it a window is at most 65535 bytes.
+    pub window_scaling: bool,
+    /// Whether to offer selective acknowledgements (RFC 2018).
+    pub sack: bool,
+    /// Bytes of received data kept at most for one connection, rounded up to a power of two, at most
+    /// 1 GiB. Memory is taken as it is needed.
+    pub receive_buffer: usize,
+    /// Bytes of sent data kept at most for a connection that is not in a group, rounded likewise.
+    pub send_buffer: usize,
+    /// Whether small segments wait for the acknowledgement of what is in flight (RFC 9293 §3.7.4).
+    pub nagle: bool,
+    /// Longest delay of an acknowledgement, at most 500 ms (RFC 9293 MUST-40).
+    pub delayed_ack: Duration,
+    /// Full segments after which an acknowledgement is due at once; 2 by RFC 9293 SHLD-19.
+    pub ack_every: u8,
+    /// Least retransmission timeout. RFC 6298 asks for 1 s; tail loss probes (RFC 8985) and common
+    /// practice go with 200 ms.
+    pub min_rto: Duration,
+    /// Largest retransmission timeout, at least 60 s (RFC 6298 §2.5).
+    pub max_rto: Duration,
+    /// How long a connection attempt lasts at most.
+    pub connect_timeout: Duration,
+    /// How long data may stay unacknowledged, or a probe unanswered, before the connection fails
+    /// (RFC 9293 §3.8.3, R2).
+    pub user_timeout: Duration,
+    /// Idle time before a keep-alive probe; `None`: no probes (RFC 9293 MUST-24).
+    pub keep_alive: Option<Duration>,
+    /// How long TIME-WAIT lasts: twice the maximum segment lifetime.
+    pub time_wait: Duration,
+    /// Congestion controller of new connections.
+    pub congestion_control: CongestionControl,
+    /// Whether new data is spread over the round trip instead of sent as fast as windows allow.
+    pub pacing: bool,
+    /// Most bits of IP packets a second that a connection or a group sends as new data, all copies
+    /// counted; `None`: no bound.
+    pub max_rate_bps: Option<u64>,
+    /// Connections at once, half-open ones and those in TIME-WAIT included.
+    pub max_connections: usize,
+    /// Connections whose handshake a peer has begun and not completed. At the bound the oldest goes.
+    pub max_half_open: usize,
+    /// Connections complete and not yet accepted, for each listener. At the bound SYNs are dropped.
+    pub accept_backlog: usize,
+    /// Answers to segments out of the window, a second, for each connection (RFC 5961 §7).
+    pub challenge_acks_per_second: u8,
+    /// Resets for segments that belong to no connection, a second, for the endpoint.
+    pub resets_per_second: u16,
+    /// What to answer to a group offered in a SYN.
+    pub groups: GroupPolicy,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            carrier: Carrier::Udp,
+            mtu: 1500,
+            timestamps: true,
+            window_scaling: true,
+            sack: true,
+            receive_buffer: 4 << 20,
+            send_buffer: 4 << 20,
+            nagle: true,
+            delayed_ack: Duration::from_millis(40),
+            ack_every: 2,
+            min_rto: Duration::from_millis(200),
+            max_rto: Duration::from_secs(60),
+            connect_timeout: Duration::from_secs(60),
+            user_timeout: Duration::from_secs(100),
+            keep_alive: None,
+            time_wait: Duration::from_secs(60),
+            congestion_control: CongestionControl::Cubic,
+            pacing: false,
+            max_rate_bps: None,
+            max_connections: 4096,
+            max_half_open: 256,
+            accept_backlog: 128,
+            challenge_acks_per_second: 10,
+            resets_per_second: 100,
+            groups: GroupPolicy::Accept,
+        }
+    }
+}
+
+impl Config {
+    /// Bytes of IP and carrier headers before a segment.
+    pub(crate) fn carrier_overhead(&self, address: IpAddr) -> u16 {
+        let ip = if address.is_ipv4() { 20 } else { 40 };
+        match self.carrier {
+            Carrier::Udp => ip + 8,
+            Carrier::Ip => ip,
+        }
+    }
+
+    /// The maximum segment size to announce: the MTU less the fixed headers (RFC 6691).
+    pub(crate) fn mss(&self, address: IpAddr) -> u16 {
+        self.mtu.max(576) - self.carrier_overhead(address) - 20
+    }
+
+    /// Shift of the window that the whole receive buffer can be announced with (RFC 7323 §2.3).
+    pub(crate) fn window_shift(&self) -> u8 {
+        let capacity = self.capacity();
+        (0..14)
+            .find(|&shift| capacity >> shift <= 0xffff)
+            .unwrap_or(14)
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.receive_buffer.clamp(2048, 1 << 30).next_power_of_two()
+    }
+}
+
+/// Which multicast group a sender offers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub enum GroupChoice {
+    /// A random one from 239.192.0.0/14 (RFC 2365, organisation-local); `ff18::/16` for IPv6.
+    #[default]
+    Random,
+    /// A random one from 232.1.0.0 to 232.255.255.255 (RFC 4607); `ff3e::8000:0/97` for IPv6.
+    RandomSourceSpecific,
+    /// This one.
+    Given(IpAddr),
+}
+
+/// What the user asks for (TCP-XM §2.1, the states that an explicit request leads to).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub enum GroupMode {
+    /// Unicast first, multicast where it is seen to work.
+    #[default]
+    Auto,
+    /// No group is offered, and receivers are not synchronised: `UnicastOnly`.
+    Unicast,
+    /// Multicast from the first byte, without falling back; a receiver that answers without the
+    /// group option fails: `MulticastOnly`.
+    Multicast,
+}
+
+/// A sender's group: who receives, and how.
+#[derive(Clone, Debug)]
+pub struct GroupConfig {
+    /// Our address, as far as the carrier needs it ([`Carrier::Ip`]), and port; port 0: a random one.
+    pub local: SocketAddr,
+    /// The receivers' addresses.
+    pub receivers: Vec<IpAddr>,
+    /// The receivers' port, the same for all, on the group address too.
+    pub port: u16,
+    /// The multicast group.
+    pub group: GroupChoice,
+    /// What the user asks for.
+    pub mode: GroupMode,
+    /// Groups that receivers may propose instead and be served in; receivers beyond are served as
+    /// `UnicastGroupOnly`.
+    pub max_alternatives: usize,
+    /// Receivers that have not answered after this time are left out.
+    pub max_wait: Duration,
+    /// The group fails when fewer than this have answered by then; at least 1.
+    pub min_receivers: usize,
+    /// A receiver that does not acknowledge anything for this long is dropped.
+    pub receiver_timeout: Duration,
+    /// Bits of data a second: a receiver that holds the others below it is detached.
+    pub min_rate_bps: Option<u64>,
+    /// As [`Config::max_rate_bps`], for this group.
+    pub max_rate_bps: Option<u64>,
+}
+
+impl GroupConfig {
+    /// A group of these receivers with defaults: a random group address, automatic mode, 10 s to
+    /// connect, all who answer are served, 30 s without an acknowledgement until a receiver is
+    /// dropped.
+    #[must_use]
+    pub fn new(local: SocketAddr, receivers: Vec<IpAddr>, port: u16) -> Self {
+        Self {
+            local,
+            receivers,
+            port,
+            group: GroupChoice::Random,
+            mode: GroupMode::Auto,
+            max_alternatives: 4,
+            max_wait: Duration::from_secs(10),
+            min_receivers: 1,
+            receiver_timeout: Duration::from_secs(30),
+            min_rate_bps: None,
+            max_rate_bps: None,
+        }
+    }
+}

@@ -1,0 +1,474 @@
+//! Groups: opening, handshakes, modes, stragglers.
+
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use smoltcp::time::{Duration, Instant};
+
+use super::Endpoint;
+use super::secrets::{random_group, random_port};
+use crate::config::{Carrier, GroupChoice, GroupConfig, GroupMode};
+use crate::error::{CommandError, Failure};
+use crate::event::{ConnId, GroupId};
+use crate::group::{Buffer, Flow, GroupState, Mode, RATE_CHECK, Session};
+use crate::mintree::MinTree;
+use crate::pcb::{Birth, Key, Note, Pcb, State};
+use crate::seq::Seq;
+use crate::store::Store;
+use crate::wire::is_group;
+
+impl<S: Store> Endpoint<S> {
+    /// Opens a connection to each receiver of a group and sends all of them what is in the store,
+    /// and what is written to it later with [`Endpoint::send`] (TCP-XM §2.1, steps 1 to 5).
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError::Address`] for receivers or a group that cannot be, [`CommandError::Limit`]
+    /// for no receivers or too many, [`CommandError::PortInUse`].
+    pub fn open_group(
+        &mut self,
+        now: Instant,
+        group: &GroupConfig,
+        store: S,
+    ) -> Result<GroupId, CommandError> {
+        let now = self.advance(now);
+        let ipv4 = self.check_group(group)?;
+        let local_port = self.group_port(group)?;
+        let offered = match (group.mode, group.group) {
+            (GroupMode::Unicast, _) => None,
+            (_, GroupChoice::Given(address)) => Some(address),
+            (_, choice) => {
+                let source_specific = choice == GroupChoice::RandomSourceSpecific;
+                Some(random_group(&mut self.rng, ipv4, source_specific))
+            }
+        };
+        let generation = self.next_generation();
+        let start = Mode::start(group.mode);
+        let receivers = group.receivers.len();
+        let iss = Seq(rand_core::Rng::next_u32(&mut self.rng));
+        let key = Self::remote_key(local_port, group.receivers[0], group.port);
+        let session = self.sessions.insert(Session {
+            generation,
+            store: Buffer::Given(store),
+            flows: Vec::new(),
+            members: Vec::with_capacity(receivers),
+            unas: MinTree::new(),
+            closing: false,
+            wants_room: false,
+            group: Some(GroupState {
+                start,
+                sender: (key, group.local.ip(), iss),
+                offered,
+                max_alternatives: group.max_alternatives,
+                min_receivers: group.min_receivers.max(1),
+                waiting: receivers,
+                open: receivers,
+                ready: false,
+                min_rate_bps: group.min_rate_bps,
+                checked: None,
+                ready_due: false,
+                writable_due: false,
+                closed_due: false,
+                closed_told: false,
+            }),
+        });
+        self.open_flows(session, group);
+        self.open_members(now, session, group);
+        Ok(GroupId {
+            index: session,
+            generation,
+        })
+    }
+
+    fn check_group(&self, group: &GroupConfig) -> Result<bool, CommandError> {
+        let first = group.receivers.first().ok_or(CommandError::Limit)?;
+        let ipv4 = first.is_ipv4();
+        let unusable = |address: &IpAddr| {
+            address.is_ipv4() != ipv4 || address.is_unspecified() || address.is_multicast()
+        };
+        if group.receivers.iter().any(unusable) {
+            return Err(CommandError::Address);
+        }
+        let mut sorted = group.receivers.clone();
+        sorted.sort_unstable();
+        if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(CommandError::Address);
+        }
+        if let GroupChoice::Given(address) = group.group
+            && (!is_group(address) || address.is_ipv4() != ipv4)
+        {
+            return Err(CommandError::Address);
+        }
+        let needs_local = self.config.carrier == Carrier::Ip && group.local.ip().is_unspecified();
+        if needs_local || group.local.ip().is_multicast() {
+            return Err(CommandError::Address);
+        }
+        if self.pcbs.len() + group.receivers.len() > self.config.max_connections {
+            return Err(CommandError::Limit);
+        }
+        Ok(ipv4)
+    }
+
+    /// The sender's port, shared by all members.
+    fn group_port(&mut self, group: &GroupConfig) -> Result<u16, CommandError> {
+        let free = |this: &Self, port: u16| {
+            let used = |remote: &IpAddr| {
+                this.keys
+                    .contains_key(&Self::remote_key(port, *remote, group.port))
+            };
+            !this.listeners.contains_key(&port) && !group.receivers.iter().any(used)
+        };
+        if group.local.port() != 0 {
+            let port = group.local.port();
+            return free(self, port)
+                .then_some(port)
+                .ok_or(CommandError::PortInUse);
+        }
+        for _ in 0..64 {
+            let port = random_port(&mut self.rng);
+            if free(self, port) {
+                return Ok(port);
+            }
+        }
+        Err(CommandError::PortInUse)
+    }
+
+    pub(super) const fn remote_key(local_port: u16, remote: IpAddr, remote_port: u16) -> Key {
+        Key {
+            local_port,
+            remote,
+            remote_port,
+            outer_port: remote_port,
+        }
+    }
+
+    /// One flow for receivers in step, or one for each (`UnicastOnly`).
+    fn open_flows(&mut self, session: u32, group: &GroupConfig) {
+        let stamp_base = rand_core::Rng::next_u32(&mut self.rng);
+        let count = match group.mode {
+            GroupMode::Unicast => group.receivers.len(),
+            GroupMode::Auto | GroupMode::Multicast => 1,
+        };
+        let payload = self.config.mss(group.receivers[0]);
+        let rate = group.max_rate_bps.or(self.config.max_rate_bps).unwrap_or(0);
+        let nagle = self.config.nagle;
+        let Some(session) = self.sessions.get_mut(session) else {
+            return;
+        };
+        for _ in 0..count {
+            let mut flow = Flow::new(payload, stamp_base, nagle);
+            flow.cap.rate_bps = rate / count as u64;
+            session.flows.push(flow);
+        }
+        session.refresh_unsent();
+    }
+
+    /// TCP-XM §2.1, steps 3 to 5: one block and one handshake a receiver; ports and the initial
+    /// sequence number are the same for all, so that one multicast segment fits all.
+    fn open_members(&mut self, now: Instant, session: u32, group: &GroupConfig) {
+        for (member, &remote) in group.receivers.iter().enumerate() {
+            let generation = self.next_generation();
+            let Some(session_ref) = self.sessions.get_mut(session) else {
+                return;
+            };
+            let flow = if session_ref.flows.len() > 1 {
+                member
+            } else {
+                0
+            };
+            let Some(state) = &session_ref.group else {
+                return;
+            };
+            let (shared, local, iss) = state.sender;
+            let birth = Birth {
+                key: Key { remote, ..shared },
+                local,
+                generation,
+                session,
+                flow: flow as u32,
+                member: member as u32,
+                iss,
+                mode: state.start,
+                offered_group: state.offered,
+            };
+            let mut pcb = Pcb::connect(&self.config, birth, now);
+            pcb.limits.connect_timeout = group.max_wait;
+            pcb.limits.user_timeout = group.receiver_timeout;
+            pcb.bound_first_timeout(now);
+            session_ref.flows[flow].members += 1;
+            let key = pcb.key;
+            let index = self.pcbs.insert(pcb);
+            session_ref.members.push(Some(index));
+            self.keys.insert(key, index);
+            self.stats.opened += 1;
+            self.sync(index);
+        }
+    }
+
+    /// Once a block is synchronised, its flow counts on it; and its group's answer decides its mode.
+    pub(super) fn settle_handshake(&mut self, index: u32) {
+        let Some((pcb, flow, _)) = self.parts(index) else {
+            return;
+        };
+        if pcb.settled || !pcb.state.is_synchronized() {
+            return;
+        }
+        pcb.settled = true;
+        let session = pcb.session;
+        flow.payload = flow.payload.min(pcb.max_payload());
+        let in_group = self
+            .sessions
+            .get(session)
+            .is_some_and(|session| session.group.is_some());
+        if in_group {
+            self.settle_member(index);
+            return;
+        }
+        if let Some((pcb, flow, _)) = self.parts(index) {
+            flow.unicast.push(index);
+            if pcb.passive {
+                let id = ConnId {
+                    index,
+                    generation: pcb.generation,
+                };
+                let port = pcb.key.local_port;
+                if let Some(listener) = self.listeners.get_mut(&port) {
+                    listener.complete.push_back(id);
+                }
+            }
+        }
+    }
+
+    fn settle_member(&mut self, index: u32) {
+        let our_mss = self.pcbs.get(index).map(|pcb| pcb.limits.our_mss);
+        let Some(pcb) = self.pcbs.get_mut(index) else {
+            return;
+        };
+        let session_index = pcb.session;
+        let Some(session) = self.sessions.get_mut(session_index) else {
+            return;
+        };
+        let (flows, Some(group)) = (&mut session.flows, &mut session.group) else {
+            return;
+        };
+        let flow = &mut flows[pcb.flow as usize];
+        group.waiting -= 1;
+        let served = pcb.group.is_some_and(|answer| {
+            let known = flow.groups.iter().any(|known| known.address == answer);
+            let alternatives = flow.groups.iter();
+            let alternatives = alternatives.filter(|other| Some(other.address) != group.offered);
+            let room = alternatives.count() < group.max_alternatives;
+            let family = answer.is_ipv4() == pcb.key.remote.is_ipv4();
+            group.offered.is_some() && family && (Some(answer) == group.offered || known || room)
+        });
+        match pcb.mode.after_syn_ack(pcb.group, served) {
+            Ok(mode) => {
+                let changed = mode != pcb.mode;
+                pcb.mode = mode;
+                if changed {
+                    pcb.note(Note::Mode);
+                }
+                if !mode.multicasts() {
+                    pcb.group = None;
+                }
+                if let Some(address) = pcb.group {
+                    flow.add_listener(address);
+                    // Group segments always carry timestamps.
+                    let most = our_mss.unwrap_or(u16::MAX).saturating_sub(12);
+                    flow.payload = flow.payload.min(most);
+                }
+                if mode.unicasts() {
+                    flow.unicast.push(index);
+                }
+            }
+            Err(failure) => pcb.abort(failure),
+        }
+        self.check_ready(session_index);
+    }
+
+    /// All have answered, or were given up.
+    pub(super) fn check_ready(&mut self, session: u32) {
+        let Some(session_ref) = self.sessions.get_mut(session) else {
+            return;
+        };
+        let Some(group) = &mut session_ref.group else {
+            return;
+        };
+        if group.ready || group.waiting > 0 {
+            return;
+        }
+        group.ready = true;
+        if group.open < group.min_receivers {
+            let members: Vec<u32> = session_ref.members.iter().flatten().copied().collect();
+            for index in members {
+                if let Some(pcb) = self.pcbs.get_mut(index)
+                    && pcb.state != State::Closed
+                {
+                    pcb.abort(Failure::TooFew);
+                    self.sync(index);
+                }
+            }
+            return;
+        }
+        group.ready_due = true;
+        self.telling_groups.push_back(session);
+        if group.min_rate_bps.is_some() {
+            group.checked = Some((self.now, 0));
+            self.set_session_timer(session, self.now + RATE_CHECK);
+        }
+    }
+
+    /// Puts a receiver into another mode and the flow's lists in line with it.
+    pub(super) fn set_mode(&mut self, index: u32, mode: Mode) {
+        let Some((pcb, flow, _)) = self.parts(index) else {
+            return;
+        };
+        let old = core::mem::replace(&mut pcb.mode, mode);
+        pcb.note(Note::Mode);
+        if old.unicasts() && !mode.unicasts() {
+            flow.remove_unicast(index);
+        } else if !old.unicasts() && mode.unicasts() {
+            flow.unicast.push(index);
+        }
+        if let Some(group) = pcb.group
+            && old.multicasts()
+            && !mode.multicasts()
+        {
+            flow.remove_listener(group);
+            pcb.group = None;
+        }
+    }
+
+    /// The time for a look at who holds a group up has come (DESIGN §5: stragglers).
+    pub(super) fn check_rate(&mut self, session: u32, now: Instant) {
+        let Some(session_ref) = self.sessions.get_mut(session) else {
+            return;
+        };
+        let Some(group) = &mut session_ref.group else {
+            return;
+        };
+        let (Some(rate), Some((since, sent))) = (group.min_rate_bps, group.checked) else {
+            return;
+        };
+        if now < since + RATE_CHECK {
+            self.set_session_timer(session, since + RATE_CHECK);
+            return;
+        }
+        let main = &session_ref.flows[0];
+        let bits = (main.nxt - sent) * 8;
+        let us = (now - since).total_micros().max(1);
+        let slow = bits.saturating_mul(1_000_000) / us < rate;
+        let (nxt, unsent, payload) = (main.nxt, main.unsent, u64::from(main.payload));
+        group.checked = Some((now, nxt));
+        let rereadable = session_ref.store.is_rereadable();
+        let open = group.open > 0;
+        if slow && unsent > 0 && main.members > 1 {
+            self.detach_slow(session, nxt + payload);
+        } else if slow && unsent == 0 && !rereadable {
+            self.drop_holder(session);
+        }
+        if open {
+            self.set_session_timer(session, now + RATE_CHECK);
+        }
+    }
+
+    /// Detaches whoever is in the way of the next segment while somebody else is not.
+    fn detach_slow(&mut self, session: u32, wanted: u64) {
+        let Some(session_ref) = self.sessions.get(session) else {
+            return;
+        };
+        let limits = &session_ref.flows[0].limits;
+        let members = session_ref.members.iter().enumerate();
+        let (slow, fast): (Vec<_>, Vec<_>) = members
+            .filter_map(|(member, index)| Some((limits.get(member), (*index)?)))
+            .filter(|&(limit, _)| limit != MinTree::NONE)
+            .partition(|&(limit, _)| limit < wanted);
+        if fast.is_empty() {
+            return;
+        }
+        for (_, index) in slow {
+            self.detach(index);
+        }
+    }
+
+    /// From now on this receiver is sent to at its own pace.
+    fn detach(&mut self, index: u32) {
+        let Some(pcb) = self.pcbs.get_mut(index) else {
+            return;
+        };
+        let Some(session) = self.sessions.get_mut(pcb.session) else {
+            return;
+        };
+        let number = session.flows.len() as u32;
+        let member = pcb.member as usize;
+        let main = &mut session.flows[pcb.flow as usize];
+        let mut flow = Flow::new(main.payload, main.stamp_base, main.nagle);
+        flow.nxt = main.nxt;
+        flow.unsent = main.unsent;
+        flow.closing = main.closing;
+        flow.log = main.log.clone();
+        flow.last_sent = main.last_sent;
+        flow.cap.rate_bps = main.cap.rate_bps;
+        flow.members = 1;
+        flow.unicast.push(index);
+        main.members -= 1;
+        main.remove_unicast(index);
+        if let Some(group) = pcb.group.filter(|_| pcb.mode.multicasts()) {
+            main.remove_listener(group);
+        }
+        main.limits.clear(member);
+        main.unas.clear(member);
+        let main_number = pcb.flow;
+        pcb.flow = number;
+        pcb.mode = pcb.mode.after_detaching();
+        pcb.group = None;
+        pcb.idle = false;
+        pcb.reception = crate::group::Reception::new();
+        pcb.note(Note::Mode);
+        pcb.note(Note::Detached);
+        let session_index = pcb.session;
+        session.flows.push(flow);
+        self.stats.detached += 1;
+        self.sync(index);
+        self.poke(session_index, main_number);
+    }
+
+    /// A bounded store is full of what only a detached receiver has not got: the others cannot wait.
+    fn drop_holder(&mut self, session: u32) {
+        let Some(session_ref) = self.sessions.get(session) else {
+            return;
+        };
+        if session_ref.store.room() > 0 {
+            return;
+        }
+        let holder = session_ref.unas.argmin();
+        let holder = holder.and_then(|member| session_ref.members[member]);
+        if let Some(index) = holder
+            && let Some(pcb) = self.pcbs.get_mut(index)
+            && pcb.flow != 0
+        {
+            pcb.abort(Failure::TooSlow);
+            self.sync(index);
+        }
+    }
+
+    /// The pace at which new data is spread over a round trip: faster than the window allows, so
+    /// that pacing never is what limits.
+    pub(super) fn spread_rate(pcb: &Pcb) -> u64 {
+        let smoothed = pcb.send.rtt.smoothed().unwrap_or(Duration::ZERO);
+        let us = smoothed.total_micros();
+        if us == 0 {
+            return 0;
+        }
+        let percent = if pcb.send.cc.in_slow_start() {
+            200
+        } else {
+            125
+        };
+        pcb.send
+            .cc
+            .window()
+            .saturating_mul(8_000_000 / 100 * percent)
+            / us
+    }
+}

@@ -1,0 +1,136 @@
+//! Packets on their way in.
+
+use smoltcp::time::Instant;
+
+use super::Endpoint;
+use crate::config::Carrier;
+use crate::error::Error;
+use crate::event::Meta;
+use crate::group::Mode;
+use crate::pcb::State;
+use crate::store::Store;
+use crate::wire::Segment;
+
+impl<S: Store> Endpoint<S> {
+    /// One segment arrived.
+    ///
+    /// # Errors
+    ///
+    /// Why it was dropped. It was counted; an answer may be on its way.
+    pub fn handle_packet(&mut self, now: Instant, meta: &Meta, bytes: &[u8]) -> Result<(), Error> {
+        let now = self.advance(now);
+        self.stats.packets_received += 1;
+        let segment = match Segment::parse(bytes) {
+            Ok(segment) => segment,
+            Err(error) => return self.count(error.into()),
+        };
+        let source = meta.source.ip();
+        if source.is_ipv4() != meta.destination.is_ipv4() {
+            return self.count(Error::Checksum);
+        }
+        let ip = self.config.carrier == Carrier::Ip;
+        if ip && !Segment::verify(bytes, source, meta.destination) {
+            return self.count(Error::Checksum);
+        }
+        let broadcast = core::net::IpAddr::V4(core::net::Ipv4Addr::BROADCAST);
+        if source.is_multicast() || source.is_unspecified() || source == broadcast {
+            return self.count(Error::Source);
+        }
+        if meta.destination == broadcast {
+            return self.count(Error::NoConnection);
+        }
+        if meta.destination.is_multicast() {
+            return self.take_multicast(now, meta, &segment);
+        }
+        self.take_unicast(now, meta, &segment)
+    }
+
+    fn take_unicast(
+        &mut self,
+        now: Instant,
+        meta: &Meta,
+        segment: &Segment<'_>,
+    ) -> Result<(), Error> {
+        let key = self.key_of(meta, segment);
+        let mut found = self.keys.get(&key).copied();
+        if let Some(index) = found
+            && self.reopens(index, segment)
+        {
+            self.remove(index);
+            found = None;
+        }
+        let Some(index) = found else {
+            if self.listeners.contains_key(&key.local_port) {
+                return self.in_listen(now, key, meta, segment);
+            }
+            if !segment.flags.rst {
+                self.queue_reset(now, meta, segment);
+            }
+            return self.count(Error::NoConnection);
+        };
+        let Some((pcb, flow, _)) = self.parts(index) else {
+            return self.count(Error::NoConnection);
+        };
+        let result = pcb.handle(now, segment, flow);
+        if pcb.state != State::Closed
+            && result.is_ok()
+            && let Some(feedback) = segment.options.feedback
+        {
+            self.take_feedback(index, feedback.percent);
+        }
+        self.sync(index);
+        match result {
+            Ok(()) => Ok(()),
+            Err(dropped) => {
+                if dropped.reset {
+                    self.queue_reset(now, meta, segment);
+                }
+                self.count(dropped.error)
+            }
+        }
+    }
+
+    fn take_multicast(
+        &mut self,
+        now: Instant,
+        meta: &Meta,
+        segment: &Segment<'_>,
+    ) -> Result<(), Error> {
+        self.stats.multicast_received += 1;
+        let key = self.key_of(meta, segment);
+        let Some(&index) = self.keys.get(&key) else {
+            return self.count(Error::GroupUnknown);
+        };
+        let Some(pcb) = self.pcbs.get_mut(index) else {
+            return self.count(Error::GroupUnknown);
+        };
+        if pcb.group != Some(meta.destination) || !pcb.passive {
+            return self.count(Error::GroupUnknown);
+        }
+        let result = pcb.handle_multicast(now, segment);
+        self.sync(index);
+        match result {
+            Ok(()) => Ok(()),
+            Err(error) => self.count(error),
+        }
+    }
+
+    /// A receiver's word on its multicast reception (TCP-XM §2.3, §2.5).
+    fn take_feedback(&mut self, index: u32, percent: u8) {
+        let Some((pcb, flow, _)) = self.parts(index) else {
+            return;
+        };
+        if pcb.group.is_none() || pcb.passive {
+            return;
+        }
+        let payload = u64::from(flow.payload);
+        let una = pcb.send.board.una();
+        let segments = pcb.reception.feedback(percent, una, payload);
+        let mode = pcb.mode.after_feedback(percent, segments);
+        if mode != pcb.mode && pcb.mode == Mode::UnicastGroup {
+            pcb.reception.begin_multicast(flow.nxt);
+            pcb.counters.fall_forwards += 1;
+            self.set_mode(index, mode);
+        }
+    }
+}

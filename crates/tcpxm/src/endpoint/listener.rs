@@ -1,0 +1,162 @@
+//! Listening ports, and the bounds on handshakes that others begin.
+
+use alloc::collections::VecDeque;
+
+use smoltcp::time::Instant;
+
+use super::Endpoint;
+use crate::config::Carrier;
+use crate::error::Error;
+use crate::event::{ConnId, Meta};
+use crate::group::{Buffer, Flow, Mode, Session};
+use crate::mintree::MinTree;
+use crate::pcb::{Birth, Key, Pcb, State};
+use crate::store::{Ring, Store};
+use crate::wire::Segment;
+
+/// A listening port.
+#[derive(Default)]
+pub(super) struct Listener {
+    /// Connections that wait to be accepted.
+    pub(super) complete: VecDeque<ConnId>,
+}
+
+impl<S: Store> Endpoint<S> {
+    /// RFC 9293 §3.10.7.2: a segment for a port that listens, from nobody known.
+    pub(super) fn in_listen(
+        &mut self,
+        now: Instant,
+        key: Key,
+        meta: &Meta,
+        segment: &Segment<'_>,
+    ) -> Result<(), Error> {
+        let flags = segment.flags;
+        if flags.rst {
+            return self.count(Error::ListenerIgnored);
+        }
+        if flags.ack {
+            self.queue_reset(now, meta, segment);
+            return self.count(Error::NoConnection);
+        }
+        if !flags.syn {
+            return self.count(Error::ListenerIgnored);
+        }
+        let waiting = self.listeners[&key.local_port].complete.len();
+        if waiting >= self.config.accept_backlog {
+            return self.count(Error::BacklogFull);
+        }
+        self.make_room_half_open();
+        if self.pcbs.len() >= self.config.max_connections {
+            return self.count(Error::ConnectionsFull);
+        }
+        let index = self.new_single(key, meta.destination, now, |config, birth| {
+            Pcb::accept(config, birth, segment, now)
+        });
+        self.half_open_count += 1;
+        let generation = self.pcbs.get(index).map_or(0, |pcb| pcb.generation);
+        self.half_open.push_back((index, generation));
+        self.sync(index);
+        Ok(())
+    }
+
+    /// A flood of SYNs costs no more than the bound: the oldest handshake goes. One that a real
+    /// peer completes within the time in which the bound is filled gets through.
+    fn make_room_half_open(&mut self) {
+        while self.half_open_count >= self.config.max_half_open.max(1) {
+            let Some((index, generation)) = self.half_open.pop_front() else {
+                return;
+            };
+            let unborn = self
+                .pcbs
+                .get(index)
+                .is_some_and(|pcb| pcb.generation == generation && pcb.unborn);
+            if unborn {
+                self.stats.half_open_evicted += 1;
+                if let Some(pcb) = self.pcbs.get_mut(index) {
+                    pcb.become_closed();
+                }
+                self.sync(index);
+            }
+        }
+        if self.half_open.len() > 2 * self.config.max_half_open {
+            let pcbs = &self.pcbs;
+            self.half_open.retain(|&(index, generation)| {
+                pcbs.get(index)
+                    .is_some_and(|pcb| pcb.generation == generation && pcb.unborn)
+            });
+        }
+    }
+
+    /// Adds a connection of its own: a session with one flow and one block.
+    pub(super) fn new_single(
+        &mut self,
+        key: Key,
+        local: core::net::IpAddr,
+        now: Instant,
+        make: impl FnOnce(&crate::config::Config, Birth) -> Pcb,
+    ) -> u32 {
+        let generation = self.next_generation();
+        let mut flow = Flow::new(
+            self.config.mss(key.remote),
+            self.secrets.stamp_base(&key),
+            self.config.nagle,
+        );
+        flow.cap.rate_bps = self.config.max_rate_bps.unwrap_or(0);
+        flow.members = 1;
+        flow.limits.set(0, 0);
+        let index = self.pcbs.next_index();
+        let session = self.sessions.insert(Session {
+            generation,
+            store: Buffer::Ring(Ring::new(self.config.send_buffer)),
+            flows: alloc::vec![flow],
+            members: alloc::vec![Some(index)],
+            unas: MinTree::new(),
+            closing: false,
+            wants_room: false,
+            group: None,
+        });
+        let birth = Birth {
+            key,
+            local,
+            generation,
+            session,
+            flow: 0,
+            member: 0,
+            iss: self.secrets.isn(&key, now),
+            mode: Mode::UnicastOnly,
+            offered_group: None,
+        };
+        let pcb = make(&self.config, birth);
+        self.pcbs.insert(pcb);
+        self.keys.insert(key, index);
+        self.stats.opened += 1;
+        index
+    }
+
+    /// The key of a segment that came from there.
+    pub(super) fn key_of(&self, meta: &Meta, segment: &Segment<'_>) -> Key {
+        Key {
+            local_port: segment.destination_port,
+            remote: meta.source.ip(),
+            remote_port: segment.source_port,
+            outer_port: match self.config.carrier {
+                Carrier::Udp => meta.source.port(),
+                Carrier::Ip => segment.source_port,
+            },
+        }
+    }
+
+    /// A SYN that may start the connection anew although the old one is in TIME-WAIT (RFC 9293
+    /// §3.10.7.4, MAY-2; RFC 6191): its sequence number, or its timestamp, is later.
+    pub(super) fn reopens(&self, index: u32, segment: &Segment<'_>) -> bool {
+        let Some(pcb) = self.pcbs.get(index) else {
+            return false;
+        };
+        pcb.state == State::TimeWait
+            && segment.flags.syn
+            && !segment.flags.ack
+            && !segment.flags.rst
+            && self.listeners.contains_key(&pcb.key.local_port)
+            && pcb.is_later_incarnation(segment)
+    }
+}

@@ -1,0 +1,324 @@
+//! Packets on their way out.
+
+use core::net::{IpAddr, SocketAddr};
+
+use smoltcp::time::{Duration, Instant};
+
+use super::Endpoint;
+use crate::config::Carrier;
+use crate::error::Failure;
+use crate::event::{Meta, Transmit};
+use crate::group::Copy;
+use crate::pcb::{Key, Plan};
+use crate::ranges::Span;
+use crate::seq::Seq;
+use crate::store::Store;
+use crate::wire::{Flags, Options, Segment};
+
+/// A reset for a segment that belongs to no connection.
+pub(super) struct Reply {
+    source: IpAddr,
+    destination: SocketAddr,
+    local_port: u16,
+    remote_port: u16,
+    seq: Seq,
+    ack: Option<Seq>,
+}
+
+/// Resets that may wait to be sent.
+const MAX_REPLIES: usize = 32;
+
+impl<S: Store> Endpoint<S> {
+    /// The next packet to send, written into the buffer, which has at least
+    /// [`Endpoint::max_segment_bytes`]; `None` when there is none for now, or the buffer is too
+    /// short. Packets to one destination come one after the other as far as that delays nothing: a
+    /// driver that finds equal lengths may hand them to the system together.
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        let now = self.advance(now);
+        if buffer.len() < self.max_segment_bytes() {
+            return None;
+        }
+        if let Some(reply) = self.replies.pop_front() {
+            return Some(self.write_reply(&reply, buffer));
+        }
+        if let Some(transmit) = self.transmit_own(now, buffer) {
+            return Some(transmit);
+        }
+        self.transmit_new(now, buffer)
+    }
+
+    /// What blocks have to send by themselves.
+    fn transmit_own(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        while let Some(&index) = self.ready.front() {
+            let plan = self
+                .parts(index)
+                .and_then(|(pcb, flow, _)| pcb.poll(now, flow));
+            let Some(plan) = plan else {
+                self.ready.pop_front();
+                if let Some(pcb) = self.pcbs.get_mut(index) {
+                    pcb.queued = false;
+                }
+                self.sync(index);
+                continue;
+            };
+            let transmit = self.write(index, &plan, buffer);
+            self.sync(index);
+            if transmit.is_some() {
+                return transmit;
+            }
+        }
+        None
+    }
+
+    /// New data of flows.
+    fn transmit_new(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        while let Some(&(session, number)) = self.flows_ready.front() {
+            let copy = self.flow(session, number).and_then(|flow| flow.next_copy());
+            let transmit = match copy {
+                Some((Copy::Group(group), span)) => {
+                    self.write_group(now, session, number, group, span, buffer)
+                }
+                Some((Copy::Unicast(index), span)) => {
+                    let plan = self
+                        .parts(index)
+                        .map(|(pcb, flow, _)| pcb.data(now, flow, span));
+                    let transmit = plan.and_then(|plan| self.write(index, &plan, buffer));
+                    self.sync(index);
+                    transmit
+                }
+                None => {
+                    if !self.begin_burst(now, session, number) {
+                        self.flows_ready.pop_front();
+                        if let Some(flow) = self.flow(session, number) {
+                            flow.queued = false;
+                        }
+                        self.poke(session, number);
+                    }
+                    None
+                }
+            };
+            if transmit.is_some() {
+                return transmit;
+            }
+        }
+        None
+    }
+
+    /// Takes up the next new data, if windows and rates let some go.
+    fn begin_burst(&mut self, now: Instant, session: u32, number: u32) -> bool {
+        let half_window = self.half_window(session, number);
+        if self.config.pacing {
+            let rate = self
+                .narrowest(session, number)
+                .and_then(|index| self.pcbs.get(index))
+                .map_or(0, Self::spread_rate);
+            if let Some(flow) = self.flow(session, number) {
+                flow.spread.rate_bps = rate;
+            }
+        }
+        let Some(flow) = self.flow(session, number) else {
+            return false;
+        };
+        let Ok(span) = flow.sendable(now, half_window) else {
+            if flow.is_complete() {
+                self.wake_members(session, number);
+            }
+            return false;
+        };
+        let idle = core::mem::take(&mut flow.idle);
+        flow.begin_burst(span, now);
+        for index in idle {
+            let Some((pcb, flow, _)) = self.parts(index) else {
+                continue;
+            };
+            if pcb.session != session || pcb.flow != number || !pcb.idle {
+                continue;
+            }
+            pcb.idle = false;
+            if pcb.state.sends() {
+                pcb.begin_outstanding(now, flow);
+                self.sync(index);
+            }
+        }
+        true
+    }
+
+    /// All data is out: everybody's FIN may follow (TCP-XM §2.1, step 13).
+    pub(super) fn wake_members(&mut self, session: u32, number: u32) {
+        let Some(session_ref) = self.sessions.get(session) else {
+            return;
+        };
+        let members: alloc::vec::Vec<u32> = session_ref.members.iter().flatten().copied().collect();
+        for index in members {
+            let due = self
+                .parts(index)
+                .is_some_and(|(pcb, flow, _)| pcb.flow == number && pcb.fin_waits(flow));
+            if due {
+                self.sync(index);
+            }
+        }
+    }
+
+    /// One copy for all who listen to a group: only its data means something there, so the
+    /// acknowledgement, which is different for each, is left 0.
+    fn write_group(
+        &mut self,
+        now: Instant,
+        session: u32,
+        number: u32,
+        group: IpAddr,
+        span: Span,
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        let session_ref = self.sessions.get_mut(session)?;
+        let flow = &session_ref.flows[number as usize];
+        let (key, local, iss) = session_ref.group.as_ref()?.sender;
+        let options = Options {
+            timestamps: self.config.timestamps.then(|| (flow.stamp_at(now), 0)),
+            ..Options::default()
+        };
+        let plan = Plan {
+            seq: iss.at(span.start),
+            ack: Seq(0),
+            flags: Flags {
+                psh: true,
+                ack: true,
+                ..Flags::default()
+            },
+            window: 0,
+            options,
+            data: Some(span),
+        };
+        let Some(len) = write_segment(&key, &plan, &mut session_ref.store, buffer) else {
+            self.fail_session(session);
+            return None;
+        };
+        let destination = SocketAddr::new(group, key.outer_port);
+        Some(self.finish(len, local, destination, buffer))
+    }
+
+    /// Writes a block's segment. A store that cannot read ends the session.
+    fn write(&mut self, index: u32, plan: &Plan, buffer: &mut [u8]) -> Option<Transmit> {
+        let pcb = self.pcbs.get(index)?;
+        let (key, local, remote) = (pcb.key, pcb.local, pcb.remote());
+        let session = pcb.session;
+        let store = &mut self.sessions.get_mut(session)?.store;
+        let Some(len) = write_segment(&key, plan, store, buffer) else {
+            self.fail_session(session);
+            return None;
+        };
+        Some(self.finish(len, local, remote, buffer))
+    }
+
+    fn fail_session(&mut self, session: u32) {
+        let Some(session) = self.sessions.get(session) else {
+            return;
+        };
+        let members: alloc::vec::Vec<u32> = session.members.iter().flatten().copied().collect();
+        for index in members {
+            if let Some(pcb) = self.pcbs.get_mut(index) {
+                pcb.abort(Failure::Store);
+                self.sync(index);
+            }
+        }
+    }
+
+    fn finish(
+        &mut self,
+        len: usize,
+        source: IpAddr,
+        destination: SocketAddr,
+        buffer: &mut [u8],
+    ) -> Transmit {
+        if self.config.carrier == Carrier::Ip {
+            Segment::fill_checksum(&mut buffer[..len], source, destination.ip());
+        }
+        self.stats.packets_sent += 1;
+        if destination.ip().is_multicast() {
+            self.stats.multicast_bytes_sent += len as u64;
+        } else {
+            self.stats.unicast_bytes_sent += len as u64;
+        }
+        Transmit {
+            len,
+            source,
+            destination,
+        }
+    }
+
+    /// RFC 9293 §3.10.7.1: a reset that its receiver can tell from a forged one. Never longer than
+    /// its cause, and not more than so many a second.
+    pub(super) fn queue_reset(&mut self, now: Instant, meta: &Meta, segment: &Segment<'_>) {
+        let (since, count) = &mut self.reply_credit;
+        if now - *since >= Duration::from_secs(1) {
+            (*since, *count) = (now, 0);
+        }
+        if *count >= self.config.resets_per_second || self.replies.len() >= MAX_REPLIES {
+            self.stats.resets_suppressed += 1;
+            return;
+        }
+        *count += 1;
+        self.stats.resets_sent += 1;
+        let (seq, ack) = if segment.flags.ack {
+            (segment.ack, None)
+        } else {
+            (Seq(0), Some(segment.seq.plus(segment.sequence_len())))
+        };
+        let key = self.key_of(meta, segment);
+        self.replies.push_back(Reply {
+            source: meta.destination,
+            destination: SocketAddr::new(key.remote, key.outer_port),
+            local_port: key.local_port,
+            remote_port: key.remote_port,
+            seq,
+            ack,
+        });
+    }
+
+    fn write_reply(&mut self, reply: &Reply, buffer: &mut [u8]) -> Transmit {
+        let segment = Segment {
+            source_port: reply.local_port,
+            destination_port: reply.remote_port,
+            seq: reply.seq,
+            ack: reply.ack.unwrap_or_default(),
+            flags: Flags {
+                rst: true,
+                ack: reply.ack.is_some(),
+                ..Flags::default()
+            },
+            window: 0,
+            options: Options::default(),
+            payload: &[],
+        };
+        let len = segment.emit(buffer);
+        self.finish(len, reply.source, reply.destination, buffer)
+    }
+}
+
+fn write_segment<S: Store>(
+    key: &Key,
+    plan: &Plan,
+    store: &mut crate::group::Buffer<S>,
+    buffer: &mut [u8],
+) -> Option<usize> {
+    let segment = Segment {
+        source_port: key.local_port,
+        destination_port: key.remote_port,
+        seq: plan.seq,
+        ack: plan.ack,
+        flags: plan.flags,
+        window: plan.window,
+        options: plan.options,
+        payload: &[],
+    };
+    let header_len = segment.header_len();
+    segment.emit_header(buffer);
+    let Some(span) = plan.data else {
+        return Some(header_len);
+    };
+    let len = header_len + span.len() as usize;
+    store
+        .read(span.start, buffer.get_mut(header_len..len)?)
+        .ok()?;
+    Some(len)
+}

@@ -1,0 +1,287 @@
+//! After anything has happened to a block: what its session, the timers and the queues must know.
+//!
+//! Nothing here walks the members of a group: their windows meet in a tournament tree.
+
+use smoltcp::time::Instant;
+
+use super::{Endpoint, timer_key};
+use crate::event::ConnId;
+use crate::group::{Blocked, Buffer, Flow, Mode};
+use crate::mintree::MinTree;
+use crate::pcb::{Note, Pcb, State};
+use crate::store::Store;
+
+impl<S: Store> Endpoint<S> {
+    /// A block, its flow and its store.
+    pub(super) fn parts(&mut self, index: u32) -> Option<(&mut Pcb, &mut Flow, &mut Buffer<S>)> {
+        let pcb = self.pcbs.get_mut(index)?;
+        let session = self.sessions.get_mut(pcb.session)?;
+        let flow = session.flows.get_mut(pcb.flow as usize)?;
+        Some((pcb, flow, &mut session.store))
+    }
+
+    /// Brings everything in line with the state of a block.
+    pub(super) fn sync(&mut self, index: u32) {
+        self.settle_handshake(index);
+        self.fall_back_if_due(index);
+        self.collect(index);
+        self.sync_windows(index);
+        self.leave_if_ended(index);
+        let Some((pcb, flow, _)) = self.parts(index) else {
+            return;
+        };
+        if pcb.waits_for_window(flow) {
+            let now = self.now;
+            if let Some((pcb, _, _)) = self.parts(index) {
+                pcb.arm_persist(now);
+            }
+        }
+        self.sync_queues(index);
+        let Some(pcb) = self.pcbs.get(index) else {
+            return;
+        };
+        let (session, flow) = (pcb.session, pcb.flow);
+        if pcb.is_gone() {
+            self.remove(index);
+        }
+        self.poke(session, flow);
+    }
+
+    /// Timers, output and news of one block.
+    fn sync_queues(&mut self, index: u32) {
+        let Some((pcb, flow, _)) = self.parts(index) else {
+            return;
+        };
+        let next = pcb.timers.next().map_or(MinTree::NONE, timer_key);
+        let queue = !pcb.queued && pcb.has_output(flow);
+        pcb.queued |= queue;
+        let tell = !pcb.noted && pcb.notes != 0;
+        pcb.noted |= tell;
+        self.timers.set(index as usize, next);
+        if queue {
+            self.ready.push_back(index);
+        }
+        if tell {
+            self.telling.push_back(index);
+        }
+    }
+
+    /// The block's counters go to the endpoint's.
+    fn collect(&mut self, index: u32) {
+        let Some(pcb) = self.pcbs.get_mut(index) else {
+            return;
+        };
+        let counters = core::mem::take(&mut pcb.counters);
+        let stats = &mut self.stats;
+        stats.retransmissions += u64::from(counters.retransmissions);
+        stats.timeouts += u64::from(counters.timeouts);
+        stats.probes += u64::from(counters.probes);
+        stats.challenges_suppressed += u64::from(counters.suppressed);
+        stats.fall_backs += u64::from(counters.fall_backs);
+        stats.fall_forwards += u64::from(counters.fall_forwards);
+    }
+
+    /// The block's part in the intersection of windows, and in what may leave the store.
+    fn sync_windows(&mut self, index: u32) {
+        let Some(pcb) = self.pcbs.get_mut(index) else {
+            return;
+        };
+        let Some(session) = self.sessions.get_mut(pcb.session) else {
+            return;
+        };
+        let flow = &mut session.flows[pcb.flow as usize];
+        let member = pcb.member as usize;
+        let una = pcb.send.board.una();
+        let (limit, una) = match pcb.state {
+            State::SynSent | State::SynReceived => (0, una),
+            state if state.sends() => (pcb.send_limit(), una),
+            _ => (MinTree::NONE, MinTree::NONE),
+        };
+        flow.limits.set(member, limit);
+        flow.unas.set(member, una);
+        if session.unas.get(member) != una {
+            session.unas.set(member, una);
+            session.release();
+        }
+        let flow = &mut session.flows[pcb.flow as usize];
+        let least = flow.unas.min();
+        if least != MinTree::NONE {
+            flow.log.release(least);
+        }
+        if let Some(smoothed) = pcb.send.rtt.smoothed() {
+            flow.quantum = smoothed / 24;
+        }
+        if pcb.state.sends() && una == flow.nxt && !pcb.idle {
+            pcb.idle = true;
+            flow.idle.push(index);
+        }
+        if session.wants_room && session.store.is_writable() {
+            session.wants_room = false;
+            match &mut session.group {
+                Some(group) => {
+                    group.writable_due = true;
+                    self.telling_groups.push_back(pcb.session);
+                }
+                None => pcb.note(Note::Writable),
+            }
+        }
+    }
+
+    /// A connection that is over, or only waits out its time, no longer holds the others.
+    fn leave_if_ended(&mut self, index: u32) {
+        let Some(pcb) = self.pcbs.get_mut(index) else {
+            return;
+        };
+        if pcb.half_open && (!pcb.unborn || pcb.state == State::Closed) {
+            pcb.half_open = false;
+            self.half_open_count -= 1;
+        }
+        if pcb.left || !matches!(pcb.state, State::Closed | State::TimeWait) {
+            return;
+        }
+        pcb.left = true;
+        let (session, flow) = (pcb.session, pcb.flow as usize);
+        let group = pcb.group.filter(|_| pcb.mode.multicasts() && pcb.settled);
+        let settled = pcb.settled;
+        let Some(session_ref) = self.sessions.get_mut(session) else {
+            return;
+        };
+        let flow = &mut session_ref.flows[flow];
+        flow.members -= 1;
+        flow.remove_unicast(index);
+        if let Some(group) = group.filter(|_| session_ref.group.is_some()) {
+            flow.remove_listener(group);
+        }
+        session_ref.release();
+        if let Some(state) = &mut session_ref.group {
+            state.open -= 1;
+            if !settled {
+                state.waiting -= 1;
+            }
+            if state.open == 0 {
+                state.closed_due = true;
+                self.telling_groups.push_back(session);
+            }
+            self.check_ready(session);
+        }
+    }
+
+    /// Lets a flow send if it can, or arranges for the moment when it can.
+    pub(super) fn poke(&mut self, session: u32, flow: u32) {
+        let now = self.now;
+        let half_window = self.half_window(session, flow);
+        let Some(flow_ref) = self.flow(session, flow) else {
+            return;
+        };
+        if flow_ref.queued {
+            return;
+        }
+        let verdict = flow_ref.sendable(now, half_window);
+        if flow_ref.burst.is_some() || verdict.is_ok() {
+            flow_ref.queued = true;
+            self.flows_ready.push_back((session, flow));
+            return;
+        }
+        match verdict {
+            Err(Blocked::Window) => self.blocked(session, flow, now),
+            Err(Blocked::Rate) => {
+                let next = [flow_ref.cap.next(now), flow_ref.spread.next(now)];
+                if let Some(at) = next.into_iter().flatten().max() {
+                    self.set_session_timer(session, at);
+                }
+            }
+            Err(Blocked::Nagle | Blocked::Empty) | Ok(_) => {}
+        }
+    }
+
+    /// The member whose windows are in the way learns of it: its congestion window may grow, or its
+    /// closed window will be probed.
+    fn blocked(&mut self, session: u32, flow: u32, now: Instant) {
+        let Some(index) = self.narrowest(session, flow) else {
+            return;
+        };
+        let Some((pcb, flow, _)) = self.parts(index) else {
+            return;
+        };
+        if !pcb.state.sends() {
+            return;
+        }
+        if pcb.send_limit() < pcb.send.edge {
+            pcb.send.limited_at = flow.nxt;
+        } else if pcb.send.board.una() >= flow.nxt {
+            pcb.arm_persist(now);
+            let next = pcb.timers.next().map_or(MinTree::NONE, timer_key);
+            self.timers.set(index as usize, next);
+        }
+    }
+
+    /// The block with the least room.
+    pub(super) fn narrowest(&self, session: u32, flow: u32) -> Option<u32> {
+        let session = self.sessions.get(session)?;
+        let member = session.flows.get(flow as usize)?.limits.argmin()?;
+        session.members.get(member).copied().flatten()
+    }
+
+    pub(super) fn half_window(&self, session: u32, flow: u32) -> u64 {
+        let narrowest = self.narrowest(session, flow);
+        let pcb = narrowest.and_then(|index| self.pcbs.get(index));
+        pcb.map_or(u64::MAX, |pcb| (pcb.send.max_window / 2).max(1))
+    }
+
+    pub(super) fn flow(&mut self, session: u32, flow: u32) -> Option<&mut Flow> {
+        self.sessions.get_mut(session)?.flows.get_mut(flow as usize)
+    }
+
+    pub(super) fn set_session_timer(&mut self, session: u32, at: Instant) {
+        let key = timer_key(at).min(self.session_timers.get(session as usize));
+        self.session_timers.set(session as usize, key);
+    }
+
+    /// Forgets a block.
+    pub(super) fn remove(&mut self, index: u32) {
+        if let Some(pcb) = self.pcbs.get_mut(index)
+            && pcb.state != State::Closed
+        {
+            pcb.become_closed();
+            self.leave_if_ended(index);
+        }
+        let Some(pcb) = self.pcbs.remove(index) else {
+            return;
+        };
+        self.keys.remove(&pcb.key);
+        self.timers.clear(index as usize);
+        if let Some(listener) = self.listeners.get_mut(&pcb.key.local_port) {
+            let id = ConnId {
+                index,
+                generation: pcb.generation,
+            };
+            listener.complete.retain(|&other| other != id);
+        }
+        let Some(session) = self.sessions.get_mut(pcb.session) else {
+            return;
+        };
+        session.members[pcb.member as usize] = None;
+        let group_done = session.group.as_ref().is_none_or(|group| group.closed_told);
+        if group_done && session.members.iter().all(Option::is_none) {
+            self.remove_session(pcb.session);
+        }
+    }
+
+    pub(super) fn remove_session(&mut self, session: u32) {
+        self.sessions.remove(session);
+        self.session_timers.clear(session as usize);
+    }
+
+    /// Whether a receiver's mode has to change for its losses (TCP-XM §2.5).
+    fn fall_back_if_due(&mut self, index: u32) {
+        let Some((pcb, flow, _)) = self.parts(index) else {
+            return;
+        };
+        let mode = pcb.mode.after_losses(pcb.reception.losses());
+        if mode != pcb.mode && pcb.mode == Mode::Multicast {
+            pcb.reception.fall_back(flow.nxt);
+            pcb.counters.fall_backs += 1;
+            self.set_mode(index, mode);
+        }
+    }
+}

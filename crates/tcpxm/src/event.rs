@@ -1,0 +1,156 @@
+//! What an endpoint tells, and what it hands to its driver.
+
+use core::net::{IpAddr, SocketAddr};
+
+use crate::error::Failure;
+use crate::group::Mode;
+
+/// A connection, to one peer. Never used for another one later.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ConnId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// A sender's group of connections. Never used for another one later.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct GroupId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// Where data is sent to: one peer, or all of a group.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Target {
+    /// One peer. Data for a member of a group goes to the whole group.
+    Connection(ConnId),
+    /// All receivers of a group.
+    Group(GroupId),
+}
+
+impl From<ConnId> for Target {
+    fn from(connection: ConnId) -> Self {
+        Target::Connection(connection)
+    }
+}
+
+impl From<GroupId> for Target {
+    fn from(group: GroupId) -> Self {
+        Target::Group(group)
+    }
+}
+
+/// What the application wants to know. There is at most one of each kind and connection waiting.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Event {
+    /// [`Endpoint::accept`](crate::Endpoint::accept) on this port has a connection.
+    Incoming {
+        /// The listener's port.
+        port: u16,
+    },
+    /// The handshake that this side began is complete.
+    Connected {
+        /// The connection.
+        connection: ConnId,
+    },
+    /// All receivers of a group have answered, or were left out: data flows.
+    GroupReady {
+        /// The group.
+        group: GroupId,
+    },
+    /// There is something to read that was not there before.
+    Readable {
+        /// The connection.
+        connection: ConnId,
+    },
+    /// There is room to write again after a write that did not fit.
+    Writable {
+        /// A connection of its own, or a group.
+        target: Target,
+    },
+    /// The other side has closed its direction: nothing follows what can be read now.
+    Finished {
+        /// The connection.
+        connection: ConnId,
+    },
+    /// All that was sent, the end of the stream included, is acknowledged.
+    Delivered {
+        /// The connection.
+        connection: ConnId,
+    },
+    /// Join this group, only from this source where the system can, and hand its segments in.
+    Join {
+        /// The connection whose data comes there.
+        connection: ConnId,
+        /// The group.
+        group: IpAddr,
+        /// The sender.
+        source: IpAddr,
+    },
+    /// Nobody listens to this group from this source any more for this connection.
+    Leave {
+        /// The connection whose data came there.
+        connection: ConnId,
+        /// The group.
+        group: IpAddr,
+        /// The sender.
+        source: IpAddr,
+    },
+    /// A receiver's transmission mode has changed.
+    ModeChanged {
+        /// The receiver.
+        connection: ConnId,
+        /// The mode from now on.
+        mode: Mode,
+    },
+    /// A receiver held its group below the rate asked for and goes on by itself.
+    Detached {
+        /// The receiver.
+        connection: ConnId,
+    },
+    /// The connection has ended; unread data can be read until its end.
+    Closed {
+        /// The connection.
+        connection: ConnId,
+        /// The other side.
+        remote: SocketAddr,
+        /// Why, when not in good order.
+        failure: Option<Failure>,
+    },
+    /// All connections of a group have ended.
+    GroupClosed {
+        /// The group.
+        group: GroupId,
+    },
+}
+
+/// Where a packet came from and went to.
+///
+/// With [`Carrier::Udp`](crate::Carrier::Udp) `source` is that of the datagram; with
+/// [`Carrier::Ip`](crate::Carrier::Ip) its port is not looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Meta {
+    /// Source address and UDP port.
+    pub source: SocketAddr,
+    /// Destination address: ours, or a multicast group.
+    pub destination: IpAddr,
+}
+
+/// A packet to send: the first `len` bytes of the buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Transmit {
+    /// Bytes written.
+    pub len: usize,
+    /// Our address, unspecified when the command that opened the connection left it so.
+    pub source: IpAddr,
+    /// Destination address and UDP port (with [`Carrier::Ip`](crate::Carrier::Ip): TCP port).
+    pub destination: SocketAddr,
+}
+
+impl Transmit {
+    /// Whether it goes to a group.
+    #[must_use]
+    pub fn is_multicast(&self) -> bool {
+        self.destination.ip().is_multicast()
+    }
+}

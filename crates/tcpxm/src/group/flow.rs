@@ -1,0 +1,305 @@
+//! New data on its way to one or several receivers in step.
+
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use smoltcp::time::{Duration, Instant};
+
+use crate::mintree::MinTree;
+use crate::ranges::Span;
+use crate::recovery::SentLog;
+
+/// Segments of a burst: so many go to one destination before the next one's turn, so that a driver
+/// can hand them to the system at once.
+pub(crate) const BURST_SEGMENTS: u64 = 16;
+/// IP, UDP and TCP headers with timestamps, for the rate of IP packets.
+const HEADERS_BYTES: u64 = 60;
+
+/// A group address that some receivers of the flow listen to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupAddress {
+    pub(crate) address: IpAddr,
+    /// Receivers that data goes there for.
+    pub(crate) listeners: u32,
+}
+
+/// New data that is being copied out: to each group, then to each receiver that needs unicast.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Burst {
+    pub(crate) span: Span,
+    /// How many destinations are done.
+    destination: usize,
+    /// Next byte for the present destination.
+    at: u64,
+}
+
+/// Where a copy goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Copy {
+    Group(IpAddr),
+    /// Index of a protocol control block.
+    Unicast(u32),
+}
+
+/// Synchronised receivers of one session: they are all sent the same new data at the same time. A
+/// plain connection, a receiver of a `UnicastOnly` group and a detached one are alone in theirs.
+pub(crate) struct Flow {
+    /// Behind the last byte sent.
+    pub(crate) nxt: u64,
+    /// Bytes in the store behind it.
+    pub(crate) unsent: u64,
+    /// No more bytes will follow those in the store.
+    pub(crate) closing: bool,
+    pub(crate) log: SentLog,
+    /// Bytes of a full segment: the least over all receivers.
+    pub(crate) payload: u16,
+    /// Added to milliseconds to make timestamps: one clock for the whole session.
+    pub(crate) stamp_base: u32,
+    pub(crate) last_sent: Option<Instant>,
+    /// Round trip that sets the grain of the log.
+    pub(crate) quantum: Duration,
+    /// By member: how far its windows reach. The least is the intersection (TCP-XM §2.1, step 12).
+    pub(crate) limits: MinTree,
+    /// By member: first unacknowledged byte.
+    pub(crate) unas: MinTree,
+    /// Blocks that need unicast copies.
+    pub(crate) unicast: Vec<u32>,
+    pub(crate) groups: Vec<GroupAddress>,
+    /// Blocks with nothing outstanding, whose timers start with the next byte sent.
+    pub(crate) idle: Vec<u32>,
+    pub(crate) burst: Option<Burst>,
+    pub(crate) members: u32,
+    /// Silly window avoidance is overridden once.
+    pub(crate) override_once: bool,
+    pub(crate) nagle: bool,
+    /// Holds all copies to the rate that the user allows.
+    pub(crate) cap: Pace,
+    /// Spreads data over the round trip (pacing).
+    pub(crate) spread: Pace,
+    pub(crate) queued: bool,
+}
+
+/// Why a flow does not send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Blocked {
+    /// All is sent.
+    Empty,
+    /// Some receiver's window, or ours for its network.
+    Window,
+    /// A small segment waits for company (RFC 9293 §3.7.4).
+    Nagle,
+    /// The rate.
+    Rate,
+}
+
+impl Flow {
+    pub(crate) fn new(payload: u16, stamp_base: u32, nagle: bool) -> Self {
+        Self {
+            nxt: 0,
+            unsent: 0,
+            closing: false,
+            log: SentLog::default(),
+            payload,
+            stamp_base,
+            last_sent: None,
+            quantum: Duration::ZERO,
+            limits: MinTree::new(),
+            unas: MinTree::new(),
+            unicast: Vec::new(),
+            groups: Vec::new(),
+            idle: Vec::new(),
+            burst: None,
+            members: 0,
+            override_once: false,
+            nagle,
+            cap: Pace::default(),
+            spread: Pace::default(),
+            queued: false,
+        }
+    }
+
+    /// The timestamp clock: milliseconds (RFC 7323 §4.1), the same for all receivers.
+    pub(crate) fn stamp_at(&self, now: Instant) -> u32 {
+        self.stamp_base.wrapping_add(now.total_millis() as u32)
+    }
+
+    /// All data has left, and no more will come: time for the FIN.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.closing && self.unsent == 0 && self.burst.is_none()
+    }
+
+    /// How much new data may go now: whole segments, or a last short one.
+    /// `half_window`: half of the largest window that the receiver in the way ever offered.
+    pub(crate) fn sendable(&self, now: Instant, half_window: u64) -> Result<Span, Blocked> {
+        let payload = u64::from(self.payload);
+        if self.unsent == 0 || self.members == 0 {
+            return Err(Blocked::Empty);
+        }
+        let room = self.limits.min();
+        let room = if room == MinTree::NONE { 0 } else { room };
+        let room = room.saturating_sub(self.nxt);
+        let all_acked = self.unas.min() >= self.nxt;
+        let whole = room.min(self.unsent) / payload * payload;
+        let len = if whole > 0 {
+            let most = payload * BURST_SEGMENTS;
+            let tail = self.unsent - whole;
+            // A short last segment may ride along, unless it has to wait for more data.
+            if tail > 0
+                && tail < payload
+                && room >= self.unsent
+                && whole < most
+                && !self.nagle_waits(false)
+            {
+                self.unsent
+            } else {
+                whole.min(most)
+            }
+        } else if self.unsent <= room {
+            if self.nagle_waits(all_acked) && !self.override_once {
+                return Err(Blocked::Nagle);
+            }
+            self.unsent
+        } else if room > 0 && ((room >= half_window && all_acked) || self.override_once) {
+            // RFC 9293 §3.8.6.2.1, third and fourth case.
+            room
+        } else {
+            return Err(Blocked::Window);
+        };
+        if !self.cap.allows(now) || !self.spread.allows(now) {
+            return Err(Blocked::Rate);
+        }
+        Ok(Span::new(self.nxt, self.nxt + len))
+    }
+
+    fn nagle_waits(&self, all_acked: bool) -> bool {
+        self.nagle && !self.closing && !all_acked
+    }
+
+    /// These bytes leave now, in as many copies as there are destinations.
+    pub(crate) fn begin_burst(&mut self, span: Span, now: Instant) {
+        self.burst = Some(Burst {
+            span,
+            destination: 0,
+            at: span.start,
+        });
+        self.nxt = span.end;
+        self.unsent -= span.len();
+        self.override_once = false;
+        self.log.push(span.end, now, self.quantum);
+        self.last_sent = Some(now);
+        let copies = self
+            .groups
+            .iter()
+            .filter(|group| group.listeners > 0)
+            .count();
+        let copies = copies + self.unicast.len();
+        let segments = span.len().div_ceil(u64::from(self.payload));
+        let bytes = span.len() + HEADERS_BYTES * segments;
+        self.cap.spend(now, copies as u64 * bytes);
+        self.spread.spend(now, bytes);
+    }
+
+    /// The next copy of a segment of the present burst.
+    pub(crate) fn next_copy(&mut self) -> Option<(Copy, Span)> {
+        let mut burst = self.burst?;
+        loop {
+            let copy = match self.groups.get(burst.destination) {
+                Some(group) if group.listeners == 0 => None,
+                Some(group) => Some(Copy::Group(group.address)),
+                None => {
+                    let index = burst.destination - self.groups.len();
+                    let Some(&pcb) = self.unicast.get(index) else {
+                        self.burst = None;
+                        return None;
+                    };
+                    Some(Copy::Unicast(pcb))
+                }
+            };
+            if let Some(copy) = copy
+                && burst.at < burst.span.end
+            {
+                let end = burst.span.end.min(burst.at + u64::from(self.payload));
+                let span = Span::new(burst.at, end);
+                burst.at = end;
+                self.burst = Some(burst);
+                return Some((copy, span));
+            }
+            burst.destination += 1;
+            burst.at = burst.span.start;
+        }
+    }
+
+    /// A receiver's data goes to this group from now on. Groups come before data does.
+    pub(crate) fn add_listener(&mut self, address: IpAddr) {
+        match self
+            .groups
+            .iter_mut()
+            .find(|group| group.address == address)
+        {
+            Some(group) => group.listeners += 1,
+            None => self.groups.push(GroupAddress {
+                address,
+                listeners: 1,
+            }),
+        }
+    }
+
+    pub(crate) fn remove_listener(&mut self, address: IpAddr) {
+        if let Some(group) = self
+            .groups
+            .iter_mut()
+            .find(|group| group.address == address)
+        {
+            group.listeners = group.listeners.saturating_sub(1);
+        }
+    }
+
+    /// Takes a receiver out of the list, without anybody missing his copy of the present burst.
+    pub(crate) fn remove_unicast(&mut self, pcb: u32) {
+        let Some(index) = self.unicast.iter().position(|&other| other == pcb) else {
+            return;
+        };
+        self.unicast.remove(index);
+        let place = self.groups.len() + index;
+        if let Some(burst) = &mut self.burst {
+            if burst.destination > place {
+                burst.destination -= 1;
+            } else if burst.destination == place {
+                burst.at = burst.span.start;
+            }
+        }
+    }
+}
+
+/// A rate that new data is held to.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Pace {
+    /// Bits a second; 0: no bound.
+    pub(crate) rate_bps: u64,
+    /// When the next burst may start.
+    next: Option<Instant>,
+}
+
+/// Sending may lag behind its schedule by this much and catch up.
+const PACE_SLACK: Duration = Duration::from_millis(2);
+
+impl Pace {
+    fn allows(&self, now: Instant) -> bool {
+        self.rate_bps == 0 || self.next.is_none_or(|next| next <= now)
+    }
+
+    fn spend(&mut self, now: Instant, bytes: u64) {
+        if self.rate_bps == 0 {
+            self.next = None;
+            return;
+        }
+        let us = bytes.saturating_mul(8_000_000) / self.rate_bps;
+        let from = self.next.map_or(now, |next| next.max(now - PACE_SLACK));
+        self.next = Some(from + Duration::from_micros(us));
+    }
+
+    /// When sending may go on, if not now.
+    pub(crate) fn next(&self, now: Instant) -> Option<Instant> {
+        self.next.filter(|_| !self.allows(now))
+    }
+}

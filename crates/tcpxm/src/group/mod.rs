@@ -1,0 +1,32 @@
+//! The group around a sender's protocol control blocks (TCP-XM §2.1, §2.5).
+//!
+//! The table of modes and transitions stands at [`Mode`].
+//!
+//! # What goes where
+//!
+//! | mode | new data | repairs | in step with the group |
+//! | --- | --- | --- | --- |
+//! | [`Mode::UnicastOnly`] | unicast | unicast | no |
+//! | [`Mode::UnicastGroup`] | unicast and multicast | unicast | yes |
+//! | [`Mode::UnicastGroupOnly`] | unicast | unicast | yes |
+//! | [`Mode::Multicast`], [`Mode::MulticastOnly`] | multicast | unicast | yes |
+//!
+//! One multicast copy serves all who listen to a group, whatever their number; it is sent as long as
+//! there is one who might. In step means: the same bytes at the same time, within the intersection
+//! of all windows (§2.1, step 12).
+//!
+//! # Counting
+//!
+//! A multicast loss is a segment that went to a receiver by multicast alone and that its
+//! acknowledgements, or a timeout, show to be lost. Feedback is the receiver's word on its last 128
+//! segments; as it knows nothing of a fall-back, its word counts again when 128 segments have been
+//! acknowledged since, so that none from before is in it.
+
+pub(crate) mod flow;
+pub(crate) mod mode;
+pub(crate) mod session;
+
+pub(crate) use flow::{Blocked, Copy, Flow};
+pub(crate) use mode::Reception;
+pub use mode::{FALL_BACK_LOSSES, FALL_FORWARD_PERCENT, FALL_FORWARD_SEGMENTS, Mode};
+pub(crate) use session::{Buffer, GroupState, RATE_CHECK, Session};

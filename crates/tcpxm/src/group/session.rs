@@ -1,0 +1,130 @@
+//! One stream of sent data and everybody who receives it.
+
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use smoltcp::time::{Duration, Instant};
+
+use super::flow::Flow;
+use super::mode::Mode;
+use crate::mintree::MinTree;
+use crate::pcb::Key;
+use crate::seq::Seq;
+use crate::store::{Ring, Store, StoreError};
+
+/// The bytes: of a plain connection in a ring, of a group in what its owner gave.
+pub(crate) enum Buffer<S> {
+    Ring(Ring),
+    Given(S),
+}
+
+impl<S: Store> Buffer<S> {
+    fn store(&self) -> &dyn Store
+    where
+        S: Sized,
+    {
+        match self {
+            Buffer::Ring(ring) => ring,
+            Buffer::Given(store) => store,
+        }
+    }
+
+    fn store_mut(&mut self) -> &mut dyn Store {
+        match self {
+            Buffer::Ring(ring) => ring,
+            Buffer::Given(store) => store,
+        }
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
+        self.store_mut().write(bytes)
+    }
+
+    pub(crate) fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
+        self.store_mut().read(offset, out)
+    }
+
+    pub(crate) fn end(&self) -> u64 {
+        self.store().end()
+    }
+
+    pub(crate) fn room(&self) -> usize {
+        self.store().room()
+    }
+
+    pub(crate) fn release(&mut self, before: u64) {
+        self.store_mut().release(before);
+    }
+
+    /// Whether there is enough room to be worth telling.
+    pub(crate) fn is_writable(&self) -> bool {
+        match self {
+            Buffer::Ring(ring) => ring.room() >= ring.capacity() / 4,
+            Buffer::Given(store) => store.room() > 0,
+        }
+    }
+
+    pub(crate) fn is_rereadable(&self) -> bool {
+        self.store().is_rereadable()
+    }
+}
+
+/// A stream with one receiver, or a group of them.
+pub(crate) struct Session<S> {
+    pub(crate) generation: u32,
+    pub(crate) store: Buffer<S>,
+    pub(crate) flows: Vec<Flow>,
+    /// Block of each member, by member number; nothing once it is gone.
+    pub(crate) members: Vec<Option<u32>>,
+    /// By member: first unacknowledged byte. What lies before the least may leave the store.
+    pub(crate) unas: MinTree,
+    pub(crate) closing: bool,
+    /// A write did not fit, and nobody was told of room since.
+    pub(crate) wants_room: bool,
+    pub(crate) group: Option<GroupState>,
+}
+
+/// What only a group has.
+pub(crate) struct GroupState {
+    /// Mode in which members begin.
+    pub(crate) start: Mode,
+    /// Ports, address and initial sequence number that all members share.
+    pub(crate) sender: (Key, IpAddr, Seq),
+    pub(crate) offered: Option<IpAddr>,
+    pub(crate) max_alternatives: usize,
+    pub(crate) min_receivers: usize,
+    /// Members that have not answered yet.
+    pub(crate) waiting: usize,
+    /// Members whose connection has not ended.
+    pub(crate) open: usize,
+    pub(crate) ready: bool,
+    pub(crate) min_rate_bps: Option<u64>,
+    /// When progress was looked at last, and what had been sent and what been acknowledged then.
+    pub(crate) checked: Option<(Instant, u64)>,
+    pub(crate) ready_due: bool,
+    pub(crate) writable_due: bool,
+    pub(crate) closed_due: bool,
+    pub(crate) closed_told: bool,
+}
+
+/// How often a group looks for receivers that hold it up.
+pub(crate) const RATE_CHECK: Duration = Duration::from_secs(1);
+
+impl<S: Store> Session<S> {
+    /// What the store has got is new to the flows.
+    pub(crate) fn refresh_unsent(&mut self) {
+        let end = self.store.end();
+        for flow in &mut self.flows {
+            flow.unsent = end.saturating_sub(flow.nxt);
+            flow.closing = self.closing;
+        }
+    }
+
+    /// Everybody has got what lies before: it can go.
+    pub(crate) fn release(&mut self) {
+        let least = self.unas.min();
+        if least != MinTree::NONE {
+            self.store.release(least);
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! Acknowledgements: windows, round trips, losses, congestion.
+
+use smoltcp::time::{Duration, Instant};
+
+use super::{Fin, Note, Pcb, Recovery, Timer};
+use crate::cc::Ack;
+use crate::error::Error;
+use crate::group::Flow;
+use crate::ranges::Span;
+use crate::recovery::Delivered;
+use crate::recovery::scoreboard::DetectView;
+use crate::seq::stamp_before;
+use crate::wire::Segment;
+
+/// What a peer may take to acknowledge a single segment (RFC 8985 §7.2).
+const WORST_DELAYED_ACK: Duration = Duration::from_millis(200);
+/// After this many round trips without a duplicate the reordering window shrinks again.
+const QUIET_ROUNDS: u8 = 16;
+
+impl Pcb {
+    /// RFC 9293 §3.10.7.4, fifth step, with RFC 5961 §5.
+    pub(super) fn take_ack(
+        &mut self,
+        now: Instant,
+        segment: &Segment<'_>,
+        start: i64,
+        flow: &Flow,
+    ) -> Result<(), Error> {
+        let una = self.send.board.una();
+        let fin_sent = matches!(self.send.fin, Fin::Sent | Fin::Lost);
+        let fin_acked = self.send.fin == Fin::Acked;
+        let highest = flow.nxt as i64 + i64::from(fin_sent || fin_acked);
+        let ack = self.send.iss.offset_of(segment.ack, una);
+        let oldest = una as i64 - self.send.max_window.max(1 << 16) as i64;
+        if ack > highest || ack < oldest {
+            self.challenge(now);
+            return Err(Error::AckChallenged);
+        }
+        if ack < una as i64 {
+            return Ok(());
+        }
+        let ack = ack as u64;
+        let window_before = self.send.edge;
+        self.update_window(segment, start, flow);
+        let data_ack = ack.min(flow.nxt);
+        if fin_sent && ack > flow.nxt {
+            self.send.fin = Fin::Acked;
+            self.send.progress = now;
+        }
+        let sacks = self.sack_spans(segment, data_ack, flow);
+        if sacks.duplicate {
+            self.reported_duplicate(data_ack, flow);
+        } else {
+            self.quiet_round(data_ack, flow);
+        }
+        let duplicate = segment.payload.is_empty()
+            && data_ack == una
+            && self.send.edge == window_before
+            && !segment.flags.fin
+            && una < flow.nxt;
+        self.acknowledge(now, segment, data_ack, sacks.as_slice(), duplicate, flow);
+        self.end_probe(data_ack, sacks.duplicate, duplicate);
+        if self.send.fin == Fin::Acked && fin_sent {
+            self.fin_acknowledged(now);
+        }
+        self.arm_after_ack(now, flow);
+        Ok(())
+    }
+
+    /// RFC 9293 §3.10.7.4: SND.WND, SND.WL1, SND.WL2.
+    pub(super) fn update_window(&mut self, segment: &Segment<'_>, start: i64, flow: &Flow) {
+        let una = self.send.board.una();
+        let ack = self.send.iss.offset_of(segment.ack, una);
+        if ack < una as i64 {
+            return;
+        }
+        let (start, ack) = (start.max(0) as u64, ack as u64);
+        if self.send.wl1 < start || (self.send.wl1 == start && self.send.wl2 <= ack) {
+            (self.send.wl1, self.send.wl2) = (start, ack);
+            let shift = if segment.flags.syn {
+                0
+            } else {
+                self.agreed.send_shift
+            };
+            let window = u64::from(segment.window) << shift;
+            self.send.edge = ack.min(flow.nxt) + window;
+            self.send.max_window = self.send.max_window.max(window);
+            if window > 0 {
+                self.timers.stop(Timer::Persist);
+            }
+        }
+    }
+
+    /// The segment's SACK blocks as stream offsets; a report of a duplicate (RFC 2883 §4) is taken
+    /// out.
+    fn sack_spans(&mut self, segment: &Segment<'_>, ack: u64, flow: &Flow) -> Sacks {
+        let mut spans = Sacks::default();
+        if !self.agreed.sack {
+            return spans;
+        }
+        let blocks = segment.options.sack.as_slice();
+        for (index, (from, to)) in blocks.iter().enumerate() {
+            let from = self.send.iss.offset_of(*from, ack);
+            let to = self.send.iss.offset_of(*to, ack);
+            if from >= to || to > flow.nxt as i64 || from < 0 {
+                continue;
+            }
+            let span = Span::new(from as u64, to as u64);
+            let within_second = blocks.get(1).is_some_and(|(a, b)| {
+                let a = self.send.iss.offset_of(*a, ack);
+                let b = self.send.iss.offset_of(*b, ack);
+                index == 0 && a <= from && to <= b && b > ack as i64
+            });
+            if index == 0 && (span.end <= ack || within_second) {
+                spans.duplicate = true;
+            } else {
+                spans.push(span);
+            }
+        }
+        spans
+    }
+
+    fn acknowledge(
+        &mut self,
+        now: Instant,
+        segment: &Segment<'_>,
+        ack: u64,
+        sacks: &[Span],
+        duplicate: bool,
+        flow: &Flow,
+    ) {
+        let send = &mut self.send;
+        let flight = send.board.pipe(flow.nxt);
+        let min_rtt = send.rtt.min();
+        let multicast_from = self.reception.multicast_from();
+        let delivered = send
+            .board
+            .acknowledge(ack, sacks, multicast_from, &flow.log, now, min_rtt);
+        if delivered.newly > 0 || delivered.acked > 0 {
+            send.progress = now;
+        }
+        if delivered.first_try {
+            self.reception.multicast_success();
+        }
+        self.take_rtt(now, &delivered, segment, flow);
+        if delivered.acked > 0 {
+            self.send.rtt.reset_back_off();
+            self.send.duplicate_acks = 0;
+        }
+        self.leave_recovery(ack);
+        if self.agreed.sack {
+            self.detect(now, flow, flight);
+        } else {
+            self.without_sack(duplicate, &delivered, flow, flight);
+        }
+        self.grow(now, &delivered, flow);
+    }
+
+    /// RFC 6298 §3: never from what was sent again, unless a timestamp tells (RFC 7323 §4.1).
+    fn take_rtt(
+        &mut self,
+        now: Instant,
+        delivered: &Delivered,
+        segment: &Segment<'_>,
+        flow: &Flow,
+    ) {
+        if let Some(rtt) = delivered.rtt {
+            self.send.rtt.sample(rtt);
+        } else if let (true, true, Some((_, echo))) = (
+            delivered.acked > 0,
+            self.agreed.timestamps,
+            segment.options.timestamps,
+        ) && echo != 0
+            && self
+                .send
+                .again_stamp
+                .is_none_or(|again| !stamp_before(echo, again))
+        {
+            // An echo from before the last retransmission would count the wait for it as well.
+            let elapsed_ms = flow.stamp_at(now).wrapping_sub(echo);
+            if elapsed_ms < 1 << 20 {
+                self.send
+                    .rtt
+                    .sample(Duration::from_millis(u64::from(elapsed_ms)));
+            }
+        }
+    }
+
+    /// RFC 8985 §7.4: a probe that was needed repaired a loss that nobody saw.
+    fn end_probe(&mut self, ack: u64, reported: bool, duplicate: bool) {
+        let Some(end) = self.send.probe else {
+            return;
+        };
+        if ack > end && !reported && self.send.recovery.is_none() {
+            self.send.cc.on_loss(self.send.cc.window());
+        }
+        if ack > end || (ack == end && (reported || duplicate)) {
+            self.send.probe = None;
+        }
+    }
+
+    fn leave_recovery(&mut self, ack: u64) {
+        if let Some((end, _)) = self.send.recovery
+            && ack >= end
+        {
+            self.send.recovery = None;
+            self.send.force_one = false;
+            self.send.board.deflate();
+        }
+    }
+
+    /// RFC 8985 §6: what is lost by now.
+    pub(super) fn detect(&mut self, now: Instant, flow: &Flow, flight: u64) {
+        let view = DetectView {
+            now,
+            nxt: flow.nxt,
+            log: &flow.log,
+            in_recovery: self.send.recovery.is_some(),
+            segment: u64::from(flow.payload),
+            min_rtt: self.send.rtt.min(),
+            smoothed_rtt: self.send.rtt.smoothed(),
+        };
+        let (lost, again) = self.send.board.detect(&view);
+        match again {
+            Some(at) => self.timers.set(Timer::Rack, at.max(now)),
+            None => self.timers.stop(Timer::Rack),
+        }
+        if lost > 0 {
+            self.enter_recovery(lost, flight, flow);
+        }
+    }
+
+    /// RFC 5681 §3.2 and RFC 6582 §3.2, for peers without SACK.
+    fn without_sack(&mut self, duplicate: bool, delivered: &Delivered, flow: &Flow, flight: u64) {
+        let segment = u64::from(flow.payload);
+        if duplicate {
+            self.send.duplicate_acks = self.send.duplicate_acks.saturating_add(1);
+            // Limited transmit (RFC 3042) and the inflation of fast recovery: each duplicate says
+            // that a segment has left the network.
+            self.send.board.inflate(segment, flow.nxt);
+            if self.send.duplicate_acks == 3 && self.send.recovery.is_none() {
+                let lost = self.send.board.lose_first(segment, flow.nxt);
+                self.enter_recovery(lost, flight, flow);
+            }
+        } else if delivered.acked > 0 && matches!(self.send.recovery, Some((_, Recovery::Fast))) {
+            // A partial acknowledgement: the next segment is lost too.
+            self.send.board.lose_first(segment, flow.nxt);
+            self.send.force_one = true;
+        }
+    }
+
+    /// `lost` bytes are newly known to be lost.
+    fn enter_recovery(&mut self, lost: u64, flight: u64, flow: &Flow) {
+        let segments = lost.div_ceil(u64::from(flow.payload.max(1)));
+        self.reception
+            .multicast_losses(segments, self.send.board.una());
+        if self.send.recovery.is_none() {
+            self.send.recovery = Some((flow.nxt, Recovery::Fast));
+            self.send.force_one = true;
+            self.send.cc.on_loss(flight);
+            self.timers.stop(Timer::Tail);
+            self.send.probe = None;
+        }
+    }
+
+    fn grow(&mut self, now: Instant, delivered: &Delivered, flow: &Flow) {
+        let fast = matches!(self.send.recovery, Some((_, Recovery::Fast)));
+        if delivered.newly == 0 || fast {
+            return;
+        }
+        let una = self.send.board.una();
+        self.send.cc.on_ack(Ack {
+            now,
+            bytes: delivered.newly,
+            limited: una.saturating_sub(delivered.acked) < self.send.limited_at,
+            smoothed_rtt: self.send.rtt.smoothed(),
+            rtt: delivered.rtt,
+            una,
+            nxt: flow.nxt,
+        });
+    }
+
+    /// A receiver reported a duplicate: something was sent again that was only late.
+    pub(super) fn reported_duplicate(&mut self, ack: u64, flow: &Flow) {
+        if ack >= self.send.widen_at {
+            self.send.widen_at = flow.nxt;
+            self.send.quiet_rounds = 0;
+            self.send.board.widen_reordering();
+        }
+    }
+
+    fn fin_acknowledged(&mut self, now: Instant) {
+        self.note(Note::Delivered);
+        self.set_state(now, self.state.after_fin_acked());
+    }
+
+    /// Timers after an acknowledgement.
+    fn arm_after_ack(&mut self, now: Instant, flow: &Flow) {
+        if !self.state.sends() || !self.has_outstanding(flow) {
+            self.timers.stop(Timer::Rto);
+            self.timers.stop(Timer::Tail);
+            self.timers.stop(Timer::Rack);
+            return;
+        }
+        if self.send.progress == now || !self.timers.is_set(Timer::Rto) {
+            self.arm_rto(now);
+            self.arm_tail(now, flow);
+        }
+    }
+
+    /// RFC 6298 §5, no later than the user timeout.
+    pub(super) fn arm_rto(&mut self, now: Instant) {
+        let at = now + self.send.rtt.rto();
+        let end = self.send.progress + self.limits.user_timeout;
+        self.timers.set(Timer::Rto, at.min(end.max(now)));
+    }
+
+    /// RFC 8985 §7.2: a probe comes before the timeout, where SACK can answer it.
+    pub(super) fn arm_tail(&mut self, now: Instant, flow: &Flow) {
+        let calm = self.send.recovery.is_none() && self.send.probe.is_none();
+        if !self.agreed.sack || !calm || self.send.board.has_sacked() {
+            self.timers.stop(Timer::Tail);
+            return;
+        }
+        let pto = self.probe_timeout(flow);
+        if pto < self.send.rtt.rto() {
+            self.timers.set(Timer::Tail, now + pto);
+        } else {
+            self.timers.stop(Timer::Tail);
+        }
+    }
+
+    pub(super) fn probe_timeout(&self, flow: &Flow) -> Duration {
+        let Some(smoothed) = self.send.rtt.smoothed() else {
+            return Duration::from_secs(1);
+        };
+        let mut pto = smoothed * 2 + Duration::from_millis(2);
+        if self.send.board.pipe(flow.nxt) <= u64::from(flow.payload) {
+            pto += WORST_DELAYED_ACK;
+        }
+        pto
+    }
+
+    /// One more quiet round trip for the reordering window (RFC 8985 §6.2, step 4).
+    pub(super) fn quiet_round(&mut self, ack: u64, flow: &Flow) {
+        if ack < self.send.widen_at {
+            return;
+        }
+        self.send.widen_at = flow.nxt;
+        self.send.quiet_rounds = self.send.quiet_rounds.saturating_add(1);
+        if self.send.quiet_rounds == QUIET_ROUNDS {
+            self.send.board.narrow_reordering();
+        }
+    }
+}
+
+/// The SACK blocks of one segment.
+#[derive(Default)]
+struct Sacks {
+    spans: [Span; 4],
+    len: usize,
+    duplicate: bool,
+}
+
+impl Sacks {
+    fn push(&mut self, span: Span) {
+        self.spans[self.len] = span;
+        self.len += 1;
+    }
+
+    fn as_slice(&self) -> &[Span] {
+        &self.spans[..self.len]
+    }
+}

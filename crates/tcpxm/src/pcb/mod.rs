@@ -1,0 +1,495 @@
+//! The protocol control block: one connection to one peer.
+//!
+//! What a block shares with others (the data, where new data goes on, when it was sent first, the
+//! segment size, the timestamp clock) lives in its [`Flow`](crate::group::Flow) and session.
+
+mod ack;
+mod input;
+mod output;
+mod receive;
+mod record;
+mod state;
+mod timeout;
+mod timers;
+
+use core::net::{IpAddr, SocketAddr};
+
+use smoltcp::time::{Duration, Instant};
+
+pub use state::State;
+
+pub(crate) use output::Plan;
+pub(crate) use record::Record;
+pub(crate) use timers::Timer;
+use timers::Timers;
+
+use crate::cc::Controller;
+use crate::config::Config;
+use crate::error::Failure;
+use crate::group::{Flow, Mode, Reception};
+use crate::reassembly::Reassembly;
+use crate::recovery::{Rtt, Scoreboard};
+use crate::seq::{Seq, stamp_before};
+use crate::wire::{GroupOption, Options, Segment};
+
+/// The four numbers that name a connection, and the UDP port behind which the peer is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Key {
+    pub(crate) local_port: u16,
+    pub(crate) remote: IpAddr,
+    pub(crate) remote_port: u16,
+    /// UDP port that the peer's datagrams come from; the TCP port where there is no UDP.
+    pub(crate) outer_port: u16,
+}
+
+/// Where our FIN is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fin {
+    /// Not sent.
+    No,
+    /// To be sent again.
+    Lost,
+    /// Sent and not acknowledged.
+    Sent,
+    Acked,
+}
+
+/// Whether an acknowledgement is due.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Owed {
+    Nothing,
+    /// When the delayed acknowledgement's timer fires, if no other segment carries it before.
+    Later,
+    Now,
+}
+
+/// What both sides agreed on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Agreed {
+    pub(crate) timestamps: bool,
+    pub(crate) sack: bool,
+    pub(crate) send_shift: u8,
+    pub(crate) receive_shift: u8,
+    /// The peer's maximum segment size.
+    pub(crate) mss: u16,
+}
+
+/// How the losses of the present window are repaired.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Recovery {
+    /// Found by duplicate or selective acknowledgements.
+    Fast,
+    /// Found by a timeout.
+    Timeout,
+}
+
+/// The parts of the configuration that a block uses all its life.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) delayed_ack: Duration,
+    pub(crate) ack_every: u8,
+    pub(crate) user_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) keep_alive: Option<Duration>,
+    pub(crate) time_wait: Duration,
+    pub(crate) max_rto: Duration,
+    pub(crate) challenges: u8,
+    pub(crate) our_mss: u16,
+}
+
+/// Sending state.
+pub(crate) struct Send {
+    pub(crate) iss: Seq,
+    pub(crate) board: Scoreboard,
+    /// The peer's window reaches to this offset (never below what it acknowledged).
+    pub(crate) edge: u64,
+    /// Largest window the peer ever offered.
+    pub(crate) max_window: u64,
+    /// Sequence and acknowledgement of the segment that updated the window last (RFC 9293 §3.10.7.4).
+    wl1: u64,
+    wl2: u64,
+    pub(crate) fin: Fin,
+    pub(crate) rtt: Rtt,
+    pub(crate) cc: Controller,
+    /// Until this offset is acknowledged, the present losses are one congestion event.
+    pub(crate) recovery: Option<(u64, Recovery)>,
+    /// One retransmission goes out whatever the window says.
+    force_one: bool,
+    duplicate_acks: u8,
+    /// A tail loss probe was sent: acknowledgement that ends the episode (RFC 8985 §7.4).
+    probe: Option<u64>,
+    probe_due: bool,
+    window_probe_due: bool,
+    /// The congestion window held the flow back when it had reached this offset.
+    pub(crate) limited_at: u64,
+    /// Next reordering window adaptation not before this offset is acknowledged.
+    widen_at: u64,
+    quiet_rounds: u8,
+    persist_backoff: u8,
+    /// Last time the peer acknowledged something new, or nothing was outstanding.
+    progress: Instant,
+    pub(crate) retransmissions: u64,
+    /// Timestamp of the last retransmission.
+    again_stamp: Option<u32>,
+}
+
+/// Receiving state.
+pub(crate) struct Receive {
+    irs: Seq,
+    pub(crate) data: Reassembly,
+    /// The window told to the peer reaches to this offset.
+    edge: u64,
+    /// Where the peer's FIN stands, once seen.
+    fin_at: Option<u64>,
+    pub(crate) fin_taken: bool,
+    /// Timestamp to echo, and when it was taken (RFC 7323 §4.3).
+    ts_recent: Option<(u32, Instant)>,
+    last_ack_sent: u64,
+    owed: Owed,
+    unacked: u32,
+    /// Most recent out-of-order range first (RFC 2018 §4).
+    recent_early: u64,
+    /// Which of the other ranges comes next in an acknowledgement.
+    sack_turn: usize,
+    /// A duplicate to report (RFC 2883).
+    duplicate: Option<(u64, u64)>,
+    pub(crate) record: Option<Record>,
+    /// The application does not read any more.
+    pub(crate) shut: bool,
+}
+
+/// Things for the endpoint to tell, one bit each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
+pub(crate) enum Note {
+    Connected = 1,
+    Incoming = 2,
+    Readable = 4,
+    Finished = 8,
+    Delivered = 16,
+    Join = 32,
+    Leave = 64,
+    Mode = 128,
+    Detached = 256,
+    Closed = 512,
+    Writable = 1024,
+}
+
+/// One connection.
+pub(crate) struct Pcb {
+    pub(crate) key: Key,
+    pub(crate) local: IpAddr,
+    pub(crate) generation: u32,
+    /// Index of the session, of the flow in it, and of the member among the session's.
+    pub(crate) session: u32,
+    pub(crate) flow: u32,
+    pub(crate) member: u32,
+    pub(crate) state: State,
+    /// The other side began.
+    pub(crate) passive: bool,
+    pub(crate) limits: Limits,
+    pub(crate) agreed: Agreed,
+    pub(crate) offer: Offer,
+    pub(crate) send: Send,
+    pub(crate) receive: Receive,
+    pub(crate) timers: Timers,
+    opened: Instant,
+    last_heard: Instant,
+    keep_alive_probes: u8,
+    challenge: (Instant, u8),
+    pub(crate) reset_due: bool,
+    syn_due: bool,
+    pub(crate) failure: Option<Failure>,
+    /// Transmission mode, and what feeds its changes.
+    pub(crate) mode: Mode,
+    pub(crate) reception: Reception,
+    /// The group that both sides agreed on.
+    pub(crate) group: Option<IpAddr>,
+    pub(crate) notes: u16,
+    pub(crate) noted: bool,
+    /// Half-open, and nobody has been told of it.
+    pub(crate) unborn: bool,
+    /// What the handshake agreed on has reached the session.
+    pub(crate) settled: bool,
+    pub(crate) close_told: bool,
+    /// Counted among the half-open ones.
+    pub(crate) half_open: bool,
+    /// Its flow and session go on without it.
+    pub(crate) left: bool,
+    /// In its flow's list of blocks with nothing outstanding.
+    pub(crate) idle: bool,
+    pub(crate) queued: bool,
+    pub(crate) counters: Counters,
+}
+
+/// What the endpoint adds to its statistics.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Counters {
+    pub(crate) retransmissions: u32,
+    pub(crate) timeouts: u32,
+    pub(crate) probes: u32,
+    pub(crate) suppressed: u32,
+    pub(crate) fall_backs: u32,
+    pub(crate) fall_forwards: u32,
+}
+
+/// What our SYN or SYN-ACK offers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offer {
+    pub(crate) timestamps: bool,
+    pub(crate) sack: bool,
+    pub(crate) shift: Option<u8>,
+    pub(crate) group: Option<IpAddr>,
+}
+
+/// What a new block is made of.
+pub(crate) struct Birth {
+    pub(crate) key: Key,
+    pub(crate) local: IpAddr,
+    pub(crate) generation: u32,
+    pub(crate) session: u32,
+    pub(crate) flow: u32,
+    pub(crate) member: u32,
+    pub(crate) iss: Seq,
+    pub(crate) mode: Mode,
+    pub(crate) offered_group: Option<IpAddr>,
+}
+
+impl Pcb {
+    fn new(config: &Config, birth: Birth, state: State, now: Instant) -> Self {
+        let our_mss = config.mss(birth.key.remote);
+        let shift = config.window_scaling.then(|| config.window_shift());
+        Self {
+            key: birth.key,
+            local: birth.local,
+            generation: birth.generation,
+            session: birth.session,
+            flow: birth.flow,
+            member: birth.member,
+            state,
+            passive: false,
+            limits: Limits {
+                delayed_ack: config.delayed_ack.min(Duration::from_millis(500)),
+                ack_every: config.ack_every.max(1),
+                user_timeout: config.user_timeout,
+                connect_timeout: config.connect_timeout,
+                keep_alive: config.keep_alive,
+                time_wait: config.time_wait,
+                max_rto: config.max_rto,
+                challenges: config.challenge_acks_per_second,
+                our_mss,
+            },
+            agreed: Agreed {
+                timestamps: false,
+                sack: false,
+                send_shift: 0,
+                receive_shift: 0,
+                mss: DEFAULT_MSS,
+            },
+            offer: Offer {
+                timestamps: config.timestamps,
+                sack: config.sack,
+                shift,
+                group: birth.offered_group,
+            },
+            send: Send::new(config, birth.iss, u64::from(our_mss), now),
+            receive: Receive::new(config),
+            timers: Timers::default(),
+            opened: now,
+            last_heard: now,
+            keep_alive_probes: 0,
+            challenge: (now, 0),
+            reset_due: false,
+            syn_due: true,
+            failure: None,
+            mode: birth.mode,
+            reception: Reception::new(),
+            group: None,
+            notes: 0,
+            noted: false,
+            unborn: false,
+            settled: false,
+            close_told: false,
+            half_open: false,
+            left: false,
+            idle: false,
+            queued: false,
+            counters: Counters::default(),
+        }
+    }
+
+    /// A block that begins a handshake (RFC 9293 §3.10.1, active OPEN).
+    pub(crate) fn connect(config: &Config, birth: Birth, now: Instant) -> Self {
+        let mut pcb = Self::new(config, birth, State::SynSent, now);
+        pcb.timers.set(Timer::Rto, now + pcb.send.rtt.rto());
+        pcb
+    }
+
+    /// The attempt may be shorter than the first timeout.
+    pub(crate) fn bound_first_timeout(&mut self, now: Instant) {
+        let rto = self.send.rtt.rto().min(self.limits.connect_timeout);
+        self.timers.set(Timer::Rto, now + rto);
+    }
+
+    /// The connection ends at once: nothing more is sent but a reset, where one is due.
+    pub(crate) fn fail(&mut self, failure: Failure) {
+        if self.state == State::Closed {
+            return;
+        }
+        self.failure = Some(failure);
+        self.become_closed();
+    }
+
+    pub(crate) fn become_closed(&mut self) {
+        self.state = State::Closed;
+        self.timers.stop_all();
+        self.syn_due = false;
+        self.receive.owed = Owed::Nothing;
+        self.send.probe_due = false;
+        self.send.window_probe_due = false;
+        if self.failure.is_some() {
+            self.receive.data.discard();
+        }
+        self.note(Note::Closed);
+        if self.receive.record.is_some() {
+            self.note(Note::Leave);
+        }
+    }
+
+    pub(crate) fn note(&mut self, note: Note) {
+        self.notes |= note as u16;
+    }
+
+    pub(crate) fn take_note(&mut self, note: Note) -> bool {
+        let set = self.notes & note as u16 != 0;
+        self.notes &= !(note as u16);
+        set
+    }
+
+    /// Bytes of payload that fit one segment to this peer (RFC 6691: options come off the MSS).
+    pub(crate) fn max_payload(&self) -> u16 {
+        let mut options = Options::default();
+        if self.agreed.timestamps {
+            options.timestamps = Some((0, 0));
+        }
+        if self.receive.record.is_some() {
+            options.feedback = Some(crate::wire::Feedback { percent: 0 });
+        }
+        let mss = self.agreed.mss.min(self.limits.our_mss);
+        mss.saturating_sub(options.buffer_len() as u16).max(8)
+    }
+
+    /// Up to which offset this peer lets the flow go on: its window, and ours for the network.
+    pub(crate) fn send_limit(&self) -> u64 {
+        if !self.state.sends() {
+            return 0;
+        }
+        let board = &self.send.board;
+        let network = board.una() + board.gone() + self.send.cc.window();
+        self.send.edge.min(network)
+    }
+
+    /// Whether data or a FIN is unacknowledged.
+    pub(crate) fn has_outstanding(&self, flow: &Flow) -> bool {
+        self.send.board.una() < flow.nxt || matches!(self.send.fin, Fin::Sent | Fin::Lost)
+    }
+
+    /// Whether a SYN that found this block in TIME-WAIT belongs to a later connection (RFC 6191).
+    pub(crate) fn is_later_incarnation(&self, syn: &Segment<'_>) -> bool {
+        if let (Some((value, _)), Some((recent, _))) =
+            (syn.options.timestamps, self.receive.ts_recent)
+            && value != recent
+        {
+            return stamp_before(recent, value);
+        }
+        self.receive.irs.offset_of(syn.seq, self.receive.next()) > self.receive.next() as i64
+    }
+
+    /// Nothing can be sent because the peer's window is closed, and nothing that is outstanding will
+    /// bring news of it.
+    pub(crate) fn waits_for_window(&self, flow: &Flow) -> bool {
+        let fin = self.fin_waits(flow);
+        let data = flow.unsent > 0 && self.state.sends();
+        let closed = self.send.edge <= flow.nxt;
+        (fin || data) && closed && self.send.board.una() >= flow.nxt
+    }
+
+    pub(crate) fn remote(&self) -> SocketAddr {
+        SocketAddr::new(self.key.remote, self.key.outer_port)
+    }
+
+    /// Whether the connection can be forgotten: told, and nothing left to read.
+    pub(crate) fn is_gone(&self) -> bool {
+        let read = self.receive.data.readable() == 0 || self.failure.is_some();
+        let done = self.unborn || (self.close_told && read);
+        self.state == State::Closed && !self.reset_due && done
+    }
+
+    /// The smaller side of a path that changed: larger segments no longer fit.
+    pub(crate) fn set_mtu(&mut self, mss: u16) {
+        self.limits.our_mss = self.limits.our_mss.min(mss.max(8));
+        self.send.cc.set_segment(u64::from(self.max_payload()));
+    }
+
+    pub(crate) fn group_option(&self) -> Option<GroupOption> {
+        self.offer.group.map(GroupOption)
+    }
+}
+
+/// Without the option (RFC 9293 §3.7.1, IPv4); IPv6 would allow 1220.
+const DEFAULT_MSS: u16 = 536;
+
+impl Send {
+    fn new(config: &Config, iss: Seq, segment: u64, now: Instant) -> Self {
+        Self {
+            iss,
+            board: Scoreboard::new(),
+            edge: 0,
+            max_window: 0,
+            wl1: 0,
+            wl2: 0,
+            fin: Fin::No,
+            rtt: Rtt::new(config.min_rto, config.max_rto),
+            cc: Controller::new(config.congestion_control, segment),
+            recovery: None,
+            force_one: false,
+            duplicate_acks: 0,
+            probe: None,
+            probe_due: false,
+            window_probe_due: false,
+            limited_at: 0,
+            widen_at: 0,
+            quiet_rounds: 0,
+            persist_backoff: 0,
+            progress: now,
+            retransmissions: 0,
+            again_stamp: None,
+        }
+    }
+}
+
+impl Receive {
+    fn new(config: &Config) -> Self {
+        Self {
+            irs: Seq(0),
+            data: Reassembly::new(config.capacity()),
+            edge: 0,
+            fin_at: None,
+            fin_taken: false,
+            ts_recent: None,
+            last_ack_sent: 0,
+            owed: Owed::Nothing,
+            unacked: 0,
+            recent_early: 0,
+            sack_turn: 0,
+            duplicate: None,
+            record: None,
+            shut: false,
+        }
+    }
+
+    /// The next offset expected: behind the FIN once that was received.
+    pub(crate) fn next(&self) -> u64 {
+        self.data.next() + u64::from(self.fin_taken)
+    }
+}

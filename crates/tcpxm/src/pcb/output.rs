@@ -1,0 +1,252 @@
+//! What one connection has to send besides new data: handshake, repairs, probes, the FIN,
+//! acknowledgements.
+
+use smoltcp::time::Instant;
+
+use super::{Fin, Owed, Pcb, State, Timer};
+use crate::group::Flow;
+use crate::ranges::Span;
+use crate::seq::Seq;
+use crate::wire::{Flags, Options};
+
+/// A segment to be written: the header, and which bytes of the store follow it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seq: Seq,
+    pub(crate) ack: Seq,
+    pub(crate) flags: Flags,
+    pub(crate) window: u16,
+    pub(crate) options: Options,
+    pub(crate) data: Option<Span>,
+}
+
+const ACK: Flags = Flags {
+    syn: false,
+    fin: false,
+    rst: false,
+    psh: false,
+    ack: true,
+    urg: false,
+};
+
+impl Pcb {
+    /// The next segment that only concerns this connection; `None` when there is nothing to send
+    /// now. In the order of urgency.
+    pub(crate) fn poll(&mut self, now: Instant, flow: &Flow) -> Option<Plan> {
+        if self.reset_due {
+            self.reset_due = false;
+            return Some(self.reset(flow));
+        }
+        if self.syn_due {
+            self.syn_due = false;
+            return Some(self.syn(flow, now));
+        }
+        if !self.state.is_synchronized() {
+            return None;
+        }
+        if let Some(span) = self.lost_to_repair(flow) {
+            self.send.force_one = false;
+            self.send.board.sent_again(span, now);
+            return Some(self.again(now, flow, span));
+        }
+        if core::mem::take(&mut self.send.probe_due)
+            && let Some(plan) = self.tail_probe(now, flow)
+        {
+            return Some(plan);
+        }
+        if self.fin_is_due(flow) {
+            return Some(self.fin(now, flow));
+        }
+        if core::mem::take(&mut self.send.window_probe_due) {
+            // An acknowledgement from before what the peer has: it must say where it is (RFC 9293
+            // §3.10.7.4, first step). No byte of the stream is spent on a closed window.
+            let mut plan = self.pure_ack(now, flow);
+            plan.seq = self.send.iss.at(self.send.board.una()).minus(1);
+            return Some(plan);
+        }
+        if self.receive.owed == Owed::Now {
+            return Some(self.pure_ack(now, flow));
+        }
+        None
+    }
+
+    /// Whether [`Pcb::poll`] has something.
+    pub(crate) fn has_output(&self, flow: &Flow) -> bool {
+        self.reset_due
+            || self.syn_due
+            || (self.state.is_synchronized()
+                && (self.lost_to_repair(flow).is_some()
+                    || self.send.probe_due
+                    || self.send.window_probe_due
+                    || self.fin_is_due(flow)
+                    || self.receive.owed == Owed::Now))
+    }
+
+    /// Lost bytes that the congestion window lets go (RFC 6675 §5): all retransmissions are unicast.
+    fn lost_to_repair(&self, flow: &Flow) -> Option<Span> {
+        if self.send.board.lost_bytes() == 0 || !self.state.sends() {
+            return None;
+        }
+        let span = self.send.board.next_lost(u64::from(flow.payload))?;
+        let fits = self.send.board.pipe(flow.nxt) + span.len() <= self.send.cc.window();
+        (fits || self.send.force_one).then_some(span)
+    }
+
+    /// A segment of data, for this peer, by unicast.
+    pub(crate) fn data(&mut self, now: Instant, flow: &Flow, span: Span) -> Plan {
+        let ack = self.send.iss;
+        let options = self.options(now, flow, false);
+        let window = self.window_field();
+        if self.receive.data.early().is_empty() {
+            self.ack_sent();
+        }
+        let last = span.end == flow.nxt && flow.unsent == 0;
+        Plan {
+            seq: ack.at(span.start),
+            ack: self.receive.irs.at(self.receive.next()),
+            flags: Flags { psh: last, ..ACK },
+            window,
+            options,
+            data: Some(span),
+        }
+    }
+
+    fn again(&mut self, now: Instant, flow: &Flow, span: Span) -> Plan {
+        self.counters.retransmissions += 1;
+        self.send.retransmissions += 1;
+        self.send.again_stamp = Some(flow.stamp_at(now));
+        if !self.timers.is_set(Timer::Rto) {
+            self.arm_rto(now);
+        }
+        self.data(now, flow, span)
+    }
+
+    /// RFC 8985 §7.3: the last segment again. New data would do as well, but a group sends that to
+    /// everybody.
+    fn tail_probe(&mut self, now: Instant, flow: &Flow) -> Option<Plan> {
+        self.counters.probes += 1;
+        let span = self.send.board.tail(flow.nxt, u64::from(flow.payload));
+        if matches!(self.send.fin, Fin::Sent | Fin::Lost) {
+            return Some(self.fin(now, flow));
+        }
+        if span.is_empty() {
+            return None;
+        }
+        self.send.probe = Some(flow.nxt);
+        self.send.board.sent_again(span, now);
+        Some(self.again(now, flow, span))
+    }
+
+    fn fin(&mut self, now: Instant, flow: &Flow) -> Plan {
+        if self.send.fin == Fin::No {
+            self.send.progress = now;
+        } else {
+            self.counters.retransmissions += 1;
+        }
+        self.send.fin = Fin::Sent;
+        self.set_state(now, self.state.after_fin_sent());
+        if !self.timers.is_set(Timer::Rto) {
+            self.arm_rto(now);
+            self.arm_tail(now, flow);
+        }
+        let mut plan = self.pure_ack(now, flow);
+        plan.seq = self.send.iss.at(flow.nxt);
+        plan.flags.fin = true;
+        plan
+    }
+
+    /// SND.NXT: behind the last octet sent, the FIN included.
+    fn send_next(&self, flow: &Flow) -> Seq {
+        let fin = self.send.fin != Fin::No;
+        self.send.iss.at(flow.nxt + u64::from(fin))
+    }
+
+    fn pure_ack(&mut self, now: Instant, flow: &Flow) -> Plan {
+        let options = self.options(now, flow, true);
+        let window = self.window_field();
+        self.ack_sent();
+        Plan {
+            seq: self.send_next(flow),
+            ack: self.receive.irs.at(self.receive.next()),
+            flags: ACK,
+            window,
+            options,
+            data: None,
+        }
+    }
+
+    /// SYN, or SYN-ACK (RFC 9293 §3.10.1, §3.10.7.2).
+    fn syn(&mut self, flow: &Flow, now: Instant) -> Plan {
+        let answer = self.state == State::SynReceived;
+        let echo = match self.receive.ts_recent {
+            Some((value, _)) if answer => value,
+            _ => 0,
+        };
+        let options = Options {
+            mss: Some(self.limits.our_mss),
+            window_scale: self.offer.shift,
+            sack_permitted: self.offer.sack,
+            timestamps: self.offer.timestamps.then(|| (flow.stamp_at(now), echo)),
+            group: self.group_option(),
+            ..Options::default()
+        };
+        let flags = Flags {
+            syn: true,
+            ack: answer,
+            ..Flags::default()
+        };
+        Plan {
+            seq: self.send.iss,
+            ack: if answer {
+                self.receive.irs.plus(1)
+            } else {
+                Seq(0)
+            },
+            flags,
+            window: self.syn_window(),
+            options,
+            data: None,
+        }
+    }
+
+    fn reset(&mut self, flow: &Flow) -> Plan {
+        Plan {
+            seq: self.send_next(flow),
+            ack: self.receive.irs.at(self.receive.next()),
+            flags: Flags { rst: true, ..ACK },
+            window: 0,
+            options: Options::default(),
+            data: None,
+        }
+    }
+
+    /// The user gives up (RFC 9293 §3.10.5, ABORT).
+    pub(crate) fn abort(&mut self, failure: crate::error::Failure) {
+        // TIME-WAIT and states before synchronisation need no reset.
+        self.reset_due = matches!(
+            self.state,
+            State::SynReceived
+                | State::Established
+                | State::FinWait1
+                | State::FinWait2
+                | State::CloseWait
+                | State::Closing
+                | State::LastAck
+        );
+        self.fail(failure);
+    }
+
+    /// New data was sent while nothing was outstanding.
+    pub(crate) fn begin_outstanding(&mut self, now: Instant, flow: &Flow) {
+        self.send.progress = now;
+        if flow
+            .last_sent
+            .is_some_and(|last| now - last > self.send.rtt.rto())
+        {
+            self.send.cc.on_idle();
+        }
+        self.timers.stop(Timer::Persist);
+        self.arm_rto(now);
+        self.arm_tail(now, flow);
+    }
+}

@@ -1,0 +1,338 @@
+//! Data and the FIN on their way in; windows and blocks on their way out.
+
+use smoltcp::time::Instant;
+
+use super::{Fin, Note, Owed, Pcb, State, Timer};
+use crate::error::{Error, Failure};
+use crate::group::Flow;
+use crate::reassembly::Insert;
+use crate::seq::stamp_before;
+use crate::wire::{Feedback, Options, Segment};
+
+impl Pcb {
+    /// One segment that came by multicast: only its data counts (TCP-XM §2.1; acknowledgement,
+    /// window and control bits belong to unicast).
+    pub(crate) fn handle_multicast(
+        &mut self,
+        now: Instant,
+        segment: &Segment<'_>,
+    ) -> Result<(), Error> {
+        let flags = segment.flags;
+        if flags.syn || flags.fin || flags.rst || flags.urg || segment.payload.is_empty() {
+            return Err(Error::GroupControl);
+        }
+        if !self.state.may_receive() || self.receive.record.is_none() {
+            return Err(Error::Closed);
+        }
+        if let (true, Some((value, _)), Some((recent, _))) = (
+            self.agreed.timestamps,
+            segment.options.timestamps,
+            self.receive.ts_recent,
+        ) && stamp_before(value, recent)
+        {
+            return Err(Error::Paws);
+        }
+        let next = self.receive.next();
+        let start = self.receive.irs.offset_of(segment.seq, next);
+        let end = start + segment.payload.len() as i64;
+        if start >= (self.receive.edge as i64).max(next as i64 + 1) {
+            return Err(Error::Window);
+        }
+        if end <= next as i64 || (start >= 0 && self.is_early_duplicate(start as u64, end as u64)) {
+            // TCP-XM §2.4, first rule. The acknowledgement is owed all the same: the one for the
+            // original may be lost, and nobody would ever ask again.
+            self.record(segment, true);
+            self.owe_later(now);
+            return Err(Error::Duplicate);
+        }
+        self.note_timestamp(now, segment, start);
+        self.take_data(now, segment, start, true)
+    }
+
+    fn is_early_duplicate(&self, start: u64, end: u64) -> bool {
+        let early = self.receive.data.early();
+        early
+            .iter()
+            .any(|held| held.start <= start && end <= held.end)
+    }
+
+    fn record(&mut self, segment: &Segment<'_>, multicast: bool) {
+        if let Some(record) = &mut self.receive.record
+            && !segment.payload.is_empty()
+        {
+            record.push(segment.seq, segment.payload.len(), multicast);
+        }
+    }
+
+    /// A unicast segment of which nothing is new (TCP-XM §2.4, second rule).
+    pub(super) fn take_duplicate(&mut self, now: Instant, segment: &Segment<'_>, start: i64) {
+        let by_multicast = self
+            .receive
+            .record
+            .as_ref()
+            .is_some_and(|record| record.came_by_multicast(segment.seq));
+        self.record(segment, false);
+        if self.state == State::TimeWait {
+            // RFC 9293 §3.10.7.4: the other side's FIN again.
+            self.timers.set(Timer::Linger, now + self.limits.time_wait);
+        }
+        if by_multicast {
+            self.owe_later(now);
+            return;
+        }
+        if start >= 0 && !segment.payload.is_empty() {
+            let start = start as u64;
+            self.receive.duplicate = Some((start, start + segment.payload.len() as u64));
+        }
+        self.owe_now();
+    }
+
+    /// RFC 9293 §3.10.7.4, seventh and eighth steps.
+    pub(super) fn take_data(
+        &mut self,
+        now: Instant,
+        segment: &Segment<'_>,
+        start: i64,
+        multicast: bool,
+    ) -> Result<(), Error> {
+        if !self.state.may_receive() {
+            self.owe_now();
+            return Err(if self.state == State::TimeWait {
+                Error::TimeWait
+            } else {
+                Error::Closed
+            });
+        }
+        let skip = usize::try_from(-start.min(0)).unwrap_or(usize::MAX);
+        let payload = segment.payload.get(skip..).unwrap_or(&[]);
+        let start = start.max(0) as u64;
+        let end = start + payload.len() as u64;
+        if self.receive.shut && end > self.receive.data.next() {
+            // RFC 9293 §3.6.1: data for an application that is gone.
+            self.reset_due = true;
+            self.fail(Failure::Aborted);
+            return Err(Error::Closed);
+        }
+        if self.receive.fin_at.is_some_and(|fin| end > fin) {
+            self.owe_now();
+            return Err(Error::Closed);
+        }
+        let mut result = Ok(());
+        if !payload.is_empty() {
+            let early = self.is_early_duplicate(start, end);
+            let by_multicast = early && !multicast && {
+                let record = self.receive.record.as_ref();
+                record.is_some_and(|record| record.came_by_multicast(segment.seq))
+            };
+            self.record(segment, multicast);
+            result = self.store(now, start, payload, by_multicast);
+        }
+        if segment.flags.fin && result != Err(Error::ReassemblyFull) {
+            self.receive.fin_at.get_or_insert(end);
+        }
+        if self.receive.fin_at == Some(self.receive.data.next()) && !self.receive.fin_taken {
+            self.take_fin(now);
+        } else if segment.flags.fin {
+            self.owe_now();
+        }
+        result
+    }
+
+    fn store(
+        &mut self,
+        now: Instant,
+        start: u64,
+        payload: &[u8],
+        came_by_multicast: bool,
+    ) -> Result<(), Error> {
+        let had_hole = !self.receive.data.early().is_empty();
+        match self.receive.data.insert(start, payload) {
+            Insert::Advanced => {
+                self.note(Note::Readable);
+                self.receive.unacked += 1;
+                // RFC 5681 §4.2: at once when a hole is (partly) filled, else for every second
+                // segment, else soon.
+                if had_hole || self.receive.unacked >= u32::from(self.limits.ack_every) {
+                    self.owe_now();
+                } else {
+                    self.owe_later(now);
+                }
+                Ok(())
+            }
+            Insert::Early => {
+                self.receive.recent_early = start;
+                self.owe_now();
+                Ok(())
+            }
+            Insert::Old if came_by_multicast => {
+                self.owe_later(now);
+                Err(Error::Duplicate)
+            }
+            Insert::Old => {
+                if self.receive.data.has(start) {
+                    self.receive.duplicate = Some((start, start + payload.len() as u64));
+                }
+                self.owe_now();
+                Err(Error::Duplicate)
+            }
+            Insert::Full => {
+                self.owe_now();
+                Err(Error::ReassemblyFull)
+            }
+        }
+    }
+
+    fn take_fin(&mut self, now: Instant) {
+        self.receive.fin_taken = true;
+        self.owe_now();
+        self.note(Note::Finished);
+        if self.receive.record.is_some() {
+            self.note(Note::Leave);
+        }
+        self.set_state(now, self.state.after_fin_received());
+    }
+
+    pub(super) fn set_state(&mut self, now: Instant, state: State) {
+        if state == self.state {
+            return;
+        }
+        self.state = state;
+        match state {
+            State::TimeWait => {
+                self.timers.stop_all();
+                self.timers.set(Timer::Linger, now + self.limits.time_wait);
+                self.note(Note::Closed);
+            }
+            State::Closed => {
+                self.become_closed();
+            }
+            // Nobody reads, nobody will: the other side has this long to close too.
+            State::FinWait2 if self.receive.shut => {
+                self.timers.set(Timer::Linger, now + self.limits.time_wait);
+            }
+            _ => {}
+        }
+    }
+
+    /// Options of a segment; SACK blocks only without data.
+    pub(super) fn options(&mut self, now: Instant, flow: &Flow, with_sack: bool) -> Options {
+        let mut options = Options::default();
+        if self.agreed.timestamps {
+            let echo = self.receive.ts_recent.map_or(0, |(value, _)| value);
+            options.timestamps = Some((flow.stamp_at(now), echo));
+        }
+        if let Some(record) = &self.receive.record {
+            let percent = record.percent();
+            options.feedback = Some(Feedback { percent });
+        }
+        if with_sack && self.agreed.sack {
+            self.put_sack(&mut options);
+        }
+        options
+    }
+
+    /// RFC 2018 §4: the most recent block first; the others take turns, since not all fit. RFC 2883
+    /// §4: before them, once, a duplicate.
+    fn put_sack(&mut self, options: &mut Options) {
+        let irs = self.receive.irs;
+        let mut put = |start: u64, end: u64| options.sack.push((irs.at(start), irs.at(end)));
+        if let Some((start, end)) = self.receive.duplicate.take() {
+            put(start, end);
+        }
+        let early = self.receive.data.early();
+        if early.is_empty() {
+            return;
+        }
+        let recent = early.partition_point(|held| held.end <= self.receive.recent_early);
+        let recent = recent.min(early.len() - 1);
+        put(early[recent].start, early[recent].end);
+        let others = early.len() - 1;
+        let turn = self.receive.sack_turn;
+        for n in 0..others.min(3) {
+            let at = (recent + 1 + (turn + n) % others) % early.len();
+            put(early[at].start, early[at].end);
+        }
+        self.receive.sack_turn = if others > 0 { (turn + 2) % others } else { 0 };
+        options.shrink_to_fit();
+    }
+
+    /// The window field. Its right edge never goes back (RFC 9293 §3.8.6), and only forward by
+    /// steps worth a segment (§3.8.6.2.2, silly window avoidance).
+    pub(super) fn window_field(&mut self) -> u16 {
+        let shift = self.agreed.receive_shift;
+        let next = self.receive.next();
+        let target = self.window_target();
+        let step = u64::from(self.limits.our_mss).min(self.receive.data.capacity() as u64 / 2);
+        if target >= self.receive.edge + step || self.receive.edge == 0 {
+            self.receive.edge = target;
+        }
+        let window = self.receive.edge.saturating_sub(next);
+        let field = window.div_ceil(1 << shift).min(0xffff);
+        self.receive.edge = next.max(next + (field << shift));
+        field as u16
+    }
+
+    /// Where the window could reach to: one unit of the scale is kept back, so that rounding up
+    /// never offers more than there is.
+    fn window_target(&self) -> u64 {
+        let unit = (1u64 << self.agreed.receive_shift) - 1;
+        let reach = 0xffff << self.agreed.receive_shift;
+        let next = self.receive.next();
+        (self.receive.data.limit() - unit).min(next + reach)
+    }
+
+    /// The window in a SYN is never scaled (RFC 7323 §2.2).
+    pub(super) fn syn_window(&mut self) -> u16 {
+        let window = self.receive.data.limit().min(0xffff);
+        self.receive.edge = self.receive.edge.max(window);
+        window as u16
+    }
+
+    /// The application has taken data: does the other side have to know at once?
+    pub(crate) fn after_read(&mut self) {
+        if !self.state.may_receive() {
+            return;
+        }
+        let gain = self.window_target().saturating_sub(self.receive.edge);
+        let left = self.receive.edge.saturating_sub(self.receive.next());
+        let capacity = self.receive.data.capacity() as u64;
+        let segment = u64::from(self.limits.our_mss).min(capacity / 2);
+        if gain >= capacity / 4 || (left < 2 * segment && gain >= segment) {
+            self.owe_now();
+        }
+    }
+
+    /// The application will not read any more (RFC 9293 §3.9.1.4, CLOSE; RFC 1122 §4.2.2.13: unread
+    /// data is a reason for a reset).
+    pub(crate) fn shut_reading(&mut self) {
+        let unread = self.receive.data.readable() > 0;
+        self.receive.shut = true;
+        self.receive.data.discard();
+        if unread && self.state.is_synchronized() && self.state != State::TimeWait {
+            self.reset_due = true;
+            self.fail(Failure::Aborted);
+        }
+    }
+
+    /// An acknowledgement left, with or without data.
+    pub(super) fn ack_sent(&mut self) {
+        self.receive.last_ack_sent = self.receive.next();
+        self.receive.unacked = 0;
+        self.receive.owed = Owed::Nothing;
+        self.timers.stop(Timer::DelayedAck);
+    }
+
+    /// Whether all data is out and the FIN is not.
+    pub(crate) fn fin_waits(&self, flow: &Flow) -> bool {
+        self.send.fin == Fin::No && self.state.may_send() && flow.is_complete()
+    }
+
+    /// Whether the FIN is to be sent for the first time, within the window, or again.
+    pub(super) fn fin_is_due(&self, flow: &Flow) -> bool {
+        match self.send.fin {
+            Fin::No => self.fin_waits(flow) && self.send.edge > flow.nxt,
+            Fin::Lost => true,
+            Fin::Sent | Fin::Acked => false,
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! How the last segments came: the receiver's side of multicast detection (TCP-XM §2.3, §3.3).
+
+use alloc::boxed::Box;
+
+use crate::seq::Seq;
+
+/// Segments remembered (TCP-XM §2.3: "the value of n defaults to 128").
+pub(crate) const SEGMENTS: usize = 128;
+
+#[derive(Clone, Copy, Default)]
+struct Entry {
+    seq: Seq,
+    len: u16,
+    multicast: bool,
+}
+
+/// The paper's `msegrcv`: sequence number and way of arrival of the last 128 data segments.
+pub(crate) struct Record {
+    entries: Box<[Entry; SEGMENTS]>,
+    /// Where the next one goes (`msegrcvcnt`).
+    at: usize,
+    len: usize,
+    multicast: usize,
+}
+
+impl Record {
+    pub(crate) fn new() -> Self {
+        Self {
+            entries: Box::new([Entry::default(); SEGMENTS]),
+            at: 0,
+            len: 0,
+            multicast: 0,
+        }
+    }
+
+    /// A data segment arrived, new or not.
+    pub(crate) fn push(&mut self, seq: Seq, len: usize, multicast: bool) {
+        let entry = Entry {
+            seq,
+            len: u16::try_from(len).unwrap_or(u16::MAX),
+            multicast,
+        };
+        let old = core::mem::replace(&mut self.entries[self.at], entry);
+        if self.len == SEGMENTS {
+            self.multicast -= usize::from(old.multicast);
+        } else {
+            self.len += 1;
+        }
+        self.multicast += usize::from(multicast);
+        self.at = (self.at + 1) % SEGMENTS;
+    }
+
+    /// Whether a remembered segment that came by multicast holds this number.
+    pub(crate) fn came_by_multicast(&self, seq: Seq) -> bool {
+        self.entries[..self.len].iter().any(|entry| {
+            let into = seq.since(entry.seq);
+            entry.multicast && into >= 0 && into < i32::from(entry.len)
+        })
+    }
+
+    /// Percentage that came by multicast, rounded to the nearest (`msegrcvper`).
+    pub(crate) fn percent(&self) -> u8 {
+        if self.len == 0 {
+            return 0;
+        }
+        ((self.multicast * 200 + self.len) / (2 * self.len)) as u8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_128_count() {
+        let mut record = Record::new();
+        assert_eq!(record.percent(), 0);
+        for n in 0..200u32 {
+            record.push(Seq(n * 10), 10, n >= 100);
+        }
+        // 72..200 are remembered, of which 100..200 came by multicast.
+        assert_eq!(record.percent(), 78);
+        assert!(!record.came_by_multicast(Seq(995)));
+        assert!(record.came_by_multicast(Seq(1009)));
+        assert!(!record.came_by_multicast(Seq(2000)));
+    }
+
+    #[test]
+    fn pairs_are_exactly_half() {
+        let mut record = Record::new();
+        for n in 0..300u32 {
+            record.push(Seq(n), 1, true);
+            record.push(Seq(n), 1, false);
+            assert_eq!(record.percent(), 50);
+        }
+    }
+}

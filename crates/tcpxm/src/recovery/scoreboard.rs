@@ -1,0 +1,448 @@
+//! What became of the bytes in flight to one receiver (RFC 2018, RFC 6675), and which of them are
+//! lost (RFC 8985).
+//!
+//! Everything between `una` and the end of what was sent is in exactly one of these states:
+//!
+//! | state | kept in | when it was sent | counts as in flight |
+//! | --- | --- | --- | --- |
+//! | sent once, nothing heard | nowhere: what the others leave | the log | yes |
+//! | selectively acknowledged | `sacked` | | no |
+//! | lost, to be sent again | `lost` | | no |
+//! | sent again, nothing heard | `again` | with the entry | yes |
+
+use alloc::vec::Vec;
+
+use smoltcp::time::{Duration, Instant};
+
+use super::log::SentLog;
+use crate::ranges::{Ranges, Span};
+
+/// Ranges of selectively acknowledged data kept at most; what does not fit is found out later, by
+/// the cumulative acknowledgement.
+pub(crate) const MAX_SACKED: usize = 48;
+/// Lost ranges kept at most; what does not fit stays in flight until it is found lost again.
+const MAX_LOST: usize = MAX_SACKED + 2;
+/// Ranges sent again and not yet heard of; more wait.
+pub(crate) const MAX_AGAIN: usize = 32;
+
+#[derive(Clone, Copy, Debug)]
+struct Again {
+    span: Span,
+    time: Instant,
+}
+
+/// The most recently sent byte range known to have been delivered (RFC 8985 §6.2, step 2).
+#[derive(Clone, Copy, Debug)]
+struct Newest {
+    time: Instant,
+    end: u64,
+    rtt: Duration,
+}
+
+/// What one acknowledgement told.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Delivered {
+    /// Bytes that the cumulative acknowledgement moved on by.
+    pub(crate) acked: u64,
+    /// Bytes that were known for the first time to have arrived, selectively or cumulatively.
+    pub(crate) newly: u64,
+    /// Round-trip time of the newest byte that was never sent again.
+    pub(crate) rtt: Option<Duration>,
+    /// Some of the newly delivered bytes at or behind the given offset arrived on their first
+    /// sending.
+    pub(crate) first_try: bool,
+}
+
+/// The state of the bytes in flight to one receiver.
+#[derive(Clone, Default)]
+pub(crate) struct Scoreboard {
+    una: u64,
+    sacked: Ranges<MAX_SACKED>,
+    lost: Ranges<MAX_LOST>,
+    again: Vec<Again>,
+    newest: Option<Newest>,
+    /// Behind the last byte that was ever sent again: round trips are measured beyond (Karn's rule,
+    /// RFC 6298 §3).
+    again_high: u64,
+    /// A byte range arrived after one that was sent later: the path reorders (RFC 8985 §6.2).
+    reordering: bool,
+    /// The reordering window in quarters of the least round-trip time (RFC 8985 §6.2, step 4).
+    quarters: u8,
+    /// Duplicate acknowledgements without SACK, in bytes that left the network (RFC 5681 §3.2).
+    inflated: u64,
+}
+
+impl Scoreboard {
+    pub(crate) fn new() -> Self {
+        Self {
+            quarters: 1,
+            ..Self::default()
+        }
+    }
+
+    /// First byte that was not cumulatively acknowledged.
+    pub(crate) fn una(&self) -> u64 {
+        self.una
+    }
+
+    /// Bytes selectively acknowledged, or known by duplicate acknowledgements to have left.
+    pub(crate) fn gone(&self) -> u64 {
+        self.sacked.bytes() + self.inflated
+    }
+
+    pub(crate) fn has_sacked(&self) -> bool {
+        !self.sacked.is_empty()
+    }
+
+    /// Bytes lost and not yet sent again.
+    pub(crate) fn lost_bytes(&self) -> u64 {
+        self.lost.bytes()
+    }
+
+    /// Bytes in flight (RFC 6675 §4, "pipe"), when everything before `nxt` was sent.
+    pub(crate) fn pipe(&self, nxt: u64) -> u64 {
+        (nxt - self.una).saturating_sub(self.gone() + self.lost.bytes())
+    }
+
+    /// Takes a cumulative acknowledgement and selective ones, all within what was sent.
+    /// `multicast_from`: where data began to go by multicast alone.
+    pub(crate) fn acknowledge(
+        &mut self,
+        ack: u64,
+        sacks: &[Span],
+        multicast_from: u64,
+        log: &SentLog,
+        now: Instant,
+        min_rtt: Option<Duration>,
+    ) -> Delivered {
+        let mut delivered = Delivered {
+            acked: ack.saturating_sub(self.una),
+            ..Delivered::default()
+        };
+        if delivered.acked > 0 {
+            self.deliver(
+                Span::new(self.una, ack),
+                multicast_from,
+                log,
+                now,
+                min_rtt,
+                &mut delivered,
+            );
+            self.una = ack;
+            self.sacked.remove_below(ack);
+            self.lost.remove_below(ack);
+            self.inflated = self.inflated.saturating_sub(delivered.acked);
+        }
+        for sack in sacks {
+            let span = sack.clip(self.una, u64::MAX);
+            if span.is_empty() || self.sacked.covers(span) {
+                continue;
+            }
+            self.deliver(span, multicast_from, log, now, min_rtt, &mut delivered);
+            if self.sacked.insert(span).is_some() {
+                self.lost.remove(span);
+            }
+        }
+        delivered
+    }
+
+    /// The bytes of `span` have arrived; some of them may have been known to.
+    fn deliver(
+        &mut self,
+        span: Span,
+        multicast_from: u64,
+        log: &SentLog,
+        now: Instant,
+        min_rtt: Option<Duration>,
+        delivered: &mut Delivered,
+    ) {
+        let highest_sacked = self.sacked.last().map_or(0, |held| held.end);
+        let mut newly = 0;
+        let mut first_try_end = None;
+        for gap in self.sacked.gaps(span.start, span.end) {
+            newly += gap.len();
+            // The highest part that was sent only once carries the time of its sending.
+            let mut end = gap.end;
+            while end > gap.start {
+                let last = end - 1;
+                if let Some(again) = self
+                    .again
+                    .iter()
+                    .find(|a| !a.span.clip(last, end).is_empty())
+                {
+                    end = again.span.start.max(gap.start);
+                } else if let Some(lost) = self.lost.holding(last) {
+                    end = lost.start.max(gap.start);
+                } else {
+                    first_try_end = Some(end);
+                    break;
+                }
+            }
+        }
+        delivered.newly += newly;
+        if let Some(end) = first_try_end {
+            self.reordering |= end < highest_sacked;
+            delivered.first_try |= end > multicast_from;
+            if let Some(time) = log.time_of(end - 1) {
+                let rtt = now - time;
+                if end > self.again_high {
+                    delivered.rtt = Some(delivered.rtt.map_or(rtt, |other| other.min(rtt)));
+                }
+                self.advance_newest(time, end, rtt);
+            }
+        }
+        self.deliver_again(span, now, min_rtt);
+    }
+
+    /// What was sent again and has arrived: its time counts only when the acknowledgement cannot be
+    /// for the first sending (RFC 8985 §6.2, step 2).
+    fn deliver_again(&mut self, span: Span, now: Instant, min_rtt: Option<Duration>) {
+        let mut at = 0;
+        while at < self.again.len() {
+            let again = self.again[at];
+            let part = again.span.clip(span.start, span.end);
+            if part.is_empty() {
+                at += 1;
+                continue;
+            }
+            let rtt = now - again.time;
+            if min_rtt.is_some_and(|least| rtt >= least) {
+                self.advance_newest(again.time, part.end, rtt);
+            }
+            self.cut_again(at, span);
+        }
+    }
+
+    /// Takes a range out of an entry: what is left of it on either side stays, as far as there is
+    /// room for one more.
+    fn cut_again(&mut self, at: usize, span: Span) {
+        let again = self.again.swap_remove(at);
+        let left = again.span.clip(0, span.start);
+        let right = again.span.clip(span.end, u64::MAX);
+        for span in [left, right] {
+            if !span.is_empty() && self.again.len() < MAX_AGAIN {
+                self.again.push(Again { span, ..again });
+            }
+        }
+    }
+
+    fn advance_newest(&mut self, time: Instant, end: u64, rtt: Duration) {
+        let newer = self
+            .newest
+            .is_none_or(|newest| (newest.time, newest.end) < (time, end));
+        if newer {
+            self.newest = Some(Newest { time, end, rtt });
+        }
+    }
+
+    /// How long a later sending may overtake an earlier one (RFC 8985 §6.2, step 4).
+    fn reordering_window(
+        &self,
+        in_recovery: bool,
+        segment: u64,
+        min_rtt: Option<Duration>,
+        smoothed: Option<Duration>,
+    ) -> Duration {
+        let three_gone = self.gone() >= 3 * segment;
+        if !self.reordering && (in_recovery || three_gone) {
+            return Duration::ZERO;
+        }
+        let quarter = min_rtt.map_or(Duration::ZERO, |least| least / 4);
+        let window = quarter * u32::from(self.quarters);
+        smoothed.map_or(window, |smoothed| window.min(smoothed))
+    }
+
+    /// Finds what is lost by now; says how many bytes that were, and when to look again
+    /// (RFC 8985 §6.2, step 5).
+    pub(crate) fn detect(&mut self, view: &DetectView<'_>) -> (u64, Option<Instant>) {
+        let Some(newest) = self.newest else {
+            return (0, None);
+        };
+        let window = self.reordering_window(
+            view.in_recovery,
+            view.segment,
+            view.min_rtt,
+            view.smoothed_rtt,
+        );
+        let patience = newest.rtt + window;
+        let before = self.lost.bytes();
+        let mut timer: Option<Instant> = None;
+        let mut sooner = |at: Instant| timer = Some(timer.map_or(at, |other| other.min(at)));
+
+        // First sendings: those before the newest delivered one form a prefix of the stream.
+        let tick = Duration::from_micros(1);
+        let older = view.log.sent_by(newest.time - tick);
+        let upper = older.max(view.log.sent_by(newest.time).min(newest.end));
+        let upper = upper.min(view.nxt);
+        let expired = view.log.sent_by(view.now - patience).min(upper);
+        let mut at = self.una;
+        while let Some(hole) = self.next_hole(at, upper) {
+            if hole.start >= expired {
+                if let Some(time) = view.log.time_of(hole.start) {
+                    sooner(time + patience);
+                }
+                break;
+            }
+            let hole_end = hole.end.min(expired);
+            if self.lost.insert(Span::new(hole.start, hole_end)).is_none() {
+                break;
+            }
+            at = hole_end;
+        }
+        // Second sendings, each with a time of its own.
+        let mut index = 0;
+        while index < self.again.len() {
+            let again = self.again[index];
+            if (again.time, again.span.end) < (newest.time, newest.end) {
+                let due = again.time + patience;
+                if due > view.now {
+                    sooner(due);
+                } else if self.lost.insert(again.span).is_some() {
+                    self.again.swap_remove(index);
+                    continue;
+                }
+            }
+            index += 1;
+        }
+        (self.lost.bytes() - before, timer)
+    }
+
+    /// The first range in `[from, upper)` that was sent once and not heard of.
+    fn next_hole(&self, from: u64, upper: u64) -> Option<Span> {
+        let mut at = from;
+        while at < upper {
+            let known = self
+                .sacked
+                .holding(at)
+                .or_else(|| self.lost.holding(at))
+                .or_else(|| {
+                    let held = self
+                        .again
+                        .iter()
+                        .find(|a| !a.span.clip(at, at + 1).is_empty());
+                    held.map(|again| again.span)
+                });
+            if let Some(known) = known {
+                at = known.end;
+                continue;
+            }
+            let end = [
+                self.sacked.gaps(at, upper).next().map(|gap| gap.end),
+                self.lost.gaps(at, upper).next().map(|gap| gap.end),
+                self.again
+                    .iter()
+                    .map(|again| again.span.start)
+                    .filter(|&start| start > at)
+                    .min(),
+            ];
+            let end = end.into_iter().flatten().min().unwrap_or(upper).min(upper);
+            return Some(Span::new(at, end));
+        }
+        None
+    }
+
+    /// The retransmission timer expired: all that is not selectively acknowledged is lost
+    /// (RFC 8985 §6.3). Selective acknowledgements that the receiver has taken back are forgotten
+    /// (RFC 2018 §8).
+    pub(crate) fn lose_all(&mut self, nxt: u64) -> u64 {
+        if self
+            .sacked
+            .first()
+            .is_some_and(|span| span.start <= self.una)
+        {
+            self.sacked.clear();
+        }
+        self.inflated = 0;
+        self.again.clear();
+        let before = self.lost.bytes();
+        self.lost.clear();
+        for gap in self.sacked.gaps(self.una, nxt) {
+            if self.lost.insert(gap).is_none() {
+                break;
+            }
+        }
+        self.lost.bytes().saturating_sub(before)
+    }
+
+    /// Marks the segment at the left edge as lost: three duplicate acknowledgements, or a partial
+    /// one, from a receiver without SACK (RFC 5681 §3.2, RFC 6582 §3.2).
+    pub(crate) fn lose_first(&mut self, segment: u64, nxt: u64) -> u64 {
+        let span = Span::new(self.una, (self.una + segment).min(nxt));
+        self.again
+            .retain(|again| again.span.clip(span.start, span.end).is_empty());
+        self.lost.insert(span).unwrap_or(0)
+    }
+
+    /// A duplicate acknowledgement from a receiver without SACK: one more segment has left.
+    pub(crate) fn inflate(&mut self, segment: u64, nxt: u64) {
+        let flight = (nxt - self.una).saturating_sub(segment);
+        self.inflated = (self.inflated + segment).min(flight);
+    }
+
+    pub(crate) fn deflate(&mut self) {
+        self.inflated = 0;
+    }
+
+    /// What to send again next, at most `max` bytes of it; `None` also while too much of what was
+    /// sent again has not been heard of.
+    pub(crate) fn next_lost(&self, max: u64) -> Option<Span> {
+        if self.again.len() >= MAX_AGAIN {
+            return None;
+        }
+        let lost = self.lost.first()?;
+        Some(lost.clip(0, lost.start + max))
+    }
+
+    /// The last `max` bytes in flight, for a tail loss probe (RFC 8985 §7.3).
+    pub(crate) fn tail(&self, nxt: u64, max: u64) -> Span {
+        let start = self.una.max(nxt.saturating_sub(max));
+        Span::new(start, nxt)
+    }
+
+    /// These bytes were sent again now.
+    pub(crate) fn sent_again(&mut self, span: Span, now: Instant) {
+        self.lost.remove(span);
+        self.again_high = self.again_high.max(span.end);
+        if let Some(again) = self
+            .again
+            .iter_mut()
+            .find(|again| again.span.end == span.start && again.time == now)
+        {
+            again.span.end = span.end;
+            return;
+        }
+        let overlaps = |again: &Again| !again.span.clip(span.start, span.end).is_empty();
+        while let Some(at) = self.again.iter().position(overlaps) {
+            self.cut_again(at, span);
+        }
+        if self.again.len() >= MAX_AGAIN {
+            self.again.swap_remove(0);
+        }
+        self.again.push(Again { span, time: now });
+    }
+
+    /// A duplicate reached the receiver (RFC 2883): it was held up, not lost. The window grows by a
+    /// quarter, once a round trip at most (the caller sees to that).
+    pub(crate) fn widen_reordering(&mut self) {
+        self.reordering = true;
+        self.quarters = self.quarters.saturating_add(1).min(64);
+    }
+
+    /// Many round trips without a duplicate: back to a quarter.
+    pub(crate) fn narrow_reordering(&mut self) {
+        self.quarters = 1;
+    }
+}
+
+/// What the detection of losses looks at.
+pub(crate) struct DetectView<'a> {
+    pub(crate) now: Instant,
+    /// Behind the last byte sent.
+    pub(crate) nxt: u64,
+    pub(crate) log: &'a SentLog,
+    pub(crate) in_recovery: bool,
+    /// Bytes of a full segment.
+    pub(crate) segment: u64,
+    pub(crate) min_rtt: Option<Duration>,
+    pub(crate) smoothed_rtt: Option<Duration>,
+}

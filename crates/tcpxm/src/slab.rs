@@ -1,0 +1,54 @@
+//! Numbered places for things that come and go.
+
+use alloc::vec::Vec;
+
+pub(crate) struct Slab<T> {
+    places: Vec<Option<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Slab<T> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            places: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// The number that the next thing gets.
+    pub(crate) fn next_index(&self) -> u32 {
+        self.free
+            .last()
+            .copied()
+            .unwrap_or(self.places.len() as u32)
+    }
+
+    pub(crate) fn insert(&mut self, thing: T) -> u32 {
+        if let Some(index) = self.free.pop() {
+            self.places[index as usize] = Some(thing);
+            return index;
+        }
+        self.places.push(Some(thing));
+        self.places.len() as u32 - 1
+    }
+
+    pub(crate) fn remove(&mut self, index: u32) -> Option<T> {
+        let thing = self.places.get_mut(index as usize)?.take();
+        if thing.is_some() {
+            self.free.push(index);
+        }
+        thing
+    }
+
+    pub(crate) fn get(&self, index: u32) -> Option<&T> {
+        self.places.get(index as usize)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+        self.places.get_mut(index as usize)?.as_mut()
+    }
+}

@@ -1,0 +1,79 @@
+//! Counters.
+
+use smoltcp::time::Duration;
+
+use crate::error::Drops;
+use crate::group::Mode;
+use crate::pcb::State;
+
+/// Counters of an endpoint since its start.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Stats {
+    /// Packets handed in.
+    pub packets_received: u64,
+    /// Packets handed in that came by multicast.
+    pub multicast_received: u64,
+    /// Packets dropped, by reason.
+    pub drops: Drops,
+    /// Packets written.
+    pub packets_sent: u64,
+    /// Bytes of segments written to unicast addresses, headers included.
+    pub unicast_bytes_sent: u64,
+    /// Bytes of segments written to group addresses, headers included.
+    pub multicast_bytes_sent: u64,
+    /// Segments of data sent again.
+    pub retransmissions: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+    /// Tail loss probes.
+    pub probes: u64,
+    /// Resets sent to segments without a connection.
+    pub resets_sent: u64,
+    /// Resets not sent because of their rate.
+    pub resets_suppressed: u64,
+    /// Challenge ACKs not sent because of their rate.
+    pub challenges_suppressed: u64,
+    /// Connections opened, by either side.
+    pub opened: u64,
+    /// Half-open connections that made room for newer ones.
+    pub half_open_evicted: u64,
+    /// Times a receiver fell back to unicast.
+    pub fall_backs: u64,
+    /// Times a receiver fell forward to multicast.
+    pub fall_forwards: u64,
+    /// Receivers detached from their group.
+    pub detached: u64,
+}
+
+/// The state of one connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnStats {
+    /// State (RFC 9293 §3.3.2).
+    pub state: State,
+    /// Transmission mode.
+    pub mode: Mode,
+    /// Bytes acknowledged by the other side.
+    pub acknowledged: u64,
+    /// Bytes sent and not acknowledged, selectively acknowledged ones included.
+    pub outstanding: u64,
+    /// Bytes of the other side's stream received in order.
+    pub received: u64,
+    /// Congestion window in bytes.
+    pub congestion_window: u64,
+    /// Bytes that the other side's window lets us send from the first unacknowledged one on.
+    pub send_window: u64,
+    /// Smoothed round-trip time, once measured.
+    pub smoothed_rtt: Option<Duration>,
+    /// Retransmission timeout.
+    pub rto: Duration,
+    /// Segments sent again.
+    pub retransmissions: u64,
+    /// Largest payload of a segment to this peer, in bytes.
+    pub payload: usize,
+    /// Whether timestamps, window scaling and SACK were agreed on.
+    pub negotiated: (bool, bool, bool),
+    /// Memory that the receive buffer has taken so far, in bytes.
+    pub receive_memory: usize,
+    /// What the receiver last said of its multicast reception, in per cent.
+    pub feedback: Option<u8>,
+}

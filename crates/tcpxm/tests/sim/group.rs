@@ -1,0 +1,529 @@
+//! Groups: modes and their changes, mixed receivers, failures, stragglers, in virtual time.
+
+use std::net::IpAddr;
+
+use crate::common::{Dice, Host, Net, PORT, Plan, address, config, net, socket};
+use netsim::{LinkConfig, Loss};
+use tcpxm::store::{Lengths, Ring, Store};
+use tcpxm::{
+    Config, Duration, Event, Failure, GroupChoice, GroupConfig, GroupMode, GroupPolicy, Instant,
+    Mode,
+};
+
+/// A sender (host 0) and receivers that each listen.
+fn group_net(
+    seed: u64,
+    sender: (Config, LinkConfig),
+    receivers: Vec<(Config, Plan, LinkConfig)>,
+) -> Net {
+    let mut hosts = vec![(sender.0, Plan::default(), sender.1)];
+    let count = receivers.len();
+    hosts.extend(receivers);
+    let mut net = net(seed, hosts);
+    for receiver in 1..=count {
+        net.with(receiver, |host, now| host.listen(now));
+    }
+    net
+}
+
+fn receivers(count: usize, link: LinkConfig) -> Vec<(Config, Plan, LinkConfig)> {
+    (0..count)
+        .map(|_| (config(), Plan::default(), link))
+        .collect()
+}
+
+fn group(count: usize) -> GroupConfig {
+    let addresses = (1..=count).map(|host| IpAddr::V4(address(host))).collect();
+    GroupConfig::new(socket(0, 0), addresses, PORT)
+}
+
+/// Sends `len` bytes and then the end.
+fn start(net: &mut Net, group: &GroupConfig, len: u64) {
+    let store: Box<dyn Store> = Box::new(Lengths::new(len));
+    net.with(0, |host, now| {
+        let id = host.open_group(now, group, store);
+        host.endpoint.shutdown(now, id).unwrap();
+    });
+}
+
+fn lan() -> LinkConfig {
+    LinkConfig::new()
+        .delay(Duration::from_millis(2))
+        .rate_bps(100_000_000)
+        .queue_packets(1000)
+}
+
+fn modes_of(host: &Host) -> Vec<Mode> {
+    host.modes.iter().map(|(_, mode)| *mode).collect()
+}
+
+fn closed(net: &Net) -> bool {
+    net.host(0).group_closed
+}
+
+/// Every receiver named has everything, and said so.
+fn assert_delivered(net: &Net, receivers: impl Iterator<Item = usize>, len: u64, what: &str) {
+    for number in receivers {
+        let host = net.host(number);
+        assert_eq!(host.total_read(), len, "{what}: receiver {number}");
+        assert!(
+            host.peers.values().all(|peer| peer.end),
+            "{what}: receiver {number}"
+        );
+    }
+}
+
+#[test]
+fn one_copy_serves_all_once_multicast_is_seen_to_work() {
+    let len = 4_000_000;
+    let mut net = group_net(1, (config(), lan()), receivers(8, lan()));
+    start(&mut net, &group(8), len);
+    assert!(net.run(60, closed), "{:?}", net.host(0).events);
+    assert_delivered(&net, 1..=8, len, "one copy");
+    for number in 1..=8 {
+        assert_eq!(
+            net.host(number).ends,
+            [(socket(0, net.host(number).ends[0].0.port()), None)]
+        );
+    }
+    assert_eq!(modes_of(net.host(0)), [Mode::Multicast; 8]);
+    let stats = net.host(0).endpoint.stats();
+    assert_eq!(stats.fall_forwards, 8);
+    // The group got everything once; unicast only the start.
+    let wire = stats.multicast_bytes_sent + stats.unicast_bytes_sent;
+    assert!(wire < len * 120 / 100, "{stats:?}");
+    let segments = len.div_ceil(1440);
+    assert_eq!(net.switch(|switch| switch.from_sender.0), segments);
+}
+
+#[test]
+fn unicast_only_is_not_synchronised() {
+    let len = 1_000_000;
+    let mut list = receivers(3, lan());
+    list[2].2 = LinkConfig::new()
+        .delay(Duration::from_millis(2))
+        .rate_bps(1_000_000)
+        .queue_packets(50);
+    let mut net = group_net(1, (config(), lan()), list);
+    start(
+        &mut net,
+        &GroupConfig {
+            mode: GroupMode::Unicast,
+            ..group(3)
+        },
+        len,
+    );
+    assert!(net.run(60, closed));
+    assert_delivered(&net, 1..=3, len, "unicast");
+    assert_eq!(net.host(0).endpoint.stats().multicast_bytes_sent, 0);
+    let at = |number: usize| net.host(number).finished_at.unwrap();
+    assert!(
+        at(1) < Instant::from_secs(2) && at(3) > Instant::from_secs(8),
+        "{} {}",
+        at(1),
+        at(3)
+    );
+    assert!(net.host(1).joined.is_empty());
+}
+
+#[test]
+fn a_receiver_that_refuses_the_group_gets_unicast_copies_in_step() {
+    let len = 1_000_000;
+    let mut list = receivers(3, lan());
+    list[1].0.groups = GroupPolicy::Refuse;
+    let mut net = group_net(1, (config(), lan()), list);
+    start(&mut net, &group(3), len);
+    assert!(net.run(60, closed));
+    assert_delivered(&net, 1..=3, len, "refuse");
+    let mut modes = modes_of(net.host(0));
+    modes.sort_by_key(|mode| format!("{mode:?}"));
+    assert_eq!(
+        modes,
+        [Mode::Multicast, Mode::Multicast, Mode::UnicastGroupOnly]
+    );
+}
+
+#[test]
+fn multicast_that_never_arrives_leaves_unicast_group() {
+    let len = 1_000_000;
+    let mut net = group_net(1, (config(), lan()), receivers(2, lan()));
+    net.switch(|switch| {
+        switch
+            .deaf
+            .insert(2, vec![(Instant::ZERO, Instant::from_secs(1000))])
+    });
+    start(&mut net, &group(2), len);
+    assert!(net.run(60, closed));
+    assert_delivered(&net, 1..=2, len, "deaf");
+    assert_eq!(modes_of(net.host(0)), [Mode::Multicast]);
+}
+
+#[test]
+fn fall_back_when_multicast_dies_and_forward_when_it_returns() {
+    let len = 30_000_000;
+    let mut net = group_net(1, (config(), lan()), receivers(3, lan()));
+    net.switch(|switch| {
+        let times = vec![(Instant::from_millis(500), Instant::from_millis(1500))];
+        switch.deaf.insert(2, times)
+    });
+    start(&mut net, &group(3), len);
+    assert!(net.run(60, closed), "{:?}", net.host(0).events);
+    assert_delivered(&net, 1..=3, len, "fallback");
+    let host = net.host(0);
+    let moves: Vec<Mode> = host
+        .modes
+        .iter()
+        .filter(|(id, _)| *id == *host.peers.keys().nth(1).unwrap())
+        .map(|(_, mode)| *mode)
+        .collect();
+    assert_eq!(
+        moves,
+        [Mode::Multicast, Mode::UnicastGroup, Mode::Multicast]
+    );
+    assert_eq!(host.endpoint.stats().fall_backs, 1);
+}
+
+#[test]
+fn multicast_only_never_falls_back_and_demands_the_group() {
+    let len = 3_000_000;
+    let mut list = receivers(3, lan());
+    list[2].0.groups = GroupPolicy::Refuse;
+    let mut net = group_net(1, (config(), lan()), list);
+    net.switch(|switch| {
+        let times = vec![(Instant::from_millis(50), Instant::from_millis(400))];
+        switch.deaf.insert(2, times)
+    });
+    start(
+        &mut net,
+        &GroupConfig {
+            mode: GroupMode::Multicast,
+            ..group(3)
+        },
+        len,
+    );
+    assert!(net.run(600, closed), "{:?}", net.host(0).events);
+    assert_delivered(&net, 1..=2, len, "multicast only");
+    let host = net.host(0);
+    assert_eq!(host.modes, []);
+    assert_eq!(host.endpoint.stats().fall_backs, 0);
+    let failed: Vec<_> = host.ends.iter().filter(|end| end.1.is_some()).collect();
+    assert_eq!(failed, [&(socket(3, PORT), Some(Failure::NoMulticast))]);
+}
+
+#[test]
+fn an_alternative_group_is_served() {
+    let len = 1_000_000;
+    let other: IpAddr = "239.195.7.7".parse().unwrap();
+    let mut list = receivers(3, lan());
+    list[0].0.groups = GroupPolicy::Propose(other);
+    list[1].0.groups = GroupPolicy::Propose(other);
+    let mut net = group_net(1, (config(), lan()), list);
+    let config = GroupConfig {
+        group: GroupChoice::Given("239.195.1.1".parse().unwrap()),
+        ..group(3)
+    };
+    start(&mut net, &config, len);
+    assert!(net.run(60, closed));
+    assert_delivered(&net, 1..=3, len, "alternative");
+    assert_eq!(modes_of(net.host(0)), [Mode::Multicast; 3]);
+    let joins = |number: usize| -> Vec<IpAddr> {
+        let events = net.host(number).events.iter();
+        events
+            .filter_map(|event| match event {
+                Event::Join { group, .. } => Some(*group),
+                _ => None,
+            })
+            .collect()
+    };
+    assert_eq!(joins(1), [other]);
+    assert_eq!(joins(3), ["239.195.1.1".parse::<IpAddr>().unwrap()]);
+    assert!(net.host(1).joined.is_empty(), "left at the end");
+}
+
+#[test]
+fn an_alternative_too_many_is_served_by_unicast() {
+    let len = 300_000;
+    let mut list = receivers(2, lan());
+    list[0].0.groups = GroupPolicy::Propose("239.195.7.7".parse().unwrap());
+    let mut net = group_net(1, (config(), lan()), list);
+    start(
+        &mut net,
+        &GroupConfig {
+            max_alternatives: 0,
+            ..group(2)
+        },
+        len,
+    );
+    assert!(net.run(60, closed));
+    assert_delivered(&net, 1..=2, len, "too many");
+    assert!(modes_of(net.host(0)).contains(&Mode::UnicastGroupOnly));
+}
+
+#[test]
+fn random_groups_come_from_their_ranges() {
+    for seed in 0..50 {
+        let mut net = group_net(seed, (config(), lan()), receivers(1, lan()));
+        let choice = if seed % 2 == 0 {
+            GroupChoice::Random
+        } else {
+            GroupChoice::RandomSourceSpecific
+        };
+        start(
+            &mut net,
+            &GroupConfig {
+                group: choice,
+                ..group(1)
+            },
+            100,
+        );
+        let host = net.host(0);
+        let Some(IpAddr::V4(address)) = host.endpoint.group_address(host.group.unwrap()).unwrap()
+        else {
+            panic!("an IPv4 group");
+        };
+        let [a, b, ..] = address.octets();
+        assert!(
+            if seed % 2 == 0 {
+                a == 239 && (192..196).contains(&b)
+            } else {
+                a == 232 && b > 0
+            },
+            "{address}"
+        );
+    }
+}
+
+#[test]
+fn those_who_do_not_answer_are_named_and_the_others_served() {
+    let len = 500_000;
+    let mut list = receivers(4, lan());
+    list[2].2 = lan().loss(Loss::Bernoulli(1.0));
+    let mut net = group_net(1, (config(), lan()), list);
+    let mut wanted = group(4);
+    wanted.max_wait = Duration::from_secs(3);
+    start(&mut net, &wanted, len);
+    assert!(net.run(60, closed));
+    assert_delivered(&net, [1, 2, 4].into_iter(), len, "no answer");
+    let failed: Vec<_> = net
+        .host(0)
+        .ends
+        .iter()
+        .filter(|end| end.1.is_some())
+        .collect();
+    assert_eq!(failed, [&(socket(3, PORT), Some(Failure::ConnectTimeout))]);
+}
+
+#[test]
+fn too_few_receivers_end_the_group() {
+    let mut list = receivers(2, lan());
+    list[1].2 = lan().loss(Loss::Bernoulli(1.0));
+    let mut net = group_net(1, (config(), lan()), list);
+    let wanted = GroupConfig {
+        min_receivers: 2,
+        max_wait: Duration::from_secs(2),
+        ..group(2)
+    };
+    start(&mut net, &wanted, 1000);
+    assert!(net.run(60, closed));
+    let mut ends: Vec<_> = net.host(0).ends.iter().map(|end| end.1).collect();
+    ends.sort_by_key(|end| format!("{end:?}"));
+    assert_eq!(ends, [Some(Failure::ConnectTimeout), Some(Failure::TooFew)]);
+}
+
+#[test]
+fn a_receiver_that_dies_is_dropped_and_named() {
+    let len = 20_000_000;
+    let mut net = group_net(1, (config(), lan()), receivers(4, lan()));
+    let wanted = GroupConfig {
+        receiver_timeout: Duration::from_secs(5),
+        ..group(4)
+    };
+    start(&mut net, &wanted, len);
+    let dead = net.hosts[2];
+    net.sim.fail_node(Instant::from_millis(700), dead);
+    assert!(net.run(60, closed));
+    assert_delivered(&net, [1, 3, 4].into_iter(), len, "dies");
+    let failed: Vec<_> = net
+        .host(0)
+        .ends
+        .iter()
+        .filter(|end| end.1.is_some())
+        .collect();
+    assert_eq!(failed, [&(socket(2, PORT), Some(Failure::Timeout))]);
+}
+
+#[test]
+fn a_straggler_is_detached_and_finishes_by_itself() {
+    let len = 10_000_000;
+    let slow = LinkConfig::new()
+        .delay(Duration::from_millis(2))
+        .rate_bps(5_000_000)
+        .queue_packets(100);
+    let run = |min_rate_bps| {
+        let mut list = receivers(4, lan());
+        list[3].2 = slow;
+        let mut net = group_net(1, (config(), lan()), list);
+        start(
+            &mut net,
+            &GroupConfig {
+                min_rate_bps,
+                ..group(4)
+            },
+            len,
+        );
+        assert!(net.run(120, closed));
+        assert_delivered(&net, 1..=4, len, "straggler");
+        let times = [1, 4].map(|number| net.host(number).finished_at.unwrap().total_millis());
+        (times, net.host(0).endpoint.stats().detached)
+    };
+    let (together, detached) = run(None);
+    assert_eq!(detached, 0);
+    let (apart, detached) = run(Some(30_000_000));
+    assert_eq!(detached, 1);
+    assert!(together[0] > 15_000, "{together:?}");
+    assert!(apart[0] < 5_000, "{apart:?}");
+    assert!(apart[1] < together[1] * 12 / 10, "{apart:?} {together:?}");
+}
+
+#[test]
+fn a_straggler_on_a_bounded_store_is_dropped_and_named() {
+    let slow = LinkConfig::new()
+        .delay(Duration::from_millis(2))
+        .rate_bps(1_000_000)
+        .queue_packets(100);
+    let mut list = receivers(3, lan());
+    list[2].2 = slow;
+    let mut net = group_net(1, (config(), lan()), list);
+    let wanted = GroupConfig {
+        min_rate_bps: Some(20_000_000),
+        ..group(3)
+    };
+    let store: Box<dyn Store> = Box::new(Ring::new(1 << 20));
+    let len = 10_000_000u64;
+    net.with(0, |host, now| host.open_group(now, &wanted, store));
+    let mut written = 0;
+    let done = net.sim.now() + Duration::from_secs(60);
+    while !closed(&net) && net.sim.now() < done {
+        net.with(0, |host, now| {
+            let id = host.group.unwrap();
+            while written < len {
+                let chunk: Vec<u8> = (written..(written + 65_536).min(len))
+                    .map(Lengths::byte)
+                    .collect();
+                match host.endpoint.send(now, id, &chunk) {
+                    Ok(some) if some > 0 => written += some as u64,
+                    _ => break,
+                }
+            }
+            if written == len {
+                let _ = host.endpoint.shutdown(now, id);
+            }
+        });
+        let next = net.sim.now() + Duration::from_millis(10);
+        net.sim.run_until(next);
+    }
+    assert_delivered(&net, 1..=2, len, "bounded store");
+    let failed: Vec<_> = net
+        .host(0)
+        .ends
+        .iter()
+        .filter(|end| end.1.is_some())
+        .collect();
+    assert_eq!(failed, [&(socket(3, PORT), Some(Failure::TooSlow))]);
+}
+
+#[test]
+fn a_lost_last_acknowledgement_hangs_nobody() {
+    // All acknowledgements of one receiver are lost for a while after the last data.
+    for seed in 0..30 {
+        let mut net = group_net(seed, (config(), lan()), receivers(2, lan()));
+        let mut dice = Dice(seed);
+        let from = Instant::from_millis(10 + dice.below(120) as i64);
+        let until = from + Duration::from_millis(300 + dice.below(700));
+        net.switch(|switch| {
+            switch.drop = Some(Box::new(move |now, port, packet| {
+                port == 0 && from <= now && now < until && packet[15] == 1
+            }));
+        });
+        start(&mut net, &group(2), 1_000_000);
+        assert!(net.run(60, closed), "SEED={seed}");
+        assert_delivered(&net, 1..=2, 1_000_000, "last ack");
+    }
+}
+
+/// 1 to 32 receivers behind links of all kinds.
+#[test]
+fn every_byte_to_every_receiver_over_bad_links() {
+    let only: Option<u64> = std::env::var("SEED").ok().map(|seed| seed.parse().unwrap());
+    let runs = if cfg!(debug_assertions) { 60 } else { 1500 };
+    for seed in only.map_or(0..runs, |seed| seed..seed + 1) {
+        bad_group(seed);
+    }
+}
+
+fn bad_group(seed: u64) {
+    let mut dice = Dice(seed * 31 + 7);
+    let count = [1, 2, 3, 5, 8, 32][dice.below(6) as usize];
+    let mut list = Vec::new();
+    for _ in 0..count {
+        let delay =
+            Duration::from_millis(1 + dice.below(if seed.is_multiple_of(5) { 250 } else { 20 }));
+        let loss = [0.0, 0.0, 0.01, 0.1, 0.3][dice.below(5) as usize];
+        let mut link = LinkConfig::new().delay(delay).loss(Loss::Bernoulli(loss));
+        if dice.below(3) == 0 {
+            link = link.reorder(0.1, Duration::from_millis(1 + dice.below(30)));
+        }
+        if dice.below(3) == 0 {
+            link = link.duplicate(0.05).corrupt(0.02);
+        }
+        let mut side = config();
+        side.sack = dice.below(5) != 0;
+        side.timestamps = dice.below(5) != 0;
+        side.window_scaling = dice.below(5) != 0;
+        side.receive_buffer = 4096 << dice.below(7);
+        side.mtu = 576 + dice.below(925) as u16;
+        side.user_timeout = Duration::from_secs(3000);
+        side.groups = match dice.below(6) {
+            0 => GroupPolicy::Refuse,
+            1 => GroupPolicy::Propose("239.194.1.9".parse().unwrap()),
+            _ => GroupPolicy::Accept,
+        };
+        list.push((side, Plan::default(), link));
+    }
+    let len = dice.below(120_000);
+    let mut net = group_net(seed, (config(), lan()), list);
+    for port in 1..=count as u16 {
+        if dice.below(4) == 0 {
+            let from = Instant::from_millis(dice.below(500) as i64);
+            let times = vec![(from, from + Duration::from_millis(dice.below(3000)))];
+            net.switch(|switch| switch.deaf.insert(port, times));
+        }
+    }
+    let mode = if dice.below(5) == 0 {
+        GroupMode::Unicast
+    } else {
+        GroupMode::Auto
+    };
+    let wanted = GroupConfig {
+        mode,
+        max_wait: Duration::from_secs(300),
+        receiver_timeout: Duration::from_secs(3000),
+        ..group(count)
+    };
+    start(&mut net, &wanted, len);
+    let what = format!("SEED={seed}");
+    if !net.run(4000, closed) {
+        let host = net.host(0);
+        let stuck: Vec<_> = host
+            .peers
+            .keys()
+            .map(|id| host.endpoint.conn_stats(*id))
+            .collect();
+        panic!(
+            "{what}: {count} receivers stuck\n{stuck:?}\n{:?}",
+            host.ends
+        );
+    }
+    assert_delivered(&net, 1..=count, len, &what);
+    assert!(net.host(0).ends.iter().all(|end| end.1.is_none()), "{what}");
+}

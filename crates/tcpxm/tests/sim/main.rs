@@ -1,0 +1,5 @@
+//! Endpoints in virtual time, over links that misbehave.
+
+mod common;
+mod group;
+mod unicast;
