@@ -6,18 +6,23 @@
 //! | [`exit`] | the exit codes every program uses |
 //! | [`logging`] | `--log`, `--log-format`: tracing, as text or JSON, on standard error |
 //! | `metrics` | Prometheus metrics over HTTP, for daemons (feature `metrics`) |
+//! | `secure` | `--key-file`: TLS 1.3 of control connections, both sides proved (feature `control`) |
+//! | `conversation` | a machine at one end of a byte stream, driven in tokio (feature `control`) |
 //! | [`units`] | `100M` as a bit rate, `64MiB` as a size, `2.5s` as a time |
 //! | [`clock`] | the clock that machines are driven with |
 //! | [`multicast`] | `--group`, `--interface`, `--ttl`, `--key-file`: where a group is and how it is reached |
 //! | [`interrupt`] | Ctrl-C and SIGTERM as a flag |
-//! | [`progress`] | a progress bar, on a terminal only |
+//! | [`progress`], [`bars`] | a progress bar, or several, on a terminal only |
 //! | [`events`] | `--json`: one event a line |
 //! | [`names`] | a file name from the network, made harmless |
 //! | [`output`] | a file that appears under its name only when it is whole |
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod bars;
 pub mod clock;
+#[cfg(feature = "control")]
+pub mod conversation;
 pub mod events;
 pub mod exit;
 pub mod interrupt;
@@ -28,4 +33,6 @@ pub mod multicast;
 pub mod names;
 pub mod output;
 pub mod progress;
+#[cfg(feature = "control")]
+pub mod secure;
 pub mod units;

@@ -11,6 +11,9 @@ static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 /// Runs `write`, which writes to the terminal, with the bar out of the way.
 pub fn suspend<T>(write: impl FnOnce() -> T) -> T {
     let bar = SHOWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    if let Some(bars) = crate::bars::shown() {
+        return bars.suspend(write);
+    }
     match bar {
         Some(bar) => bar.suspend(write),
         None => write(),

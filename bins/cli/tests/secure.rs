@@ -1,0 +1,112 @@
+//! Who may connect: handshakes in memory, with secrets and with certificates.
+#![cfg(feature = "control")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use cli::secure::{Credentials, explain, write_new_secret};
+use rustls::{ClientConnection, Connection, ServerConnection};
+
+/// Both ends, until both are done or one has refused.
+fn handshake(client: &Credentials, server: &Credentials, host: &str) -> Result<(), rustls::Error> {
+    let name = client.server_name(host).expect("a name");
+    let client = ClientConnection::new(client.client.clone(), name).expect("a client");
+    let server = ServerConnection::new(server.server.clone()).expect("a server");
+    let mut ends: [Connection; 2] = [client.into(), server.into()];
+    for _ in 0..10 {
+        for at in 0..2 {
+            let mut bytes = Vec::new();
+            while ends[at].wants_write() {
+                ends[at].write_tls(&mut bytes).expect("memory");
+            }
+            let mut bytes = &bytes[..];
+            while !bytes.is_empty() {
+                ends[1 - at].read_tls(&mut bytes).expect("memory");
+                ends[1 - at].process_new_packets()?;
+            }
+        }
+    }
+    assert!(ends.iter().all(|end| !end.is_handshaking()));
+    assert_eq!(
+        ends[0].protocol_version(),
+        Some(rustls::ProtocolVersion::TLSv1_3)
+    );
+    Ok(())
+}
+
+fn pem(name: &str) -> Credentials {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/keys");
+    let bytes = std::fs::read(path.join(name)).expect("a key file");
+    Credentials::from_pem(&bytes).expect("credentials")
+}
+
+fn secret(byte: u8) -> Credentials {
+    Credentials::from_secret(&[byte; 32]).expect("credentials")
+}
+
+#[test]
+fn who_has_the_secret_may_connect() {
+    handshake(&secret(1), &secret(1), "anything").expect("the same secret");
+}
+
+#[test]
+fn another_secret_is_refused() {
+    let refused = handshake(&secret(1), &secret(2), "anything").expect_err("another secret");
+    let text = explain(&std::io::Error::other(refused));
+    assert_eq!(text, "has another key");
+}
+
+#[test]
+fn certificates_of_one_authority_are_accepted() {
+    handshake(&pem("client.pem"), &pem("server.pem"), "server.example").expect("by name");
+    handshake(&pem("client.pem"), &pem("server.pem"), "127.0.0.1").expect("by address");
+}
+
+#[test]
+fn a_certificate_for_another_host_is_refused() {
+    let wrong = handshake(&pem("client.pem"), &pem("server.pem"), "other.example");
+    assert!(
+        matches!(wrong, Err(rustls::Error::InvalidCertificate(_))),
+        "{wrong:?}"
+    );
+}
+
+#[test]
+fn a_stranger_is_refused_by_either_side() {
+    let (client, server, stranger) = (pem("client.pem"), pem("server.pem"), pem("stranger.pem"));
+    assert!(handshake(&stranger, &server, "127.0.0.1").is_err());
+    assert!(handshake(&client, &stranger, "127.0.0.1").is_err());
+}
+
+#[test]
+fn a_secret_and_certificates_do_not_mix() {
+    assert!(handshake(&secret(1), &pem("server.pem"), "127.0.0.1").is_err());
+    assert!(handshake(&pem("client.pem"), &secret(1), "127.0.0.1").is_err());
+}
+
+#[test]
+fn a_new_secret_is_its_owners_alone() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("key");
+    write_new_secret(&path).expect("written");
+    let mode = std::fs::metadata(&path).expect("file").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(std::fs::read(&path).expect("file").len(), 65);
+    let read = Credentials::read(&path).expect("credentials");
+    handshake(&read, &read, "anything").expect("the same file");
+    assert!(write_new_secret(&path).is_err(), "an older key is kept");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("chmod");
+    let error = Credentials::read(&path).expect_err("open to all");
+    assert!(error.contains("chmod o="), "{error}");
+}
+
+#[test]
+fn what_is_no_key_is_refused() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("key");
+    for text in ["", "short", "-----BEGIN CERTIFICATE-----\n"] {
+        std::fs::write(&path, text).expect("written");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("chmod");
+        assert!(Credentials::read(&path).is_err(), "{text:?}");
+    }
+}
