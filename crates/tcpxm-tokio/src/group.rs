@@ -1,0 +1,223 @@
+//! One stream of bytes to many receivers.
+
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tcpxm::store::Ring;
+use tcpxm::{ConnStats, Failure, GroupConfig, GroupId, Mode};
+use tokio::io::AsyncWrite;
+
+use crate::shared::{Group, Shared, State, refused};
+
+/// News of one receiver, by its number in [`GroupConfig::receivers`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GroupEvent {
+    /// How it is reached from now on.
+    Mode(usize, Mode),
+    /// It was too slow for the others and goes on by itself.
+    Detached(usize),
+    /// It has everything, the end included.
+    Delivered(usize),
+    /// Its connection has ended; why, when not in good order.
+    Closed(usize, Option<Failure>),
+}
+
+/// A group of receivers: what is written goes to all of them.
+///
+/// Writing waits for room, which the slowest receiver makes; a receiver that fails no longer counts.
+/// Dropping the group closes it in good order.
+#[derive(Debug)]
+pub struct XmGroup {
+    shared: Arc<Shared>,
+    id: GroupId,
+    receivers: usize,
+}
+
+/// Sees and stops a group from elsewhere while one thread writes to it.
+#[derive(Clone, Debug)]
+pub struct GroupHandle {
+    shared: Arc<Shared>,
+    id: GroupId,
+}
+
+impl XmGroup {
+    pub(crate) fn open(shared: Arc<Shared>, mut config: GroupConfig) -> io::Result<XmGroup> {
+        config.local.set_port(shared.local.port());
+        let mut state = shared.lock();
+        state.alive()?;
+        let store = Ring::new(shared.send_buffer);
+        let id = state.machine.open_group(shared.now(), &config, store);
+        let id = id.map_err(refused)?;
+        let members = state.machine.members(id).map_err(refused)?.collect();
+        let group = Group {
+            members,
+            ..Group::default()
+        };
+        state.groups.insert(id, group);
+        shared.kick(state);
+        shared.hold();
+        Ok(XmGroup {
+            shared,
+            id,
+            receivers: config.receivers.len(),
+        })
+    }
+
+    /// The multicast address offered to the receivers; `None` without multicast.
+    pub fn address(&self) -> Option<IpAddr> {
+        self.shared.lock().machine.group_address(self.id).ok()?
+    }
+
+    /// A handle for another thread.
+    pub fn handle(&self) -> GroupHandle {
+        GroupHandle {
+            shared: Arc::clone(&self.shared),
+            id: self.id,
+        }
+    }
+
+    fn try_write(&self, bytes: &[u8], context: Option<&Context<'_>>) -> io::Result<Option<usize>> {
+        let mut state = self.shared.lock();
+        state.alive()?;
+        self.open_still(&state)?;
+        let sent = state.machine.send(self.shared.now(), self.id, bytes);
+        let sent = sent.map_err(refused)?;
+        match (sent, context) {
+            (1.., _) => self.shared.kick(state),
+            (0, Some(context)) => state.register(context),
+            (0, None) => drop(self.shared.wait(state, Duration::from_secs(1))),
+        }
+        Ok((sent > 0 || bytes.is_empty()).then_some(sent))
+    }
+
+    /// Is there anybody left to write to?
+    fn open_still(&self, state: &State) -> io::Result<()> {
+        let group = state.groups.get(&self.id);
+        let failed = group.is_none_or(|group| group.over.len() == self.receivers);
+        if failed {
+            return Err(io::Error::new(
+                io::ErrorKind::NotConnected,
+                "no receiver is left",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Nothing more will be written: receivers read the end.
+    ///
+    /// # Errors
+    /// Every receiver has failed.
+    pub fn finish(&self) -> io::Result<()> {
+        let mut state = self.shared.lock();
+        let shut = state.machine.shutdown(self.shared.now(), self.id);
+        self.shared.kick(state);
+        shut.map_err(refused)
+    }
+
+    /// After [`XmGroup::finish`]: waits until each receiver has everything, or has failed; how many
+    /// have everything.
+    ///
+    /// # Errors
+    /// The sockets failed.
+    pub fn wait_delivered(&self) -> io::Result<usize> {
+        let mut state = self.shared.lock();
+        loop {
+            state.alive()?;
+            let Some(group) = state.groups.get(&self.id) else {
+                return Ok(0);
+            };
+            if group.over.len() == self.receivers || group.closed {
+                return Ok(group.delivered);
+            }
+            state = self.shared.wait(state, Duration::from_secs(1));
+        }
+    }
+}
+
+impl GroupHandle {
+    /// The next news; `None`: nothing new. Kept until they are taken; at most a few for each change of
+    /// a receiver.
+    pub fn poll_event(&self) -> Option<GroupEvent> {
+        let mut state = self.shared.lock();
+        state.groups.get_mut(&self.id)?.events.pop_front()
+    }
+
+    /// Counters of a receiver; `None` when its connection is gone.
+    pub fn stats(&self, receiver: usize) -> Option<ConnStats> {
+        let state = self.shared.lock();
+        let id = *state.groups.get(&self.id)?.members.get(receiver)?;
+        state.machine.conn_stats(id).ok()
+    }
+
+    /// Gives a receiver up: the others need not wait for it.
+    pub fn abort(&self, receiver: usize) {
+        let mut state = self.shared.lock();
+        let members = state.groups.get(&self.id).map(|group| &group.members);
+        if let Some(&id) = members.and_then(|members| members.get(receiver)) {
+            let _ = state.machine.abort(self.shared.now(), id);
+        }
+        self.shared.notify(&mut state);
+        self.shared.kick(state);
+    }
+
+    /// Gives all receivers up.
+    pub fn abort_all(&self) {
+        let mut state = self.shared.lock();
+        let _ = state.machine.abort(self.shared.now(), self.id);
+        self.shared.kick(state);
+    }
+}
+
+impl io::Write for XmGroup {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            if let Some(len) = self.try_write(bytes, None)? {
+                return Ok(len);
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsyncWrite for XmGroup {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = self.try_write(bytes, Some(context))?;
+        written.map_or(Poll::Pending, |len| Poll::Ready(Ok(len)))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// Ready when each receiver has everything or has failed.
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.finish()?;
+        let mut state = self.shared.lock();
+        state.register(context);
+        match state.groups.get(&self.id) {
+            Some(group) if group.over.len() < self.receivers && !group.closed => Poll::Pending,
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+}
+
+impl Drop for XmGroup {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        let _ = state.machine.close(self.shared.now(), self.id);
+        state.groups.remove(&self.id);
+        self.shared.kick(state);
+        self.shared.release();
+    }
+}

@@ -1,0 +1,156 @@
+//! TCP-XM over UDP sockets: connections and groups as tokio streams, and as blocking ones.
+//!
+//! An [`XmEndpoint`] is one UDP socket and one [`tcpxm::Endpoint`], driven by a thread of its own:
+//! packets in and out in batches (UDP GRO and GSO), timers, memberships in groups. What it hands out
+//! works from any thread and in any runtime:
+//!
+//! - [`XmListener`] and [`XmStream`]: connections that others open, and that are opened;
+//! - [`XmGroup`]: one stream of bytes to many receivers, over multicast where it works (TCP-XM §3.2:
+//!   many destinations instead of one, all else as before).
+//!
+//! [`XmStream`] and [`XmGroup`] are [`tokio::io::AsyncRead`] and [`tokio::io::AsyncWrite`] (the
+//! same plug-in idea as the paper's driver for Globus XIO, §3.5), and [`std::io::Read`] and
+//! [`std::io::Write`], which wait.
+//!
+//! ```
+//! use std::io::{Read, Write};
+//! use tcpxm_tokio::{Config, GroupConfig, XmEndpoint};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let receiver = XmEndpoint::open(&Config::new("127.0.0.1:0".parse().unwrap()))?;
+//! let port = receiver.local_address().port();
+//! let listener = receiver.listen()?;
+//!
+//! let sender = XmEndpoint::open(&Config::new("127.0.0.1:0".parse().unwrap()))?;
+//! let receivers = vec!["127.0.0.1".parse().unwrap()];
+//! let mut group = sender.open_group(GroupConfig::new(sender.local_address().into(), receivers, port))?;
+//! group.write_all(b"to whom it may concern")?;
+//! group.finish()?;
+//!
+//! let mut text = String::new();
+//! listener.wait(None)?.read_to_string(&mut text)?;
+//! assert_eq!(text, "to whom it may concern");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Bounds
+//!
+//! One thread and two buffers of 64 KiB an endpoint, besides what [`tcpxm`] documents for
+//! connections and groups. Dropping a stream closes it in good order, in the background; dropping
+//! all handles of an endpoint ends its thread when its connections are closed, at most 3 s later.
+#![forbid(unsafe_code)]
+
+mod driver;
+mod group;
+pub mod seal;
+mod shared;
+mod sockets;
+mod stream;
+
+use std::io;
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use group::{GroupEvent, GroupHandle, XmGroup};
+pub use stream::{StreamHandle, XmListener, XmStream};
+pub use tcpxm::{CongestionControl, Failure, GroupChoice, GroupConfig, GroupMode, Mode};
+
+use driver::Driver;
+use shared::Shared;
+use sockets::Sockets;
+
+/// How an endpoint is set up.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Local address and UDP port; port 0: the kernel's choice. Receivers of one group on one host
+    /// need addresses of their own.
+    pub bind: SocketAddrV4,
+    /// Interface of outgoing multicast and of memberships, by index; 0 lets the routes decide.
+    pub interface: u32,
+    /// Time to live of outgoing multicast: 1 stays on the link.
+    pub ttl: u8,
+    /// Room in the kernel for what arrives, in bytes.
+    pub receive_buffer_bytes: usize,
+    /// What the machine is told.
+    pub machine: tcpxm::Config,
+}
+
+impl Config {
+    /// Defaults: interface by the routes, TTL 16, 16 MiB of receive buffer, [`tcpxm::Config::default`].
+    pub fn new(bind: SocketAddrV4) -> Self {
+        Config {
+            bind,
+            interface: 0,
+            ttl: 16,
+            receive_buffer_bytes: 16 << 20,
+            machine: tcpxm::Config::default(),
+        }
+    }
+}
+
+/// One UDP socket that speaks TCP-XM. Clones are handles to the same.
+#[derive(Clone, Debug)]
+pub struct XmEndpoint {
+    hold: Arc<Hold>,
+}
+
+/// Keeps the thread going.
+#[derive(Debug)]
+struct Hold(Arc<Shared>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
+impl XmEndpoint {
+    /// Opens the socket and starts the thread. Needs no privileges.
+    ///
+    /// # Errors
+    /// The address is in use, or there is no room for a socket or a thread.
+    pub fn open(config: &Config) -> io::Result<XmEndpoint> {
+        let sockets = Sockets::open(config)?;
+        let local = sockets.local_address()?;
+        let shared = Arc::new(Shared::new(config, local)?);
+        shared.hold();
+        let hold = Arc::new(Hold(Arc::clone(&shared)));
+        Driver::start(shared, sockets)?;
+        Ok(XmEndpoint { hold })
+    }
+
+    /// The address of the socket.
+    pub fn local_address(&self) -> SocketAddrV4 {
+        self.hold.0.local
+    }
+
+    /// Takes connections on the socket's port.
+    ///
+    /// # Errors
+    /// It listens already.
+    pub fn listen(&self) -> io::Result<XmListener> {
+        XmListener::new(Arc::clone(&self.hold.0))
+    }
+
+    /// Opens a connection; the stream can be written to at once.
+    ///
+    /// # Errors
+    /// The address cannot be, or there are too many connections.
+    pub fn connect(&self, remote: SocketAddrV4) -> io::Result<XmStream> {
+        XmStream::connect(Arc::clone(&self.hold.0), remote)
+    }
+
+    /// Opens a group: a connection to each of its receivers (TCP-XM §2.1). Its store of sent bytes
+    /// is [`tcpxm::Config::send_buffer`] long. The port of [`GroupConfig::local`] is this socket's.
+    ///
+    /// # Errors
+    /// No receivers, one of them twice, or an address that cannot be.
+    pub fn open_group(&self, config: GroupConfig) -> io::Result<XmGroup> {
+        XmGroup::open(Arc::clone(&self.hold.0), config)
+    }
+}
+
+/// How long connections may take to close when nobody holds the endpoint any more.
+const LINGER: Duration = Duration::from_secs(3);

@@ -1,0 +1,163 @@
+//! Records: a stream cut in pieces, each sealed once with AES-256-GCM.
+//!
+//! ```text
+//! +---------------------------------------------------------------+
+//! |  length of the plaintext: 1 to 65536                          |
+//! +---------------------------------------------------------------+
+//! |  ciphertext, as long; then a tag of 16 bytes                  |
+//! +---------------------------------------------------------------+
+//! ```
+//!
+//! The nonce is the record's number, the length is authenticated too. A record is sealed when it is
+//! written and kept as it is for retransmissions, so no nonce meets two plaintexts, as long as a key
+//! seals one stream only. Everybody in a group has the same key: one receiver could forge to
+//! another, which is why digests from the control connection have the last word. How long the
+//! stream is must be known: its end is not authenticated.
+
+use std::io::{self, Read, Write};
+
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+
+/// The longest plaintext of a record.
+pub const MAX_RECORD: usize = 1 << 16;
+/// What a record adds: its length and its tag.
+pub const OVERHEAD: usize = 4 + 16;
+
+/// The key of one stream, and the number of the next record.
+struct Sequence {
+    key: LessSafeKey,
+    next: u64,
+}
+
+impl Sequence {
+    fn new(key: &[u8; 32]) -> Sequence {
+        // 32 bytes are a key of this cipher.
+        let key = UnboundKey::new(&AES_256_GCM, key).expect("32 bytes");
+        Sequence {
+            key: LessSafeKey::new(key),
+            next: 0,
+        }
+    }
+
+    fn nonce(&mut self) -> Nonce {
+        let mut nonce = [0; 12];
+        nonce[4..].copy_from_slice(&self.next.to_be_bytes());
+        self.next += 1;
+        Nonce::assume_unique_for_key(nonce)
+    }
+}
+
+/// Seals what is written, and writes it on.
+pub struct Sealer<W> {
+    inner: W,
+    sequence: Sequence,
+    record: Vec<u8>,
+}
+
+impl<W: Write> Sealer<W> {
+    /// Seals with a key that seals nothing else.
+    pub fn new(inner: W, key: &[u8; 32]) -> Self {
+        Sealer {
+            inner,
+            sequence: Sequence::new(key),
+            record: Vec::with_capacity(MAX_RECORD + OVERHEAD),
+        }
+    }
+
+    /// What it writes to.
+    pub fn get_ref(&self) -> &W {
+        &self.inner
+    }
+
+    /// Writes everything, as one or more records.
+    ///
+    /// # Errors
+    /// Those of what it writes to.
+    pub fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        for piece in bytes.chunks(MAX_RECORD) {
+            let len = (piece.len() as u32).to_be_bytes();
+            self.record.clear();
+            self.record.extend_from_slice(&len);
+            self.record.extend_from_slice(piece);
+            let nonce = self.sequence.nonce();
+            let body = &mut self.record[4..];
+            let sealed = self
+                .sequence
+                .key
+                .seal_in_place_separate_tag(nonce, Aad::from(len), body);
+            let tag = sealed.map_err(|_| io::Error::other("a record cannot be sealed"))?;
+            self.record.extend_from_slice(tag.as_ref());
+            self.inner.write_all(&self.record)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads records and opens them.
+pub struct Opener<R> {
+    inner: R,
+    sequence: Sequence,
+    record: Vec<u8>,
+    /// What of the record was not read yet.
+    open: std::ops::Range<usize>,
+}
+
+impl<R: Read> Opener<R> {
+    /// Opens with the key that sealed.
+    pub fn new(inner: R, key: &[u8; 32]) -> Self {
+        Opener {
+            inner,
+            sequence: Sequence::new(key),
+            record: Vec::new(),
+            open: 0..0,
+        }
+    }
+
+    /// What it reads from.
+    pub fn get_ref(&self) -> &R {
+        &self.inner
+    }
+
+    /// The next record; false at the end of the stream.
+    fn next(&mut self) -> io::Result<bool> {
+        let mut header = [0; 4];
+        let first = self.inner.read(&mut header)?;
+        if first == 0 {
+            return Ok(false);
+        }
+        self.inner.read_exact(&mut header[first..])?;
+        let len = u32::from_be_bytes(header) as usize;
+        if len == 0 || len > MAX_RECORD {
+            return Err(forged());
+        }
+        self.record.resize(len + OVERHEAD - 4, 0);
+        self.inner.read_exact(&mut self.record)?;
+        let nonce = self.sequence.nonce();
+        let opened = self
+            .sequence
+            .key
+            .open_in_place(nonce, Aad::from(header), &mut self.record);
+        opened.map_err(|_| forged())?;
+        self.open = 0..len;
+        Ok(true)
+    }
+}
+
+fn forged() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "a sealed record was tampered with",
+    )
+}
+
+impl<R: Read> Read for Opener<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.open.is_empty() && !self.next()? {
+            return Ok(0);
+        }
+        let len = self.open.len().min(out.len());
+        out[..len].copy_from_slice(&self.record[self.open.start..self.open.start + len]);
+        self.open.start += len;
+        Ok(len)
+    }
+}

@@ -1,0 +1,211 @@
+//! What the driver's thread and the handles share.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::SocketAddrV4;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker as TaskWaker};
+use std::time::{Duration, Instant};
+
+use linux_net::wake::Waker;
+use tcpxm::store::Ring;
+use tcpxm::{CommandError, ConnId, Endpoint, Failure, GroupId};
+
+use crate::Config;
+use crate::group::GroupEvent;
+
+/// The machine behind its lock, and the means to wait for it.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) local: SocketAddrV4,
+    pub(crate) send_buffer: usize,
+    origin: Instant,
+    state: Mutex<State>,
+    /// Something happened that somebody may wait for.
+    changed: Condvar,
+    waker: Waker,
+    /// Endpoints, listeners, streams and groups.
+    handles: AtomicUsize,
+}
+
+pub(crate) struct State {
+    pub(crate) machine: Endpoint<Ring>,
+    /// What became of connections that somebody holds.
+    pub(crate) connections: BTreeMap<ConnId, Connection>,
+    pub(crate) groups: BTreeMap<GroupId, Group>,
+    /// The driver sleeps until it is woken.
+    pub(crate) asleep: bool,
+    /// The thread has ended, and why.
+    pub(crate) dead: Option<io::ErrorKind>,
+    /// Tasks to wake at the next change.
+    tasks: Vec<TaskWaker>,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let connections = self.machine.connections();
+        f.debug_struct("State")
+            .field("connections", &connections)
+            .field("dead", &self.dead)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What became of a connection.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Connection {
+    pub(crate) closed: Option<Option<Failure>>,
+    /// All that was sent is acknowledged, the end included.
+    pub(crate) delivered: bool,
+}
+
+/// What is known of a group.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    /// Receivers in the order of the configuration.
+    pub(crate) members: Vec<ConnId>,
+    pub(crate) events: VecDeque<GroupEvent>,
+    /// Receivers that have everything, or failed.
+    pub(crate) over: BTreeSet<usize>,
+    pub(crate) delivered: usize,
+    pub(crate) closed: bool,
+}
+
+impl Shared {
+    pub(crate) fn new(config: &Config, local: SocketAddrV4) -> io::Result<Shared> {
+        let mut seed = [0; 32];
+        File::open("/dev/urandom")?.read_exact(&mut seed)?;
+        let now = tcpxm::Instant::from_secs(1);
+        Ok(Shared {
+            local,
+            send_buffer: config.machine.send_buffer,
+            origin: Instant::now(),
+            state: Mutex::new(State {
+                machine: Endpoint::new(config.machine.clone(), seed, now),
+                connections: BTreeMap::new(),
+                groups: BTreeMap::new(),
+                asleep: false,
+                dead: None,
+                tasks: Vec::new(),
+            }),
+            changed: Condvar::new(),
+            waker: Waker::new()?,
+            handles: AtomicUsize::new(0),
+        })
+    }
+
+    /// The time as the machine is told.
+    pub(crate) fn now(&self) -> tcpxm::Instant {
+        let micros = self.origin.elapsed().as_micros();
+        tcpxm::Instant::from_micros(1_000_000 + i64::try_from(micros).unwrap_or(i64::MAX / 2))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn waker(&self) -> &Waker {
+        &self.waker
+    }
+
+    /// Lets go of the lock and has the driver look what there is to do.
+    pub(crate) fn kick(&self, mut state: MutexGuard<'_, State>) {
+        let asleep = std::mem::take(&mut state.asleep);
+        drop(state);
+        if asleep {
+            self.waker.wake();
+        }
+    }
+
+    /// Waits for a change, no longer than a second: who waits looks again anyway.
+    pub(crate) fn wait<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        most: Duration,
+    ) -> MutexGuard<'a, State> {
+        let waited = self
+            .changed
+            .wait_timeout(state, most.min(Duration::from_secs(1)));
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Whoever waits looks again.
+    pub(crate) fn notify(&self, state: &mut State) {
+        self.changed.notify_all();
+        for task in state.tasks.drain(..) {
+            task.wake();
+        }
+    }
+
+    pub(crate) fn hold(&self) {
+        self.handles.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn release(&self) {
+        if self.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.waker.wake();
+        }
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.handles.load(Ordering::Acquire) > 0
+    }
+}
+
+impl State {
+    /// Wakes this task at the next change.
+    pub(crate) fn register(&mut self, context: &Context<'_>) {
+        let waker = context.waker();
+        if !self.tasks.iter().any(|task| task.will_wake(waker)) {
+            self.tasks.push(waker.clone());
+        }
+    }
+
+    /// Why nothing goes any more.
+    pub(crate) fn alive(&self) -> io::Result<()> {
+        match self.dead {
+            Some(kind) => Err(io::Error::new(kind, "the endpoint's sockets failed")),
+            None => Ok(()),
+        }
+    }
+
+    /// An error of a command on a connection, as what users of streams expect.
+    pub(crate) fn error(&self, id: ConnId, error: CommandError) -> io::Error {
+        let failure = self
+            .connections
+            .get(&id)
+            .and_then(|known| known.closed.flatten());
+        match (failure, error) {
+            (Some(failure), _) => failed(failure),
+            (None, CommandError::Failed | CommandError::Unknown) => {
+                io::ErrorKind::NotConnected.into()
+            }
+            (None, error) => refused(error),
+        }
+    }
+}
+
+/// A command that cannot be carried out.
+pub(crate) fn refused(error: CommandError) -> io::Error {
+    let kind = match error {
+        CommandError::PortInUse => io::ErrorKind::AddrInUse,
+        CommandError::Address => io::ErrorKind::InvalidInput,
+        CommandError::Closed => io::ErrorKind::BrokenPipe,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, error)
+}
+
+/// A connection that has failed.
+pub(crate) fn failed(failure: Failure) -> io::Error {
+    let kind = match failure {
+        Failure::Refused => io::ErrorKind::ConnectionRefused,
+        Failure::ConnectTimeout | Failure::Timeout => io::ErrorKind::TimedOut,
+        Failure::Reset => io::ErrorKind::ConnectionReset,
+        Failure::Aborted => io::ErrorKind::ConnectionAborted,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, failure)
+}

@@ -1,0 +1,58 @@
+//! Sealed records: what is written is read, and nothing else is.
+
+use std::io::Read;
+
+use tcpxm_tokio::seal::{MAX_RECORD, OVERHEAD, Opener, Sealer};
+
+fn sealed(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut sealer = Sealer::new(&mut out, &[7; 32]);
+    sealer.write_all(bytes).expect("sealed");
+    out
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let bytes: Vec<u8> = (0..MAX_RECORD * 2 + 99).map(|at| (at * 31) as u8).collect();
+    let stream = sealed(&bytes);
+    assert_eq!(stream.len(), bytes.len() + 3 * OVERHEAD);
+    let mut read = Vec::new();
+    let mut opener = Opener::new(&stream[..], &[7; 32]);
+    opener.read_to_end(&mut read).expect("opened");
+    assert_eq!(read, bytes);
+}
+
+#[test]
+fn another_key_opens_nothing() {
+    let stream = sealed(b"secret");
+    let mut opener = Opener::new(&stream[..], &[8; 32]);
+    let error = opener.read(&mut [0; 9]).expect_err("opened");
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidData);
+}
+
+#[test]
+fn every_bit_is_authenticated() {
+    let stream = sealed(b"to whom it may concern");
+    for bit in 0..stream.len() * 8 {
+        let mut forged = stream.clone();
+        forged[bit / 8] ^= 1 << (bit % 8);
+        let mut read = Vec::new();
+        let result = Opener::new(&forged[..], &[7; 32]).read_to_end(&mut read);
+        assert!(result.is_err() && read.is_empty(), "bit {bit}");
+    }
+}
+
+#[test]
+fn records_out_of_order_are_refused() {
+    let mut out = Vec::new();
+    let mut sealer = Sealer::new(&mut out, &[7; 32]);
+    sealer.write_all(b"one").expect("sealed");
+    sealer.write_all(b"two").expect("sealed");
+    let half = out.len() / 2;
+    let swapped = [&out[half..], &out[..half]].concat();
+    assert!(
+        Opener::new(&swapped[..], &[7; 32])
+            .read(&mut [0; 9])
+            .is_err()
+    );
+}

@@ -1,0 +1,174 @@
+//! Streams and groups over loopback, blocking and in tokio.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
+
+use tcpxm_tokio::{Config, GroupConfig, GroupEvent, GroupMode, Mode, XmEndpoint};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+fn content(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 31 + at / 251) as u8).collect()
+}
+
+fn open(last: u8, port: u16) -> XmEndpoint {
+    let mut config = Config::new(SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, last), port));
+    // Loopback's index is 1 in every network namespace.
+    config.interface = 1;
+    XmEndpoint::open(&config).expect("an endpoint")
+}
+
+#[test]
+fn a_connection_carries_bytes_both_ways_and_ends() {
+    let server = open(1, 0);
+    let listener = server.listen().expect("listening");
+    let client = open(1, 0);
+    let mut one = client.connect(server.local_address()).expect("opened");
+    let mut two = listener.wait(None).expect("accepted");
+    assert_eq!(
+        two.peer_address().expect("known"),
+        client.local_address().into()
+    );
+    let bytes = content(3_000_000);
+    let sent = bytes.clone();
+    let writer = std::thread::spawn(move || {
+        Write::write_all(&mut one, &sent).expect("written");
+        one.finish().expect("shut");
+        let mut answer = Vec::new();
+        Read::read_to_end(&mut one, &mut answer).expect("read");
+        answer
+    });
+    let mut received = Vec::new();
+    Read::read_to_end(&mut two, &mut received).expect("read");
+    assert!(received == bytes);
+    Write::write_all(&mut two, b"thanks").expect("written");
+    drop(two);
+    assert_eq!(writer.join().expect("the writer"), b"thanks");
+}
+
+#[test]
+fn a_group_reaches_every_receiver_by_multicast() {
+    let first = open(2, 0);
+    let port = first.local_address().port();
+    let others = [3, 4].map(|last| open(last, port));
+    let listeners: Vec<_> = [&first, &others[0], &others[1]]
+        .map(|endpoint| endpoint.listen().expect("listening"))
+        .into();
+    let sender = open(1, 0);
+    let receivers: Vec<IpAddr> = [2, 3, 4]
+        .map(|last| Ipv4Addr::new(127, 0, 0, last).into())
+        .into();
+    let config = GroupConfig::new(sender.local_address().into(), receivers, port);
+    let mut group = sender.open_group(config).expect("a group");
+    let handle = group.handle();
+    let bytes = content(5_000_000);
+    let readers: Vec<_> = listeners
+        .into_iter()
+        .map(|listener| {
+            std::thread::spawn(move || {
+                let mut received = Vec::new();
+                let mut stream = listener.wait(None).expect("accepted");
+                Read::read_to_end(&mut stream, &mut received).expect("read");
+                received
+            })
+        })
+        .collect();
+    Write::write_all(&mut group, &bytes).expect("written");
+    group.finish().expect("shut");
+    assert_eq!(group.wait_delivered().expect("delivered"), 3);
+    for reader in readers {
+        assert!(reader.join().expect("a reader") == bytes);
+    }
+    let events: Vec<GroupEvent> = std::iter::from_fn(|| handle.poll_event()).collect();
+    for receiver in 0..3 {
+        assert!(
+            events.contains(&GroupEvent::Mode(receiver, Mode::Multicast)),
+            "{events:?}"
+        );
+        assert!(
+            events.contains(&GroupEvent::Delivered(receiver)),
+            "{events:?}"
+        );
+    }
+}
+
+#[test]
+fn a_receiver_that_is_not_there_does_not_hold_the_others_up() {
+    let here = open(1, 0);
+    let port = here.local_address().port();
+    let listener = here.listen().expect("listening");
+    // An endpoint that does not listen: it refuses.
+    let _deaf = open(5, port);
+    let sender = open(1, 0);
+    let receivers: Vec<IpAddr> = [1, 5]
+        .map(|last| Ipv4Addr::new(127, 0, 0, last).into())
+        .into();
+    let mut config = GroupConfig::new(sender.local_address().into(), receivers, port);
+    config.mode = GroupMode::Unicast;
+    let mut group = sender.open_group(config).expect("a group");
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        let mut stream = listener.wait(None).expect("accepted");
+        Read::read_to_string(&mut stream, &mut text).expect("read");
+        text
+    });
+    Write::write_all(&mut group, b"hello").expect("written");
+    group.finish().expect("shut");
+    assert_eq!(group.wait_delivered().expect("delivered"), 1);
+    assert_eq!(reader.join().expect("the reader"), "hello");
+}
+
+#[test]
+fn an_abort_wakes_who_waits() {
+    let server = open(1, 0);
+    let listener = server.listen().expect("listening");
+    let client = open(1, 0);
+    let _one = client.connect(server.local_address()).expect("opened");
+    let mut two = listener.wait(None).expect("accepted");
+    let handle = two.handle();
+    let reader = std::thread::spawn(move || Read::read(&mut two, &mut [0; 9]));
+    handle.abort();
+    let error = reader.join().expect("the reader").expect_err("aborted");
+    assert!(
+        matches!(
+            error.kind(),
+            ErrorKind::ConnectionAborted | ErrorKind::NotConnected
+        ),
+        "{error:?}"
+    );
+    let late = listener.wait(Some(Duration::from_millis(1)));
+    assert_eq!(late.expect_err("nobody").kind(), ErrorKind::TimedOut);
+}
+
+#[tokio::test]
+async fn the_same_in_tokio() {
+    let server = open(1, 0);
+    let listener = server.listen().expect("listening");
+    let client = open(1, 0);
+    let mut one = client.connect(server.local_address()).expect("opened");
+    let bytes = content(2_000_000);
+    let send = async {
+        AsyncWriteExt::write_all(&mut one, &bytes)
+            .await
+            .expect("written");
+        AsyncWriteExt::shutdown(&mut one).await.expect("shut");
+    };
+    let receive = async {
+        let mut two = listener.accept().await.expect("accepted");
+        let mut received = Vec::new();
+        AsyncReadExt::read_to_end(&mut two, &mut received)
+            .await
+            .expect("read");
+        received
+    };
+    let ((), received) = tokio::join!(send, receive);
+    assert!(received == bytes);
+}
+
+#[test]
+fn a_port_that_is_taken_is_found_out() {
+    let one = open(1, 0);
+    let config = Config::new(one.local_address());
+    let error = XmEndpoint::open(&config).expect_err("taken");
+    assert_eq!(error.kind(), ErrorKind::AddrInUse);
+}
