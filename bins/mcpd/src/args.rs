@@ -1,0 +1,126 @@
+//! The command line.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+/// The port of control connections, unless told otherwise.
+const PORT: u16 = 4139;
+
+const AFTER_HELP: &str = "\
+Examples:
+  mcpd --new-key /etc/polycast/mcp.key
+      makes a key; copy it to every host that takes part (it is all that one needs to send)
+  mcpd --dir /srv/incoming --key-file /etc/polycast/mcp.key
+      receives what holders of that key send, on every address, and keeps it in /srv/incoming
+  mcpd --dir . --once
+      receives one copy from this very host (without a key nobody else is listened to), and ends
+
+Files are written under hidden names beside their places (.NAME.mcp-part) and get their names when
+their BLAKE3 digest is the sender's. What an interrupted copy has brought stays there, and the next
+one goes on from it; to give it up: find DIR -name '.*.mcp-part' -delete. Names cannot leave DIR,
+symbolic links in DIR are not followed, and of permissions the nine bits rwxrwxrwx are taken over.
+
+A key file holds a secret (--new-key), or PEM: this host's certificate, then the authority's, and the
+private key. With a key, the control connection is TLS 1.3 and both sides prove who they are.
+
+Events of --json, one object a line, on standard output; the field `event` names it:
+  listening   address, folder, secure
+  refused     peer, reason: it could not prove that it may be here
+  offered     copy, peer, name, entries, bytes
+  started     copy, held, to_receive (bytes on the data connection), port, group, sealed
+  progress    copy, received, held, bytes
+  copied      copy, peer, name, bytes, received, digest (BLAKE3 of the whole, names included), seconds
+  failed      copy, peer, name, reason, message
+  end         result (stopped, copied, failed), exit_code
+
+Exit codes:
+  0    stopped by Ctrl-C or SIGTERM with no copy under way; with --once: copied and verified
+  1    cannot start; with --once: the copy failed
+  2    wrong usage
+  130  stopped by Ctrl-C or SIGTERM in the middle of a copy";
+
+/// Receives files and folders that mcp sends to many hosts, verifies them, and goes on where an
+/// interrupted copy ended.
+#[derive(Debug, clap::Parser)]
+#[command(name = "mcpd", version, after_long_help = AFTER_HELP, max_term_width = 100)]
+pub(crate) struct Args {
+    /// Address and port to listen on [default: with a key 0.0.0.0:4139, without 127.0.0.1:4139]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = listen)]
+    pub(crate) listen: Option<SocketAddr>,
+
+    /// Folder to store everything in
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) dir: PathBuf,
+
+    /// End after one copy
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// Take only senders that have this key: a secret, or PEM certificates
+    #[arg(long, value_name = "F")]
+    pub(crate) key_file: Option<PathBuf>,
+
+    /// Without a key, listen on more than loopback: whoever reaches the port can write to DIR
+    #[arg(long, conflicts_with = "key_file")]
+    pub(crate) insecure: bool,
+
+    /// Refuse data that is sealed: less work, on links that nobody else can write to
+    #[arg(long)]
+    pub(crate) no_aead: bool,
+
+    /// Write a new key to a file that only you can read, and end
+    #[arg(long, value_name = "FILE", exclusive = true)]
+    pub(crate) new_key: Option<PathBuf>,
+
+    /// Print one JSON event a line (they are listed below)
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Print no line for each copy
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+
+    #[command(flatten)]
+    pub(crate) log: cli::logging::LogArgs,
+}
+
+fn listen(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Ok(address);
+    }
+    match text.parse::<IpAddr>() {
+        Ok(address) => Ok(SocketAddr::new(address, PORT)),
+        Err(_) => Err("write an address and a port, such as 10.0.0.1:4139 or 0.0.0.0:4139".into()),
+    }
+}
+
+impl Args {
+    /// Where to listen.
+    pub(crate) fn address(&self) -> SocketAddr {
+        let open = self.key_file.is_some() || self.insecure;
+        let address = if open {
+            Ipv4Addr::UNSPECIFIED
+        } else {
+            Ipv4Addr::LOCALHOST
+        };
+        self.listen.unwrap_or(SocketAddr::new(address.into(), PORT))
+    }
+
+    /// Combinations that cannot work, or should not.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let address = self.address();
+        let open = self.key_file.is_some() || self.insecure;
+        if !open && !address.ip().is_loopback() {
+            return Err(format!(
+                "--listen {address} without a key would let everybody write to {}: \
+                 give --key-file (see --new-key), or --insecure if you mean it",
+                self.dir.display()
+            ));
+        }
+        match self.dir.metadata() {
+            Ok(metadata) if metadata.is_dir() => Ok(()),
+            Ok(_) => Err(format!("--dir {} is not a folder", self.dir.display())),
+            Err(error) => Err(format!("--dir {}: {error}", self.dir.display())),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The data connection: TCP-XM on the agreed port, from the sender of the control connection alone.
+
+use std::io::{self, Read};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tcpxm_tokio::seal::Opener;
+use tcpxm_tokio::{Config, StreamHandle, XmEndpoint, XmListener, XmStream};
+
+/// Received bytes that wait for the disk.
+const RECEIVE_BUFFER: usize = 8 << 20;
+/// The sender opens the data connection as soon as all hosts are ready.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A port that is kept for the data.
+#[derive(Debug)]
+pub(crate) struct Reservation(XmEndpoint);
+
+impl Reservation {
+    /// Keeps a port; 0: any that is free.
+    pub(crate) fn new(address: Ipv4Addr, port: u16) -> io::Result<Reservation> {
+        let mut config = Config::new(SocketAddrV4::new(address, port));
+        config.machine.receive_buffer = RECEIVE_BUFFER;
+        // Multicast is expected where the control connection came in. Of loopback's addresses the
+        // kernel lists the first only.
+        let listed = if address.is_loopback() {
+            Ipv4Addr::LOCALHOST
+        } else {
+            address
+        };
+        if let Ok(interface) = linux_net::link::find(&listed.to_string()) {
+            config.interface = interface.index;
+        }
+        XmEndpoint::open(&config).map(Reservation)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.0.local_address().port()
+    }
+}
+
+/// Stops a worker that waits for data.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Abort(Arc<Mutex<(bool, Option<StreamHandle>)>>);
+
+impl Abort {
+    pub(crate) fn abort(&self) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0 = true;
+        if let Some(stream) = state.1.take() {
+            stream.abort();
+        }
+    }
+
+    /// Aborts this stream when the time comes; an error: it has come.
+    fn watch(&self, stream: StreamHandle) -> io::Result<()> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.0 {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        state.1 = Some(stream);
+        Ok(())
+    }
+
+    fn is_raised(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// The data, as it comes.
+pub(crate) struct Incoming {
+    listener: XmListener,
+    /// Keeps the socket.
+    _endpoint: XmEndpoint,
+    from: SocketAddr,
+    key: Option<[u8; 32]>,
+    stream: Option<Stream>,
+    abort: Abort,
+}
+
+enum Stream {
+    Plain(XmStream),
+    Sealed(Box<Opener<XmStream>>),
+}
+
+impl Incoming {
+    /// Listens on the kept port for a connection from `peer`, port `source`.
+    pub(crate) fn open(
+        reservation: Reservation,
+        peer: IpAddr,
+        source: u16,
+        key: Option<[u8; 32]>,
+        abort: Abort,
+    ) -> io::Result<Incoming> {
+        Ok(Incoming {
+            listener: reservation.0.listen()?,
+            _endpoint: reservation.0,
+            from: SocketAddr::new(peer, source),
+            key,
+            stream: None,
+            abort,
+        })
+    }
+
+    /// Waits for the sender. Others that connect are hung up on.
+    pub(crate) fn accept(&mut self) -> io::Result<()> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if self.abort.is_raised() {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
+            let stream = match self.listener.wait(Some(Duration::from_millis(200))) {
+                Ok(stream) => stream,
+                Err(error) if error.kind() == io::ErrorKind::TimedOut && Instant::now() < end => {
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            if stream.peer_address().ok() != Some(self.from) {
+                stream.abort();
+                continue;
+            }
+            self.abort.watch(stream.handle())?;
+            self.stream = Some(match &self.key {
+                None => Stream::Plain(stream),
+                Some(key) => Stream::Sealed(Box::new(Opener::new(stream, key))),
+            });
+            return Ok(());
+        }
+    }
+
+    fn reader(&mut self) -> io::Result<&mut dyn Read> {
+        match &mut self.stream {
+            Some(Stream::Plain(stream)) => Ok(stream),
+            Some(Stream::Sealed(opener)) => Ok(opener.as_mut()),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    pub(crate) fn read_exact(&mut self, out: &mut [u8]) -> io::Result<()> {
+        self.reader()?.read_exact(out)
+    }
+
+    /// All that was agreed has come: nothing may follow.
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
+        match self.reader()?.read(&mut [0])? {
+            0 => Ok(()),
+            _ => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "more came than was agreed",
+            )),
+        }
+    }
+}

@@ -1,0 +1,414 @@
+//! One control connection.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Instant;
+
+use cli::conversation::{Conversation, Speaker};
+use mcp_control::wire::Frames;
+use mcp_control::wire::plan::Plan;
+use mcp_control::wire::progress::Done;
+use mcp_control::{Failed, Layout, Manifest, Reason, Server, ServerEvent, Side};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, mpsc as news, watch};
+
+use crate::data::{Abort, Incoming, Reservation};
+use crate::events::{Event, hex};
+use crate::listen::Shared;
+use crate::worker::{self, News, Order};
+
+/// News of the worker that wait: it stops reading the disk when nobody takes them.
+const MAX_NEWS: usize = 16;
+/// Frames that wait before the worker is no longer listened to.
+const MAX_QUEUED: usize = 64;
+
+/// The machine with its frames cut.
+pub(crate) struct Ear {
+    pub(crate) machine: Server,
+    frames: Frames,
+}
+
+impl Ear {
+    pub(crate) fn new(machine: Server) -> Ear {
+        Ear {
+            machine,
+            frames: Frames::new(),
+        }
+    }
+}
+
+impl Speaker for Ear {
+    type Event = ServerEvent;
+
+    fn hear(&mut self, now: mcp_control::Instant, bytes: &mut &[u8]) -> bool {
+        let heard = match self.frames.next(bytes) {
+            Ok(None) => Ok(()),
+            Ok(Some(frame)) => self.machine.handle_packet(now, frame),
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = heard {
+            let failed = Failed::new(Reason::Protocol, None, &error.to_string());
+            self.machine.fail(now, failed);
+        }
+        heard.is_ok()
+    }
+
+    fn handle_close(&mut self, now: mcp_control::Instant) {
+        self.machine.handle_close(now);
+    }
+
+    fn handle_timeout(&mut self, now: mcp_control::Instant) {
+        self.machine.handle_timeout(now);
+    }
+
+    fn poll_transmit(&mut self, now: mcp_control::Instant, buffer: &mut [u8]) -> Option<usize> {
+        self.machine
+            .poll_transmit(now, buffer)
+            .map(|frame| frame.len)
+    }
+
+    fn poll_timeout(&self) -> Option<mcp_control::Instant> {
+        self.machine.poll_timeout()
+    }
+
+    fn poll_event(&mut self) -> Option<ServerEvent> {
+        self.machine.poll_event()
+    }
+
+    fn is_ended(&self) -> bool {
+        self.machine.is_ended()
+    }
+}
+
+/// How a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Copied,
+    Failed,
+}
+
+/// One connection, from the machine's first word to its last.
+pub(crate) struct Session<S> {
+    shared: Arc<Shared>,
+    conversation: Conversation<Ear, S>,
+    peer: SocketAddr,
+    /// This host's address on the connection: data comes to it.
+    local: IpAddr,
+    began: Instant,
+    copy: Option<Copy>,
+    port: Option<Reservation>,
+    abort: Abort,
+    /// Its place among the connections that have offered nothing yet.
+    waiting: Option<OwnedSemaphorePermit>,
+    /// Its place among the copies.
+    copying: Option<OwnedSemaphorePermit>,
+}
+
+/// What is being copied, once it was offered.
+struct Copy {
+    id: String,
+    manifest: Arc<Manifest>,
+    orders: mpsc::Sender<Order>,
+    news: news::Receiver<News>,
+    done: Option<Done>,
+    held: u64,
+}
+
+impl Copy {
+    fn name(&self) -> String {
+        self.manifest
+            .entries()
+            .first()
+            .map_or_else(String::new, |entry| entry.path.to_string())
+    }
+}
+
+/// What woke the session.
+enum Wake {
+    Event(Option<ServerEvent>),
+    News(Option<News>),
+    Stop,
+}
+
+impl<S: AsyncRead + AsyncWrite> Session<S> {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        stream: S,
+        peer: SocketAddr,
+        local: IpAddr,
+        waiting: OwnedSemaphorePermit,
+    ) -> Self {
+        let clock = shared.clock;
+        let machine = Server::new(shared.config.clone(), clock.now());
+        Session {
+            shared,
+            conversation: Conversation::new(Ear::new(machine), stream, clock),
+            waiting: Some(waiting),
+            copying: None,
+            peer,
+            local,
+            began: Instant::now(),
+            copy: None,
+            port: None,
+            abort: Abort::default(),
+        }
+    }
+
+    /// Until the connection is over; `None` when nothing was offered.
+    pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) -> Option<Outcome> {
+        let mut outcome = Outcome::Failed;
+        loop {
+            let wake = self.wake(&mut stop).await;
+            match wake {
+                Wake::Event(None) => break,
+                Wake::Event(Some(ServerEvent::Verified)) => {
+                    self.verified();
+                    outcome = Outcome::Copied;
+                }
+                Wake::Event(Some(event)) => self.event(event),
+                Wake::News(Some(news)) => self.news(news),
+                Wake::News(None) => self.worker_ended(),
+                Wake::Stop => self.fail(Reason::Interrupted, "mcpd was stopped"),
+            }
+        }
+        self.abort.abort();
+        self.copy.is_some().then_some(outcome)
+    }
+
+    /// The worker has said all that it had to say: that it is done, or why not.
+    fn worker_ended(&mut self) {
+        let Some(copy) = &mut self.copy else { return };
+        copy.news.close();
+        if copy.done.is_none() && !self.conversation.machine.is_ended() {
+            self.fail(Reason::Storage, "the thread of the copy has ended");
+        }
+    }
+
+    async fn wake(&mut self, stop: &mut watch::Receiver<bool>) -> Wake {
+        let ended = self.conversation.machine.is_ended();
+        let room = self.conversation.machine.machine.queued() < MAX_QUEUED;
+        let news = async {
+            match &mut self.copy {
+                Some(copy) if !copy.news.is_closed() || !copy.news.is_empty() => {
+                    copy.news.recv().await
+                }
+                _ => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            event = self.conversation.next() => Wake::Event(event),
+            news = news, if room && !ended => Wake::News(news),
+            _ = stop.wait_for(|stop| *stop), if !ended => Wake::Stop,
+        }
+    }
+
+    fn event(&mut self, event: ServerEvent) {
+        match event {
+            ServerEvent::Offered { copy, manifest } => {
+                self.offered(copy.to_string(), manifest);
+            }
+            ServerEvent::Suggested { destination, .. } => self.suggested(destination),
+            ServerEvent::Planned { plan, layout } => self.planned(&plan, layout),
+            ServerEvent::Digest(digest) => {
+                if let Some(copy) = &self.copy {
+                    // A worker that has ended has said why.
+                    let _ = copy.orders.send(Order::Verdict(digest));
+                }
+            }
+            ServerEvent::Failed { failed, side } => self.failed(&failed, side),
+            ServerEvent::Verified => {}
+        }
+    }
+
+    fn offered(&mut self, id: String, manifest: Arc<Manifest>) {
+        self.waiting = None;
+        self.copying = Arc::clone(&self.shared.copies).try_acquire_owned().ok();
+        if self.copying.is_none() {
+            self.fail(Reason::Busy, "");
+            return;
+        }
+        let (orders, from_here) = mpsc::channel();
+        let (to_here, news) = news::channel(MAX_NEWS);
+        let copy = Copy {
+            id,
+            manifest: Arc::clone(&manifest),
+            orders,
+            news,
+            done: None,
+            held: 0,
+        };
+        tracing::info!(peer = %self.peer, name = copy.name(), bytes = manifest.bytes(), "offered");
+        self.shared.events.emit(&Event::Offered {
+            copy: copy.id.clone(),
+            peer: self.peer,
+            name: copy.name(),
+            entries: manifest.len(),
+            bytes: manifest.bytes(),
+        });
+        self.copy = Some(copy);
+        let folder = self.shared.folder.clone();
+        if let Err(error) = worker::start(folder, manifest, from_here, to_here) {
+            self.fail(Reason::Busy, &format!("no thread: {error}"));
+        }
+    }
+
+    /// Is the port free here (TCP-XM §3.4)? Another one, if not.
+    fn suggested(&mut self, port: u16) {
+        // The port kept before is free again.
+        self.port = None;
+        let IpAddr::V4(address) = self.local else {
+            self.fail(Reason::NoPort, "data needs IPv4");
+            return;
+        };
+        match reserve(address, port) {
+            Ok(reservation) => {
+                let now = self.conversation.now();
+                let port = reservation.port();
+                self.port = Some(reservation);
+                if self.conversation.machine.machine.port(now, port).is_err() {
+                    self.fail(Reason::Protocol, "");
+                }
+            }
+            Err(error) => self.fail(Reason::NoPort, &error.to_string()),
+        }
+    }
+
+    fn planned(&mut self, plan: &Plan, layout: Arc<Layout>) {
+        let Some(copy) = &self.copy else { return };
+        let sealed = plan.key.is_some();
+        let group = plan.group.map(|group| group.to_string());
+        self.shared.events.emit(&Event::Started {
+            copy: copy.id.clone(),
+            held: copy.held,
+            to_receive: plan.stream_len,
+            port: plan.destination,
+            group,
+            sealed,
+        });
+        let incoming = if layout.is_empty() {
+            None
+        } else {
+            match self.listen(plan) {
+                Ok(incoming) => Some(incoming),
+                Err((reason, text)) => {
+                    self.fail(reason, &text);
+                    return;
+                }
+            }
+        };
+        if let Some(copy) = &self.copy {
+            let _ = copy.orders.send(Order::Receive(layout, incoming));
+        }
+    }
+
+    /// Opens the data connection's end.
+    fn listen(&mut self, plan: &Plan) -> Result<Incoming, (Reason, String)> {
+        let reservation = self.port.take();
+        let reservation = reservation.filter(|port| port.port() == plan.destination);
+        let reservation = reservation.ok_or((Reason::Protocol, String::new()))?;
+        let key = plan.key.map(|key| key.0);
+        let (peer, abort) = (self.peer.ip(), self.abort.clone());
+        Incoming::open(reservation, peer, plan.source, key, abort)
+            .map_err(|error| (Reason::Data, error.to_string()))
+    }
+
+    fn news(&mut self, news: News) {
+        let now = self.conversation.now();
+        let machine = &mut self.conversation.machine.machine;
+        let said = match news {
+            News::Held(held) => machine.held(now, &held),
+            News::Scanned => machine.scanned(now),
+            News::Ready => machine.ready(now),
+            News::Progress(progress) => {
+                if let Some(copy) = &mut self.copy {
+                    copy.held = progress.held;
+                    self.shared.events.emit(&Event::Progress {
+                        copy: copy.id.clone(),
+                        received: progress.received,
+                        held: progress.held,
+                        bytes: copy.manifest.bytes(),
+                    });
+                }
+                machine.progress(now, progress)
+            }
+            News::Done(done) => {
+                let said = machine.done(now, &done);
+                if let Some(copy) = &mut self.copy {
+                    copy.done = Some(done);
+                }
+                said
+            }
+            News::Failed(failed) => {
+                machine.fail(now, failed);
+                Ok(())
+            }
+        };
+        if said.is_err() && !self.conversation.machine.is_ended() {
+            self.fail(Reason::Protocol, "");
+        }
+    }
+
+    fn fail(&mut self, reason: Reason, text: &str) {
+        let now = self.conversation.now();
+        let failed = Failed::new(reason, None, text);
+        self.conversation.machine.machine.fail(now, failed);
+    }
+
+    fn verified(&self) {
+        let Some(copy) = &self.copy else { return };
+        let Some(done) = &copy.done else { return };
+        let seconds = self.began.elapsed().as_secs_f64();
+        let name = copy.name();
+        tracing::info!(peer = %self.peer, name, bytes = done.bytes, seconds, "copied");
+        self.shared.events.emit(&Event::Copied {
+            copy: copy.id.clone(),
+            peer: self.peer,
+            name: name.clone(),
+            bytes: done.bytes,
+            received: done.received,
+            digest: hex(&done.whole),
+            seconds,
+        });
+        self.shared.say(format_args!(
+            "{name}: {} from {}, verified",
+            cli::units::ByteSize(done.bytes),
+            self.peer.ip()
+        ));
+    }
+
+    fn failed(&self, failed: &Failed, side: Side) {
+        let name = self.copy.as_ref().map(Copy::name);
+        let message = sentence(failed, side, self.copy.as_ref().map(|copy| &*copy.manifest));
+        let shown = name.as_deref().unwrap_or("no copy");
+        tracing::warn!(peer = %self.peer, name = shown, message, "failed");
+        self.shared.events.emit(&Event::Failed {
+            copy: self.copy.as_ref().map(|copy| copy.id.clone()),
+            peer: self.peer,
+            name,
+            reason: failed.reason.name(),
+            message,
+        });
+    }
+}
+
+/// The reason, what it is about, and who gave up.
+fn sentence(failed: &Failed, side: Side, manifest: Option<&Manifest>) -> String {
+    let mut text = failed.reason.to_string();
+    let entry = failed.entry.and_then(|entry| usize::try_from(entry).ok());
+    if let Some(entry) = entry.and_then(|entry| manifest?.entries().get(entry)) {
+        text += &format!(": {}", entry.path);
+    }
+    if !failed.text.is_empty() {
+        text += &format!(" ({})", failed.text);
+    }
+    if side == Side::Peer {
+        text = format!("the sender: {text}");
+    }
+    text
+}
+
+/// The suggested port, or another that is free.
+fn reserve(address: Ipv4Addr, port: u16) -> std::io::Result<Reservation> {
+    Reservation::new(address, port).or_else(|_| Reservation::new(address, 0))
+}

@@ -1,0 +1,189 @@
+//! One file: what is there of it, and how the rest is written.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+
+use mcp_control::limits::BLOCK_LEN;
+use mcp_control::path::part_name;
+use mcp_control::{Digest, Timestamp};
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+use nix::unistd::Whence;
+
+use super::folder::{Folder, modified, stamp};
+use super::trouble::Trouble;
+
+/// What was found of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Nothing of use.
+    Nothing,
+    /// A file of that length under its final name: the same, perhaps.
+    Whole,
+    /// It will not be in place: what comes of it is not kept.
+    Failed,
+}
+
+/// Where a file goes.
+pub(super) struct Place<'a> {
+    pub(super) folder: &'a Folder,
+    pub(super) name: &'a [u8],
+    pub(super) len: u64,
+    pub(super) modified: Timestamp,
+}
+
+/// What its blocks can be read from.
+pub(super) enum Source {
+    Whole(File),
+    Part(File),
+}
+
+impl Source {
+    fn file(&self) -> &File {
+        match self {
+            Source::Whole(file) | Source::Part(file) => file,
+        }
+    }
+}
+
+/// Looks for a file, and for a part of it. A file that looks the same goes first; then the part;
+/// then a file of the same length.
+pub(super) fn find(place: &Place<'_>) -> Result<(Found, Option<Source>), Trouble> {
+    let whole = place.folder.file(place.name)?;
+    let same_len = |file: &File| file.metadata().is_ok_and(|found| found.len() == place.len);
+    let whole = whole.filter(same_len);
+    if let Some(file) = &whole
+        && modified(file) == Some(place.modified)
+    {
+        return Ok((Found::Whole, whole.map(Source::Whole)));
+    }
+    if let Some(part) = place.folder.part(&part_name(place.name), false)? {
+        return Ok((Found::Nothing, Some(Source::Part(part))));
+    }
+    match whole {
+        Some(file) => Ok((Found::Whole, Some(Source::Whole(file)))),
+        None => Ok((Found::Nothing, None)),
+    }
+}
+
+/// Reads the blocks that are there, holes aside; `tell` gets their digests, and stops with `false`.
+pub(super) fn digests(
+    source: &Source,
+    len: u64,
+    mut tell: impl FnMut(u64, Digest) -> bool,
+) -> io::Result<()> {
+    let file = source.file();
+    let there = file.metadata()?.len();
+    let mut buffer = vec![0; BLOCK_LEN as usize];
+    for block in 0..len.div_ceil(BLOCK_LEN) {
+        let start = block * BLOCK_LEN;
+        let end = (start + BLOCK_LEN).min(len);
+        if end > there {
+            break;
+        }
+        if is_hole(file, start, end) {
+            continue;
+        }
+        let bytes = &mut buffer[..(end - start) as usize];
+        file.read_exact_at(bytes, start)?;
+        if !tell(block, mcp_control::digest::block(bytes, block, len)) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Was nothing ever written there?
+fn is_hole(file: &File, start: u64, end: u64) -> bool {
+    let Ok(start) = i64::try_from(start) else {
+        return false;
+    };
+    match nix::unistd::lseek(file.as_fd(), start, Whence::SeekData) {
+        Ok(data) => data.unsigned_abs() >= end,
+        // No data from there on.
+        Err(Errno::ENXIO) => true,
+        Err(_) => false,
+    }
+}
+
+/// A file that is being written under its hidden name.
+#[derive(Debug)]
+pub(super) struct Writing {
+    folder: Folder,
+    file: File,
+    sized: bool,
+}
+
+impl Writing {
+    /// Goes on with one that was found.
+    pub(super) fn resume(folder: Folder, file: File) -> Writing {
+        Writing {
+            folder,
+            file,
+            sized: false,
+        }
+    }
+
+    /// Makes it; with the content of the file `copy_of` in the same folder to begin with.
+    pub(super) fn create(
+        folder: Folder,
+        name: &[u8],
+        len: u64,
+        copy_of: Option<&[u8]>,
+    ) -> Result<Writing, Trouble> {
+        let part = part_name(name);
+        let file = folder.part(&part, true)?;
+        let file = file.ok_or_else(|| Trouble::of(io::Error::from(io::ErrorKind::NotFound)))?;
+        let mut writing = Writing {
+            folder,
+            file,
+            sized: false,
+        };
+        writing.size(len)?;
+        if let Some(whole) = copy_of
+            && let Some(mut whole) = writing.folder.file(whole)?
+        {
+            io::copy(&mut whole, &mut writing.file).map_err(Trouble::of)?;
+            writing.file.set_len(len).map_err(Trouble::of)?;
+        }
+        Ok(writing)
+    }
+
+    /// Gives it its length, and room on the disk for all of it, once.
+    pub(super) fn size(&mut self, len: u64) -> Result<(), Trouble> {
+        if self.sized {
+            return Ok(());
+        }
+        reserve(&self.file, len).map_err(Trouble::of)?;
+        self.file.set_len(len).map_err(Trouble::of)?;
+        self.sized = true;
+        Ok(())
+    }
+
+    pub(super) fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    /// Gives it its name.
+    pub(super) fn commit(self, name: &[u8], mode: u16, modified: Timestamp) -> Result<(), Trouble> {
+        stamp(&self.file, mode, modified).map_err(Trouble::of)?;
+        self.folder.rename(&part_name(name), name)
+    }
+}
+
+/// Reserves room where that is quick: a file system in memory would hand out every page now.
+fn reserve(file: &File, len: u64) -> io::Result<()> {
+    let Ok(signed) = i64::try_from(len) else {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    };
+    if len == 0 || fstatfs(file)?.filesystem_type() == TMPFS_MAGIC {
+        return Ok(());
+    }
+    match fallocate(file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, signed) {
+        Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,245 @@
+//! Files and folders below one folder, which no path leads out of: every path is opened with
+//! `openat2` below the folder, and no symbolic link is followed, whoever made it.
+
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use mcp_control::{RelPath, Timestamp};
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlinkat, renameat};
+use nix::sys::stat::{Mode, UtimensatFlags, mkdirat, utimensat};
+use nix::sys::time::TimeSpec;
+use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
+
+use super::trouble::Trouble;
+
+/// A folder that stays open.
+#[derive(Debug)]
+pub(crate) struct Folder(OwnedFd);
+
+fn path_of(bytes: &[u8]) -> &Path {
+    Path::new(std::ffi::OsStr::from_bytes(bytes))
+}
+
+/// Opens below `at`; links are not followed, `..` cannot leave.
+fn open_below(at: &impl AsFd, path: &[u8], flags: OFlag, mode: u32) -> nix::Result<OwnedFd> {
+    let mut how = OpenHow::new()
+        .flags(flags | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW)
+        .resolve(
+            ResolveFlag::RESOLVE_BENEATH
+                | ResolveFlag::RESOLVE_NO_SYMLINKS
+                | ResolveFlag::RESOLVE_NO_MAGICLINKS,
+        );
+    if flags.contains(OFlag::O_CREAT) {
+        how = how.mode(Mode::from_bits_truncate(mode));
+    }
+    openat2(at, path_of(path), how)
+}
+
+impl Folder {
+    /// The folder that everything is stored in.
+    pub(crate) fn open(path: &Path) -> io::Result<Folder> {
+        let file = File::open(path)?;
+        if !file.metadata()?.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        Ok(Folder(file.into()))
+    }
+
+    /// A folder below; `None` when it is not there.
+    pub(crate) fn find(&self, path: &[u8]) -> Result<Option<Folder>, Trouble> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+        match open_below(&self.0, path, flags, 0) {
+            Ok(fd) => Ok(Some(Folder(fd))),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(error) => Err(Trouble::of(error)),
+        }
+    }
+
+    /// The folder that `path` is in; `None` when it is not there.
+    pub(crate) fn parent(&self, path: &RelPath) -> Result<Option<Folder>, Trouble> {
+        match path.parent() {
+            Some(parent) => self.find(parent),
+            None => self
+                .0
+                .try_clone()
+                .map(|fd| Some(Folder(fd)))
+                .map_err(Trouble::of),
+        }
+    }
+
+    /// The folder that `path` is in, made if it is not there, with all above it.
+    pub(crate) fn make_parents(&self, path: &RelPath) -> Result<Folder, Trouble> {
+        let mut folder = Folder(self.0.try_clone().map_err(Trouble::of)?);
+        let names: Vec<&[u8]> = path.components().collect();
+        for name in &names[..names.len() - 1] {
+            folder = folder.make(name, 0o777)?;
+        }
+        Ok(folder)
+    }
+
+    /// The folder called `name` in this one, made with `mode` (less the umask) if it is not there.
+    pub(crate) fn make(&self, name: &[u8], mode: u32) -> Result<Folder, Trouble> {
+        match mkdirat(&self.0, path_of(name), Mode::from_bits_truncate(mode)) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(error) => return Err(Trouble::of(error)),
+        }
+        self.find(name)?
+            .ok_or_else(|| Trouble::of(io::Error::from(io::ErrorKind::NotFound)))
+    }
+
+    /// An existing file of this name, for reading; `None` when there is none, or something else.
+    pub(crate) fn file(&self, name: &[u8]) -> Result<Option<File>, Trouble> {
+        // Without waiting for the other end of a pipe.
+        self.regular(name, OFlag::O_RDONLY | OFlag::O_NONBLOCK, 0)
+    }
+
+    /// The file of this name for reading and writing, made if it is not there, locked against other
+    /// copies.
+    pub(crate) fn part(&self, name: &[u8], make: bool) -> Result<Option<File>, Trouble> {
+        let create = if make { OFlag::O_CREAT } else { OFlag::empty() };
+        let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK | create;
+        let Some(file) = self.regular(name, flags, 0o600)? else {
+            if make {
+                return Err(Trouble::new(
+                    mcp_control::Reason::InTheWay,
+                    "what has the name of an unfinished file is none",
+                ));
+            }
+            return Ok(None);
+        };
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(std::fs::TryLockError::WouldBlock) => {
+                Err(Trouble::new(mcp_control::Reason::Locked, ""))
+            }
+            Err(std::fs::TryLockError::Error(error)) => Err(Trouble::of(error)),
+        }
+    }
+
+    fn regular(&self, name: &[u8], flags: OFlag, mode: u32) -> Result<Option<File>, Trouble> {
+        let file = match open_below(&self.0, name, flags, mode) {
+            Ok(fd) => File::from(fd),
+            Err(Errno::ENOENT) => return Ok(None),
+            // A link, a folder, a socket: not a file that could be read or written.
+            Err(Errno::ELOOP | Errno::EISDIR | Errno::ENXIO) => return Ok(None),
+            // What may not be read is sent again.
+            Err(Errno::EACCES) if !flags.contains(OFlag::O_RDWR) => return Ok(None),
+            Err(error) => return Err(Trouble::of(error)),
+        };
+        let metadata = file.metadata().map_err(Trouble::of)?;
+        // Another name of the same file would change with it.
+        let writable = flags.contains(OFlag::O_RDWR);
+        if !metadata.is_file() || (writable && metadata.nlink() != 1) {
+            return Ok(None);
+        }
+        Ok(Some(file))
+    }
+
+    /// Gives an unfinished file its name, over what has it.
+    pub(crate) fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), Trouble> {
+        renameat(&self.0, path_of(from), &self.0, path_of(to)).map_err(Trouble::of)
+    }
+
+    pub(crate) fn remove(&self, name: &[u8]) {
+        // What is left is found and used, or named in the manual.
+        let _ = unlinkat(&self.0, path_of(name), UnlinkatFlags::NoRemoveDir);
+    }
+
+    /// Makes the symbolic link `name`, over another link or a file, and sets when it was made.
+    pub(crate) fn link(
+        &self,
+        name: &[u8],
+        target: &[u8],
+        modified: Timestamp,
+    ) -> Result<(), Trouble> {
+        let same = readlinkat(&self.0, path_of(name)).is_ok_and(|found| found.as_bytes() == target);
+        if !same {
+            let part = mcp_control::path::part_name(name);
+            self.remove(&part);
+            symlinkat(path_of(target), &self.0, path_of(&part)).map_err(Trouble::of)?;
+            self.rename(&part, name)
+                .inspect_err(|_| self.remove(&part))?;
+        }
+        let time = time_spec(modified);
+        utimensat(
+            &self.0,
+            path_of(name),
+            &time,
+            &time,
+            UtimensatFlags::NoFollowSymlink,
+        )
+        .map_err(Trouble::of)
+    }
+
+    /// Makes sure that this process can write in the folder, whatever the mode it will have.
+    pub(crate) fn open_up(&self) {
+        let file = self.0.try_clone().map(File::from);
+        if let Ok(file) = file
+            && let Ok(metadata) = file.metadata()
+            && metadata.mode() & 0o700 != 0o700
+        {
+            // Without permission the first file in it says so.
+            let _ = file.set_permissions(Permissions::from_mode(metadata.mode() & 0o7777 | 0o700));
+        }
+    }
+
+    /// Sets permissions and the time of the last change.
+    pub(crate) fn finish(&self, mode: u16, modified: Timestamp) -> Result<(), Trouble> {
+        let file = File::from(self.0.try_clone().map_err(Trouble::of)?);
+        stamp(&file, mode, modified).map_err(Trouble::of)
+    }
+
+    /// Bytes free on the file system, for this user; `None` where it does not say.
+    pub(crate) fn free_bytes(&self) -> Option<u64> {
+        let system = nix::sys::statvfs::fstatvfs(&self.0).ok()?;
+        let blocks = system.blocks();
+        (blocks > 0).then(|| system.blocks_available() * system.fragment_size())
+    }
+
+    /// Is something of this name there that is neither a file nor a link?
+    pub(crate) fn is_blocked(&self, name: &[u8]) -> bool {
+        let found = nix::sys::stat::fstatat(&self.0, path_of(name), AtFlags::AT_SYMLINK_NOFOLLOW);
+        found.is_ok_and(|stat| {
+            let kind = nix::sys::stat::SFlag::from_bits_truncate(stat.st_mode)
+                & nix::sys::stat::SFlag::S_IFMT;
+            kind != nix::sys::stat::SFlag::S_IFREG && kind != nix::sys::stat::SFlag::S_IFLNK
+        })
+    }
+}
+
+fn time_spec(time: Timestamp) -> TimeSpec {
+    TimeSpec::new(time.seconds, i64::from(time.nanos))
+}
+
+/// Sets permissions and the time of the last change of an open file or folder.
+pub(crate) fn stamp(file: &File, mode: u16, modified: Timestamp) -> io::Result<()> {
+    file.set_permissions(Permissions::from_mode(u32::from(mode)))?;
+    let since = Duration::from_secs(modified.seconds.unsigned_abs());
+    let time = if modified.seconds < 0 {
+        SystemTime::UNIX_EPOCH.checked_sub(since)
+    } else {
+        SystemTime::UNIX_EPOCH.checked_add(since)
+    };
+    let time = time.and_then(|time| time.checked_add(Duration::from_nanos(modified.nanos.into())));
+    // A time that this system cannot say: it keeps the present.
+    match time {
+        Some(time) => file.set_modified(time),
+        None => Ok(()),
+    }
+}
+
+/// When the file was last written.
+pub(crate) fn modified(file: &File) -> Option<Timestamp> {
+    let metadata = file.metadata().ok()?;
+    let kind = metadata.file_type();
+    (kind.is_file() && !kind.is_fifo()).then(|| Timestamp {
+        seconds: metadata.mtime(),
+        nanos: u32::try_from(metadata.mtime_nsec()).unwrap_or(0),
+    })
+}

@@ -1,0 +1,372 @@
+//! Where a copy is stored.
+//!
+//! Below the folder of `--dir`, files are written under hidden names beside their places
+//! (`.NAME.mcp-part`), and renamed when they are verified. An unfinished file stays there when a
+//! copy fails, and the next one names its blocks to the sender: it is its own journal.
+//!
+//! | step | what happens |
+//! | --- | --- |
+//! | [`Store::scan`] | the blocks that are there already, with their digests; nothing is changed |
+//! | [`Store::prepare`] | folders are made; is there room for what will come? |
+//! | [`Store::block`] | one block of the data stream, written unless it is there |
+//! | [`Store::verdict`] | what the sender says a file is: it gets its name, or stays hidden |
+//! | [`Store::finish`] | links; permissions and times of folders |
+
+mod file;
+mod folder;
+mod trouble;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use mcp_control::limits::{BLOCK_LEN, MAX_HELD};
+use mcp_control::wire::held::Held;
+use mcp_control::wire::progress::{Done, FileVerdict, Progress};
+use mcp_control::{BlockPlace, BlockSet, Digest, Kind, Layout, Manifest, Reason};
+
+use file::{Found, Source, Writing};
+use folder::Folder;
+pub(crate) use trouble::Trouble;
+
+/// Files that may be complete and wait for the sender's verdict, open: it comes right after them.
+const MAX_OPEN: usize = 256;
+
+/// One copy on its way to the disk.
+#[derive(Debug)]
+pub(crate) struct Store {
+    root: Folder,
+    manifest: Arc<Manifest>,
+    /// Digest of each block that is there, 0 for the others.
+    digests: Vec<Digest>,
+    there: BlockSet,
+    /// What was found of each entry.
+    found: Vec<Found>,
+    /// Files with a part open: the entry's number, in rising order.
+    writing: Vec<(usize, Writing)>,
+    /// Digest of each file that is in place.
+    files: Vec<Digest>,
+    verdicts: Vec<Option<FileVerdict>>,
+    /// Files that have no verdict yet.
+    undecided: usize,
+    /// The first file that will not be in place, and why; the others are finished nevertheless.
+    failed: Option<Trouble>,
+    /// Entries before this one have had all that the data stream brings.
+    passed: usize,
+    /// Bytes of the data stream so far, and of the blocks that are there.
+    received: u64,
+    held: u64,
+}
+
+impl Store {
+    /// For one copy into the folder `root`.
+    pub(crate) fn new(root: &Path, manifest: Arc<Manifest>) -> Result<Store, Trouble> {
+        let files = manifest.entries().iter();
+        let is_file = |kind: &Kind| matches!(kind, Kind::File { .. });
+        let undecided = files.filter(|entry| is_file(&entry.kind)).count();
+        Ok(Store {
+            root: Folder::open(root).map_err(Trouble::of)?,
+            digests: vec![[0; 32]; manifest.blocks() as usize],
+            there: BlockSet::new(manifest.blocks()),
+            found: vec![Found::Nothing; manifest.len()],
+            writing: Vec::new(),
+            files: vec![[0; 32]; manifest.len()],
+            verdicts: vec![None; manifest.len()],
+            undecided,
+            failed: None,
+            passed: 0,
+            received: 0,
+            held: 0,
+            manifest,
+        })
+    }
+
+    /// Looks what is there already; `tell` gets the digests, and stops the scan with `false`.
+    pub(crate) fn scan(&mut self, mut tell: impl FnMut(Held) -> bool) -> Result<(), Trouble> {
+        let manifest = Arc::clone(&self.manifest);
+        let mut held: Option<Held> = None;
+        for (index, entry) in manifest.entries().iter().enumerate() {
+            let Kind::File { len } = entry.kind else {
+                continue;
+            };
+            let Some(parent) = self.root.parent(&entry.path).map_err(|e| e.at(index))? else {
+                continue;
+            };
+            let first = manifest.blocks_of(index).start;
+            let place = file::Place {
+                folder: &parent,
+                name: entry.path.name(),
+                len,
+                modified: entry.modified,
+            };
+            let (found, part) = file::find(&place).map_err(|e| e.at(index))?;
+            self.found[index] = found;
+            let Some(source) = part else { continue };
+            let mut wanted = true;
+            file::digests(&source, len, |block, digest| {
+                let number = first + block;
+                self.digests[number as usize] = digest;
+                if self.there.insert(number) {
+                    self.held += (len - block * BLOCK_LEN).min(BLOCK_LEN);
+                }
+                let follows = held.as_ref().is_some_and(|held| {
+                    held.first + held.digests.len() as u64 == number
+                        && held.digests.len() < MAX_HELD
+                });
+                if !follows && let Some(held) = held.take() {
+                    wanted = tell(held);
+                }
+                held.get_or_insert_with(|| Held {
+                    first: number,
+                    digests: Vec::new(),
+                })
+                .digests
+                .push(digest);
+                wanted
+            })
+            .map_err(|e| Trouble::of(e).at(index))?;
+            if let Source::Part(part) = source
+                && self.writing.len() < MAX_OPEN
+            {
+                self.writing.push((index, Writing::resume(parent, part)));
+            }
+            if !wanted {
+                return Ok(());
+            }
+        }
+        if let Some(held) = held {
+            tell(held);
+        }
+        Ok(())
+    }
+
+    /// Makes the folders, and looks whether what will come has room.
+    pub(crate) fn prepare(&mut self, layout: &Layout) -> Result<(), Trouble> {
+        let manifest = Arc::clone(&self.manifest);
+        let new = layout
+            .blocks(&manifest)
+            .filter(|(block, _)| !self.there.contains(*block))
+            .map(|(_, place)| place.len)
+            .sum::<u64>();
+        if let Some(free) = self.root.free_bytes()
+            && free < new
+        {
+            let text = format!("ENOSPC: {new} bytes to come, {free} free");
+            return Err(Trouble::new(Reason::NoSpace, text));
+        }
+        for (index, entry) in manifest.entries().iter().enumerate() {
+            let at = |trouble: Trouble| trouble.at(index);
+            let parent = if index == 0 {
+                self.root.make_parents(&entry.path).map_err(at)?
+            } else {
+                let parent = self.root.parent(&entry.path).map_err(at)?;
+                parent.ok_or_else(|| at(Trouble::new(Reason::Storage, "its folder is gone")))?
+            };
+            if entry.kind == Kind::Folder {
+                // Closed to others until it is complete.
+                let folder = parent.make(entry.path.name(), 0o700).map_err(at)?;
+                folder.open_up();
+            } else if parent.is_blocked(entry.path.name()) {
+                return Err(at(Trouble::new(Reason::InTheWay, "")));
+            }
+        }
+        Ok(())
+    }
+
+    /// One block of the data stream: written, unless the same is there already.
+    pub(crate) fn block(
+        &mut self,
+        block: u64,
+        place: &BlockPlace,
+        bytes: &[u8],
+    ) -> Result<(), Trouble> {
+        self.received += bytes.len() as u64;
+        let digest = mcp_control::digest::block(bytes, place.index, place.file_len);
+        let number = block as usize;
+        if self.there.contains(block) && self.digests[number] == digest {
+            return Ok(());
+        }
+        // A file that has failed is not written any more.
+        if self.found[place.entry] == Found::Failed {
+            return Ok(());
+        }
+        let result = self.write(place, bytes).map_err(|e| e.at(place.entry));
+        result?;
+        self.digests[number] = digest;
+        if self.there.insert(block) {
+            self.held += place.len;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, place: &BlockPlace, bytes: &[u8]) -> Result<(), Trouble> {
+        let writing = self.open(place.entry)?;
+        writing
+            .write_all_at(bytes, place.offset)
+            .map_err(Trouble::of)
+    }
+
+    /// The open part of a file, made when it is not there yet.
+    fn open(&mut self, index: usize) -> Result<&mut Writing, Trouble> {
+        let at = match self
+            .writing
+            .binary_search_by_key(&index, |(entry, _)| *entry)
+        {
+            Ok(at) => at,
+            Err(at) => {
+                let entry = &self.manifest.entries()[index];
+                let folder = self.root.parent(&entry.path)?;
+                let folder =
+                    folder.ok_or_else(|| Trouble::new(Reason::Storage, "its folder is gone"))?;
+                let copy_of = (self.found[index] == Found::Whole).then(|| entry.path.name());
+                let writing = Writing::create(folder, entry.path.name(), entry.len(), copy_of)?;
+                self.writing.insert(at, (index, writing));
+                at
+            }
+        };
+        let writing = &mut self.writing[at].1;
+        writing.size(self.manifest.entries()[index].len())?;
+        Ok(writing)
+    }
+
+    /// What the sender says about a file: it is decided as soon as all its blocks have come.
+    pub(crate) fn verdict(&mut self, index: usize, verdict: FileVerdict) -> Result<(), Trouble> {
+        let Some(known) = self.verdicts.get_mut(index) else {
+            return Ok(());
+        };
+        if known.replace(verdict).is_none() {
+            self.undecided -= 1;
+        }
+        if index < self.passed {
+            self.decide(index)?;
+        }
+        Ok(())
+    }
+
+    /// Entries before `index` have had all that the data stream brings.
+    pub(crate) fn pass(&mut self, index: usize) -> Result<(), Trouble> {
+        for entry in self.passed..index {
+            self.passed = entry + 1;
+            self.decide(entry)?;
+        }
+        Ok(())
+    }
+
+    /// So many files are open that verdicts must be waited for.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.writing.len() > 2 * MAX_OPEN
+    }
+
+    /// Decides a file that has its verdict and all its blocks.
+    fn decide(&mut self, index: usize) -> Result<(), Trouble> {
+        let Some(verdict) = self.verdicts[index] else {
+            return Ok(());
+        };
+        let blocks = self.manifest.blocks_of(index);
+        let entry = &self.manifest.entries()[index];
+        let (mode, modified) = (entry.mode, entry.modified);
+        let name = entry.path.name().to_vec();
+        let wanted = match verdict {
+            FileVerdict::Digest(digest) => digest,
+            FileVerdict::Changed => return self.spoil(index, Reason::Changed, ""),
+            FileVerdict::Unreadable => {
+                return self.spoil(
+                    index,
+                    Reason::Changed,
+                    "the sender could not read it to its end",
+                );
+            }
+        };
+        let slice = &self.digests[blocks.start as usize..blocks.end as usize];
+        let there = blocks.clone().all(|block| self.there.contains(block));
+        if !there || mcp_control::digest::fold(slice) != wanted {
+            return self.spoil(index, Reason::Mismatch, "");
+        }
+        let found = self
+            .writing
+            .binary_search_by_key(&index, |(entry, _)| *entry);
+        if self.found[index] == Found::Whole && found.is_err() {
+            if !self.keep(index, &name).map_err(|e| e.at(index))? {
+                return self.spoil(index, Reason::Storage, "it has gone meanwhile");
+            }
+        } else {
+            self.open(index).map_err(|e| e.at(index))?;
+            let at = self.writing.partition_point(|(entry, _)| *entry < index);
+            let (_, writing) = self.writing.remove(at);
+            let committed = writing.commit(&name, mode, modified);
+            committed.map_err(|e| e.at(index))?;
+        }
+        self.files[index] = wanted;
+        Ok(())
+    }
+
+    /// The file was there before: its permissions and time only; false when it is gone.
+    fn keep(&self, index: usize, name: &[u8]) -> Result<bool, Trouble> {
+        let entry = &self.manifest.entries()[index];
+        let Some(parent) = self.root.parent(&entry.path)? else {
+            return Ok(false);
+        };
+        let Some(file) = parent.file(name)? else {
+            return Ok(false);
+        };
+        folder::stamp(&file, entry.mode, entry.modified).map_err(Trouble::of)?;
+        // What an interrupted copy left is of no use any more.
+        let part = mcp_control::path::part_name(name);
+        if let Ok(Some(_locked)) = parent.part(&part, false) {
+            parent.remove(&part);
+        }
+        Ok(true)
+    }
+
+    /// A file will not be in place; the others go on.
+    fn spoil(&mut self, index: usize, reason: Reason, text: &str) -> Result<(), Trouble> {
+        self.found[index] = Found::Failed;
+        self.writing.retain(|(entry, _)| *entry != index);
+        self.failed
+            .get_or_insert_with(|| Trouble::new(reason, text).at(index));
+        Ok(())
+    }
+
+    /// Files that the sender has said nothing about yet.
+    pub(crate) fn undecided(&self) -> usize {
+        self.undecided
+    }
+
+    /// Bytes of the data stream so far, and of all files that are there.
+    pub(crate) fn progress(&self) -> Progress {
+        Progress {
+            received: self.received,
+            held: self.held,
+        }
+    }
+
+    /// Everything came, and all files are decided: links, then folders from the inside out.
+    pub(crate) fn finish(&mut self) -> Result<Done, Trouble> {
+        if let Some(trouble) = self.failed.take() {
+            return Err(trouble);
+        }
+        let manifest = Arc::clone(&self.manifest);
+        for (index, entry) in manifest.entries().iter().enumerate().rev() {
+            let at = |trouble: Trouble| trouble.at(index);
+            let gone = || at(Trouble::new(Reason::Storage, "its folder is gone"));
+            match &entry.kind {
+                Kind::File { .. } => {}
+                Kind::Link { target } => {
+                    let parent = self.root.parent(&entry.path).map_err(at)?;
+                    let parent = parent.ok_or_else(gone)?;
+                    let name = entry.path.name();
+                    parent.link(name, target, entry.modified).map_err(at)?;
+                }
+                Kind::Folder => {
+                    let folder = self.root.find(entry.path.as_bytes()).map_err(at)?;
+                    let folder = folder.ok_or_else(gone)?;
+                    folder.finish(entry.mode, entry.modified).map_err(at)?;
+                }
+            }
+        }
+        Ok(Done {
+            received: self.received,
+            bytes: manifest.bytes(),
+            whole: manifest.digest(&self.files),
+        })
+    }
+}
