@@ -1,0 +1,222 @@
+//! `mcp`: copies a file or a folder to many hosts at once (TCP-XM §3.4). `mcpd` is the other end.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `args`, `hosts` | the command line; whom to copy to |
+//! | `tree` | what is copied |
+//! | `copy`, `member` | the copy as a whole; what is known of each host |
+//! | `host` | the control connection to one host: [`mcp_control::Client`] |
+//! | `reader` | the thread that reads, compares and sends |
+//! | `data` | the data connection |
+//! | `show`, `events` | what people see; what `--json` prints |
+#![forbid(unsafe_code)]
+
+mod args;
+mod copy;
+mod data;
+mod events;
+mod host;
+mod hosts;
+mod member;
+mod reader;
+mod show;
+mod tree;
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, anyhow};
+use cli::clock::Clock;
+use cli::events::Events;
+use cli::secure::Credentials;
+use cli::units::{BitRate, ByteSize};
+use mcp_control::wire::hello::Capabilities;
+use mcp_control::wire::offer::CopyId;
+use mcp_control::{ClientConfig, Times};
+use tokio::sync::watch;
+
+use args::Args;
+use copy::Copy;
+use data::Options;
+use events::Event;
+use host::Common;
+use hosts::Target;
+use member::Stage;
+use show::Show;
+use tree::Tree;
+
+/// Every host failed.
+const ALL_FAILED: u8 = 4;
+
+/// Runs the program with these arguments, its name first.
+pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Args = match cli::args::parse(args) {
+        Ok(args) => args,
+        Err(code) => return code,
+    };
+    if let Err(message) = args.log.init("warn") {
+        return cli::args::usage(message);
+    }
+    let targets = match targets(&args) {
+        Ok(targets) => targets,
+        Err(message) => return cli::args::usage(message),
+    };
+    cli::interrupt::install();
+    match run(&args, targets) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => cli::exit::fail(cli::exit::FAILED, format!("{error:#}")),
+    }
+}
+
+/// The hosts of the command line and of the file, each once.
+fn targets(args: &Args) -> Result<Vec<Target>, String> {
+    let mut all = args.hosts.clone();
+    if let Some(path) = &args.hosts_file {
+        all.extend(hosts::read(path)?);
+    }
+    let mut seen = BTreeSet::new();
+    all.retain(|target| seen.insert((target.host.clone(), target.port)));
+    if all.is_empty() {
+        return Err("no hosts: name some, or give --hosts-file".to_owned());
+    }
+    Ok(all)
+}
+
+fn run(args: &Args, targets: Vec<Target>) -> anyhow::Result<u8> {
+    let credentials = args.key_file.as_deref().map(Credentials::read);
+    let credentials = credentials
+        .transpose()
+        .map_err(|message| anyhow!(message))?;
+    let sealed = credentials.is_some() && !args.no_aead;
+    let options = Options::new(args, sealed)?;
+    let tree = Arc::new(Tree::read(&args.source, args.to.as_deref())?);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting")?;
+    runtime.block_on(converse(args, targets, credentials, options, tree))
+}
+
+/// What this side can do, and what every host must be able to do.
+fn capabilities(sealed: bool) -> Capabilities {
+    if sealed {
+        Capabilities::UDP.with(Capabilities::AEAD)
+    } else {
+        Capabilities::UDP
+    }
+}
+
+async fn converse(
+    args: &Args,
+    targets: Vec<Target>,
+    credentials: Option<Credentials>,
+    options: Options,
+    tree: Arc<Tree>,
+) -> anyhow::Result<u8> {
+    let (stop, stopped) = watch::channel(false);
+    cli::interrupt::on_raise(move || {
+        stop.send_replace(true);
+    });
+    let events = Events::new(args.json, false);
+    let seed = cli::clock::seed()?;
+    let id = CopyId(std::array::from_fn(|at| seed[at]));
+    let capabilities = capabilities(options.sealed);
+    let manifest = Arc::new(tree.manifest.clone());
+    let name = manifest.entries().first().map(|top| top.path.to_string());
+    events.emit(&Event::Opened {
+        copy: id.to_string(),
+        name: name.unwrap_or_default(),
+        entries: manifest.len(),
+        bytes: manifest.bytes(),
+        hosts: targets.len(),
+        secure: credentials.is_some(),
+    });
+    for (path, reason) in &tree.skipped {
+        let mut shown = String::new();
+        // A String takes everything.
+        let _ = mcp_control::path::show(path.as_os_str().as_encoded_bytes(), &mut shown);
+        eprintln!("warning: {shown} is not copied: {reason}");
+        events.emit(&Event::Skipped {
+            path: shown,
+            reason,
+        });
+    }
+    let common = Common {
+        manifest,
+        config: ClientConfig {
+            copy: id,
+            capabilities,
+            required: capabilities,
+            times: Times::default(),
+        },
+        credentials,
+        insecure: args.insecure,
+        clock: Clock::new(),
+        deadline: Instant::now() + args.patience(),
+        again: args.max_wait.is_some(),
+    };
+    let labels: Vec<String> = targets.iter().map(|target| target.text.clone()).collect();
+    let show = Show::new(!args.quiet && !args.json, labels.into_iter());
+    let mut copy = Copy::start(tree, targets, common, stopped, events, show)?;
+    let ran = copy.run(&options, args.min_receivers as usize).await;
+    if let Err(error) = &ran {
+        let text = error.to_string();
+        let failed = mcp_control::Failed::new(mcp_control::Reason::Interrupted, None, &text);
+        copy.give_up(&failed).await;
+    }
+    let code = finish(&copy, ran.is_err(), args.json);
+    ran.map(|()| code)
+}
+
+/// The last words; the exit code.
+fn finish(copy: &Copy, unstarted: bool, json: bool) -> u8 {
+    let is_failed = |stage: &Stage| matches!(stage, Stage::Failed(..));
+    let failed: Vec<_> = copy
+        .members
+        .iter()
+        .filter(|m| is_failed(&m.stage))
+        .collect();
+    let verified = copy
+        .members
+        .iter()
+        .filter(|m| m.stage == Stage::Verified)
+        .count();
+    let (result, code) = match (failed.len(), verified) {
+        _ if copy.interrupted => ("interrupted", cli::exit::INTERRUPTED),
+        _ if unstarted => ("failed", cli::exit::FAILED),
+        (0, _) => ("verified", cli::exit::OK),
+        (_, 0) => ("all_failed", ALL_FAILED),
+        _ => ("some_failed", cli::exit::UNCONFIRMED),
+    };
+    let seconds = copy.began.elapsed().as_secs_f64();
+    let bytes = copy.tree.manifest.bytes();
+    let goodput_bps = (copy.stream_len as f64 * 8.0 / seconds.max(1e-3)) as u64;
+    copy.events.emit(&Event::End {
+        result,
+        exit_code: code,
+        verified,
+        failed: failed.iter().map(|m| m.target.text.as_str()).collect(),
+        bytes,
+        seconds,
+        goodput_bps,
+    });
+    if !json {
+        // For --hosts-file of the next run.
+        for member in &failed {
+            if let Stage::Failed(message, _) = &member.stage {
+                cli::progress::suspend(|| println!("{}  # {message}", member.target));
+            }
+        }
+    }
+    copy.show.say(format_args!(
+        "{verified} of {} hosts verified: {} in {seconds:.1} s, {} sent, {}",
+        copy.members.len(),
+        ByteSize(bytes),
+        ByteSize(copy.stream_len),
+        BitRate(goodput_bps),
+    ));
+    code
+}

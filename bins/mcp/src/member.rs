@@ -1,0 +1,113 @@
+//! What is known of one host while the copy goes on.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Instant;
+
+use mcp_control::wire::progress::Progress;
+use mcp_control::{BlockSet, Failed, Manifest, Side};
+use tokio::sync::mpsc;
+
+use crate::host::Command;
+use crate::hosts::Target;
+
+/// How far a host is.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Stage {
+    /// The connection is being made, or the host looks what it has.
+    Answering,
+    /// It is known what it has.
+    Compared,
+    /// It is ready for the data, or for digests alone.
+    Ready,
+    /// Everything is in place there.
+    Verified,
+    /// It failed; the sentence for the user and the reason's name.
+    Failed(String, &'static str),
+}
+
+/// One host.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) target: Target,
+    pub(crate) commands: mpsc::UnboundedSender<Command>,
+    pub(crate) stage: Stage,
+    pub(crate) address: Option<SocketAddrV4>,
+    pub(crate) local: Option<Ipv4Addr>,
+    pub(crate) has: BlockSet,
+    pub(crate) held_bytes: u64,
+    /// It takes part in the data connection.
+    pub(crate) takes_data: bool,
+    /// The port it has confirmed, or proposes.
+    pub(crate) port: Option<(bool, u16)>,
+    pub(crate) progress: Progress,
+    pub(crate) mode: Option<&'static str>,
+    /// When progress came last, and the rate since, in bits a second.
+    pub(crate) told: Option<(Instant, u64)>,
+    pub(crate) rate_bps: u64,
+}
+
+impl Member {
+    pub(crate) fn new(target: Target, commands: mpsc::UnboundedSender<Command>) -> Member {
+        Member {
+            target,
+            commands,
+            stage: Stage::Answering,
+            address: None,
+            local: None,
+            has: BlockSet::default(),
+            held_bytes: 0,
+            takes_data: false,
+            port: None,
+            progress: Progress::default(),
+            mode: None,
+            told: None,
+            rate_bps: 0,
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Verified | Stage::Failed(..))
+    }
+
+    pub(crate) fn command(&self, command: Command) {
+        // A host that is over takes none.
+        let _ = self.commands.send(command);
+    }
+
+    /// It has so much of the stream; how fast that was.
+    pub(crate) fn progressed(&mut self, progress: Progress) {
+        let now = Instant::now();
+        if let Some((then, received)) = self.told {
+            let millis = (now - then).as_millis().max(1) as u64;
+            let bits = progress.received.saturating_sub(received) * 8;
+            let fresh = bits.saturating_mul(1000) / millis;
+            // Half of what it was: a line that people can read.
+            self.rate_bps = if self.rate_bps == 0 {
+                fresh
+            } else {
+                (self.rate_bps + fresh) / 2
+            };
+        }
+        self.told = Some((now, progress.received));
+        self.progress = progress;
+    }
+}
+
+/// The reason, what it is about, and who said so.
+pub(crate) fn sentence(failed: &Failed, side: Side, manifest: &Manifest) -> String {
+    let mut text = failed.reason.to_string();
+    let entry = failed.entry.and_then(|entry| usize::try_from(entry).ok());
+    if let Some(entry) = entry.and_then(|entry| manifest.entries().get(entry)) {
+        text += &format!(": {}", entry.path);
+    }
+    if !failed.text.is_empty() {
+        let mut clean = String::new();
+        // A String takes everything.
+        let _ = mcp_control::path::show(failed.text.as_bytes(), &mut clean);
+        text = match side {
+            Side::Here if failed.entry.is_none() => clean,
+            _ => format!("{text} ({clean})"),
+        };
+    }
+    text
+}

@@ -1,0 +1,213 @@
+//! The thread that reads: first to compare what hosts have, then to send.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use mcp_control::limits::BLOCK_LEN;
+use mcp_control::wire::held::Held;
+use mcp_control::wire::progress::FileVerdict;
+use mcp_control::{BlockPlace, BlockSet, Digest, Kind, Layout};
+use tokio::sync::mpsc as news;
+
+use crate::data::Outgoing;
+use crate::tree::{Look, Tree};
+
+/// What the reader is asked for.
+pub(crate) enum Order {
+    /// Does the host, by number, have these blocks?
+    Compare(usize, Held),
+    /// That was all of the host: what does it have?
+    Compared(usize),
+    /// Send these blocks, by this connection if there are any, and say what every file is.
+    Send(Arc<Layout>, Option<Outgoing>),
+}
+
+/// What it says.
+pub(crate) enum News {
+    /// The blocks that the host has.
+    Has(usize, BlockSet),
+    /// What a file is.
+    Verdict(u32, FileVerdict),
+    /// Everything was sent and every file is known: the digest of the whole, unless a file changed.
+    Sent(Option<Digest>),
+    /// The data connection has ended before that.
+    Broken(io::Error),
+}
+
+/// Starts the thread; it ends when `orders` does, or after sending.
+pub(crate) fn start(
+    tree: Arc<Tree>,
+    hosts: usize,
+    orders: mpsc::Receiver<Order>,
+    news: news::UnboundedSender<News>,
+) -> io::Result<()> {
+    let mut reader = Reader {
+        digests: vec![None; tree.manifest.blocks() as usize],
+        has: vec![BlockSet::new(tree.manifest.blocks()); hosts],
+        open: None,
+        buffer: vec![0; BLOCK_LEN as usize],
+        tree,
+        news,
+    };
+    let run = move || {
+        while let Ok(order) = orders.recv() {
+            match order {
+                Order::Compare(host, held) => reader.compare(host, &held),
+                Order::Compared(host) => {
+                    let has = std::mem::take(&mut reader.has[host]);
+                    reader.tell(News::Has(host, has));
+                }
+                Order::Send(layout, outgoing) => {
+                    match reader.send(&layout, outgoing) {
+                        Ok(whole) => reader.tell(News::Sent(whole)),
+                        Err(error) => reader.tell(News::Broken(error)),
+                    }
+                    return;
+                }
+            }
+        }
+    };
+    std::thread::Builder::new()
+        .name("reader".to_owned())
+        .spawn(run)?;
+    Ok(())
+}
+
+struct Reader {
+    tree: Arc<Tree>,
+    /// What each block is, as far as it was read.
+    digests: Vec<Option<Digest>>,
+    has: Vec<BlockSet>,
+    /// The file that was read last, by entry.
+    open: Option<(usize, File)>,
+    buffer: Vec<u8>,
+    news: news::UnboundedSender<News>,
+}
+
+impl Reader {
+    fn tell(&self, news: News) {
+        // Nobody listens any more: the copy is over.
+        let _ = self.news.send(news);
+    }
+
+    fn compare(&mut self, host: usize, held: &Held) {
+        for (at, digest) in held.digests.iter().enumerate() {
+            let block = held.first + at as u64;
+            let Some(place) = self.tree.manifest.locate(block) else {
+                return;
+            };
+            if self.digests[block as usize].is_none() {
+                // What cannot be read now is found again when it is sent.
+                self.digests[block as usize] = self.load(&place).ok();
+            }
+            if self.digests[block as usize] == Some(*digest) {
+                self.has[host].insert(block);
+            }
+        }
+    }
+
+    fn file(&mut self, entry: usize) -> io::Result<&File> {
+        if self.open.as_ref().is_none_or(|(open, _)| *open != entry) {
+            let file = File::open(self.tree.source(entry))?;
+            self.open = Some((entry, file));
+        }
+        match &self.open {
+            Some((_, file)) => Ok(file),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// Reads a block into the buffer; its digest.
+    fn load(&mut self, place: &BlockPlace) -> io::Result<Digest> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let bytes = &mut buffer[..place.len as usize];
+        let read = self
+            .file(place.entry)
+            .and_then(|file| file.read_exact_at(bytes, place.offset));
+        if read.is_err() {
+            bytes.fill(0);
+        }
+        let digest = mcp_control::digest::block(bytes, place.index, place.file_len);
+        self.buffer = buffer;
+        read.map(|()| digest)
+    }
+
+    /// Sends the blocks of the layout, and tells what every file is as soon as it was read.
+    fn send(
+        &mut self,
+        layout: &Layout,
+        mut outgoing: Option<Outgoing>,
+    ) -> io::Result<Option<Digest>> {
+        let tree = Arc::clone(&self.tree);
+        let mut files = vec![[0; 32]; tree.manifest.len()];
+        let mut all_known = true;
+        for (entry, what) in tree.manifest.entries().iter().enumerate() {
+            if !matches!(what.kind, Kind::File { .. }) {
+                continue;
+            }
+            let read = self.send_file(entry, layout, &mut outgoing)?;
+            let verdict = match read {
+                Ok(()) if self.has_changed(entry) => FileVerdict::Changed,
+                Ok(()) => {
+                    let blocks = tree.manifest.blocks_of(entry);
+                    let digests = &self.digests[blocks.start as usize..blocks.end as usize];
+                    // Each of them was just read, or compared.
+                    let digests: Vec<Digest> = digests.iter().copied().flatten().collect();
+                    FileVerdict::Digest(mcp_control::digest::fold(&digests))
+                }
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => FileVerdict::Changed,
+                Err(_) => FileVerdict::Unreadable,
+            };
+            match verdict {
+                FileVerdict::Digest(digest) => files[entry] = digest,
+                _ => all_known = false,
+            }
+            self.tell(News::Verdict(entry as u32, verdict));
+        }
+        if let Some(outgoing) = &mut outgoing {
+            outgoing.finish()?;
+        }
+        Ok(all_known.then(|| tree.manifest.digest(&files)))
+    }
+
+    /// Sends the blocks of a file that are on the stream, and reads those that nobody has told about.
+    /// The outer error is the connection's. A file that cannot be read is sent as zeros: the stream
+    /// is agreed, and its verdict says that it is worth nothing.
+    fn send_file(
+        &mut self,
+        entry: usize,
+        layout: &Layout,
+        outgoing: &mut Option<Outgoing>,
+    ) -> io::Result<io::Result<()>> {
+        let tree = Arc::clone(&self.tree);
+        let mut result = Ok(());
+        for block in tree.manifest.blocks_of(entry) {
+            let is_sent = layout.contains(block);
+            if !is_sent && self.digests[block as usize].is_some() {
+                continue;
+            }
+            let Some(place) = tree.manifest.locate(block) else {
+                continue;
+            };
+            match self.load(&place) {
+                Ok(digest) => self.digests[block as usize] = Some(digest),
+                Err(error) => result = Err(error),
+            }
+            if is_sent && let Some(outgoing) = outgoing {
+                outgoing.write(&self.buffer[..place.len as usize])?;
+            }
+        }
+        Ok(result)
+    }
+
+    /// Is the file another one than when the tree was read?
+    fn has_changed(&mut self, entry: usize) -> bool {
+        let look = std::fs::metadata(self.tree.source(entry));
+        look.map_or(true, |metadata| {
+            Look::of(&metadata) != self.tree.look(entry)
+        })
+    }
+}

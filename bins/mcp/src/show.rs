@@ -1,0 +1,80 @@
+//! What people see.
+
+use cli::bars::Bars;
+use cli::units::{BitRate, ByteSize};
+
+use crate::data::Handle;
+use crate::member::Member;
+
+/// The bars, and the data connection's handle: who has failed is dropped from it.
+pub(crate) struct Show {
+    bars: Bars,
+    quiet: bool,
+    handle: Option<Handle>,
+}
+
+impl Show {
+    pub(crate) fn new(wanted: bool, labels: impl Iterator<Item = String>) -> Show {
+        let bars = Bars::new(wanted, labels);
+        Show {
+            quiet: !wanted,
+            bars,
+            handle: None,
+        }
+    }
+
+    /// A line for people, above the bars.
+    pub(crate) fn say(&self, line: std::fmt::Arguments<'_>) {
+        if !self.quiet {
+            cli::progress::suspend(|| eprintln!("{line}"));
+        }
+    }
+
+    pub(crate) fn comparing(&self, index: usize) {
+        self.bars
+            .set_message(index, || "looking what is there".to_owned());
+    }
+
+    pub(crate) fn started(&mut self, members: &[usize], stream_len: u64, handle: Handle) {
+        for &index in members {
+            self.bars.start(index, 0, stream_len);
+            self.bars.set_message(index, String::new);
+        }
+        self.handle = Some(handle);
+    }
+
+    pub(crate) fn drop_receiver(&self, receiver: usize) {
+        if let Some(handle) = &self.handle {
+            handle.drop_receiver(receiver);
+        }
+    }
+
+    pub(crate) fn progress(&self, index: usize, member: &Member) {
+        self.bars.set_position(index, member.progress.received);
+        self.bars.set_message(index, || match member.mode {
+            Some("multicast" | "multicast_only") => "multicast".to_owned(),
+            Some(_) => "unicast".to_owned(),
+            None => String::new(),
+        });
+    }
+
+    pub(crate) fn verified(&self, index: usize, bytes: u64, received: u64, seconds: f64) {
+        self.bars.finish(index, || {
+            let total = ByteSize(bytes);
+            let new = ByteSize(received);
+            let bits = (received as f64 * 8.0 / seconds.max(1e-3)) as u64;
+            if received == bytes {
+                format!("{total} verified, {}", BitRate(bits))
+            } else {
+                format!("{total} verified, {new} of them sent, {}", BitRate(bits))
+            }
+        });
+    }
+
+    pub(crate) fn failed(&self, index: usize, host: &str, message: &str) {
+        self.bars.finish(index, || format!("failed: {message}"));
+        if !self.bars.are_shown() {
+            eprintln!("{host}: failed: {message}");
+        }
+    }
+}
