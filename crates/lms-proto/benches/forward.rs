@@ -6,9 +6,6 @@
 //! left them in the cache. All else is: parsing, the entry and its downstream set, the token
 //! bucket, the counters, edits and checksums, and that the caller looks at the verdict.
 //!
-//! `one by one` hands them over singly ([`Router::forward`]), `batch` together
-//! ([`Router::forward_batch`]).
-//!
 //! No two packets in a row are of the same group, and each group comes once before any comes
 //! again: with 100,000 groups nothing of an entry is still near the core. Arrival interfaces are
 //! random too. `random access alone` is what the memory takes for this by itself: a walk that does
@@ -206,16 +203,11 @@ fn packet(frame: &mut Frame) -> (Meta, &mut [u8]) {
     (meta, &mut frame.bytes[..frame.len])
 }
 
-fn one_by_one(router: &mut Router<'_>, now: &mut Instant, ring: &mut [Frame]) {
+fn forward_all(router: &mut Router<'_>, now: &mut Instant, ring: &mut [Frame]) {
     for frame in ring {
         let (meta, packet) = packet(frame);
         is_sent(router.forward(tick(now), meta, packet));
     }
-}
-
-fn together(router: &mut Router<'_>, now: &mut Instant, ring: &mut [Frame]) {
-    let packets = ring.iter_mut().map(packet);
-    router.forward_batch(tick(now), packets, |_, _, _, verdict| is_sent(verdict));
 }
 
 /// What the forwarding of `count` packets takes.
@@ -252,30 +244,26 @@ fn forward(c: &mut Criterion) {
             dmcast(case, Placement::Inner, frame);
         }),
     ];
-    type Forward = fn(&mut Router<'_>, &mut Instant, &mut [Frame]);
-    let ways: [(&str, Forward); 2] = [("one by one", one_by_one), ("batch", together)];
     for (groups, interfaces) in [(1, 2), (1, 1_000), (GROUPS, 2), (GROUPS, 1_000)] {
         let mut router = router(groups, interfaces);
         let mut now = Instant::from_secs(2);
         for (kind, make) in kinds {
-            for (way, forward) in ways {
-                let mut random = Xorshift(0x9e37_79b9_7f4a_7c15);
-                let mut source = Source {
-                    order: random.permutation(groups),
-                    random,
-                    at: 0,
-                    interfaces,
-                    make,
-                };
-                let id = format!("{kind}/{groups} groups, {interfaces} interfaces, {way}");
-                c.bench_function(&id, |b| {
-                    b.iter_custom(|count| {
-                        measure(count, &mut source, |ring| {
-                            forward(&mut router, &mut now, ring);
-                        })
-                    });
+            let mut random = Xorshift(0x9e37_79b9_7f4a_7c15);
+            let mut source = Source {
+                order: random.permutation(groups),
+                random,
+                at: 0,
+                interfaces,
+                make,
+            };
+            let id = format!("{kind}/{groups} groups, {interfaces} interfaces");
+            c.bench_function(&id, |b| {
+                b.iter_custom(|count| {
+                    measure(count, &mut source, |ring| {
+                        forward_all(&mut router, &mut now, ring);
+                    })
                 });
-            }
+            });
         }
     }
 }

@@ -1,53 +1,16 @@
 //! The forwarding path: one packet in, edited in place, one verdict out. No walk over anything.
 
 use core::net::Ipv4Addr;
+use core::ops::Range;
 
 use super::policy::Way;
 use super::verdict::Turn;
 use super::{DropReason, Interface, Meta, Output, Policy, Router, SecondCopy, Verdict};
-use crate::carrier::{Carrier, Class, Dmcast, Request};
+use crate::carrier::{Carrier, Class, Dmcast, Encapsulated, Request};
 use crate::hier::Hierarchy;
 use crate::rule::{self, Action, Role, Tree};
 use crate::table::{Entry, EntryId};
-use crate::{Iface, Instant, Key, NextHop};
-
-/// Packets of which [`Router::forward_batch`] looks up the entries together.
-const AHEAD: usize = 32;
-
-/// A packet of LMS, read and checked as far as that goes without its entry.
-#[derive(Debug)]
-enum Message {
-    Request(Request),
-    Dmcast(Dmcast),
-}
-
-impl Message {
-    #[inline]
-    fn key(&self) -> Key {
-        match self {
-            Message::Request(request) => request.key,
-            Message::Dmcast(dmcast) => dmcast.key,
-        }
-    }
-}
-
-/// The entry of a message, and which of the message's interfaces are downstream there.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    id: EntryId,
-    arrival: bool,
-    /// A dmcast's turning-point interface.
-    target: bool,
-}
-
-/// A packet on its way through [`Router::forward_batch`].
-struct Ahead<'p> {
-    meta: Meta,
-    packet: &'p mut [u8],
-    message: Result<Option<Message>, DropReason>,
-    hash: u64,
-    place: Option<Place>,
-}
+use crate::{Iface, Instant, NextHop};
 
 impl<C: Carrier> Router<'_, C> {
     /// Forwards one packet: a whole IPv4 packet, maybe with padding behind it. The bytes are
@@ -56,141 +19,25 @@ impl<C: Carrier> Router<'_, C> {
     /// Allocates nothing; the cost does not depend on the number of groups or interfaces.
     #[inline]
     pub fn forward(&mut self, now: Instant, meta: Meta, packet: &mut [u8]) -> Verdict {
-        match self.read(meta, packet) {
-            // The same twice, so that the compiler knows in each which message it is.
-            Ok(Some(Message::Request(request))) => {
-                self.forward_message(now, meta, &Message::Request(request), packet)
-            }
-            Ok(Some(Message::Dmcast(dmcast))) => {
-                self.forward_message(now, meta, &Message::Dmcast(dmcast), packet)
-            }
-            Ok(None) => self.pass(),
-            Err(reason) => self.drop(reason),
-        }
-    }
-
-    #[inline(always)]
-    fn forward_message(
-        &mut self,
-        now: Instant,
-        meta: Meta,
-        message: &Message,
-        packet: &mut [u8],
-    ) -> Verdict {
-        let hash = self.table.hash(message.key());
-        match self.place(meta, message, hash) {
-            Some(place) => self.judge(now, meta, message, place, packet),
-            None => self.drop(DropReason::NoEntry),
-        }
-    }
-
-    /// Forwards packets in their order, each as [`Router::forward`] does, and gives `each` the
-    /// verdict with the packet. Where the entries of many groups are not in the processor's cache
-    /// this is faster: the memory is asked for those of 32 packets at once. Takes about 6 KiB of
-    /// stack.
-    pub fn forward_batch<'p>(
-        &mut self,
-        now: Instant,
-        packets: impl IntoIterator<Item = (Meta, &'p mut [u8])>,
-        mut each: impl FnMut(&Self, Meta, &'p mut [u8], Verdict),
-    ) {
-        let mut packets = packets.into_iter();
-        loop {
-            let mut batch: heapless::Vec<Ahead<'p>, AHEAD> = heapless::Vec::new();
-            batch.extend(packets.by_ref().take(AHEAD).map(|(meta, packet)| {
-                let message = self.read(meta, packet);
-                let hash = match &message {
-                    Ok(Some(message)) => self.table.hash(message.key()),
-                    _ => 0,
-                };
-                Ahead {
-                    meta,
-                    packet,
-                    message,
-                    hash,
-                    place: None,
-                }
-            }));
-            if batch.is_empty() {
-                return;
-            }
-            for ahead in &mut batch {
-                if let Ok(Some(message)) = &ahead.message {
-                    ahead.place = self.place(ahead.meta, message, ahead.hash);
-                }
-            }
-            for ahead in &mut batch {
-                let (meta, packet) = (ahead.meta, core::mem::take(&mut ahead.packet));
-                let verdict = match (&ahead.message, ahead.place) {
-                    (Ok(Some(message)), Some(place)) => {
-                        self.judge(now, meta, message, place, packet)
-                    }
-                    (Ok(Some(_)), None) => self.drop(DropReason::NoEntry),
-                    (Ok(None), _) => self.pass(),
-                    (Err(reason), _) => self.drop(*reason),
-                };
-                each(self, meta, packet, verdict);
-            }
-        }
-    }
-
-    /// What the packet is and whether it agrees with itself. `None`: nothing of LMS, or a dmcast
-    /// for another router.
-    #[inline]
-    fn read(&self, meta: Meta, packet: &[u8]) -> Result<Option<Message>, DropReason> {
-        match C::classify(packet)? {
-            Class::Other => Ok(None),
-            Class::Request(request) => {
-                if request.key.group != request.destination {
-                    return Err(DropReason::GroupMismatch);
-                }
-                Ok(Some(Message::Request(request)))
-            }
-            Class::Encapsulated(outer) => {
-                if !self.is_own_address(outer.to, meta.iface) {
-                    return Ok(None);
-                }
-                let Some(dmcast) = C::open(packet, &outer)? else {
-                    return Ok(None);
-                };
-                check_dmcast(&dmcast, outer.to)?;
-                Ok(Some(Message::Dmcast(dmcast)))
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn place(&self, meta: Meta, message: &Message, hash: u64) -> Option<Place> {
-        let id = self.table.lookup_hashed(message.key(), hash)?;
-        Some(Place {
-            id,
-            arrival: self.table.is_downstream(id, meta.iface),
-            target: match message {
-                Message::Request(_) => false,
-                Message::Dmcast(dmcast) => self.table.is_downstream(id, dmcast.iface),
+        match C::classify(packet) {
+            Ok(Class::Request(request)) => match self.policy {
+                Policy::SearchParty { .. } => self.party(now, meta, &request, packet),
+                _ => match self.request(now, meta, &request, packet) {
+                    Ok(output) => Verdict::Forward {
+                        output,
+                        packet: 0..request.len,
+                        second: None,
+                    },
+                    Err(reason) => self.drop(reason),
+                },
             },
-        })
-    }
-
-    #[inline(always)]
-    fn judge(
-        &mut self,
-        now: Instant,
-        meta: Meta,
-        message: &Message,
-        place: Place,
-        packet: &mut [u8],
-    ) -> Verdict {
-        let verdict = match (message, self.policy) {
-            (Message::Request(request), Policy::SearchParty { .. }) => {
-                self.party(now, meta, request, place, packet)
-            }
-            (Message::Request(request), _) => self.request(now, meta, request, place, packet),
-            (Message::Dmcast(dmcast), _) => self.dmcast(now, meta, dmcast, place, packet),
-        };
-        match verdict {
-            Ok(verdict) => verdict,
-            Err(reason) => self.drop(reason),
+            Ok(Class::Encapsulated(outer)) => match self.dmcast(now, meta, &outer, packet) {
+                Ok(Some((iface, packet))) => Verdict::Multicast { iface, packet },
+                Ok(None) => self.pass(),
+                Err(reason) => self.drop(reason),
+            },
+            Ok(Class::Other) => self.pass(),
+            Err(malformed) => self.drop(malformed.into()),
         }
     }
 
@@ -220,19 +67,18 @@ impl<C: Carrier> Router<'_, C> {
         now: Instant,
         meta: Meta,
         request: &Request,
-        place: Place,
         packet: &mut [u8],
-    ) -> Result<Verdict, DropReason> {
-        let id = place.id;
+    ) -> Result<Output, DropReason> {
+        let id = self.lookup(request)?;
         if let Policy::Random { redraw } = self.policy {
             self.refresh_draw(now, id, redraw);
         }
-        let entry = self.table.get_mut(id).ok_or(DropReason::NoEntry)?;
+        let (entry, set) = self.table.entry_and_set(id).ok_or(DropReason::NoEntry)?;
         let tree = Tree {
             parent: entry.parent,
             replier: entry.replier_iface(),
         };
-        let role = tree.role(meta.iface, place.arrival);
+        let role = tree.role(meta.iface, set.contains(meta.iface));
         let (output, turn) = match rule::decide(role, request.turned, tree.replier.is_set()) {
             Action::Drop(reason) => return Err(reason.into()),
             Action::ToParent if !tree.parent.is_set() => return Err(DropReason::NoParent),
@@ -262,23 +108,23 @@ impl<C: Carrier> Router<'_, C> {
             return Err(DropReason::RequestRate);
         }
         self.edit(request, turn, packet);
-        Ok(Verdict::Forward {
-            output,
-            packet: 0..request.len,
-            second: None,
-        })
+        Ok(output)
+    }
+
+    #[inline]
+    fn lookup(&self, request: &Request) -> Result<EntryId, DropReason> {
+        if request.key.group != request.destination {
+            return Err(DropReason::GroupMismatch);
+        }
+        self.table.lookup(request.key).ok_or(DropReason::NoEntry)
     }
 
     /// A request under Search Party.
-    fn party(
-        &mut self,
-        now: Instant,
-        meta: Meta,
-        request: &Request,
-        place: Place,
-        packet: &mut [u8],
-    ) -> Result<Verdict, DropReason> {
-        let (output, second) = self.party_copies(now, meta, request, place, packet)?;
+    fn party(&mut self, now: Instant, meta: Meta, request: &Request, packet: &mut [u8]) -> Verdict {
+        let (output, second) = match self.party_copies(now, meta, request, packet) {
+            Ok(copies) => copies,
+            Err(reason) => return self.drop(reason),
+        };
         let second = second.map(|(output, turn)| {
             self.count_request(request, turn);
             SecondCopy {
@@ -286,11 +132,11 @@ impl<C: Carrier> Router<'_, C> {
                 turn: turn.map(|turn| (request.option_at, turn)),
             }
         });
-        Ok(Verdict::Forward {
+        Verdict::Forward {
             output,
             packet: 0..request.len,
             second,
-        })
+        }
     }
 
     /// The rule says whether the request may pass, chance says where its copies go. Edits the
@@ -301,16 +147,15 @@ impl<C: Carrier> Router<'_, C> {
         now: Instant,
         meta: Meta,
         request: &Request,
-        place: Place,
         packet: &mut [u8],
     ) -> Result<(Output, Option<(Output, Option<Turn>)>), DropReason> {
-        let id = place.id;
+        let id = self.lookup(request)?;
         let entry = self.table.get(id).ok_or(DropReason::NoEntry)?;
         let tree = Tree {
             parent: entry.parent,
             replier: entry.replier_iface(),
         };
-        let role = tree.role(meta.iface, place.arrival);
+        let role = tree.role(meta.iface, self.table.is_downstream(id, meta.iface));
         // With no hierarchy there is no replier, and none is needed.
         if let Action::Drop(reason) = rule::decide(role, request.turned, true) {
             return Err(reason.into());
@@ -391,26 +236,33 @@ impl<C: Carrier> Router<'_, C> {
         }
     }
 
-    /// A dmcast to this router (LMS §6.4.4) that agrees with itself: every other check before
-    /// anything changes.
+    /// A dmcast addressed to this router (LMS §6.4.4): every check before anything changes. `None`:
+    /// not for this router, or no dmcast.
     #[inline]
     fn dmcast(
         &mut self,
         now: Instant,
         meta: Meta,
-        dmcast: &Dmcast,
-        place: Place,
+        outer: &Encapsulated,
         packet: &mut [u8],
-    ) -> Result<Verdict, DropReason> {
-        let entry = self.table.get_mut(place.id).ok_or(DropReason::NoEntry)?;
-        if !place.target {
+    ) -> Result<Option<(Iface, Range<usize>)>, DropReason> {
+        if !self.is_own_address(outer.to, meta.iface) {
+            return Ok(None);
+        }
+        let Some(dmcast) = C::open(packet, outer)? else {
+            return Ok(None);
+        };
+        check_dmcast(&dmcast, outer.to)?;
+        let id = self.table.lookup(dmcast.key).ok_or(DropReason::NoEntry)?;
+        let (entry, set) = self.table.entry_and_set(id).ok_or(DropReason::NoEntry)?;
+        if !set.contains(dmcast.iface) {
             return Err(DropReason::NotDownstream);
         }
         let tree = Tree {
             parent: entry.parent,
             replier: Iface::UNSET,
         };
-        if tree.role(meta.iface, place.arrival) == Role::Outside {
+        if tree.role(meta.iface, set.contains(meta.iface)) == Role::Outside {
             return Err(DropReason::NotOnTree);
         }
         if dmcast.hop_limit <= 1 {
@@ -424,10 +276,7 @@ impl<C: Carrier> Router<'_, C> {
             C::hop(inner);
         }
         self.stats.dmcasts += 1;
-        Ok(Verdict::Multicast {
-            iface: dmcast.iface,
-            packet: inner,
-        })
+        Ok(Some((dmcast.iface, inner)))
     }
 }
 

@@ -328,40 +328,40 @@ impl<'a> GroupTable<'a> {
     }
 
     #[inline]
-    pub(crate) fn hash(&self, key: Key) -> u64 {
+    fn hash(&self, key: Key) -> u64 {
         hash(self.hash_key, key)
     }
 
     /// The entry with exactly this key.
     #[inline]
     pub fn find(&self, key: Key) -> Option<EntryId> {
-        self.find_hashed(key, self.hash(key))
-    }
-
-    #[inline]
-    fn find_hashed(&self, key: Key, hash: u64) -> Option<EntryId> {
         let is = |value: u32| {
             self.entries
                 .get(value as usize)
                 .is_some_and(|e| e.key == key)
         };
-        self.index.find(hash, is).map(EntryId)
+        self.index.find(self.hash(key), is).map(EntryId)
     }
 
     /// The entry that a packet of this source and group belongs to: `(S, G)`, else `(*, G)`.
     #[inline]
     pub fn lookup(&self, key: Key) -> Option<EntryId> {
-        self.lookup_hashed(key, self.hash(key))
-    }
-
-    /// The same with the key's hash: so little work that a processor begins the next lookup while
-    /// this one waits for memory.
-    #[inline]
-    pub(crate) fn lookup_hashed(&self, key: Key, hash: u64) -> Option<EntryId> {
-        match self.find_hashed(key, hash) {
+        match self.find(key) {
             None if self.any_source_len > 0 => self.find(Key::any_source(key.group)),
             found => found,
         }
+    }
+
+    /// An entry with its downstream set.
+    #[inline]
+    pub(crate) fn entry_and_set(&mut self, id: EntryId) -> Option<(&mut Entry, Set<'_>)> {
+        let at = id.index() * self.words;
+        let entry = self.entries.get_mut(id.index())?;
+        let set = Set {
+            first: entry.downstream,
+            rest: self.downstream.get(at..at + self.words).unwrap_or(&[]),
+        };
+        Some((entry, set))
     }
 
     /// The entry behind a handle; `None` once it is removed.

@@ -1,6 +1,5 @@
 //! Headers, encapsulation and the router's forwarding path.
 
-mod batch;
 mod common;
 mod encap;
 mod flood;
