@@ -27,7 +27,9 @@ impl Freshness {
         if header.boot == boot {
             return (header.sequence.wrapping_sub(sequence) as i32) > 0;
         }
-        let may_restart = self.boot_at.is_none_or(|at| now >= at + restart_interval);
+        let may_restart = self
+            .boot_at
+            .is_none_or(|at| now >= at && now - at >= restart_interval);
         self.previous_boot != Some(header.boot) && may_restart
     }
 

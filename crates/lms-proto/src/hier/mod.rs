@@ -328,8 +328,13 @@ impl<'a> Hierarchy<'a> {
     /// Adds an entry, or gives it another parent; `Iface::UNSET` where it has none.
     pub fn install(&mut self, now: Instant, key: Key, parent: Iface) -> Result<EntryId, Full> {
         if let Some(e) = self.entries.find(entry_key(key)) {
+            let advert = match self.find_advert(e, parent, Kind::Update) {
+                Some(advert) => advert,
+                None if self.adverts.is_full() => return Err(Full::Adverts),
+                None => self.add_advert(e, parent, Kind::Update),
+            };
             self.entries[e].is_leaving = false;
-            self.set_parent(now, e, parent)?;
+            self.set_parent(now, e, parent, advert);
             return Ok(EntryId(e));
         }
         if self.adverts.is_full() {
@@ -345,16 +350,8 @@ impl<'a> Hierarchy<'a> {
         Ok(EntryId(e))
     }
 
-    fn set_parent(&mut self, now: Instant, e: u32, parent: Iface) -> Result<(), Full> {
+    fn set_parent(&mut self, now: Instant, e: u32, parent: Iface, advert: u32) {
         let old = core::mem::replace(&mut self.entries[e].parent, parent);
-        let advert = match self.find_advert(e, parent, Kind::Update) {
-            Some(advert) => advert,
-            None if self.adverts.is_full() => {
-                self.entries[e].parent = old;
-                return Err(Full::Adverts);
-            }
-            None => self.add_advert(e, parent, Kind::Update),
-        };
         if old != parent {
             // The old parent is told that we have nothing for it any more, the new one what.
             if let Some(advert) = self.find_advert(e, old, Kind::Update) {
@@ -363,7 +360,6 @@ impl<'a> Hierarchy<'a> {
             }
         }
         self.touch(now, advert);
-        Ok(())
     }
 
     /// Removes an entry and every offer for it; the links that knew it are told that nobody is
@@ -421,17 +417,27 @@ impl<'a> Hierarchy<'a> {
         cost: Cost,
     ) -> Result<(), CommandError> {
         let e = self.find(key).ok_or(CommandError::UnknownEntry)?.0;
+        if !cost.is_offer() {
+            self.clear_replier(now, key, iface, address);
+            return Ok(());
+        }
+        let known = self.peers.find(peer_key(iface, address));
+        let old = known.and_then(|peer| self.neighbours.find(neighbour_key(e, peer)));
+        // Who replaces its own offer needs no room. All is checked before anything changes.
+        if old.is_none() {
+            self.check_room(e, iface).map_err(CommandError::Full)?;
+        }
         let peer = self
             .peer(now, iface, address)
             .ok_or(CommandError::Full(Full::Peers))?;
         if link.is_some() {
             self.peers[peer].link = link;
         }
-        if let Some(n) = self.neighbours.find(neighbour_key(e, peer)) {
+        if let Some(n) = old {
             self.remove_neighbour(now, n);
         }
-        self.offer(now, e, peer, cost, None)
-            .map_err(|_| CommandError::Full(Full::Neighbours))
+        self.add(now, e, peer, cost, None);
+        Ok(())
     }
 
     /// Takes away what [`Hierarchy::set_replier`] added.

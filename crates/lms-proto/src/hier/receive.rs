@@ -6,7 +6,7 @@ use super::config::{Config, hold_time};
 use super::freshness::Bucket;
 use super::slots::NIL;
 use super::state::{Neighbour, Peer, neighbour_key, peer_key, stream_key};
-use super::{DropReason, Hierarchy, election};
+use super::{DropReason, Full, Hierarchy, election};
 use crate::igmp::datagram::{self, Ip};
 use crate::wire::hier::{self, Cost, Kind};
 use crate::wire::igmp::{self, Message, Record, RecordType, Records};
@@ -151,7 +151,7 @@ impl Hierarchy<'_> {
             Some(id) if !is_downstream(self.entries[id.0].key, self.peers[peer].iface) => {
                 Err(DropReason::WrongInterface)
             }
-            Some(id) => self.offer(now, id.0, peer, cost, Some(expires)),
+            Some(id) => self.offer(now, id.0, peer, cost, expires),
         };
         match result {
             Ok(()) => self.stats.records_accepted += 1,
@@ -243,35 +243,36 @@ impl Hierarchy<'_> {
         }
     }
 
-    /// Takes an offer, changes it, refreshes it or withdraws it. `expires` is `None` for one that
-    /// was configured: what its neighbour says itself does not change that.
-    pub(super) fn offer(
+    /// Takes an offer, changes it, refreshes it or withdraws it. What was configured does not
+    /// change by what its neighbour says itself.
+    fn offer(
         &mut self,
         now: Instant,
         e: u32,
         peer: u32,
         cost: Cost,
-        expires: Option<Instant>,
+        expires: Instant,
     ) -> Result<(), DropReason> {
         let Some(n) = self.neighbours.find(neighbour_key(e, peer)) else {
-            return if cost.is_offer() {
-                self.add(now, e, peer, cost, expires)
-            } else {
-                Ok(())
-            };
-        };
-        if self.neighbours[n].expires.is_none() {
+            if cost.is_offer() {
+                self.check_room(e, self.peers[peer].iface).map_err(|full| {
+                    self.stats.adverts_full += u64::from(full == Full::Adverts);
+                    DropReason::TableFull
+                })?;
+                self.add(now, e, peer, cost, Some(expires));
+            }
             return Ok(());
-        }
+        };
+        let Some(old) = self.neighbours[n].expires else {
+            return Ok(());
+        };
         if !cost.is_offer() {
             self.remove_neighbour(now, n);
             return Ok(());
         }
-        if let (Some(old), Some(new)) = (self.neighbours[n].expires, expires) {
-            self.neighbours[n].expires = expires;
-            if new < old {
-                self.neighbours.schedule(n, new);
-            }
+        self.neighbours[n].expires = Some(expires);
+        if expires < old {
+            self.neighbours.schedule(n, expires);
         }
         if self.neighbours[n].cost != cost {
             let rest = election::remove(&mut self.neighbours, self.entries[e].root, n);
@@ -282,27 +283,28 @@ impl Hierarchy<'_> {
         Ok(())
     }
 
-    fn add(
+    /// Whether another neighbour's offer from `iface` fits into an entry.
+    pub(super) fn check_room(&self, e: u32, iface: Iface) -> Result<(), Full> {
+        let bound = self.config.neighbours_per_entry;
+        if self.neighbours.is_full() || self.entries[e].neighbour_count >= bound {
+            return Err(Full::Neighbours);
+        }
+        if self.adverts.is_full() && self.find_advert(e, iface, Kind::Elected).is_none() {
+            return Err(Full::Adverts);
+        }
+        Ok(())
+    }
+
+    /// Adds an offer that fits ([`Hierarchy::check_room`]), of a neighbour that had none.
+    pub(super) fn add(
         &mut self,
         now: Instant,
         e: u32,
         peer: u32,
         cost: Cost,
         expires: Option<Instant>,
-    ) -> Result<(), DropReason> {
-        let bound = self.config.neighbours_per_entry;
-        if self.neighbours.is_full() || self.entries[e].neighbour_count >= bound {
-            return Err(DropReason::TableFull);
-        }
+    ) {
         let Peer { iface, address, .. } = self.peers[peer];
-        let branch = match self.find_advert(e, iface, Kind::Elected) {
-            Some(branch) => branch,
-            None if self.adverts.is_full() => {
-                self.stats.adverts_full += 1;
-                return Err(DropReason::TableFull);
-            }
-            None => self.add_advert(e, iface, Kind::Elected),
-        };
         let neighbour = Neighbour {
             entry: e,
             peer,
@@ -312,10 +314,13 @@ impl Hierarchy<'_> {
             expires,
             ..Neighbour::default()
         };
-        let n = self
-            .neighbours
-            .insert(neighbour)
-            .map_err(|_| DropReason::TableFull)?;
+        let Ok(n) = self.neighbours.insert(neighbour) else {
+            return;
+        };
+        let branch = match self.find_advert(e, iface, Kind::Elected) {
+            Some(branch) => branch,
+            None => self.add_advert(e, iface, Kind::Elected),
+        };
         if let Some(expires) = expires {
             self.neighbours.schedule(n, expires);
         }
@@ -329,7 +334,6 @@ impl Hierarchy<'_> {
         self.elect(now, e);
         // Who is new on a link is told who is elected, though nothing changed.
         self.touch(now, branch);
-        Ok(())
     }
 
     pub(super) fn remove_neighbour(&mut self, now: Instant, n: u32) {

@@ -10,4 +10,5 @@ mod igmp_member;
 mod igmp_querier;
 mod link;
 mod memory;
+mod refused;
 mod wire;
