@@ -53,8 +53,10 @@ impl<S: Store> Endpoint<S> {
             Pcb::accept(config, birth, segment, now)
         });
         self.half_open_count += 1;
-        let generation = self.pcbs.get(index).map_or(0, |pcb| pcb.generation);
-        self.half_open.push_back((index, generation));
+        if let Some(pcb) = self.pcbs.get_mut(index) {
+            pcb.half_open = true;
+            self.half_open.push_back((index, pcb.generation));
+        }
         self.sync(index);
         Ok(())
     }

@@ -169,10 +169,12 @@ impl Pcb {
                 Err(Error::Duplicate)
             }
             Insert::Old => {
-                if self.receive.data.has(start) {
-                    self.receive.duplicate = Some((start, start + payload.len() as u64));
-                }
                 self.owe_now();
+                if !self.receive.data.has(start) {
+                    // There is no room for it.
+                    return Err(Error::Window);
+                }
+                self.receive.duplicate = Some((start, start + payload.len() as u64));
                 Err(Error::Duplicate)
             }
             Insert::Full => {

@@ -1,0 +1,170 @@
+//! What a receiver costs its sender, and that data to send is stored once.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tcpxm::store::{Ring, Store, StoreError};
+use tcpxm::{Config, Endpoint, GroupConfig, GroupMode, Instant, Meta};
+
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+#[allow(unsafe_code, reason = "only an allocator can count what is allocated")]
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(pointer, layout) };
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const PORT: u16 = 7000;
+
+/// Passes writes on, and counts them.
+struct Once {
+    ring: Ring,
+    written: usize,
+}
+
+impl Store for Once {
+    fn write(&mut self, bytes: &[u8]) -> usize {
+        let written = self.ring.write(bytes);
+        self.written += written;
+        written
+    }
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
+        self.ring.read(offset, out)
+    }
+    fn end(&self) -> u64 {
+        self.ring.end()
+    }
+    fn room(&self) -> usize {
+        self.ring.room()
+    }
+    fn release(&mut self, before: u64) {
+        self.ring.release(before);
+    }
+}
+
+fn host(number: usize) -> IpAddr {
+    IpAddr::from([10, 0, (number >> 8) as u8, number as u8])
+}
+
+/// Memory of a sender with so many receivers, after much data over paths that lose one packet in
+/// thirty, with a bounded store of 1 MiB.
+fn sender_memory(count: usize, mode: GroupMode) -> usize {
+    let config = Config {
+        receive_buffer: 1 << 20,
+        ..Config::default()
+    };
+    let mut now = Instant::ZERO;
+    let mut receivers: Vec<Endpoint> = (1..=count)
+        .map(|number| {
+            let mut receiver = Endpoint::new(config.clone(), [number as u8; 32], now);
+            receiver.listen(now, PORT).unwrap();
+            receiver
+        })
+        .collect();
+    let before = LIVE.load(Ordering::Relaxed);
+    let mut receiver_memory = 0isize;
+    let mut sender: Endpoint<Once> = Endpoint::new(config, [0; 32], now);
+    let mut group = GroupConfig::new(
+        SocketAddr::new(host(0), 5000),
+        (1..=count).map(host).collect(),
+        PORT,
+    );
+    group.mode = mode;
+    let id = sender
+        .open_group(
+            now,
+            &group,
+            Once {
+                ring: Ring::new(1 << 20),
+                written: 0,
+            },
+        )
+        .unwrap();
+    drop(group);
+    let mut buffer = vec![0; 1500];
+    let mut scratch = vec![0; 1 << 16];
+    let mut accepted = vec![None; count];
+    let (mut dice, mut sent, mut most) = (1u64, 0usize, 0isize);
+    let mut lost = || {
+        dice = dice
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(99);
+        (dice >> 33).is_multiple_of(30)
+    };
+    for _ in 0..1200 {
+        sent += sender.send(now, id, &scratch).unwrap();
+        while let Some(transmit) = sender.poll_transmit(now, &mut buffer) {
+            let meta = Meta {
+                source: SocketAddr::new(host(0), 5000),
+                destination: transmit.destination.ip(),
+            };
+            let bytes = &buffer[..transmit.len];
+            let others = LIVE.load(Ordering::Relaxed);
+            for (number, receiver) in (1..).zip(&mut receivers) {
+                if (transmit.is_multicast() || host(number) == meta.destination) && !lost() {
+                    let _ = receiver.handle_packet(now, &meta, bytes);
+                }
+            }
+            receiver_memory += LIVE.load(Ordering::Relaxed) as isize - others as isize;
+        }
+        for (index, receiver) in receivers.iter_mut().enumerate() {
+            let others = LIVE.load(Ordering::Relaxed);
+            receiver.handle_timeout(now);
+            while receiver.poll_event().is_some() {}
+            accepted[index] = accepted[index].or_else(|| receiver.accept(now, PORT));
+            if let Some(connection) = accepted[index] {
+                let _ = receiver.recv(now, connection, &mut scratch);
+            }
+            receiver_memory += LIVE.load(Ordering::Relaxed) as isize - others as isize;
+            loop {
+                let others = LIVE.load(Ordering::Relaxed);
+                let transmit = receiver.poll_transmit(now, &mut buffer);
+                receiver_memory += LIVE.load(Ordering::Relaxed) as isize - others as isize;
+                let Some(transmit) = transmit else { break };
+                let meta = Meta {
+                    source: SocketAddr::new(host(index + 1), PORT),
+                    destination: transmit.destination.ip(),
+                };
+                if !lost() {
+                    let _ = sender.handle_packet(now, &meta, &buffer[..transmit.len]);
+                }
+            }
+        }
+        while sender.poll_event().is_some() {}
+        now += tcpxm::Duration::from_millis(5);
+        sender.handle_timeout(now);
+        let memory = LIVE.load(Ordering::Relaxed) as isize - before as isize - receiver_memory;
+        most = most.max(memory);
+    }
+    assert!(sent > 1 << 20, "{sent} bytes went to {count} receivers");
+    usize::try_from(most).unwrap()
+}
+
+/// One test: the counter is for the whole process.
+#[test]
+fn a_receiver_costs_at_most_four_kib_and_data_is_stored_once() {
+    for mode in [GroupMode::Auto, GroupMode::Unicast] {
+        let one = sender_memory(1, mode);
+        let many = sender_memory(33, mode);
+        let each = (many - one) / 32;
+        println!("{mode:?}: {one} bytes with one receiver, {each} for each further one");
+        assert!(each <= 4096, "{each} bytes for each further receiver");
+        // The store of 1 MiB is there once, whatever the number of receivers.
+        assert!(many < (1 << 20) + 33 * 4096 + (128 << 10), "{many}");
+    }
+}
