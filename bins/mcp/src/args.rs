@@ -38,7 +38,7 @@ Events of --json, one object a line, on standard output; the field `event` names
   progress   host, received, to_receive, held, bytes, rate_bps, mode
   verified   host, bytes, received, seconds
   failed     host, reason, message
-  sent       bytes, seconds
+  sent       bytes, seconds: every host has all of the data connection, or has failed
   end        result (verified, some_failed, all_failed, failed, interrupted), exit_code, verified,
              failed (hosts), bytes, seconds, goodput_bps
 

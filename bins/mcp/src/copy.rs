@@ -1,5 +1,6 @@
 //! One copy, from the first connection to the last word of the last host.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::mpsc as orders;
@@ -42,7 +43,6 @@ pub(crate) struct Copy {
     receivers: Vec<usize>,
     /// Bytes on the data connection.
     pub(crate) stream_len: u64,
-    sent: bool,
     pub(crate) interrupted: bool,
 }
 
@@ -96,7 +96,6 @@ impl Copy {
             began: Instant::now(),
             receivers: Vec::new(),
             stream_len: 0,
-            sent: false,
             interrupted: false,
         })
     }
@@ -326,16 +325,15 @@ impl Copy {
             reader::News::Verdict(entry, verdict) => {
                 self.command_all(&Command::Digest(entry, verdict));
             }
-            reader::News::Sent(whole) => {
-                self.sent = true;
-                self.events.emit(&Event::Sent {
-                    bytes: self.stream_len,
-                    seconds: self.began.elapsed().as_secs_f64(),
-                });
+            reader::News::Whole(whole) => {
                 if let Some(whole) = whole {
                     self.command_all(&Command::Expect(whole));
                 }
             }
+            reader::News::Sent => self.events.emit(&Event::Sent {
+                bytes: self.stream_len,
+                seconds: self.began.elapsed().as_secs_f64(),
+            }),
             reader::News::Broken(error) => {
                 let failed = Failed::new(Reason::Data, None, &error.to_string());
                 self.command_all(&Command::Fail(failed));
@@ -363,12 +361,9 @@ impl Copy {
 
     /// Finds a port that is free on all hosts that take data (TCP-XM §3.4), and one to send from.
     async fn agree(&mut self, options: &Options) -> anyhow::Result<Reservation> {
-        let local = self
-            .members
-            .iter()
-            .filter(|m| m.takes_data)
-            .find_map(|m| m.local);
-        let reservation = Reservation::new(options, local.unwrap_or(Ipv4Addr::UNSPECIFIED))?;
+        let takers = self.members.iter().filter(|m| m.takes_data);
+        let locals: BTreeSet<Ipv4Addr> = takers.filter_map(|m| m.local).collect();
+        let reservation = Reservation::new(options, &locals)?;
         let source = reservation.port();
         let seed = cli::clock::seed()?;
         let mut destination = u16::from_be_bytes([seed[0], seed[1]]) | FIRST_PORT;

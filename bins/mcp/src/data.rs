@@ -1,5 +1,6 @@
 //! The data connection: one stream to all receivers over TCP-XM, sealed or not.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
@@ -83,12 +84,23 @@ impl Options {
 pub(crate) struct Reservation(XmEndpoint);
 
 impl Reservation {
-    /// A port on the interface of the user's choice, or else on that of `address`, by which the first
-    /// host is reached.
-    pub(crate) fn new(options: &Options, address: Ipv4Addr) -> io::Result<Reservation> {
-        let routed = multicast::local(ANY_GROUP, None, Some(address)).ok();
+    /// A port to send from. `addresses` are this host's as receivers see them on their control
+    /// connections: where there is one it is that of the data too, else each receiver is sent to from
+    /// the address that the routes choose. Multicast leaves by the interface of the user's choice, or
+    /// else by that of the first.
+    pub(crate) fn new(
+        options: &Options,
+        addresses: &BTreeSet<Ipv4Addr>,
+    ) -> io::Result<Reservation> {
+        let first = addresses.first().copied();
+        let first = first.unwrap_or(Ipv4Addr::UNSPECIFIED);
+        let routed = multicast::local(ANY_GROUP, None, Some(first)).ok();
         let local = options.local.clone().or(routed);
-        let bind = local.as_ref().map_or(address, |local| local.address);
+        let bind = if addresses.len() == 1 {
+            first
+        } else {
+            Ipv4Addr::UNSPECIFIED
+        };
         let mut config = Config::new(SocketAddrV4::new(bind, 0));
         config.ttl = options.ttl;
         config.machine.send_buffer = SEND_BUFFER;

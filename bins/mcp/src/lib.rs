@@ -117,9 +117,14 @@ async fn converse(
     tree: Arc<Tree>,
 ) -> anyhow::Result<u8> {
     let (stop, stopped) = watch::channel(false);
+    let stop = Arc::new(stop);
+    let raised = Arc::clone(&stop);
     cli::interrupt::on_raise(move || {
-        stop.send_replace(true);
+        raised.send_replace(true);
     });
+    if cli::interrupt::raised() {
+        stop.send_replace(true);
+    }
     let events = Events::new(args.json, false);
     let seed = cli::clock::seed()?;
     let id = CopyId(std::array::from_fn(|at| seed[at]));

@@ -31,8 +31,10 @@ pub(crate) enum News {
     Has(usize, BlockSet),
     /// What a file is.
     Verdict(u32, FileVerdict),
-    /// Everything was sent and every file is known: the digest of the whole, unless a file changed.
-    Sent(Option<Digest>),
+    /// Every file is known: the digest of the whole, unless a file changed.
+    Whole(Option<Digest>),
+    /// Every host has all that was sent, or has failed.
+    Sent,
     /// The data connection has ended before that.
     Broken(io::Error),
 }
@@ -62,7 +64,7 @@ pub(crate) fn start(
                 }
                 Order::Send(layout, outgoing) => {
                     match reader.send(&layout, outgoing) {
-                        Ok(whole) => reader.tell(News::Sent(whole)),
+                        Ok(()) => reader.tell(News::Sent),
                         Err(error) => reader.tell(News::Broken(error)),
                     }
                     return;
@@ -136,11 +138,7 @@ impl Reader {
     }
 
     /// Sends the blocks of the layout, and tells what every file is as soon as it was read.
-    fn send(
-        &mut self,
-        layout: &Layout,
-        mut outgoing: Option<Outgoing>,
-    ) -> io::Result<Option<Digest>> {
+    fn send(&mut self, layout: &Layout, mut outgoing: Option<Outgoing>) -> io::Result<()> {
         let tree = Arc::clone(&self.tree);
         let mut files = vec![[0; 32]; tree.manifest.len()];
         let mut all_known = true;
@@ -167,10 +165,10 @@ impl Reader {
             }
             self.tell(News::Verdict(entry as u32, verdict));
         }
-        if let Some(outgoing) = &mut outgoing {
-            outgoing.finish()?;
-        }
-        Ok(all_known.then(|| tree.manifest.digest(&files)))
+        // Hosts that have everything are done, however long others take.
+        let whole = all_known.then(|| tree.manifest.digest(&files));
+        self.tell(News::Whole(whole));
+        outgoing.as_mut().map_or(Ok(()), Outgoing::finish)
     }
 
     /// Sends the blocks of a file that are on the stream, and reads those that nobody has told about.

@@ -1,7 +1,7 @@
 //! The data connection: TCP-XM on the agreed port, from the sender of the control connection alone.
 
 use std::io::{self, Read};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -73,7 +73,7 @@ pub(crate) struct Incoming {
     listener: XmListener,
     /// Keeps the socket.
     _endpoint: XmEndpoint,
-    from: SocketAddr,
+    from: IpAddr,
     key: Option<[u8; 32]>,
     stream: Option<Stream>,
     abort: Abort,
@@ -85,18 +85,17 @@ enum Stream {
 }
 
 impl Incoming {
-    /// Listens on the kept port for a connection from `peer`, port `source`.
+    /// Listens on the kept port for a connection from `from`.
     pub(crate) fn open(
         reservation: Reservation,
-        peer: IpAddr,
-        source: u16,
+        from: IpAddr,
         key: Option<[u8; 32]>,
         abort: Abort,
     ) -> io::Result<Incoming> {
         Ok(Incoming {
             listener: reservation.0.listen()?,
             _endpoint: reservation.0,
-            from: SocketAddr::new(peer, source),
+            from,
             key,
             stream: None,
             abort,
@@ -117,7 +116,8 @@ impl Incoming {
                 }
                 Err(error) => return Err(error),
             };
-            if stream.peer_address().ok() != Some(self.from) {
+            let peer = stream.peer_address();
+            if !peer.is_ok_and(|peer| peer.ip() == self.from) {
                 stream.abort();
                 continue;
             }

@@ -101,9 +101,14 @@ async fn serve(args: &Args, shared: Arc<Shared>) -> anyhow::Result<(Option<Outco
     let listener = listen::bind(address).with_context(|| format!("cannot listen on {address}"))?;
     let address = listener.local_addr()?;
     let (stop, stopped) = watch::channel(false);
+    let stop = Arc::new(stop);
+    let raised = Arc::clone(&stop);
     cli::interrupt::on_raise(move || {
-        stop.send_replace(true);
+        raised.send_replace(true);
     });
+    if cli::interrupt::raised() {
+        stop.send_replace(true);
+    }
     let secure = shared.credentials.is_some();
     let folder = shared.folder.display().to_string();
     shared.say(format_args!(

@@ -309,7 +309,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         let reservation = reservation.ok_or((Reason::Protocol, String::new()))?;
         let key = plan.key.map(|key| key.0);
         let (peer, abort) = (self.peer.ip(), self.abort.clone());
-        Incoming::open(reservation, peer, plan.source, key, abort)
+        Incoming::open(reservation, peer, key, abort)
             .map_err(|error| (Reason::Data, error.to_string()))
     }
 
