@@ -1,0 +1,427 @@
+//! Late data choice (LDC): a packet ring whose sender can change its mind about what it has sent, until the
+//! moment the other side takes it (`late-data-choice-linux-tcp`, chapters 3 and 4; the DCCP ring of
+//! §3.2.1 and the TCP ring of §4.1).
+//!
+//! One [`Producer`], one [`Consumer`], one contiguous block of memory that may be shared by two processes. The producer
+//! sends without a system call, drops by sequence number, modifies in place, or holds back everything
+//! from a point on; the consumer claims messages in order, and what it has claimed is never touched.
+//!
+//! ```
+//! use ldc_ring::{Attributes, Shape};
+//!
+//! let (mut producer, mut consumer) = ldc_ring::channel(Shape::new(8, 1500)?);
+//! for layer in 0..4 {
+//!     producer.send(layer, b"a frame's worth", Attributes::default())?;
+//! }
+//! let first = consumer.claim(None)?.unwrap(); // layer 0 is on its way
+//!
+//! assert_eq!(producer.drop(3).changed, 1); // the link is slow: not that one
+//! assert_eq!(producer.drop(0).too_late, 1);
+//! producer.modify(2, |payload| payload.write(0, b"A")).unwrap();
+//!
+//! consumer.complete(first);
+//! let mut sent = Vec::new();
+//! while let Some(message) = consumer.claim(None)? {
+//!     sent.push(message.user_seq());
+//!     consumer.complete(message);
+//! }
+//! assert_eq!(sent, [1, 2]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # How to drive it
+//!
+//! ```text
+//! producer:  send ... send, then: if notify() { wake the consumer }
+//!            drop, modify, hold_back ... release, then notify likewise
+//!            poll_ack until None
+//! consumer:  loop { while let Some(message) = claim(now)? { use it; complete(message) }
+//!                   if idle() { sleep until woken } }
+//! ```
+//!
+//! How one side wakes the other is the caller's: a futex or an eventfd in `ldc-linux`, an interrupt
+//! on a microcontroller, a thread's `unpark`.
+//!
+//! # Who owns what
+//!
+//! One atomic word a slot decides, and it alone:
+//!
+//! | state | owner | leaves it by |
+//! | --- | --- | --- |
+//! | free | producer | send: ready, or held during a hold-back |
+//! | ready | whoever swaps first | producer: held, dead; consumer: claimed |
+//! | held | producer | producer: ready, dead |
+//! | dead, claimed, done | consumer | consumer: free, in the order of the ring |
+//!
+//! The indexes of the paper stand in the block as hints for whoever looks at it:
+//!
+//! | index | written by | says |
+//! | --- | --- | --- |
+//! | `user_i` | producer | just above the newest message |
+//! | `umod_i` | producer | the oldest message it holds back, else `user_i` |
+//! | `kern_i` | consumer | the oldest message not claimed |
+//! | `dev_i` | consumer | the oldest message claimed and not completed, else `kern_i` |
+//!
+//! Figure 3.6 shows why indexes alone cannot decide: the consumer may move `kern_i` while the producer moves
+//! `umod_i` back. Here the producer swaps the state of the first message it wants back from "ready" to
+//! "held". If that succeeds the consumer, which takes messages in order, gets none from there on; if it
+//! does not, the message was claimed, and the next one is tried.
+//!
+//! # Units and bounds
+//!
+//! | what | unit or bound |
+//! | --- | --- |
+//! | slots | 1 to 2^20, rounded up to a power of two |
+//! | slot | 1 byte to 16 MiB, rounded up to 64 |
+//! | message | 0 bytes to the whole ring; it takes [`Shape::pieces`] slots |
+//! | block | [`Shape::block_len`]: 192 bytes, 40 bytes a slot, and the payload; aligned to 64 |
+//! | the producer's index | one [`Entry`] (48 bytes) a slot, in memory of its own |
+//! | sequence numbers | the user's, any 64 bits, may repeat |
+//! | deadlines | microseconds of a clock that both sides share |
+//! | queue of acknowledgements | one a slot; beyond that [`Consumer::ack`] says so |
+//!
+//! `send`, `drop`, `modify`, `claim`, `complete` and `ack` take constant time for a message of one slot,
+//! `drop` and `modify` as long as few messages share a sequence number.
+//!
+//! # When the other side misbehaves, or dies
+//!
+//! Each side keeps what it relies on (its positions, lengths, the index) in memory of its own, and checks
+//! every number that it reads from the block. A peer that writes nonsense there can make messages
+//! disappear, or their bytes change: what it could do by following the rules, too. It cannot make
+//! the other side read or write outside the block, loop or panic.
+//!
+//! A producer that dies leaves a ring that the consumer can empty, but for what was held back. Of a
+//! consumer that dies the next one takes over: what was claimed and not completed is claimed again. Neither
+//! death shows in the ring: whoever shares it learns of it from the system (`ldc-linux` does).
+//!
+//! # Without compare-and-swap
+//!
+//! Claim, drop, modify and hold back need a 32-bit compare-and-swap. Where the core has none (Cortex-M0),
+//! enable the feature `portable-atomic`.
+
+#![no_std]
+
+#[cfg(feature = "alloc")]
+extern crate alloc;
+#[cfg(any(feature = "std", loom))]
+extern crate std;
+
+mod block;
+mod consumer;
+mod index;
+mod message;
+mod payload;
+mod place;
+mod producer;
+mod shape;
+mod state;
+mod sync;
+pub mod window;
+
+pub use block::AttachError;
+pub use consumer::{AckQueueFull, Claimed, Consumer, ConsumerStats, Corrupt, Ticket};
+pub use index::Entry;
+pub use message::{Attributes, Changed, Sent};
+pub use place::PayloadMut;
+pub use producer::{ModifyError, Producer, SendError};
+pub use shape::{Shape, ShapeError};
+pub use smoltcp::time::{Duration, Instant};
+
+#[cfg(feature = "alloc")]
+pub use heap::{Heap, channel};
+#[cfg(not(loom))]
+pub use lent::{Lent, Memory, split};
+
+/// Rings in memory that is shared by two processes, or lies at a fixed place.
+#[cfg(not(loom))]
+mod raw {
+    use core::ptr::NonNull;
+
+    use crate::block::{AttachError, Block};
+    use crate::sync::Ordering;
+    use crate::{Consumer, Entry, Producer, Shape};
+
+    impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
+        /// Makes a ring in memory that others will attach to. Nothing that is there is kept.
+        ///
+        /// # Safety
+        ///
+        /// `memory` must be valid for reads and writes of `len` bytes for as long as `keep` lives, must
+        /// not be reached through references meanwhile, and nobody may be attached to it yet.
+        pub unsafe fn create(
+            memory: NonNull<u8>,
+            len: usize,
+            shape: Shape,
+            keep: K,
+            index: I,
+        ) -> Result<Self, AttachError> {
+            // SAFETY: the caller's promises are the ones asked for.
+            let block = unsafe { Block::create(memory, len, shape, keep)? };
+            Producer::over(block, index).ok_or(AttachError::IndexTooShort)
+        }
+
+        /// Becomes the producer of a ring that the other side made.
+        ///
+        /// # Safety
+        ///
+        /// `memory` must be valid for reads and writes of `len` bytes for as long as `keep` lives, and
+        /// must not be reached through references meanwhile. There must be no other producer.
+        pub unsafe fn attach(
+            memory: NonNull<u8>,
+            len: usize,
+            keep: K,
+            index: I,
+        ) -> Result<Self, AttachError> {
+            // SAFETY: the caller's promises are the ones asked for.
+            let block = unsafe { Block::attach(memory, len, keep)? };
+            if block.head().producer.user_i.load(Ordering::Relaxed) != 0 {
+                return Err(AttachError::InUse);
+            }
+            Producer::over(block, index).ok_or(AttachError::IndexTooShort)
+        }
+    }
+
+    impl<K> Consumer<K> {
+        /// Makes a ring in memory that others will attach to. Nothing that is there is kept.
+        ///
+        /// # Safety
+        ///
+        /// As for [`Producer::create`].
+        pub unsafe fn create(
+            memory: NonNull<u8>,
+            len: usize,
+            shape: Shape,
+            keep: K,
+        ) -> Result<Self, AttachError> {
+            // SAFETY: the caller's promises are the ones asked for.
+            Ok(Consumer::over(unsafe {
+                Block::create(memory, len, shape, keep)?
+            }))
+        }
+
+        /// Becomes the consumer of a ring that the other side made, or of one whose consumer has died: then what
+        /// that one had claimed and not completed is claimed again.
+        ///
+        /// # Safety
+        ///
+        /// `memory` must be valid for reads and writes of `len` bytes for as long as `keep` lives, and
+        /// must not be reached through references meanwhile. There must be no other consumer.
+        pub unsafe fn attach(
+            memory: NonNull<u8>,
+            len: usize,
+            keep: K,
+        ) -> Result<Self, AttachError> {
+            // SAFETY: the caller's promises are the ones asked for.
+            Ok(Consumer::over(unsafe { Block::attach(memory, len, keep)? }))
+        }
+    }
+}
+
+/// Rings in memory that is lent: no allocator needed.
+#[cfg(not(loom))]
+mod lent {
+    use core::marker::PhantomData;
+    use core::ptr::NonNull;
+
+    use crate::block::{AttachError, Block};
+    use crate::{Consumer, Entry, Producer, Shape};
+
+    /// The block's memory is borrowed for `'a`.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Lent<'a>(PhantomData<&'a mut [u8]>);
+
+    /// Memory with the alignment a ring needs: `Memory<{ SHAPE.block_len() }>`.
+    #[repr(C, align(64))]
+    pub struct Memory<const N: usize>(pub [u8; N]);
+
+    impl<const N: usize> Memory<N> {
+        /// Zeros.
+        pub const fn new() -> Self {
+            Self([0; N])
+        }
+    }
+
+    impl<const N: usize> Default for Memory<N> {
+        fn default() -> Self {
+            Self::new()
+        }
+    }
+
+    /// The two sides of a ring in borrowed memory (see [`Memory`]), with the producer's index in `index`.
+    ///
+    /// ```
+    /// use ldc_ring::{Attributes, Entry, Memory, Shape};
+    ///
+    /// const SHAPE: Shape = match Shape::new(4, 64) {
+    ///     Ok(shape) => shape,
+    ///     Err(_) => panic!(),
+    /// };
+    /// let mut memory = Memory::<{ SHAPE.block_len() }>::new();
+    /// let mut index = [Entry::EMPTY; SHAPE.slots() as usize];
+    /// let (mut producer, mut consumer) = ldc_ring::split(&mut memory.0, SHAPE, &mut index).unwrap();
+    /// producer.send(1, b"hello", Attributes::default()).unwrap();
+    /// assert_eq!(consumer.claim(None).unwrap().unwrap().len(), 5);
+    /// ```
+    #[allow(clippy::type_complexity)] // two halves, each with its parameters
+    pub fn split<'a>(
+        memory: &'a mut [u8],
+        shape: Shape,
+        index: &'a mut [Entry],
+    ) -> Result<(Producer<Lent<'a>, &'a mut [Entry]>, Consumer<Lent<'a>>), AttachError> {
+        let len = memory.len();
+        let memory = NonNull::from(memory).cast();
+        let keep = Lent(PhantomData);
+        // SAFETY: the memory is borrowed mutably for 'a, which both halves carry in `Lent<'a>`, and the
+        // slice itself is not used any more.
+        let (ours, theirs) = unsafe {
+            (
+                Block::create(memory, len, shape, keep)?,
+                Block::attach(memory, len, keep)?,
+            )
+        };
+        let producer = Producer::over(ours, index).ok_or(AttachError::IndexTooShort)?;
+        Ok((producer, Consumer::over(theirs)))
+    }
+}
+
+/// Rings on the heap, for two threads of one process.
+#[cfg(feature = "alloc")]
+mod heap {
+    use alloc::boxed::Box;
+    use alloc::vec;
+
+    use crate::block::Block;
+    use crate::{Consumer, Entry, Producer, Shape};
+
+    #[cfg(not(loom))]
+    mod memory {
+        use alloc::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+        use alloc::sync::Arc;
+        use core::ptr::NonNull;
+
+        use crate::Shape;
+
+        /// Keeps a block on the heap alive while one of its sides lives.
+        #[derive(Clone, Debug)]
+        pub struct Heap(Arc<Memory>);
+
+        #[derive(Debug)]
+        struct Memory {
+            memory: NonNull<u8>,
+            layout: Layout,
+        }
+
+        // SAFETY: it only frees the memory, which any thread may.
+        unsafe impl Send for Memory {}
+        // SAFETY: it has no methods.
+        unsafe impl Sync for Memory {}
+
+        impl Heap {
+            pub(super) fn new(shape: Shape) -> Heap {
+                let layout = Layout::from_size_align(shape.block_len(), 64)
+                    .expect("less than 2 GiB, and 64 is a power of two");
+                // SAFETY: a block is never empty.
+                let memory = unsafe { alloc_zeroed(layout) };
+                let memory = NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout));
+                Heap(Arc::new(Memory { memory, layout }))
+            }
+
+            pub(super) fn memory(&self) -> NonNull<u8> {
+                self.0.memory
+            }
+        }
+
+        impl Drop for Memory {
+            fn drop(&mut self) {
+                // SAFETY: allocated with this layout; both sides are gone.
+                unsafe { dealloc(self.memory.as_ptr(), self.layout) };
+            }
+        }
+    }
+
+    #[cfg(not(loom))]
+    pub use memory::Heap;
+
+    /// Keeps a block of the model alive.
+    #[cfg(loom)]
+    pub type Heap = loom::sync::Arc<crate::block::model::Model>;
+
+    /// The two sides of a ring on the heap.
+    pub fn channel(shape: Shape) -> (Producer<Heap, Box<[Entry]>>, Consumer<Heap>) {
+        #[cfg(not(loom))]
+        let (ours, theirs) = {
+            let heap = Heap::new(shape);
+            let (memory, len) = (heap.memory(), shape.block_len());
+            // SAFETY: the memory is of this size and alignment, new, and lives as long as `heap`'s clones.
+            unsafe {
+                (
+                    Block::create(memory, len, shape, heap.clone()).expect("made for it"),
+                    Block::attach(memory, len, heap).expect("just made"),
+                )
+            }
+        };
+        #[cfg(loom)]
+        let (ours, theirs) = {
+            let model = crate::block::model::Model::new(shape);
+            (Block::model(shape, &model), Block::model(shape, &model))
+        };
+        let index = vec![Entry::EMPTY; shape.slots() as usize].into_boxed_slice();
+        let producer = Producer::over(ours, index).expect("an entry for each slot");
+        (producer, Consumer::over(theirs))
+    }
+}
+
+#[cfg(all(test, feature = "alloc", not(loom)))]
+mod tests {
+    //! Positions wrap at 2^32: more than a test can send, so it starts just below.
+
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn positions_and_rounds_wrap() {
+        for (slots, before) in [(1, 5), (8, 20), (16, 3)] {
+            let (mut producer, mut consumer) = channel(Shape::new(slots, 64).unwrap());
+            let start = 0u32.wrapping_sub(before);
+            producer.start_at(start);
+            consumer.start_at(start);
+            let mut sent = 0;
+            let mut seen = Vec::new();
+            let mut dropped = Vec::new();
+            for step in 0..60u64 {
+                let len = (step % 3) as usize * 60;
+                if producer
+                    .send(step, &[step as u8; 180][..len], Attributes::default())
+                    .is_ok()
+                {
+                    sent += 1;
+                    if step % 5 == 0 && producer.drop(step).changed == 1 {
+                        dropped.push(step);
+                    }
+                    if step % 7 == 0 {
+                        producer.hold_back(step);
+                        assert_eq!(
+                            producer.modify(step, |_| ()).is_ok(),
+                            !dropped.contains(&step)
+                        );
+                        producer.release();
+                    }
+                }
+                if step % 4 != 1 {
+                    while let Some(message) = consumer.claim(None).unwrap() {
+                        let mut bytes = [0; 180];
+                        consumer.read(&message, 0, &mut bytes[..message.len()]);
+                        let seq = message.user_seq();
+                        assert!(bytes[..message.len()].iter().all(|byte| *byte == seq as u8));
+                        seen.push(seq);
+                        consumer.complete(message);
+                    }
+                }
+            }
+            assert_eq!(seen.len() + dropped.len(), sent);
+            assert!(seen.is_sorted() && seen.iter().all(|seq| !dropped.contains(seq)));
+            assert!(sent > 30 || slots == 1, "{sent} of {slots}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The payload area: slot after slot, without gaps, reached by copies through raw pointers.
+//!
+//! No slice of it is ever lent out: the other side may be another process, and a peer that breaks the
+//! protocol writes when it should not. What it can change is the value of bytes, which are
+//! never taken for anything but bytes.
+
+use core::ptr::NonNull;
+
+use crate::shape::Shape;
+
+#[cfg(not(loom))]
+mod real {
+    use super::*;
+
+    /// The payload area of a block.
+    pub(crate) struct Payload(NonNull<u8>);
+
+    impl Payload {
+        pub(crate) fn new(memory: NonNull<u8>) -> Self {
+            Self(memory)
+        }
+
+        /// Where the bytes `offset..offset + len` of the message at `position` lie: a message that goes
+        /// over the end of the ring goes on at its start.
+        #[inline]
+        fn parts(
+            &self,
+            shape: Shape,
+            position: u32,
+            offset: usize,
+            len: usize,
+        ) -> [(NonNull<u8>, usize); 2] {
+            let ring = shape.max_message();
+            assert!(len <= ring && offset <= ring - len);
+            let mut start = shape.slot(position) * shape.slot_bytes() as usize + offset;
+            if start >= ring {
+                start -= ring;
+            }
+            let first = len.min(ring - start);
+            // SAFETY: `start` is below the size of the payload area.
+            [(unsafe { self.0.add(start) }, first), (self.0, len - first)]
+        }
+
+        /// Copies `bytes` into the message at `position`.
+        ///
+        /// # Safety
+        ///
+        /// The caller owns the slots of the message, by its state word.
+        #[inline]
+        pub(crate) unsafe fn write(
+            &self,
+            shape: Shape,
+            position: u32,
+            offset: usize,
+            bytes: &[u8],
+        ) {
+            let [(to, first), (rest_to, rest)] = self.parts(shape, position, offset, bytes.len());
+            // SAFETY: `parts` lie in the payload area, which no reference covers; `bytes` is memory of
+            // the caller's.
+            unsafe {
+                to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), first);
+                if rest > 0 {
+                    rest_to.copy_from_nonoverlapping(NonNull::from(&bytes[first..]).cast(), rest);
+                }
+            }
+        }
+
+        /// Copies from the message at `position` into `bytes`.
+        ///
+        /// # Safety
+        ///
+        /// The caller owns the slots of the message, by its state word.
+        #[inline]
+        pub(crate) unsafe fn read(
+            &self,
+            shape: Shape,
+            position: u32,
+            offset: usize,
+            bytes: &mut [u8],
+        ) {
+            let [(from, first), (rest_from, rest)] =
+                self.parts(shape, position, offset, bytes.len());
+            // SAFETY: as for `write`.
+            unsafe {
+                from.copy_to_nonoverlapping(NonNull::from(&mut *bytes).cast(), first);
+                if rest > 0 {
+                    rest_from
+                        .copy_to_nonoverlapping(NonNull::from(&mut bytes[first..]).cast(), rest);
+                }
+            }
+        }
+
+        /// The bytes of a message, as one or two places.
+        #[inline]
+        pub(crate) fn chunks(
+            &self,
+            shape: Shape,
+            position: u32,
+            offset: usize,
+            len: usize,
+        ) -> [(NonNull<u8>, usize); 2] {
+            self.parts(shape, position, offset, len)
+        }
+    }
+}
+
+#[cfg(not(loom))]
+pub(crate) use real::Payload;
+
+#[cfg(loom)]
+mod model {
+    use std::vec::Vec;
+
+    use super::*;
+
+    /// The payload of one slot: loom reports two sides in it at once.
+    pub(crate) type Cell = loom::cell::UnsafeCell<Vec<u8>>;
+
+    pub(crate) struct Payload(NonNull<Cell>);
+
+    impl Payload {
+        pub(crate) fn new(cells: NonNull<Cell>) -> Self {
+            Self(cells)
+        }
+
+        fn each(
+            &self,
+            shape: Shape,
+            position: u32,
+            offset: usize,
+            len: usize,
+            mut part: impl FnMut(&Cell, usize, core::ops::Range<usize>),
+        ) {
+            let size = shape.slot_bytes() as usize;
+            let mut done = 0;
+            while done < len {
+                let at = offset + done;
+                let count = (size - at % size).min(len - done);
+                let slot = shape.slot(position.wrapping_add((at / size) as u32));
+                // SAFETY: one cell a slot.
+                let cell = unsafe { &*self.0.as_ptr().add(slot) };
+                part(cell, at % size, done..done + count);
+                done += count;
+            }
+        }
+
+        pub(crate) unsafe fn write(
+            &self,
+            shape: Shape,
+            position: u32,
+            offset: usize,
+            bytes: &[u8],
+        ) {
+            self.each(shape, position, offset, bytes.len(), |cell, at, range| {
+                cell.with_mut(|to| {
+                    // SAFETY: loom checks that nobody else is in the cell.
+                    let to = unsafe { &mut *to };
+                    to.resize(to.len().max(at + range.len()), 0);
+                    to[at..at + range.len()].copy_from_slice(&bytes[range]);
+                });
+            });
+        }
+
+        pub(crate) unsafe fn read(
+            &self,
+            shape: Shape,
+            position: u32,
+            offset: usize,
+            bytes: &mut [u8],
+        ) {
+            self.each(shape, position, offset, bytes.len(), |cell, at, range| {
+                cell.with(|from| {
+                    // SAFETY: loom checks that nobody writes the cell.
+                    let from = unsafe { &*from };
+                    bytes[range.clone()].copy_from_slice(&from[at..at + range.len()]);
+                });
+            });
+        }
+    }
+}
+
+#[cfg(loom)]
+pub(crate) use model::{Cell, Payload};

@@ -1,0 +1,566 @@
+//! The producer: sends, and changes its mind.
+
+use core::fmt;
+
+use crate::block::Block;
+use crate::index::{Entry, Index};
+use crate::message::{Attributes, Changed, Sent, deadline_from_micros};
+use crate::place::{PayloadMut, Release};
+use crate::shape::Shape;
+use crate::state::{self, DEAD, FREE, HELD, READY};
+use crate::sync::{Ordering, fence};
+
+/// Why a message was not sent. Nothing was put into the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendError {
+    /// Not enough free slots at the moment: try again when the consumer has moved on, or drop
+    /// something.
+    Full,
+    /// Longer than [`Shape::max_message`]: it will never fit.
+    TooLong,
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SendError::Full => "not enough free slots in the ring",
+            SendError::TooLong => "the message is longer than the ring",
+        })
+    }
+}
+
+impl core::error::Error for SendError {}
+
+/// Why a message was not modified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModifyError {
+    /// No message with this sequence number is in the ring: never sent, or gone long ago.
+    Unknown,
+    /// The consumer had claimed it already (or skipped it, its deadline past): it is as it was.
+    TooLate,
+    /// It was dropped.
+    Dropped,
+}
+
+impl fmt::Display for ModifyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ModifyError::Unknown => "no message with this sequence number is in the ring",
+            ModifyError::TooLate => "the consumer has claimed the message already",
+            ModifyError::Dropped => "the message was dropped",
+        })
+    }
+}
+
+impl core::error::Error for ModifyError {}
+
+/// The side that sends. `K` keeps the memory alive, `I` is room for the index ([`Entry`] a slot).
+///
+/// # Invariants
+///
+/// `tail <= (barrier, if any) <= user`, as positions; `user - tail` is at most the number of slots.
+/// The messages from `tail` to `user` are the ones in `index`. While there is a barrier below `user`, the
+/// message there is `HELD`, so the consumer, which takes them in order, can claim none from there on:
+/// all of them belong to the producer.
+pub struct Producer<K, I> {
+    block: Block<K>,
+    index: Index<I>,
+    /// Just above the newest position sent (`user_i`).
+    user: u32,
+    /// The oldest position that may still be in the ring.
+    tail: u32,
+    /// The oldest position held back (`umod_i`), while there is a hold-back.
+    barrier: Option<u32>,
+    ack_tail: u32,
+}
+
+impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
+    pub(crate) fn over(block: Block<K>, index: I) -> Option<Self> {
+        let index = Index::new(index, block.shape)?;
+        Some(Self {
+            block,
+            index,
+            user: 0,
+            tail: 0,
+            barrier: None,
+            ack_tail: 0,
+        })
+    }
+
+    /// The ring's geometry.
+    pub fn shape(&self) -> Shape {
+        self.block.shape
+    }
+
+    /// Sends a message: copies it into the ring. It takes [`Shape::pieces`] slots, all of the same sequence
+    /// number; either all of it is sent or nothing. Sequence numbers are the user's; they may
+    /// repeat, and then [`Producer::drop`] means all of them.
+    ///
+    /// No system call and no barrier: call [`Producer::notify`] when it is time to wake an idle consumer,
+    /// best once for many messages (thesis §4.2.4).
+    ///
+    /// During a hold-back the message is held back too.
+    #[inline]
+    pub fn send(
+        &mut self,
+        user_seq: u64,
+        bytes: &[u8],
+        attributes: Attributes,
+    ) -> Result<(), SendError> {
+        self.send_with(user_seq, bytes.len(), attributes, |payload| {
+            payload.write(0, bytes);
+        })
+    }
+
+    /// Sends a message of `len` bytes that `fill` writes in place. Bytes that it leaves out have any
+    /// value that was there before. If `fill` panics nothing is sent.
+    #[inline]
+    pub fn send_with(
+        &mut self,
+        user_seq: u64,
+        len: usize,
+        attributes: Attributes,
+        fill: impl FnOnce(&mut PayloadMut<'_, K>),
+    ) -> Result<(), SendError> {
+        let shape = self.block.shape;
+        if len > shape.max_message() {
+            return Err(SendError::TooLong);
+        }
+        let pieces = shape.pieces(len);
+        self.make_room(pieces)?;
+        let position = self.user;
+        fill(&mut PayloadMut::new(&self.block, position, len));
+        let deadline = attributes.deadline_micros();
+        let record = self.block.record(position);
+        record.len.store(len as u32, Ordering::Relaxed);
+        record.user_seq.store(user_seq);
+        record.deadline.store(deadline as u64);
+        record
+            .priority
+            .store(attributes.priority, Ordering::Relaxed);
+        self.index.put(
+            user_seq,
+            position,
+            len as u32,
+            deadline,
+            attributes.priority,
+        );
+        // A hold-back whose messages were all dropped has its barrier at the next one sent.
+        let state = if self.barrier == Some(position) {
+            HELD
+        } else {
+            READY
+        };
+        self.set(position, state);
+        self.user = position.wrapping_add(pieces);
+        let hints = &self.block.head().producer;
+        hints.user_i.store(self.user, Ordering::Relaxed);
+        if self.barrier.is_none() {
+            hints.umod_i.store(self.user, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Drops the messages with this sequence number that the consumer has not claimed (thesis §4.2.3,
+    /// Figure 3.4). A message in several pieces is dropped as a whole, or, once it is claimed, not at
+    /// all. Its slots are free again when the consumer has passed over them.
+    ///
+    /// A sequence number that was never sent, or whose messages have left the ring, gives zeros.
+    #[inline]
+    pub fn drop(&mut self, user_seq: u64) -> Changed {
+        let mut outcome = Changed::default();
+        let mut found = self.index.find(user_seq);
+        while let Some(position) = self.index.next(&mut found) {
+            if self.index.get(position).dead {
+                continue;
+            }
+            if self.kill(position) {
+                outcome.changed += 1;
+            } else if self.is_in_ring(position) {
+                outcome.too_late += 1;
+            }
+        }
+        outcome
+    }
+
+    /// Drops every message for which `keep` says no and that the consumer has not claimed. Looks at each
+    /// message in the ring, oldest first.
+    pub fn retain(&mut self, mut keep: impl FnMut(&Sent) -> bool) -> Changed {
+        let mut outcome = Changed::default();
+        self.reap();
+        let mut position = self.tail;
+        while position != self.user {
+            let next = self.after(position);
+            if !self.index.get(position).dead
+                && self.is_open(position)
+                && !keep(&self.sent_at(position))
+            {
+                if self.kill(position) {
+                    outcome.changed += 1;
+                } else {
+                    outcome.too_late += 1;
+                }
+            }
+            position = next;
+        }
+        outcome
+    }
+
+    /// Changes the oldest message with this sequence number in place, while `change` runs (thesis §6.3). The
+    /// consumer waits there meanwhile: be quick. Call [`Producer::notify`] afterwards.
+    pub fn modify<R>(
+        &mut self,
+        user_seq: u64,
+        change: impl FnOnce(&mut PayloadMut<'_, K>) -> R,
+    ) -> Result<R, ModifyError> {
+        let mut found = self.index.find(user_seq);
+        let mut reason = ModifyError::Unknown;
+        while let Some(position) = self.index.next(&mut found) {
+            if self.index.get(position).dead {
+                reason = ModifyError::Dropped;
+            } else if self.is_held(position) {
+                return Ok(self.change(position, change));
+            } else if self.swap(position, READY, HELD) {
+                // Also when `change` panics, the consumer goes on.
+                let release = Release::new(&self.block, position);
+                let (result, len) =
+                    PayloadMut::run(&self.block, position, self.index.get(position).len, change);
+                drop(release);
+                self.index.get_mut(position).len = len;
+                return Ok(result);
+            } else {
+                reason = ModifyError::TooLate;
+            }
+        }
+        Err(reason)
+    }
+
+    /// Holds back the oldest message with this sequence number and all that were sent after it: moves
+    /// `umod_i` back (Figure 3.5). What the consumer claimed meanwhile stays claimed (Figure 3.6): then the
+    /// hold-back begins at the first message it has not. All messages held back belong to the producer
+    /// until [`Producer::release`]; messages sent meanwhile are held back too.
+    ///
+    /// `changed` counts the messages now held back, dropped ones left out; `too_late` those asked for and
+    /// already claimed. With nothing left to hold back, nothing is held back.
+    pub fn hold_back(&mut self, user_seq: u64) -> Changed {
+        let mut found = self.index.find(user_seq);
+        match self.index.next(&mut found) {
+            Some(position) => self.hold_back_from(position),
+            None => Changed::default(),
+        }
+    }
+
+    /// Holds back all that the consumer has not claimed.
+    pub fn hold_back_all(&mut self) -> Changed {
+        self.reap();
+        let mut outcome = self.hold_back_from(self.tail);
+        outcome.too_late = 0;
+        outcome
+    }
+
+    /// Ends the hold-back: all messages may be claimed. Call [`Producer::notify`] afterwards.
+    pub fn release(&mut self) {
+        if let Some(barrier) = self.barrier.take()
+            && barrier != self.user
+        {
+            self.set(barrier, READY);
+        }
+        self.hint_umod();
+    }
+
+    /// Ends the hold-back for all messages sent before the oldest one with this sequence number that is
+    /// held back. `false`: no such message is held back, and nothing has changed. Call
+    /// [`Producer::notify`] afterwards.
+    pub fn release_until(&mut self, user_seq: u64) -> bool {
+        let mut found = self.index.find(user_seq);
+        while let Some(position) = self.index.next(&mut found) {
+            if !self.is_held(position) || self.index.get(position).dead {
+                continue;
+            }
+            if let Some(barrier) = self.barrier
+                && barrier != position
+            {
+                self.set(position, HELD);
+                self.set(barrier, READY);
+                self.barrier = Some(position);
+                self.hint_umod();
+            }
+            return true;
+        }
+        false
+    }
+
+    /// Whether the consumer is idle and wants to be woken, by whatever the two sides agreed on (`kern_flag`;
+    /// `ldc_notify` of the thesis). Answers `true` once for each time the consumer went idle.
+    #[must_use = "an idle consumer must be woken"]
+    pub fn notify(&mut self) -> bool {
+        // Pairs with the fence in `Consumer::idle`: either it sees what was sent, or we see its flag.
+        fence(Ordering::SeqCst);
+        let flag = &self.block.head().consumer.kern_flag;
+        if flag.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        flag.store(0, Ordering::Relaxed);
+        true
+    }
+
+    /// The next sequence number whose message was acknowledged, in the order of the acknowledgements; its slot
+    /// may have been used again since.
+    pub fn poll_ack(&mut self) -> Option<u64> {
+        let head = self.block.head().consumer.ack_head.load(Ordering::Acquire);
+        let waiting = head.wrapping_sub(self.ack_tail);
+        // More than the queue holds: the peer writes nonsense, and gets no attention.
+        if waiting == 0 || waiting > self.block.shape.slots() {
+            return None;
+        }
+        let user_seq = self.block.ack(self.ack_tail).load();
+        self.ack_tail = self.ack_tail.wrapping_add(1);
+        self.block
+            .head()
+            .producer
+            .ack_tail
+            .store(self.ack_tail, Ordering::Release);
+        Some(user_seq)
+    }
+
+    /// Whether the newest message with this sequence number is acknowledged, as far as its slot still tells
+    /// (`kern_acked`): `None` when it is not known any more, or was never sent.
+    pub fn acked(&self, user_seq: u64) -> Option<bool> {
+        let mut found = self.index.find(user_seq);
+        let mut newest = None;
+        while let Some(position) = self.index.next(&mut found) {
+            newest = Some(position);
+        }
+        let position = newest?;
+        let word = self.block.record(position).state.load(Ordering::Acquire);
+        Some(state::is_acked(word))
+    }
+
+    /// The messages whose fate is still open, oldest first. The consumer may claim some while you look.
+    pub fn pending(&mut self) -> impl Iterator<Item = Sent> {
+        self.reap();
+        let this = &*self;
+        let mut position = self.tail;
+        core::iter::from_fn(move || {
+            while position != this.user {
+                let at = position;
+                position = this.after(at);
+                if !this.index.get(at).dead && this.is_open(at) {
+                    return Some(this.sent_at(at));
+                }
+            }
+            None
+        })
+    }
+
+    /// Slots that are free at the moment.
+    pub fn free_slots(&mut self) -> u32 {
+        self.reap();
+        self.block.shape.slots() - self.user.wrapping_sub(self.tail)
+    }
+
+    /// Whether there is a hold-back.
+    pub fn is_holding_back(&self) -> bool {
+        self.barrier.is_some()
+    }
+
+    /// Tells the consumer that no message will follow. What is held back stays held back.
+    pub fn close(&mut self) {
+        self.block
+            .head()
+            .producer
+            .closed
+            .store(1, Ordering::Release);
+    }
+
+    /// Whether the consumer has closed the ring: nothing more will be claimed.
+    pub fn is_closed(&self) -> bool {
+        self.block.head().consumer.closed.load(Ordering::Acquire) != 0
+    }
+
+    /// Fails unless the next `pieces` slots are free.
+    #[inline]
+    fn make_room(&mut self, pieces: u32) -> Result<(), SendError> {
+        let shape = self.block.shape;
+        for piece in 0..pieces {
+            let position = self.user.wrapping_add(piece);
+            let word = self.block.record(position).state.load(Ordering::Acquire);
+            if state::state(shape, position, word) != Some(FREE) {
+                return Err(SendError::Full);
+            }
+        }
+        // The messages that were in these slots are gone: forget them, oldest first.
+        while self.user.wrapping_add(pieces).wrapping_sub(self.tail) > shape.slots() {
+            self.forget_oldest();
+        }
+        Ok(())
+    }
+
+    fn forget_oldest(&mut self) {
+        let next = self.after(self.tail);
+        self.index.remove_oldest(self.tail);
+        self.tail = next;
+        // Only a peer that writes nonsense frees what we hold back.
+        if let Some(barrier) = self.barrier
+            && self.user.wrapping_sub(barrier) > self.user.wrapping_sub(self.tail)
+        {
+            self.barrier = Some(self.tail);
+        }
+    }
+
+    /// Forgets the messages that have left the ring.
+    fn reap(&mut self) {
+        while self.tail != self.user && !self.is_in_ring(self.tail) {
+            self.forget_oldest();
+        }
+    }
+
+    /// The position after the message at `position`.
+    fn after(&self, position: u32) -> u32 {
+        let len = self.index.get(position).len as usize;
+        position.wrapping_add(self.block.shape.pieces(len))
+    }
+
+    /// Whether the message's slots are still its own.
+    fn is_in_ring(&self, position: u32) -> bool {
+        let word = self.block.record(position).state.load(Ordering::Acquire);
+        state::state(self.block.shape, position, word).is_some_and(|state| state != FREE)
+    }
+
+    /// Whether the consumer has not claimed the message.
+    fn is_open(&self, position: u32) -> bool {
+        let word = self.block.record(position).state.load(Ordering::Acquire);
+        matches!(
+            state::state(self.block.shape, position, word),
+            Some(READY | HELD)
+        )
+    }
+
+    /// Whether the message is behind the barrier, and so the producer's.
+    fn is_held(&self, position: u32) -> bool {
+        self.barrier.is_some_and(|barrier| {
+            self.user.wrapping_sub(position) <= self.user.wrapping_sub(barrier)
+        })
+    }
+
+    fn sent_at(&self, position: u32) -> Sent {
+        let entry = self.index.get(position);
+        Sent {
+            user_seq: entry.user_seq,
+            len: entry.len as usize,
+            attributes: Attributes {
+                deadline: deadline_from_micros(entry.deadline),
+                priority: entry.priority,
+            },
+            held: self.is_held(position),
+        }
+    }
+
+    /// Sets the state of a slot that is the producer's.
+    #[inline]
+    fn set(&self, position: u32, state: u32) {
+        let word = state::word(self.block.shape, position, state);
+        self.block
+            .record(position)
+            .state
+            .store(word, Ordering::Release);
+    }
+
+    /// Takes a slot from one state to another, unless the consumer was quicker.
+    #[inline]
+    fn swap(&self, position: u32, from: u32, to: u32) -> bool {
+        let shape = self.block.shape;
+        let (from, to) = (
+            state::word(shape, position, from),
+            state::word(shape, position, to),
+        );
+        self.block
+            .record(position)
+            .state
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Marks a live message dead, unless it is claimed.
+    fn kill(&mut self, position: u32) -> bool {
+        if self.is_held(position) {
+            if self.barrier == Some(position) {
+                self.move_barrier(position);
+            }
+            self.set(position, DEAD);
+        } else if !self.swap(position, READY, DEAD) {
+            return false;
+        }
+        self.index.get_mut(position).dead = true;
+        true
+    }
+
+    /// Moves the barrier from a message about to be dropped to the next live one.
+    fn move_barrier(&mut self, position: u32) {
+        let mut next = self.after(position);
+        while next != self.user && self.index.get(next).dead {
+            next = self.after(next);
+        }
+        if next != self.user {
+            self.set(next, HELD);
+        }
+        self.barrier = Some(next);
+        self.hint_umod();
+    }
+
+    /// Puts the barrier at the first message from `position` on that the consumer has not claimed.
+    fn hold_back_from(&mut self, mut position: u32) -> Changed {
+        let mut too_late = 0;
+        while position != self.user && !self.is_held(position) {
+            if !self.index.get(position).dead {
+                if self.swap(position, READY, HELD) {
+                    if let Some(barrier) = self.barrier.replace(position)
+                        && barrier != self.user
+                    {
+                        // Out of the consumer's reach, behind the new barrier.
+                        self.set(barrier, READY);
+                    }
+                    self.hint_umod();
+                    break;
+                }
+                too_late += 1;
+            }
+            position = self.after(position);
+        }
+        let mut changed = 0;
+        while position != self.user {
+            changed += u32::from(!self.index.get(position).dead);
+            position = self.after(position);
+        }
+        Changed { changed, too_late }
+    }
+
+    fn hint_umod(&self) {
+        let umod = self.barrier.unwrap_or(self.user);
+        self.block
+            .head()
+            .producer
+            .umod_i
+            .store(umod, Ordering::Relaxed);
+    }
+
+    fn change<R>(&mut self, position: u32, change: impl FnOnce(&mut PayloadMut<'_, K>) -> R) -> R {
+        let (result, len) =
+            PayloadMut::run(&self.block, position, self.index.get(position).len, change);
+        self.index.get_mut(position).len = len;
+        result
+    }
+}
+
+#[cfg(test)]
+impl<K, I> Producer<K, I> {
+    /// An empty ring as it is after `position` slots.
+    pub(crate) fn start_at(&mut self, position: u32) {
+        let shape = self.block.shape;
+        for at in (0..shape.slots()).map(|slot| position.wrapping_add(slot)) {
+            let free = state::word(shape, at, FREE);
+            self.block.record(at).state.store(free, Ordering::Relaxed);
+        }
+        (self.user, self.tail) = (position, position);
+    }
+}

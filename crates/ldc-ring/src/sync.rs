@@ -1,0 +1,24 @@
+//! The atomics, behind one name, so that `loom` can stand in for them.
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicU32, Ordering, fence};
+
+#[cfg(all(not(loom), not(feature = "portable-atomic")))]
+pub(crate) use core::sync::atomic::{AtomicU32, Ordering, fence};
+
+#[cfg(all(not(loom), feature = "portable-atomic"))]
+pub(crate) use {
+    core::sync::atomic::{Ordering, fence},
+    portable_atomic::AtomicU32,
+};
+
+#[cfg(all(
+    not(loom),
+    not(feature = "portable-atomic"),
+    not(target_has_atomic = "32")
+))]
+compile_error!(
+    "this target has no compare-and-swap of 32 bits, which claim, drop, modify and hold back need: \
+     enable the feature `portable-atomic` of ldc-ring and choose in your binary how portable-atomic \
+     makes one up"
+);

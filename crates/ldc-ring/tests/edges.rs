@@ -1,0 +1,426 @@
+//! Sizes, wrap-around, order, deadlines, acknowledgements, closing: each edge as it is documented.
+
+mod common;
+
+use common::{claim_all, ring};
+use ldc_ring::{
+    AckQueueFull, Attributes, Changed, Instant, ModifyError, SendError, Shape, ShapeError,
+};
+
+const PLAIN: Attributes = Attributes {
+    deadline: None,
+    priority: 0,
+};
+
+fn payload(consumer: &common::C, message: &ldc_ring::Claimed) -> Vec<u8> {
+    let mut bytes = vec![0; message.len()];
+    consumer.read(message, 0, &mut bytes);
+    bytes
+}
+
+#[test]
+fn shapes_that_make_no_sense_are_refused() {
+    assert_eq!(Shape::new(0, 64), Err(ShapeError::NoSlots));
+    assert_eq!(Shape::new(1 << 21, 64), Err(ShapeError::TooManySlots));
+    assert_eq!(Shape::new(8, 0), Err(ShapeError::NoBytes));
+    assert_eq!(Shape::new(8, 1 << 25), Err(ShapeError::TooManyBytes));
+    assert_eq!(Shape::new(1 << 20, 1 << 12), Err(ShapeError::TooManyBytes));
+    let shape = Shape::new(5, 100).unwrap();
+    assert_eq!((shape.slots(), shape.slot_bytes()), (8, 128));
+    assert_eq!(shape.block_len(), 192 + 8 * 32 + 64 + 8 * 128);
+}
+
+#[test]
+fn a_ring_of_one_slot() {
+    let (mut producer, mut consumer) = ring(1, 64);
+    for seq in 0..100 {
+        producer.send(seq, &[seq as u8], PLAIN).unwrap();
+        assert_eq!(producer.send(seq + 1, b"x", PLAIN), Err(SendError::Full));
+        let message = consumer.claim(None).unwrap().unwrap();
+        assert_eq!(producer.send(seq + 1, b"x", PLAIN), Err(SendError::Full));
+        assert_eq!(payload(&consumer, &message), [seq as u8]);
+        consumer.complete(message);
+        assert_eq!(consumer.claim(None), Ok(None));
+    }
+}
+
+#[test]
+fn a_message_without_bytes_takes_a_slot_and_arrives() {
+    let (mut producer, mut consumer) = ring(2, 64);
+    producer.send(1, b"", PLAIN).unwrap();
+    assert_eq!(producer.free_slots(), 1);
+    let message = consumer.claim(None).unwrap().unwrap();
+    assert!(message.is_empty());
+    assert_eq!(payload(&consumer, &message), b"");
+}
+
+#[test]
+fn a_message_larger_than_a_slot_takes_several_and_comes_out_whole() {
+    let (mut producer, mut consumer) = ring(4, 64);
+    // Twenty rounds, so that it begins in each slot and goes over the end of the ring.
+    for seq in 0..20u64 {
+        let bytes: Vec<u8> = (0..150).map(|at| (at + seq) as u8).collect();
+        producer.send(seq, &bytes, PLAIN).unwrap();
+        assert_eq!(producer.free_slots(), 1);
+        assert_eq!(producer.send(99, &[0; 65], PLAIN), Err(SendError::Full));
+        let message = consumer.claim(None).unwrap().unwrap();
+        assert_eq!(payload(&consumer, &message), bytes);
+        let [first, second] = consumer.chunks(&message, 10);
+        assert_eq!(first.1 + second.1, 140);
+        consumer.complete(message);
+    }
+}
+
+#[test]
+fn a_message_larger_than_the_ring_is_refused_for_good() {
+    let (mut producer, _consumer) = ring(4, 64);
+    assert_eq!(producer.send(1, &[0; 257], PLAIN), Err(SendError::TooLong));
+    producer.send(1, &[0; 256], PLAIN).unwrap();
+    assert_eq!(producer.free_slots(), 0);
+}
+
+#[test]
+fn a_message_in_pieces_is_dropped_whole_or_not_at_all() {
+    let (mut producer, mut consumer) = ring(8, 64);
+    producer.send(1, &[1; 200], PLAIN).unwrap();
+    producer.send(2, &[2; 200], PLAIN).unwrap();
+    let message = consumer.claim(None).unwrap().unwrap();
+    assert_eq!(
+        producer.drop(1),
+        Changed {
+            changed: 0,
+            too_late: 1
+        }
+    );
+    assert_eq!(
+        producer.drop(2),
+        Changed {
+            changed: 1,
+            too_late: 0
+        }
+    );
+    assert_eq!(payload(&consumer, &message), [1; 200]);
+    consumer.complete(message);
+    assert_eq!(claim_all(&mut consumer), []);
+    assert_eq!(producer.free_slots(), 8);
+}
+
+#[test]
+fn dropping_what_was_never_sent_or_is_gone_changes_nothing() {
+    let (mut producer, mut consumer) = ring(4, 64);
+    assert_eq!(producer.drop(7), Changed::default());
+    producer.send(7, b"x", PLAIN).unwrap();
+    assert_eq!(claim_all(&mut consumer), [7]);
+    assert_eq!(producer.drop(7), Changed::default());
+    assert_eq!(producer.modify(7, |_| ()), Err(ModifyError::TooLate));
+    assert_eq!(producer.modify(8, |_| ()), Err(ModifyError::Unknown));
+    producer.send(9, b"x", PLAIN).unwrap();
+    assert_eq!(producer.drop(9).changed, 1);
+    assert_eq!(producer.drop(9), Changed::default());
+    assert_eq!(producer.modify(9, |_| ()), Err(ModifyError::Dropped));
+}
+
+#[test]
+fn one_sequence_number_for_several_messages_means_all_of_them() {
+    let (mut producer, mut consumer) = ring(8, 64);
+    for seq in [1, 2, 1, 2, 1] {
+        producer.send(seq, b"x", PLAIN).unwrap();
+    }
+    let message = consumer.claim(None).unwrap().unwrap();
+    assert_eq!(
+        producer.drop(1),
+        Changed {
+            changed: 2,
+            too_late: 1
+        }
+    );
+    consumer.complete(message);
+    assert_eq!(claim_all(&mut consumer), [2, 2]);
+}
+
+#[test]
+fn sequence_numbers_in_steps_of_powers_of_two_and_at_the_end_of_their_range() {
+    let (mut producer, mut consumer) = ring(64, 64);
+    let seqs: Vec<u64> = (0..64)
+        .map(|at| (u64::MAX - 31 * (1 << 32)).wrapping_add(at << 32))
+        .collect();
+    for _ in 0..3 {
+        for seq in &seqs {
+            producer.send(*seq, b"x", PLAIN).unwrap();
+        }
+        for seq in seqs.iter().step_by(2) {
+            assert_eq!(producer.drop(*seq).changed, 1);
+        }
+        assert_eq!(
+            claim_all(&mut consumer),
+            seqs.iter().skip(1).step_by(2).copied().collect::<Vec<_>>()
+        );
+    }
+}
+
+#[test]
+fn a_send_during_a_hold_back_releases_nothing() {
+    let (mut producer, mut consumer) = ring(8, 64);
+    producer.send(1, b"x", PLAIN).unwrap();
+    assert_eq!(producer.hold_back_all().changed, 1);
+    producer.send(2, b"x", PLAIN).unwrap();
+    assert_eq!(claim_all(&mut consumer), []);
+    // Also when all that was held back is dropped.
+    assert_eq!(producer.drop(1).changed, 1);
+    assert_eq!(producer.drop(2).changed, 1);
+    assert_eq!(claim_all(&mut consumer), []);
+    producer.send(3, b"x", PLAIN).unwrap();
+    producer.send(4, b"x", PLAIN).unwrap();
+    assert_eq!(claim_all(&mut consumer), []);
+    assert!(producer.is_holding_back());
+    producer.release();
+    assert!(!producer.is_holding_back());
+    assert_eq!(claim_all(&mut consumer), [3, 4]);
+}
+
+#[test]
+fn a_hold_back_can_be_widened_and_released_in_part() {
+    let (mut producer, mut consumer) = ring(16, 64);
+    for seq in 0..8 {
+        producer.send(seq, b"x", PLAIN).unwrap();
+    }
+    assert_eq!(producer.hold_back(6).changed, 2);
+    assert_eq!(producer.hold_back(3).changed, 5);
+    // Inside what is held back already: nothing new.
+    assert_eq!(
+        producer.hold_back(7),
+        Changed {
+            changed: 1,
+            too_late: 0
+        }
+    );
+    assert_eq!(claim_all(&mut consumer), [0, 1, 2]);
+    assert!(producer.release_until(5));
+    assert_eq!(claim_all(&mut consumer), [3, 4]);
+    assert!(!producer.release_until(4));
+    assert_eq!(producer.drop(5).changed, 1);
+    assert!(producer.release_until(7));
+    assert_eq!(claim_all(&mut consumer), [6]);
+    producer.release();
+    assert_eq!(claim_all(&mut consumer), [7]);
+}
+
+#[test]
+fn with_nothing_left_to_hold_back_nothing_is_held_back() {
+    let (mut producer, mut consumer) = ring(4, 64);
+    producer.send(1, b"x", PLAIN).unwrap();
+    let message = consumer.claim(None).unwrap().unwrap();
+    assert_eq!(
+        producer.hold_back(1),
+        Changed {
+            changed: 0,
+            too_late: 1
+        }
+    );
+    assert!(!producer.is_holding_back());
+    producer.send(2, b"x", PLAIN).unwrap();
+    consumer.complete(message);
+    assert_eq!(claim_all(&mut consumer), [2]);
+}
+
+#[test]
+fn a_message_modified_keeps_its_slots() {
+    let (mut producer, mut consumer) = ring(4, 64);
+    producer.send(1, &[1; 100], PLAIN).unwrap();
+    let resized = producer
+        .modify(1, |payload| {
+            payload.write(0, &[2; 100]);
+            assert!(!payload.resize(64), "one slot fewer");
+            assert!(!payload.resize(129), "one slot more");
+            payload.resize(65)
+        })
+        .unwrap();
+    assert!(resized);
+    let message = consumer.claim(None).unwrap().unwrap();
+    assert_eq!(payload(&consumer, &message), [2; 65]);
+}
+
+#[test]
+fn a_change_that_panics_gives_the_message_back() {
+    let (mut producer, mut consumer) = ring(4, 64);
+    producer.send(1, b"x", PLAIN).unwrap();
+    let change = std::panic::AssertUnwindSafe(|| {
+        let _ = producer.modify(1, |payload| payload.write(9, b"past the end"));
+    });
+    assert!(std::panic::catch_unwind(change).is_err());
+    assert_eq!(claim_all(&mut consumer), [1]);
+}
+
+#[test]
+fn deadlines_are_kept_by_the_consumer() {
+    let (mut producer, mut consumer) = ring(8, 64);
+    let by = |millis| Attributes {
+        deadline: Some(Instant::from_millis(millis)),
+        priority: 3,
+    };
+    producer.send(1, b"x", by(10)).unwrap();
+    producer.send(2, b"x", by(20)).unwrap();
+    producer.send(3, b"x", PLAIN).unwrap();
+    let message = consumer
+        .claim(Some(Instant::from_millis(11)))
+        .unwrap()
+        .unwrap();
+    assert_eq!(message.user_seq(), 2);
+    assert_eq!(message.deadline(), Some(Instant::from_millis(20)));
+    assert_eq!(message.priority(), 3);
+    consumer.complete(message);
+    assert_eq!(consumer.stats().expired, 1);
+    // To the very moment it is in time.
+    producer.send(4, b"x", by(30)).unwrap();
+    let message = consumer
+        .claim(Some(Instant::from_millis(30)))
+        .unwrap()
+        .unwrap();
+    assert_eq!((message.user_seq(), message.deadline()), (3, None));
+    let message = consumer
+        .claim(Some(Instant::from_millis(30)))
+        .unwrap()
+        .unwrap();
+    assert_eq!(message.user_seq(), 4);
+}
+
+#[test]
+fn acknowledgements_arrive_by_sequence_number_even_after_the_slot_was_used_again() {
+    let (mut producer, mut consumer) = ring(2, 64);
+    let mut tickets = Vec::new();
+    for seq in 0..4 {
+        producer.send(seq, b"x", PLAIN).unwrap();
+        let message = consumer.claim(None).unwrap().unwrap();
+        tickets.push(message.ticket());
+        if seq == 3 {
+            consumer.ack(message.ticket()).unwrap();
+            assert_eq!(producer.acked(3), Some(true));
+        }
+        consumer.complete(message);
+    }
+    assert_eq!(
+        producer.acked(3),
+        Some(true),
+        "until the slot is used again"
+    );
+    assert_eq!(producer.acked(2), Some(false));
+    consumer.ack(tickets[0]).unwrap();
+    assert_eq!(producer.acked(0), None);
+    assert_eq!(consumer.ack(tickets[1]), Err(AckQueueFull));
+    assert_eq!(producer.poll_ack(), Some(3));
+    consumer.ack(tickets[2]).unwrap();
+    assert_eq!(producer.acked(2), Some(true));
+    assert_eq!(producer.poll_ack(), Some(0));
+    assert_eq!(producer.poll_ack(), Some(2));
+    assert_eq!(producer.poll_ack(), None);
+    producer.send(9, b"x", PLAIN).unwrap();
+    producer.send(10, b"x", PLAIN).unwrap();
+    assert_eq!(
+        (producer.acked(9), producer.acked(10)),
+        (Some(false), Some(false))
+    );
+}
+
+#[test]
+fn an_idle_consumer_is_woken_once() {
+    let (mut producer, mut consumer) = ring(4, 64);
+    assert!(producer.notify(), "a new consumer waits to be woken");
+    assert!(!producer.notify());
+    assert!(consumer.idle());
+    producer.send(1, b"x", PLAIN).unwrap();
+    assert!(producer.notify());
+    assert!(!consumer.idle(), "there is something to claim");
+    assert!(!producer.notify());
+    assert_eq!(claim_all(&mut consumer), [1]);
+    // What is held back is no reason to stay awake.
+    producer.send(2, b"x", PLAIN).unwrap();
+    assert_eq!(producer.hold_back_all().changed, 1);
+    assert!(consumer.idle());
+    producer.release();
+    assert!(producer.notify());
+}
+
+#[test]
+fn closing_is_seen_by_the_other_side_after_what_was_sent() {
+    let (mut producer, mut consumer) = ring(4, 64);
+    producer.send(1, b"x", PLAIN).unwrap();
+    producer.close();
+    assert!(consumer.is_closed());
+    assert_eq!(claim_all(&mut consumer), [1]);
+    assert!(!consumer.idle(), "nobody would wake it");
+    assert!(!producer.is_closed());
+    consumer.close();
+    assert!(producer.is_closed());
+}
+
+#[test]
+fn retain_drops_by_what_is_known_of_a_message() {
+    let (mut producer, mut consumer) = ring(8, 64);
+    for seq in 0..6 {
+        let priority = 6 - seq as u32;
+        producer
+            .send(
+                seq,
+                &[0; 9],
+                Attributes {
+                    deadline: None,
+                    priority,
+                },
+            )
+            .unwrap();
+    }
+    let first = consumer.claim(None).unwrap().unwrap();
+    assert_eq!(
+        producer
+            .retain(|sent| sent.attributes.priority > 3 && sent.len == 9)
+            .changed,
+        3
+    );
+    consumer.complete(first);
+    assert_eq!(claim_all(&mut consumer), [1, 2]);
+}
+
+#[test]
+fn a_window_sends_the_dearest_first_and_ends_with_its_time() {
+    use ldc_ring::window::{Outcome, Unit, Window};
+    let (mut producer, mut consumer) = ring(2, 64);
+    let mut units: Vec<Unit<'_>> = [(0, 1), (1, 3), (2, 2), (3, 3), (4, 0)]
+        .map(|(user_seq, priority)| Unit {
+            user_seq,
+            priority,
+            bytes: b"unit",
+        })
+        .to_vec();
+    let too_long = [0; 129];
+    units.push(Unit {
+        user_seq: 5,
+        priority: 9,
+        bytes: &too_long,
+    });
+    let mut window = Window::new(&mut units, Instant::from_secs(1));
+    assert_eq!(
+        window.progress(Instant::from_millis(0), &mut producer),
+        None
+    );
+    assert_eq!(claim_all(&mut consumer), [1, 3]);
+    assert_eq!(
+        window.progress(Instant::from_millis(500), &mut producer),
+        None
+    );
+    // The window ends: one unit is skipped in the ring, one was never put in.
+    let message = consumer
+        .claim(Some(Instant::from_millis(900)))
+        .unwrap()
+        .unwrap();
+    assert_eq!(message.user_seq(), 2);
+    let late = Instant::from_millis(1001);
+    assert_eq!(consumer.claim(Some(late)), Ok(None));
+    assert_eq!(consumer.stats().expired, 1);
+    let outcome = Outcome {
+        sent: 4,
+        late: 1,
+        too_long: 1,
+    };
+    assert_eq!(window.progress(late, &mut producer), Some(outcome));
+    consumer.complete(message);
+}

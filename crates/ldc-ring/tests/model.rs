@@ -1,0 +1,316 @@
+//! Every interleaving of each pair of concurrent operations, by loom:
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p ldc-ring --release --test model`
+//!
+//! Loom also reports when both sides are in the payload of a slot at once. The models are small, and each
+//! ends within seconds.
+#![cfg(loom)]
+
+use ldc_ring::{Attributes, Consumer, Entry, Heap, Producer, Shape, channel};
+use loom::thread;
+
+type P = Producer<Heap, Box<[Entry]>>;
+type C = Consumer<Heap>;
+
+/// What the consumer got: sequence numbers and first bytes.
+type Got = Vec<(u64, u8)>;
+
+fn send(producer: &mut P, seq: u64, value: u8) {
+    producer.send(seq, &[value], Attributes::default()).unwrap();
+}
+
+/// Claims at most `count` messages, in as many attempts.
+fn take(consumer: &mut C, count: usize) -> Got {
+    let mut got = Got::new();
+    for _ in 0..count {
+        if let Some(message) = consumer.claim(None).unwrap() {
+            let mut byte = [0];
+            consumer.read(&message, 0, &mut byte);
+            got.push((message.user_seq(), byte[0]));
+            consumer.complete(message);
+        }
+    }
+    got
+}
+
+/// Runs `produce` against a consumer that claims `attempts` times in another thread; then the consumer
+/// takes the rest, and `check` sees what the producer answered and all that arrived.
+fn race<R: 'static>(
+    slots: u32,
+    before: &'static [u64],
+    attempts: usize,
+    produce: impl Fn(&mut P) -> R + Sync + Send + 'static,
+    check: impl Fn(R, Got) + Sync + Send + 'static,
+) {
+    loom::model(move || {
+        let (mut producer, mut consumer) = channel(Shape::new(slots, 64).unwrap());
+        for seq in before {
+            send(&mut producer, *seq, 0);
+        }
+        let other = thread::spawn(move || {
+            let got = take(&mut consumer, attempts);
+            (consumer, got)
+        });
+        let answer = produce(&mut producer);
+        let (mut consumer, mut got) = other.join().unwrap();
+        got.extend(take(&mut consumer, 8));
+        check(answer, got);
+    });
+}
+
+fn seqs(got: &Got) -> Vec<u64> {
+    got.iter().map(|(seq, _)| *seq).collect()
+}
+
+#[test]
+fn send_against_claim_and_complete() {
+    race(
+        2,
+        &[1],
+        2,
+        |producer| {
+            let mut sent = vec![1];
+            for seq in [2, 3] {
+                if producer
+                    .send(seq, &[seq as u8], Attributes::default())
+                    .is_ok()
+                {
+                    sent.push(seq);
+                }
+            }
+            sent
+        },
+        |sent, got| {
+            assert_eq!(seqs(&got), sent);
+            assert!(
+                got.iter()
+                    .all(|(seq, byte)| *seq == 1 || *byte == *seq as u8)
+            );
+        },
+    );
+}
+
+#[test]
+fn drop_against_claim() {
+    race(
+        2,
+        &[1, 2],
+        2,
+        |producer| [producer.drop(1), producer.drop(2)],
+        |answers, got| {
+            for (answer, seq) in answers.iter().zip([1, 2]) {
+                // Exactly one of the two got it.
+                assert_eq!(answer.changed == 1, !seqs(&got).contains(&seq));
+            }
+        },
+    );
+}
+
+#[test]
+fn drop_of_a_message_in_pieces_against_claim() {
+    loom::model(|| {
+        let (mut producer, mut consumer) = channel(Shape::new(4, 64).unwrap());
+        producer.send(1, &[1; 100], Attributes::default()).unwrap();
+        producer.send(2, &[2; 1], Attributes::default()).unwrap();
+        let other = thread::spawn(move || {
+            let got = take(&mut consumer, 2);
+            (consumer, got)
+        });
+        let answer = producer.drop(1);
+        let (mut consumer, mut got) = other.join().unwrap();
+        got.extend(take(&mut consumer, 2));
+        let expected: &[(u64, u8)] = if answer.changed == 1 {
+            &[(2, 2)]
+        } else {
+            &[(1, 1), (2, 2)]
+        };
+        assert_eq!(got, expected);
+        assert_eq!(producer.free_slots(), 4);
+    });
+}
+
+#[test]
+fn modify_against_claim() {
+    race(
+        2,
+        &[1, 2],
+        2,
+        |producer| producer.modify(2, |payload| payload.write(0, &[9])).is_ok(),
+        |modified, got| {
+            // As it was or as it is now, and the answer says which; nothing in between, nothing lost.
+            assert_eq!(got, [(1, 0), (2, if modified { 9 } else { 0 })]);
+        },
+    );
+}
+
+#[test]
+fn hold_back_against_claim() {
+    race(
+        4,
+        &[1, 2, 3],
+        3,
+        |producer| {
+            let answer = producer.hold_back(1);
+            // All that is held back is ours: loom would see the consumer in there.
+            for seq in 4 - u64::from(answer.changed)..4 {
+                producer
+                    .modify(seq, |payload| payload.write(0, &[9]))
+                    .unwrap();
+            }
+            producer.release();
+            answer
+        },
+        |answer, got| {
+            assert_eq!(seqs(&got), [1, 2, 3]);
+            let anew = got.iter().filter(|(_, byte)| *byte == 9).count();
+            assert_eq!(anew as u32, answer.changed);
+            assert!(answer.changed + answer.too_late <= 3);
+        },
+    );
+}
+
+#[test]
+fn a_send_during_a_hold_back_against_claim() {
+    race(
+        4,
+        &[1],
+        2,
+        |producer| {
+            let held = producer.hold_back(1).changed == 1;
+            send(producer, 2, 2);
+            if held {
+                // Still ours, although something was sent after it.
+                producer
+                    .modify(1, |payload| payload.write(0, &[9]))
+                    .unwrap();
+                producer.drop(1);
+            }
+            producer.release();
+            held
+        },
+        |held, got| assert_eq!(seqs(&got), if held { vec![2] } else { vec![1, 2] }),
+    );
+}
+
+#[test]
+fn release_in_part_against_claim() {
+    race(
+        4,
+        &[1, 2],
+        2,
+        |producer| {
+            let held = producer.hold_back(1).changed;
+            if held == 2 && producer.release_until(2) {
+                producer
+                    .modify(2, |payload| payload.write(0, &[9]))
+                    .unwrap();
+            }
+            producer.release();
+            held
+        },
+        |held, got| {
+            assert_eq!(seqs(&got), [1, 2]);
+            assert_eq!(got[1].1 == 9, held == 2);
+        },
+    );
+}
+
+/// The consumer goes idle while the producer sends, drops, modifies or releases: either it does not sleep,
+/// or it is woken.
+fn against_idle(produce: impl Fn(&mut P) + Sync + Send + 'static) {
+    loom::model(move || {
+        let (mut producer, mut consumer) = channel(Shape::new(2, 64).unwrap());
+        let _ = producer.notify();
+        send(&mut producer, 1, 0);
+        let other = thread::spawn(move || {
+            let mut got = take(&mut consumer, 1);
+            let asleep = consumer.idle();
+            if !asleep {
+                got.extend(take(&mut consumer, 3));
+            }
+            (consumer, got, asleep)
+        });
+        produce(&mut producer);
+        let woken = producer.notify();
+        let (mut consumer, _, asleep) = other.join().unwrap();
+        let left = consumer.claim(None).unwrap().is_some();
+        assert!(
+            !asleep || woken || !left,
+            "a message waits, and nobody wakes the consumer"
+        );
+    });
+}
+
+#[test]
+fn send_against_idle() {
+    against_idle(|producer| send(producer, 2, 0));
+}
+
+#[test]
+fn drop_against_idle() {
+    against_idle(|producer| {
+        producer.drop(1);
+    });
+}
+
+#[test]
+fn modify_against_idle() {
+    against_idle(|producer| {
+        let _ = producer.modify(1, |payload| payload.write(0, &[9]));
+    });
+}
+
+#[test]
+fn hold_back_and_release_against_idle() {
+    against_idle(|producer| {
+        producer.hold_back(1);
+        producer.release();
+    });
+}
+
+#[test]
+fn acknowledgements_against_slots_used_again() {
+    loom::model(|| {
+        let (mut producer, mut consumer) = channel(Shape::new(1, 64).unwrap());
+        send(&mut producer, 1, 1);
+        let other = thread::spawn(move || {
+            let message = consumer.claim(None).unwrap().unwrap();
+            let ticket = message.ticket();
+            consumer.complete(message);
+            consumer.ack(ticket).unwrap();
+        });
+        let again = producer.send(2, &[2], Attributes::default()).is_ok();
+        let early = producer.poll_ack();
+        other.join().unwrap();
+        assert_eq!(early.or_else(|| producer.poll_ack()), Some(1));
+        if again {
+            // The news was the first message's, not the second's.
+            assert_eq!(producer.acked(2), Some(false));
+        }
+    });
+}
+
+#[test]
+fn a_deadline_against_drop() {
+    loom::model(|| {
+        let (mut producer, mut consumer) = channel(Shape::new(2, 64).unwrap());
+        let soon = Attributes {
+            deadline: Some(ldc_ring::Instant::from_micros(1)),
+            priority: 0,
+        };
+        producer.send(1, &[1], soon).unwrap();
+        send(&mut producer, 2, 2);
+        let other = thread::spawn(move || {
+            let late = Some(ldc_ring::Instant::from_micros(2));
+            let message = consumer.claim(late).unwrap().unwrap();
+            (message.user_seq(), consumer.stats())
+        });
+        let answer = producer.drop(1);
+        let (seq, stats) = other.join().unwrap();
+        assert_eq!(seq, 2);
+        assert_eq!(
+            (stats.dropped, stats.expired),
+            (answer.changed.into(), 1 - u64::from(answer.changed))
+        );
+    });
+}
