@@ -18,8 +18,6 @@ use crate::args::{self, Args};
 
 /// Sent bytes that are kept until everybody has them.
 const SEND_BUFFER: usize = 16 << 20;
-/// News of receivers are looked for so often.
-const NEWS: Duration = Duration::from_millis(50);
 /// Largest IP packet, unless the interface takes less.
 const MTU: usize = 1500;
 
@@ -198,20 +196,18 @@ impl Outgoing {
 fn forward(handle: GroupHandle) -> mpsc::UnboundedReceiver<DataNews> {
     let (to, news) = mpsc::unbounded_channel();
     tokio::spawn(async move {
-        while !to.is_closed() {
-            while let Some(event) = handle.poll_event() {
-                let event = match event {
-                    GroupEvent::Mode(receiver, mode) => DataNews::Mode(receiver, name(mode)),
-                    GroupEvent::Detached(receiver) => DataNews::Detached(receiver),
-                    GroupEvent::Closed(receiver, Some(failure)) => {
-                        DataNews::Failed(receiver, failure.to_string())
-                    }
-                    GroupEvent::Closed(_, None) | GroupEvent::Delivered(_) => continue,
-                };
-                // Nobody listens any more: the copy is over.
-                let _ = to.send(event);
+        while let Some(event) = handle.next_event().await {
+            let event = match event {
+                GroupEvent::Mode(receiver, mode) => DataNews::Mode(receiver, name(mode)),
+                GroupEvent::Detached(receiver) => DataNews::Detached(receiver),
+                GroupEvent::Closed(receiver, Some(failure)) => {
+                    DataNews::Failed(receiver, failure.to_string())
+                }
+                GroupEvent::Closed(_, None) | GroupEvent::Delivered(_) => continue,
+            };
+            if to.send(event).is_err() {
+                return; // The copy is over.
             }
-            tokio::time::sleep(NEWS).await;
         }
     });
     news

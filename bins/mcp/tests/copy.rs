@@ -18,7 +18,7 @@ fn three_hosts_get_a_file_by_multicast_sealed_and_verified() {
     let running: Vec<Running> = (1..=3)
         .map(|receiver| stage.start(receiver, &key))
         .collect();
-    let done = stage.copy(&file, &[1, 2, 3], &key);
+    let done = stage.copy(&file, &[1, 2, 3], &[&key[..], &["--rate", "100M"]].concat());
     done.expect(0);
     assert!(done.line(&["\"started\""]).contains("\"sealed\":true"));
     for receiver in 1..=3 {

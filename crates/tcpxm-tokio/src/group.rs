@@ -1,5 +1,6 @@
 //! One stream of bytes to many receivers.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -146,6 +147,22 @@ impl GroupHandle {
         state.groups.get_mut(&self.id)?.events.pop_front()
     }
 
+    /// The next news, as soon as there are some; `None`: the group is gone.
+    pub async fn next_event(&self) -> Option<GroupEvent> {
+        poll_fn(|context| {
+            let mut state = self.shared.lock();
+            let Some(group) = state.groups.get_mut(&self.id) else {
+                return Poll::Ready(None);
+            };
+            if let Some(event) = group.events.pop_front() {
+                return Poll::Ready(Some(event));
+            }
+            state.register(context);
+            Poll::Pending
+        })
+        .await
+    }
+
     /// Counters of a receiver; `None` when its connection is gone.
     pub fn stats(&self, receiver: usize) -> Option<ConnStats> {
         let state = self.shared.lock();
@@ -217,6 +234,7 @@ impl Drop for XmGroup {
         let mut state = self.shared.lock();
         let _ = state.machine.close(self.shared.now(), self.id);
         state.groups.remove(&self.id);
+        self.shared.notify(&mut state);
         self.shared.kick(state);
         self.shared.release();
     }

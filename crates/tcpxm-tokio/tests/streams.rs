@@ -165,6 +165,31 @@ async fn the_same_in_tokio() {
     assert!(received == bytes);
 }
 
+#[tokio::test]
+async fn news_of_a_group_come_by_themselves() {
+    let here = open(1, 0);
+    let listener = here.listen().expect("listening");
+    let sender = open(1, 0);
+    let receivers = vec![Ipv4Addr::LOCALHOST.into()];
+    let port = here.local_address().port();
+    let config = GroupConfig::new(sender.local_address().into(), receivers, port);
+    let mut group = sender.open_group(config).expect("a group");
+    let handle = group.handle();
+    AsyncWriteExt::write_all(&mut group, b"hello")
+        .await
+        .expect("written");
+    group.finish().expect("finished");
+    let mut stream = listener.accept().await.expect("accepted");
+    let mut text = String::new();
+    AsyncReadExt::read_to_string(&mut stream, &mut text)
+        .await
+        .expect("read");
+    assert_eq!(text, "hello");
+    while handle.next_event().await != Some(GroupEvent::Delivered(0)) {}
+    drop(group);
+    assert_eq!(handle.next_event().await, None);
+}
+
 #[test]
 fn a_port_that_is_taken_is_found_out() {
     let one = open(1, 0);
