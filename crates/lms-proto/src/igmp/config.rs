@@ -24,7 +24,8 @@ pub struct Config {
     /// Last member query interval: how long hosts may wait after a leave, 100 ms up to the query
     /// interval. 1 s.
     pub last_member: Duration,
-    /// Unsolicited report interval: a member's own changes are repeated within this. 1 s.
+    /// Unsolicited report interval: a member's own changes are repeated within this, 100 ms up to
+    /// the query interval. 1 s.
     pub unsolicited_report: Duration,
     /// The most sources of one group, 1 to 256. 64.
     pub sources_per_group: u32,
@@ -56,7 +57,7 @@ impl Config {
             .clamp(Duration::from_secs(1), Duration::from_secs(31_744));
         self.query_response = self.query_response.clamp(tenth, self.query_interval);
         self.last_member = self.last_member.clamp(tenth, self.query_interval);
-        self.unsolicited_report = self.unsolicited_report.max(tenth);
+        self.unsolicited_report = self.unsolicited_report.clamp(tenth, self.query_interval);
         self.sources_per_group = self.sources_per_group.clamp(1, 256);
         self.packets_per_s = self.packets_per_s.clamp(1, 1_000_000);
         self

@@ -6,6 +6,7 @@ mod endpoint;
 mod forged;
 mod hostile;
 mod igmp_common;
+mod igmp_hostile;
 mod igmp_member;
 mod igmp_querier;
 mod link;

@@ -204,38 +204,41 @@ impl Member<'_> {
 
     /// A report or leave of an older version: one group a packet, no sources (§7.2.1).
     fn report_older(&mut self, now: Instant, version: u8, buffer: &mut [u8]) -> Option<Transmit> {
-        if self.general_at.is_some_and(|at| at <= now) {
+        while self.general_at.is_some_and(|at| at <= now) {
             let Some(g) = self.groups.next_used(self.general_from) else {
                 self.general_at = None;
-                return self.report_older(now, version, buffer);
+                break;
             };
             self.general_from = g + 1;
             self.answered(g);
-            let is_wanted = self.is_wanted(g);
-            return match is_wanted.then(|| self.emit_older(g, version, buffer)) {
-                Some(transmit) => transmit,
-                None => self.report_older(now, version, buffer),
-            };
-        }
-        let (_, g) = self.groups.next_due().filter(|(at, _)| *at <= now)?;
-        let is_change = self.groups[g].change_reports > 0 && self.groups[g].change_at <= now;
-        let is_wanted = self.is_wanted(g);
-        let transmit = match (is_wanted, version) {
-            (true, _) => self.emit_older(g, version, buffer),
-            (false, 2) if is_change => {
-                let leave = Message::V2Leave(self.groups[g].address);
-                let len = leave.emit(buffer.get_mut(IGMP_AT..)?).ok()?;
-                self.finish(buffer, ALL_ROUTERS, len)
+            if self.is_wanted(g) {
+                return self.emit_older(g, version, buffer);
             }
-            // Version 1 leaves by silence.
-            (false, _) => None,
-        };
-        if is_change {
-            self.change_told(now, g);
-        } else {
-            self.answered(g);
         }
-        transmit.or_else(|| self.report_older(now, version, buffer))
+        while let Some((_, g)) = self.groups.next_due().filter(|(at, _)| *at <= now) {
+            let is_change = self.groups[g].change_reports > 0 && self.groups[g].change_at <= now;
+            let transmit = match (self.is_wanted(g), version) {
+                (true, _) => self.emit_older(g, version, buffer),
+                (false, 2) if is_change => self.leave_v2(g, buffer),
+                // Version 1 leaves by silence.
+                (false, _) => None,
+            };
+            if is_change {
+                self.change_told(now, g);
+            } else {
+                self.answered(g);
+            }
+            if transmit.is_some() {
+                return transmit;
+            }
+        }
+        None
+    }
+
+    fn leave_v2(&mut self, g: u32, buffer: &mut [u8]) -> Option<Transmit> {
+        let leave = Message::V2Leave(self.groups[g].address);
+        let len = leave.emit(buffer.get_mut(IGMP_AT..)?).ok()?;
+        self.finish(buffer, ALL_ROUTERS, len)
     }
 
     fn is_wanted(&self, g: u32) -> bool {

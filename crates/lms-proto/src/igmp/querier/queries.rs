@@ -100,8 +100,9 @@ impl Querier<'_> {
             self.groups[g].asks_sources &= self.role == Role::Querier;
             return;
         }
-        if core::mem::replace(&mut self.groups[g].to_send, to_send) != 0 {
-            self.groups[g].to_send |= to_send;
+        let waiting = self.groups[g].to_send;
+        self.groups[g].to_send |= to_send;
+        if waiting != 0 {
             return;
         }
         self.groups[g].next_to_send = NIL;
@@ -126,6 +127,8 @@ impl Querier<'_> {
             let bit = bits & bits.wrapping_neg();
             self.groups[g].to_send = bits & !bit;
             let transmit = match bit {
+                // Another router has become the querier since.
+                _ if self.role != Role::Querier => None,
                 SEND_GROUP => self.ask(now, g, &[], buffer),
                 _ => self.ask_sources(now, g, bit == SEND_SUPPRESSED, buffer),
             };

@@ -1,0 +1,92 @@
+//! IGMP in unlucky order and with odd settings.
+
+use core::net::Ipv4Addr;
+
+use lms_proto::Duration;
+use lms_proto::igmp::{Member, Querier, Role, Storage};
+use lms_proto::wire::igmp::{Code, Message, Query, RecordType};
+
+use crate::common::*;
+use crate::igmp_common::*;
+
+fn hear(q: &mut Querier<'_>, at: u64, kind: RecordType, sources: &[u8]) {
+    let packet = v3_report(host(1, 77), kind, sources);
+    q.handle_packet(ms(at), meta(1), &packet).unwrap();
+}
+
+/// Everybody listens, and somebody asked for source 1 by name.
+fn listening() -> Querier<'static> {
+    let mut q = querier(1);
+    run_querier(&mut q, ms(100));
+    hear(&mut q, 100, RecordType::ModeIsExclude, &[]);
+    hear(&mut q, 100, RecordType::AllowNewSources, &[1]);
+    q
+}
+
+#[test]
+fn queries_that_wait_to_be_sent_are_not_lost_to_later_ones() {
+    let mut q = listening();
+    // Before the driver comes to send: the source is blocked, then the group is left.
+    hear(&mut q, 200, RecordType::BlockOldSources, &[1]);
+    hear(&mut q, 200, RecordType::ChangeToInclude, &[]);
+    let asked: Vec<_> = ask(&mut q, ms(200))
+        .into_iter()
+        .map(|(group, sources, ..)| (group, sources))
+        .collect();
+    assert!(asked.contains(&(GROUP, vec![])), "{asked:?}");
+    assert!(asked.contains(&(GROUP, vec![source(1)])), "{asked:?}");
+}
+
+#[test]
+fn who_is_no_longer_the_querier_sends_no_query_that_waited() {
+    let mut q = listening();
+    hear(&mut q, 200, RecordType::ChangeToInclude, &[]);
+    let rival = v3_query(host(1, 2), Ipv4Addr::UNSPECIFIED, 100, &[]);
+    q.handle_packet(ms(200), meta(1), &rival).unwrap();
+    assert!(matches!(q.role(), Role::NonQuerier { .. }));
+    assert_eq!(ask(&mut q, ms(200)), []);
+    assert!(q.poll_timeout().unwrap() > ms(200), "nothing waits");
+}
+
+fn v1_query() -> Vec<u8> {
+    let query = Query {
+        group: Ipv4Addr::UNSPECIFIED,
+        max_response: Code(0),
+        v3: None,
+    };
+    let to = Ipv4Addr::new(224, 0, 0, 1);
+    whole(host(1, 1), to, &Message::Query(query))
+}
+
+#[test]
+fn groups_left_in_silence_take_no_stack() {
+    let groups = 200_000;
+    let mut m = Member::new(igmp_config(1), Storage::owned(groups, 0), [3; 32], ms(0));
+    let group = |n: usize| Ipv4Addr::from_bits(0xef00_0000 + n as u32);
+    m.handle_packet(ms(0), meta(1), &v1_query()).unwrap();
+    for n in 0..groups {
+        m.join(ms(0), group(n)).unwrap();
+    }
+    let mut buffer = [0; 1500];
+    while m.poll_transmit(ms(0), &mut buffer).is_some() {}
+    for n in 0..groups {
+        m.leave(ms(1), group(n));
+    }
+    // Version 1 has no leave: nothing of all this is said.
+    for at in [1, 5_000, 10_000] {
+        assert_eq!(m.poll_transmit(ms(at), &mut buffer), None);
+    }
+    assert_eq!(m.group_count(), 0);
+}
+
+#[test]
+fn endless_report_interval_is_bounded() {
+    let mut config = igmp_config(1);
+    config.unsolicited_report = Duration::MAX;
+    let mut m = Member::new(config, Storage::owned(1, 0), [3; 32], ms(0));
+    m.join(ms(0), GROUP).unwrap();
+    let mut buffer = [0; 1500];
+    assert!(m.poll_transmit(ms(0), &mut buffer).is_some());
+    let again = m.poll_timeout().unwrap();
+    assert!(again <= ms(0) + config.query_interval, "{again}");
+}
