@@ -73,6 +73,7 @@
 extern crate alloc;
 
 pub mod carrier;
+mod drops;
 pub mod endpoint;
 pub mod hier;
 pub mod igmp;

@@ -1,119 +1,100 @@
 //! Counters: what was sent, and one named reason for each packet dropped.
 
 use crate::carrier::Malformed;
+use crate::drops::drop_reasons;
 use crate::rule::Reason;
 use crate::wire::encap::OpenError;
 use crate::wire::ipv4::{HeaderError, OptionError};
 use crate::wire::option::ParseError;
 
-macro_rules! drop_reasons {
-    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
-        /// Why a packet was dropped.
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-        #[repr(u8)]
-        pub enum DropReason {
-            $($(#[doc = $doc])+ $variant,)+
-        }
-
-        impl DropReason {
-            /// All reasons, in the order of their declaration.
-            pub const ALL: &'static [DropReason] = &[$(DropReason::$variant,)+];
-
-            /// The reason in snake case, as metrics and status name it.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(DropReason::$variant => $name,)+
-                }
-            }
-        }
-    };
-}
-
 drop_reasons! {
-    /// The packet is shorter than an IPv4 header, or than the header says it is long.
-    HeaderTruncated = "header_truncated",
-    /// The version is not 4.
-    HeaderVersion = "header_version",
-    /// The header length is below 20 bytes.
-    HeaderLength = "header_length",
-    /// The total length is below the header length.
-    TotalLength = "total_length",
-    /// The packet is shorter than its total length.
-    PacketTruncated = "packet_truncated",
-    /// The header checksum is wrong.
-    HeaderChecksum = "header_checksum",
-    /// An IPv4 option has no length byte, or reaches past the header.
-    OptionTruncated = "option_truncated",
-    /// An IPv4 option says it is shorter than 2 bytes.
-    OptionLength = "option_length",
-    /// The LMS option has a wrong length.
-    LmsLength = "lms_length",
-    /// The LMS option's sub-option is neither request nor dmcast.
-    LmsSubOption = "lms_sub_option",
-    /// The LMS option's sub-option has a wrong length.
-    LmsSubOptionLength = "lms_sub_option_length",
-    /// Only one of turning-point interface and address is set.
-    HalfTurningPoint = "half_turning_point",
-    /// Two LMS options in one header.
-    DuplicateOption = "duplicate_option",
-    /// A multicast packet carries the dmcast option with no encapsulation.
-    NotEncapsulated = "not_encapsulated",
-    /// The option's group is not the request's destination.
-    GroupMismatch = "group_mismatch",
-    /// There is no entry for the option's source and group.
-    NoEntry = "no_entry",
-    /// The request arrived on an interface that is not in the entry.
-    NotInEntry = "not_in_entry",
-    /// A request from below had turned already (it may not come up again).
-    TurnedFromBelow = "turned_from_below",
-    /// A request from the parent had not turned (the source's own link, or a sibling router).
-    UnturnedFromParent = "unturned_from_parent",
-    /// A turned request from the parent, and there is no replier below.
-    NoReplier = "no_replier",
-    /// The request should go to the parent, and the entry has none.
-    NoParent = "no_parent",
-    /// The replier's interface has no address to write as the turning point.
-    NoAddress = "no_address",
-    /// The TTL is used up.
-    TtlExpired = "ttl_expired",
-    /// The entry's limit on requests.
-    RequestRate = "request_rate",
-    /// The outer packet of a dmcast is a fragment.
-    OuterFragment = "outer_fragment",
-    /// A dmcast to us with no turning point.
-    NoTurningPoint = "no_turning_point",
-    /// A dmcast to us whose turning point is another router.
-    OtherTurningPoint = "other_turning_point",
-    /// The inner packet is shorter than an IPv4 header, or than its header says it is long.
-    InnerHeaderTruncated = "inner_header_truncated",
-    /// The inner version is not 4.
-    InnerVersion = "inner_version",
-    /// The inner header length is below 20 bytes.
-    InnerHeaderLength = "inner_header_length",
-    /// The inner total length is below the inner header length.
-    InnerTotalLength = "inner_total_length",
-    /// The inner packet is not as long as the outer has room for.
-    InnerPacketLength = "inner_packet_length",
-    /// The inner header checksum is wrong.
-    InnerHeaderChecksum = "inner_header_checksum",
-    /// The inner options are malformed, or carry an LMS option that has no place there.
-    InnerOption = "inner_option",
-    /// The inner packet is not from the option's source.
-    InnerSourceMismatch = "inner_source_mismatch",
-    /// The inner packet is not to the option's group.
-    InnerGroupMismatch = "inner_group_mismatch",
-    /// The turning-point interface is not downstream in the entry.
-    NotDownstream = "not_downstream",
-    /// The outer packet arrived on an interface that is not of the entry's tree.
-    NotOnTree = "not_on_tree",
-    /// The inner TTL is used up.
-    InnerTtlExpired = "inner_ttl_expired",
-    /// The entry's limit on dmcasts.
-    DmcastRate = "dmcast_rate",
+    /// Why a packet was dropped.
+    pub enum DropReason {
+        /// The packet is shorter than an IPv4 header, or than the header says it is long.
+        HeaderTruncated = "header_truncated",
+        /// The version is not 4.
+        HeaderVersion = "header_version",
+        /// The header length is below 20 bytes.
+        HeaderLength = "header_length",
+        /// The total length is below the header length.
+        TotalLength = "total_length",
+        /// The packet is shorter than its total length.
+        PacketTruncated = "packet_truncated",
+        /// The header checksum is wrong.
+        HeaderChecksum = "header_checksum",
+        /// An IPv4 option has no length byte, or reaches past the header.
+        OptionTruncated = "option_truncated",
+        /// An IPv4 option says it is shorter than 2 bytes.
+        OptionLength = "option_length",
+        /// The LMS option has a wrong length.
+        LmsLength = "lms_length",
+        /// The LMS option's sub-option is neither request nor dmcast.
+        LmsSubOption = "lms_sub_option",
+        /// The LMS option's sub-option has a wrong length.
+        LmsSubOptionLength = "lms_sub_option_length",
+        /// Only one of turning-point interface and address is set.
+        HalfTurningPoint = "half_turning_point",
+        /// Two LMS options in one header.
+        DuplicateOption = "duplicate_option",
+        /// A multicast packet carries the dmcast option with no encapsulation.
+        NotEncapsulated = "not_encapsulated",
+        /// The option's group is not the request's destination.
+        GroupMismatch = "group_mismatch",
+        /// There is no entry for the option's source and group.
+        NoEntry = "no_entry",
+        /// The request arrived on an interface that is not in the entry.
+        NotInEntry = "not_in_entry",
+        /// A request from below had turned already (it may not come up again).
+        TurnedFromBelow = "turned_from_below",
+        /// A request from the parent had not turned (the source's own link, or a sibling router).
+        UnturnedFromParent = "unturned_from_parent",
+        /// A turned request from the parent, and there is no replier below.
+        NoReplier = "no_replier",
+        /// The request should go to the parent, and the entry has none.
+        NoParent = "no_parent",
+        /// The replier's interface has no address to write as the turning point.
+        NoAddress = "no_address",
+        /// The TTL is used up.
+        TtlExpired = "ttl_expired",
+        /// The entry's limit on requests.
+        RequestRate = "request_rate",
+        /// The outer packet of a dmcast is a fragment.
+        OuterFragment = "outer_fragment",
+        /// A dmcast to us with no turning point.
+        NoTurningPoint = "no_turning_point",
+        /// A dmcast to us whose turning point is another router.
+        OtherTurningPoint = "other_turning_point",
+        /// The inner packet is shorter than an IPv4 header, or than its header says it is long.
+        InnerHeaderTruncated = "inner_header_truncated",
+        /// The inner version is not 4.
+        InnerVersion = "inner_version",
+        /// The inner header length is below 20 bytes.
+        InnerHeaderLength = "inner_header_length",
+        /// The inner total length is below the inner header length.
+        InnerTotalLength = "inner_total_length",
+        /// The inner packet is not as long as the outer has room for.
+        InnerPacketLength = "inner_packet_length",
+        /// The inner header checksum is wrong.
+        InnerHeaderChecksum = "inner_header_checksum",
+        /// The inner options are malformed, or carry an LMS option that has no place there.
+        InnerOption = "inner_option",
+        /// The inner packet is not from the option's source.
+        InnerSourceMismatch = "inner_source_mismatch",
+        /// The inner packet is not to the option's group.
+        InnerGroupMismatch = "inner_group_mismatch",
+        /// The turning-point interface is not downstream in the entry.
+        NotDownstream = "not_downstream",
+        /// The outer packet arrived on an interface that is not of the entry's tree.
+        NotOnTree = "not_on_tree",
+        /// The inner TTL is used up.
+        InnerTtlExpired = "inner_ttl_expired",
+        /// The entry's limit on dmcasts.
+        DmcastRate = "dmcast_rate",
+    }
 }
 
 /// Counters of a [`Router`](super::Router) since it was made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     /// Packets that were not for LMS.
     pub passed: u64,
@@ -127,32 +108,18 @@ pub struct Stats {
     pub dmcasts: u64,
     /// Events that gave way to newer ones because nobody polled.
     pub events_lost: u64,
-    drops: [u64; DropReason::ALL.len()],
-}
-
-impl Default for Stats {
-    fn default() -> Self {
-        Stats {
-            passed: 0,
-            requests_to_parent: 0,
-            requests_turned: 0,
-            requests_to_replier: 0,
-            dmcasts: 0,
-            events_lost: 0,
-            drops: [0; DropReason::ALL.len()],
-        }
-    }
+    drops: Drops,
 }
 
 impl Stats {
     /// Packets dropped for `reason`.
     pub fn dropped(&self, reason: DropReason) -> u64 {
-        self.drops[reason as usize]
+        self.drops.of(reason)
     }
 
     /// Packets dropped for any reason.
     pub fn dropped_total(&self) -> u64 {
-        self.drops.iter().sum()
+        self.drops().map(|(_, count)| count).sum()
     }
 
     /// All reasons with their counts, in the order of [`DropReason::ALL`].
@@ -163,7 +130,7 @@ impl Stats {
     }
 
     pub(super) fn count_drop(&mut self, reason: DropReason) {
-        self.drops[reason as usize] += 1;
+        self.drops.count(reason);
     }
 }
 
