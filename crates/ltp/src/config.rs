@@ -1,4 +1,5 @@
-//! What can be set, with defaults that suit a local network.
+//! What can be set, with defaults that suit a local network. Times of more than 35 years count as
+//! that: [`Duration::MAX`] is for ever.
 
 use core::net::SocketAddr;
 
@@ -135,7 +136,29 @@ pub struct SenderConfig {
     pub limits: SenderLimits,
 }
 
+/// Longer times count as this (35 years), so that no sum of a few of them overflows a clock.
+const LONGEST: Duration = Duration::from_micros(1 << 50);
+
+fn bound<const N: usize>(times: [&mut Duration; N]) {
+    for time in times {
+        *time = (*time).min(LONGEST);
+    }
+}
+
 impl SenderConfig {
+    pub(crate) fn bound_times(&mut self) {
+        bound([
+            &mut self.burst,
+            &mut self.heartbeat,
+            &mut self.heartbeat_idle,
+            &mut self.start_wait,
+            &mut self.receiver_timeout,
+            &mut self.linger,
+            &mut self.repair.hold_down,
+            &mut self.repair.aggregate,
+        ]);
+    }
+
     /// Defaults, for a stream to that group.
     pub fn new(group: SocketAddr) -> Self {
         SenderConfig {
@@ -290,7 +313,8 @@ pub struct ReceiverConfig {
     pub requests_per_second: u32,
     /// Most packets asked for and not yet come.
     pub max_outstanding: u32,
-    /// Give up when no heartbeat was heard for so long, at the start or later.
+    /// Give up when no heartbeat was heard for so long, at the start or later; later not before
+    /// three times the longest silence that the source has announced.
     pub source_timeout: Duration,
     /// How to answer others.
     pub replier: ReplierConfig,
@@ -299,6 +323,15 @@ pub struct ReceiverConfig {
 }
 
 impl ReceiverConfig {
+    pub(crate) fn bound_times(&mut self) {
+        bound([
+            &mut self.gap_delay,
+            &mut self.source_timeout,
+            &mut self.replier.burst,
+            &mut self.replier.hold_down,
+        ]);
+    }
+
     /// Defaults, for that group.
     pub fn new(group: SocketAddr) -> Self {
         ReceiverConfig {

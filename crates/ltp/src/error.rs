@@ -6,7 +6,8 @@ use crate::wire::ParseError;
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
-        /// Why a packet was dropped. Nothing but the counter of that reason has changed.
+        /// Why a packet was dropped. Nothing but the counter of that reason has changed, unless
+        /// the reason says so.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u8)]
         pub enum Error {
@@ -44,7 +45,7 @@ reasons! {
     Unexpected = "unexpected_type",
     /// The authenticator is wrong: forged, or another key.
     Authenticator = "authenticator",
-    /// Another session than ours.
+    /// Another session than ours. When a heartbeat said so, the source was asked which is right.
     OtherSession = "other_session",
     /// Not from the source of the session.
     OtherSource = "other_source",
@@ -54,7 +55,8 @@ reasons! {
     PayloadLength = "payload_length",
     /// Data past the end of the content.
     BeyondEnd = "beyond_end",
-    /// Data too far ahead of what is missing: the store or the table has no room yet.
+    /// Data too far ahead of what is missing: the store or the table has no room yet. That it was
+    /// sent is noted; it is asked for when there is room.
     BeyondWindow = "beyond_window",
     /// The heartbeat contradicts what is known; the source was asked which is right.
     Contradiction = "contradiction",
@@ -83,11 +85,13 @@ reasons! {
     RepairsFull = "repairs_full",
     /// Too many turning points or requesters at once.
     TargetsFull = "targets_full",
-    /// The request did not prove its address: it was answered with a token, or not at all.
+    /// The request did not prove its address: it was answered with a token, or, when the queue of
+    /// answers was full, not at all.
     RequestUnverified = "request_unverified",
     /// The queue of answers is full.
     AnswersFull = "answers_full",
-    /// A report from a receiver that did not prove its address; it got a token.
+    /// A report from a receiver that did not prove its address; it was answered with a token, or,
+    /// when the queue of answers was full, not at all.
     ReportUnverified = "report_unverified",
     /// A report that no receiver could truthfully make.
     ReportImplausible = "report_implausible",
@@ -97,7 +101,7 @@ reasons! {
     ReportUnwanted = "report_unwanted",
     /// The machine has ended.
     Ended = "ended",
-    /// The store could not keep the data.
+    /// The store could not keep the data: the receiver has given up.
     Store = "store",
 }
 

@@ -65,7 +65,7 @@
 //! | a sender | at most 9 KiB and its [`storage::SenderStorage`] |
 //! | a receiver | at most 4 KiB and its [`storage::ReceiverStorage`]: 8 KiB in all for 1,000 packets |
 //! | events | 32 (sender), 8 (receiver); more are counted as lost, the last word never is |
-//! | requests | one at most every 1/[`ReceiverConfig::requests_per_second`]; 32 ranges each |
+//! | requests | for data at most [`ReceiverConfig::requests_per_second`], in bursts of a twentieth of that, 32 ranges each; for digests one at a time |
 //!
 //! # Trust
 //!

@@ -15,8 +15,10 @@ pub struct SenderStats {
     pub syncs: u64,
     /// DIGESTS packets sent.
     pub digests: u64,
-    /// Answers to one receiver (SYNC, DIGESTS, REPORT_ACK).
+    /// Answers sent (SYNC, DIGESTS, REPORT_ACK), to one receiver or, DIGESTS, to the group.
     pub answers: u64,
+    /// REPORT_ACK packets, tokens among them, that found the queue of answers full.
+    pub answers_lost: u64,
     /// Ethernet frame bytes of everything sent.
     pub frame_bytes: u64,
     /// Packets received and taken.

@@ -97,8 +97,7 @@ impl<S: Store> Sender<'_, S> {
             nonce: request.nonce(),
             block,
         })?;
-        self.stats.requests_unicast += 1;
-        self.touch_linger();
+        self.request_taken(meta);
         Ok(())
     }
 
@@ -113,7 +112,14 @@ impl<S: Store> Sender<'_, S> {
             receiver,
             token,
         };
-        let _ = self.answer(Answer::Ack { to, ack });
+        self.acknowledge(to, ack);
+    }
+
+    /// One who hears nothing asks again, so that a full queue costs time only.
+    fn acknowledge(&mut self, to: SocketAddr, ack: ReportAck) {
+        if self.answer(Answer::Ack { to, ack }).is_err() {
+            self.stats.answers_lost += 1;
+        }
     }
 
     fn sync_request(&mut self, meta: &Meta, nonce: u64) -> Result<(), Error> {
@@ -124,7 +130,17 @@ impl<S: Store> Sender<'_, S> {
         self.answer(Answer::Sync {
             to: meta.source,
             nonce,
-        })
+        })?;
+        self.stats.requests_unicast += 1;
+        Ok(())
+    }
+
+    fn request_taken(&mut self, meta: &Meta) {
+        match meta.path {
+            Path::Group => self.stats.requests_group += 1,
+            Path::Unicast => self.stats.requests_unicast += 1,
+        }
+        self.touch_linger();
     }
 
     fn data_request<T: AsRef<[u8]>>(
@@ -132,7 +148,6 @@ impl<S: Store> Sender<'_, S> {
         meta: &Meta,
         request: &request::Packet<T>,
     ) -> Result<(), Error> {
-        self.learn_round_trip(request.round_trip_us());
         let verified = self.is_verified(meta, request);
         let target = self.request_target(meta, verified)?;
         let mut budget = BLOCKS_PER_REQUEST;
@@ -148,11 +163,8 @@ impl<S: Store> Sender<'_, S> {
             self.give_token(meta.source, request.tag(), request.nonce());
         }
         if outcome.is_ok() {
-            match meta.path {
-                Path::Group => self.stats.requests_group += 1,
-                Path::Unicast => self.stats.requests_unicast += 1,
-            }
-            self.touch_linger();
+            self.learn_round_trip(request.round_trip_us());
+            self.request_taken(meta);
         }
         outcome
     }
@@ -296,11 +308,7 @@ impl<S: Store> Sender<'_, S> {
             }
         };
         self.answer(answer)?;
-        match meta.path {
-            Path::Group => self.stats.requests_group += 1,
-            Path::Unicast => self.stats.requests_unicast += 1,
-        }
-        self.touch_linger();
+        self.request_taken(meta);
         Ok(())
     }
 
@@ -334,7 +342,7 @@ impl<S: Store> Sender<'_, S> {
                 receiver: report.receiver,
                 token,
             };
-            let _ = self.answer(Answer::Ack { to, ack });
+            self.acknowledge(to, ack);
         }
         if verdict == Verdict::Full {
             return Err(Error::ReceiversFull);

@@ -187,12 +187,13 @@ impl<'a, S: Store> Sender<'a, S> {
     /// # Errors
     /// When the configuration contradicts itself or the store.
     pub fn with_storage(
-        config: SenderConfig,
+        mut config: SenderConfig,
         store: S,
         storage: SenderStorage<'a>,
         seed: [u8; 32],
         now: Instant,
     ) -> Result<Self, ConfigError> {
+        config.bound_times();
         let hashing = Hashing::new(config.key);
         let geometry = check(&config, &store, &storage)?;
         let mut rng = ChaCha12Rng::from_seed(seed);
@@ -340,6 +341,8 @@ impl<'a, S: Store> Sender<'a, S> {
             self.length = Some(self.written);
             self.total = self.geometry.packets(self.written);
             self.sync_wanted = true;
+            // Whole packets do not wait for the end: all of it may have gone before.
+            self.check_sent();
         }
     }
 
@@ -440,8 +443,7 @@ impl<'a, S: Store> Sender<'a, S> {
             return None;
         }
         let pacer = &self.pacer;
-        let answers = (!self.answers.is_empty())
-            .then(|| self.answer_pacer.ready_at(2048).max(pacer.ready_at(2048)));
+        let answers = self.answer_at();
         let sync = self
             .sync_wanted
             .then(|| pacer.ready_at(self.sync_frame_len));
@@ -606,7 +608,7 @@ impl<'a, S: Store> Sender<'a, S> {
     /// One packet arrived.
     ///
     /// # Errors
-    /// Why it was dropped; nothing but that counter changed then.
+    /// Why it was dropped; nothing but that counter changed then, unless the reason says so.
     pub fn handle_packet(&mut self, now: Instant, meta: &Meta, packet: &[u8]) -> Result<(), Error> {
         self.advance_clock(now);
         let result = self.input(meta, packet);
@@ -626,7 +628,7 @@ fn pacer(config: &SenderConfig, now: Instant) -> (Pacer, usize) {
     let sync = SYNC_LEN + config.name.len() + MAC_LEN;
     let frame = usize::from(config.max_packet_len).max(sync) + FRAME_OVERHEAD;
     let depth = bytes_in(config.burst).max(2 * frame);
-    let quantum = bytes_in(Duration::from_micros(250)).clamp(frame, depth.min(1 << 16));
+    let quantum = bytes_in(Duration::from_micros(250)).clamp(frame, depth.min(1 << 16).max(frame));
     (Pacer::new(config.rate_bps, depth, now), quantum)
 }
 

@@ -63,27 +63,23 @@ impl<S: Store> Sender<'_, S> {
 
     fn poll_answer(&mut self, budget: usize, buffer: &mut [u8]) -> Option<Transmit> {
         let answer = *self.answers.front()?;
-        let (to, len) = match answer {
-            Answer::Ack { to, ack } => (Some(to), ack.buffer_len()),
-            Answer::Sync { to, .. } => (Some(to), sync::SYNC_LEN),
-            Answer::Digests { to, count, .. } => {
-                (to, digests::DIGESTS_HEADER_LEN + 32 * count as usize)
-            }
-            Answer::Left { to, block, .. } => {
-                let count = block.count_ones() as usize;
-                (Some(to), digests::DIGESTS_HEADER_LEN + 32 * count)
-            }
-        };
-        let share = self.answer_pacer.budget(self.now);
-        if !self.fits(budget, buffer, len) || share < len + FRAME_OVERHEAD {
+        let len = self.answer_len(&answer);
+        let frame = len + self.hashing.overhead() + FRAME_OVERHEAD;
+        if !self.fits(budget, buffer, len) || self.answer_pacer.budget(self.now) < frame {
             return None;
         }
-        self.answer_pacer.spend(len + FRAME_OVERHEAD);
+        self.answer_pacer.spend(frame);
         self.answers.pop_front();
-        match answer {
-            Answer::Ack { ack, .. } => ack.emit(buffer),
-            Answer::Sync { nonce, .. } => self.sync_repr(Some(nonce)).emit(buffer),
-            Answer::Left { .. } => {}
+        let (to, len) = match answer {
+            Answer::Ack { to, ack } => {
+                ack.emit(buffer);
+                (Some(to), len)
+            }
+            Answer::Sync { to, nonce } => {
+                self.sync_repr(Some(nonce)).emit(buffer);
+                (Some(to), len)
+            }
+            Answer::Left { to, nonce, block } => (Some(to), self.write_left(buffer, nonce, block)),
             Answer::Digests {
                 to,
                 nonce,
@@ -91,21 +87,42 @@ impl<S: Store> Sender<'_, S> {
                 count,
             } => {
                 let nonce = to.map(|_| nonce);
-                if self.write_digests(buffer, nonce, first, count).is_err() {
-                    return None;
-                }
+                self.write_digests(buffer, nonce, first, count).ok()?;
+                (to, len)
             }
-        }
-        let len = match answer {
-            Answer::Left { nonce, block, .. } => self.write_left(buffer, nonce, block),
-            _ => len,
         };
         self.stats.answers += 1;
-        self.seal(
-            to.map_or(Destination::Group, Destination::Unicast),
-            buffer,
-            len,
+        let destination = to.map_or(Destination::Group, Destination::Unicast);
+        self.seal(destination, buffer, len)
+    }
+
+    /// The most an answer takes, without authenticator.
+    fn answer_len(&self, answer: &Answer) -> usize {
+        match *answer {
+            Answer::Ack { ack, .. } => ack.buffer_len(),
+            Answer::Sync { .. } => sync::SYNC_LEN,
+            Answer::Digests { count, .. } => digests::DIGESTS_HEADER_LEN + 32 * count as usize,
+            Answer::Left { block, .. } => {
+                digests::DIGESTS_HEADER_LEN + 32 * self.left_count(block).unwrap_or(0)
+            }
+        }
+    }
+
+    /// When the next answer may go.
+    pub(super) fn answer_at(&self) -> Option<Instant> {
+        let len = self.answer_len(self.answers.front()?);
+        let frame = len + self.hashing.overhead() + FRAME_OVERHEAD;
+        Some(
+            self.answer_pacer
+                .ready_at(frame)
+                .max(self.pacer.ready_at(frame)),
         )
+    }
+
+    /// How many values lie to the left of a block; `None`: more than a packet takes.
+    fn left_count(&self, block: u64) -> Option<usize> {
+        let count = block.count_ones() as usize;
+        (count <= self.digests_per_packet_len()).then_some(count)
     }
 
     fn sync_repr(&self, answer: Option<u64>) -> sync::Repr<'_> {
@@ -121,14 +138,15 @@ impl<S: Store> Sender<'_, S> {
         } else {
             0
         };
-        let silence = self.config.heartbeat_idle.total_millis().clamp(1, 60_000) as u16;
+        let silence = self.config.heartbeat_idle.max(self.active_interval());
+        let silence_ms = silence.total_millis().clamp(1, 60_000) as u16;
         let oldest = self
             .geometry
             .first_packet(self.oldest_block())
             .min(self.next);
         sync::Repr {
             session: self.session,
-            silence_ms: silence,
+            silence_ms,
             geometry: self.geometry,
             oldest,
             next: self.next,
@@ -289,21 +307,16 @@ impl<S: Store> Sender<'_, S> {
             first_block: block as u32,
             answer: Some(nonce),
             left: true,
-            count: block.count_ones() as usize,
+            count: 0,
         };
-        let fits = repr.count <= self.digests_per_packet_len();
-        let known = fits
-            && self
-                .left
-                .left_of(
-                    &self.hashing,
-                    block,
-                    |block| self.kept_digest(block),
-                    |index, value| digests::put_digest(buffer, index, value),
-                )
-                .is_some();
-        if !known {
-            repr.count = 0;
+        if let Some(count) = self.left_count(block) {
+            let known = self.left.left_of(
+                &self.hashing,
+                block,
+                |block| self.kept_digest(block),
+                |index, value| digests::put_digest(buffer, index, value),
+            );
+            repr.count = known.map_or(0, |_| count);
         }
         repr.emit(buffer);
         repr.buffer_len()
