@@ -409,6 +409,16 @@ impl<'a> Repairs<'a> {
         }
     }
 
+    /// Something that is not in this queue waits for that target: its place is kept.
+    pub(crate) fn keep(&mut self, target: u16) {
+        self.targets[usize::from(target)].waiting += 1;
+    }
+
+    /// What [`Repairs::keep`] kept the place for has gone.
+    pub(crate) fn release(&mut self, target: u16) {
+        self.targets[usize::from(target)].waiting -= 1;
+    }
+
     /// Takes bytes from a target's share.
     pub(crate) fn spend(&mut self, target: u16, frame_len: usize) {
         self.targets[usize::from(target)].pacer.spend(frame_len);

@@ -102,15 +102,13 @@ impl<S: Store> Receiver<'_, S> {
     ) -> Result<(), Error> {
         let session = self.session.as_ref().ok_or(Error::BeforeSync)?;
         let geometry = session.geometry;
-        let near = self.highest;
-        let lo = Sequence(range.lo)
-            .number(geometry.first(), near)
-            .unwrap_or(0);
-        let hi = Sequence(range.hi)
-            .number(geometry.first(), near)
-            .ok_or(Error::RequestUnsent)?;
-        let hi = hi.min(near.wrapping_sub(1));
-        if near == 0 || lo > hi {
+        // Near what has verified, not near the newest number that somebody named.
+        let near = geometry.first_packet(self.frontier);
+        let number = |sequence| Sequence(sequence).number(geometry.first(), near);
+        let newest = self.highest.checked_sub(1).ok_or(Error::RequestUnsent)?;
+        let lo = number(range.lo).unwrap_or(0);
+        let hi = number(range.hi).ok_or(Error::RequestUnsent)?.min(newest);
+        if lo > hi {
             return Err(Error::RequestUnsent);
         }
         let (first, first_index) = geometry.locate(lo);
@@ -194,6 +192,15 @@ impl<S: Store> Receiver<'_, S> {
         }
     }
 
+    /// Digests that fit a packet no longer than the source's own, so that the dmcast around it is
+    /// not fragmented either.
+    fn digests_per_answer(&self) -> u64 {
+        let session = self.session.as_ref();
+        let longest = session.map_or(0, |session| session.geometry.packet_len());
+        let room = longest.saturating_sub(digests::DIGESTS_HEADER_LEN + self.hashing.overhead());
+        (room / 32).clamp(1, digests::MAX_DIGESTS) as u64
+    }
+
     fn queue_digests<T: AsRef<[u8]>>(
         &mut self,
         target: u16,
@@ -202,7 +209,7 @@ impl<S: Store> Receiver<'_, S> {
         let range = request.ranges().next().ok_or(Error::Value)?;
         let (lo, hi) = (u64::from(range.lo), u64::from(range.hi));
         let known = |block: u64| self.slots.get(block).is_some_and(|slot| slot.is(VERIFIED));
-        let most = hi.min(lo + digests::MAX_DIGESTS as u64 - 1).min(lo + 39);
+        let most = hi.min(lo + self.digests_per_answer() - 1);
         let count = (lo..=most).take_while(|&block| known(block)).count() as u64;
         let integrity = self
             .session
@@ -217,8 +224,16 @@ impl<S: Store> Receiver<'_, S> {
         if !self.repairs.hold_once(self.now, target, 1 << 63 | lo) {
             return Err(Error::RequestHeldDown);
         }
-        let _ = self.digest_answers.push_back((target, lo, count));
+        if self.digest_answers.push_back((target, lo, count)).is_ok() {
+            self.repairs.keep(target);
+        }
         Ok(())
+    }
+
+    /// Others' requests were for what is no longer served.
+    pub(super) fn forget_requests(&mut self) {
+        self.repairs.clear();
+        self.digest_answers.clear();
     }
 
     pub(super) fn poll_answers(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
@@ -249,6 +264,7 @@ impl<S: Store> Receiver<'_, S> {
         let gone = !(first..first + count).all(known) || len > buffer.len();
         let Some(Target::TurningPoint(point)) = destination.filter(|_| !gone) else {
             self.digest_answers.pop_front();
+            self.repairs.release(target);
             return None;
         };
         if self.repair_pacer.budget(self.now) < frame
@@ -257,6 +273,7 @@ impl<S: Store> Receiver<'_, S> {
             return None;
         }
         self.digest_answers.pop_front();
+        self.repairs.release(target);
         repr.emit(buffer);
         for index in 0..count {
             let digest = self.slots.get(first + index)?.digest;

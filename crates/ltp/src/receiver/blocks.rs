@@ -8,6 +8,7 @@ use crate::config::Start;
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::event::{Failure, ReceiverEvent};
+use crate::geometry::low_bits;
 use crate::store::Store;
 use crate::wire::digests;
 use crate::{Meta, Path};
@@ -216,6 +217,37 @@ impl<S: Store> Receiver<'_, S> {
             }
         }
         self.check_complete();
+    }
+
+    /// The source itself has said where the content ends: what came for past there is a forger's
+    /// invention, and would keep the last block from ever being whole.
+    pub(super) fn forget_past_end(&mut self) {
+        let Some(session) = &self.session else { return };
+        let geometry = session.geometry;
+        let (Some(length), Some(total)) = (session.length, session.total) else {
+            return;
+        };
+        let (last, index) = geometry.locate(total);
+        let window = self.window_base() + self.span;
+        for block in last.max(self.frontier)..self.top.min(window) {
+            let real = if block == last { low_bits(index) } else { 0 };
+            let Some(slot) = self.slots.get(block) else {
+                continue;
+            };
+            if slot.received & !real == 0 {
+                continue;
+            }
+            let waited = slot.is(COMPUTED | DISPUTED) && !slot.is(VERIFIED);
+            self.unverified -= u32::from(waited);
+            let slot = self.slots.claim(block);
+            slot.received &= real;
+            slot.repaired &= real;
+            slot.flags &= !(COMPUTED | DISPUTED | VERIFIED);
+            if real == 0 {
+                self.store.discard(geometry.block_offset(block), 0);
+            }
+        }
+        self.top = self.top.min(geometry.blocks(length)).max(self.frontier);
     }
 
     /// Digests that should have come are asked for after a moment.

@@ -59,6 +59,12 @@ impl<S: Store> Receiver<'_, S> {
                 Error::Contradiction
             });
         }
+        self.heartbeat(repr);
+        Ok(())
+    }
+
+    /// A heartbeat that contradicts nothing.
+    fn heartbeat(&mut self, repr: &sync::Repr<'_>) {
         self.stats.syncs += 1;
         self.heard = self.now;
         self.learn(repr);
@@ -69,7 +75,6 @@ impl<S: Store> Receiver<'_, S> {
                 self.ask_confirmation();
             }
         }
-        Ok(())
     }
 
     /// Whether a heartbeat says something that cannot be true together with what was said before.
@@ -126,16 +131,7 @@ impl<S: Store> Receiver<'_, S> {
             return Err(Error::Integrity);
         }
         self.begin(meta, repr)?;
-        self.stats.syncs += 1;
-        self.heard = self.now;
-        self.learn(repr);
-        if self.lacks_what_is_gone(repr.oldest) {
-            if self.hashing.is_keyed() {
-                self.fail(Failure::NoLongerHeld);
-            } else {
-                self.ask_confirmation();
-            }
-        }
+        self.heartbeat(repr);
         Ok(())
     }
 
@@ -163,7 +159,7 @@ impl<S: Store> Receiver<'_, S> {
         self.current = (self.start, self.highest);
         self.slots.clear();
         self.asks.clear();
-        self.repairs.clear();
+        self.forget_requests();
         self.repairs
             .set_packets_per_block(geometry.packets_per_block());
         self.reset_tree(repr.digested.is_some());
@@ -182,7 +178,7 @@ impl<S: Store> Receiver<'_, S> {
             reports: false,
             progress_blocks: 0,
             report_window: Duration::ZERO,
-            oldest: 0,
+            silence: Duration::ZERO,
             digested: 0,
             length: None,
             total: None,
@@ -210,7 +206,7 @@ impl<S: Store> Receiver<'_, S> {
         let Some(session) = &mut self.session else {
             return;
         };
-        session.oldest = session.oldest.max(repr.oldest);
+        session.silence = Duration::from_millis(u64::from(repr.silence_ms));
         session.digested = session.digested.max(repr.digested.unwrap_or(0));
         session.progress_blocks = repr.progress_blocks;
         session.report_window = Duration::from_micros(u64::from(repr.report_window_us));
@@ -342,7 +338,6 @@ impl<S: Store> Receiver<'_, S> {
                 session.id = repr.session;
                 session.source = meta.source;
                 session.closing = false;
-                session.oldest = 0;
             }
             self.token = 0;
             self.report = Default::default();
@@ -379,7 +374,6 @@ impl<S: Store> Receiver<'_, S> {
         let differs = session.length != repr.length || session.digest != repr.digest;
         session.confirmed = true;
         session.contradicted = false;
-        session.oldest = repr.oldest;
         session.length = repr.length;
         session.total = repr.length.and_then(|length| geometry.packets(length));
         session.digest = repr.digest;
@@ -398,6 +392,12 @@ impl<S: Store> Receiver<'_, S> {
             let (block, index) = geometry.locate(self.highest);
             self.asks.clip(block, index);
         }
+        self.forget_past_end();
+        let published = repr.digested.unwrap_or(0);
+        // Nor has it digests past these.
+        self.digest_ask = self
+            .digest_ask
+            .filter(|ask| ask.left || ask.first < published);
         self.learn(repr);
         if self.lacks_what_is_gone(repr.oldest) {
             self.fail(Failure::NoLongerHeld);
@@ -421,8 +421,8 @@ impl<S: Store> Receiver<'_, S> {
         if !ours {
             return Err(Error::Unasked);
         }
-        self.token = ack.token;
         if ack.verdict == Verdict::Token {
+            self.token = ack.token;
             self.token_came(ack);
             return Ok(());
         }
@@ -430,6 +430,7 @@ impl<S: Store> Receiver<'_, S> {
         let Some((sent, status)) = reported else {
             return Err(Error::Unasked);
         };
+        self.token = ack.token;
         self.source_trip.sample(self.now - sent);
         self.report.attempts = 0;
         self.report.joined = true;

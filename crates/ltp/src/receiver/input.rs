@@ -56,7 +56,8 @@ impl<S: Store> Receiver<'_, S> {
         if packet.payload().len() != usize::from(geometry.payload_len()) {
             return Err(Error::PayloadLength);
         }
-        let number = packet.sequence().number(geometry.first(), self.highest);
+        let near = geometry.first_packet(self.frontier);
+        let number = packet.sequence().number(geometry.first(), near);
         let number = number.ok_or(Error::Value)?;
         if number >= session.total.unwrap_or(u64::MAX) {
             return Err(Error::BeyondEnd);

@@ -94,7 +94,8 @@ struct Session {
     contradicted: bool,
     progress_blocks: u32,
     report_window: Duration,
-    oldest: u64,
+    /// The longest silence of the source while it lives.
+    silence: Duration,
     digested: u64,
     digest: Option<Digest>,
 }
@@ -213,7 +214,7 @@ impl<'a, S: Store> Receiver<'a, S> {
     /// # Panics
     /// If `slots` or `asks` of the storage is empty.
     pub fn with_storage(
-        config: ReceiverConfig,
+        mut config: ReceiverConfig,
         store: S,
         storage: ReceiverStorage<'a>,
         seed: [u8; 32],
@@ -223,6 +224,7 @@ impl<'a, S: Store> Receiver<'a, S> {
             !storage.slots.is_empty() && !storage.asks.is_empty(),
             "tables of a receiver"
         );
+        config.bound_times();
         let mut rng = ChaCha12Rng::from_seed(seed);
         let id = rng.next_u64();
         let next_tag = rng.next_u32() as u16;
@@ -402,7 +404,10 @@ impl<'a, S: Store> Receiver<'a, S> {
     pub fn consume(&mut self, now: Instant, len: usize) {
         self.advance_clock(now);
         let was = self.window_base();
-        self.consumed = (self.consumed + len as u64).min(self.verified_end());
+        self.consumed = self
+            .consumed
+            .saturating_add(len as u64)
+            .min(self.verified_end());
         self.taken = self.blocks_taken();
         if self.window_base() != was {
             self.report_progress();
@@ -520,7 +525,13 @@ impl<'a, S: Store> Receiver<'a, S> {
             return;
         }
         let closing = self.session.as_ref().is_some_and(|session| session.closing);
-        let grace = if closing { patience / 5 } else { patience };
+        // A source that has said how long it may be silent is not given up before.
+        let silence = self.session.as_ref().map_or(Duration::ZERO, |s| s.silence);
+        let grace = if closing {
+            patience / 5
+        } else {
+            patience.max(silence * 3)
+        };
         if self.heard + grace <= now {
             let failure = match (self.phase, closing) {
                 (Phase::Idle, _) => Failure::NoSource,
@@ -530,12 +541,21 @@ impl<'a, S: Store> Receiver<'a, S> {
             self.fail(failure);
         } else if self.fed + patience * 3 <= now && self.audit.is_some() {
             self.fail(Failure::WholeDigest);
-        } else if self.fed + patience * 3 <= now && !self.asks.is_empty() {
+        } else if self.fed + patience * 3 <= now && self.waits_for_answers() {
             self.fail(Failure::Unanswered);
         } else {
             let next = (self.heard + grace).max(now + patience / 20);
             self.timers.set(Timer::Source as usize, next);
         }
+    }
+
+    /// Whether data or digests that the source has sent were asked for and have not come.
+    fn waits_for_answers(&self) -> bool {
+        let published = self.session.as_ref().map_or(0, |session| session.digested);
+        let digests = self
+            .digest_ask
+            .is_some_and(|ask| !ask.left && ask.first < published);
+        digests || !self.asks.is_empty()
     }
 
     /// Gives up.
@@ -552,7 +572,7 @@ impl<'a, S: Store> Receiver<'a, S> {
         self.phase = Phase::Failed;
         self.timers = Timers::default();
         self.asks.clear();
-        self.repairs.clear();
+        self.forget_requests();
         self.question = None;
         self.digest_ask = None;
         self.audit = None;
@@ -569,7 +589,7 @@ impl<'a, S: Store> Receiver<'a, S> {
     /// One packet arrived.
     ///
     /// # Errors
-    /// Why it was dropped; nothing but that counter changed then.
+    /// Why it was dropped; nothing but that counter changed then, unless the reason says so.
     #[inline]
     pub fn handle_packet(&mut self, now: Instant, meta: &Meta, packet: &[u8]) -> Result<(), Error> {
         self.advance_clock(now);

@@ -196,8 +196,11 @@ impl<S: Store> Receiver<'_, S> {
             ask.nonce = self.rng.next_u64().max(1);
         }
         self.digest_ask = Some(ask);
-        let nonce = if to_source { ask.nonce } else { 0 };
         let before = u32::from(self.config.attempts_before_source);
+        if ask.attempts > before + u32::from(DOUBT_AFTER) {
+            self.ask_confirmation();
+        }
+        let nonce = if to_source { ask.nonce } else { 0 };
         let (trip, number) = if to_source {
             (
                 &self.source_trip,
@@ -344,7 +347,7 @@ impl<S: Store> Receiver<'_, S> {
 /// Adds the runs of a block's mask as ranges; the packets that found room.
 fn add_runs(repr: &mut request::Repr, geometry: &crate::Geometry, first: u64, mask: u64) -> u64 {
     let mut left = mask;
-    let before = repr.ranges.len();
+    let (count, last) = (repr.ranges.len(), repr.ranges.last().copied());
     while left != 0 {
         let start = left.trailing_zeros();
         let run = (left >> start).trailing_ones();
@@ -355,7 +358,10 @@ fn add_runs(repr: &mut request::Repr, geometry: &crate::Geometry, first: u64, ma
             _ => {
                 // A mask has no more runs than a request has room for, so the first one fits.
                 if repr.ranges.push(request::Range { lo, hi }).is_err() {
-                    repr.ranges.truncate(before);
+                    repr.ranges.truncate(count);
+                    if let (Some(place), Some(last)) = (repr.ranges.last_mut(), last) {
+                        *place = last;
+                    }
                     return 0;
                 }
             }
