@@ -1,13 +1,15 @@
 //! What a forger sends is dropped and counted under its own reason, or found out; nothing else
 //! changes, and the session ends well.
 
+#[path = "common/ask.rs"]
+mod ask;
 mod common;
 
-use common::{Files, content, files, group, host, receiver_config, sender_config, source};
-use lms_proto::{Iface, Kind as OptionKind, LmsOption, TurningPoint};
+use common::{Files, content, files, host, receiver_config, sender_config, source};
+use lms_proto::Kind as OptionKind;
 use ltp::wire::digests::{self, put_digest};
 use ltp::wire::report::{Report, ReportAck, Status, Verdict};
-use ltp::wire::request::{self, Kind, Range};
+use ltp::wire::request::Kind;
 use ltp::wire::{Sequence, data, sync};
 use ltp::{Destination, Duration, Error, Geometry, Meta, ReceiverEvent, SenderEvent, SessionId};
 
@@ -107,35 +109,11 @@ fn emit(repr: &sync::Repr<'_>) -> Vec<u8> {
 }
 
 fn request(net: &Files, kind: Kind, lo: u32, hi: u32) -> Vec<u8> {
-    let mut repr = request::Repr {
-        kind,
-        tag: 9,
-        session: net.sender.session(),
-        number: 1,
-        round_trip_us: 0,
-        token: 0,
-        nonce: 77,
-        ranges: Default::default(),
-    };
-    let _ = repr.ranges.push(Range { lo, hi });
-    let mut packet = vec![0; repr.buffer_len()];
-    repr.emit(&mut packet);
-    packet
+    ask::request(net.sender.session(), kind, (lo, hi), 0)
 }
 
 fn asked(turned: bool) -> Meta {
-    let mut meta = Meta::group(host(9));
-    meta.elected = true;
-    meta.option = Some(LmsOption {
-        kind: OptionKind::Request,
-        turning_point: turned.then_some(TurningPoint {
-            router: common::ROUTER,
-            iface: Iface(1),
-        }),
-        source: source().ip(),
-        group: group().ip(),
-    });
-    meta
+    ask::asked(turned.then(|| ask::point(254, 1)))
 }
 
 #[test]
@@ -291,6 +269,53 @@ fn a_forged_heartbeat_changes_nothing_the_source_does_not_confirm() {
         net.run_until(LIMIT, |net| net.all_complete());
         net.check_content(&bytes);
     }
+}
+
+/// Only an answer to a report that waits for one brings a token that counts.
+#[test]
+fn an_acknowledgement_of_nothing_changes_no_token() {
+    let bytes = content(600_000, 12);
+    let mut net = begun(&bytes, 12, true, None);
+    let ack = ReportAck {
+        verdict: Verdict::Noted,
+        tag: 0xffff,
+        session: net.sender.session(),
+        receiver: net.receivers[0].id(),
+        token: 0xdead,
+    };
+    let mut forged = [0; 24];
+    ack.emit(&mut forged);
+    refused(&mut net, &Meta::unicast(source()), &forged, Error::Unasked);
+    let receiver = &mut net.receivers[0];
+    receiver.close(net.now);
+    let mut buffer = [0; 2048];
+    let sent = std::iter::from_fn(|| {
+        let transmit = receiver.poll_transmit(net.now, &mut buffer)?;
+        Some(Report::parse(&buffer[..transmit.len]))
+    });
+    let leaving = sent
+        .flatten()
+        .find(|report| report.status == Status::Leaving);
+    let token = leaving.expect("a last report").token;
+    assert!(token != 0xdead && token != 0, "{token:x}");
+}
+
+/// A request for what was never sent names any round-trip time it likes.
+#[test]
+fn a_refused_request_does_not_stretch_the_hold_down_time() {
+    let bytes = content(600_000, 13);
+    let mut net = begun(&bytes, 13, false, None);
+    let mut forged = request(&net, Kind::Data, 100_000, 100_003);
+    forged[20..24].fill(0xff);
+    refused_by_source(&mut net, &asked(false), &forged, Error::RequestUnsent);
+    let good = request(&net, Kind::Data, 0, 0);
+    let ask = |net: &mut Files| net.sender.handle_packet(net.now, &asked(false), &good);
+    assert_eq!(ask(&mut net), Ok(()));
+    net.run_until(LIMIT, |net| net.sender.stats().repairs_group == 1);
+    assert_eq!(ask(&mut net), Err(Error::RequestHeldDown));
+    let later = net.now + Duration::from_millis(21);
+    net.run_until(LIMIT, |net| net.now >= later);
+    assert_eq!(ask(&mut net), Ok(()));
 }
 
 #[test]

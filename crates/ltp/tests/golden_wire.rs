@@ -48,6 +48,12 @@ fn golden_digests() -> Vec<u8> {
          0202020202020202020202020202020202020202020202020202020202020202")
 }
 
+fn golden_left() -> Vec<u8> {
+    hex("14 30 0000  a1b2c3d4  00000009  0102030405060708
+         aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
+         bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb")
+}
+
 fn golden_request() -> Vec<u8> {
     hex("15 00 beef  a1b2c3d4  00000003 00000005 00000002  00001388
          1111111122222222  3333333344444444
@@ -218,11 +224,7 @@ fn digests_packet() {
 #[test]
 fn what_lies_to_the_left() {
     // Block 9 is 0b1001: a subtree of eight blocks, then one block.
-    let mut golden = vec![0x14, 0x30, 0, 0];
-    golden.extend_from_slice(&SESSION.0.to_be_bytes());
-    golden.extend_from_slice(&[0, 0, 0, 9, 1, 2, 3, 4, 5, 6, 7, 8]);
-    golden.extend_from_slice(&[0xaa; 32]);
-    golden.extend_from_slice(&[0xbb; 32]);
+    let golden = golden_left();
     let packet = digests::Packet::new_checked(&golden).unwrap();
     let repr = digests::Repr {
         session: SESSION,
@@ -318,15 +320,17 @@ fn again(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-fn goldens() -> [Vec<u8>; 10] {
+fn goldens() -> [Vec<u8>; 12] {
     [
         golden_data(),
         golden_repair(),
         golden_sync(),
         golden_sync_answer(),
         golden_digests(),
+        golden_left(),
         golden_request(),
         golden_digests_request(),
+        golden_left_request(),
         golden_sync_request(),
         golden_report(),
         golden_report_ack(),

@@ -1,15 +1,16 @@
 //! Rates hold whatever is asked, memory is what the documentation says, and hot paths do not
 //! allocate.
 
+#[path = "common/ask.rs"]
+mod ask;
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use common::{Dice, content, files, group, host, receiver_config, seed, sender_config, source};
-use lms_proto::{Iface, Kind as OptionKind, LmsOption, TurningPoint};
 use ltp::store::{ArrayRing, HeapRing, Lengths};
-use ltp::wire::request::{self, Kind, Range};
+use ltp::wire::request::Kind;
 use ltp::{
     Destination, Duration, Instant, Meta, Receiver, ReceiverConfig, ReceiverLimits, Sender,
     SenderConfig, SessionId,
@@ -48,35 +49,11 @@ fn allocated() -> (u64, u64) {
 }
 
 fn request(session: SessionId, lo: u32, hi: u32) -> Vec<u8> {
-    let mut repr = request::Repr {
-        kind: Kind::Data,
-        tag: 9,
-        session,
-        number: 1,
-        round_trip_us: 0,
-        token: 0,
-        nonce: 0,
-        ranges: Default::default(),
-    };
-    let _ = repr.ranges.push(Range { lo, hi });
-    let mut packet = vec![0; repr.buffer_len()];
-    repr.emit(&mut packet);
-    packet
+    ask::request(session, Kind::Data, (lo, hi), 0)
 }
 
 fn asked(router: u8, iface: u16) -> Meta {
-    let mut meta = Meta::group(host(9));
-    meta.elected = true;
-    meta.option = Some(LmsOption {
-        kind: OptionKind::Request,
-        turning_point: Some(TurningPoint {
-            router: [10, 0, 9, router].into(),
-            iface: Iface(iface),
-        }),
-        source: source().ip(),
-        group: group().ip(),
-    });
-    meta
+    ask::asked(Some(ask::point(router, iface)))
 }
 
 /// Bytes in any window of a second are at most the rate and the burst.
@@ -272,7 +249,7 @@ fn a_receiver_for_a_thousand_packets_fits_eight_kibibytes() {
 #[test]
 fn machines_and_tables_are_as_big_as_documented() {
     assert!(size_of::<Sender<'static, Lengths>>() <= 9 * 1024);
-    assert!(size_of::<Receiver<'static, Lengths>>() <= 5 * 1024);
+    assert!(size_of::<Receiver<'static, Lengths>>() <= 4 * 1024);
     assert!(size_of::<ltp::storage::Slot>() <= 64);
     assert!(size_of::<ltp::storage::Ask>() <= 48);
     assert!(size_of::<ltp::storage::Pending>() <= 32);

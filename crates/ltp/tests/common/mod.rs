@@ -113,6 +113,8 @@ pub struct Group<'a, S: Store, R: Store> {
     pub wire: Vec<(Instant, usize)>,
     pub source_dead: bool,
     pub deaf: Vec<bool>,
+    /// Packets that get lost, whoever sends them.
+    pub lost: fn(&[u8]) -> bool,
     in_flight: BinaryHeap<InFlight>,
     count: u64,
 }
@@ -132,13 +134,14 @@ impl<'a, S: Store, R: Store> Group<'a, S, R> {
             dice: Dice::new(seed),
             wire: Vec::new(),
             source_dead: false,
+            lost: |_| false,
             in_flight: BinaryHeap::new(),
             count: 0,
         }
     }
 
     fn put(&mut self, from: Node, to: Node, way: Way, packet: &[u8]) {
-        if self.dice.chance(self.faults.loss) {
+        if self.dice.chance(self.faults.loss) || (self.lost)(packet) {
             return;
         }
         let copies = 1 + usize::from(self.dice.chance(self.faults.duplicate));

@@ -1,0 +1,161 @@
+//! Answers besides data: a source's to single hosts, a replier's digests.
+
+#[path = "common/ask.rs"]
+mod ask;
+mod common;
+
+use ask::{asked, point, request};
+use common::{Files, content, files, host, receiver_config, seed, sender_config};
+use ltp::store::HeapRing;
+use ltp::wire::digests;
+use ltp::wire::report::{Report, ReportAck, Status};
+use ltp::wire::request::Kind;
+use ltp::{Destination, Duration, Error, Instant, Meta, Sender, SenderConfig, TurningPoint};
+
+const SMALLEST: u16 = 300;
+
+/// A receiver that has everything, in 20 blocks of small packets.
+fn replier(targets: usize) -> Files {
+    let bytes = content(20 * 1024, 1);
+    let mut sender = sender_config(bytes.len());
+    sender.block_exponent = 10;
+    sender.max_packet_len = SMALLEST;
+    let mut receiver = receiver_config();
+    receiver.limits.targets = targets;
+    let mut net = files(&bytes, 1, 1, sender, &receiver);
+    net.run_until(Duration::from_secs(20), |net| net.all_complete());
+    net.check_content(&bytes);
+    net
+}
+
+fn ask(net: &mut Files, kind: Kind, range: (u32, u32), meta: &Meta) -> Result<(), Error> {
+    let packet = request(net.sender.session(), kind, range, 0);
+    net.receivers[0].handle_packet(net.now, meta, &packet)
+}
+
+fn next_dmcast(net: &mut Files) -> Option<(TurningPoint, Vec<u8>)> {
+    let mut buffer = [0; 2048];
+    let transmit = net.receivers[0].poll_transmit(net.now, &mut buffer)?;
+    match transmit.destination {
+        Destination::Dmcast(point) => Some((point, buffer[..transmit.len].to_vec())),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A path that takes the source's packets takes these, too.
+#[test]
+fn digests_are_no_longer_than_the_sources_own_packets() {
+    let mut net = replier(4);
+    let answer = ask(&mut net, Kind::Digests, (2, 17), &asked(Some(point(1, 1))));
+    assert_eq!(answer, Ok(()));
+    let (_, packet) = next_dmcast(&mut net).expect("digests");
+    assert!(packet.len() <= usize::from(SMALLEST), "{}", packet.len());
+    let packet = digests::Packet::new_checked(&packet).unwrap();
+    assert_eq!((packet.first_block(), packet.count()), (2, 7));
+}
+
+/// With room for one turning point, the one whose digests wait keeps it.
+#[test]
+fn digests_go_to_the_turning_point_that_asked() {
+    let mut net = replier(2);
+    let (first, second) = (point(1, 1), point(2, 1));
+    assert_eq!(
+        ask(&mut net, Kind::Digests, (0, 3), &asked(Some(first))),
+        Ok(())
+    );
+    let other = ask(&mut net, Kind::Data, (0, 3), &asked(Some(second)));
+    assert_eq!(other, Err(Error::TargetsFull));
+    let (to, packet) = next_dmcast(&mut net).expect("digests");
+    assert_eq!((to, packet[0] & 0xf), (first, 4));
+    assert_eq!(
+        ask(&mut net, Kind::Data, (0, 3), &asked(Some(second))),
+        Ok(())
+    );
+    let (to, packet) = next_dmcast(&mut net).expect("a repair");
+    assert_eq!((to, packet[0] & 0xf), (second, 2));
+}
+
+/// A sender that has sent everything, with the shortest buffer its driver may offer.
+fn sent_all(config: SenderConfig, bytes: &[u8]) -> (Sender<'static, HeapRing>, Instant) {
+    let store = HeapRing::whole(bytes.to_vec());
+    let mut sender = Sender::new(config, store, seed(3), Instant::ZERO).unwrap();
+    let mut now = Instant::ZERO;
+    let mut buffer = [0; 400];
+    while sender.digest().is_none() {
+        while sender.poll_transmit(now, &mut buffer).is_some() {}
+        now = sender.poll_timeout().unwrap().max(now);
+        sender.handle_timeout(now);
+    }
+    (sender, now)
+}
+
+/// What a sender says to single hosts within a second.
+fn answers(sender: &mut Sender<'static, HeapRing>, now: &mut Instant) -> Vec<Vec<u8>> {
+    let mut buffer = [0; 400];
+    let mut answers = Vec::new();
+    for _ in 0..100 {
+        while let Some(transmit) = sender.poll_transmit(*now, &mut buffer) {
+            if let Destination::Unicast(_) = transmit.destination {
+                answers.push(buffer[..transmit.len].to_vec());
+            }
+        }
+        *now += Duration::from_millis(10);
+        sender.handle_timeout(*now);
+    }
+    answers
+}
+
+/// What lies to the left of block 4095 are 12 values, more than a small packet takes: the answer
+/// is that the source does not say, and the next answer follows.
+#[test]
+fn an_answer_longer_than_a_packet_does_not_hold_up_the_others() {
+    let bytes = content(4096 * 1024, 3);
+    let mut config = sender_config(bytes.len());
+    config.block_exponent = 10;
+    config.max_packet_len = 300;
+    config.rate_bps = None;
+    let (mut sender, mut now) = sent_all(config, &bytes);
+    let session = sender.session();
+    let meta = Meta::unicast(host(1));
+    let left = request(session, Kind::Left, (4095, 4095), 0);
+    let refused = sender.handle_packet(now, &meta, &left);
+    assert_eq!(refused, Err(Error::RequestUnverified));
+    let token = ReportAck::parse(&answers(&mut sender, &mut now)[0])
+        .unwrap()
+        .token;
+    let left = request(session, Kind::Left, (4095, 4095), token);
+    assert_eq!(sender.handle_packet(now, &meta, &left), Ok(()));
+    let sync = request(session, Kind::Sync, (0, 0), 0);
+    assert_eq!(sender.handle_packet(now, &meta, &sync), Ok(()));
+    let answers = answers(&mut sender, &mut now);
+    assert_eq!(answers.len(), 2);
+    let left = digests::Packet::new_checked(&answers[0]).unwrap();
+    assert!(left.is_left() && left.count() == 0);
+    assert_eq!(answers[1][0] & 0xf, 3);
+    assert_eq!(sender.stats().requests_unicast, 2);
+}
+
+#[test]
+fn tokens_that_find_the_queue_full_are_counted() {
+    let mut config = sender_config(1000);
+    config.receivers = Some(1);
+    let store = HeapRing::whole(vec![0; 1000]);
+    let mut sender = Sender::new(config, store, seed(4), Instant::ZERO).unwrap();
+    let report = Report {
+        status: Status::Joined,
+        tag: 1,
+        session: sender.session(),
+        receiver: 5,
+        blocks: 0,
+        token: 0,
+        digest: 0,
+    };
+    let mut packet = [0; 40];
+    report.emit(&mut packet);
+    for number in 0..40 {
+        let result = sender.handle_packet(Instant::ZERO, &Meta::unicast(host(number)), &packet);
+        assert_eq!(result, Err(Error::ReportUnverified));
+    }
+    assert_eq!(sender.stats().answers_lost, 8);
+    assert_eq!(sender.stats().dropped.get(Error::ReportUnverified), 40);
+}
