@@ -5,11 +5,14 @@ mod answer;
 mod asks;
 mod audit;
 mod blocks;
+mod confirm;
 mod control;
+mod end;
 mod input;
 mod left;
 mod missing;
 mod output;
+mod report;
 mod window;
 
 use core::net::SocketAddr;
@@ -21,7 +24,7 @@ use smoltcp::time::{Duration, Instant};
 use crate::config::{Delivery, Name, ReceiverConfig};
 use crate::digest::{Digest, Hashing, Tree};
 use crate::error::Error;
-use crate::event::{Failure, ReceiverEvent};
+use crate::event::ReceiverEvent;
 use crate::pacing::{FRAME_OVERHEAD, Pacer};
 use crate::replier::{Repairs, TargetLimits};
 use crate::rtt::RoundTrip;
@@ -37,13 +40,6 @@ use asks::Asks;
 pub use missing::Missing;
 pub use window::Slot;
 use window::Slots;
-
-/// A receiver that reports lets the source hear from it at least so often.
-const KEEP_ALIVE: Duration = Duration::from_secs(2);
-/// Reports that need an answer are sent so often at most.
-const REPORT_ATTEMPTS: u32 = 10;
-/// The source is asked to confirm a heartbeat no more often than this.
-const CONFIRM_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy)]
 enum Timer {
@@ -515,75 +511,6 @@ impl<'a, S: Store> Receiver<'a, S> {
                 .max(self.repair_pacer.ready_at(2048))
         });
         repairs.into_iter().chain(digests).min()
-    }
-
-    /// The source's timer ran out: did it die, or did it talk meanwhile?
-    fn check_source(&mut self) {
-        let now = self.now;
-        let patience = self.config.source_timeout;
-        if matches!(self.phase, Phase::Complete | Phase::Failed) {
-            return;
-        }
-        let closing = self.session.as_ref().is_some_and(|session| session.closing);
-        // A source that has said how long it may be silent is not given up before.
-        let silence = self.session.as_ref().map_or(Duration::ZERO, |s| s.silence);
-        let grace = if closing {
-            patience / 5
-        } else {
-            patience.max(silence * 3)
-        };
-        if self.heard + grace <= now {
-            let failure = match (self.phase, closing) {
-                (Phase::Idle, _) => Failure::NoSource,
-                (_, true) => Failure::SourceLeft,
-                (_, false) => Failure::SourceLost,
-            };
-            self.fail(failure);
-        } else if self.fed + patience * 3 <= now && self.audit.is_some() {
-            self.fail(Failure::WholeDigest);
-        } else if self.fed + patience * 3 <= now && self.waits_for_answers() {
-            self.fail(Failure::Unanswered);
-        } else {
-            let next = (self.heard + grace).max(now + patience / 20);
-            self.timers.set(Timer::Source as usize, next);
-        }
-    }
-
-    /// Whether data or digests that the source has sent were asked for and have not come.
-    fn waits_for_answers(&self) -> bool {
-        let published = self.session.as_ref().map_or(0, |session| session.digested);
-        let digests = self
-            .digest_ask
-            .is_some_and(|ask| !ask.left && ask.first < published);
-        digests || !self.asks.is_empty()
-    }
-
-    /// Gives up.
-    fn fail(&mut self, failure: Failure) {
-        if !matches!(self.phase, Phase::Idle | Phase::Open) {
-            return;
-        }
-        if failure == Failure::WholeDigest && !self.audit_is_under_way() {
-            // Nobody knows which block is wrong, so none counts as here.
-            self.frontier = self.start;
-            self.slots.clear();
-        }
-        let first_missing = self.missing().next().unwrap_or(0..u64::MAX);
-        self.phase = Phase::Failed;
-        self.timers = Timers::default();
-        self.asks.clear();
-        self.forget_requests();
-        self.question = None;
-        self.digest_ask = None;
-        self.audit = None;
-        self.ending = Some(ReceiverEvent::Failed {
-            failure,
-            first_missing,
-        });
-        if self.session.as_ref().is_some_and(|session| session.reports) {
-            self.report.attempts = 0;
-            self.timers.set(Timer::Report as usize, self.now);
-        }
     }
 
     /// One packet arrived.

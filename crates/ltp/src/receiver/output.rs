@@ -4,18 +4,14 @@ use lms_proto::{Kind as OptionKind, LmsOption};
 use rand_core::Rng;
 use smoltcp::time::{Duration, Instant};
 
-use super::{Phase, REPORT_ATTEMPTS, Receiver, Timer};
+use super::{Phase, Receiver, Timer};
 use crate::config::Assist;
 use crate::geometry::low_bits;
 use crate::pacing::FRAME_OVERHEAD;
 use crate::store::Store;
-use crate::wire::report::{Report, Status};
 use crate::wire::request::{self, Kind};
 use crate::{Destination, Transmit};
 
-/// A question the source does not answer is dropped after so many attempts; the next
-/// contradiction asks again.
-const QUESTION_ATTEMPTS: u32 = 8;
 /// Requests this far past the source's first that bring nothing: is what they ask for real?
 const DOUBT_AFTER: u8 = 2;
 
@@ -36,13 +32,13 @@ impl<S: Store> Receiver<'_, S> {
             .or_else(|| self.poll_answers(buffer))
     }
 
-    fn due(&self, timer: Timer) -> bool {
+    pub(super) fn due(&self, timer: Timer) -> bool {
         self.timers
             .get(timer as usize)
             .is_some_and(|at| at <= self.now)
     }
 
-    fn to_source(&self) -> Option<Destination> {
+    pub(super) fn to_source(&self) -> Option<Destination> {
         Some(Destination::Unicast(self.session.as_ref()?.source))
     }
 
@@ -56,7 +52,12 @@ impl<S: Store> Receiver<'_, S> {
         }))
     }
 
-    fn sent(&mut self, destination: Destination, buffer: &mut [u8], len: usize) -> Transmit {
+    pub(super) fn sent(
+        &mut self,
+        destination: Destination,
+        buffer: &mut [u8],
+        len: usize,
+    ) -> Transmit {
         let len = self.hashing.seal(buffer, len);
         self.stats.frame_bytes += (len + FRAME_OVERHEAD) as u64;
         Transmit {
@@ -66,33 +67,12 @@ impl<S: Store> Receiver<'_, S> {
         }
     }
 
-    fn poll_question(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
-        if !self.due(Timer::Confirm) {
-            return None;
-        }
-        self.timers.stop(Timer::Confirm as usize);
-        let mut question = self.question?;
-        if question.attempts >= QUESTION_ATTEMPTS {
-            self.question = None;
-            self.question_after = self.now + super::CONFIRM_PAUSE;
-            // Nobody to ask. What is here verified against what was said first; if the source
-            // comes back with another story, that is heard.
-            self.check_source();
-            return None;
-        }
-        question.attempts += 1;
-        self.question = Some(question);
-        let wait = self.source_trip.timeout(question.attempts);
-        let wait = wait + self.jitter(wait / 4);
-        self.timers.set(Timer::Confirm as usize, self.now + wait);
-        self.stats.confirmations += 1;
-        let repr = self.request_repr(Kind::Sync, question.attempts, question.nonce)?;
-        repr.emit(buffer);
-        let destination = self.to_source()?;
-        Some(self.sent(destination, buffer, repr.buffer_len()))
-    }
-
-    fn request_repr(&mut self, kind: Kind, number: u32, nonce: u64) -> Option<request::Repr> {
+    pub(super) fn request_repr(
+        &mut self,
+        kind: Kind,
+        number: u32,
+        nonce: u64,
+    ) -> Option<request::Repr> {
         let tag = self.tag();
         let session = self.session.as_ref()?;
         let trip = self.source_trip.smoothed().unwrap_or(Duration::ZERO);
@@ -106,72 +86,6 @@ impl<S: Store> Receiver<'_, S> {
             nonce,
             ranges: heapless::Vec::new(),
         })
-    }
-
-    fn poll_report(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
-        if !self.due(Timer::Report) {
-            return None;
-        }
-        self.timers.stop(Timer::Report as usize);
-        let status = self.report_status();
-        let answered = !matches!(status, Status::Progress | Status::Leaving);
-        let last_word = matches!(status, Status::Complete | Status::Failed);
-        if last_word && self.report.attempts >= REPORT_ATTEMPTS {
-            self.report.sent = None;
-            // The source cannot be reached; what is here is whole all the same.
-            self.ending = self.held_back.take().or(self.ending.take());
-            return None;
-        }
-        let whole = status == Status::Complete && self.knows_whole();
-        let tag = self.tag();
-        // What the application has not taken yet keeps the source from running ahead.
-        let blocks = if self.phase == Phase::Complete {
-            self.frontier
-        } else {
-            self.window_base()
-        };
-        let session = self.session.as_ref()?;
-        let whole = whole && session.integrity;
-        let report = Report {
-            status,
-            tag,
-            session: session.id,
-            receiver: self.id,
-            blocks,
-            token: self.token,
-            digest: if whole {
-                crate::wire::u64_at(&self.root(), 0)
-            } else {
-                0
-            },
-        };
-        report.emit(buffer);
-        self.report.tag = tag;
-        self.report.blocks = blocks;
-        self.report.sent = answered.then_some((self.now, status));
-        self.report.attempts = if answered {
-            self.report.attempts + 1
-        } else {
-            0
-        };
-        self.stats.reports += 1;
-        self.after_report();
-        let destination = self.to_source()?;
-        let transmit = self.sent(destination, buffer, report.buffer_len());
-        if status == Status::Leaving {
-            self.phase = Phase::Ended;
-        }
-        Some(transmit)
-    }
-
-    fn report_status(&self) -> Status {
-        match self.phase {
-            _ if self.report.leaving => Status::Leaving,
-            Phase::Complete => Status::Complete,
-            Phase::Failed => Status::Failed,
-            _ if !self.report.joined => Status::Joined,
-            _ => Status::Progress,
-        }
     }
 
     fn poll_digest_request(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
@@ -196,22 +110,8 @@ impl<S: Store> Receiver<'_, S> {
             ask.nonce = self.rng.next_u64().max(1);
         }
         self.digest_ask = Some(ask);
-        let before = u32::from(self.config.attempts_before_source);
-        if ask.attempts > before + u32::from(DOUBT_AFTER) {
-            self.ask_confirmation();
-        }
+        self.await_digests(ask.attempts, to_source);
         let nonce = if to_source { ask.nonce } else { 0 };
-        let (trip, number) = if to_source {
-            (
-                &self.source_trip,
-                ask.attempts.saturating_sub(before).max(1),
-            )
-        } else {
-            (&self.group_trip, ask.attempts)
-        };
-        let wait = trip.timeout(number.min(8));
-        let wait = wait + self.jitter(wait / 4);
-        self.timers.set(Timer::Digests as usize, self.now + wait);
         let kind = if ask.left { Kind::Left } else { Kind::Digests };
         let mut repr = self.request_repr(kind, ask.attempts, nonce)?;
         let range = request::Range {
@@ -222,6 +122,22 @@ impl<S: Store> Receiver<'_, S> {
         repr.emit(buffer);
         let destination = self.count_request(to_source)?;
         Some(self.sent(destination, buffer, repr.buffer_len()))
+    }
+
+    /// When digests are asked for again; the source was not asked before others were so often.
+    fn await_digests(&mut self, attempts: u32, to_source: bool) {
+        let before = u32::from(self.config.attempts_before_source);
+        if attempts > before + u32::from(DOUBT_AFTER) {
+            self.ask_confirmation();
+        }
+        let wait = if to_source {
+            self.source_trip
+                .timeout(attempts.saturating_sub(before).max(1))
+        } else {
+            self.group_trip.timeout(attempts)
+        };
+        let wait = wait + self.jitter(wait / 4);
+        self.timers.set(Timer::Digests as usize, self.now + wait);
     }
 
     fn count_request(&mut self, to_source: bool) -> Option<Destination> {

@@ -5,8 +5,9 @@ use core::net::{IpAddr, SocketAddr};
 
 use siphasher::sip::SipHasher24;
 
+use super::Sender;
+use super::answers::Answer;
 use super::members::State;
-use super::{Answer, Sender};
 use crate::error::Error;
 use crate::event::{ReceiverFailure, SenderEvent};
 use crate::geometry::low_bits;
@@ -68,12 +69,6 @@ impl<S: Store> Sender<'_, S> {
         hasher.finish().max(1)
     }
 
-    fn answer(&mut self, answer: Answer) -> Result<(), Error> {
-        self.answers
-            .push_back(answer)
-            .map_err(|_| Error::AnswersFull)
-    }
-
     /// The chaining values to the left of a block, for one that starts there.
     fn left_request<T: AsRef<[u8]>>(
         &mut self,
@@ -99,27 +94,6 @@ impl<S: Store> Sender<'_, S> {
         })?;
         self.request_taken(meta);
         Ok(())
-    }
-
-    /// Gives an address its token. The packet is no longer than its cause.
-    fn give_token(&mut self, to: SocketAddr, tag: u16, receiver: u64) {
-        let token = self.token(to);
-        let session = self.session;
-        let ack = ReportAck {
-            verdict: Verdict::Token,
-            tag,
-            session,
-            receiver,
-            token,
-        };
-        self.acknowledge(to, ack);
-    }
-
-    /// One who hears nothing asks again, so that a full queue costs time only.
-    fn acknowledge(&mut self, to: SocketAddr, ack: ReportAck) {
-        if self.answer(Answer::Ack { to, ack }).is_err() {
-            self.stats.answers_lost += 1;
-        }
     }
 
     fn sync_request(&mut self, meta: &Meta, nonce: u64) -> Result<(), Error> {

@@ -1,10 +1,12 @@
 //! The source's half of a session.
 
+mod answers;
+mod digests;
+mod heartbeat;
 mod input;
 mod members;
 mod output;
-
-use core::net::SocketAddr;
+mod setup;
 
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
@@ -21,20 +23,15 @@ use crate::storage::SenderStorage;
 use crate::store::Store;
 use crate::timer::Timers;
 use crate::wire::sync::SYNC_LEN;
-use crate::wire::{MAC_LEN, Sequence, report};
 use crate::{ConfigError, Geometry, Meta, SessionId};
 
+use answers::Answer;
 pub use members::Member;
 use members::{Members, State, Window};
+use setup::{answer_pacer, check, pacer};
 
-/// First heartbeat interval after the last packet; each next one is [`HEARTBEAT_GROWTH`] times
-/// as long.
+/// First heartbeat interval after the last packet; the next ones are longer and longer.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(2);
-const HEARTBEAT_GROWTH: u32 = 4;
-/// Digests waiting are sent when they are so many ...
-const DIGEST_BATCH: u64 = 16;
-/// ... or have waited so long.
-const DIGEST_DELAY: Duration = Duration::from_millis(20);
 /// Farewells when closing.
 const FAREWELLS: u8 = 3;
 
@@ -66,30 +63,6 @@ enum Phase {
     Closing { left: u8 },
     /// Nothing more is sent.
     Ended,
-}
-
-/// A small packet to one receiver.
-#[derive(Clone, Copy, Debug)]
-enum Answer {
-    Ack {
-        to: SocketAddr,
-        ack: report::ReportAck,
-    },
-    Sync {
-        to: SocketAddr,
-        nonce: u64,
-    },
-    Digests {
-        to: Option<SocketAddr>,
-        nonce: u64,
-        first: u64,
-        count: u64,
-    },
-    Left {
-        to: SocketAddr,
-        nonce: u64,
-        block: u64,
-    },
 }
 
 /// The source's half of a session: see the [crate documentation](crate) for how to drive it.
@@ -507,24 +480,6 @@ impl<'a, S: Store> Sender<'a, S> {
         }
     }
 
-    fn digests_due(&self) -> bool {
-        let waiting = self.hashed - self.published.min(self.hashed);
-        self.config.integrity
-            && waiting > 0
-            && (waiting >= self.digest_batch()
-                || self.total.is_some_and(|total| self.next >= total)
-                || self.digests_late)
-    }
-
-    fn digest_batch(&self) -> u64 {
-        let eighth = if self.window.is_used() {
-            self.window.blocks() / 8
-        } else {
-            DIGEST_BATCH
-        };
-        eighth.clamp(1, DIGEST_BATCH)
-    }
-
     /// After each new packet: is that all?
     fn check_sent(&mut self) {
         let all = self.total.is_some_and(|total| self.next >= total);
@@ -618,65 +573,4 @@ impl<'a, S: Store> Sender<'a, S> {
         }
         result
     }
-}
-
-fn pacer(config: &SenderConfig, now: Instant) -> (Pacer, usize) {
-    let bytes_in = |time: Duration| {
-        let rate = config.rate_bps.unwrap_or(0) / 8;
-        (u128::from(rate) * u128::from(time.total_micros()) / 1_000_000).min(1 << 32) as usize
-    };
-    let sync = SYNC_LEN + config.name.len() + MAC_LEN;
-    let frame = usize::from(config.max_packet_len).max(sync) + FRAME_OVERHEAD;
-    let depth = bytes_in(config.burst).max(2 * frame);
-    let quantum = bytes_in(Duration::from_micros(250)).clamp(frame, depth.min(1 << 16).max(frame));
-    (Pacer::new(config.rate_bps, depth, now), quantum)
-}
-
-/// Answers (16,000 of the smallest a second) may take a tenth of the rate, at most 10 Mbit/s.
-fn answer_pacer(config: &SenderConfig, now: Instant) -> Pacer {
-    let rate = config
-        .rate_bps
-        .map_or(10_000_000, |rate| (rate / 10).clamp(10_000, 10_000_000));
-    Pacer::new(Some(rate), 16 * 1024, now)
-}
-
-fn check<S: Store>(
-    config: &SenderConfig,
-    store: &S,
-    storage: &SenderStorage<'_>,
-) -> Result<Geometry, ConfigError> {
-    let first = Sequence(config.first_sequence);
-    let geometry = Geometry::for_packet_len(config.block_exponent, config.max_packet_len, first)
-        .ok_or(ConfigError::Geometry)?;
-    if storage.targets.is_empty() {
-        return Err(ConfigError::Storage);
-    }
-    if let Some(capacity) = store.capacity() {
-        let whole_blocks = capacity % geometry.block_len() as u64 == 0;
-        if !whole_blocks || capacity < 2 * geometry.block_len() as u64 {
-            return Err(ConfigError::Store);
-        }
-        let window = storage.window.len() as u64;
-        if window > capacity / geometry.block_len() as u64 + 1 {
-            return Err(ConfigError::Store);
-        }
-    }
-    if let Some(length) = config.length {
-        geometry.packets(length).ok_or(ConfigError::Length)?;
-        if config.resume_blocks > geometry.blocks(length) {
-            return Err(ConfigError::Length);
-        }
-    }
-    // Digests of blocks that are not read again cannot be folded into the digest of the whole.
-    if config.resume_blocks > 0 && config.integrity && config.digest.is_none() {
-        return Err(ConfigError::Digest);
-    }
-    if config.resume_blocks > 0 && config.length.is_none() {
-        return Err(ConfigError::Length);
-    }
-    Ok(geometry)
-}
-
-pub(crate) fn packet_sequence(geometry: &Geometry, number: u64) -> Sequence {
-    Sequence::of(number, geometry.first())
 }

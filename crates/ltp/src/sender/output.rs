@@ -1,16 +1,13 @@
 //! What a sender sends: answers, heartbeats, digests, repairs, new data, in this order, within the
 //! rate.
 
-use smoltcp::time::{Duration, Instant};
+use smoltcp::time::Instant;
 
-use super::{
-    Answer, DIGEST_DELAY, HEARTBEAT_GROWTH, HEARTBEAT_MIN, Phase, Sender, Timer, packet_sequence,
-};
-use crate::digest::Digest;
+use super::{Phase, Sender};
 use crate::pacing::FRAME_OVERHEAD;
 use crate::replier::Target;
 use crate::store::{Store, StoreError};
-use crate::wire::{data, digests, sync};
+use crate::wire::{Sequence, data};
 use crate::{Destination, Transmit};
 
 /// What goes into one data-sized segment.
@@ -47,7 +44,12 @@ impl<S: Store> Sender<'_, S> {
         Some(transmit)
     }
 
-    fn seal(&self, destination: Destination, buffer: &mut [u8], len: usize) -> Option<Transmit> {
+    pub(super) fn seal(
+        &self,
+        destination: Destination,
+        buffer: &mut [u8],
+        len: usize,
+    ) -> Option<Transmit> {
         let len = self.hashing.seal(buffer, len);
         Some(Transmit {
             destination,
@@ -56,290 +58,9 @@ impl<S: Store> Sender<'_, S> {
         })
     }
 
-    fn fits(&self, budget: usize, buffer: &[u8], len: usize) -> bool {
+    pub(super) fn fits(&self, budget: usize, buffer: &[u8], len: usize) -> bool {
         let len = len + self.hashing.overhead();
         len <= buffer.len() && len + FRAME_OVERHEAD <= budget
-    }
-
-    fn poll_answer(&mut self, budget: usize, buffer: &mut [u8]) -> Option<Transmit> {
-        let answer = *self.answers.front()?;
-        let len = self.answer_len(&answer);
-        let frame = len + self.hashing.overhead() + FRAME_OVERHEAD;
-        if !self.fits(budget, buffer, len) || self.answer_pacer.budget(self.now) < frame {
-            return None;
-        }
-        self.answer_pacer.spend(frame);
-        self.answers.pop_front();
-        let (to, len) = match answer {
-            Answer::Ack { to, ack } => {
-                ack.emit(buffer);
-                (Some(to), len)
-            }
-            Answer::Sync { to, nonce } => {
-                self.sync_repr(Some(nonce)).emit(buffer);
-                (Some(to), len)
-            }
-            Answer::Left { to, nonce, block } => (Some(to), self.write_left(buffer, nonce, block)),
-            Answer::Digests {
-                to,
-                nonce,
-                first,
-                count,
-            } => {
-                let nonce = to.map(|_| nonce);
-                self.write_digests(buffer, nonce, first, count).ok()?;
-                (to, len)
-            }
-        };
-        self.stats.answers += 1;
-        let destination = to.map_or(Destination::Group, Destination::Unicast);
-        self.seal(destination, buffer, len)
-    }
-
-    /// The most an answer takes, without authenticator.
-    fn answer_len(&self, answer: &Answer) -> usize {
-        match *answer {
-            Answer::Ack { ack, .. } => ack.buffer_len(),
-            Answer::Sync { .. } => sync::SYNC_LEN,
-            Answer::Digests { count, .. } => digests::DIGESTS_HEADER_LEN + 32 * count as usize,
-            Answer::Left { block, .. } => {
-                digests::DIGESTS_HEADER_LEN + 32 * self.left_count(block).unwrap_or(0)
-            }
-        }
-    }
-
-    /// When the next answer may go.
-    pub(super) fn answer_at(&self) -> Option<Instant> {
-        let len = self.answer_len(self.answers.front()?);
-        let frame = len + self.hashing.overhead() + FRAME_OVERHEAD;
-        Some(
-            self.answer_pacer
-                .ready_at(frame)
-                .max(self.pacer.ready_at(frame)),
-        )
-    }
-
-    /// How many values lie to the left of a block; `None`: more than a packet takes.
-    fn left_count(&self, block: u64) -> Option<usize> {
-        let count = block.count_ones() as usize;
-        (count <= self.digests_per_packet_len()).then_some(count)
-    }
-
-    fn sync_repr(&self, answer: Option<u64>) -> sync::Repr<'_> {
-        let window = self.report_window_us();
-        let progress = if self.config.receivers.is_some() {
-            // Four reports a window keep it moving; without one, now and then is enough.
-            let blocks = if self.window.is_used() {
-                self.window.blocks() / 4
-            } else {
-                256
-            };
-            blocks.max(1) as u32
-        } else {
-            0
-        };
-        let silence = self.config.heartbeat_idle.max(self.active_interval());
-        let silence_ms = silence.total_millis().clamp(1, 60_000) as u16;
-        let oldest = self
-            .geometry
-            .first_packet(self.oldest_block())
-            .min(self.next);
-        sync::Repr {
-            session: self.session,
-            silence_ms,
-            geometry: self.geometry,
-            oldest,
-            next: self.next,
-            length: self.length,
-            digested: self.config.integrity.then_some(self.published),
-            digest: self.digest.filter(|_| self.length.is_some()),
-            reports: self.config.receivers.is_some(),
-            closing: matches!(self.phase, Phase::Closing { .. }),
-            stalled: self.stalled,
-            stream: self.config.length.is_none(),
-            progress_blocks: progress,
-            report_window_us: window,
-            answer,
-            name: if answer.is_some() {
-                &[]
-            } else {
-                &self.config.name
-            },
-        }
-    }
-
-    /// Reports are spread so that no more come a second than configured.
-    fn report_window_us(&self) -> u32 {
-        let receivers = u64::from(self.config.receivers.unwrap_or(0).max(self.members.joined));
-        let window = receivers * 1_000_000 / u64::from(self.config.reports_per_second.max(1));
-        window.min(60_000_000) as u32
-    }
-
-    fn poll_sync(&mut self, budget: usize, buffer: &mut [u8]) -> Option<Transmit> {
-        if !self.sync_wanted {
-            return None;
-        }
-        let repr = self.sync_repr(None);
-        let len = repr.buffer_len();
-        if !self.fits(budget, buffer, len) {
-            return None;
-        }
-        repr.emit(buffer);
-        self.sync_wanted = false;
-        self.stats.syncs += 1;
-        self.schedule_sync();
-        self.seal(Destination::Group, buffer, len)
-    }
-
-    fn schedule_sync(&mut self) {
-        if let Phase::Closing { left } = &mut self.phase {
-            *left = left.saturating_sub(1);
-            if *left == 0 {
-                self.phase = Phase::Ended;
-                let _ = self.ending.push_back(crate::SenderEvent::Finished);
-                return;
-            }
-        }
-        self.synced = self.now;
-        let interval = if self.data_waits() {
-            self.active_interval()
-        } else {
-            let interval = self.heartbeat;
-            let longest = self.config.heartbeat_idle.max(HEARTBEAT_MIN);
-            self.heartbeat = (self.heartbeat * HEARTBEAT_GROWTH).min(longest);
-            interval
-        };
-        self.timers.set(Timer::Sync as usize, self.now + interval);
-    }
-
-    /// After new data: when is the next heartbeat? Soon at the end and in a pause, to tell what was
-    /// sent last; but when an application sends a little again and again, its next data tells.
-    fn schedule_heartbeat(&mut self, flows: bool) {
-        let was_short = self
-            .paused
-            .take()
-            .map(|at| self.now < at + self.config.heartbeat);
-        match was_short {
-            Some(true) => {
-                let longest = self.config.heartbeat.max(HEARTBEAT_MIN);
-                self.tail = (self.tail * HEARTBEAT_GROWTH).min(longest);
-            }
-            Some(false) => self.tail = HEARTBEAT_MIN,
-            None => {}
-        }
-        if was_short == Some(false) {
-            // The last heartbeat is old, and the end of this burst not yet here.
-            self.synced = self.now;
-        }
-        let mut at = self.synced + self.active_interval();
-        if !flows {
-            self.paused = Some(self.now);
-            self.heartbeat = self.tail * HEARTBEAT_GROWTH;
-            at = at.min(self.now + self.tail);
-        }
-        self.timers.set(Timer::Sync as usize, at);
-    }
-
-    /// Heartbeat interval while data flows: heartbeats take at most 1 % of a low rate.
-    fn active_interval(&self) -> Duration {
-        let hundred = self.sync_frame_len as u64 * 8 * 100 * 1_000_000;
-        let least = self.config.rate_bps.map_or(0, |rate| hundred / rate.max(1));
-        self.config.heartbeat.max(Duration::from_micros(least))
-    }
-
-    fn digests_per_packet_len(&self) -> usize {
-        let max = usize::from(self.config.max_packet_len);
-        max.saturating_sub(digests::DIGESTS_HEADER_LEN + self.hashing.overhead()) / 32
-    }
-
-    pub(super) fn digests_per_packet(&self) -> u64 {
-        self.digests_per_packet_len().clamp(1, digests::MAX_DIGESTS) as u64
-    }
-
-    fn poll_digests(&mut self, budget: usize, buffer: &mut [u8]) -> Option<Transmit> {
-        if !self.digests_due() {
-            return None;
-        }
-        let first = self.published;
-        let count = (self.hashed - first).min(self.digests_per_packet());
-        let len = digests::DIGESTS_HEADER_LEN + 32 * count as usize;
-        if !self.fits(budget, buffer, len) {
-            return None;
-        }
-        self.write_digests(buffer, None, first, count).ok()?;
-        self.published += count;
-        self.stats.digests += 1;
-        if self.published == self.hashed {
-            self.timers.stop(Timer::Digests as usize);
-            self.digests_late = false;
-        }
-        self.check_sent();
-        self.seal(Destination::Group, buffer, len)
-    }
-
-    fn write_digests(
-        &mut self,
-        buffer: &mut [u8],
-        answer: Option<u64>,
-        first: u64,
-        count: u64,
-    ) -> Result<(), StoreError> {
-        let repr = digests::Repr {
-            session: self.session,
-            first_block: first as u32,
-            answer,
-            left: false,
-            count: count as usize,
-        };
-        repr.emit(buffer);
-        for index in 0..count {
-            let digest = self.digest_of(first + index)?;
-            digests::put_digest(buffer, index as usize, &digest);
-        }
-        Ok(())
-    }
-
-    /// What lies to the left of a block, or nothing if that is no longer known or does not fit a
-    /// packet; the length.
-    fn write_left(&mut self, buffer: &mut [u8], nonce: u64, block: u64) -> usize {
-        let mut repr = digests::Repr {
-            session: self.session,
-            first_block: block as u32,
-            answer: Some(nonce),
-            left: true,
-            count: 0,
-        };
-        if let Some(count) = self.left_count(block) {
-            let known = self.left.left_of(
-                &self.hashing,
-                block,
-                |block| self.kept_digest(block),
-                |index, value| digests::put_digest(buffer, index, value),
-            );
-            repr.count = known.map_or(0, |_| count);
-        }
-        repr.emit(buffer);
-        repr.buffer_len()
-    }
-
-    fn kept_digest(&self, block: u64) -> Option<Digest> {
-        let kept = self.digests.len() as u64;
-        let computed_here = block >= self.config.resume_blocks;
-        let is_kept = kept > 0 && computed_here && block + kept >= self.hashed;
-        (is_kept && block < self.hashed).then(|| self.digests[(block % kept) as usize])
-    }
-
-    /// The digest of a block that was sent: remembered, or computed again.
-    fn digest_of(&mut self, block: u64) -> Result<Digest, StoreError> {
-        if let Some(digest) = self.kept_digest(block) {
-            return Ok(digest);
-        }
-        if block < self.oldest_block() {
-            return Err(StoreError::NotHeld);
-        }
-        let offset = self.geometry.block_offset(block);
-        let len = self.geometry.len_of(block, self.length);
-        Ok(self.hashing.block(offset, self.store.block(offset, len)?))
     }
 
     /// Fills the buffer with data packets of one destination.
@@ -448,7 +169,7 @@ impl<S: Store> Sender<'_, S> {
         out: &mut [u8],
     ) -> Result<(), StoreError> {
         let number = self.geometry.first_packet(block) + u64::from(index);
-        let sequence = packet_sequence(&self.geometry, number);
+        let sequence = Sequence::of(number, self.geometry.first());
         data::Repr {
             repair,
             session: self.session,
@@ -474,27 +195,6 @@ impl<S: Store> Sender<'_, S> {
         }
         self.block += 1;
         self.index = 0;
-        Ok(())
-    }
-
-    /// The block was just read packet by packet: it is warm.
-    fn hash_block(&mut self) -> Result<(), StoreError> {
-        let offset = self.geometry.block_offset(self.block);
-        let len = self.geometry.len_of(self.block, self.length);
-        let bytes = self.store.block(offset, len)?;
-        let value = self.hashing.block(offset, bytes);
-        if self.config.resume_blocks == 0 {
-            let hashing = &self.hashing;
-            self.tree.push(hashing, value, || hashing.whole(bytes));
-            self.left.push(hashing, value);
-        }
-        let kept = self.digests.len() as u64;
-        if kept > 0 {
-            self.digests[(self.block % kept) as usize] = value;
-        }
-        self.hashed = self.block + 1;
-        self.timers
-            .set_earlier(Timer::Digests as usize, self.now + DIGEST_DELAY);
         Ok(())
     }
 

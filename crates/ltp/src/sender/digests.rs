@@ -1,0 +1,156 @@
+//! Digests of blocks: computed as data goes, remembered, announced and looked up.
+
+use smoltcp::time::Duration;
+
+use super::{Sender, Timer};
+use crate::digest::Digest;
+use crate::store::{Store, StoreError};
+use crate::wire::digests;
+use crate::{Destination, Transmit};
+
+/// Digests waiting are sent when they are so many ...
+const DIGEST_BATCH: u64 = 16;
+/// ... or have waited so long.
+const DIGEST_DELAY: Duration = Duration::from_millis(20);
+
+impl<S: Store> Sender<'_, S> {
+    /// The block was just read packet by packet: it is warm.
+    pub(super) fn hash_block(&mut self) -> Result<(), StoreError> {
+        let offset = self.geometry.block_offset(self.block);
+        let len = self.geometry.len_of(self.block, self.length);
+        let bytes = self.store.block(offset, len)?;
+        let value = self.hashing.block(offset, bytes);
+        if self.config.resume_blocks == 0 {
+            let hashing = &self.hashing;
+            self.tree.push(hashing, value, || hashing.whole(bytes));
+            self.left.push(hashing, value);
+        }
+        let kept = self.digests.len() as u64;
+        if kept > 0 {
+            self.digests[(self.block % kept) as usize] = value;
+        }
+        self.hashed = self.block + 1;
+        self.timers
+            .set_earlier(Timer::Digests as usize, self.now + DIGEST_DELAY);
+        Ok(())
+    }
+
+    pub(super) fn digests_due(&self) -> bool {
+        let waiting = self.hashed - self.published.min(self.hashed);
+        self.config.integrity
+            && waiting > 0
+            && (waiting >= self.digest_batch()
+                || self.total.is_some_and(|total| self.next >= total)
+                || self.digests_late)
+    }
+
+    fn digest_batch(&self) -> u64 {
+        let eighth = if self.window.is_used() {
+            self.window.blocks() / 8
+        } else {
+            DIGEST_BATCH
+        };
+        eighth.clamp(1, DIGEST_BATCH)
+    }
+
+    pub(super) fn poll_digests(&mut self, budget: usize, buffer: &mut [u8]) -> Option<Transmit> {
+        if !self.digests_due() {
+            return None;
+        }
+        let first = self.published;
+        let count = (self.hashed - first).min(self.digests_per_packet());
+        let len = digests::DIGESTS_HEADER_LEN + 32 * count as usize;
+        if !self.fits(budget, buffer, len) {
+            return None;
+        }
+        self.write_digests(buffer, None, first, count).ok()?;
+        self.published += count;
+        self.stats.digests += 1;
+        if self.published == self.hashed {
+            self.timers.stop(Timer::Digests as usize);
+            self.digests_late = false;
+        }
+        self.check_sent();
+        self.seal(Destination::Group, buffer, len)
+    }
+
+    fn digests_per_packet_len(&self) -> usize {
+        let max = usize::from(self.config.max_packet_len);
+        max.saturating_sub(digests::DIGESTS_HEADER_LEN + self.hashing.overhead()) / 32
+    }
+
+    pub(super) fn digests_per_packet(&self) -> u64 {
+        self.digests_per_packet_len().clamp(1, digests::MAX_DIGESTS) as u64
+    }
+
+    pub(super) fn write_digests(
+        &mut self,
+        buffer: &mut [u8],
+        answer: Option<u64>,
+        first: u64,
+        count: u64,
+    ) -> Result<(), StoreError> {
+        let repr = digests::Repr {
+            session: self.session,
+            first_block: first as u32,
+            answer,
+            left: false,
+            count: count as usize,
+        };
+        repr.emit(buffer);
+        for index in 0..count {
+            let digest = self.digest_of(first + index)?;
+            digests::put_digest(buffer, index as usize, &digest);
+        }
+        Ok(())
+    }
+
+    fn kept_digest(&self, block: u64) -> Option<Digest> {
+        let kept = self.digests.len() as u64;
+        let computed_here = block >= self.config.resume_blocks;
+        let is_kept = kept > 0 && computed_here && block + kept >= self.hashed;
+        (is_kept && block < self.hashed).then(|| self.digests[(block % kept) as usize])
+    }
+
+    /// The digest of a block that was sent: remembered, or computed again.
+    fn digest_of(&mut self, block: u64) -> Result<Digest, StoreError> {
+        if let Some(digest) = self.kept_digest(block) {
+            return Ok(digest);
+        }
+        if block < self.oldest_block() {
+            return Err(StoreError::NotHeld);
+        }
+        let offset = self.geometry.block_offset(block);
+        let len = self.geometry.len_of(block, self.length);
+        Ok(self.hashing.block(offset, self.store.block(offset, len)?))
+    }
+
+    /// How many values lie to the left of a block; `None`: more than a packet takes.
+    pub(super) fn left_count(&self, block: u64) -> Option<usize> {
+        let count = block.count_ones() as usize;
+        (count <= self.digests_per_packet_len()).then_some(count)
+    }
+
+    /// What lies to the left of a block, or nothing if that is no longer known or does not fit a
+    /// packet; the length.
+    pub(super) fn write_left(&mut self, buffer: &mut [u8], nonce: u64, block: u64) -> usize {
+        let mut repr = digests::Repr {
+            session: self.session,
+            first_block: block as u32,
+            answer: Some(nonce),
+            left: true,
+            count: 0,
+        };
+        if let Some(count) = self.left_count(block) {
+            let known = self.left.left_of(
+                &self.hashing,
+                block,
+                |block| self.kept_digest(block),
+                |index, value| digests::put_digest(buffer, index, value),
+            );
+            repr.count = known.map_or(0, |_| count);
+        }
+        repr.emit(buffer);
+        repr.buffer_len()
+    }
+}
