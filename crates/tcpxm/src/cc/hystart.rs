@@ -31,7 +31,7 @@ pub(super) struct Growth {
 }
 
 impl HyStart {
-    pub(super) fn on_ack(&mut self, ack: &Ack, _segment: u64) -> Growth {
+    pub(super) fn on_ack(&mut self, ack: &Ack) -> Growth {
         let mut ends = false;
         if ack.una >= self.round_end {
             self.round_end = ack.nxt;

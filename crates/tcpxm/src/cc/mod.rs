@@ -89,7 +89,7 @@ impl Controller {
     /// New data was acknowledged outside of recovery.
     pub(crate) fn on_ack(&mut self, ack: Ack) {
         if self.in_slow_start() {
-            let growth = self.hystart.on_ack(&ack, self.segment);
+            let growth = self.hystart.on_ack(&ack);
             if growth.ends_slow_start {
                 self.threshold = self.window;
             }

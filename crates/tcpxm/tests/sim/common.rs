@@ -457,6 +457,17 @@ pub(crate) fn config() -> Config {
     }
 }
 
+/// Names the seed of a run that fails: `SEED=n cargo test ...` runs it alone.
+pub(crate) struct Named(pub(crate) u64);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("failed with SEED={}", self.0);
+        }
+    }
+}
+
 /// A cheap generator for parameters of a run.
 pub(crate) struct Dice(pub(crate) u64);
 

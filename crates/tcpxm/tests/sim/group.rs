@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::common::{Dice, Host, Net, PORT, Plan, address, config, net, socket};
+use crate::common::{Dice, Host, Named, Net, PORT, Plan, address, config, net, socket};
 use netsim::{LinkConfig, Loss};
 use tcpxm::store::{Lengths, Ring, Store};
 use tcpxm::{
@@ -462,6 +462,7 @@ fn every_byte_to_every_receiver_over_bad_links() {
 }
 
 fn bad_group(seed: u64) {
+    let _named = Named(seed);
     let mut dice = Dice(seed * 31 + 7);
     let count = [1, 2, 3, 5, 8, 32][dice.below(6) as usize];
     let mut list = Vec::new();
@@ -526,4 +527,44 @@ fn bad_group(seed: u64) {
     }
     assert_delivered(&net, 1..=count, len, &what);
     assert!(net.host(0).ends.iter().all(|end| end.1.is_none()), "{what}");
+}
+
+#[test]
+fn a_group_keeps_to_its_rate() {
+    let len = 5_000_000;
+    let mut net = group_net(1, (config(), lan()), receivers(3, lan()));
+    let wanted = GroupConfig {
+        max_rate_bps: Some(10_000_000),
+        ..group(3)
+    };
+    start(&mut net, &wanted, len);
+    assert!(net.run(60, closed));
+    assert_delivered(&net, 1..=3, len, "rate");
+    // 5 MB in segments of 1440 bytes with 60 bytes of headers take 4.17 s; the start, where each
+    // segment goes four times, a little more.
+    let took = net.host(1).finished_at.unwrap().total_millis();
+    assert!((4150..4800).contains(&took), "{took} ms");
+}
+
+/// Groups that meet in one bottleneck share it (TCP-XM §4.1).
+#[test]
+fn two_groups_share_a_bottleneck() {
+    let len = 12_000_000;
+    let link = LinkConfig::new()
+        .delay(Duration::from_millis(5))
+        .rate_bps(20_000_000)
+        .queue_packets(80);
+    let mut net = group_net(1, (config(), link), receivers(4, lan()));
+    let other = GroupConfig {
+        receivers: (3..=4).map(|host| IpAddr::V4(address(host))).collect(),
+        ..group(2)
+    };
+    start(&mut net, &other, len);
+    start(&mut net, &group(2), len);
+    net.sim.run_until(Instant::from_secs(8));
+    let shares = [1, 3].map(|receiver| net.host(receiver).total_read());
+    let total: u64 = shares.iter().sum();
+    assert!(total > 15_000_000, "{shares:?} in 8 s of 20 Mbit/s");
+    let share = shares[0] * 100 / total;
+    assert!((30..=70).contains(&share), "{shares:?}");
 }

@@ -1,11 +1,12 @@
 //! One connection over links that lose, reorder, duplicate and corrupt: every byte or a named error.
 
-use crate::common::{Dice, Net, Plan, config, net};
+use crate::common::{Dice, Named, Net, Plan, config, net};
 use netsim::{LinkConfig, Loss};
 use tcpxm::{Config, CongestionControl, Duration, Event, Failure, Instant};
 
+/// Only one link flips bits: a second flip can undo what the first did to the checksum.
 fn two(seed: u64, a: (Config, Plan), b: (Config, Plan), link: LinkConfig) -> Net {
-    let mut net = net(seed, vec![(a.0, a.1, link), (b.0, b.1, link)]);
+    let mut net = net(seed, vec![(a.0, a.1, link), (b.0, b.1, link.corrupt(0.0))]);
     net.with(1, |host, now| host.listen(now));
     net
 }
@@ -87,6 +88,7 @@ fn every_byte_over_bad_links() {
 }
 
 fn bad_link(seed: u64) {
+    let _named = Named(seed);
     let mut dice = Dice(seed * 977 + 5);
     let delay =
         Duration::from_millis(1 + dice.below(if seed.is_multiple_of(4) { 250 } else { 30 }));
@@ -325,4 +327,44 @@ fn simultaneous_open() {
         let connected = |event: &&Event| matches!(event, Event::Connected { .. });
         assert_eq!(net.host(host).events.iter().filter(connected).count(), 1);
     }
+}
+
+#[test]
+fn sequence_numbers_wrap_in_the_middle_of_a_stream() {
+    use std::sync::{Arc, Mutex};
+    let link = LinkConfig::new()
+        .delay(Duration::from_millis(3))
+        .loss(Loss::Bernoulli(0.02));
+    let run = |start: Instant| {
+        let mut net = two(
+            3,
+            (config(), plan(400_000)),
+            (config(), plan(300_000)),
+            link,
+        );
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let heard = seen.clone();
+        net.switch(|switch| {
+            switch.drop = Some(Box::new(move |_, port, packet| {
+                if port == 1 {
+                    let seq = packet[32..36].try_into().unwrap();
+                    heard.lock().unwrap().push(u32::from_be_bytes(seq));
+                }
+                false
+            }));
+        });
+        net.sim.run_until(start);
+        net.with(0, |host, now| host.connect(now, 1));
+        assert!(net.run(start.secs() + 600, all_closed));
+        assert_complete(&net, 400_000, 300_000, "wrap");
+        let seen = seen.lock().unwrap();
+        seen.clone()
+    };
+    // The number at the start is a hash plus a clock of 4 microseconds (RFC 6528): wait for it to
+    // come close to the end.
+    let first = run(Instant::ZERO)[0];
+    let wait = i64::from(u32::MAX - 100_000 - first) * 4;
+    let seen = run(Instant::from_micros(wait));
+    assert!(seen[0] > u32::MAX - 200_000, "{}", seen[0]);
+    assert!(seen.iter().any(|&seq| seq < 400_000), "it wrapped");
 }
