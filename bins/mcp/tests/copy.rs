@@ -271,14 +271,15 @@ fn a_file_that_changes_while_it_is_read_fails_and_gets_no_name() {
     let stage = Stage::new();
     let tree = stage.path("tree");
     std::fs::create_dir(&tree).expect("made");
-    std::fs::write(tree.join("a-log"), common::content(4 * MIB)).expect("written");
+    // More than the sender keeps for retransmissions: it cannot have read it all.
+    std::fs::write(tree.join("a-log"), common::content(24 * MIB)).expect("written");
     std::fs::write(tree.join("b"), b"does not change").expect("written");
     let _one = stage.start(1, &[]);
-    let mut command = stage.send(&tree, &[1], &["--rate", "20M"]);
+    let mut command = stage.send(&tree, &[1], &["--rate", "100M"]);
     let mut sender = Running::start(&mut command);
     sender.wait_for(&["\"started\""]);
     let mut bytes = std::fs::read(tree.join("a-log")).expect("read");
-    bytes.truncate(3 * MIB);
+    bytes.truncate(22 * MIB);
     std::fs::write(tree.join("a-log"), &bytes).expect("written");
     let done = sender.finish();
     done.expect(4);

@@ -133,8 +133,7 @@ impl Worker {
                 self.tell(News::Progress(store.progress()))?;
             }
         }
-        incoming.finish().map_err(failed)?;
-        self.tell(News::Progress(store.progress()))
+        incoming.finish().map_err(failed)
     }
 
     /// Takes what the sender has said about files meanwhile.
