@@ -11,6 +11,8 @@ const PROGRAMS: &[(&str, Entry)] = &[
     ("lms-recv", |args| lms_recv::main_from(args)),
     ("lms-router", |args| lms_router::main_from(args)),
     ("lms-send", |args| lms_send::main_from(args)),
+    ("mcp", |args| mcp::main_from(args)),
+    ("mcpd", |args| mcpd::main_from(args)),
 ];
 
 /// The names of the programs carried.
