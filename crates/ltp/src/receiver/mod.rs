@@ -370,6 +370,13 @@ impl<'a, S: Store> Receiver<'a, S> {
         &self.stats
     }
 
+    /// Which packets of the newest block have come: a bit each, the block's first packet lowest; 0
+    /// before any came.
+    #[inline]
+    pub fn newest_block(&self) -> u64 {
+        self.slots.received(self.top.saturating_sub(1))
+    }
+
     /// The byte ranges that have not arrived and verified, in order.
     pub fn missing(&self) -> Missing<'_, 'a, S> {
         Missing::new(self)
