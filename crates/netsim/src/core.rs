@@ -15,15 +15,14 @@ pub(crate) struct Core {
     pub(crate) queue: Queue,
     pub(crate) hot: Vec<Hot>,
     pub(crate) cold: Vec<Cold>,
+    origins: Vec<Origin>,
     pub(crate) store: Store,
     /// For each node where the outgoing directions of its ports lie, once settled.
     pub(crate) ports: Vec<Ports>,
-    /// For each direction (`link * 2 + way`) its place in `hot` and `cold`.
+    /// For each direction (`link * 2 + way`) its place in `hot`, `cold` and `origins`.
     places: Vec<u32>,
     /// No link was added since [`Core::settle`].
     pub(crate) settled: bool,
-    /// Some link failed once: packets may have to be taken off.
-    pub(crate) failures: bool,
     pub(crate) traces: Traces,
     /// Decides what is lost, before the links do.
     pub(crate) script: Option<Script>,
@@ -38,6 +37,15 @@ pub(crate) struct Ports {
     pub(crate) count: u16,
 }
 
+/// Where a direction starts: what traces and scripts are told of a packet.
+#[derive(Clone, Copy)]
+struct Origin {
+    /// `link * 2 + way`.
+    direction: u32,
+    from: u32,
+    from_port: u16,
+}
+
 impl Core {
     pub(crate) fn new() -> Self {
         Self {
@@ -45,11 +53,11 @@ impl Core {
             queue: Queue::new(),
             hot: Vec::new(),
             cold: Vec::new(),
+            origins: Vec::new(),
             store: Store::default(),
             ports: Vec::new(),
             places: Vec::new(),
             settled: true,
-            failures: false,
             traces: Traces::default(),
             script: None,
             stats: SimStats::default(),
@@ -91,7 +99,6 @@ impl Core {
                 place: place as u32,
                 port: hot.port,
                 kind: Kind::Deliver,
-                epoch: hot.epoch,
             });
         }
     }
@@ -118,7 +125,6 @@ impl Core {
             } else {
                 Kind::Deliver
             },
-            epoch: hot.epoch,
         };
         self.queue.push(event);
         if let Some(time_ns) = arrival.again_ns {
@@ -148,9 +154,8 @@ impl Core {
         let place = self.place(direction);
         let (hot, cold) = (&mut self.hot[place], &mut self.cold[place]);
         if hot.mode != Mode::Down && !up {
-            hot.epoch = hot.epoch.wrapping_add(1);
-            self.failures = true;
             cold.clear(self.now_ns);
+            self.queue.lose(place as u32);
         }
         hot.mode = if up { cold.mode() } else { Mode::Down };
     }
@@ -166,13 +171,13 @@ impl Core {
     }
 
     fn record<'b>(&self, which: Which, place: usize, bytes: &'b [u8]) -> Record<'b> {
-        let (hot, cold) = (&self.hot[place], &self.cold[place]);
+        let (hot, origin) = (&self.hot[place], &self.origins[place]);
         Record {
             time_ns: self.now_ns,
             which,
-            link: cold.direction / 2,
-            from: cold.from,
-            from_port: cold.from_port,
+            link: origin.direction / 2,
+            from: origin.from,
+            from_port: origin.from_port,
             to: hot.to,
             to_port: hot.port,
             bytes,
@@ -198,12 +203,23 @@ impl Core {
         }
     }
 
+    /// Makes room for this many directions.
+    pub(crate) fn reserve_directions(&mut self, directions: usize) {
+        self.hot.reserve_exact(directions);
+        self.cold.reserve_exact(directions);
+        self.origins.reserve_exact(directions);
+        self.places.reserve_exact(directions);
+    }
+
     /// Adds the direction with the next number.
-    pub(crate) fn add_direction(&mut self, hot: Hot, mut cold: Cold) {
-        cold.from_port = self.ports[cold.from as usize].count;
-        cold.direction = self.places.len() as u32;
-        self.ports[cold.from as usize].count = cold
-            .from_port
+    pub(crate) fn add_direction(&mut self, from: u32, hot: Hot, cold: Cold) {
+        let count = &mut self.ports[from as usize].count;
+        self.origins.push(Origin {
+            direction: self.places.len() as u32,
+            from,
+            from_port: *count,
+        });
+        *count = count
             .checked_add(1)
             .expect("fewer than 2^16 ports on a node");
         self.places.push(self.hot.len() as u32);
@@ -226,8 +242,8 @@ impl Core {
             first += u32::from(ports.count);
         }
         let new_place =
-            |cold: &Cold| self.ports[cold.from as usize].first + u32::from(cold.from_port);
-        let moved: Vec<u32> = self.cold.iter().map(new_place).collect();
+            |origin: &Origin| self.ports[origin.from as usize].first + u32::from(origin.from_port);
+        let moved: Vec<u32> = self.origins.iter().map(new_place).collect();
         for place in &mut self.places {
             *place = moved[*place as usize];
         }
@@ -237,7 +253,12 @@ impl Core {
             hot[*place as usize] = *hot_now;
         }
         self.hot = hot;
-        self.cold.sort_by_key(|cold| (cold.from, cold.from_port));
+        let cold = std::mem::take(&mut self.cold);
+        let mut numbered: Vec<(u32, Cold)> = moved.into_iter().zip(cold).collect();
+        numbered.sort_unstable_by_key(|(place, _)| *place);
+        self.cold = numbered.into_iter().map(|(_, cold)| cold).collect();
+        self.origins
+            .sort_unstable_by_key(|origin| (origin.from, origin.from_port));
         self.settled = true;
     }
 }

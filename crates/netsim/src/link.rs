@@ -243,8 +243,6 @@ pub(crate) struct Hot {
     pub(crate) to: u32,
     pub(crate) port: u16,
     pub(crate) mode: Mode,
-    /// Number of failures so far, modulo 256.
-    pub(crate) epoch: u8,
     delay_us: u32,
     /// Packets until the next independent loss: one draw for each loss, not for each packet. Where
     /// that many do not fit, the count ends with another draw ([`Cold::no_loss_yet`]).
@@ -255,10 +253,6 @@ pub(crate) struct Hot {
 
 /// What only some packets touch.
 pub(crate) struct Cold {
-    /// `link * 2 + way`.
-    pub(crate) direction: u32,
-    pub(crate) from: u32,
-    pub(crate) from_port: u16,
     plain: bool,
     pub(crate) rng: Rng,
     /// Probability of independent loss.
@@ -306,7 +300,6 @@ impl Hot {
             to,
             port,
             mode: Mode::Plain,
-            epoch: 0,
             delay_us: 0,
             until_loss: u32::MAX,
             sent: 0,
@@ -353,11 +346,8 @@ impl Hot {
 }
 
 impl Cold {
-    pub(crate) fn new(from: u32, rng: Rng) -> Self {
+    pub(crate) fn new(rng: Rng) -> Self {
         Self {
-            direction: 0,
-            from,
-            from_port: 0,
             plain: true,
             rng,
             loss: 0.0,

@@ -18,6 +18,8 @@ pub(crate) enum Kind {
     Deliver,
     /// The same, after one of its bits flipped on the way.
     DeliverCorrupt,
+    /// `packet` was on the way to node `target` when the link at `place` failed.
+    Lost,
     /// Node `target` may want its timeout.
     Timer,
     LinkDown,
@@ -36,8 +38,6 @@ pub(crate) struct Event {
     pub(crate) place: u32,
     pub(crate) port: u16,
     pub(crate) kind: Kind,
-    /// Of the link when the packet left; a packet whose link failed meanwhile is gone.
-    pub(crate) epoch: u8,
 }
 
 impl Event {
@@ -50,7 +50,6 @@ impl Event {
             place: 0,
             port: 0,
             kind,
-            epoch: 0,
         }
     }
 }
@@ -221,21 +220,29 @@ impl Queue {
 
     /// The tables of links were sorted: what lay at `i` lies at `moved[i]`.
     pub(crate) fn move_places(&mut self, moved: &[u32]) {
-        let waiting = self
-            .pool
-            .chunks
-            .iter_mut()
-            .flat_map(|chunk| &mut chunk.events);
-        for event in waiting.chain(&mut self.open) {
-            event.place = moved.get(event.place as usize).copied().unwrap_or(0);
+        self.edit(|event| event.place = moved.get(event.place as usize).copied().unwrap_or(0));
+    }
+
+    /// The link's direction at `place` failed: no packet on it arrives. Looks at every event that
+    /// waits, so that packets need carry no more.
+    pub(crate) fn lose(&mut self, place: u32) {
+        self.edit(|event| {
+            if event.place == place && matches!(event.kind, Kind::Deliver | Kind::DeliverCorrupt) {
+                event.kind = Kind::Lost;
+            }
+        });
+    }
+
+    /// Changes waiting events, though not their time; pieces of the pool that are free too.
+    fn edit(&mut self, mut change: impl FnMut(&mut Event)) {
+        for chunk in &mut self.pool.chunks {
+            chunk.events.iter_mut().for_each(&mut change);
         }
-        let late = std::mem::take(&mut self.late)
-            .into_iter()
-            .map(|Reverse(mut late)| {
-                late.event.place = moved.get(late.event.place as usize).copied().unwrap_or(0);
-                Reverse(late)
-            });
-        self.late = late.collect();
+        self.open[self.next..].iter_mut().for_each(&mut change);
+        let mut late = std::mem::take(&mut self.late).into_vec();
+        late.iter_mut()
+            .for_each(|Reverse(late)| change(&mut late.event));
+        self.late = late.into();
     }
 
     fn push_bucket(&mut self, event: Event) {

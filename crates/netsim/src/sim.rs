@@ -67,8 +67,7 @@ impl<N: Node> Sim<N> {
     pub fn reserve(&mut self, nodes: usize, links: usize) {
         self.slots.reserve_exact(nodes);
         self.core.ports.reserve_exact(nodes);
-        self.core.hot.reserve_exact(links * 2);
-        self.core.cold.reserve_exact(links * 2);
+        self.core.reserve_directions(links * 2);
     }
 
     /// Adds a node. It cannot be restarted after a failure.
@@ -122,9 +121,9 @@ impl<N: Node> Sim<N> {
     fn add_direction(&mut self, from: u32, to: (u32, u16), config: LinkConfig) {
         let seed = derive_seed(&self.seed, DOMAIN_LINK, self.core.hot.len() as u64);
         let mut hot = Hot::new(to.0, to.1);
-        let mut cold = Cold::new(from, Rng::new(seed));
+        let mut cold = Cold::new(Rng::new(seed));
         hot.configure(&mut cold, config);
-        self.core.add_direction(hot, cold);
+        self.core.add_direction(from, hot, cold);
     }
 
     /// A seed for something else of this simulation, such as the machine of a node.
@@ -208,7 +207,8 @@ impl<N: Node> Sim<N> {
         }
     }
 
-    /// The link fails at this time: what is on it is lost, what is sent into it dropped.
+    /// The link fails at this time: what is on it is lost, what is sent into it dropped. A failure
+    /// looks at every event in the queue.
     pub fn fail_link(&mut self, at: Instant, link: LinkId) {
         self.plan(at, Kind::LinkDown, link.0);
     }
@@ -345,6 +345,7 @@ impl<N: Node> Sim<N> {
         for event in self.core.queue.batch() {
             if let Some(slot) = self.slots.get(event.target as usize) {
                 sum ^= slot.armed_ns ^ self.core.first_sent(event.target);
+                sum ^= slot.node.as_ref().map_or(0, Node::touch);
             }
         }
         std::hint::black_box(sum);
@@ -366,6 +367,10 @@ impl<N: Node> Sim<N> {
                 let packet = self.core.corrupt(event.place as usize, event.packet);
                 self.deliver(event, packet);
             }
+            Kind::Lost => {
+                self.core.cold[event.place as usize].link_down += 1;
+                self.core.store.release(event.packet);
+            }
             Kind::Timer => self.timer(event),
             Kind::LinkDown | Kind::LinkUp => {
                 let up = event.kind == Kind::LinkUp;
@@ -383,11 +388,6 @@ impl<N: Node> Sim<N> {
     #[inline]
     fn deliver(&mut self, event: Event, packet: packet::PacketId) {
         let (id, port) = (event.target, Port(event.port));
-        if self.core.failures && event.epoch != self.core.hot[event.place as usize].epoch {
-            self.core.cold[event.place as usize].link_down += 1;
-            self.core.store.release(packet);
-            return;
-        }
         let bytes = self.core.store.lend(packet);
         if !self.core.traces.is_empty() {
             self.core

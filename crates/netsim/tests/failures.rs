@@ -28,6 +28,27 @@ fn a_failed_link_loses_what_is_on_it_and_works_again_later() {
     assert_eq!((there.link_down, there.delivered, back.sent), (4, 6, 0));
 }
 
+/// However often a link fails while a packet is on it, the packet does not arrive.
+#[test]
+fn a_packet_outlives_no_number_of_failures() {
+    for failures in [1, 255, 256, 257, 512] {
+        let (mut sim, listener, link) = pair(LinkConfig::new().delay(Duration::from_secs(5)));
+        for number in 0..failures {
+            sim.fail_link(MS(200 + 2 * number), link);
+            sim.restore_link(MS(201 + 2 * number), link);
+        }
+        sim.run_to_rest();
+        assert_eq!(sim.get::<Listener>(listener).numbers(), [0; 0]);
+        let [there, _] = sim.link_stats(link);
+        assert_eq!(
+            (there.sent, there.link_down),
+            (10, 10),
+            "{failures} failures"
+        );
+        assert_eq!(sim.pending(), (0, 0));
+    }
+}
+
 #[test]
 fn a_failed_link_forgets_its_queue() {
     // 8 bytes at 640 bit/s take 100 ms: all wait; after the failure nothing does.
