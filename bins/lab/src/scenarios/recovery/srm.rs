@@ -8,12 +8,17 @@
 //! [D1 d, (D1 + D2) d], d its distance to A, unless it hears the repair first. Having sent or heard a
 //! repair it ignores requests for that packet for three times its distance to S (the source itself: to the
 //! member that asked).
-//! C1 = C2 = 2; D1 = D2 = 1, the fixed timers' constants, or log10 of the group size, which the
-//! paper's simulations take for larger groups: [`Constants`].
+//! C1 = C2 = 2 and D1 = D2 = 1 are the defaults of the network simulator ns-2 (its manual, chapter on
+//! SRM: `C1_`, `C2_`, `D1_`, `D2_`). [`Constants::LogOfGroup`] sets D1 = D2 = log10 of the group size, as
+//! versions of ns-2 do for `Agent/SRM/Fixed` (`tcl/mcast/srm.tcl`); whether the simulations of the
+//! paper itself did was not verified.
 //!
 //! Distances come from session messages in SRM; here each packet says when it was sent, and clocks
 //! agree, which is the same with no error. A member that hears a request for a packet it had not
 //! missed yet takes it as the first sign of the loss.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use netsim::tree::Role;
 use netsim::{Duration, Instant, Io, Node, Port, Record, Rng, Sim};
@@ -105,29 +110,45 @@ struct Request {
     ignore_until: Instant,
 }
 
-/// A repair that waits for its time.
+/// A repair that waits for its time, or was called off: [`Answer`] knows.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Repair {
-    sequence: u32,
     at: Instant,
+    sequence: u32,
     /// To the one who asked.
     distance: Duration,
 }
 
+/// What a member that may repair a packet knows of that, in microseconds of virtual time: a run is
+/// shorter than the 71 minutes that fit.
+#[derive(Clone, Copy, Default)]
+struct Answer {
+    /// When its repair is due; 0 when none is planned.
+    repair_us: u32,
+    /// Requests are ignored before this.
+    held_us: u32,
+}
+
+fn micros(at: Instant) -> u32 {
+    u32::try_from(at.total_micros()).unwrap_or(u32::MAX)
+}
+
 /// A member: the source or a receiver.
 struct Member {
-    rng: Rng,
+    /// No request, repair or data packet is due before this.
+    due: Instant,
     watch: Watch,
     /// Packets that the source has still to send, and when the next is due.
-    source: Option<Source>,
+    source: Option<Box<Source>>,
     /// One-way distance to the source.
     distance: Duration,
     /// D1 = D2.
     repair_factor: f64,
     requests: Vec<Request>,
-    repairs: Vec<Repair>,
-    held_down: Vec<(u32, Instant)>,
-    /// No request, repair or data packet is due before this.
-    due: Instant,
+    /// By sequence, as far as anybody asked.
+    answers: Vec<Answer>,
+    repairs: BinaryHeap<Reverse<Repair>>,
+    rng: Rng,
     requests_heard: u64,
 }
 
@@ -174,16 +195,15 @@ impl Member {
     fn packet(&mut self, now: Instant, message: &Message, repair: bool) {
         if self.source.is_none() {
             let before = self.watch.next();
-            if self.watch.arrived(now, message.sequence, repair) == News::Ahead {
-                self.missing(now, before, message.sequence);
-            } else {
-                self.requests
-                    .retain(|request| request.sequence != message.sequence);
+            match self.watch.arrived(now, message.sequence, repair) {
+                News::Ahead => self.missing(now, before, message.sequence),
+                News::Fills => self
+                    .requests
+                    .retain(|request| request.sequence != message.sequence),
+                News::Known => {}
             }
         }
         if repair {
-            self.repairs
-                .retain(|repair| repair.sequence != message.sequence);
             self.hold_down(now, message.sequence, self.distance);
         }
     }
@@ -196,9 +216,20 @@ impl Member {
         }
     }
 
+    fn answer(&mut self, sequence: u32) -> &mut Answer {
+        let index = sequence as usize;
+        if index >= self.answers.len() {
+            self.answers.resize(index + 1, Answer::default());
+        }
+        &mut self.answers[index]
+    }
+
+    /// A repair was sent or heard: none is due now, and requests are ignored for a while.
     fn hold_down(&mut self, now: Instant, sequence: u32, distance: Duration) {
-        self.held_down.retain(|(_, until)| *until > now);
-        self.held_down.push((sequence, now + distance * 3));
+        let until = micros(now + distance * 3);
+        let answer = self.answer(sequence);
+        answer.repair_us = 0;
+        answer.held_us = answer.held_us.max(until);
     }
 
     fn request(&mut self, now: Instant, message: &Message) {
@@ -232,26 +263,38 @@ impl Member {
     }
 
     fn plan_repair(&mut self, now: Instant, sequence: u32, distance: Duration) {
-        let held = self
-            .held_down
-            .iter()
-            .any(|held| held.0 == sequence && held.1 > now);
-        if held
-            || self
-                .repairs
-                .iter()
-                .any(|repair| repair.sequence == sequence)
-        {
+        let answer = *self.answer(sequence);
+        if answer.held_us > micros(now) || answer.repair_us != 0 {
             return;
         }
         let low = self.repair_factor;
         let at = now + self.uniform(low, low * 2.0, distance);
         self.due = self.due.min(at);
-        self.repairs.push(Repair {
-            sequence,
+        self.answer(sequence).repair_us = micros(at);
+        self.repairs.push(Reverse(Repair {
             at,
+            sequence,
             distance,
-        });
+        }));
+    }
+
+    fn is_planned(&self, repair: &Repair) -> bool {
+        self.answers[repair.sequence as usize].repair_us == micros(repair.at)
+    }
+
+    /// The next repair that was not called off, if it is due by `end`.
+    fn next_repair(&mut self, end: Instant) -> Option<Repair> {
+        while let Some(Reverse(repair)) = self.repairs.peek() {
+            let planned = self.is_planned(repair);
+            if planned && repair.at > end {
+                return None;
+            }
+            let repair = self.repairs.pop().map(|Reverse(repair)| repair);
+            if planned {
+                return repair;
+            }
+        }
+        None
     }
 
     /// When the next thing is due; a time far away for nothing.
@@ -259,7 +302,7 @@ impl Member {
         let source = self.source.as_ref();
         let due = source.filter(|source| source.next < source.packets || source.sessions > 0);
         let requests = self.requests.iter().map(|request| request.at);
-        let repairs = self.repairs.iter().map(|repair| repair.at);
+        let repairs = self.repairs.peek().map(|Reverse(repair)| repair.at);
         let all = requests.chain(repairs).chain(due.map(|source| source.due));
         all.min().unwrap_or(NEVER)
     }
@@ -286,8 +329,7 @@ impl Member {
                 self.back_off(now, at, round);
             }
         }
-        while let Some(at) = self.repairs.iter().position(|repair| repair.at <= now) {
-            let repair = self.repairs.swap_remove(at);
+        while let Some(repair) = self.next_repair(now) {
             let to_source = self.source.is_none().then_some(self.distance);
             out.push((Kind::Repair, repair.sequence));
             self.hold_down(now, repair.sequence, to_source.unwrap_or(repair.distance));
@@ -313,6 +355,7 @@ enum Peer {
 }
 
 impl Node for Peer {
+    #[inline]
     fn handle_packet(&mut self, now: Instant, port: Port, packet: &[u8], io: &mut Io<'_>) {
         match self {
             Self::Router => {
@@ -345,6 +388,13 @@ impl Node for Peer {
         };
         (member.due < NEVER).then_some(member.due)
     }
+
+    fn touch(&self) -> u64 {
+        let Self::Member(member) = self else { return 0 };
+        let next = member.watch.next();
+        let answer = member.answers.last().map_or(0, |answer| answer.held_us);
+        u64::from(next ^ answer) ^ member.requests.len() as u64
+    }
 }
 
 /// The sequence of a data packet.
@@ -363,12 +413,12 @@ fn member(world: &World, node: u32, constants: Constants) -> Member {
     Member {
         rng: Rng::new(world.node_seed(node)),
         watch: Watch::default(),
-        source: (node == 0).then_some(source),
+        source: (node == 0).then(|| Box::new(source)),
         distance: world.tree.delay(node, 0),
         repair_factor: constants.repair_factor(world.plan.receivers + 1),
         requests: Vec::new(),
-        repairs: Vec::new(),
-        held_down: Vec::new(),
+        answers: Vec::new(),
+        repairs: BinaryHeap::new(),
         due: if node == 0 { BEGIN } else { NEVER },
         requests_heard: 0,
     }

@@ -22,6 +22,7 @@ struct Missed {
 pub(super) struct Watch {
     /// All below this arrived or are in `missed`.
     next: u32,
+    /// By sequence.
     missed: Vec<Missed>,
     /// Repairs of packets that this receiver never missed.
     exposed: u32,
@@ -53,12 +54,8 @@ impl Watch {
     }
 
     fn arrived_late(&mut self, now: Instant, sequence: u32, repair: bool) -> News {
-        match self
-            .missed
-            .iter_mut()
-            .rev()
-            .find(|missed| missed.sequence == sequence)
-        {
+        let at = self.find(sequence);
+        match at.map(|at| &mut self.missed[at]) {
             Some(missed) if missed.repaired == PENDING => {
                 missed.repaired = now;
                 News::Fills
@@ -74,6 +71,13 @@ impl Watch {
         }
     }
 
+    /// Where in `missed` the packet is: they are in order.
+    fn find(&self, sequence: u32) -> Option<usize> {
+        self.missed
+            .binary_search_by_key(&sequence, |missed| missed.sequence)
+            .ok()
+    }
+
     /// The next sequence that it knows nothing of.
     pub(super) fn next(&self) -> u32 {
         self.next
@@ -81,8 +85,8 @@ impl Watch {
 
     /// Has this packet.
     pub(super) fn is_there(&self, sequence: u32) -> bool {
-        let missing = |missed: &Missed| missed.sequence == sequence && missed.repaired == PENDING;
-        sequence < self.next && !self.missed.iter().rev().any(missing)
+        let missing = |at: usize| self.missed[at].repaired == PENDING;
+        sequence < self.next && !self.find(sequence).is_some_and(missing)
     }
 
     /// All below `end` were sent: what did not arrive is missing from now on.
