@@ -121,12 +121,7 @@ fn build(bytes: usize) -> Result<Sim<Peer>> {
         .rate_bps(100_000_000)
         .queue_packets(500);
     let node = |node: u32| match tree.role(node) {
-        Role::Router => Peer::Router(Box::new(RouterNode::new(
-            &plan,
-            node,
-            Help::Static,
-            seed(node),
-        ))),
+        Role::Router => Peer::Router(RouterNode::new(&plan, node, Help::Static, seed(node))),
         Role::Receiver => Peer::Host(Box::new(host(node))),
         Role::Source => Peer::Source(Box::new(source.take().expect("there is one source"))),
     };

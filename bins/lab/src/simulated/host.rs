@@ -93,7 +93,9 @@ impl<S: Store, A: Application<S>> Source<S, A> {
     }
 }
 
-/// A receiver and replier; under [`Help::Live`] it offers itself to its router.
+/// A receiver and replier; under [`Help::Live`] it offers itself to its router. What a data packet
+/// touches stands first, beside what it touches of the receiver.
+#[repr(C, align(64))]
 pub(crate) struct Host<S: Store, W> {
     /// When the machines have something to do: asked once after each call.
     due: Option<Instant>,
@@ -129,6 +131,14 @@ impl<S: Store, W: Watcher> Host<S, W> {
         };
         host.set_due();
         host
+    }
+
+    /// Reads what a data packet will touch.
+    fn touch(&self) -> u64 {
+        let receiver = &self.receiver;
+        let due = receiver.poll_timeout().map_or(0, |at| at.total_micros());
+        let session = receiver.session().is_some();
+        receiver.newest_block() ^ due as u64 ^ u64::from(session) ^ receiver.stats().data_packets
     }
 
     fn set_due(&mut self) {
@@ -226,7 +236,7 @@ fn endpoint(plan: &Plan, node: u32, seed: [u8; 32]) -> Endpoint<'static> {
 /// Any node of the network.
 pub(crate) enum Peer<S: Store, A, W> {
     Source(Box<Source<S, A>>),
-    Router(Box<RouterNode>),
+    Router(RouterNode),
     Host(Box<Host<S, W>>),
 }
 
@@ -259,6 +269,15 @@ where
             Self::Host(host) => host.due,
             Self::Router(router) => router.poll_timeout(),
             Self::Source(source) => source.poll_timeout(),
+        }
+    }
+
+    #[inline]
+    fn touch(&self) -> u64 {
+        match self {
+            Self::Host(host) => host.touch(),
+            Self::Router(router) => router.touch(),
+            Self::Source(_) => 0,
         }
     }
 }

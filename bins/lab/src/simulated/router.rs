@@ -14,7 +14,7 @@ pub(crate) struct RouterNode {
     plan: Rc<Plan>,
     node: u32,
     children: u16,
-    lms: Option<Router<'static>>,
+    lms: Option<Box<Router<'static>>>,
     /// When LMS-HIER has something to do.
     due: Option<Instant>,
 }
@@ -25,26 +25,32 @@ impl RouterNode {
         let children = plan.tree.children(node).len() as u16;
         let lms = match help {
             Help::None => None,
-            Help::Static | Help::Live => Some(lms_router(plan, node, help, seed)),
+            Help::Static | Help::Live => Some(Box::new(lms_router(plan, node, help, seed))),
         };
         Self {
             plan: Rc::clone(plan),
             node,
             children,
-            due: lms.as_ref().and_then(Router::poll_timeout),
+            due: lms.as_ref().and_then(|lms| lms.poll_timeout()),
             lms,
         }
     }
 
     /// Its LMS machine, if it helps.
     pub(crate) fn lms(&self) -> Option<&Router<'static>> {
-        self.lms.as_ref()
+        self.lms.as_deref()
     }
 
     /// When to call `handle_timeout`.
     #[inline]
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.due
+    }
+
+    /// Reads what a data packet will touch.
+    #[inline]
+    pub(super) fn touch(&self) -> u64 {
+        u64::from(self.children) ^ u64::from(self.due.is_some())
     }
 
     /// Time has passed.

@@ -187,7 +187,7 @@ pub(super) fn run(world: &World, variant: Variant) -> Outcome {
         Role::Source => Peer::Source(Box::new(source(world, &plan, variant))),
         Role::Router => {
             let seed = world.node_seed(node);
-            Peer::Router(Box::new(RouterNode::new(&plan, node, variant.help(), seed)))
+            Peer::Router(RouterNode::new(&plan, node, variant.help(), seed))
         }
         Role::Receiver => Peer::Host(Box::new(host(world, &plan, node, variant))),
     });
