@@ -85,3 +85,37 @@ fn whoever_misses_the_last_acknowledgement_ends_soon_after_the_source() {
         group.check_content(&bytes);
     }
 }
+
+/// A small content may be whole before the source has answered that its receiver joined; that answer
+/// does not put the last report off until the next sign of life.
+#[test]
+fn a_content_that_is_whole_before_its_receiver_was_welcomed_is_confirmed_at_once() {
+    let mut overtaken = 0;
+    for seed in 0..300 {
+        let bytes = content(1, seed);
+        let mut sender = sender_config(bytes.len());
+        sender.receivers = Some(1);
+        sender.digest = Some(*blake3::hash(&bytes).as_bytes());
+        // The last report waits for up to 4 ms, and the answer to the first comes meanwhile.
+        sender.reports_per_second = 250;
+        let mut group = files(&bytes, 1, seed, sender, &receiver_config());
+        group.faults = Faults {
+            reorder: 500_000,
+            delay_us: 500,
+            ..Faults::default()
+        };
+        let mut whole = None;
+        group.run_until(LIMIT, |group| {
+            let here = group.receivers[0].progress().0 == 1;
+            whole = whole.or(here.then_some(group.now));
+            group.sender_events.contains(&SenderEvent::Complete)
+        });
+        let waited = group.now - whole.expect("it is whole");
+        overtaken += u32::from(group.receivers[0].stats().reports > 1);
+        assert!(waited < Duration::from_secs(1), "seed {seed}: {waited}");
+    }
+    assert!(
+        overtaken > 0,
+        "no report was sent before the content was whole"
+    );
+}

@@ -168,7 +168,17 @@ impl<S: Store> Receiver<'_, S> {
             Status::Failed => self.report.failed = true,
             _ => {}
         }
-        self.after_report();
+        let owes_last_word = match self.phase {
+            Phase::Complete => !self.report.complete,
+            Phase::Failed => !self.report.failed,
+            _ => false,
+        };
+        if owes_last_word {
+            // What was answered is older: the news is not put off until the next sign of life.
+            self.report_in_window();
+        } else {
+            self.after_report();
+        }
         Ok(())
     }
 
