@@ -118,6 +118,15 @@ impl AtomicFile {
     }
 }
 
+/// Whether a file could be made in `folder`, found out before anybody sends one.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn check_writable(folder: &Path) -> Result<(), String> {
+    let probe = AtomicFile::create(folder, "check");
+    probe.map(drop).map_err(|error| explain(&error, folder))
+}
+
 /// An error of the file system as a sentence for the user: a full disk says how to go on.
 pub fn explain(error: &io::Error, path: &Path) -> String {
     let path = path.display();
@@ -127,6 +136,7 @@ pub fn explain(error: &io::Error, path: &Path) -> String {
         }
         io::ErrorKind::QuotaExceeded => format!("disk quota exceeded at {path}"),
         io::ErrorKind::PermissionDenied => format!("no permission to write {path}"),
+        io::ErrorKind::ReadOnlyFilesystem => format!("{path} is on a read-only file system"),
         io::ErrorKind::NotFound => format!("{path} does not exist"),
         _ => format!("{path}: {error}"),
     }

@@ -21,6 +21,15 @@ fn names(folder: &std::path::Path) -> Vec<String> {
 }
 
 #[test]
+fn a_folder_that_takes_no_files_is_told_from_one_that_does() {
+    let folder = tempfile::tempdir().expect("folder");
+    assert_eq!(cli::output::check_writable(folder.path()), Ok(()));
+    let left = std::fs::read_dir(folder.path()).expect("folder").count();
+    assert_eq!(left, 0, "the probe is gone");
+    assert!(cli::output::check_writable(std::path::Path::new("/proc/self")).is_err());
+}
+
+#[test]
 fn commit_replaces_in_one_step() {
     let folder = tempfile::tempdir().expect("folder");
     fs::write(folder.path().join("x"), "old").expect("old file");

@@ -18,7 +18,8 @@ Examples:
 The file stands under a temporary name (.NAME.XXXXXX.part) until it is whole and its BLAKE3 digest
 is the sender's; then it replaces an older file of that name in one step. If the older file is
 already the same (the sender announces its digest), nothing is transferred. A transfer that fails
-or is interrupted leaves no file. Names from the network are stripped of folders, leading dots and
+or is interrupted leaves no file; only a receiver that is killed outright (SIGKILL) leaves its .part.
+Names from the network are stripped of folders, leading dots and
 control characters.
 
 With --output - the bytes are verified block by block before they are written; when the transfer
@@ -41,7 +42,8 @@ field `event` names it:
   end        result (complete, failed, interrupted), exit_code, message, missing (ranges of bytes),
              data_packets, repairs, duplicates, unneeded_repairs, lost_packets, requests_group,
              requests_source, requests_taken, repairs_sent, blocks_rejected, kernel_drops (the
-             buffer was full; others' requests, which this socket refuses, count too), dropped
+             buffer was full; others' requests, which this socket refuses, count too), dropped;
+             comes also when the transfer could not begin, but not after wrong usage
 
 Exit codes:
   0    everything arrived, and its digest is the sender's
@@ -166,7 +168,12 @@ impl Args {
             return Err("--source is the address of one host".into());
         }
         cli::args::check_buffer(self.buffer)?;
-        cli::args::check_name(self.name.as_deref())
+        cli::args::check_name(self.name.as_deref())?;
+        if self.is_stream() {
+            return Ok(());
+        }
+        let writable = cli::output::check_writable(&self.output);
+        writable.map_err(|why| format!("--output: {why}"))
     }
 
     fn check_folder(&self) -> Result<(), String> {

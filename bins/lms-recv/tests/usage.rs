@@ -64,80 +64,34 @@ fn wrong_arguments_teach() {
         "is not a folder",
     );
     refused(
-        &[
-            "--group",
-            "239.1.2.3:5000",
-            "--output",
-            "/",
-            "--name",
-            "../x",
-        ],
-        "plain file name",
-    );
-    refused(
         &["--group", "239.1.2.3:5000", "--output", "-", "--name", "x"],
         "writes none",
     );
+    let more = |arguments: &[&str], hint| {
+        let output = ["--group", "239.1.2.3:5000", "--output", "/"];
+        refused(&[&output[..], arguments].concat(), hint);
+    };
+    more(&["--name", "../x"], "plain file name");
+    more(&["--timeout", "5 days"], "250ms");
+    more(&["--buffer", "1K"], "at least 1MiB");
+    more(&["--assist", "srm"], "lms");
+    more(&["--replier-cost", "0"], "1..");
+    more(&["--outptu", "x"], "--output");
+}
+
+#[test]
+fn a_folder_that_takes_no_files_is_known_before_anybody_sends() {
+    // Nobody makes files there, not even root.
     refused(
-        &[
-            "--group",
-            "239.1.2.3:5000",
-            "--output",
-            "/",
-            "--timeout",
-            "5 days",
-        ],
-        "250ms",
-    );
-    refused(
-        &[
-            "--group",
-            "239.1.2.3:5000",
-            "--output",
-            "/",
-            "--buffer",
-            "1K",
-        ],
-        "at least 1MiB",
-    );
-    refused(
-        &[
-            "--group",
-            "239.1.2.3:5000",
-            "--output",
-            "/",
-            "--assist",
-            "srm",
-        ],
-        "lms",
-    );
-    refused(
-        &[
-            "--group",
-            "239.1.2.3:5000",
-            "--output",
-            "/",
-            "--replier-cost",
-            "0",
-        ],
-        "1..",
-    );
-    refused(
-        &[
-            "--group",
-            "239.1.2.3:5000",
-            "--output",
-            "/",
-            "--outptu",
-            "x",
-        ],
-        "--output",
+        &["--group", "239.1.2.3:5000", "--output", "/proc/self"],
+        "--output: ",
     );
 }
 
 #[test]
 fn an_unknown_interface_names_those_there_are() {
     let output = run(&[
+        "--json",
         "--group",
         "239.1.2.3:5000",
         "--output",
@@ -148,4 +102,10 @@ fn an_unknown_interface_names_those_there_are() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("eth77") && text.contains("lo"), "{text}");
+    let events = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        events.starts_with("{\"event\":\"end\",\"result\":\"failed\",\"exit_code\":1")
+            && events.contains("eth77"),
+        "{events}"
+    );
 }

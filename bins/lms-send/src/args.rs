@@ -30,7 +30,8 @@ Events of --json, one object a line, on standard output; the field `event` names
   sent                length, digest (BLAKE3 in hexadecimal), seconds
   end                 result (complete, sent, unconfirmed, interrupted, failed), exit_code, message,
                       joined, complete, seconds, data_packets, repairs_group, repairs_unicast,
-                      requests_group, requests_unicast, requested_packets, frame_bytes, dropped
+                      requests_group, requests_unicast, requested_packets, frame_bytes, dropped;
+                      comes also when the transfer could not begin, but not after wrong usage
 
 Exit codes:
   0    sent; with --receivers: every receiver has confirmed that it has everything
@@ -60,7 +61,7 @@ pub(crate) struct Args {
     /// fast as this host and the slowest receiver can
     ///
     /// When receivers miss more than a quarter of the packets the rate falls, at most to an eighth;
-    /// "unlimited" falls when they miss more than 4 %.
+    /// "unlimited" falls when they miss more than 4 %, at most to 1M.
     #[arg(long, value_name = "RATE", default_value = "100M")]
     pub(crate) rate: Rate,
 

@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 
-use ltp::ReceiverFailure;
+use ltp::{ReceiverFailure, SenderStats};
 use serde::Serialize;
+
+use crate::outcome::Outcome;
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -65,6 +67,33 @@ pub(crate) enum Event<'a> {
         frame_bytes: u64,
         dropped: u64,
     },
+}
+
+impl<'a> Event<'a> {
+    /// The last event; `receivers`: how many have joined, and how many have everything.
+    pub(crate) fn end(
+        outcome: &'a Outcome,
+        stats: &SenderStats,
+        receivers: (u32, u32),
+        seconds: f64,
+    ) -> Self {
+        Event::End {
+            result: outcome.name(),
+            exit_code: outcome.code(),
+            message: outcome.message(),
+            joined: receivers.0,
+            complete: receivers.1,
+            seconds,
+            data_packets: stats.data_packets,
+            repairs_group: stats.repairs_group,
+            repairs_unicast: stats.repairs_unicast,
+            requests_group: stats.requests_group,
+            requests_unicast: stats.requests_unicast,
+            requested_packets: stats.requested_packets,
+            frame_bytes: stats.frame_bytes,
+            dropped: stats.dropped.total(),
+        }
+    }
 }
 
 /// How a receiver stands in events.

@@ -58,6 +58,21 @@ fn wrong_arguments_teach() {
 }
 
 #[test]
+fn an_error_before_the_transfer_is_an_event_too() {
+    for arguments in [["--json", "/nonexistent/file"], ["--json", "/etc"]] {
+        let output = run(&[&GROUP[..], &arguments].concat());
+        assert_eq!(output.status.code(), Some(1));
+        let events = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            events.starts_with("{\"event\":\"end\",\"result\":\"failed\",\"exit_code\":1")
+                && events.contains(arguments[1])
+                && events.lines().count() == 1,
+            "{events}"
+        );
+    }
+}
+
+#[test]
 fn what_cannot_be_sent_says_why() {
     let with = |file| [&GROUP[..], &[file]].concat();
     says(

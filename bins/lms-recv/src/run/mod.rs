@@ -35,16 +35,27 @@ const FAREWELL: StdDuration = StdDuration::from_millis(300);
 const MOST_RANGES: usize = 1000;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
+    let failed = |error| Outcome::Failed(format!("{error:#}"), Vec::new());
+    let mut session = match open(args) {
+        Ok(session) => session,
+        Err(error) => {
+            let outcome = failed(error);
+            News::new(args).end(&outcome, Counters::default());
+            return Ok(outcome.code());
+        }
+    };
+    let outcome = session.transfer();
+    Ok(session.end(&outcome.unwrap_or_else(failed)))
+}
+
+fn open(args: &Args) -> anyhow::Result<Session<'_>> {
     let key = args.group.key().map_err(anyhow::Error::msg)?;
     let local = args.group.local(None).map_err(anyhow::Error::msg)?;
     let clock = Clock::new();
     let news = News::new(args);
     let lms = setup::open_lms(args, &local, clock.now(), &news)?;
     let net = Net::open(args, &local, lms)?;
-    let mut session = Session::new(args, &local, clock, news, net, key)?;
-    let outcome = session.transfer();
-    let failed = |error| Outcome::Failed(format!("{error:#}"), Vec::new());
-    Ok(session.end(&outcome.unwrap_or_else(failed)))
+    Session::new(args, &local, clock, news, net, key)
 }
 
 struct Session<'a> {
@@ -126,6 +137,9 @@ impl<'a> Session<'a> {
             let is_idle = pieces == 0;
             self.destination.deliver(now, &mut self.receiver, is_idle)?;
             self.show_progress(now);
+            if self.gives_up_at().is_some_and(|at| now >= at) {
+                self.fail(now, Failure::NoSource)?;
+            }
             if let Some(outcome) = self.outcome(now) {
                 return Ok(outcome);
             }
@@ -218,19 +232,24 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// When it has waited long enough for a sender, unless one was heard.
+    fn gives_up_at(&self) -> Option<Instant> {
+        let wait = self
+            .args
+            .wait
+            .filter(|_| self.receiver.source().is_none())?;
+        Some(self.began + Duration::from_micros(wait.as_micros() as u64))
+    }
+
     fn fail(&mut self, now: Instant, failure: Failure) -> anyhow::Result<()> {
         if failure == Failure::NoSource {
             let waited = now - self.began;
-            let patience = self
-                .args
-                .wait
-                .map(|wait| Duration::from_micros(wait.as_micros() as u64));
-            if patience.is_none_or(|patience| waited < patience) {
+            if self.gives_up_at().is_none_or(|at| now < at) {
                 self.receiver = setup::receiver(self.args, &self.config, now)?;
                 return Ok(());
             }
             let message = format!(
-                "no sender was heard on {} for {:.0} s: is it running, is the interface the right one, \
+                "no sender was heard on {} for {:.1} s: is it running, is the interface the right one, \
                  is the --ttl of the sender large enough, is the key the same?",
                 self.args.group.group,
                 waited.total_micros() as f64 / 1e6
@@ -357,6 +376,7 @@ impl<'a> Session<'a> {
         let next = [
             self.receiver.poll_timeout(),
             lms.and_then(Lms::poll_timeout),
+            self.gives_up_at(),
         ];
         let timeout = Clock::until(now, next.into_iter().flatten().min(), LONGEST_SLEEP);
         if timeout.is_zero() {

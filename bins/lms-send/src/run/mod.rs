@@ -14,7 +14,7 @@ use cli::units::ByteSize;
 use linux_net::poll::{self, Watch};
 use linux_net::wake::Waker;
 use ltp::store::HeapRing;
-use ltp::{Duration, Instant, Sender, SenderEvent};
+use ltp::{Duration, Instant, Sender, SenderEvent, SenderStats};
 
 use self::news::News;
 
@@ -31,7 +31,24 @@ const BATCHES: usize = 4;
 const LONGEST_SLEEP: StdDuration = StdDuration::from_millis(500);
 /// Farewells get so long to leave.
 const FAREWELL: Duration = Duration::from_millis(300);
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
+    let failed = |error| Outcome::Failed(format!("{error:#}"));
+    let outcome = match open(args) {
+        Ok(Some(mut session)) => {
+            let outcome = session.transfer();
+            return Ok(session.end(&outcome.unwrap_or_else(failed)));
+        }
+        Ok(None) => Outcome::Interrupted,
+        Err(error) => failed(error),
+    };
+    let end = Event::end(&outcome, &SenderStats::default(), (0, 0), 0.0);
+    News::new(args).end(&outcome, &end, "");
+    Ok(outcome.code())
+}
+
+/// Everything that a transfer needs; `None`: interrupted.
+fn open(args: &Args) -> anyhow::Result<Option<Session<'_>>> {
     let key = args.group.key().map_err(anyhow::Error::msg)?;
     let local = args.group.local(args.source).map_err(anyhow::Error::msg)?;
     if !local.interface.is_multicast && !local.interface.is_loopback {
@@ -43,13 +60,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let source = Source::open(&args.file)?;
     let news = News::new(args);
     let Some(digest) = setup::first_digest(args, &source, key, news.speaks)? else {
-        return Ok(cli::exit::INTERRUPTED);
+        return Ok(None);
     };
     let net = Net::open(args, &local, digest)?;
-    let mut session = Session::new(args, &local, source, net, news, key, digest)?;
-    let outcome = session.transfer();
-    let failed = |error| Outcome::Failed(format!("{error:#}"));
-    Ok(session.end(&outcome.unwrap_or_else(failed)))
+    Session::new(args, &local, source, net, news, key, digest).map(Some)
 }
 
 struct Session<'a> {
@@ -403,27 +417,13 @@ impl<'a> Session<'a> {
     }
 
     fn end(&mut self, outcome: &Outcome) -> u8 {
-        let stats = self.sender.stats();
-        let (joined, complete) = self.sender.receivers();
+        let (_, complete) = self.sender.receivers();
         let seconds = self.seconds();
-        let end = Event::End {
-            result: outcome.name(),
-            exit_code: outcome.code(),
-            message: outcome.message(),
-            joined,
-            complete,
-            seconds,
-            data_packets: stats.data_packets,
-            repairs_group: stats.repairs_group,
-            repairs_unicast: stats.repairs_unicast,
-            requests_group: stats.requests_group,
-            requests_unicast: stats.requests_unicast,
-            requested_packets: stats.requested_packets,
-            frame_bytes: stats.frame_bytes,
-            dropped: stats.dropped.total(),
-        };
+        let stats = self.sender.stats();
+        let end = Event::end(outcome, stats, self.sender.receivers(), seconds);
         let size = ByteSize(self.sender.progress().0);
-        let words = format!("{size} in {seconds:.1} s, {complete} receivers confirmed");
+        let plural = if complete == 1 { "" } else { "s" };
+        let words = format!("{size} in {seconds:.1} s, {complete} receiver{plural} confirmed");
         self.news.end(outcome, &end, &words);
         outcome.code()
     }
