@@ -110,16 +110,34 @@ fn panel(area: &Area<'_>, plot: &Plot) -> Result<()> {
     } else {
         -0.5..plot.bars.len() as f64 - 0.5
     };
-    let mut y = span(points().map(|p| p.1), plot.y_log);
-    if !plot.y_log {
-        y = y.start.min(0.0)..y.end * 1.05;
-    }
+    let y = span(points().map(|p| p.1), plot.y_log);
+    let y = with_room(y, plot.y_log, headroom(plot.series.len()));
     match (plot.x_log && plot.bars.is_empty(), plot.y_log) {
         (false, false) => draw(area, plot, x, y),
         (true, false) => draw(area, plot, x.log_scale(), y),
         (false, true) => draw(area, plot, x, y.log_scale()),
         (true, true) => draw(area, plot, x.log_scale(), y.log_scale()),
     }
+}
+
+/// The part of the height that stays free for the legend, which must not hide what is drawn; one
+/// curve takes none.
+fn headroom(series: usize) -> f64 {
+    match series {
+        0 | 1 => 0.05,
+        many => (0.05 + 0.05 * many as f64).min(0.5),
+    }
+}
+
+/// The range with so much room above it, and a little below where zero is far.
+fn with_room(range: std::ops::Range<f64>, log: bool, room: f64) -> std::ops::Range<f64> {
+    let above = room / (1.0 - room);
+    if log {
+        let ratio = range.end / range.start;
+        return range.start / ratio.powf(0.04)..range.end * ratio.powf(above);
+    }
+    let low = range.start.min(0.0);
+    low..range.end + (range.end - low) * above
 }
 
 /// The range that holds all values, never empty.
@@ -207,12 +225,15 @@ where
             .label(series.name.clone())
             .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
     }
-    chart
-        .configure_series_labels()
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK.mix(0.3))
-        .draw()
-        .map_err(fail)?;
+    if plot.series.len() > 1 {
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperRight)
+            .background_style(WHITE.mix(0.8))
+            .border_style(BLACK.mix(0.3))
+            .draw()
+            .map_err(fail)?;
+    }
     Ok(())
 }
 
@@ -225,5 +246,26 @@ fn tick(value: f64) -> String {
             let text = format!("{value:.2}");
             text.trim_end_matches('0').trim_end_matches('.').to_owned()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_legend_hides_nothing_and_one_curve_needs_none() {
+        let one = Plot::lines("t", "x", "y").series("only", vec![(0.0, 1.0), (1.0, 2.0)]);
+        let two = one.clone().series("other", vec![(0.0, 3.0)]);
+        assert!(!svg(&[one]).expect("drawn").contains("only"));
+        let drawn = svg(&[two]).expect("drawn");
+        assert!(drawn.contains("only") && drawn.contains("other"));
+        let range = with_room(0.0..80.0, false, 0.2);
+        assert_eq!(range, 0.0..100.0);
+        let range = with_room(1.0..1e4, true, 0.5);
+        assert!(
+            range.start < 1.0 && (range.end / 1e8 - 1.0).abs() < 1e-9,
+            "{range:?}"
+        );
     }
 }
