@@ -4,12 +4,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use nix::unistd::{AccessFlags, access};
 use serde_json::json;
 
 use crate::report::Report;
-use crate::scenario::{Context, Need, Scenario};
+use crate::scenario::{Context, Need, Scenario, Usage};
 use crate::{net, programs, sandbox, scenarios};
 
 const AFTER_HELP: &str = "\
@@ -43,7 +44,11 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("lab: {error:#}");
-        ExitCode::FAILURE
+        if error.is::<Usage>() {
+            ExitCode::from(2)
+        } else {
+            ExitCode::FAILURE
+        }
     })
 }
 
@@ -197,6 +202,23 @@ fn context(scenario: Option<&dyn Scenario>, matches: &ArgMatches) -> Context {
     context
 }
 
+/// A folder that takes no report is told of before the run, not after it.
+fn prepare_out(matches: &ArgMatches, sandboxed: bool) -> Result<()> {
+    let Some(folder) = matches.get_one::<PathBuf>("out") else {
+        return Ok(());
+    };
+    let shown = folder.display();
+    std::fs::create_dir_all(folder).with_context(|| format!("create {shown}"))?;
+    access(folder, AccessFlags::W_OK | AccessFlags::X_OK)
+        .with_context(|| format!("write into {shown}"))?;
+    if let Some(covered) = sandbox::covers(folder).filter(|_| sandboxed) {
+        let words =
+            format!("--out {shown}: what is written below {covered} is gone with the sandbox");
+        return Err(Usage(words).into());
+    }
+    Ok(())
+}
+
 fn run(matches: &ArgMatches, args: &[OsString], inside: bool) -> Result<ExitCode> {
     let Some((name, matches)) = matches.subcommand() else {
         return Ok(ExitCode::from(2));
@@ -207,7 +229,11 @@ fn run(matches: &ArgMatches, args: &[OsString], inside: bool) -> Result<ExitCode
     if scenario.needs().contains(&Need::Root) && !nix::unistd::geteuid().is_root() {
         anyhow::bail!("{name} takes root: a user namespace of its own does not let it measure");
     }
-    if scenario.needs().contains(&Need::Namespaces) && !inside {
+    let sandboxed = scenario.needs().contains(&Need::Namespaces);
+    if !inside {
+        prepare_out(matches, sandboxed)?;
+    }
+    if sandboxed && !inside {
         sandbox::permitted()?;
         return sandbox::run(&args[1..]);
     }
@@ -221,6 +247,7 @@ fn run(matches: &ArgMatches, args: &[OsString], inside: bool) -> Result<ExitCode
 fn demo(matches: &ArgMatches, args: &[OsString], inside: bool) -> Result<ExitCode> {
     let context = context(None, matches);
     if !inside {
+        prepare_out(matches, true)?;
         match sandbox::permitted() {
             Ok(()) => return sandbox::run(&args[1..]),
             Err(why) => eprintln!("lab: {why:#}\nlab: the same story follows in the simulator"),

@@ -15,6 +15,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -31,6 +32,17 @@ pub(crate) const PROBE: &str = "__probe";
 
 /// The folder inside the sandbox that scenarios write to; it is gone with the sandbox.
 pub const SCRATCH: &str = "/run/lab";
+
+/// What the sandbox covers with file systems of its own: files written there are gone with it.
+const COVERED: [&str; 2] = ["/run", "/proc"];
+
+/// The folder of [`COVERED`] that a folder lies in, if any.
+pub(crate) fn covers(folder: &Path) -> Option<&'static str> {
+    let real = folder.canonicalize().ok()?;
+    COVERED
+        .into_iter()
+        .find(|covered| real.starts_with(covered))
+}
 
 /// Whether namespaces are permitted here; if not, why.
 ///
@@ -56,16 +68,7 @@ pub fn permitted() -> Result<()> {
 /// # Errors
 /// When namespaces are not permitted.
 pub fn run(args: &[OsString]) -> Result<ExitCode> {
-    let mut signals = SigSet::empty();
-    for signal in [
-        Signal::SIGINT,
-        Signal::SIGTERM,
-        Signal::SIGHUP,
-        Signal::SIGCHLD,
-    ] {
-        signals.add(signal);
-    }
-    // The child starts with an empty mask (std resets it), so only this process waits for them.
+    let signals = waited_for();
     signals.thread_block()?;
     separate()?;
     let mut child = Command::new("/proc/self/exe")

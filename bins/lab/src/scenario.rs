@@ -70,6 +70,18 @@ pub struct Opt {
     pub default: &'static str,
 }
 
+/// A value on the command line that makes no sense: `lab` ends with the code of wrong usage.
+#[derive(Debug)]
+pub struct Usage(pub String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
 /// What a run is told.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
@@ -98,7 +110,10 @@ impl Context {
             .options
             .get(name)
             .with_context(|| format!("no option --{name}"))?;
-        text.parse().with_context(|| format!("--{name} {text}"))
+        text.parse().map_err(|error: T::Err| {
+            let words = format!("--{name} {text}: {error}");
+            Usage(words).into()
+        })
     }
 
     /// The value of an option, or `quick` when `--quick` is given and the option was not typed.

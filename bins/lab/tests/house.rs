@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cargo_metadata::{DependencyKind, MetadataCommand};
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
 const PROTOCOLS: &[&str] = &[
     "lms-proto",
@@ -33,14 +33,17 @@ fn allowed(from: &str, to: &str, from_bins: bool) -> bool {
     }
 }
 
-#[test]
-fn dependencies_run_one_way() {
-    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
-    let metadata = MetadataCommand::new()
-        .manifest_path(manifest)
+fn metadata() -> Metadata {
+    MetadataCommand::new()
+        .manifest_path(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml"))
         .no_deps()
         .exec()
-        .expect("cargo metadata");
+        .expect("cargo metadata")
+}
+
+#[test]
+fn dependencies_run_one_way() {
+    let metadata = metadata();
     let ours: BTreeMap<&str, bool> = metadata
         .packages
         .iter()
@@ -84,12 +87,7 @@ fn dependencies_run_one_way() {
 
 #[test]
 fn protocol_crates_know_neither_sockets_nor_tokio() {
-    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
-    let metadata = MetadataCommand::new()
-        .manifest_path(manifest)
-        .no_deps()
-        .exec()
-        .expect("cargo metadata");
+    let metadata = metadata();
     let foreign = [
         "tokio",
         "libc",

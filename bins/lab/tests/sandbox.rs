@@ -142,6 +142,36 @@ fn the_networks_of_a_lab_that_is_killed_are_gone() {
 }
 
 #[test]
+fn what_cannot_be_is_told_before_the_run() {
+    let (program, _folder) = program();
+    let run = |args: &[&str]| {
+        let output = lab(&program, None, args);
+        assert!(output.stdout.is_empty(), "it has run");
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), words)
+    };
+    let (code, words) = run(&["run", "lab-links", "--quick", "--out", "/proc/self/report"]);
+    assert_eq!(code, Some(1), "{words}");
+    assert!(words.contains("create /proc/self/report"), "{words}");
+    let (code, words) = run(&["run", "lms-recovery", "--quick", "--loss", "much"]);
+    assert_eq!(code, Some(2), "{words}");
+    assert!(words.contains("--loss much"), "{words}");
+    if !permitted(&program, None) {
+        return;
+    }
+    let (code, words) = run(&["run", "lms-tree", "--quick", "--owner", "nobody"]);
+    assert_eq!(code, Some(2), "{words}");
+    assert!(words.contains("--owner nobody"), "{words}");
+    if is_root() {
+        let folder = tempfile::tempdir_in("/run").expect("folder");
+        let out = folder.path().to_str().expect("UTF-8");
+        let (code, words) = run(&["run", "lab-links", "--quick", "--out", out]);
+        assert_eq!(code, Some(2), "{words}");
+        assert!(words.contains("gone with the sandbox"), "{words}");
+    }
+}
+
+#[test]
 fn list_names_every_scenario_with_its_needs() {
     let (program, _folder) = program();
     let output = lab(&program, None, &["list", "--json"]);

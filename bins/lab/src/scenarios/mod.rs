@@ -1,5 +1,6 @@
 //! The registry of scenarios.
 
+mod adapt;
 mod forwarding;
 mod links;
 mod lms_scenarios;
@@ -15,6 +16,7 @@ use crate::scenario::Scenario;
 /// Every scenario, in the order of `lab list`.
 pub fn all() -> &'static [&'static dyn Scenario] {
     &[
+        &adapt::Adapt,
         &forwarding::ForwardingCost,
         &links::Links,
         &lms_scenarios::LmsScenarios,

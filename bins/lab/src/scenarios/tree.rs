@@ -12,7 +12,7 @@ use crate::net::{LinkId, Network, NodeId, Plan, Shape};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
 use crate::sandbox::SCRATCH;
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Opt, Scenario, Usage};
 use crate::session::{Owner, Replies, Session};
 use crate::transfer::{Outcome, Transfer, router_table, write_file};
 
@@ -119,7 +119,7 @@ fn owners(word: &str) -> Result<Vec<Owner>> {
         "lab" => vec![Owner::Lab],
         "smcroute" => vec![Owner::Smcroute],
         "pimd" => vec![Owner::Pimd],
-        _ => bail!("--owner {word}: lab, smcroute, pimd or all"),
+        _ => return Err(Usage(format!("--owner {word}: lab, smcroute, pimd or all")).into()),
     })
 }
 

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::net::{Branch, Launch, MulticastRoute, Network, NodeId, Process};
 use crate::sandbox::SCRATCH;
+use crate::scenario::Usage;
 
 pub use owner::Owner;
 pub(crate) use owner::installed;
@@ -80,7 +81,10 @@ impl Replies {
             "search-party" | "random" => Ok(Replies {
                 section: format!("policy = \"{policy}\"\nrefresh = \"500ms\"\n"),
             }),
-            _ => bail!("policy {policy}: hierarchy, search-party or random"),
+            _ => {
+                let words = format!("--policy {policy}: hierarchy, search-party or random");
+                Err(Usage(words).into())
+            }
         }
     }
 }
@@ -319,6 +323,14 @@ impl Session {
             .join(self.network.plan().name(receiver))
     }
 
+    /// What both ends of a transfer are told.
+    fn endpoint(&self, program: &str) -> Launch {
+        Launch::carried(program)
+            .args(["--json", "--quiet", "--assist", "lms"])
+            .args(["--interface", "eth0", "--group"])
+            .arg(self.group.to_string())
+    }
+
     /// Starts `lms-recv` in a receiver.
     ///
     /// # Errors
@@ -329,18 +341,9 @@ impl Session {
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder)?;
         let name = self.network.plan().name(receiver);
-        let launch = Launch::carried("lms-recv")
+        let launch = self
+            .endpoint("lms-recv")
             .named(format!("lms-recv on {name}"))
-            .args([
-                "--json",
-                "--quiet",
-                "--assist",
-                "lms",
-                "--interface",
-                "eth0",
-                "--group",
-            ])
-            .arg(self.group.to_string())
             .arg("--output")
             .arg(&folder)
             .args(&self.receive_more)
@@ -353,20 +356,7 @@ impl Session {
     /// # Errors
     /// When it does not start.
     pub fn send(&self, file: &Path, more: &[&str]) -> Result<Process> {
-        let launch = Launch::carried("lms-send")
-            .named("lms-send")
-            .args([
-                "--json",
-                "--quiet",
-                "--assist",
-                "lms",
-                "--interface",
-                "eth0",
-                "--group",
-            ])
-            .arg(self.group.to_string())
-            .args(more)
-            .arg(file);
+        let launch = self.endpoint("lms-send").args(more).arg(file);
         self.network.start(self.source, launch)
     }
 }

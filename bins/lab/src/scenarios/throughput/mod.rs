@@ -8,7 +8,7 @@ mod tools;
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 
 use self::norm::Norm;
 use self::play::{Outcome, Tool, missing, play};
@@ -17,7 +17,7 @@ use self::tcp::{Ends, tcp};
 use self::tools::{Ltp, Udpcast, Uftp};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Opt, Scenario, Usage};
 
 /// The scenario.
 pub(crate) struct Throughput;
@@ -133,7 +133,10 @@ fn settings(words: &str) -> Result<Vec<&'static str>> {
         .split(',')
         .map(|word| match find(word) {
             Some(name) => Ok(name),
-            None => bail!("--settings {word}: all, or of {}", SETTINGS.join(", ")),
+            None => {
+                let known = SETTINGS.join(", ");
+                Err(Usage(format!("--settings {word}: all, or of {known}")).into())
+            }
         })
         .collect()
 }

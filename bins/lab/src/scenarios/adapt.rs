@@ -1,0 +1,197 @@
+//! `lms-adapt`: a sender without a set rate finds what the link carries, and keeps to it although
+//! packets are lost at random.
+
+use std::fs;
+use std::net::SocketAddrV4;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Serialize;
+
+use crate::net::{Launch, Network, Plan, Shape};
+use crate::plot::Plot;
+use crate::report::{Bound, Cell, Report, Table};
+use crate::sandbox::SCRATCH;
+use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::transfer::{same, write_file};
+
+/// The scenario.
+pub(crate) struct Adapt;
+
+const GROUP: SocketAddrV4 = SocketAddrV4::new(std::net::Ipv4Addr::new(239, 9, 3, 1), 5_000);
+const DELAY: Duration = Duration::from_millis(2);
+/// What waits for the link: 20 ms at its rate, as small switches have, and a few packets at least.
+const QUEUE_MS: u64 = 20;
+const LEAST_QUEUE: u64 = 32 * 1514;
+/// Of a link without random loss at least so much is used by the file's own bytes; headers, the search
+/// for the rate and the repairs of what it cost take the rest.
+const TARGET_PERCENT: f64 = 85.0;
+
+/// What one transfer came to.
+#[derive(Clone, Debug, Serialize)]
+struct Outcome {
+    rate_bps: u64,
+    loss: f64,
+    seconds: f64,
+    goodput_bps: f64,
+    share_percent: f64,
+    /// Ethernet bytes that the sender sent / bytes of the file.
+    wire: f64,
+    /// (seconds since the start, the rate that the sender allowed itself in bit/s)
+    rates: Vec<(f64, f64)>,
+}
+
+impl Scenario for Adapt {
+    fn name(&self) -> &'static str {
+        "lms-adapt"
+    }
+
+    fn about(&self) -> &'static str {
+        "A sender without a set rate finds what the link carries, with and without random loss"
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need::Namespaces]
+    }
+
+    fn options(&self) -> &'static [Opt] {
+        &[Opt {
+            name: "seconds",
+            help: "length of the file: what the link carries in so long (quick: 4)",
+            default: "10",
+        }]
+    }
+
+    fn run(&self, context: &Context) -> Result<Report> {
+        let seconds: u64 = context.sized("seconds", 4)?;
+        let rates: &[u64] = if context.quick {
+            &[50_000_000]
+        } else {
+            &[10_000_000, 50_000_000, 100_000_000, 200_000_000]
+        };
+        let mut outcomes = Vec::new();
+        for (at, rate_bps) in rates.iter().enumerate() {
+            for loss in [0.0, 0.01] {
+                let percent = loss * 100.0;
+                context.note(format!("{} Mbit/s, {percent} % lost", rate_bps / 1_000_000));
+                outcomes.push(transfer(*rate_bps, loss, seconds, at as u64)?);
+            }
+        }
+        Ok(report(self.name(), context, &outcomes))
+    }
+}
+
+/// One transfer over one link, with `--rate unlimited`.
+fn transfer(rate_bps: u64, loss: f64, seconds: u64, seed: u64) -> Result<Outcome> {
+    let mut plan = Plan::default();
+    let (source, receiver) = (plan.host("source"), plan.host("receiver"));
+    let shape = Shape {
+        delay: DELAY,
+        rate_bps,
+        queue_bytes: (rate_bps / 8_000 * QUEUE_MS).max(LEAST_QUEUE) as usize,
+        ..Shape::lossy(loss)
+    };
+    plan.link(source, receiver, shape);
+    let network = Network::build(plan, seed)?;
+    let (file, folder) = (
+        Path::new(SCRATCH).join("file.bin"),
+        Path::new(SCRATCH).join("got"),
+    );
+    write_file(&file, rate_bps / 8 * seconds)?;
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder)?;
+    let group = GROUP.to_string();
+    let common = [
+        "--json",
+        "--quiet",
+        "--interface",
+        "eth0",
+        "--group",
+        &group,
+    ];
+    let receive = Launch::carried("lms-recv").args(common).arg("--output");
+    let mut receive = network.start(receiver, receive.arg(&folder))?;
+    receive.wait_event("waiting", Duration::from_secs(10))?;
+    let send = Launch::carried("lms-send").args(common);
+    let send = send.args(["--rate", "unlimited", "--receivers", "1"]);
+    let mut send = network.start(source, send.arg(&file))?;
+    let limit = Duration::from_secs(30 + 10 * seconds);
+    send.succeed(limit)?;
+    receive.succeed(limit)?;
+    ensure!(
+        same(&file, &folder.join("file.bin"))?,
+        "the copy differs from the file"
+    );
+    let complete = receive.last("complete").context("no `complete` event")?;
+    let end = send.last("end").context("no `end` event")?;
+    let goodput_bps = complete["goodput_bps"].as_f64().unwrap_or(0.0);
+    let changes = send.events().into_iter().filter_map(|event| {
+        let rate = event.value["rate_bps"].as_f64()?;
+        let told = event.value["event"] == "rate" || event.value["event"] == "opened";
+        told.then(|| ((event.at - send.started()).as_secs_f64(), rate))
+    });
+    Ok(Outcome {
+        rate_bps,
+        loss,
+        seconds: complete["seconds"].as_f64().unwrap_or(0.0),
+        goodput_bps,
+        share_percent: goodput_bps * 100.0 / rate_bps as f64,
+        wire: end["frame_bytes"].as_f64().unwrap_or(0.0) / file.metadata()?.len() as f64,
+        rates: changes.collect(),
+    })
+}
+
+fn report(name: &str, context: &Context, outcomes: &[Outcome]) -> Report {
+    let mut report = Report::new(name, "lms-send --rate unlimited behind a slow link");
+    let columns = [
+        "link Mbit/s",
+        "lost %",
+        "s",
+        "Mbit/s",
+        "% of the link",
+        "sent / file",
+    ];
+    let mut table = Table::new("one transfer each", &columns);
+    for outcome in outcomes {
+        table.row([
+            Cell::Count(outcome.rate_bps / 1_000_000),
+            Cell::number(outcome.loss * 100.0, 0),
+            Cell::number(outcome.seconds, 2),
+            Cell::number(outcome.goodput_bps / 1e6, 1),
+            Cell::number(outcome.share_percent, 1),
+            Cell::number(outcome.wire, 3),
+        ]);
+        let (mbps, percent) = (outcome.rate_bps / 1_000_000, outcome.loss * 100.0);
+        let curve = format!("{mbps} Mbit/s, {percent} % lost");
+        let title = format!("the sender's rate over {curve}");
+        let plot = Plot::lines(&title, "s since the start", "Mbit/s").log(false, true);
+        let points = outcome.rates.iter().map(|(at, bps)| (*at, bps / 1e6));
+        let end = outcome
+            .rates
+            .iter()
+            .map(|point| point.0)
+            .fold(0.0, f64::max);
+        let link = outcome.rate_bps as f64 / 1e6;
+        let plot = plot.series("lms-send", points.collect());
+        let plot = plot.series("the link", vec![(0.0, link), (end, link)]);
+        report.plots.push(plot);
+        if outcome.loss == 0.0 && !context.quick {
+            let name = format!("{mbps} Mbit/s, nothing lost at random: share of the link");
+            let bound = Bound::AtLeast(TARGET_PERCENT);
+            report.check(name, outcome.share_percent, "%", bound);
+        }
+    }
+    report.tables.push(table);
+    report.datum("transfers", outcomes);
+    report.note(format!(
+        "one link by the lab's emulator, {} ms each way, with a queue of {QUEUE_MS} ms; random loss on it \
+         both ways",
+        DELAY.as_millis()
+    ));
+    report.note(
+        "Mbit/s: the file's bytes, from the first word of the sender until all is verified at the \
+         receiver; sent: Ethernet bytes, repairs among them",
+    );
+    report
+}
