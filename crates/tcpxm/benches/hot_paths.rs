@@ -5,12 +5,33 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration as Span, Instant as Clock};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use tcpxm::store::Lengths;
+use tcpxm::store::{Store, StoreError};
 use tcpxm::{Config, ConnId, Duration, Endpoint, GroupConfig, Instant, Meta};
 
 const PORT: u16 = 7000;
 const PAYLOAD: u64 = 1440;
-type Machine = Endpoint<Lengths>;
+type Machine = Endpoint<Endless>;
+
+/// The same 64 KiB over and over: reading costs what copying costs.
+struct Endless(Vec<u8>);
+
+impl Store for Endless {
+    fn write(&mut self, _bytes: &[u8]) -> usize {
+        0
+    }
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
+        let start = (offset % 65_536) as usize;
+        out.copy_from_slice(&self.0[start..start + out.len()]);
+        Ok(())
+    }
+    fn end(&self) -> u64 {
+        1 << 50
+    }
+    fn room(&self) -> usize {
+        0
+    }
+    fn release(&mut self, _before: u64) {}
+}
 
 fn host(number: usize) -> IpAddr {
     Ipv4Addr::new(10, 0, (number >> 8) as u8, number as u8).into()
@@ -67,7 +88,7 @@ impl Group {
         let addresses = (1..=count).map(host).collect();
         let config = GroupConfig::new(SocketAddr::new(host(0), 5000), addresses, PORT);
         let id = sender
-            .open_group(now, &config, Lengths::new(1 << 50))
+            .open_group(now, &config, Endless(vec![7; 65_536 + 1500]))
             .unwrap();
         sender.shutdown(now, id).unwrap();
         let mut group = Self {
