@@ -4,11 +4,12 @@ use core::net::{IpAddr, SocketAddr};
 
 use smoltcp::time::{Duration, Instant};
 
-use super::Endpoint;
+use super::{Endpoint, timer_key};
 use crate::config::Carrier;
 use crate::error::Failure;
 use crate::event::{Meta, Transmit};
 use crate::group::Copy;
+use crate::mintree::MinTree;
 use crate::pcb::{Key, Plan};
 use crate::ranges::Span;
 use crate::seq::Seq;
@@ -137,7 +138,9 @@ impl<S: Store> Endpoint<S> {
             pcb.idle = false;
             if pcb.state.sends() {
                 pcb.begin_outstanding(now, flow);
-                self.sync(index);
+                flow.limits.set(pcb.member as usize, pcb.send_limit());
+                let next = pcb.timers.next().map_or(MinTree::NONE, timer_key);
+                self.timers.set(index as usize, next);
             }
         }
         true
