@@ -1,17 +1,9 @@
 //! Slows down when receivers cannot follow.
 //!
 //! The sender's window keeps it from running ahead of the slowest receiver that reports; it does not
-//! see a link on the way that carries less than this host sends. The measure is how much of what was
-//! sent in an interval one receiver asked for again, averaged over those that asked: it does not grow
-//! with the number of receivers, as the number of requests does.
-//!
-//! | phase | without loss, each interval | loss |
-//! | --- | --- | --- |
-//! | doubling | x 2 | / 8: what tells of it is two or three doublings old |
-//! | closing in | + 1/4 | less what was lost, and a tenth |
-//! | creeping | + 1/32 | less what was lost, a fifth at least |
-//!
-//! A rate that the user set starts in the last phase, with steps of its own.
+//! see a link on the way that carries less than this host sends. The measure is how much of what was sent in an interval one receiver asked for
+//! again, averaged over those that asked: it does not grow with the number of receivers, as the
+//! number of requests does.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -28,13 +20,10 @@ const START: u64 = 500_000_000;
 /// What the first loss leaves of the rate: the requests that tell of it are two or three doublings
 /// old.
 const FIRST_CUT: u64 = 8;
-/// The most that is taken off the rate at once, in hundredths: a backlog of requests tells of more than
-/// was lost.
-const MOST_CUT: u64 = 50;
 /// Fewer packets than these say nothing.
 const LEAST_PACKETS: u64 = 64;
 /// Without a set rate: what it never falls below, bit/s.
-const FLOOR: u64 = 1_000_000;
+const FLOOR: u64 = 20_000_000;
 /// As good as no limit, bit/s.
 const CEILING: u64 = 100_000_000_000;
 /// After slowing down, the next time only when an interval was without loss in between, or so much
@@ -54,18 +43,7 @@ pub(crate) struct Counts {
     pub(crate) frame_bytes: u64,
 }
 
-/// How it looks for the rate that the slowest link on the way carries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// Nothing was lost yet.
-    Doubling,
-    /// Back up from far below, until something is lost again.
-    Closing,
-    /// About right.
-    Creeping,
-}
-
-/// Up in steps that depend on the phase, down by what was lost.
+/// Additive increase (multiplicative until the first loss), multiplicative decrease.
 #[derive(Debug)]
 pub(crate) struct RateControl {
     set: Option<u64>,
@@ -74,7 +52,7 @@ pub(crate) struct RateControl {
     rate: u64,
     /// A receiver that misses more than so many hundredths slows the sender.
     tolerated_percent: u64,
-    phase: Phase,
+    probing: bool,
     since: Counts,
     started: Instant,
     paused_until: Instant,
@@ -92,11 +70,7 @@ impl RateControl {
             floor: set.map_or(FLOOR, |rate| (rate / 8).max(1)),
             rate: set.unwrap_or(START),
             tolerated_percent: if set.is_some() { 25 } else { 4 },
-            phase: if set.is_some() {
-                Phase::Creeping
-            } else {
-                Phase::Doubling
-            },
+            probing: true,
             since: Counts::default(),
             started: now,
             paused_until: now,
@@ -119,7 +93,7 @@ impl RateControl {
     /// Looks at the counters now and then; whether the rate changed.
     pub(crate) fn update(&mut self, now: Instant, counts: Counts) -> bool {
         let elapsed = now - self.started;
-        let interval = if self.phase == Phase::Doubling {
+        let interval = if self.probing && self.set.is_none() {
             PROBE_INTERVAL
         } else {
             INTERVAL
@@ -149,27 +123,17 @@ impl RateControl {
             self.speed_up(achieved);
         } else if now >= self.paused_until {
             self.paused_until = now + PAUSE;
-            self.slow_down(achieved, percent);
+            // What was not reached need not be taken back step by step.
+            let reached = self.rate.min(achieved.max(1));
+            let first = std::mem::take(&mut self.probing);
+            self.rate = match self.set {
+                Some(_) => reached / 10 * 7,
+                None if first => reached / FIRST_CUT,
+                None => reached / 10 * 8,
+            }
+            .max(self.floor);
         }
         self.rate != old
-    }
-
-    /// `percent` of what was sent was lost.
-    fn slow_down(&mut self, achieved: u64, percent: u64) {
-        // What was not reached need not be taken back step by step.
-        let reached = self.rate.min(achieved.max(1));
-        let less = |percent: u64| reached / 100 * (100 - percent);
-        let rate = match (self.set, self.phase) {
-            (Some(_), _) => reached / 10 * 7,
-            (None, Phase::Doubling) => reached / FIRST_CUT,
-            (None, Phase::Closing) => less(percent.min(MOST_CUT)) / 10 * 9,
-            (None, Phase::Creeping) => less(percent.clamp(20, MOST_CUT)),
-        };
-        self.phase = match self.phase {
-            Phase::Doubling => Phase::Closing,
-            _ => Phase::Creeping,
-        };
-        self.rate = rate.max(self.floor);
     }
 
     fn speed_up(&mut self, achieved: u64) {
@@ -177,13 +141,12 @@ impl RateControl {
             // Something else holds the sender back; more would only be a burst later.
             return;
         }
-        let step = match (self.set, self.phase) {
-            (Some(set), _) => set / 50,
-            (None, Phase::Doubling) => self.rate,
-            (None, Phase::Closing) => self.rate / 4,
-            (None, Phase::Creeping) => self.rate / 32,
-        };
-        self.rate = self.rate.saturating_add(step.max(1)).min(self.ceiling);
+        if self.probing {
+            self.rate = self.rate.saturating_mul(2).min(self.ceiling);
+        } else {
+            let step = self.set.map_or(self.rate / 32, |set| set / 50);
+            self.rate = (self.rate + step.max(1)).min(self.ceiling);
+        }
     }
 }
 
@@ -239,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_set_rate_it_doubles_until_the_first_loss_then_closes_in_then_creeps() {
+    fn without_a_set_rate_it_doubles_until_the_first_loss_and_creeps_from_then_on() {
         let mut control = RateControl::new(None, after(0));
         assert_eq!(control.rate(), Some(START));
         assert!(control.update(after(1), counts(5, 2500, 0)));
@@ -250,64 +213,9 @@ mod tests {
         // The backlog of repairs.
         assert!(!control.update(after(3), counts(16, 8000, 1000)));
         assert!(control.update(after(4), counts(17, 8500, 1000)));
-        assert_eq!(control.rate(), Some(2 * START / 8 / 4 * 5));
-        // A tenth of 100 Mbit/s: less that, and a tenth.
-        assert!(control.update(after(5), counts(18, 9000, 1050)));
-        assert_eq!(control.rate(), Some(81_000_000));
-        assert!(control.update(after(6), counts(19, 9500, 1050)));
-        assert_eq!(control.rate(), Some(83_531_250));
-    }
-
-    /// A link that carries so many bits a second, with a queue of 50 ms; receivers ask for what it drops,
-    /// and for a share of all packets that is lost at random, one interval later. Answers the share of
-    /// the link that was used in the seconds after the first.
-    fn share_of_link(capacity: u64, random_percent: f64, seconds: u64) -> f64 {
-        const PACKET_BITS: f64 = 12_000.0;
-        let mut control = RateControl::new(None, Instant::from_millis(1000));
-        let (mut counts, mut queue, mut asked) = (Counts::default(), 0.0, 0.0);
-        let (mut sent, mut asked_for, mut carried) = (0.0, 0.0, 0.0);
-        for step in 1..=100 * seconds {
-            let tick = capacity as f64 / 100.0;
-            let bits = control.rate().unwrap_or(CEILING) as f64 / 100.0;
-            queue += bits;
-            let dropped = (queue - 6.0 * tick).max(0.0);
-            let passed = (queue - dropped).min(tick);
-            queue -= dropped + passed;
-            let random = passed * random_percent / 100.0;
-            if step > 100 {
-                carried += passed - random;
-            }
-            sent += bits / PACKET_BITS;
-            asked_for += asked;
-            asked = (dropped + random) / PACKET_BITS;
-            control.heard(SocketAddr::from(([10, 0, 0, 1], 1)));
-            counts = Counts {
-                sent: sent as u64,
-                requested: asked_for as u64,
-                frame_bytes: counts.frame_bytes + (bits / 8.0) as u64,
-            };
-            control.update(Instant::from_millis(1000 + 10 * step as i64), counts);
-        }
-        carried / (capacity * (seconds - 1)) as f64
-    }
-
-    #[test]
-    fn it_finds_what_the_link_carries() {
-        for capacity in [
-            5_000_000,
-            20_000_000,
-            100_000_000,
-            1_000_000_000,
-            10_000_000_000,
-        ] {
-            for random_percent in [0.0, 1.0] {
-                let share = share_of_link(capacity, random_percent, 8);
-                assert!(
-                    share > 0.85,
-                    "{share:.2} of {capacity} bit/s, {random_percent} % lost"
-                );
-            }
-        }
+        assert_eq!(control.rate(), Some(2 * START / 8 / 32 * 33));
+        assert!(control.update(after(5), counts(18, 9000, 1100)));
+        assert_eq!(control.rate(), Some(80_000_000));
     }
 
     #[test]

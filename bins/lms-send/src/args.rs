@@ -61,7 +61,7 @@ pub(crate) struct Args {
     /// fast as this host and the slowest receiver can
     ///
     /// When receivers miss more than a quarter of the packets the rate falls, at most to an eighth;
-    /// "unlimited" falls when they miss more than 4 %, at most to 1M.
+    /// "unlimited" falls when they miss more than 4 %, at most to 20M.
     #[arg(long, value_name = "RATE", default_value = "100M")]
     pub(crate) rate: Rate,
 
