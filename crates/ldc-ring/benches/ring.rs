@@ -121,10 +121,10 @@ fn two_threads(c: &mut Criterion) {
         group.bench_function(BenchmarkId::new("ldc", N), |b| b.iter_custom(ldc::<N>));
         group.bench_function(BenchmarkId::new("rtrb", N), |b| b.iter_custom(rtrb::<N>));
         group.bench_function(BenchmarkId::new("crossbeam", N), |b| {
-            b.iter_custom(crossbeam::<N>)
+            b.iter_custom(crossbeam::<N>);
         });
         group.bench_function(BenchmarkId::new("ringbuf", N), |b| {
-            b.iter_custom(ringbuf::<N>)
+            b.iter_custom(ringbuf::<N>);
         });
         group.finish();
     }

@@ -141,8 +141,7 @@ fn a_second_consumer_goes_on_where_the_first_died() {
         for message in claimed.into_iter().take(completed_before_death) {
             consumer.complete(message);
         }
-        drop(consumer);
-        let mut consumer = bench.consumer();
+        consumer = bench.consumer();
         let expected: &[u64] = match completed_before_death {
             0 => &[10, 11, 13],
             1 => &[11, 13],
@@ -167,8 +166,7 @@ fn a_message_longer_than_the_ring_is_noticed() {
 
 #[test]
 fn a_consumer_that_frees_nothing_only_fills_the_ring() {
-    let (_bench, mut producer, consumer) = Bench::new();
-    drop(consumer);
+    let (_bench, mut producer, _) = Bench::new();
     for seq in 0..8 {
         producer.send(seq, b"x", PLAIN).unwrap();
     }
