@@ -410,6 +410,7 @@ impl<S: Store> Endpoint<S> {
         flow.last_sent = main.last_sent;
         flow.cap.rate_bps = main.cap.rate_bps;
         flow.members = 1;
+        flow.detached = true;
         flow.unicast.push(index);
         main.members -= 1;
         main.remove_unicast(index);

@@ -72,6 +72,8 @@ pub(crate) struct Flow {
     /// Silly window avoidance is overridden once.
     pub(crate) override_once: bool,
     pub(crate) nagle: bool,
+    /// Its one receiver was detached from the group, and may have heard more from it than was sent here.
+    pub(crate) detached: bool,
     /// Holds all copies to the rate that the user allows.
     pub(crate) cap: Pace,
     /// Spreads data over the round trip (pacing).
@@ -112,6 +114,7 @@ impl Flow {
             members: 0,
             override_once: false,
             nagle,
+            detached: false,
             cap: Pace::default(),
             spread: Pace::default(),
             queued: false,
@@ -121,6 +124,25 @@ impl Flow {
     /// The timestamp clock: milliseconds (RFC 7323 §4.1), the same for all receivers.
     pub(crate) fn stamp_at(&self, now: Instant) -> u32 {
         self.stamp_base.wrapping_add(now.total_millis() as u32)
+    }
+
+    /// Behind the last byte that a receiver can have: of a detached one only the store's end is known.
+    pub(crate) fn reach(&self) -> u64 {
+        if self.detached {
+            self.nxt + self.unsent
+        } else {
+            self.nxt
+        }
+    }
+
+    /// A detached receiver has everything up to `ack`: what it heard from the group is not sent again.
+    pub(crate) fn skip_to(&mut self, ack: u64, now: Instant) {
+        let end = ack.min(self.reach());
+        if end > self.nxt {
+            self.unsent -= end - self.nxt;
+            self.nxt = end;
+            self.log.push(end, now, self.quantum);
+        }
     }
 
     /// All data has left, and no more will come: time for the FIN.

@@ -24,12 +24,12 @@ impl Pcb {
         now: Instant,
         segment: &Segment<'_>,
         start: i64,
-        flow: &Flow,
+        flow: &mut Flow,
     ) -> Result<(), Error> {
         let una = self.send.board.una();
         let fin_sent = matches!(self.send.fin, Fin::Sent | Fin::Lost);
         let fin_acked = self.send.fin == Fin::Acked;
-        let highest = flow.nxt as i64 + i64::from(fin_sent || fin_acked);
+        let highest = flow.reach() as i64 + i64::from(fin_sent || fin_acked);
         let ack = self.send.iss.offset_of(segment.ack, una);
         let oldest = una as i64 - self.send.max_window.max(1 << 16) as i64;
         if ack > highest || ack < oldest {
@@ -40,6 +40,7 @@ impl Pcb {
             return Ok(());
         }
         let ack = ack as u64;
+        flow.skip_to(ack, now);
         let window_before = self.send.edge;
         self.update_window(segment, start, flow);
         let data_ack = ack.min(flow.nxt);

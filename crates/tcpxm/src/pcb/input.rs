@@ -72,7 +72,7 @@ impl Pcb {
         &mut self,
         now: Instant,
         segment: &Segment<'_>,
-        flow: &Flow,
+        flow: &mut Flow,
     ) -> Result<(), Dropped> {
         match self.state {
             State::Closed => Err(with_reset(Error::NoConnection)),
@@ -181,7 +181,7 @@ impl Pcb {
         &mut self,
         now: Instant,
         segment: &Segment<'_>,
-        flow: &Flow,
+        flow: &mut Flow,
     ) -> Result<(), Dropped> {
         let flags = segment.flags;
         let start = self.receive.irs.offset_of(segment.seq, self.receive.next());

@@ -385,6 +385,50 @@ fn a_straggler_is_detached_and_finishes_by_itself() {
     assert!(apart[1] < together[1] * 12 / 10, "{apart:?} {together:?}");
 }
 
+/// A detached receiver stays in the multicast group, and its window is wide: what it hears there closes its
+/// gaps, and it acknowledges more than it was sent by itself.
+#[test]
+fn a_detached_receiver_that_hears_the_group_goes_on() {
+    let link = |rate_bps, queue| {
+        LinkConfig::new()
+            .delay(Duration::from_micros(100))
+            .rate_bps(rate_bps)
+            .queue_packets(queue)
+    };
+    for (rate_bps, queue) in [(10_000_000, 170), (20_000_000, 1_000)] {
+        let len = 60_000_000;
+        let fast = link(1_000_000_000, 1_000);
+        let mut wide = config();
+        wide.receive_buffer = 16 << 20;
+        let mut list = receivers(3, fast);
+        for receiver in &mut list {
+            receiver.0 = wide.clone();
+        }
+        list[2].2 = link(rate_bps, queue);
+        let mut net = group_net(1, (wide, fast), list);
+        let min_rate_bps = Some(30_000_000);
+        start(
+            &mut net,
+            &GroupConfig {
+                min_rate_bps,
+                ..group(3)
+            },
+            len,
+        );
+        let ended = net.run(200, closed);
+        let stats = net.host(0).endpoint.stats();
+        assert!(ended, "{rate_bps} {queue} {stats:?}");
+        assert_delivered(&net, 1..=3, len, "straggler");
+        assert_eq!(stats.detached, 1);
+        let needed = len as i64 * 8 * 1000 / rate_bps as i64;
+        let took = net.host(3).finished_at.unwrap().total_millis();
+        assert!(
+            took < needed * 13 / 10,
+            "{took} of {needed} ms at {rate_bps}"
+        );
+    }
+}
+
 #[test]
 fn a_straggler_on_a_bounded_store_is_dropped_and_named() {
     let slow = LinkConfig::new()
