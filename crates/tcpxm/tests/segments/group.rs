@@ -1,0 +1,281 @@
+//! What comes and goes on the group address, and the sender's side of it.
+
+use std::net::{IpAddr, SocketAddr};
+
+use tcpxm::store::Whole;
+use tcpxm::wire::{Feedback, GroupOption, Options, Segment};
+use tcpxm::{
+    Config, ConnId, Endpoint, Error, Event, GroupConfig, GroupId, Instant, Meta, Mode, Seq, State,
+};
+
+use crate::hand::*;
+
+#[test]
+fn on_the_group_address_only_data_counts() {
+    for text in ["S", "SA", "F", "FA", "R", "RA", "UA", "A"] {
+        let mut hand = Hand::grouped();
+        let (seq, ack) = (hand.seq, hand.ack);
+        let payload: &[u8] = if text == "A" { &[] } else { b"data" };
+        let segment = hand.segment(seq, ack, flags(text), payload);
+        assert_eq!(
+            hand.inject(&segment, GROUP),
+            Err(Error::GroupControl),
+            "{text}"
+        );
+        hand.wait(100);
+        assert!(hand.sent().is_empty());
+        assert_eq!(hand.state(), State::Established);
+        assert!(hand.read().is_empty());
+    }
+    let mut hand = Hand::grouped();
+    let (seq, ack) = (hand.seq, hand.ack);
+    // Acknowledgement and window are nonsense there, and ignored.
+    let mut data = hand.segment(seq, ack.plus(0x4000_0000), flags("PA"), b"data");
+    data.window = 0;
+    assert_eq!(hand.inject(&data, GROUP), Ok(()));
+    assert_eq!(hand.read(), b"data");
+    assert_eq!(
+        hand.inject(&data, "239.192.3.5"),
+        Err(Error::GroupUnknown),
+        "another group"
+    );
+    let far = hand.segment(seq.plus(1 << 30), ack, flags("PA"), b"data");
+    assert_eq!(hand.inject(&far, GROUP), Err(Error::Window));
+    hand.wait(100);
+    let sent = hand.sent();
+    assert_eq!(sent.len(), 1, "nothing answers a forged group segment");
+    assert_eq!(sent[0].options.feedback, Some(Feedback { percent: 100 }));
+}
+
+#[test]
+fn a_plain_connection_takes_nothing_from_groups() {
+    let mut hand = Hand::plain();
+    let segment = hand.segment(hand.seq, hand.ack, flags("PA"), b"data");
+    assert_eq!(hand.inject(&segment, GROUP), Err(Error::GroupUnknown));
+    assert!(hand.read().is_empty());
+}
+
+#[test]
+fn the_two_rules_on_duplicates_and_the_owed_acknowledgement() {
+    // TCP-XM §2.4.
+    for (first, second, at_once) in [
+        (GROUP, GROUP, false),
+        ("10.0.0.1", GROUP, false),
+        (GROUP, "10.0.0.1", false),
+        ("10.0.0.1", "10.0.0.1", true),
+    ] {
+        let mut hand = Hand::grouped();
+        let segment = hand.segment(hand.seq, hand.ack, flags("PA"), b"data");
+        hand.inject(&segment, first).unwrap();
+        hand.wait(40);
+        assert_eq!(hand.sent().len(), 1, "the original is acknowledged");
+        assert_eq!(hand.inject(&segment, second), Err(Error::Duplicate));
+        assert_eq!(hand.sent().len(), usize::from(at_once), "{first} {second}");
+        hand.wait(40);
+        let owed = hand.sent();
+        assert_eq!(owed.len(), usize::from(!at_once), "{first} {second}");
+        assert_eq!(hand.read(), b"data");
+    }
+}
+
+#[test]
+fn a_receiver_joins_after_the_handshake_and_leaves_at_the_fin() {
+    let group = Some(GroupOption(ip(GROUP)));
+    let mut hand = Hand::new(Config::default());
+    let mut syn = hand.segment(ISS, Seq(0), flags("S"), &[]);
+    syn.options.group = group;
+    hand.inject(&syn, "10.0.0.1").unwrap();
+    assert_eq!(
+        hand.endpoint.poll_event(),
+        None,
+        "nothing before the handshake is complete"
+    );
+    let answer = hand.sent().pop().unwrap();
+    assert_eq!(answer.options.group, group);
+    hand.give(ISS.plus(1), answer.seq.plus(1), "A", &[])
+        .unwrap();
+    let events: Vec<Event> = std::iter::from_fn(|| hand.endpoint.poll_event()).collect();
+    let join = |event: &Event| {
+        matches!(event, Event::Join { group, source, .. }
+        if *group == ip(GROUP) && *source == ip("10.0.0.9"))
+    };
+    assert_eq!(events.iter().filter(|event| join(event)).count(), 1);
+    hand.give(ISS.plus(1), answer.seq.plus(1), "FA", &[])
+        .unwrap();
+    let events: Vec<Event> = std::iter::from_fn(|| hand.endpoint.poll_event()).collect();
+    assert!(
+        events
+            .iter()
+            .any(|event| matches!(event, Event::Leave { .. }))
+    );
+}
+
+/// A sender whose receivers are made by hand.
+struct HandGroup {
+    endpoint: Endpoint<Whole<Vec<u8>>>,
+    id: GroupId,
+    now: Instant,
+    iss: Vec<Seq>,
+    port: u16,
+}
+
+impl HandGroup {
+    fn new(count: u8, answer: impl Fn(u8) -> Options) -> Self {
+        let now = Instant::ZERO;
+        let mut endpoint = Endpoint::new(Config::default(), [3; 32], now);
+        let receivers = (1..=count).map(|n| IpAddr::from([10, 0, 0, n])).collect();
+        let mut config = GroupConfig::new("10.0.1.1:4444".parse().unwrap(), receivers, PORT);
+        config.group = tcpxm::GroupChoice::Given(ip(GROUP));
+        let id = endpoint
+            .open_group(now, &config, Whole::new(vec![5; 100_000]))
+            .unwrap();
+        let mut group = Self {
+            endpoint,
+            id,
+            now,
+            iss: Vec::new(),
+            port: 4444,
+        };
+        let syns = group.sent();
+        assert_eq!(syns.len(), usize::from(count));
+        for (n, (_, syn)) in (1..=count).zip(&syns) {
+            assert_eq!(syn.options.group, Some(GroupOption(ip(GROUP))));
+            assert_eq!(
+                syn.seq, syns[0].1.seq,
+                "one initial sequence number for all"
+            );
+            assert_eq!(
+                syn.options.timestamps, syns[0].1.options.timestamps,
+                "one clock for all"
+            );
+            group.iss.push(syn.seq);
+            let segment = Segment {
+                source_port: PORT,
+                destination_port: 4444,
+                seq: Seq(100),
+                ack: syn.seq.plus(1),
+                flags: flags("SA"),
+                window: 60_000,
+                options: answer(n),
+                payload: &[],
+            };
+            group.inject(n, &segment).unwrap();
+        }
+        group
+    }
+
+    fn inject(&mut self, from: u8, segment: &Segment<'_>) -> Result<(), Error> {
+        let mut bytes = vec![0; segment.buffer_len()];
+        segment.emit(&mut bytes);
+        let source = SocketAddr::new(IpAddr::from([10, 0, 0, from]), PORT);
+        let meta = Meta {
+            source,
+            destination: ip("10.0.1.1"),
+        };
+        self.endpoint.handle_packet(self.now, &meta, &bytes)
+    }
+
+    fn sent(&mut self) -> Vec<(IpAddr, Sent)> {
+        let mut buffer = [0; 1500];
+        let mut all = Vec::new();
+        while let Some(transmit) = self.endpoint.poll_transmit(self.now, &mut buffer) {
+            let segment = Segment::parse(&buffer[..transmit.len]).unwrap();
+            assert_eq!(
+                (segment.source_port, segment.destination_port),
+                (self.port, PORT)
+            );
+            let sent = Sent {
+                seq: segment.seq,
+                ack: segment.ack,
+                flags: segment.flags,
+                window: segment.window,
+                options: segment.options,
+                payload: segment.payload.to_vec(),
+            };
+            all.push((transmit.destination.ip(), sent));
+        }
+        all
+    }
+}
+
+#[test]
+fn the_smallest_segment_and_the_smallest_window_rule() {
+    let answer = |n: u8| Options {
+        mss: Some(if n == 2 { 700 } else { 1400 }),
+        group: (n != 3).then_some(GroupOption(ip(GROUP))),
+        ..Options::default()
+    };
+    let mut group = HandGroup::new(3, answer);
+    let sent = group.sent();
+    let data: Vec<_> = sent.iter().filter(|(_, s)| !s.payload.is_empty()).collect();
+    let to = |address: &str| data.iter().filter(|(to, _)| *to == ip(address)).count();
+    // One multicast copy, and one for each receiver that may need it, of the same bytes.
+    assert!(to(GROUP) > 0);
+    for address in ["10.0.0.1", "10.0.0.2", "10.0.0.3"] {
+        assert_eq!(to(address), to(GROUP), "{address}");
+    }
+    assert!(data.iter().all(|(_, s)| s.payload.len() == 700));
+    for (to, s) in &data {
+        if to.is_multicast() {
+            assert_eq!((s.ack, s.window, s.flags), (Seq(0), 0, flags("PA")));
+        }
+    }
+    // Ten segments of 700: the least initial window of all.
+    assert_eq!(to(GROUP), 10);
+    let members: Vec<ConnId> = group.endpoint.members(group.id).unwrap().collect();
+    let modes: Vec<Mode> = members
+        .iter()
+        .map(|id| group.endpoint.conn_stats(*id).unwrap().mode)
+        .collect();
+    assert_eq!(
+        modes,
+        [
+            Mode::UnicastGroup,
+            Mode::UnicastGroup,
+            Mode::UnicastGroupOnly
+        ]
+    );
+}
+
+#[test]
+fn forward_at_fifty_per_cent_and_not_before_sixteen_segments() {
+    let answer = |_| Options {
+        mss: Some(1000),
+        group: Some(GroupOption(ip(GROUP))),
+        ..Options::default()
+    };
+    for (percent, segments, expected) in [
+        (50, 16, Mode::Multicast),
+        (49, 16, Mode::UnicastGroup),
+        (100, 15, Mode::UnicastGroup),
+    ] {
+        let mut group = HandGroup::new(1, answer);
+        let iss = group.iss[0];
+        let mut acked = 0;
+        while acked < segments {
+            group.sent();
+            acked = (acked + 8).min(segments);
+            let last = acked == segments;
+            let segment = Segment {
+                source_port: PORT,
+                destination_port: 4444,
+                seq: Seq(101),
+                ack: iss.plus(1 + acked * 1000),
+                flags: ACK,
+                window: 60_000,
+                options: Options {
+                    feedback: last.then_some(Feedback { percent }),
+                    ..Options::default()
+                },
+                payload: &[],
+            };
+            group.inject(1, &segment).unwrap();
+        }
+        let member = group.endpoint.members(group.id).unwrap().next().unwrap();
+        assert_eq!(
+            group.endpoint.conn_stats(member).unwrap().mode,
+            expected,
+            "{percent} {segments}"
+        );
+    }
+}

@@ -1,0 +1,7 @@
+//! Single segments, made by hand: what RFC 9293, RFC 5961 and RFC 7323 ask for, and what forgers and
+//! floods get.
+
+mod connection;
+mod floods;
+mod group;
+mod hand;
