@@ -36,7 +36,7 @@ const BUFFER_BYTES: usize = 1 << 16;
 /// The last words get so long to leave.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// A machine and its stream. Memory: two buffers of 64 KiB.
+/// A machine and its stream. Memory: 192 KiB of buffers.
 #[derive(Debug)]
 pub struct Conversation<M, S> {
     /// The machine; call [`Conversation::next`] after giving it commands.
@@ -51,6 +51,7 @@ pub struct Conversation<M, S> {
     written: std::ops::Range<usize>,
     flushed: bool,
     closed: bool,
+    error: Option<io::Error>,
 }
 
 /// What one wait brought.
@@ -72,11 +73,18 @@ impl<M: Speaker, S: AsyncRead + AsyncWrite> Conversation<M, S> {
             clock,
             input: vec![0; BUFFER_BYTES].into(),
             heard: 0..0,
-            output: vec![0; BUFFER_BYTES].into(),
+            // As many messages as fit go out at once, while there is room for the longest.
+            output: vec![0; 2 * BUFFER_BYTES].into(),
             written: 0..0,
             flushed: true,
             closed: false,
+            error: None,
         }
+    }
+
+    /// What broke the stream, if something did.
+    pub fn error(&self) -> Option<&io::Error> {
+        self.error.as_ref()
     }
 
     /// The time, as the machine is told.
@@ -96,12 +104,7 @@ impl<M: Speaker, S: AsyncRead + AsyncWrite> Conversation<M, S> {
             }
             let now = self.clock.now();
             self.machine.handle_timeout(now);
-            if self.written.is_empty()
-                && !self.closed
-                && let Some(len) = self.machine.poll_transmit(now, &mut self.output)
-            {
-                self.written = 0..len;
-            }
+            self.fill(now);
             if self.machine.is_ended() {
                 if let Some(event) = self.machine.poll_event() {
                     return Some(event);
@@ -115,6 +118,20 @@ impl<M: Speaker, S: AsyncRead + AsyncWrite> Conversation<M, S> {
             let step = self.step(now).await;
             self.apply(step);
         }
+    }
+
+    /// Takes what the machine has to say, once all before it was written.
+    fn fill(&mut self, now: Instant) {
+        if !self.written.is_empty() || self.closed {
+            return;
+        }
+        let mut len = 0;
+        while self.output.len() - len >= BUFFER_BYTES
+            && let Some(more) = self.machine.poll_transmit(now, &mut self.output[len..])
+        {
+            len += more;
+        }
+        self.written = 0..len;
     }
 
     /// Offers what was read to the machine; whether it took some.
@@ -161,11 +178,15 @@ impl<M: Speaker, S: AsyncRead + AsyncWrite> Conversation<M, S> {
             }
             Step::Flushed(Ok(())) => self.flushed = true,
             Step::Time => {}
-            Step::Read(_) | Step::Wrote(_) | Step::Flushed(_) => {
-                self.closed = true;
-                self.machine.handle_close(self.clock.now());
-            }
+            Step::Read(result) | Step::Wrote(result) => self.broke(result.err()),
+            Step::Flushed(result) => self.broke(result.err()),
         }
+    }
+
+    fn broke(&mut self, error: Option<io::Error>) {
+        self.closed = true;
+        self.error = error;
+        self.machine.handle_close(self.clock.now());
     }
 
     /// Sends what waits, and closes the stream for writing.

@@ -8,6 +8,7 @@
 //! | `metrics` | Prometheus metrics over HTTP, for daemons (feature `metrics`) |
 //! | `secure` | `--key-file`: TLS 1.3 of control connections, both sides proved (feature `control`) |
 //! | `conversation` | a machine at one end of a byte stream, driven in tokio (feature `control`) |
+//! | `copying` | what `mcp` and `mcpd` share (feature `copying`) |
 //! | [`units`] | `100M` as a bit rate, `64MiB` as a size, `2.5s` as a time |
 //! | [`clock`] | the clock that machines are driven with |
 //! | [`multicast`] | `--group`, `--interface`, `--ttl`, `--key-file`: where a group is and how it is reached |
@@ -23,6 +24,8 @@ pub mod bars;
 pub mod clock;
 #[cfg(feature = "control")]
 pub mod conversation;
+#[cfg(feature = "copying")]
+pub mod copying;
 pub mod events;
 pub mod exit;
 pub mod interrupt;

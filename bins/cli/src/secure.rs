@@ -29,8 +29,8 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
-    ServerConfig, SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName,
+    Error, RootCertStore, ServerConfig, SignatureScheme,
 };
 
 /// What the Ed25519 key is derived from a secret with.
@@ -147,6 +147,7 @@ impl Credentials {
         let clients = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
             .build()
             .map_err(|e| wrong(&e))?;
+        check_own(&chain, clients.as_ref(), UnixTime::now())?;
         let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|e| wrong(&e))?
@@ -183,6 +184,29 @@ impl Credentials {
     }
 }
 
+/// Would others take this host's certificate? What is wrong with it is told where it can be mended.
+fn check_own(
+    chain: &[CertificateDer<'_>],
+    others: &dyn ClientCertVerifier,
+    now: UnixTime,
+) -> Result<(), String> {
+    let Some((own, intermediates)) = chain.split_first() else {
+        return Err("this host's certificate is missing".to_owned());
+    };
+    match others.verify_client_cert(own, intermediates, now) {
+        Ok(_) => Ok(()),
+        // One for a server alone: as a client it is refused by the others.
+        Err(Error::InvalidCertificate(
+            CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. },
+        )) => Ok(()),
+        Err(Error::InvalidCertificate(error)) => Err(format!(
+            "this host's certificate (the first) {}; the authority's is the last",
+            what_is_wrong(&error)
+        )),
+        Err(error) => Err(format!("this host's certificate (the first): {error}")),
+    }
+}
+
 /// Writes a new secret to a file that only its owner may read, and that does not exist yet.
 ///
 /// # Errors
@@ -201,21 +225,56 @@ pub fn write_new_secret(path: &Path) -> Result<(), String> {
     file.write_all(text.as_bytes()).map_err(error)
 }
 
-/// An error of a TLS handshake as a sentence: what a user can do about it.
+/// An error of a TLS handshake as a sentence about the other side: what a user can do about it.
 pub fn explain(error: &std::io::Error) -> String {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref());
     match tls {
-        Some(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)) => {
-            "has another key".to_owned()
-        }
-        Some(Error::InvalidCertificate(error)) => format!("its certificate is refused: {error:?}"),
-        Some(Error::AlertReceived(alert)) => {
-            format!("refuses this side's key, or is set up for another kind of key ({alert:?})")
-        }
+        Some(Error::InvalidCertificate(error)) => match error {
+            CertificateError::ApplicationVerificationFailure => "has another key".to_owned(),
+            error => format!("its certificate {}", what_is_wrong(error)),
+        },
+        Some(Error::AlertReceived(alert)) => match alert {
+            AlertDescription::CertificateExpired => {
+                "refuses this side's certificate: it has expired, or a clock is wrong".to_owned()
+            }
+            AlertDescription::UnknownCA => {
+                "refuses this side's certificate: it does not know its authority".to_owned()
+            }
+            alert => format!(
+                "refuses this side's key or certificate, or is set up for another kind ({alert:?})"
+            ),
+        },
+        Some(Error::NoCertificatesPresented) => "shows no certificate".to_owned(),
         Some(Error::PeerIncompatible(_)) => "is set up for another kind of key".to_owned(),
         Some(Error::InvalidMessage(_)) => "does not speak TLS: no key is set there?".to_owned(),
         Some(error) => error.to_string(),
+        None if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            "hung up in the middle of the TLS handshake".to_owned()
+        }
         None => error.to_string(),
+    }
+}
+
+/// What follows "the certificate".
+fn what_is_wrong(error: &CertificateError) -> String {
+    match error {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "has expired (or a clock is wrong)".to_owned()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "is not valid yet (or a clock is wrong)".to_owned()
+        }
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "is not from the authority in the key file".to_owned()
+        }
+        CertificateError::NotValidForName => "is for another host".to_owned(),
+        CertificateError::NotValidForNameContext { presented, .. } => {
+            format!("is for another host: {}", presented.join(", "))
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "is not for this purpose: extendedKeyUsage lacks serverAuth or clientAuth".to_owned()
+        }
+        error => format!("cannot be used: {error}"),
     }
 }
 

@@ -2,7 +2,7 @@
 #![cfg(feature = "control")]
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cli::secure::{Credentials, explain, write_new_secret};
 use rustls::{ClientConnection, Connection, ServerConnection};
@@ -34,9 +34,12 @@ fn handshake(client: &Credentials, server: &Credentials, host: &str) -> Result<(
     Ok(())
 }
 
+fn keys() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/keys")
+}
+
 fn pem(name: &str) -> Credentials {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/keys");
-    let bytes = std::fs::read(path.join(name)).expect("a key file");
+    let bytes = std::fs::read(keys().join(name)).expect("a key file");
     Credentials::from_pem(&bytes).expect("credentials")
 }
 
@@ -65,10 +68,30 @@ fn certificates_of_one_authority_are_accepted() {
 #[test]
 fn a_certificate_for_another_host_is_refused() {
     let wrong = handshake(&pem("client.pem"), &pem("server.pem"), "other.example");
-    assert!(
-        matches!(wrong, Err(rustls::Error::InvalidCertificate(_))),
-        "{wrong:?}"
-    );
+    let text = explain(&std::io::Error::other(wrong.expect_err("another name")));
+    assert!(text.contains("for another host"), "{text}");
+}
+
+#[test]
+fn a_certificate_that_nobody_takes_is_refused_where_it_is_read() {
+    let expired = std::fs::read(keys().join("expired.pem")).expect("a key file");
+    let error = Credentials::from_pem(&expired).expect_err("expired");
+    assert!(error.contains("has expired"), "{error}");
+    // The authority of others behind this host's certificate.
+    let text = |name: &str| std::fs::read_to_string(keys().join(name)).expect("a key file");
+    let certificate = |text: &str, at: usize| {
+        let end = "-----END CERTIFICATE-----\n";
+        text.split_inclusive(end).nth(at).expect("one").to_owned()
+    };
+    let (server, stranger) = (text("server.pem"), text("stranger.pem"));
+    let key = server.split("-----END CERTIFICATE-----\n").last();
+    let mixed = [
+        certificate(&server, 0),
+        certificate(&stranger, 1),
+        key.expect("a key").to_owned(),
+    ];
+    let error = Credentials::from_pem(mixed.concat().as_bytes()).expect_err("mixed");
+    assert!(error.contains("not from the authority"), "{error}");
 }
 
 #[test]

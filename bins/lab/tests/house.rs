@@ -23,7 +23,7 @@ fn allowed(from: &str, to: &str, from_bins: bool) -> bool {
         "linux-net" => to == "lms-proto",
         "netsim" => false,
         _ if PROTOCOLS.contains(&from) => false,
-        "cli" => to == "linux-net",
+        "cli" => ["linux-net", "mcp-control"].contains(&to),
         "lab" => to != "lab",
         _ if from_bins => {
             PROTOCOLS.contains(&to)

@@ -7,6 +7,7 @@ use std::sync::mpsc as orders;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
+use cli::copying::sentence;
 use cli::events::Events;
 use mcp_control::limits::MAX_SUGGESTIONS;
 use mcp_control::wire::plan::{Carrier, DataKey};
@@ -17,7 +18,7 @@ use crate::data::{DataNews, Options, Outgoing, Reservation};
 use crate::events::Event;
 use crate::host::{Command, Common, Host, News};
 use crate::hosts::Target;
-use crate::member::{Member, Stage, sentence};
+use crate::member::{Member, Stage};
 use crate::reader::{self, Order};
 use crate::show::Show;
 use crate::tree::Tree;
@@ -287,7 +288,7 @@ impl Copy {
         if member.is_over() {
             return;
         }
-        let message = sentence(failed, side, &self.tree.manifest);
+        let message = sentence(failed, side, Some(&self.tree.manifest));
         self.show.failed(index, &member.target.text, &message);
         self.events.emit(&Event::Failed {
             host: &member.target.text,

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cli::clock::Clock;
-use cli::conversation::{Conversation, Speaker};
+use cli::conversation::Conversation;
 use cli::secure::{self, Credentials};
-use mcp_control::wire::Frames;
 use mcp_control::wire::progress::FileVerdict;
 use mcp_control::{
     Client, ClientConfig, ClientEvent, DataPath, Digest, Failed, Layout, Manifest, Reason, Side,
@@ -56,55 +55,6 @@ pub(crate) struct Common {
     pub(crate) deadline: Instant,
     /// Try hosts again that refuse.
     pub(crate) again: bool,
-}
-
-/// The client machine with its frames cut.
-struct Ear {
-    machine: Client,
-    frames: Frames,
-}
-
-impl Speaker for Ear {
-    type Event = ClientEvent;
-
-    fn hear(&mut self, now: mcp_control::Instant, bytes: &mut &[u8]) -> bool {
-        let heard = match self.frames.next(bytes) {
-            Ok(None) => Ok(()),
-            Ok(Some(frame)) => self.machine.handle_packet(now, frame),
-            Err(error) => Err(error.into()),
-        };
-        if let Err(error) = heard {
-            let failed = Failed::new(Reason::Protocol, None, &error.to_string());
-            self.machine.fail(now, failed);
-        }
-        heard.is_ok()
-    }
-
-    fn handle_close(&mut self, now: mcp_control::Instant) {
-        self.machine.handle_close(now);
-    }
-
-    fn handle_timeout(&mut self, now: mcp_control::Instant) {
-        self.machine.handle_timeout(now);
-    }
-
-    fn poll_transmit(&mut self, now: mcp_control::Instant, buffer: &mut [u8]) -> Option<usize> {
-        self.machine
-            .poll_transmit(now, buffer)
-            .map(|frame| frame.len)
-    }
-
-    fn poll_timeout(&self) -> Option<mcp_control::Instant> {
-        self.machine.poll_timeout()
-    }
-
-    fn poll_event(&mut self) -> Option<ClientEvent> {
-        self.machine.poll_event()
-    }
-
-    fn is_ended(&self) -> bool {
-        self.machine.is_ended()
-    }
 }
 
 /// One host, from the first attempt to connect to its last word.
@@ -177,11 +127,7 @@ impl Host {
         let common = &self.common;
         let manifest = Arc::clone(&common.manifest);
         let machine = Client::new(common.config.clone(), manifest, common.clock.now());
-        let ear = Ear {
-            machine,
-            frames: Frames::new(),
-        };
-        let mut conversation = Conversation::new(ear, stream, common.clock);
+        let mut conversation = Conversation::new(machine, stream, common.clock);
         let deadline = common.deadline.into();
         let mut welcomed = false;
         let mut commanded = true;
@@ -259,9 +205,9 @@ async fn given_up(commands: &mut mpsc::UnboundedReceiver<Command>) -> Failed {
     }
 }
 
-fn obey<S: AsyncRead + AsyncWrite>(conversation: &mut Conversation<Ear, S>, command: Command) {
+fn obey<S: AsyncRead + AsyncWrite>(conversation: &mut Conversation<Client, S>, command: Command) {
     let now = conversation.now();
-    let machine = &mut conversation.machine.machine;
+    let machine = &mut conversation.machine;
     let said = match command {
         Command::Suggest {
             source,

@@ -5,8 +5,7 @@ use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 
-/// The port of `mcpd`, unless told otherwise.
-const PORT: u16 = 4139;
+use cli::copying::PORT;
 
 /// One host as the user wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]

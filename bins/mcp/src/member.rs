@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Instant;
 
+use mcp_control::BlockSet;
 use mcp_control::wire::progress::Progress;
-use mcp_control::{BlockSet, Failed, Manifest, Side};
 use tokio::sync::mpsc;
 
 use crate::host::Command;
@@ -91,23 +91,4 @@ impl Member {
         self.told = Some((now, progress.received));
         self.progress = progress;
     }
-}
-
-/// The reason, what it is about, and who said so.
-pub(crate) fn sentence(failed: &Failed, side: Side, manifest: &Manifest) -> String {
-    let mut text = failed.reason.to_string();
-    let entry = failed.entry.and_then(|entry| usize::try_from(entry).ok());
-    if let Some(entry) = entry.and_then(|entry| manifest.entries().get(entry)) {
-        text += &format!(": {}", entry.path);
-    }
-    if !failed.text.is_empty() {
-        let mut clean = String::new();
-        // A String takes everything.
-        let _ = mcp_control::path::show(failed.text.as_bytes(), &mut clean);
-        text = match side {
-            Side::Here if failed.entry.is_none() => clean,
-            _ => format!("{text} ({clean})"),
-        };
-    }
-    text
 }

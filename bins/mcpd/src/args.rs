@@ -3,8 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// The port of control connections, unless told otherwise.
-const PORT: u16 = 4139;
+use cli::copying::PORT;
 
 const AFTER_HELP: &str = "\
 Examples:

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Instant;
 
-use cli::conversation::{Conversation, Speaker};
-use mcp_control::wire::Frames;
+use cli::conversation::Conversation;
+use cli::copying::sentence;
 use mcp_control::wire::plan::Plan;
 use mcp_control::wire::progress::Done;
 use mcp_control::{Failed, Layout, Manifest, Reason, Server, ServerEvent, Side};
@@ -23,64 +23,6 @@ const MAX_NEWS: usize = 16;
 /// Frames that wait before the worker is no longer listened to.
 const MAX_QUEUED: usize = 64;
 
-/// The machine with its frames cut.
-pub(crate) struct Ear {
-    pub(crate) machine: Server,
-    frames: Frames,
-}
-
-impl Ear {
-    pub(crate) fn new(machine: Server) -> Ear {
-        Ear {
-            machine,
-            frames: Frames::new(),
-        }
-    }
-}
-
-impl Speaker for Ear {
-    type Event = ServerEvent;
-
-    fn hear(&mut self, now: mcp_control::Instant, bytes: &mut &[u8]) -> bool {
-        let heard = match self.frames.next(bytes) {
-            Ok(None) => Ok(()),
-            Ok(Some(frame)) => self.machine.handle_packet(now, frame),
-            Err(error) => Err(error.into()),
-        };
-        if let Err(error) = heard {
-            let failed = Failed::new(Reason::Protocol, None, &error.to_string());
-            self.machine.fail(now, failed);
-        }
-        heard.is_ok()
-    }
-
-    fn handle_close(&mut self, now: mcp_control::Instant) {
-        self.machine.handle_close(now);
-    }
-
-    fn handle_timeout(&mut self, now: mcp_control::Instant) {
-        self.machine.handle_timeout(now);
-    }
-
-    fn poll_transmit(&mut self, now: mcp_control::Instant, buffer: &mut [u8]) -> Option<usize> {
-        self.machine
-            .poll_transmit(now, buffer)
-            .map(|frame| frame.len)
-    }
-
-    fn poll_timeout(&self) -> Option<mcp_control::Instant> {
-        self.machine.poll_timeout()
-    }
-
-    fn poll_event(&mut self) -> Option<ServerEvent> {
-        self.machine.poll_event()
-    }
-
-    fn is_ended(&self) -> bool {
-        self.machine.is_ended()
-    }
-}
-
 /// How a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -91,7 +33,7 @@ pub(crate) enum Outcome {
 /// One connection, from the machine's first word to its last.
 pub(crate) struct Session<S> {
     shared: Arc<Shared>,
-    conversation: Conversation<Ear, S>,
+    conversation: Conversation<Server, S>,
     peer: SocketAddr,
     /// This host's address on the connection: data comes to it.
     local: IpAddr,
@@ -143,7 +85,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         let machine = Server::new(shared.config.clone(), clock.now());
         Session {
             shared,
-            conversation: Conversation::new(Ear::new(machine), stream, clock),
+            conversation: Conversation::new(machine, stream, clock),
             waiting: Some(waiting),
             copying: None,
             peer,
@@ -187,7 +129,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
 
     async fn wake(&mut self, stop: &mut watch::Receiver<bool>) -> Wake {
         let ended = self.conversation.machine.is_ended();
-        let room = self.conversation.machine.machine.queued() < MAX_QUEUED;
+        let room = self.conversation.machine.queued() < MAX_QUEUED;
         let news = async {
             match &mut self.copy {
                 Some(copy) if !copy.news.is_closed() || !copy.news.is_empty() => {
@@ -266,7 +208,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
                 let now = self.conversation.now();
                 let port = reservation.port();
                 self.port = Some(reservation);
-                if self.conversation.machine.machine.port(now, port).is_err() {
+                if self.conversation.machine.port(now, port).is_err() {
                     self.fail(Reason::Protocol, "");
                 }
             }
@@ -315,7 +257,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
 
     fn news(&mut self, news: News) {
         let now = self.conversation.now();
-        let machine = &mut self.conversation.machine.machine;
+        let machine = &mut self.conversation.machine;
         let said = match news {
             News::Held(held) => machine.held(now, &held),
             News::Scanned => machine.scanned(now),
@@ -352,7 +294,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
     fn fail(&mut self, reason: Reason, text: &str) {
         let now = self.conversation.now();
         let failed = Failed::new(reason, None, text);
-        self.conversation.machine.machine.fail(now, failed);
+        self.conversation.machine.fail(now, failed);
     }
 
     fn verified(&self) {
@@ -379,7 +321,10 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
 
     fn failed(&self, failed: &Failed, side: Side) {
         let name = self.copy.as_ref().map(Copy::name);
-        let message = sentence(failed, side, self.copy.as_ref().map(|copy| &*copy.manifest));
+        let mut message = sentence(failed, side, self.copy.as_ref().map(|copy| &*copy.manifest));
+        if side == Side::Peer {
+            message = format!("the sender: {message}");
+        }
         let shown = name.as_deref().unwrap_or("no copy");
         tracing::warn!(peer = %self.peer, name = shown, message, "failed");
         self.shared.events.emit(&Event::Failed {
@@ -390,22 +335,6 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             message,
         });
     }
-}
-
-/// The reason, what it is about, and who gave up.
-fn sentence(failed: &Failed, side: Side, manifest: Option<&Manifest>) -> String {
-    let mut text = failed.reason.to_string();
-    let entry = failed.entry.and_then(|entry| usize::try_from(entry).ok());
-    if let Some(entry) = entry.and_then(|entry| manifest?.entries().get(entry)) {
-        text += &format!(": {}", entry.path);
-    }
-    if !failed.text.is_empty() {
-        text += &format!(" ({})", failed.text);
-    }
-    if side == Side::Peer {
-        text = format!("the sender: {text}");
-    }
-    text
 }
 
 /// The suggested port, or another that is free.

@@ -9,7 +9,9 @@ use crate::digest::Digest;
 use crate::error::{Error, WrongTime};
 use crate::layout::Layout;
 use crate::limits::MAX_SUGGESTIONS;
-use crate::link::{Link, Side, Stats, Times, Transmit};
+use crate::link::{Link, Side, Times};
+use crate::machine::sealed::Sealed;
+use crate::machine::{Machine, Role};
 use crate::manifest::{Kind, Manifest};
 use crate::wire::held::{Held, Scanned};
 use crate::wire::hello::{Capabilities, Hello, Welcome};
@@ -91,6 +93,25 @@ enum State {
     Data,
 }
 
+/// What a client knows: see [`Client`].
+#[derive(Debug)]
+pub struct ClientRole {
+    config: ClientConfig,
+    manifest: Arc<Manifest>,
+    state: State,
+    /// Blocks named in HELD, and one past the last.
+    held: u64,
+    held_end: u64,
+    /// The suggestion that waits for an answer, and how many there were.
+    suggested: Option<Suggest>,
+    suggestions: u16,
+    done: Option<Done>,
+    expected: Option<Done>,
+    stream_len: u64,
+    /// Files before this entry have had their DIGEST.
+    next_digest: u32,
+}
+
 /// The client's machine.
 ///
 /// | state | sends | takes | then |
@@ -103,21 +124,22 @@ enum State {
 /// | done | VERIFIED | | [`ClientEvent::Verified`] |
 ///
 /// FAILED and KEEPALIVE go either way at any time.
-#[derive(Debug)]
-pub struct Client {
-    config: ClientConfig,
-    manifest: Arc<Manifest>,
-    link: Link<ClientEvent>,
-    state: State,
-    /// Blocks named in HELD, and one past the last.
-    held: u64,
-    held_end: u64,
-    /// The suggestion that waits for an answer, and how many there were.
-    suggested: Option<Suggest>,
-    suggestions: u16,
-    done: Option<Done>,
-    expected: Option<Done>,
-    stream_len: u64,
+pub type Client = Machine<ClientRole>;
+
+impl Sealed for ClientRole {}
+
+impl Role for ClientRole {
+    type Event = ClientEvent;
+
+    fn failed(failed: Failed, side: Side) -> ClientEvent {
+        ClientEvent::Failed { failed, side }
+    }
+
+    fn take(machine: &mut Client, now: Instant, kind: Type, frame: &[u8]) -> Result<(), Error> {
+        machine.take(now, kind, frame)?;
+        machine.conclude(now);
+        Ok(())
+    }
 }
 
 impl Client {
@@ -130,10 +152,9 @@ impl Client {
             capabilities: config.capabilities,
         };
         link.send(now, hello.buffer_len(), |frame| hello.emit(frame));
-        Client {
+        let role = ClientRole {
             config,
             manifest,
-            link,
             state: State::Hello,
             held: 0,
             held_end: 0,
@@ -142,61 +163,42 @@ impl Client {
             done: None,
             expected: None,
             stream_len: 0,
-        }
-    }
-
-    /// One whole frame ([`wire::Frames`]) arrived.
-    ///
-    /// # Errors
-    /// It is refused: give up with [`Client::fail`].
-    pub fn handle_packet(&mut self, now: Instant, frame: &[u8]) -> Result<(), Error> {
-        let taken = match self.link.hear(now, frame) {
-            Ok(None) => return Ok(()),
-            Ok(Some((kind, frame))) => self.take(now, kind, frame),
-            Err(error) => Err(error),
+            next_digest: 0,
         };
-        match taken {
-            Ok(()) => self.link.heard(now),
-            Err(error) => return Err(self.link.count(error)),
-        }
-        self.conclude(now);
-        Ok(())
+        Machine::start(role, link)
     }
 
     fn take(&mut self, now: Instant, kind: Type, frame: &[u8]) -> Result<(), Error> {
-        match (kind, self.state) {
+        match (kind, self.role.state) {
             (Type::Welcome, State::Hello) => self.welcome(now, &Welcome::parse(frame)?),
             (Type::Held, State::Offered) => self.take_held(Held::parse(frame)?),
             (Type::Scanned, State::Offered) => {
-                if Scanned::parse(frame)?.blocks != self.held {
+                if Scanned::parse(frame)?.blocks != self.role.held {
                     return Err(Error::Contradiction);
                 }
-                self.state = State::Scanned;
+                self.role.state = State::Scanned;
                 self.link.event(ClientEvent::Scanned);
                 Ok(())
             }
             (Type::Port, State::Scanned) => self.take_port(&Port::parse(frame)?),
             (Type::Ready, State::Planned) => {
                 wire::parse_ready(frame)?;
-                self.state = State::Data;
+                self.role.state = State::Data;
                 self.link.event(ClientEvent::Ready);
                 Ok(())
             }
-            (Type::Progress, State::Data) if self.done.is_none() => {
+            (Type::Progress, State::Data) if self.role.done.is_none() => {
                 let progress = Progress::parse(frame)?;
-                if progress.received > self.stream_len || progress.held > self.manifest.bytes() {
+                if progress.received > self.role.stream_len
+                    || progress.held > self.role.manifest.bytes()
+                {
                     return Err(Error::Contradiction);
                 }
                 self.link.event(ClientEvent::Progress(progress));
                 Ok(())
             }
-            (Type::Done, State::Data) if self.done.is_none() => {
-                self.done = Some(Done::parse(frame)?);
-                Ok(())
-            }
-            (Type::Failed, _) => {
-                let failed = Failed::parse(frame)?;
-                self.over(now, failed, Side::Peer);
+            (Type::Done, State::Data) if self.role.done.is_none() => {
+                self.role.done = Some(Done::parse(frame)?);
                 Ok(())
             }
             _ => Err(Error::Unexpected),
@@ -207,26 +209,26 @@ impl Client {
         if welcome.version != VERSION {
             return Err(Error::Contradiction);
         }
-        let manifest = &self.manifest;
+        let manifest = &self.role.manifest;
         if manifest.len() as u64 > u64::from(welcome.max_entries)
             || manifest.bytes() > welcome.max_bytes
         {
             self.refuse(now, Reason::TooLarge, "");
             return Ok(());
         }
-        if !welcome.capabilities.has(self.config.required) {
+        if !welcome.capabilities.has(self.role.config.required) {
             self.refuse(now, Reason::Capability, &self.lacking(welcome.capabilities));
             return Ok(());
         }
         let offer = Offer {
-            copy: self.config.copy,
+            copy: self.role.config.copy,
             entries: manifest.len() as u32,
             bytes: manifest.bytes(),
         };
         self.link
             .send(now, offer.buffer_len(), |frame| offer.emit(frame));
         self.link.send_entries(Arc::clone(manifest));
-        self.state = State::Offered;
+        self.role.state = State::Offered;
         self.link.event(ClientEvent::Welcome {
             capabilities: welcome.capabilities,
         });
@@ -240,7 +242,7 @@ impl Client {
             (Capabilities::UDP, "data over UDP"),
             (Capabilities::IP, "data as IP protocol 6"),
         ];
-        let lacks = |bit: Capabilities| self.config.required.has(bit) && !there.has(bit);
+        let lacks = |bit: Capabilities| self.role.config.required.has(bit) && !there.has(bit);
         let missing = names.iter().find(|(bit, _)| lacks(*bit));
         missing.map_or_else(Default::default, |(_, name)| {
             alloc::format!("{name} is off there, or needs a key on both sides")
@@ -249,23 +251,23 @@ impl Client {
 
     fn take_held(&mut self, held: Held) -> Result<(), Error> {
         let end = held.first + held.digests.len() as u64;
-        if held.first < self.held_end || end > self.manifest.blocks() {
+        if held.first < self.role.held_end || end > self.role.manifest.blocks() {
             return Err(Error::Contradiction);
         }
-        self.held_end = end;
-        self.held += held.digests.len() as u64;
+        self.role.held_end = end;
+        self.role.held += held.digests.len() as u64;
         self.link.event(ClientEvent::Held(held));
         Ok(())
     }
 
     fn take_port(&mut self, port: &Port) -> Result<(), Error> {
-        let suggested = self.suggested.ok_or(Error::Unexpected)?;
+        let suggested = self.role.suggested.ok_or(Error::Unexpected)?;
         let fits = port.number == suggested.number
             && port.confirmed == (port.port == suggested.destination);
         if !fits {
             return Err(Error::Contradiction);
         }
-        self.suggested = None;
+        self.role.suggested = None;
         self.link.event(ClientEvent::Port {
             confirmed: port.confirmed,
             port: port.port,
@@ -286,18 +288,18 @@ impl Client {
         destination: u16,
     ) -> Result<(), WrongTime> {
         let may = self.is_in(State::Scanned)
-            && self.suggested.is_none()
-            && self.suggestions < MAX_SUGGESTIONS;
+            && self.role.suggested.is_none()
+            && self.role.suggestions < MAX_SUGGESTIONS;
         if !may || source == 0 || destination == 0 {
             return Err(WrongTime);
         }
-        self.suggestions += 1;
+        self.role.suggestions += 1;
         let suggest = Suggest {
-            number: self.suggestions,
+            number: self.role.suggestions,
             source,
             destination,
         };
-        self.suggested = Some(suggest);
+        self.role.suggested = Some(suggest);
         self.link
             .send(now, suggest.buffer_len(), |frame| suggest.emit(frame));
         Ok(())
@@ -313,7 +315,7 @@ impl Client {
         now: Instant,
         data: Option<(DataPath, Arc<Layout>)>,
     ) -> Result<(), WrongTime> {
-        if !self.is_in(State::Scanned) || self.suggested.is_some() {
+        if !self.is_in(State::Scanned) || self.role.suggested.is_some() {
             return Err(WrongTime);
         }
         let mut plan = Plan {
@@ -337,31 +339,33 @@ impl Client {
                 key: path.key,
             };
         }
-        self.stream_len = plan.stream_len;
+        self.role.stream_len = plan.stream_len;
         self.link
             .send(now, plan.buffer_len(), |frame| plan.emit(frame));
         if let Some((_, layout)) = data {
             self.link.send_runs(layout);
         }
-        self.state = State::Planned;
+        self.role.state = State::Planned;
         Ok(())
     }
 
-    /// Says what file `entry` was when it was read.
+    /// Says what file `entry` was when it was read: in rising order of entries, each once.
     ///
     /// # Errors
-    /// Before the plan, or the entry is no file.
+    /// Before the plan, out of order, or the entry is no file.
     pub fn digest(
         &mut self,
         now: Instant,
         entry: u32,
         verdict: FileVerdict,
     ) -> Result<(), WrongTime> {
-        let found = self.manifest.entries().get(entry as usize);
+        let found = self.role.manifest.entries().get(entry as usize);
         let is_file = found.is_some_and(|entry| matches!(entry.kind, Kind::File { .. }));
-        if !is_file || !(self.is_in(State::Planned) || self.is_in(State::Data)) {
+        let may = self.is_in(State::Planned) || self.is_in(State::Data);
+        if !is_file || !may || entry < self.role.next_digest {
             return Err(WrongTime);
         }
+        self.role.next_digest = entry + 1;
         let digest = FileDigest { entry, verdict };
         self.link
             .send(now, digest.buffer_len(), |frame| digest.emit(frame));
@@ -370,9 +374,9 @@ impl Client {
 
     /// Says what the whole copy is, once that is known: the host's DONE must agree.
     pub fn expect(&mut self, now: Instant, whole: Digest) {
-        self.expected = Some(Done {
-            received: self.stream_len,
-            bytes: self.manifest.bytes(),
+        self.role.expected = Some(Done {
+            received: self.role.stream_len,
+            bytes: self.role.manifest.bytes(),
             whole,
         });
         self.conclude(now);
@@ -380,7 +384,7 @@ impl Client {
 
     /// Compares what the host has with what it should have, once both are known.
     fn conclude(&mut self, now: Instant) {
-        let (Some(done), Some(expected)) = (self.done, self.expected) else {
+        let (Some(done), Some(expected)) = (self.role.done, self.role.expected) else {
             return;
         };
         if self.link.is_ended() {
@@ -397,68 +401,7 @@ impl Client {
         self.link.event(ClientEvent::Verified);
     }
 
-    /// Gives the host up: FAILED goes out, [`ClientEvent::Failed`] follows. Harmless after the end.
-    pub fn fail(&mut self, now: Instant, failed: Failed) {
-        if !self.link.is_ended() {
-            self.link.give_up(now, &failed);
-            let side = Side::Here;
-            self.link.event(ClientEvent::Failed { failed, side });
-        }
-    }
-
-    fn refuse(&mut self, now: Instant, reason: Reason, text: &str) {
-        self.fail(now, Failed::new(reason, None, text));
-    }
-
-    /// It ended without the connection: nothing is sent any more.
-    fn over(&mut self, now: Instant, failed: Failed, side: Side) {
-        self.link.end(now);
-        self.link.event(ClientEvent::Failed { failed, side });
-    }
-
-    /// The connection was closed by the peer, or broke.
-    pub fn handle_close(&mut self, now: Instant) {
-        if !self.link.is_ended() {
-            self.over(now, Failed::new(Reason::Closed, None, ""), Side::Peer);
-        }
-    }
-
-    /// Time has passed.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        if let Some(reason) = self.link.handle_timeout(now) {
-            self.refuse(now, reason, "");
-        }
-    }
-
-    /// The next frame to send, written into `buffer`, which holds [`crate::limits::MAX_FRAME_LEN`] bytes.
-    ///
-    /// # Panics
-    /// If the buffer is too short for a frame.
-    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
-        self.link.poll_transmit(now, buffer)
-    }
-
-    /// What the application wants to know.
-    pub fn poll_event(&mut self) -> Option<ClientEvent> {
-        self.link.poll_event()
-    }
-
-    /// When to call [`Client::handle_timeout`].
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        self.link.poll_timeout()
-    }
-
-    /// Counters.
-    pub fn stats(&self) -> &Stats {
-        &self.link.stats
-    }
-
-    /// Verified or failed: send what waits, then close.
-    pub fn is_ended(&self) -> bool {
-        self.link.is_ended()
-    }
-
     fn is_in(&self, state: State) -> bool {
-        self.state == state && !self.link.is_ended()
+        self.role.state == state && !self.link.is_ended()
     }
 }

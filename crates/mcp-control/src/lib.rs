@@ -7,7 +7,7 @@
 //! and carries nothing but content: [`Layout`] says which byte of which file each byte of it is.
 //!
 //! A [`Client`] is `mcp`'s side for one host, a [`Server`] is `mcpd`'s side for one connection. Both
-//! are plain state machines: no socket, clock, thread or entropy of their own. They draw nothing at
+//! are a [`Machine`] in a [`Role`], plain state machines: no socket, clock, thread or entropy of their own. They draw nothing at
 //! random, so their constructors take no seed.
 //!
 //! # How to drive a machine
@@ -18,8 +18,7 @@
 //!     while let Some(event) = machine.poll_event() { act on it }
 //!     if machine.is_ended() { close the connection }
 //!     wait for bytes, or until machine.poll_timeout()
-//!     on bytes:     frames.next(&mut bytes) gives whole frames, each to
-//!                   machine.handle_packet(now, frame)     // Err: fail(now, Reason::Protocol)
+//!     on bytes:     machine.hear(now, &mut bytes), until none are left
 //!     on the end:   machine.handle_close(now)
 //!     in any case:  machine.handle_timeout(now)
 //! }
@@ -93,19 +92,21 @@ mod error;
 pub mod layout;
 pub mod limits;
 mod link;
+mod machine;
 mod manifest;
 pub mod path;
 mod server;
 pub mod wire;
 
 pub use blocks::{BlockSet, Run};
-pub use client::{Client, ClientConfig, ClientEvent, DataPath};
+pub use client::{Client, ClientConfig, ClientEvent, ClientRole, DataPath};
 pub use digest::Digest;
 pub use error::{Error, WrongTime};
 pub use layout::Layout;
 pub use link::{Side, Stats, Times, Transmit};
+pub use machine::{Machine, Role};
 pub use manifest::{BlockPlace, Entry, Kind, Manifest, ManifestError, Timestamp};
 pub use path::{PathError, RelPath};
-pub use server::{Server, ServerConfig, ServerEvent};
+pub use server::{Server, ServerConfig, ServerEvent, ServerRole};
 pub use smoltcp::time::{Duration, Instant};
 pub use wire::verdict::{Failed, Reason};

@@ -9,7 +9,9 @@ use crate::blocks::Run;
 use crate::error::{Error, WrongTime};
 use crate::layout::Layout;
 use crate::limits::{MAX_BLOCKS, MAX_ENTRIES};
-use crate::link::{Link, Side, Stats, Times, Transmit};
+use crate::link::{Link, Side, Times};
+use crate::machine::sealed::Sealed;
+use crate::machine::{Machine, Role};
 use crate::manifest::{Kind, Manifest, ManifestError};
 use crate::wire::held::{Held, Scanned};
 use crate::wire::hello::{Capabilities, Hello, Welcome};
@@ -103,6 +105,25 @@ enum State {
     Done,
 }
 
+/// What a server knows: see [`Server`].
+#[derive(Debug)]
+pub struct ServerRole {
+    config: ServerConfig,
+    state: State,
+    offer: Option<Offer>,
+    manifest: Arc<Manifest>,
+    manifest_bytes: usize,
+    held: u64,
+    held_end: u64,
+    /// The suggestion that waits for an answer, and the number of the last one.
+    suggested: Option<Suggest>,
+    suggestions: u16,
+    plan: Option<Plan>,
+    runs: Vec<Run>,
+    /// Files before this entry have had their DIGEST.
+    next_digest: u32,
+}
+
 /// The server's machine.
 ///
 /// | state | takes | sends | then |
@@ -116,21 +137,20 @@ enum State {
 /// | done | VERIFIED | | [`ServerEvent::Verified`] |
 ///
 /// FAILED and KEEPALIVE go either way at any time.
-#[derive(Debug)]
-pub struct Server {
-    config: ServerConfig,
-    link: Link<ServerEvent>,
-    state: State,
-    offer: Option<Offer>,
-    manifest: Arc<Manifest>,
-    manifest_bytes: usize,
-    held: u64,
-    held_end: u64,
-    /// The suggestion that waits for an answer, and the number of the last one.
-    suggested: Option<Suggest>,
-    suggestions: u16,
-    plan: Option<Plan>,
-    runs: Vec<Run>,
+pub type Server = Machine<ServerRole>;
+
+impl Sealed for ServerRole {}
+
+impl Role for ServerRole {
+    type Event = ServerEvent;
+
+    fn failed(failed: Failed, side: Side) -> ServerEvent {
+        ServerEvent::Failed { failed, side }
+    }
+
+    fn take(machine: &mut Server, now: Instant, kind: Type, frame: &[u8]) -> Result<(), Error> {
+        machine.take(now, kind, frame)
+    }
 }
 
 impl Server {
@@ -138,9 +158,8 @@ impl Server {
     pub fn new(config: ServerConfig, now: Instant) -> Self {
         let mut link = Link::new(config.times, now);
         link.deadline = Some(now + config.setup);
-        Server {
+        let role = ServerRole {
             config,
-            link,
             state: State::Hello,
             offer: None,
             manifest: Arc::new(Manifest::default()),
@@ -151,28 +170,13 @@ impl Server {
             suggestions: 0,
             plan: None,
             runs: Vec::new(),
-        }
-    }
-
-    /// One whole frame ([`wire::Frames`]) arrived.
-    ///
-    /// # Errors
-    /// It is refused: give up with [`Server::fail`].
-    pub fn handle_packet(&mut self, now: Instant, frame: &[u8]) -> Result<(), Error> {
-        let taken = match self.link.hear(now, frame) {
-            Ok(None) => return Ok(()),
-            Ok(Some((kind, frame))) => self.take(now, kind, frame),
-            Err(error) => Err(error),
+            next_digest: 0,
         };
-        match taken {
-            Ok(()) => self.link.heard(now),
-            Err(error) => return Err(self.link.count(error)),
-        }
-        Ok(())
+        Machine::start(role, link)
     }
 
     fn take(&mut self, now: Instant, kind: Type, frame: &[u8]) -> Result<(), Error> {
-        match (kind, self.state) {
+        match (kind, self.role.state) {
             (Type::Hello, State::Hello) => {
                 self.hello(now, &Hello::parse(frame)?);
                 Ok(())
@@ -182,19 +186,22 @@ impl Server {
                 Ok(())
             }
             (Type::Entries, State::Entries) => self.take_entries(now, frame),
-            (Type::Suggest, State::Ports) if self.suggested.is_none() => {
+            (Type::Suggest, State::Ports) if self.role.suggested.is_none() => {
                 self.take_suggest(Suggest::parse(frame)?)
             }
-            (Type::Plan, State::Ports) if self.suggested.is_none() => {
+            (Type::Plan, State::Ports) if self.role.suggested.is_none() => {
                 self.take_plan(Plan::parse(frame)?)
             }
             (Type::Runs, State::Planning) => self.take_runs(parse_runs(frame)?),
             (Type::Digest, State::Planned | State::Data) => {
                 let digest = FileDigest::parse(frame)?;
-                let entry = self.manifest.entries().get(digest.entry as usize);
-                if !entry.is_some_and(|entry| matches!(entry.kind, Kind::File { .. })) {
+                let entry = self.role.manifest.entries().get(digest.entry as usize);
+                let is_file = entry.is_some_and(|entry| matches!(entry.kind, Kind::File { .. }));
+                // Each once: what the application keeps of them is bounded.
+                if !is_file || digest.entry < self.role.next_digest {
                     return Err(Error::Contradiction);
                 }
+                self.role.next_digest = digest.entry + 1;
                 self.link.event(ServerEvent::Digest(digest));
                 Ok(())
             }
@@ -202,11 +209,6 @@ impl Server {
                 wire::parse_verified(frame)?;
                 self.link.end(now);
                 self.link.event(ServerEvent::Verified);
-                Ok(())
-            }
-            (Type::Failed, _) => {
-                let failed = Failed::parse(frame)?;
-                self.over(now, failed, Side::Peer);
                 Ok(())
             }
             _ => Err(Error::Unexpected),
@@ -220,30 +222,30 @@ impl Server {
         };
         let welcome = Welcome {
             version,
-            capabilities: self.config.capabilities,
-            max_entries: self.config.max_entries.min(MAX_ENTRIES),
-            max_bytes: self.config.max_blocks.min(MAX_BLOCKS) << crate::limits::BLOCK_BITS,
+            capabilities: self.role.config.capabilities,
+            max_entries: self.role.config.max_entries.min(MAX_ENTRIES),
+            max_bytes: self.role.config.max_blocks.min(MAX_BLOCKS) << crate::limits::BLOCK_BITS,
         };
         self.link
             .send(now, welcome.buffer_len(), |frame| welcome.emit(frame));
-        self.state = State::Offer;
+        self.role.state = State::Offer;
     }
 
     fn take_offer(&mut self, now: Instant, offer: Offer) {
-        if offer.entries > self.config.max_entries {
+        if offer.entries > self.role.config.max_entries {
             self.refuse(now, Reason::TooLarge, "more entries than it takes");
             return;
         }
-        self.offer = Some(offer);
-        self.state = State::Entries;
+        self.role.offer = Some(offer);
+        self.role.state = State::Entries;
     }
 
     /// All entries of the frame, or none: a bad one ends the copy with its reason.
     fn take_entries(&mut self, now: Instant, frame: &[u8]) -> Result<(), Error> {
-        let offer = self.offer.ok_or(Error::Unexpected)?;
+        let offer = self.role.offer.ok_or(Error::Unexpected)?;
         let mut bytes = parse_entries(frame)?;
-        self.manifest_bytes += bytes.len();
-        if self.manifest_bytes > self.config.max_manifest_bytes {
+        self.role.manifest_bytes += bytes.len();
+        if self.role.manifest_bytes > self.role.config.max_manifest_bytes {
             self.refuse(
                 now,
                 Reason::TooLarge,
@@ -252,7 +254,7 @@ impl Server {
             return Ok(());
         }
         // Nobody else holds the manifest before it is complete.
-        let manifest = Arc::make_mut(&mut self.manifest);
+        let manifest = Arc::make_mut(&mut self.role.manifest);
         while !bytes.is_empty() {
             let next = parse_entry(bytes).and_then(|(entry, rest)| {
                 manifest.push(entry)?;
@@ -261,7 +263,7 @@ impl Server {
             let most = offer.entries as usize;
             match next {
                 Ok(_) if manifest.len() > most => return Err(Error::Contradiction),
-                Ok(_) if manifest.blocks() > self.config.max_blocks => {
+                Ok(_) if manifest.blocks() > self.role.config.max_blocks => {
                     self.refuse(now, Reason::TooLarge, "more bytes than it takes");
                     return Ok(());
                 }
@@ -274,17 +276,17 @@ impl Server {
                 }
             }
         }
-        if self.manifest.len() < offer.entries as usize {
+        if self.role.manifest.len() < offer.entries as usize {
             return Ok(());
         }
-        if self.manifest.bytes() != offer.bytes {
+        if self.role.manifest.bytes() != offer.bytes {
             return Err(Error::Contradiction);
         }
-        self.state = State::Scanning;
+        self.role.state = State::Scanning;
         self.link.deadline = None;
         self.link.event(ServerEvent::Offered {
             copy: offer.copy,
-            manifest: Arc::clone(&self.manifest),
+            manifest: Arc::clone(&self.role.manifest),
         });
         Ok(())
     }
@@ -304,13 +306,13 @@ impl Server {
     /// Not between the offer and [`Server::scanned`], or out of order or of bounds.
     pub fn held(&mut self, now: Instant, held: &Held) -> Result<(), WrongTime> {
         let end = held.first + held.digests.len() as u64;
-        let fits = held.first >= self.held_end && end <= self.manifest.blocks();
+        let fits = held.first >= self.role.held_end && end <= self.role.manifest.blocks();
         let counted = (1..=crate::limits::MAX_HELD).contains(&held.digests.len());
         if !self.is_in(State::Scanning) || !fits || !counted {
             return Err(WrongTime);
         }
-        self.held_end = end;
-        self.held += held.digests.len() as u64;
+        self.role.held_end = end;
+        self.role.held += held.digests.len() as u64;
         self.link
             .send(now, held.buffer_len(), |frame| held.emit(frame));
         Ok(())
@@ -324,19 +326,21 @@ impl Server {
         if !self.is_in(State::Scanning) {
             return Err(WrongTime);
         }
-        let scanned = Scanned { blocks: self.held };
+        let scanned = Scanned {
+            blocks: self.role.held,
+        };
         self.link
             .send(now, scanned.buffer_len(), |frame| scanned.emit(frame));
-        self.state = State::Ports;
+        self.role.state = State::Ports;
         Ok(())
     }
 
     fn take_suggest(&mut self, suggest: Suggest) -> Result<(), Error> {
-        if suggest.number != self.suggestions + 1 {
+        if suggest.number != self.role.suggestions + 1 {
             return Err(Error::Contradiction);
         }
-        self.suggestions = suggest.number;
-        self.suggested = Some(suggest);
+        self.role.suggestions = suggest.number;
+        self.role.suggested = Some(suggest);
         self.link.event(ServerEvent::Suggested {
             source: suggest.source,
             destination: suggest.destination,
@@ -353,7 +357,7 @@ impl Server {
         if !self.is_in(State::Ports) || port == 0 {
             return Err(WrongTime);
         }
-        let suggested = self.suggested.take().ok_or(WrongTime)?;
+        let suggested = self.role.suggested.take().ok_or(WrongTime)?;
         let answer = Port {
             number: suggested.number,
             confirmed: port == suggested.destination,
@@ -365,8 +369,8 @@ impl Server {
     }
 
     fn take_plan(&mut self, plan: Plan) -> Result<(), Error> {
-        self.plan = Some(plan);
-        self.state = State::Planning;
+        self.role.plan = Some(plan);
+        self.role.state = State::Planning;
         if plan.runs == 0 {
             return self.planned();
         }
@@ -374,12 +378,12 @@ impl Server {
     }
 
     fn take_runs(&mut self, runs: Vec<Run>) -> Result<(), Error> {
-        let plan = self.plan.ok_or(Error::Unexpected)?;
-        let all = self.runs.len() + runs.len();
+        let plan = self.role.plan.ok_or(Error::Unexpected)?;
+        let all = self.role.runs.len() + runs.len();
         if all > plan.runs as usize {
             return Err(Error::Contradiction);
         }
-        self.runs.extend_from_slice(&runs);
+        self.role.runs.extend_from_slice(&runs);
         if all == plan.runs as usize {
             return self.planned();
         }
@@ -387,14 +391,14 @@ impl Server {
     }
 
     fn planned(&mut self) -> Result<(), Error> {
-        let plan = self.plan.ok_or(Error::Unexpected)?;
-        let runs = core::mem::take(&mut self.runs);
-        let layout = Layout::new(&self.manifest, runs);
+        let plan = self.role.plan.ok_or(Error::Unexpected)?;
+        let runs = core::mem::take(&mut self.role.runs);
+        let layout = Layout::new(&self.role.manifest, runs);
         let layout = layout.map_err(|_| Error::Contradiction)?;
         if layout.len() != plan.stream_len {
             return Err(Error::Contradiction);
         }
-        self.state = State::Planned;
+        self.role.state = State::Planned;
         self.link.event(ServerEvent::Planned {
             plan,
             layout: Arc::new(layout),
@@ -413,7 +417,7 @@ impl Server {
         self.link.send(now, wire::HEADER_LEN, |frame| {
             wire::emit_ready(frame);
         });
-        self.state = State::Data;
+        self.role.state = State::Data;
         Ok(())
     }
 
@@ -442,77 +446,11 @@ impl Server {
         }
         self.link
             .send(now, done.buffer_len(), |frame| done.emit(frame));
-        self.state = State::Done;
+        self.role.state = State::Done;
         Ok(())
     }
 
-    /// Gives up: FAILED goes out, [`ServerEvent::Failed`] follows. Harmless after the end.
-    pub fn fail(&mut self, now: Instant, failed: Failed) {
-        if !self.link.is_ended() {
-            self.link.give_up(now, &failed);
-            let side = Side::Here;
-            self.link.event(ServerEvent::Failed { failed, side });
-        }
-    }
-
-    fn refuse(&mut self, now: Instant, reason: Reason, text: &str) {
-        self.fail(now, Failed::new(reason, None, text));
-    }
-
-    fn over(&mut self, now: Instant, failed: Failed, side: Side) {
-        self.link.end(now);
-        self.link.event(ServerEvent::Failed { failed, side });
-    }
-
-    /// The connection was closed by the peer, or broke.
-    pub fn handle_close(&mut self, now: Instant) {
-        if !self.link.is_ended() {
-            self.over(now, Failed::new(Reason::Closed, None, ""), Side::Peer);
-        }
-    }
-
-    /// Time has passed.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        if let Some(reason) = self.link.handle_timeout(now) {
-            self.refuse(now, reason, "");
-        }
-    }
-
-    /// The next frame to send, written into `buffer`, which holds [`crate::limits::MAX_FRAME_LEN`] bytes.
-    ///
-    /// # Panics
-    /// If the buffer is too short for a frame.
-    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
-        self.link.poll_transmit(now, buffer)
-    }
-
-    /// What the application wants to know.
-    pub fn poll_event(&mut self) -> Option<ServerEvent> {
-        self.link.poll_event()
-    }
-
-    /// When to call [`Server::handle_timeout`].
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        self.link.poll_timeout()
-    }
-
-    /// Frames that wait to be sent: an application that names much with [`Server::held`] waits
-    /// while there are many.
-    pub fn queued(&self) -> usize {
-        self.link.queued()
-    }
-
-    /// Counters.
-    pub fn stats(&self) -> &Stats {
-        &self.link.stats
-    }
-
-    /// Verified or failed: send what waits, then close.
-    pub fn is_ended(&self) -> bool {
-        self.link.is_ended()
-    }
-
     fn is_in(&self, state: State) -> bool {
-        self.state == state && !self.link.is_ended()
+        self.role.state == state && !self.link.is_ended()
     }
 }

@@ -7,7 +7,7 @@ use mcp_control::wire::held::Held;
 use mcp_control::wire::hello::Capabilities;
 use mcp_control::wire::offer::{CopyId, Offer, emit_entry};
 use mcp_control::wire::plan::{Carrier, DataKey};
-use mcp_control::wire::progress::{Done, FileVerdict, Progress};
+use mcp_control::wire::progress::{Done, FileDigest, FileVerdict, Progress};
 use mcp_control::wire::{Header, Type};
 use mcp_control::*;
 use proptest::prelude::*;
@@ -535,4 +535,25 @@ proptest! {
             while pair.server.poll_event().is_some() {}
         }
     }
+}
+
+#[test]
+fn each_file_has_one_digest() {
+    let mut pair = Pair::new(client_config(), udp());
+    pair.planned();
+    let now = pair.now;
+    let digest = |entry| FileDigest {
+        entry,
+        verdict: FileVerdict::Digest([1; 32]),
+    };
+    let mut frame = vec![0; digest(0).buffer_len()];
+    // The folder, the second file, the first one, the second one again.
+    let wrong = Err(Error::Contradiction);
+    for (entry, expected) in [(0, wrong), (2, Ok(())), (1, wrong), (2, wrong)] {
+        digest(entry).emit(&mut frame);
+        assert_eq!(pair.server.handle_packet(now, &frame), expected, "{entry}");
+    }
+    let verdict = FileVerdict::Changed;
+    pair.client.digest(now, 2, verdict).unwrap();
+    assert_eq!(pair.client.digest(now, 2, verdict), Err(WrongTime));
 }

@@ -1,0 +1,147 @@
+//! One end of a control connection: what client and server have in common.
+
+use smoltcp::time::Instant;
+
+use crate::error::Error;
+use crate::link::{Link, Side, Stats, Transmit};
+use crate::wire::verdict::{Failed, Reason};
+use crate::wire::{Frames, Type};
+
+/// What makes a [`Machine`] a client or a server: [`crate::ClientRole`] and [`crate::ServerRole`].
+pub trait Role: Sized + sealed::Sealed {
+    /// What the application wants to know.
+    type Event;
+    /// The event that the copy failed.
+    fn failed(failed: Failed, side: Side) -> Self::Event;
+    #[doc(hidden)]
+    fn take(
+        machine: &mut Machine<Self>,
+        now: Instant,
+        kind: Type,
+        frame: &[u8],
+    ) -> Result<(), Error>;
+}
+
+pub(crate) mod sealed {
+    /// Nobody else has a role.
+    pub trait Sealed {}
+}
+
+/// One end of a control connection: a [`crate::Client`] or a [`crate::Server`].
+#[derive(Debug)]
+pub struct Machine<R: Role> {
+    pub(crate) link: Link<R::Event>,
+    pub(crate) role: R,
+    frames: Frames,
+}
+
+impl<R: Role> Machine<R> {
+    pub(crate) fn start(role: R, link: Link<R::Event>) -> Self {
+        Machine {
+            link,
+            role,
+            frames: Frames::new(),
+        }
+    }
+
+    /// Bytes arrived, cut anywhere. Takes some from the front of `bytes`, one frame at most; offer the
+    /// rest again when the events were polled. `false`: the peer broke the rules and was given up.
+    pub fn hear(&mut self, now: Instant, bytes: &mut &[u8]) -> bool {
+        let mut frames = core::mem::take(&mut self.frames);
+        let heard = match frames.next(bytes) {
+            Ok(None) => Ok(()),
+            Ok(Some(frame)) => self.handle_packet(now, frame),
+            Err(error) => Err(self.link.count(error.into())),
+        };
+        self.frames = frames;
+        if let Err(error) = heard {
+            self.refuse(now, Reason::Protocol, &alloc::format!("{error}"));
+        }
+        heard.is_ok()
+    }
+
+    /// One whole frame ([`Frames`]) arrived.
+    ///
+    /// # Errors
+    /// It is refused: give up with [`Machine::fail`].
+    pub fn handle_packet(&mut self, now: Instant, frame: &[u8]) -> Result<(), Error> {
+        let taken = match self.link.hear(now, frame) {
+            Ok(None) => return Ok(()),
+            Ok(Some((Type::Failed, frame))) => Failed::parse(frame)
+                .map(|failed| self.over(now, failed, Side::Peer))
+                .map_err(Error::from),
+            Ok(Some((kind, frame))) => R::take(self, now, kind, frame),
+            Err(error) => Err(error),
+        };
+        match taken {
+            Ok(()) => self.link.heard(now),
+            Err(error) => return Err(self.link.count(error)),
+        }
+        Ok(())
+    }
+
+    /// Gives up: FAILED goes out, and the event follows. Harmless after the end.
+    pub fn fail(&mut self, now: Instant, failed: Failed) {
+        if !self.link.is_ended() {
+            self.link.give_up(now, &failed);
+            self.link.event(R::failed(failed, Side::Here));
+        }
+    }
+
+    pub(crate) fn refuse(&mut self, now: Instant, reason: Reason, text: &str) {
+        self.fail(now, Failed::new(reason, None, text));
+    }
+
+    /// It ended without the connection: nothing is sent any more.
+    fn over(&mut self, now: Instant, failed: Failed, side: Side) {
+        self.link.end(now);
+        self.link.event(R::failed(failed, side));
+    }
+
+    /// The connection was closed by the peer, or broke.
+    pub fn handle_close(&mut self, now: Instant) {
+        if !self.link.is_ended() {
+            self.over(now, Failed::new(Reason::Closed, None, ""), Side::Peer);
+        }
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if let Some(reason) = self.link.handle_timeout(now) {
+            self.refuse(now, reason, "");
+        }
+    }
+
+    /// The next frame to send, written into `buffer`, which holds [`crate::limits::MAX_FRAME_LEN`] bytes.
+    ///
+    /// # Panics
+    /// If the buffer is too short for a frame.
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        self.link.poll_transmit(now, buffer)
+    }
+
+    /// What the application wants to know.
+    pub fn poll_event(&mut self) -> Option<R::Event> {
+        self.link.poll_event()
+    }
+
+    /// When to call [`Machine::handle_timeout`].
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.link.poll_timeout()
+    }
+
+    /// Frames that wait to be sent: an application that says much waits while there are many.
+    pub fn queued(&self) -> usize {
+        self.link.queued()
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &Stats {
+        &self.link.stats
+    }
+
+    /// Verified or failed: send what waits, then close.
+    pub fn is_ended(&self) -> bool {
+        self.link.is_ended()
+    }
+}
