@@ -221,10 +221,13 @@ impl Flow {
         self.spread.spend(now, bytes);
     }
 
-    /// The next copy of a segment of the present burst.
+    /// The next copy of a segment of the present burst. What everybody has acknowledged meanwhile, by
+    /// other copies, is left out: it may have left the store.
     pub(crate) fn next_copy(&mut self) -> Option<(Copy, Span)> {
         let mut burst = self.burst?;
+        let wanted = self.unas.min();
         loop {
+            burst.at = burst.at.max(wanted);
             let copy = match self.groups.get(burst.destination) {
                 Some(group) if group.listeners == 0 => None,
                 Some(group) => Some(Copy::Group(group.address)),

@@ -2,6 +2,7 @@
 //! floods get.
 
 mod connection;
+mod corners;
 mod floods;
 mod group;
 mod hand;
