@@ -258,8 +258,8 @@ impl Pcb {
         options.shrink_to_fit();
     }
 
-    /// The window field. Its right edge never goes back (RFC 9293 §3.8.6), and only forward by
-    /// steps worth a segment (§3.8.6.2.2, silly window avoidance).
+    /// The window field. Its right edge never goes back by as much as the field can say (RFC 9293
+    /// §3.8.6), and only forward by steps worth a segment (§3.8.6.2.2, silly window avoidance).
     pub(super) fn window_field(&mut self) -> u16 {
         let shift = self.agreed.receive_shift;
         let next = self.receive.next();
@@ -269,8 +269,14 @@ impl Pcb {
             self.receive.edge = target;
         }
         let window = self.receive.edge.saturating_sub(next);
-        let field = window.div_ceil(1 << shift).min(0xffff);
-        self.receive.edge = next.max(next + (field << shift));
+        // Rounding up keeps what was offered. Where the buffer has no room for that, the field gives
+        // back less than a unit, as RFC 7323 §2.4 allows; what fills it is taken all the same.
+        let mut field = window.div_ceil(1 << shift);
+        if next + (field << shift) > self.receive.data.limit() {
+            field = window >> shift;
+        }
+        let field = field.min(0xffff);
+        self.receive.edge = self.receive.edge.max(next + (field << shift));
         field as u16
     }
 

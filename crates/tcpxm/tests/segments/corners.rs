@@ -9,6 +9,38 @@ use tcpxm::{Config, ConnId, Endpoint, Error, Event, GroupConfig, Instant, Meta, 
 use crate::hand::*;
 
 #[test]
+fn a_scaled_window_never_reaches_beyond_the_buffer() {
+    let config = Config {
+        receive_buffer: 1 << 20,
+        ..Config::default()
+    };
+    let options = Options {
+        mss: Some(1460),
+        window_scale: Some(7),
+        ..Options::default()
+    };
+    let mut hand = Hand::establish(config, options);
+    let shift = 5;
+    let mut sent = 0;
+    let mut reach = 0;
+    let payload = [7; 1001];
+    // Nobody reads; the peer fills the window to its end.
+    while sent + 1001 <= reach.max(60_000) {
+        hand.give(hand.seq, hand.ack, "A", &payload).unwrap();
+        sent += 1001;
+        hand.seq = hand.seq.plus(1001);
+        for answer in hand.sent() {
+            let acked = u64::from(answer.ack.0.wrapping_sub(ISS.plus(1).0));
+            let edge = acked + (u64::from(answer.window) << shift);
+            assert!(edge <= 1 << 20, "{edge} after {sent}");
+            assert!(edge + (1 << shift) > reach, "it went back by a unit");
+            reach = edge;
+        }
+    }
+    assert!(sent > 1_000_000, "{sent}");
+}
+
+#[test]
 fn a_burst_interrupted_by_acknowledgements_goes_on() {
     let now = Instant::ZERO;
     let mut endpoint = Endpoint::new(Config::default(), [3; 32], now);
