@@ -31,6 +31,9 @@ const fn with_reset(error: Error) -> Dropped {
 
 /// A remembered timestamp is not held against segments after this (RFC 7323 §5.5).
 const TS_LIFETIME: Duration = Duration::from_secs(24 * 24 * 3600);
+/// A group's data comes by two paths, and the copies on one may be behind those on the other by so
+/// many of the sender's milliseconds. Below 34 Gbit/s sequence numbers do not come round meanwhile.
+const PATHS_APART_MS: u32 = 1000;
 /// Smaller maximum segment sizes than this are not believed: they serve only to make us send
 /// headers.
 const MIN_MSS: u16 = 88;
@@ -259,17 +262,27 @@ impl Pcb {
     /// RFC 7323 §5.3, R1. A missing timestamp is let pass: dropping would not stop a forger, who
     /// could as well send one, and some middleboxes take the option away.
     fn check_timestamp(&mut self, now: Instant, segment: &Segment<'_>) -> Result<(), Error> {
-        if let (true, Some((value, _)), Some((recent, when))) = (
-            self.agreed.timestamps,
-            segment.options.timestamps,
-            self.receive.ts_recent,
-        ) && stamp_before(value, recent)
-            && now - when < TS_LIFETIME
-        {
+        if self.is_stale(now, segment) {
             self.owe_for_unacceptable(now, segment);
             return Err(Error::Paws);
         }
         Ok(())
+    }
+
+    /// Whether the timestamp is from before the last one, by more than two paths to the receiver of a
+    /// group may be apart.
+    pub(super) fn is_stale(&self, now: Instant, segment: &Segment<'_>) -> bool {
+        let apart_ms = if self.receive.record.is_some() {
+            PATHS_APART_MS
+        } else {
+            0
+        };
+        match (segment.options.timestamps, self.receive.ts_recent) {
+            (Some((value, _)), Some((recent, when))) if self.agreed.timestamps => {
+                stamp_before(value.wrapping_add(apart_ms), recent) && now - when < TS_LIFETIME
+            }
+            _ => false,
+        }
     }
 
     /// RFC 9293 §3.10.7.4, first step, and §3.4 for the four cases.

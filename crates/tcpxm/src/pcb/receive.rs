@@ -6,8 +6,10 @@ use super::{Fin, Note, Owed, Pcb, State, Timer};
 use crate::error::{Error, Failure};
 use crate::group::Flow;
 use crate::reassembly::Insert;
-use crate::seq::stamp_before;
 use crate::wire::{Feedback, Options, Segment};
+
+/// Copies of what came lately begin at most this far back, or as far as the receive buffer is long.
+const MIN_RECENT: usize = 1 << 20;
 
 impl Pcb {
     /// One segment that came by multicast: only its data counts (TCP-XM §2.1; acknowledgement,
@@ -24,18 +26,13 @@ impl Pcb {
         if !self.state.may_receive() || self.receive.record.is_none() {
             return Err(Error::Closed);
         }
-        if let (true, Some((value, _)), Some((recent, _))) = (
-            self.agreed.timestamps,
-            segment.options.timestamps,
-            self.receive.ts_recent,
-        ) && stamp_before(value, recent)
-        {
+        if self.is_stale(now, segment) {
             return Err(Error::Paws);
         }
         let next = self.receive.next();
         let start = self.receive.irs.offset_of(segment.seq, next);
         let end = start + segment.payload.len() as i64;
-        if start >= (self.receive.edge as i64).max(next as i64 + 1) {
+        if start >= (self.receive.edge as i64).max(next as i64 + 1) || !self.is_recent(start) {
             return Err(Error::Window);
         }
         if end <= next as i64 || (start >= 0 && self.is_early_duplicate(start as u64, end as u64)) {
@@ -56,6 +53,13 @@ impl Pcb {
             .any(|held| held.start <= start && end <= held.end)
     }
 
+    /// Whether a segment that begins there can be a copy of something that came lately. Anybody can
+    /// send what lies farther back: it must not count as received.
+    fn is_recent(&self, start: i64) -> bool {
+        let back = self.receive.data.capacity().max(MIN_RECENT) as i64;
+        start >= self.receive.next() as i64 - back
+    }
+
     fn record(&mut self, segment: &Segment<'_>, multicast: bool) {
         if let Some(record) = &mut self.receive.record
             && !segment.payload.is_empty()
@@ -71,7 +75,9 @@ impl Pcb {
             .record
             .as_ref()
             .is_some_and(|record| record.came_by_multicast(segment.seq));
-        self.record(segment, false);
+        if self.is_recent(start) {
+            self.record(segment, false);
+        }
         if self.state == State::TimeWait {
             // RFC 9293 §3.10.7.4: the other side's FIN again.
             self.timers.set(Timer::Linger, now + self.limits.time_wait);

@@ -102,3 +102,51 @@ fn a_burst_interrupted_by_acknowledgements_goes_on() {
         );
     }
 }
+
+#[test]
+fn a_multicast_copy_that_took_longer_is_seen_as_such() {
+    // Unicast copies are two milliseconds ahead: those on the group have older timestamps.
+    let options = Options {
+        mss: Some(1000),
+        timestamps: Some((1000, 0)),
+        group: Some(GroupOption(ip(GROUP))),
+        ..Options::default()
+    };
+    let mut hand = Hand::establish(Config::default(), options);
+    let mut last = None;
+    for n in 0..40u32 {
+        for (to, behind) in [("10.0.0.1", 0), (GROUP, 2)] {
+            let Some(n) = n.checked_sub(behind) else {
+                continue;
+            };
+            let mut data = hand.segment(hand.seq.plus(n * 100), hand.ack, ACK, &[1; 100]);
+            data.options.timestamps = Some((1001 + n, 0));
+            let result = hand.inject(&data, to);
+            let expected = if to == GROUP {
+                Err(Error::Duplicate)
+            } else {
+                Ok(())
+            };
+            assert_eq!(result, expected, "{to} {n}");
+        }
+        hand.wait(1);
+        last = hand.sent().pop().or(last);
+    }
+    let feedback = last.unwrap().options.feedback.unwrap();
+    assert!((45..=50).contains(&feedback.percent), "{feedback:?}");
+}
+
+#[test]
+fn what_lies_before_the_window_says_nothing_about_multicast() {
+    let mut hand = Hand::grouped();
+    for n in 1..=100u32 {
+        let old = hand.seq.minus((1 << 30) + 1000 * n);
+        let forged = hand.segment(old, hand.ack, flags("PA"), &[0; 100]);
+        assert_eq!(hand.inject(&forged, GROUP), Err(Error::Window));
+    }
+    let data = hand.segment(hand.seq, hand.ack, flags("PA"), b"data");
+    hand.inject(&data, "10.0.0.1").unwrap();
+    hand.wait(100);
+    let sent = hand.sent().pop().unwrap();
+    assert_eq!(sent.options.feedback.unwrap().percent, 0);
+}
