@@ -149,12 +149,15 @@ impl<S: Store> Endpoint<S> {
     }
 
     /// A SYN that may start the connection anew although the old one is in TIME-WAIT (RFC 9293
-    /// §3.10.7.4, MAY-2; RFC 6191): its sequence number, or its timestamp, is later.
+    /// §3.10.7.4, MAY-2; RFC 6191): its sequence number, or its timestamp, is later. Not before the
+    /// application knows of the end and has read everything.
     pub(super) fn reopens(&self, index: u32, segment: &Segment<'_>) -> bool {
         let Some(pcb) = self.pcbs.get(index) else {
             return false;
         };
         pcb.state == State::TimeWait
+            && pcb.close_told
+            && pcb.receive.data.readable() == 0
             && segment.flags.syn
             && !segment.flags.ack
             && !segment.flags.rst

@@ -150,3 +150,27 @@ fn what_lies_before_the_window_says_nothing_about_multicast() {
     let sent = hand.sent().pop().unwrap();
     assert_eq!(sent.options.feedback.unwrap().percent, 0);
 }
+
+#[test]
+fn a_new_connection_leaves_unread_data_of_the_old_one_alone() {
+    let mut hand = Hand::plain();
+    let id = hand.id.unwrap();
+    hand.endpoint.shutdown(hand.now, id).unwrap();
+    let fin = hand.sent().pop().unwrap();
+    assert!(fin.flags.fin);
+    hand.ack = hand.ack.plus(1);
+    hand.give(hand.seq, hand.ack, "FA", b"last words").unwrap();
+    assert_eq!(hand.state(), State::TimeWait);
+    // The same ports again, a later sequence number.
+    let seq = hand.seq.plus(1_000_000);
+    let _ = hand.give(seq, Seq(0), "S", &[]);
+    assert_eq!(hand.read(), b"last words");
+    let events: Vec<Event> = std::iter::from_fn(|| hand.endpoint.poll_event()).collect();
+    let closed =
+        |event: &Event| matches!(event, Event::Closed { connection, .. } if *connection == id);
+    assert!(events.iter().any(closed), "{events:?}");
+    // Once nothing is left of it, the port is free.
+    hand.sent();
+    hand.give(seq, Seq(0), "S", &[]).unwrap();
+    assert!(hand.sent().pop().unwrap().flags.syn);
+}
