@@ -223,7 +223,7 @@ impl Pcb {
     /// The user gives up (RFC 9293 §3.10.5, ABORT).
     pub(crate) fn abort(&mut self, failure: crate::error::Failure) {
         // TIME-WAIT and states before synchronisation need no reset.
-        self.reset_due = matches!(
+        self.reset_due |= matches!(
             self.state,
             State::SynReceived
                 | State::Established

@@ -174,3 +174,14 @@ fn a_new_connection_leaves_unread_data_of_the_old_one_alone() {
     hand.give(seq, Seq(0), "S", &[]).unwrap();
     assert!(hand.sent().pop().unwrap().flags.syn);
 }
+
+#[test]
+fn a_reset_survives_a_second_abort() {
+    let mut hand = Hand::plain();
+    let id = hand.id.unwrap();
+    hand.endpoint.abort(hand.now, id).unwrap();
+    let _ = hand.endpoint.abort(hand.now, id);
+    let sent = hand.sent();
+    assert_eq!(sent.len(), 1);
+    assert!(sent[0].flags.rst);
+}
