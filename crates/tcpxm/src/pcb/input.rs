@@ -228,7 +228,8 @@ impl Pcb {
             });
             return Ok(());
         }
-        if start > next && start < self.receive.edge as i64 {
+        // At the right edge stands what follows a full window.
+        if start > next && start <= self.receive.edge as i64 {
             self.challenge(now);
             return Err(Error::ResetChallenged);
         }
@@ -297,9 +298,10 @@ impl Pcb {
         let edge = (self.receive.edge as i64).max(next);
         if len == 0 {
             // A pure acknowledgement overtaken by data is still news; one from before our last
-            // acknowledgement is a probe.
+            // acknowledgement is a probe. One at the right edge follows a window that is full, and in
+            // part lost.
             let oldest = (self.receive.last_ack_sent as i64).min(next);
-            if start >= oldest && (start < edge || start == next) {
+            if (oldest..=edge).contains(&start) {
                 return Ok(());
             }
         } else if start < edge && start + len > next {

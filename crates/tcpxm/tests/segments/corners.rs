@@ -185,3 +185,17 @@ fn a_reset_survives_a_second_abort() {
     assert_eq!(sent.len(), 1);
     assert!(sent[0].flags.rst);
 }
+
+#[test]
+fn a_reset_at_the_right_edge_of_the_window_is_challenged() {
+    let mut hand = Hand::plain();
+    // What filled the window is lost; the peer gave up and sent a reset behind it.
+    let edge = hand.seq.plus(65_535);
+    assert_eq!(
+        hand.give(edge, hand.ack, "R", &[]),
+        Err(Error::ResetChallenged)
+    );
+    hand.assert_challenge();
+    // And its plain acknowledgement is one.
+    assert_eq!(hand.give(edge, hand.ack, "A", &[]), Ok(()));
+}
