@@ -43,7 +43,8 @@ impl<S: Store> Endpoint<S> {
         Ok(())
     }
 
-    /// Stops taking connections on a port; those that nobody accepted are aborted.
+    /// Stops taking connections on a port; those that nobody accepted are aborted, and handshakes
+    /// that were under way are forgotten.
     ///
     /// # Errors
     ///
@@ -54,6 +55,18 @@ impl<S: Store> Endpoint<S> {
         for id in listener.complete {
             // It may have gone meanwhile.
             let _ = self.abort(now, id);
+        }
+        for (index, generation) in core::mem::take(&mut self.half_open) {
+            match self.pcbs.get(index) {
+                Some(pcb) if pcb.generation == generation && pcb.unborn => {
+                    if pcb.key.local_port == port {
+                        self.forget_half_open(index);
+                    } else {
+                        self.half_open.push_back((index, generation));
+                    }
+                }
+                _ => {}
+            }
         }
         Ok(())
     }

@@ -74,10 +74,7 @@ impl<S: Store> Endpoint<S> {
                 .is_some_and(|pcb| pcb.generation == generation && pcb.unborn);
             if unborn {
                 self.stats.half_open_evicted += 1;
-                if let Some(pcb) = self.pcbs.get_mut(index) {
-                    pcb.become_closed();
-                }
-                self.sync(index);
+                self.forget_half_open(index);
             }
         }
         if self.half_open.len() > 2 * self.config.max_half_open {
@@ -87,6 +84,14 @@ impl<S: Store> Endpoint<S> {
                     .is_some_and(|pcb| pcb.generation == generation && pcb.unborn)
             });
         }
+    }
+
+    /// Ends a handshake of which nobody has been told, in silence.
+    pub(super) fn forget_half_open(&mut self, index: u32) {
+        if let Some(pcb) = self.pcbs.get_mut(index) {
+            pcb.become_closed();
+        }
+        self.sync(index);
     }
 
     /// Adds a connection of its own: a session with one flow and one block.

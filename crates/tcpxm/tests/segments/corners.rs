@@ -199,3 +199,16 @@ fn a_reset_at_the_right_edge_of_the_window_is_challenged() {
     // And its plain acknowledgement is one.
     assert_eq!(hand.give(edge, hand.ack, "A", &[]), Ok(()));
 }
+
+#[test]
+fn who_completes_a_handshake_with_a_port_that_listens_no_more_is_reset() {
+    let mut hand = Hand::new(Config::default());
+    hand.inject(&hand.segment(ISS, Seq(0), flags("S"), &[]), "10.0.0.1")
+        .unwrap();
+    let answer = hand.sent().pop().unwrap();
+    hand.endpoint.unlisten(hand.now, PORT).unwrap();
+    let _ = hand.give(ISS.plus(1), answer.seq.plus(1), "A", &[]);
+    assert!(hand.sent().iter().any(|sent| sent.flags.rst));
+    while hand.endpoint.poll_event().is_some() {}
+    assert_eq!(hand.endpoint.connections(), 0);
+}
