@@ -35,6 +35,9 @@ mod attr {
     pub(super) const TCA_TBF_BURST: u16 = 6;
     pub(super) const IFLA_INFO_KIND: u16 = 1;
     pub(super) const IFLA_INFO_DATA: u16 = 2;
+    pub(super) const IFLA_INFO_SLAVE_KIND: u16 = 4;
+    pub(super) const IFLA_INFO_SLAVE_DATA: u16 = 5;
+    pub(super) const IFLA_BRPORT_MCAST_FLOOD: u16 = 27;
     pub(super) const VETH_INFO_PEER: u16 = 1;
     pub(super) const IFA_ADDRESS: u16 = 1;
     pub(super) const IFA_LOCAL: u16 = 2;
@@ -380,6 +383,23 @@ impl Editor {
         self.set("joining a bridge", ifinfomsg(index, 0, 0), |m| {
             m.attr_u32(attr::IFLA_MASTER, bridge)
         })
+    }
+
+    /// Whether a port of a bridge is sent multicast that nobody is known to want there. On a
+    /// bridge that looks at no memberships, that is all multicast.
+    pub fn set_multicast_flood(&mut self, index: u32, on: bool) -> Result<(), EditError> {
+        self.set(
+            "switching multicast on a port of a bridge",
+            ifinfomsg(index, 0, 0),
+            |m| {
+                m.nest(attr::IFLA_LINKINFO, |m| {
+                    m.attr(attr::IFLA_INFO_SLAVE_KIND, b"bridge")
+                        .nest(attr::IFLA_INFO_SLAVE_DATA, |m| {
+                            m.attr(attr::IFLA_BRPORT_MCAST_FLOOD, &[u8::from(on)])
+                        })
+                })
+            },
+        )
     }
 
     /// Moves an interface to another network namespace.

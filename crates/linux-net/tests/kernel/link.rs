@@ -188,7 +188,11 @@ fn a_shared_link_counts_and_limits_what_it_carries() {
                 editor.index("nobody"),
                 Err(EditError::NotFound { .. })
             ));
+            assert!(editor.set_multicast_flood(port, false).is_err());
             editor.set_bridge(port, bridge).unwrap();
+            for on in [false, true] {
+                editor.set_multicast_flood(port, on).unwrap();
+            }
             for index in [port, bridge] {
                 editor.set_up(index, true).unwrap();
             }
