@@ -4,7 +4,7 @@
 //! Each shaped link ends in two interfaces in the emulator's namespace; a packet socket reads whole
 //! frames from each (several a call) and writes them to the other (several a call). It is told its
 //! links by one line of JSON on standard input, answers `{"event":"ready"}`, then any line `report ID`
-//! by its counts, and ends with its input.
+//! by its counts and `shape {...}` by doing so, and ends with its input.
 
 mod pipe;
 
@@ -46,6 +46,17 @@ pub struct LinkConfig {
     pub name: String,
     /// The interfaces that it joins.
     pub ends: [String; 2],
+    /// What it does.
+    pub shape: Shape,
+}
+
+/// From now on a link does something else.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Change {
+    /// Comes back in the answer.
+    pub question: String,
+    /// The link's name.
+    pub name: String,
     /// What it does.
     pub shape: Shape,
 }
@@ -172,7 +183,7 @@ impl Emulator {
                     return Ok(());
                 };
                 for question in questions {
-                    self.report(&question)?;
+                    self.answer(&question)?;
                 }
             }
         }
@@ -282,6 +293,25 @@ impl Emulator {
             self.ports[port].out = frames;
         }
         Ok(())
+    }
+
+    /// Answers one line of the input.
+    fn answer(&mut self, line: &str) -> Result<()> {
+        let Some(change) = line.strip_prefix("shape ") else {
+            return self.report(line);
+        };
+        let change: Change = serde_json::from_str(change).context("a change of shape")?;
+        let named = |name: &String| *name == change.name;
+        let known = self.names.iter().position(named);
+        if let Some(link) = known {
+            let shapes = [change.shape.outbound(), change.shape];
+            let ports = self.ports[2 * link..].iter_mut();
+            for (port, shape) in ports.zip(shapes) {
+                port.pipe.reshape(shape);
+            }
+        }
+        let event = if known.is_some() { "shaped" } else { "unknown" };
+        say(&serde_json::json!({"event": event, "question": change.question}))
     }
 
     fn report(&self, question: &str) -> Result<()> {

@@ -60,6 +60,11 @@ impl Pipe {
         }
     }
 
+    /// From now on it does something else; what is under way keeps its time.
+    pub fn reshape(&mut self, shape: Shape) {
+        self.shape = shape;
+    }
+
     /// SplitMix64: small, fast, and good enough to lose packets by.
     fn next(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -142,6 +147,21 @@ mod tests {
         assert_eq!(out, [ms(2), ms(3), ms(4), None, None]);
         assert_eq!(pipe.counts.overflowed, 2);
         assert_eq!(pipe.arrive(10_000_000, 1_000, false).first, ms(12));
+    }
+
+    #[test]
+    fn a_new_shape_holds_from_the_next_frame_on() {
+        let slow = Shape {
+            rate_bps: 8_000_000,
+            ..Shape::default()
+        };
+        let mut pipe = Pipe::new(slow, 1);
+        assert_eq!(pipe.arrive(0, 1_000, false).first, Some(1_000_000));
+        pipe.reshape(Shape {
+            rate_bps: 80_000_000,
+            ..slow
+        });
+        assert_eq!(pipe.arrive(0, 1_000, false).first, Some(1_100_000));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use linux_net::ethtool;
 use linux_net::link::WireEnd;
 use linux_net::mroute::{Watcher, WatcherConfig};
@@ -234,7 +234,7 @@ impl Network {
         ports
             .filter(|(_, (_, shape))| !shape.is_wire())
             .map(|(place, (node, shape))| emulator::LinkConfig {
-                name: format!("{} port", self.plan.name(*node)),
+                name: self.port_name(*node),
                 ends: [hub_end(link, place), emulator_port(link, place, "e")],
                 shape: *shape,
             })
@@ -409,6 +409,75 @@ impl Network {
             .interface_on(node, link)
             .context("the node is not on that link")?;
         Ok(self.spaces[node.0].editor.index(&name)?)
+    }
+
+    /// Whether multicast leaves a shared link by the port of this node. On a link of two nodes there
+    /// is no such switch.
+    ///
+    /// # Errors
+    /// When the node has no port there.
+    pub fn multicast(&mut self, node: NodeId, link: LinkId, on: bool) -> Result<()> {
+        let planned = &self.plan.links[link.0];
+        let place = planned.nodes.iter().position(|other| *other == node);
+        let place = place.context("the node is not on that link")?;
+        let port = if planned.shapes[place].is_wire() {
+            hub_end(link, place)
+        } else {
+            emulator_port(link, place, "b")
+        };
+        let index = self.hub.editor.index(&port)?;
+        Ok(self.hub.editor.set_multicast_flood(index, on)?)
+    }
+
+    /// What everybody on a shared link has sent to groups (and to all): frames, and their bytes with
+    /// Ethernet headers.
+    ///
+    /// # Errors
+    /// When the link is not shared.
+    pub fn flooded(&mut self, link: LinkId) -> Result<(u64, u64)> {
+        const ETHERNET: u64 = 14;
+        let index = self.hub.editor.index(&format!("l{}", link.0))?;
+        let counters = self.hub.editor.counters(index)?;
+        // A bridge counts what reaches it without the header.
+        let bytes = counters.rx_bytes + counters.rx_packets * ETHERNET;
+        Ok((counters.rx_packets, bytes))
+    }
+
+    /// Changes what a link (or a node's port of a shared one) does to packets from now on. It must
+    /// have had a shape when it was built; what is on its way keeps its time.
+    ///
+    /// # Errors
+    /// When the emulator does not know the link, or has died.
+    pub fn reshape(&mut self, node: NodeId, link: LinkId, shape: Shape) -> Result<()> {
+        let planned = &self.plan.links[link.0];
+        let name = if planned.bridged {
+            self.port_name(node)
+        } else {
+            self.link_name(link)
+        };
+        let process = self.emulator.as_mut().context("no link has a shape")?;
+        self.questions += 1;
+        let question = self.questions.to_string();
+        let change = emulator::Change {
+            question: question.clone(),
+            name,
+            shape,
+        };
+        process.say(&format!("shape {}", serde_json::to_string(&change)?))?;
+        let limit = Duration::from_secs(5);
+        let answered =
+            process.wait_that("answer", limit, |value| text(value, "question") == question)?;
+        ensure!(
+            text(&answered.value, "event") == "shaped",
+            "the emulator has no link {:?}",
+            change.name
+        );
+        Ok(())
+    }
+
+    /// How a port of a shared link is called in what the emulator reports.
+    fn port_name(&self, node: NodeId) -> String {
+        format!("{} port", self.plan.name(node))
     }
 
     /// Switches segmentation offloads (and GRO) of all interfaces of wires and bridges.

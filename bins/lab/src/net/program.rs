@@ -390,6 +390,18 @@ impl Process {
         read().unwrap_or_default()
     }
 
+    /// The most memory it has used so far, bytes. Zero where `/proc` does not show it.
+    pub fn peak_memory(&self) -> u64 {
+        let read = || -> Option<u64> {
+            let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("VmHWM:"))?;
+            Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
+        };
+        read().unwrap_or(0)
+    }
+
     /// The end of its log.
     pub fn tail(&self) -> String {
         let log = File::open(&self.log).map(BufReader::new);
