@@ -7,6 +7,8 @@ mod lms_scenarios;
 mod overhead;
 mod recovery;
 mod replier_failure;
+mod stage;
+mod tcpxm;
 mod testbed;
 mod throughput;
 mod tree;
@@ -23,6 +25,9 @@ pub fn all() -> &'static [&'static dyn Scenario] {
         &overhead::Overhead,
         &recovery::Recovery,
         &replier_failure::ReplierFailure,
+        &tcpxm::JoinLatency,
+        &tcpxm::Lan,
+        &tcpxm::Wan,
         &throughput::Throughput,
         &tree::Tree,
     ]

@@ -1,20 +1,18 @@
 //! `ltp-throughput`: LTP on one machine beside other tools and kernel TCP, in the same run.
 
-mod norm;
-mod play;
-mod stage;
-mod tcp;
-mod tools;
+mod ltp;
 
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 
-use self::norm::Norm;
-use self::play::{Outcome, Tool, missing, play};
-use self::stage::{Setting, Stage};
-use self::tcp::{Ends, tcp};
-use self::tools::{Ltp, Udpcast, Uftp};
+use self::ltp::Ltp;
+use super::stage::norm::{self, Norm};
+use super::stage::play::{Outcome, Tool, missing, play};
+use super::stage::tcp::{Ends, tcp};
+use super::stage::tools::{Udpcast, Uftp};
+use super::stage::{Setting, Stage};
+use crate::net::Shape;
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
 use crate::scenario::{Context, Need, Opt, Scenario, Usage};
@@ -79,40 +77,27 @@ impl Scenario for Throughput {
             Ok(program) => run.norm = Some(program),
             Err(remark) => run.report.note(remark),
         }
-        let fast = Setting {
-            receivers: context.sized("receivers", 4)?,
-            bytes: context.sized("mib", 16u64)? << 20,
-            offloads: false,
-            rate_bps: 0,
-            loss: 0.0,
-            loss_both_ways: false,
-        };
-        ensure!(
-            (1..=250).contains(&fast.receivers),
-            "--receivers: from 1 to 250"
-        );
+        let receivers = context.sized("receivers", 4)?;
+        ensure!((1..=250).contains(&receivers), "--receivers: from 1 to 250");
+        let fast = Setting::plain(receivers, context.sized("mib", 16u64)? << 20);
         let slow = Setting {
             bytes: context.sized("slow-mib", 8u64)? << 20,
             rate_bps: SLOW_BPS,
-            ..fast
+            ..fast.clone()
         };
-        let lossy = Setting { loss: 0.01, ..slow };
         for setting in wanted {
             match setting {
-                "plain" => run.plain(fast)?,
-                "offloads" => run.offloads(fast)?,
-                "slow" => run.slow("100 Mbit/s, no loss", slow, 95.0, Some(1.06))?,
+                "plain" => run.plain(&fast)?,
+                "offloads" => run.offloads(&fast)?,
+                "slow" => run.slow("100 Mbit/s, no loss", &slow, 95.0, Some(1.06))?,
                 "loss-in" => {
                     let title = "100 Mbit/s, 1 % of what comes to each receiver is lost";
-                    run.slow(title, lossy, 88.0, None)?;
+                    run.slow(title, &slow.clone().lossy(LOSS), 88.0, None)?;
                 }
                 _ => {
                     let title = "100 Mbit/s, 1 % lost at each receiver, both ways";
-                    let both = Setting {
-                        loss_both_ways: true,
-                        ..lossy
-                    };
-                    run.slow(title, both, 88.0, None)?;
+                    let both = slow.clone().shaped(Shape::lossy(LOSS));
+                    run.slow(title, &both, 88.0, None)?;
                 }
             }
         }
@@ -155,6 +140,9 @@ fn notes(report: &mut Report, rounds: usize) {
         rounds => format!("the best of {rounds} transfers of each tool"),
     });
 }
+
+/// What receivers lose where some is lost.
+const LOSS: f64 = 0.01;
 
 /// The slow sender's link.
 const SLOW_BPS: u64 = 100_000_000;
@@ -240,7 +228,7 @@ impl Run<'_> {
         self.report.datum(title, outcomes);
     }
 
-    fn plain(&mut self, setting: Setting) -> Result<()> {
+    fn plain(&mut self, setting: &Setting) -> Result<()> {
         let title = "no segmentation offloads";
         let rate_bps = self.norm_rate(title, setting)?;
         let mut stage = Stage::build(setting)?;
@@ -260,14 +248,17 @@ impl Run<'_> {
     }
 
     /// The rate that serves NORM best, found with an eighth of the file.
-    fn norm_rate(&mut self, title: &str, setting: Setting) -> Result<Option<u64>> {
+    fn norm_rate(&mut self, title: &str, setting: &Setting) -> Result<Option<u64>> {
         let Some(program) = self.norm.clone() else {
             return Ok(None);
         };
         self.context
             .note(format!("{title}: the best rate for NORM"));
         let bytes = (setting.bytes / 8).max(1 << 20);
-        let mut stage = Stage::build(Setting { bytes, ..setting })?;
+        let mut stage = Stage::build(&Setting {
+            bytes,
+            ..setting.clone()
+        })?;
         match norm::best_rate(&program, &mut stage) {
             Ok((rate_bps, trials)) => {
                 self.report.datum("rates tried for NORM", trials);
@@ -280,11 +271,11 @@ impl Run<'_> {
         }
     }
 
-    fn offloads(&mut self, setting: Setting) -> Result<()> {
+    fn offloads(&mut self, setting: &Setting) -> Result<()> {
         let title = "with segmentation offloads";
-        let mut stage = Stage::build(Setting {
+        let mut stage = Stage::build(&Setting {
             offloads: true,
-            ..setting
+            ..setting.clone()
         })?;
         let poured = Ltp {
             poured: true,
@@ -312,7 +303,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn slow(&mut self, title: &str, setting: Setting, mbps: f64, wire: Option<f64>) -> Result<()> {
+    fn slow(&mut self, title: &str, setting: &Setting, mbps: f64, wire: Option<f64>) -> Result<()> {
         let mut stage = Stage::build(setting)?;
         let ltp = Ltp {
             rate: "100M",

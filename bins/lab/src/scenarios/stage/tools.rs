@@ -1,91 +1,22 @@
-//! The tools that play on a stage: ours, and those of others where they are installed.
+//! File senders of others, where they are installed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-use super::play::{Programs, Tool, external, same_digests};
-use super::stage::Stage;
+use super::Stage;
+use super::play::{Tool, external};
 use crate::net::Launch;
 
-/// LTP: `lms-send` and `lms-recv`.
-pub(super) struct Ltp {
-    /// `--rate`.
-    pub(super) rate: &'static str,
-    /// Receivers verify what they get and pour it away, instead of storing it.
-    pub(super) poured: bool,
-}
-
-/// What both programs are told.
-const LTP_COMMON: [&str; 6] = [
-    "--json",
-    "--quiet",
-    "--interface",
-    "eth0",
-    "--group",
-    "239.9.2.1:5000",
-];
-
-impl Tool for Ltp {
-    fn name(&self) -> String {
-        if self.poured {
-            "LTP, verified and poured away"
-        } else {
-            "LTP"
-        }
-        .to_owned()
-    }
-
-    fn is_ours(&self) -> bool {
-        true
-    }
-
-    fn receiver(&self, number: usize, copy: &Path) -> Result<Launch> {
-        let launch = Launch::carried("lms-recv")
-            .named(format!("lms-recv {number}"))
-            .args(LTP_COMMON)
-            .arg("--output");
-        if self.poured {
-            return Ok(launch.arg("-").pours());
-        }
-        Ok(launch.arg(folder(copy)?))
-    }
-
-    fn ready(&self) -> Option<&'static str> {
-        Some("waiting")
-    }
-
-    fn sender(&self, stage: &Stage) -> Result<Launch> {
-        let receivers = stage.receivers.len().to_string();
-        Ok(Launch::carried("lms-send")
-            .args(LTP_COMMON)
-            .args(["--rate", self.rate, "--start-at-once", "--ttl", "1"])
-            .args(["--receivers", &receivers])
-            .arg(&stage.file))
-    }
-
-    fn receivers_end(&self) -> bool {
-        true
-    }
-
-    fn verify(&self, stage: &Stage, programs: &Programs, copies: &[PathBuf]) -> Result<()> {
-        same_digests(programs)?;
-        if self.poured {
-            Ok(())
-        } else {
-            stage.compare(copies)
-        }
-    }
-}
-
-fn folder(copy: &Path) -> Result<&Path> {
+/// The folder that a copy goes to.
+pub(in crate::scenarios) fn folder(copy: &Path) -> Result<&Path> {
     copy.parent().context("a copy without a folder")
 }
 
 /// uftp, at its full speed or at a rate.
-pub(super) struct Uftp {
+pub(in crate::scenarios) struct Uftp {
     /// Kilobits a second, -1 for as fast as it can.
-    pub(super) rate_kbps: i64,
+    pub(in crate::scenarios) rate_kbps: i64,
 }
 
 /// What both programs are told: the interface, the group of announcements, the socket's buffer.
@@ -126,7 +57,7 @@ impl Tool for Uftp {
 }
 
 /// udpcast.
-pub(super) struct Udpcast;
+pub(in crate::scenarios) struct Udpcast;
 
 const UDPCAST_COMMON: [&str; 4] = ["--nokbd", "--no-progress", "--interface", "eth0"];
 

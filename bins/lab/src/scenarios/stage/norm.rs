@@ -7,8 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
+use super::Stage;
 use super::play::{Outcome, Tool, play};
-use super::stage::Stage;
 use crate::net::Launch;
 use crate::sandbox::SCRATCH;
 use crate::session::installed;
@@ -17,15 +17,15 @@ const SOURCE: &str = include_str!("norm.cpp");
 const COMPILER: &str = "c++";
 
 /// NORM at one rate.
-pub(super) struct Norm<'a> {
+pub(in crate::scenarios) struct Norm<'a> {
     /// The compiled program.
-    pub(super) program: &'a Path,
+    pub(in crate::scenarios) program: &'a Path,
     /// Bits a second.
-    pub(super) rate_bps: u64,
+    pub(in crate::scenarios) rate_bps: u64,
 }
 
 /// Compiles the program; the remark to make when that does not work here.
-pub(super) fn compile() -> Result<Result<PathBuf, String>> {
+pub(in crate::scenarios) fn compile() -> Result<Result<PathBuf, String>> {
     let (source, program) = (
         Path::new(SCRATCH).join("norm.cpp"),
         Path::new(SCRATCH).join("norm"),
@@ -56,7 +56,10 @@ pub(super) fn compile() -> Result<Result<PathBuf, String>> {
 const TRIED_MBPS: [u64; 6] = [80, 120, 170, 240, 340, 500];
 
 /// The rate at which NORM carries the stage's file fastest.
-pub(super) fn best_rate(program: &Path, stage: &mut Stage) -> Result<(u64, Vec<Outcome>)> {
+pub(in crate::scenarios) fn best_rate(
+    program: &Path,
+    stage: &mut Stage,
+) -> Result<(u64, Vec<Outcome>)> {
     let mut trials: Vec<(u64, Outcome)> = Vec::new();
     let mut failure = None;
     for rate_bps in TRIED_MBPS.map(|mbps| mbps * 1_000_000) {

@@ -7,37 +7,42 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
 
-use super::stage::Stage;
+use super::{Stage, Wire};
 use crate::net::{Launch, Process};
 use crate::session::installed;
 
 /// What a transfer came to.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Outcome {
-    pub(super) tool: String,
+pub(in crate::scenarios) struct Outcome {
+    pub(in crate::scenarios) tool: String,
     /// From the sender's start until it is done, or every receiver is, whichever is later.
-    pub(super) seconds: f64,
-    pub(super) goodput_bps: f64,
+    pub(in crate::scenarios) seconds: f64,
+    pub(in crate::scenarios) goodput_bps: f64,
     /// Ethernet bytes on the sender's wire / bytes of the file; nothing is said where packets of
     /// several segments pass as one.
-    pub(super) overhead: f64,
+    pub(in crate::scenarios) overhead: f64,
 }
 
 impl Outcome {
     /// What a transfer of the stage's file came to that took so long and so many bytes of wire.
-    pub(super) fn of(tool: String, stage: &Stage, took: Duration, wire: u64) -> Outcome {
+    pub(in crate::scenarios) fn of(
+        tool: String,
+        stage: &Stage,
+        took: Duration,
+        wire: Wire,
+    ) -> Outcome {
         let seconds = took.as_secs_f64();
         Outcome {
             tool,
             seconds,
             goodput_bps: stage.bytes as f64 * 8.0 / seconds,
-            overhead: wire as f64 / stage.bytes as f64,
+            overhead: wire.bytes as f64 / stage.bytes as f64,
         }
     }
 }
 
 /// A way to carry a file to all receivers.
-pub(super) trait Tool {
+pub(in crate::scenarios) trait Tool {
     fn name(&self) -> String;
 
     /// Whether its failure is ours: a foreign tool's is a result.
@@ -70,13 +75,13 @@ pub(super) trait Tool {
 }
 
 /// The programs of one transfer.
-pub(super) struct Programs {
-    pub(super) sender: Process,
-    pub(super) receivers: Vec<Process>,
+pub(in crate::scenarios) struct Programs {
+    pub(in crate::scenarios) sender: Process,
+    pub(in crate::scenarios) receivers: Vec<Process>,
 }
 
 /// The remark to make when a tool is not there.
-pub(super) fn missing(tool: &dyn Tool) -> Option<String> {
+pub(in crate::scenarios) fn missing(tool: &dyn Tool) -> Option<String> {
     let absent = tool
         .programs()
         .iter()
@@ -88,13 +93,13 @@ pub(super) fn missing(tool: &dyn Tool) -> Option<String> {
 }
 
 /// An installed program.
-pub(super) fn external(program: &str, name: &str) -> Result<Launch> {
+pub(in crate::scenarios) fn external(program: &str, name: &str) -> Result<Launch> {
     let path = installed(program).with_context(|| format!("{program} is not installed"))?;
     Ok(Launch::external(path, name))
 }
 
 /// Plays one transfer and checks what arrived.
-pub(super) fn play(tool: &dyn Tool, stage: &mut Stage) -> Result<Outcome> {
+pub(in crate::scenarios) fn play(tool: &dyn Tool, stage: &mut Stage) -> Result<Outcome> {
     let (mut receivers, mut copies) = (Vec::new(), Vec::new());
     for (at, node) in stage.receivers.iter().enumerate() {
         let copy = stage.copy(at)?;
@@ -106,7 +111,7 @@ pub(super) fn play(tool: &dyn Tool, stage: &mut Stage) -> Result<Outcome> {
         copies.push(copy);
     }
     std::thread::sleep(Duration::from_millis(300));
-    let before = stage.wire_bytes()?;
+    let before = stage.wire()?;
     let start = Instant::now();
     let mut sender = stage.network.start(stage.sender, tool.sender(stage)?)?;
     let patience = stage.patience();
@@ -120,7 +125,7 @@ pub(super) fn play(tool: &dyn Tool, stage: &mut Stage) -> Result<Outcome> {
         }
     }
     let took = start.elapsed();
-    let wire = stage.wire_bytes()? - before;
+    let wire = stage.wire()?.since(before);
     for receiver in &mut receivers {
         let _ = receiver.stop(Duration::from_secs(5));
     }
@@ -132,7 +137,7 @@ pub(super) fn play(tool: &dyn Tool, stage: &mut Stage) -> Result<Outcome> {
 }
 
 /// Fails unless every receiver has told the digest that the sender told.
-pub(super) fn same_digests(programs: &Programs) -> Result<()> {
+pub(in crate::scenarios) fn same_digests(programs: &Programs) -> Result<()> {
     let digest = |process: &Process, event: &str| {
         let told = process.last(event);
         told.and_then(|told| Some(told["digest"].as_str()?.to_owned()))

@@ -1,0 +1,342 @@
+//! A copy by `mcp` and `mcpd`, the programs themselves: started, watched, and accounted for.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Stage, Wire};
+use crate::net::{Event, Launch, Process, text};
+use crate::sandbox::SCRATCH;
+
+/// How often `mcp` is looked at while a copy runs, and every how many looks all `mcpd` are.
+const LOOK: Duration = Duration::from_millis(10);
+const LOOKS: u32 = 8;
+
+/// How a copy is made.
+#[derive(Clone, Debug, Default)]
+pub(in crate::scenarios) struct Copying {
+    /// With a key: data is sealed (AEAD), and the control connections are TLS. Without: neither.
+    pub(in crate::scenarios) sealed: bool,
+    /// The receivers, counted from 0, in the order in which `mcp` is told of them; none: all.
+    pub(in crate::scenarios) receivers: Vec<usize>,
+    /// More arguments of `mcp`.
+    pub(in crate::scenarios) send: Vec<String>,
+    /// More arguments of every `mcpd`.
+    pub(in crate::scenarios) receive: Vec<String>,
+}
+
+impl Copying {
+    /// To all receivers, in the clear.
+    pub(in crate::scenarios) fn plain() -> Copying {
+        Copying::default()
+    }
+
+    /// The same with these arguments for `mcp`.
+    #[must_use]
+    pub(in crate::scenarios) fn send(mut self, args: &[&str]) -> Copying {
+        self.send.extend(args.iter().map(|&arg| arg.to_owned()));
+        self
+    }
+}
+
+/// A copy under way.
+pub(in crate::scenarios) struct Running {
+    /// `mcp`.
+    pub(in crate::scenarios) sender: Process,
+    /// `mcpd`, in the order of [`Copying::receivers`].
+    pub(in crate::scenarios) daemons: Vec<Daemon>,
+    /// What was on the sender's wire before.
+    before: Wire,
+    /// The most memory that `mcp`, and that the largest `mcpd`, was seen to use; bytes.
+    memory: [u64; 2],
+    /// The processor time of `mcp`, and of each `mcpd`, when they were last seen.
+    cpu: (Duration, Vec<Duration>),
+    looks: u32,
+}
+
+/// One receiver's end.
+pub(in crate::scenarios) struct Daemon {
+    /// Which receiver of the stage.
+    pub(in crate::scenarios) receiver: usize,
+    /// Its address, as `mcp` was told.
+    pub(in crate::scenarios) address: String,
+    /// `mcpd`.
+    pub(in crate::scenarios) process: Process,
+    /// Where its copy goes.
+    pub(in crate::scenarios) copy: PathBuf,
+}
+
+/// What a copy came to.
+#[derive(Clone, Debug, Serialize)]
+pub(in crate::scenarios) struct Copied {
+    /// Every receiver, in the order of [`Copying::receivers`].
+    pub(in crate::scenarios) hosts: Vec<HostCopied>,
+    /// From the start of `mcp` until the last receiver is verified.
+    pub(in crate::scenarios) seconds: f64,
+    /// The file's bits in that time.
+    pub(in crate::scenarios) goodput_bps: f64,
+    /// What the sender put on its wire, all in all.
+    pub(in crate::scenarios) wire: Wire,
+    /// The same for each byte of the file.
+    pub(in crate::scenarios) overhead: f64,
+    /// The exit code of `mcp`.
+    pub(in crate::scenarios) exit_code: i32,
+    /// The most memory that `mcp` was seen to use, bytes.
+    pub(in crate::scenarios) sender_memory: u64,
+    /// The most that any `mcpd` was seen to use, bytes.
+    pub(in crate::scenarios) receiver_memory: u64,
+    /// Processor time of `mcp`, seconds.
+    pub(in crate::scenarios) sender_cpu: f64,
+    /// Processor time of all `mcpd`, seconds.
+    pub(in crate::scenarios) receivers_cpu: f64,
+}
+
+/// One receiver's account.
+#[derive(Clone, Debug, Serialize)]
+pub(in crate::scenarios) struct HostCopied {
+    /// Its name on the stage.
+    pub(in crate::scenarios) name: String,
+    /// From the start of `mcp` until it is verified; `None`: it is not.
+    pub(in crate::scenarios) seconds: Option<f64>,
+    /// Its digest is the others', and its copy the file, byte by byte.
+    pub(in crate::scenarios) whole: bool,
+    /// Why it failed, if it did.
+    pub(in crate::scenarios) failed: Option<String>,
+    /// When it was detached to a stream of its own.
+    pub(in crate::scenarios) detached: Option<f64>,
+    /// How it was reached, and since when.
+    pub(in crate::scenarios) modes: Vec<(f64, String)>,
+    /// Bytes it had of the data connection, and when that was told.
+    pub(in crate::scenarios) progress: Vec<(f64, u64)>,
+}
+
+impl Running {
+    /// Starts `mcpd` on each receiver, waits until all listen, then starts `mcp`.
+    pub(in crate::scenarios) fn start(stage: &mut Stage, copying: &Copying) -> Result<Running> {
+        let key = copying.sealed.then(|| key(stage)).transpose()?;
+        let trust: Vec<&str> = match &key {
+            Some(key) => vec!["--key-file", key],
+            None => vec!["--insecure"],
+        };
+        let receivers = match &copying.receivers[..] {
+            [] => (0..stage.receivers.len()).collect(),
+            some => some.to_vec(),
+        };
+        let mut daemons = Vec::new();
+        for receiver in receivers {
+            daemons.push(daemon(stage, receiver, &trust, &copying.receive)?);
+        }
+        for daemon in &mut daemons {
+            daemon
+                .process
+                .wait_event("listening", Duration::from_secs(10))?;
+        }
+        let before = stage.wire()?;
+        let launch = Launch::carried("mcp")
+            .args(["--json", "--quiet"])
+            .args(&trust)
+            .args(&copying.send)
+            .arg(&stage.file)
+            .args(daemons.iter().map(|daemon| &daemon.address));
+        let sender = stage.network.start(stage.sender, launch)?;
+        let cpu = (Duration::ZERO, vec![Duration::ZERO; daemons.len()]);
+        Ok(Running {
+            sender,
+            daemons,
+            before,
+            memory: [0; 2],
+            cpu,
+            looks: 0,
+        })
+    }
+
+    /// Looks at the programs; whether `mcp` still runs.
+    pub(in crate::scenarios) fn look(&mut self) -> bool {
+        self.memory[0] = self.memory[0].max(self.sender.peak_memory());
+        self.cpu.0 = self.cpu.0.max(self.sender.cpu_time());
+        let runs = self.sender.ended().is_none();
+        self.looks += 1;
+        if runs && !self.looks.is_multiple_of(LOOKS) {
+            return runs;
+        }
+        for (daemon, cpu) in self.daemons.iter().zip(&mut self.cpu.1) {
+            self.memory[1] = self.memory[1].max(daemon.process.peak_memory());
+            *cpu = (*cpu).max(daemon.process.cpu_time());
+        }
+        runs
+    }
+
+    /// Seconds since the start of `mcp`.
+    pub(in crate::scenarios) fn elapsed(&self) -> f64 {
+        self.sender.started().elapsed().as_secs_f64()
+    }
+
+    /// Waits for the end, with every receiver verified.
+    ///
+    /// # Errors
+    /// When a receiver is not, or time is up; the message carries what the programs logged.
+    pub(in crate::scenarios) fn succeed(self, stage: &mut Stage) -> Result<Copied> {
+        let copied = self.finish(stage, |_, _| Ok(()))?;
+        for host in &copied.hosts {
+            ensure!(
+                host.whole,
+                "{} has no good copy: {}",
+                host.name,
+                host.failed.as_deref().unwrap_or("its copy differs")
+            );
+        }
+        ensure!(copied.exit_code == 0, "mcp ends with {}", copied.exit_code);
+        Ok(copied)
+    }
+
+    /// Waits for the end of `mcp`, however it ends; `meanwhile` is called every few milliseconds.
+    ///
+    /// # Errors
+    /// When time is up, or `meanwhile` fails.
+    pub(in crate::scenarios) fn finish(
+        mut self,
+        stage: &mut Stage,
+        mut meanwhile: impl FnMut(&mut Running, &mut Stage) -> Result<()>,
+    ) -> Result<Copied> {
+        let end = Instant::now() + stage.patience();
+        while self.look() {
+            meanwhile(&mut self, stage)?;
+            if Instant::now() > end {
+                bail!(
+                    "mcp does not end within {:?}\n{}",
+                    stage.patience(),
+                    self.logs()
+                );
+            }
+            std::thread::sleep(LOOK);
+        }
+        let (status, _) = self.sender.wait(Duration::from_secs(1))?;
+        let wire = stage.wire()?.since(self.before);
+        let copied = self.account(stage, status.code().unwrap_or(-1), wire)?;
+        let copies: Vec<PathBuf> = self.daemons.iter().map(|d| d.copy.clone()).collect();
+        for daemon in &mut self.daemons {
+            let _ = daemon.process.stop(Duration::from_secs(5));
+        }
+        stage.discard(&copies)?;
+        Ok(copied)
+    }
+
+    fn logs(&self) -> String {
+        let daemons = self.daemons.iter().map(|daemon| &daemon.process);
+        daemons.chain([&self.sender]).map(Process::tail).collect()
+    }
+
+    fn account(&mut self, stage: &Stage, exit_code: i32, wire: Wire) -> Result<Copied> {
+        let told = self.sender.events();
+        let began = self.sender.started();
+        let mut hosts = Vec::new();
+        for daemon in &mut self.daemons {
+            hosts.push(daemon.account(stage, &told, began)?);
+        }
+        let digests: Vec<Option<String>> = self.daemons.iter().map(Daemon::digest).collect();
+        for (host, digest) in hosts.iter_mut().zip(&digests) {
+            let first = digests.iter().flatten().next();
+            host.whole &= digest.is_some() && digest.as_ref() == first;
+        }
+        let seconds = hosts.iter().filter_map(|host| host.seconds);
+        let seconds = seconds.fold(0.0, f64::max);
+        Ok(Copied {
+            hosts,
+            seconds,
+            goodput_bps: stage.bytes as f64 * 8.0 / seconds,
+            wire,
+            overhead: wire.bytes as f64 / stage.bytes as f64,
+            exit_code,
+            sender_memory: self.memory[0],
+            receiver_memory: self.memory[1],
+            sender_cpu: self.cpu.0.as_secs_f64(),
+            receivers_cpu: self.cpu.1.iter().sum::<Duration>().as_secs_f64(),
+        })
+    }
+}
+
+impl Daemon {
+    /// The digest of the whole copy that it told.
+    fn digest(&self) -> Option<String> {
+        let copied = self.process.last("copied")?;
+        Some(copied["digest"].as_str()?.to_owned())
+    }
+
+    /// What became of it, by what `mcp` told.
+    fn account(&mut self, stage: &Stage, told: &[Event], began: Instant) -> Result<HostCopied> {
+        let node = stage.receivers[self.receiver];
+        let mut host = HostCopied {
+            name: stage.network.plan().name(node).to_owned(),
+            seconds: None,
+            whole: false,
+            failed: None,
+            detached: None,
+            modes: Vec::new(),
+            progress: Vec::new(),
+        };
+        let mine = told
+            .iter()
+            .filter(|event| text(&event.value, "host") == self.address);
+        for Event { at, value } in mine {
+            let at = (*at - began).as_secs_f64();
+            match text(value, "event") {
+                "verified" => host.seconds = Some(at),
+                "failed" => host.failed = Some(text(value, "message").to_owned()),
+                "detached" => host.detached = Some(at),
+                "mode" => host.modes.push((at, text(value, "mode").to_owned())),
+                "progress" => host.progress.push((at, count(value, "received"))),
+                _ => {}
+            }
+        }
+        if host.seconds.is_some() {
+            // It tells after the sender does.
+            self.process.wait_event("copied", Duration::from_secs(5))?;
+            host.whole = crate::transfer::same(&stage.file, &self.copy)?;
+        }
+        Ok(host)
+    }
+}
+
+fn count(value: &Value, field: &str) -> u64 {
+    value[field].as_u64().unwrap_or(0)
+}
+
+/// Starts `mcpd` on a receiver.
+fn daemon(stage: &Stage, receiver: usize, trust: &[&str], more: &[String]) -> Result<Daemon> {
+    let node = stage.receivers[receiver];
+    let copy = stage.copy(receiver)?;
+    let folder = copy.parent().context("a copy without a folder")?;
+    let address = stage.network.plan().address(node).to_string();
+    let launch = Launch::carried("mcpd")
+        .named(format!("mcpd {}", stage.network.plan().name(node)))
+        .args(["--json", "--quiet", "--once"])
+        .args(trust)
+        .args(more)
+        .arg("--dir")
+        .arg(folder);
+    Ok(Daemon {
+        receiver,
+        address,
+        process: stage.network.start(node, launch)?,
+        copy,
+    })
+}
+
+/// The key that all programs of the stage share, made at its first use.
+fn key(stage: &Stage) -> Result<String> {
+    let path = Path::new(SCRATCH).join("mcp.key");
+    if !path.exists() {
+        let launch = Launch::carried("mcpd").arg("--new-key").arg(&path);
+        let mut process = stage.network.start(stage.sender, launch)?;
+        process.succeed(Duration::from_secs(10))?;
+    }
+    Ok(path.display().to_string())
+}
+
+/// Makes a copy to all that it is meant for, and fails unless everybody has it.
+pub(in crate::scenarios) fn copy(stage: &mut Stage, copying: &Copying) -> Result<Copied> {
+    Running::start(stage, copying)?.succeed(stage)
+}

@@ -1,0 +1,216 @@
+//! The stage that tools compete on: one sender and its receivers on one switch, one file. What the
+//! sender's wire carries is counted there, and each copy is held against the original.
+//!
+//! | part | what |
+//! | --- | --- |
+//! | [`Setting`], [`Stage`] | the network: the sender's link, each receiver's own, who hears multicast |
+//! | [`copy`] | `mcpd` on each receiver, `mcp` on the sender, and what they told |
+//! | [`tcp`] | kernel TCP, one stream to each receiver, all at once |
+//! | [`play`], [`tools`], [`norm`] | the tools of others, where they are installed |
+
+pub(super) mod copy;
+pub(super) mod norm;
+pub(super) mod play;
+pub(super) mod tcp;
+pub(super) mod tools;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use serde::Serialize;
+
+use crate::net::{LinkId, Network, NodeId, Plan, Shape};
+use crate::sandbox::SCRATCH;
+use crate::transfer::{same, write_file};
+
+/// A sender's link of so many bits a second: what waits for it, and what passes at once.
+const BUCKET_BURST: u32 = 16 * 1024;
+const BUCKET_QUEUE: u32 = 1 << 20;
+
+/// A receiver's own link, between it and the switch.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Port {
+    /// Its name; `h1` and so on where it is empty.
+    pub(super) name: String,
+    /// Rate, loss and delay there. Anything but the default needs the emulator, and offloads off.
+    pub(super) shape: Shape,
+    /// Multicast does not come out of it.
+    pub(super) deaf: bool,
+}
+
+/// What the stage is like.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Setting {
+    /// The receivers' links.
+    pub(super) ports: Vec<Port>,
+    /// Length of the file.
+    pub(super) bytes: u64,
+    /// Segmentation offloads and GRO on all links.
+    pub(super) offloads: bool,
+    /// The sender's link, 0 for no limit.
+    pub(super) rate_bps: u64,
+}
+
+impl Setting {
+    /// So many receivers on plain wires, no limit, no offloads.
+    pub(super) fn plain(receivers: usize, bytes: u64) -> Setting {
+        Setting {
+            ports: vec![Port::default(); receivers],
+            bytes,
+            ..Setting::default()
+        }
+    }
+
+    /// The same with every receiver's link of this shape.
+    #[must_use]
+    pub(super) fn shaped(mut self, shape: Shape) -> Setting {
+        for port in &mut self.ports {
+            port.shape = shape;
+        }
+        self
+    }
+
+    /// The same where each receiver loses this share of what comes to it.
+    #[must_use]
+    pub(super) fn lossy(self, loss: f64) -> Setting {
+        self.shaped(Shape {
+            inbound_only: loss > 0.0,
+            ..Shape::lossy(loss)
+        })
+    }
+}
+
+/// What the sender has put on its wire: Ethernet bytes. Packets of several segments that pass as one
+/// count as one: switch offloads off where bytes matter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Wire {
+    /// All of it.
+    pub(super) bytes: u64,
+    /// To groups, and the few bytes by which hosts look each other up and join.
+    pub(super) multicast: u64,
+}
+
+impl Wire {
+    /// To single hosts.
+    pub(super) fn unicast(self) -> u64 {
+        self.bytes.saturating_sub(self.multicast)
+    }
+
+    /// Since an earlier count.
+    fn since(self, before: Wire) -> Wire {
+        Wire {
+            bytes: self.bytes - before.bytes,
+            multicast: self.multicast - before.multicast,
+        }
+    }
+}
+
+/// One network and one file.
+pub(super) struct Stage {
+    pub(super) network: Network,
+    pub(super) sender: NodeId,
+    pub(super) receivers: Vec<NodeId>,
+    pub(super) link: LinkId,
+    /// The file to send.
+    pub(super) file: PathBuf,
+    /// Its length.
+    pub(super) bytes: u64,
+}
+
+impl Stage {
+    /// Builds the network and writes the file.
+    pub(super) fn build(setting: &Setting) -> Result<Stage> {
+        let mut plan = Plan::default();
+        let sender = plan.host("sender");
+        let name = |(at, port): (usize, &Port)| match port.name.as_str() {
+            "" => format!("h{}", at + 1),
+            name => name.to_owned(),
+        };
+        let receivers: Vec<NodeId> = setting
+            .ports
+            .iter()
+            .enumerate()
+            .map(|port| plan.host(&name(port)))
+            .collect();
+        let mut ports = vec![(sender, Shape::default())];
+        let shapes = setting.ports.iter().map(|port| port.shape);
+        ports.extend(receivers.iter().copied().zip(shapes));
+        let link = plan.shared(&ports);
+        let mut network = Network::build(plan, 5)?;
+        if setting.ports.iter().all(|port| port.shape.is_wire()) {
+            network.offloads(setting.offloads)?;
+        }
+        for (node, port) in receivers.iter().zip(&setting.ports) {
+            network.multicast(*node, link, !port.deaf)?;
+        }
+        if setting.rate_bps > 0 {
+            let index = network.index(sender, link)?;
+            network.editor(sender).set_token_bucket(
+                index,
+                setting.rate_bps,
+                BUCKET_BURST,
+                BUCKET_QUEUE,
+            )?;
+        }
+        let file = Path::new(SCRATCH).join("original.bin");
+        write_file(&file, setting.bytes)?;
+        Ok(Stage {
+            network,
+            sender,
+            receivers,
+            link,
+            file,
+            bytes: setting.bytes,
+        })
+    }
+
+    /// What the sender has put on its wire so far.
+    pub(super) fn wire(&mut self) -> Result<Wire> {
+        let index = self.network.index(self.sender, self.link)?;
+        let (_, multicast) = self.network.flooded(self.link)?;
+        Ok(Wire {
+            bytes: self.network.editor(self.sender).counters(index)?.tx_bytes,
+            multicast,
+        })
+    }
+
+    /// Opens or shuts a receiver's port (counted from 0) for multicast.
+    pub(super) fn multicast(&mut self, receiver: usize, on: bool) -> Result<()> {
+        let node = self.receivers[receiver];
+        self.network.multicast(node, self.link, on)
+    }
+
+    /// Where a receiver's copy goes: into an empty folder of its own.
+    pub(super) fn copy(&self, receiver: usize) -> Result<PathBuf> {
+        let folder = Path::new(SCRATCH).join(format!("h{receiver}"));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder)?;
+        let name = self.file.file_name().context("a file without a name")?;
+        Ok(folder.join(name))
+    }
+
+    /// Takes copies away: the next transfer needs their room.
+    pub(super) fn discard(&self, copies: &[PathBuf]) -> Result<()> {
+        for copy in copies.iter().filter(|copy| copy.exists()) {
+            fs::remove_file(copy)?;
+        }
+        Ok(())
+    }
+
+    /// Fails unless each of these files is the original.
+    pub(super) fn compare(&self, copies: &[PathBuf]) -> Result<()> {
+        for copy in copies {
+            if !same(&self.file, copy)? {
+                bail!("{} is not the file that was sent", copy.display());
+            }
+        }
+        Ok(())
+    }
+
+    /// The longest that a transfer may take before it counts as failed.
+    pub(super) fn patience(&self) -> Duration {
+        Duration::from_secs(40 + self.bytes / 100_000)
+    }
+}

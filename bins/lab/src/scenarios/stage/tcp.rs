@@ -1,0 +1,166 @@
+//! Kernel TCP, one stream to each receiver, all at once. CUBIC on every stream, whatever the machine's
+//! default is.
+
+use std::fs::File;
+use std::io::{Read as _, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use nix::sys::socket::{setsockopt, sockopt};
+
+use super::play::Outcome;
+use super::{Stage, Wire};
+
+const PORT: u16 = 7_001;
+const BLOCK: usize = 256 * 1024;
+const CONTROL: &str = "cubic";
+
+/// Where the bytes come from and go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::scenarios) enum Ends {
+    /// One block of memory over and over; nobody looks at what arrives.
+    Memory,
+    /// From the stage's file (`sendfile`) into a file for each receiver.
+    Files,
+}
+
+/// What streams to some receivers came to.
+#[derive(Clone, Debug)]
+pub(in crate::scenarios) struct Streams {
+    /// How long each took, from the start of all.
+    pub(in crate::scenarios) took: Vec<Duration>,
+    /// What the sender put on its wire.
+    pub(in crate::scenarios) wire: Wire,
+}
+
+impl Streams {
+    /// When the last one was done.
+    pub(in crate::scenarios) fn last(&self) -> Duration {
+        self.took.iter().copied().max().unwrap_or_default()
+    }
+}
+
+/// A receiver's end: the copy it writes, if any, how many bytes came and when the last did.
+fn sink(listener: &TcpListener, copy: Option<&Path>) -> Result<(u64, Instant)> {
+    let (mut stream, _) = listener.accept()?;
+    let mut file = copy.map(File::create).transpose()?;
+    let mut block = vec![0; BLOCK];
+    let mut total = 0;
+    loop {
+        let count = stream.read(&mut block)?;
+        if count == 0 {
+            return Ok((total, Instant::now()));
+        }
+        if let Some(file) = &mut file {
+            file.write_all(&block[..count])?;
+        }
+        total += count as u64;
+    }
+}
+
+/// The sender's end of one stream.
+fn pour(stream: &mut TcpStream, file: Option<&Path>, bytes: u64) -> Result<()> {
+    if let Some(file) = file {
+        std::io::copy(&mut File::open(file)?, stream)?;
+        return Ok(());
+    }
+    let block = vec![0x5a; BLOCK];
+    let mut left = bytes;
+    while left > 0 {
+        let part = usize::try_from(left).unwrap_or(usize::MAX).min(block.len());
+        stream.write_all(&block[..part])?;
+        left -= part as u64;
+    }
+    Ok(())
+}
+
+/// Plays one transfer to all receivers and checks what arrived.
+pub(in crate::scenarios) fn tcp(stage: &mut Stage, ends: Ends) -> Result<Outcome> {
+    let all: Vec<usize> = (0..stage.receivers.len()).collect();
+    let streams = streams(stage, &all, ends)?;
+    let name = match ends {
+        Ends::Memory => "from memory to nowhere",
+        Ends::Files => "file to file",
+    };
+    let name = format!("{} kernel TCP streams, {name}", all.len());
+    Ok(Outcome::of(name, stage, streams.last(), streams.wire))
+}
+
+/// Streams to these receivers (counted from 0), all at once; what arrived is checked.
+pub(in crate::scenarios) fn streams(
+    stage: &mut Stage,
+    receivers: &[usize],
+    ends: Ends,
+) -> Result<Streams> {
+    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
+    let mut listeners = Vec::new();
+    let mut targets = Vec::new();
+    let mut copies: Vec<Option<PathBuf>> = Vec::new();
+    for at in receivers {
+        let node = stage.receivers[*at];
+        let listener = stage.network.within(node, || Ok(TcpListener::bind(any)?))?;
+        listeners.push(listener);
+        let address = stage.network.plan().address(node);
+        targets.push(SocketAddr::from((address, PORT)));
+        let copy = (ends == Ends::Files).then(|| stage.copy(*at)).transpose()?;
+        copies.push(copy);
+    }
+    let before = stage.wire()?;
+    let start = Instant::now();
+    let received = carry(stage, ends, &listeners, &targets, &copies)?;
+    let wire = stage.wire()?.since(before);
+    for (bytes, _) in &received {
+        ensure!(
+            *bytes == stage.bytes,
+            "TCP delivered {bytes} of {} bytes",
+            stage.bytes
+        );
+    }
+    let copies: Vec<PathBuf> = copies.into_iter().flatten().collect();
+    stage.compare(&copies)?;
+    stage.discard(&copies)?;
+    Ok(Streams {
+        took: received.iter().map(|(_, at)| *at - start).collect(),
+        wire,
+    })
+}
+
+/// Runs both ends of all streams; how many bytes came to each, and when the last did.
+fn carry(
+    stage: &Stage,
+    ends: Ends,
+    listeners: &[TcpListener],
+    targets: &[SocketAddr],
+    copies: &[Option<PathBuf>],
+) -> Result<Vec<(u64, Instant)>> {
+    let (bytes, file) = (stage.bytes, (ends == Ends::Files).then_some(&stage.file));
+    // The kernel takes connections before anybody accepts them; one that fails ends it here.
+    let mut streams = stage.network.within(stage.sender, || {
+        let connected: std::io::Result<Vec<_>> = targets.iter().map(TcpStream::connect).collect();
+        Ok(connected?)
+    })?;
+    for stream in &streams {
+        setsockopt(stream, sockopt::TcpCongestion, &CONTROL.into())
+            .with_context(|| format!("congestion control {CONTROL}"))?;
+    }
+    std::thread::scope(|scope| {
+        for stream in &mut streams {
+            scope.spawn(move || {
+                let poured = pour(stream, file.map(PathBuf::as_path), bytes);
+                let _ = stream.shutdown(Shutdown::Write);
+                poured
+            });
+        }
+        let sinks: Vec<_> = listeners
+            .iter()
+            .zip(copies)
+            .map(|(listener, copy)| scope.spawn(|| sink(listener, copy.as_deref())))
+            .collect();
+        sinks
+            .into_iter()
+            .map(|sink| sink.join().map_err(|_| anyhow!("a sink panicked"))?)
+            .collect()
+    })
+}

@@ -1,0 +1,224 @@
+//! `tcpxm-wan`: a file to the paper's ten sites, two of them without multicast (Figures 7 and 8,
+//! Tables 1 and 2).
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::super::stage::copy::{Copied, Copying, copy};
+use super::super::stage::tcp::{Ends, streams};
+use super::super::stage::{Setting, Stage};
+use super::sites::{SITES, Site};
+use super::{COLUMNS, cells, counts, mbps};
+use crate::plot::Plot;
+use crate::report::{Bound, Cell, Report, Table};
+use crate::scenario::{Context, Need, Opt, Scenario};
+
+/// The scenario.
+pub(in crate::scenarios) struct Wan;
+
+/// Ethernet bytes on the sender's wire for each byte of the file and each copy of it that must be sent:
+/// one for all whom multicast reaches, one for each of the others.
+const WIRE_TARGET: f64 = 1.06;
+
+impl Scenario for Wan {
+    fn name(&self) -> &'static str {
+        "tcpxm-wan"
+    }
+
+    fn about(&self) -> &'static str {
+        "mcp to the paper's ten sites with their round trips and rates, two without multicast"
+    }
+
+    fn figure(&self) -> &'static str {
+        "TCP-XM Figures 7 and 8, Tables 1 and 2"
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need::Namespaces]
+    }
+
+    fn options(&self) -> &'static [Opt] {
+        &[
+            Opt {
+                name: "sites",
+                help: "to how many sites, in the order of the table (quick: 6,10)",
+                default: "1,2,3,4,5,6,7,8,9,10",
+            },
+            Opt {
+                name: "mib",
+                help: "size of the file in MiB (quick: 1)",
+                default: "8",
+            },
+            Opt {
+                name: "sender-mbps",
+                help: "the sender's own link, Mbit/s",
+                default: "100",
+            },
+        ]
+    }
+
+    fn run(&self, context: &Context) -> Result<Report> {
+        let typed = context.sized("sites", "6,10".to_owned())?;
+        let mut report = Report::new(self.name(), "one file to the sites of a wide area network");
+        let bytes = context.sized("mib", 1u64)? << 20;
+        let rate_bps = context.option::<u64>("sender-mbps")? * 1_000_000;
+        let mut lines = Vec::new();
+        for count in counts("sites", &typed)? {
+            let sites = &SITES[..count.min(SITES.len())];
+            let last = sites.last().map_or("", |site| site.name);
+            context.note(format!("{} sites, the last is {last}", sites.len()));
+            lines.push(line(sites, bytes, rate_bps)?);
+        }
+        if !context.quick {
+            judge(&mut report, &lines);
+        }
+        report.tables.extend([sites_table(&lines), table(&lines)]);
+        report.plots = plots(&lines, bytes);
+        report.datum("copies", &lines);
+        notes(&mut report);
+        Ok(report)
+    }
+}
+
+/// A copy to some sites, and as many TCP streams.
+#[derive(Clone, Debug, Serialize)]
+struct Line {
+    sites: usize,
+    last: &'static str,
+    without_multicast: usize,
+    copied: Copied,
+    /// Seconds of each TCP stream.
+    tcp_seconds: Vec<f64>,
+    /// Goodput to the last, bit/s.
+    tcp_bps: f64,
+    /// Bytes on the sender's wire for each byte of the file.
+    tcp_wire: f64,
+}
+
+fn line(sites: &[Site], bytes: u64, rate_bps: u64) -> Result<Line> {
+    let setting = Setting {
+        ports: sites.iter().map(Site::port).collect(),
+        bytes,
+        rate_bps,
+        ..Setting::default()
+    };
+    let mut stage = Stage::build(&setting)?;
+    let copied = copy(&mut stage, &Copying::plain())?;
+    let all: Vec<usize> = (0..sites.len()).collect();
+    let tcp = streams(&mut stage, &all, Ends::Files)?;
+    Ok(Line {
+        sites: sites.len(),
+        last: sites.last().map_or("", |site| site.name),
+        without_multicast: sites.iter().filter(|site| !site.multicast).count(),
+        copied,
+        tcp_seconds: tcp.took.iter().map(|took| took.as_secs_f64()).collect(),
+        tcp_bps: bytes as f64 * 8.0 / tcp.last().as_secs_f64(),
+        tcp_wire: tcp.wire.bytes as f64 / bytes as f64,
+    })
+}
+
+fn judge(report: &mut Report, lines: &[Line]) {
+    for line in lines {
+        let copies = line.without_multicast + usize::from(line.sites > line.without_multicast);
+        let name = format!(
+            "{} sites, {} without multicast: wire / file",
+            line.sites, line.without_multicast
+        );
+        let most = Bound::AtMost(WIRE_TARGET * copies as f64);
+        report.check(name, line.copied.overhead, "", most);
+    }
+}
+
+fn table(lines: &[Line]) -> Table {
+    let mut columns = vec!["sites", "the last", "no multicast"];
+    columns.extend(COLUMNS);
+    columns.extend(["TCP s", "TCP Mbit/s", "TCP wire / file"]);
+    let mut table = Table::new("to n sites (Figures 7 and 8)", &columns);
+    for line in lines {
+        let mut row: Vec<Cell> = vec![
+            line.sites.into(),
+            line.last.into(),
+            line.without_multicast.into(),
+        ];
+        row.extend(cells(&line.copied));
+        row.push(Cell::number(
+            line.tcp_seconds.iter().copied().fold(0.0, f64::max),
+            2,
+        ));
+        row.push(mbps(line.tcp_bps));
+        row.push(Cell::number(line.tcp_wire, 3));
+        table.row(row);
+    }
+    table
+}
+
+/// Tables 1 and 2, and how each site was served in the largest copy.
+fn sites_table(lines: &[Line]) -> Table {
+    let columns = [
+        "site",
+        "round trip ms",
+        "Mbit/s",
+        "multicast",
+        "mcp s",
+        "at the end by",
+        "TCP s",
+    ];
+    let mut table = Table::new("sites (Tables 1 and 2), the largest copy", &columns);
+    let Some(largest) = lines.iter().max_by_key(|line| line.sites) else {
+        return table;
+    };
+    let ours = largest.copied.hosts.iter().zip(&largest.tcp_seconds);
+    for (site, (host, tcp)) in SITES.iter().zip(ours) {
+        let mode = host.modes.last().map_or("-", |(_, mode)| mode.as_str());
+        table.row([
+            site.name.into(),
+            Cell::number(site.round_trip_ms, 1),
+            Cell::number(site.mbps, 1),
+            if site.multicast { "yes" } else { "no" }.into(),
+            Cell::number(host.seconds.unwrap_or(f64::NAN), 2),
+            mode.into(),
+            Cell::number(*tcp, 2),
+        ]);
+    }
+    table
+}
+
+fn plots(lines: &[Line], bytes: u64) -> Vec<Plot> {
+    let points = |value: &dyn Fn(&Line) -> f64| -> Vec<(f64, f64)> {
+        let point = |line: &Line| (line.sites as f64, value(line));
+        lines.iter().map(point).collect()
+    };
+    let bytes = bytes as f64;
+    let speed = Plot::lines("speed (Figure 7)", "sites", "Mbit/s to each")
+        .series("mcp", points(&|line| line.copied.goodput_bps / 1e6))
+        .series("TCP", points(&|line| line.tcp_bps / 1e6));
+    let wire = Plot::lines(
+        "bytes on the sender's wire (Figure 8)",
+        "sites",
+        "bytes for each byte of the file",
+    )
+    .series(
+        "mcp, multicast",
+        points(&|line| line.copied.wire.multicast as f64 / bytes),
+    )
+    .series(
+        "mcp, unicast",
+        points(&|line| line.copied.wire.unicast() as f64 / bytes),
+    )
+    .series("TCP", points(&|line| line.tcp_wire));
+    vec![speed, wire]
+}
+
+fn notes(report: &mut Report) {
+    report.note(
+        "paper: the increased bottleneck allows TCP-XM to match or outperform TCP for five or more \
+         hosts; unicast bytes step up each time a host without multicast is added (Figures 7 and 8; \
+         the plots are lost)",
+    );
+    report.note(
+        "each site's link has its rate (Table 2, for the bytes that TCP delivers) both ways, half \
+         its round trip as delay each way, and a queue of one round trip; the paper does not tell its \
+         sender's own link",
+    );
+    report.note("Mbit/s: the file's bits until the last site has verified its copy");
+}
