@@ -196,7 +196,8 @@ pub struct GroupConfig {
     pub min_receivers: usize,
     /// A receiver that does not acknowledge anything for this long is dropped.
     pub receiver_timeout: Duration,
-    /// Bits of data a second: a receiver that holds the others below it is detached.
+    /// Bits of data a second: a receiver that holds the others below it for a second is detached: it
+    /// leaves the multicast group and gets a stream of its own. 1 or more.
     pub min_rate_bps: Option<u64>,
     /// As [`Config::max_rate_bps`], for this group.
     pub max_rate_bps: Option<u64>,

@@ -94,7 +94,7 @@
 //! | a group | its store, once; 4 KiB a receiver |
 //! | connections | [`Config::max_connections`]; half-open ones [`Config::max_half_open`], the oldest gives way |
 //! | events | one of each kind and connection |
-//! | work | constant or logarithmic in the number of connections and receivers for each packet; a group's close, and the look for stragglers once a second, walk its receivers |
+//! | work | constant or logarithmic in the number of connections and receivers for each packet; a group's close walks its receivers, and so does, with a least rate, the look for stragglers 40 times a second |
 //!
 //! # Trust
 //!

@@ -18,7 +18,7 @@ fn blocks(list: &[(u32, u32)]) -> SackBlocks {
 }
 
 fn group(text: &str) -> Option<GroupOption> {
-    Some(GroupOption(text.parse::<IpAddr>().unwrap()))
+    Some(GroupOption::Named(text.parse::<IpAddr>().unwrap()))
 }
 
 /// Both directions.
@@ -213,8 +213,7 @@ prop_compose! {
         sack_permitted in any::<bool>(),
         timestamps in proptest::option::of(any::<(u32, u32)>()),
         sack in proptest::collection::vec(any::<(u32, u32)>(), 0..5),
-        v6 in any::<bool>(),
-        with_group in any::<bool>(),
+        group_kind in 0..4,
         percent in proptest::option::of(0u8..=100),
     ) -> Options {
         let mut options = Options {
@@ -226,9 +225,12 @@ prop_compose! {
             group: None,
             feedback: percent.map(|percent| Feedback { percent }),
         };
-        if with_group {
-            options.group = group(if v6 { "ff18::7" } else { "239.9.9.9" });
-        }
+        options.group = match group_kind {
+            0 => None,
+            1 => group("239.9.9.9"),
+            2 => group("ff18::7"),
+            _ => Some(GroupOption::Leave),
+        };
         while options.buffer_len() > 40 {
             if options.sack.is_empty() { options.group = None } else { options.shrink_to_fit() }
         }
@@ -282,4 +284,21 @@ proptest! {
         prop_assert_eq!(seq.since(syn.at(offset)) as i64, ahead);
         prop_assert_eq!(seq.plus(7).minus(7), seq);
     }
+}
+
+#[rustfmt::skip]
+#[test]
+fn a_receiver_is_told_to_leave() {
+    let options = Options {
+        timestamps: Some((9, 8)),
+        group: Some(GroupOption::Leave),
+        ..Options::default()
+    };
+    let flags = Flags { ack: true, ..Flags::default() };
+    golden(&segment(flags, options, b"data"), &[
+        0x12, 0x34, 0x56, 0x78, 1, 2, 3, 4, 5, 6, 7, 8, 0x90, 0x10, 0x40, 0, 0, 0, 0, 0,
+        1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 8,
+        253, 4, 0x58, 0x4d,                        // no group: leave
+        b'd', b'a', b't', b'a',
+    ]);
 }

@@ -1,4 +1,4 @@
-//! Groups: opening, handshakes, modes, stragglers.
+//! Groups: opening, handshakes, modes.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -10,7 +10,7 @@ use super::secrets::{random_group, random_port};
 use crate::config::{Carrier, GroupChoice, GroupConfig, GroupMode};
 use crate::error::{CommandError, Failure};
 use crate::event::{ConnId, GroupId};
-use crate::group::{Buffer, Flow, GroupState, Mode, RATE_CHECK, Session};
+use crate::group::{Buffer, Flow, GroupState, Mode, RATE_SAMPLE, Session, Watch};
 use crate::mintree::MinTree;
 use crate::pcb::{Birth, Key, Note, Pcb, State};
 use crate::seq::Seq;
@@ -65,7 +65,7 @@ impl<S: Store> Endpoint<S> {
                 open: receivers,
                 ready: false,
                 min_rate_bps: group.min_rate_bps,
-                checked: None,
+                watch: None,
                 ready_due: false,
                 writable_due: false,
                 closed_due: false,
@@ -313,8 +313,9 @@ impl<S: Store> Endpoint<S> {
         group.ready_due = true;
         self.telling_groups.push_back(session);
         if group.min_rate_bps.is_some() {
-            group.checked = Some((self.now, 0));
-            self.set_session_timer(session, self.now + RATE_CHECK);
+            let now = self.now;
+            group.watch = Some(Watch::begin(now, 0));
+            self.set_session_timer(session, now + RATE_SAMPLE);
         }
     }
 
@@ -336,120 +337,6 @@ impl<S: Store> Endpoint<S> {
         {
             flow.remove_listener(group);
             pcb.group = None;
-        }
-    }
-
-    /// The time for a look at who holds a group up has come (DESIGN §5: stragglers).
-    pub(super) fn check_rate(&mut self, session: u32, now: Instant) {
-        let Some(session_ref) = self.sessions.get_mut(session) else {
-            return;
-        };
-        let Some(group) = &mut session_ref.group else {
-            return;
-        };
-        let (Some(rate), Some((since, sent))) = (group.min_rate_bps, group.checked) else {
-            return;
-        };
-        if now < since + RATE_CHECK {
-            self.set_session_timer(session, since + RATE_CHECK);
-            return;
-        }
-        let main = &session_ref.flows[0];
-        let bits = (main.nxt - sent) * 8;
-        let us = (now - since).total_micros().max(1);
-        let slow = bits.saturating_mul(1_000_000) / us < rate;
-        let (nxt, unsent, payload) = (main.nxt, main.unsent, u64::from(main.payload));
-        group.checked = Some((now, nxt));
-        let rereadable = session_ref.store.is_rereadable();
-        let open = group.open > 0;
-        if slow && unsent > 0 && main.members > 1 {
-            self.detach_slow(session, nxt + payload);
-        } else if slow && unsent == 0 && !rereadable {
-            self.drop_holder(session);
-        }
-        if open {
-            self.set_session_timer(session, now + RATE_CHECK);
-        }
-    }
-
-    /// Detaches whoever is in the way of the next segment while somebody else is not.
-    fn detach_slow(&mut self, session: u32, wanted: u64) {
-        let Some(session_ref) = self.sessions.get(session) else {
-            return;
-        };
-        let limits = &session_ref.flows[0].limits;
-        let members = session_ref.members.iter().enumerate();
-        let (slow, fast): (Vec<_>, Vec<_>) = members
-            .filter_map(|(member, index)| Some((limits.get(member), (*index)?)))
-            .filter(|&(limit, _)| limit != MinTree::NONE)
-            .partition(|&(limit, _)| limit < wanted);
-        if fast.is_empty() {
-            return;
-        }
-        for (_, index) in slow {
-            self.detach(index);
-        }
-    }
-
-    /// From now on this receiver is sent to at its own pace.
-    fn detach(&mut self, index: u32) {
-        let Some(pcb) = self.pcbs.get_mut(index) else {
-            return;
-        };
-        let Some(session) = self.sessions.get_mut(pcb.session) else {
-            return;
-        };
-        let number = session.flows.len() as u32;
-        let member = pcb.member as usize;
-        let main = &mut session.flows[pcb.flow as usize];
-        let mut flow = Flow::new(main.payload, main.stamp_base, main.nagle);
-        flow.nxt = main.nxt;
-        flow.unsent = main.unsent;
-        flow.closing = main.closing;
-        flow.log = main.log.clone();
-        flow.last_sent = main.last_sent;
-        flow.cap.rate_bps = main.cap.rate_bps;
-        flow.members = 1;
-        flow.detached = true;
-        flow.unicast.push(index);
-        main.members -= 1;
-        main.remove_unicast(index);
-        if let Some(group) = pcb.group.filter(|_| pcb.mode.multicasts()) {
-            main.remove_listener(group);
-        }
-        main.limits.clear(member);
-        main.unas.clear(member);
-        let main_number = pcb.flow;
-        pcb.flow = number;
-        pcb.mode = pcb.mode.after_detaching();
-        pcb.group = None;
-        pcb.idle = false;
-        pcb.reception = crate::group::Reception::new();
-        pcb.note(Note::Mode);
-        pcb.note(Note::Detached);
-        let session_index = pcb.session;
-        session.flows.push(flow);
-        self.stats.detached += 1;
-        self.sync(index);
-        self.poke(session_index, main_number);
-    }
-
-    /// A bounded store is full of what only a detached receiver has not got: the others cannot wait.
-    fn drop_holder(&mut self, session: u32) {
-        let Some(session_ref) = self.sessions.get(session) else {
-            return;
-        };
-        if session_ref.store.room() > 0 {
-            return;
-        }
-        let holder = session_ref.unas.argmin();
-        let holder = holder.and_then(|member| session_ref.members[member]);
-        if let Some(index) = holder
-            && let Some(pcb) = self.pcbs.get_mut(index)
-            && pcb.flow != 0
-        {
-            pcb.abort(Failure::TooSlow);
-            self.sync(index);
         }
     }
 

@@ -72,11 +72,11 @@ impl<S: Store> Endpoint<S> {
             return self.count(Error::NoConnection);
         };
         let result = pcb.handle(now, segment, flow);
-        if pcb.state != State::Closed
-            && result.is_ok()
-            && let Some(feedback) = segment.options.feedback
-        {
-            self.take_feedback(index, feedback.percent);
+        if pcb.state != State::Closed && result.is_ok() {
+            match segment.options.feedback {
+                Some(feedback) => self.take_feedback(index, feedback.percent),
+                None => self.has_left(index),
+            }
         }
         self.sync(index);
         match result {

@@ -7,6 +7,7 @@ mod input;
 mod listener;
 mod output;
 mod secrets;
+mod stragglers;
 mod sync;
 mod timeouts;
 

@@ -8,7 +8,7 @@ use super::{Endpoint, timer_key};
 use crate::config::Carrier;
 use crate::error::Failure;
 use crate::event::{Meta, Transmit};
-use crate::group::Copy;
+use crate::group::{Copy, Mode};
 use crate::mintree::MinTree;
 use crate::pcb::{Key, Plan};
 use crate::ranges::Span;
@@ -200,14 +200,20 @@ impl<S: Store> Endpoint<S> {
         Some(self.finish(len, local, destination, buffer))
     }
 
-    /// Writes a block's segment. A store that cannot read ends the session.
+    /// Writes a block's segment. A store that cannot read ends the session; one that cannot read
+    /// again what a receiver that is not in step lacks ends that one.
     fn write(&mut self, index: u32, plan: &Plan, buffer: &mut [u8]) -> Option<Transmit> {
         let pcb = self.pcbs.get(index)?;
         let (key, local, remote) = (pcb.key, pcb.local, pcb.remote());
-        let session = pcb.session;
-        let store = &mut self.sessions.get_mut(session)?.store;
-        let Some(len) = write_segment(&key, plan, store, buffer) else {
-            self.fail_session(session);
+        let (session, alone) = (pcb.session, pcb.mode == Mode::UnicastOnly);
+        let session_ref = self.sessions.get_mut(session)?;
+        let Some(len) = write_segment(&key, plan, &mut session_ref.store, buffer) else {
+            if alone {
+                self.pcbs.get_mut(index)?.abort(Failure::Store);
+                self.sync(index);
+            } else {
+                self.fail_session(session);
+            }
             return None;
         };
         Some(self.finish(len, local, remote, buffer))

@@ -99,9 +99,15 @@ impl<S: Store> Endpoint<S> {
         };
         flow.limits.set(member, limit);
         flow.unas.set(member, una);
-        if session.unas.get(member) != una {
-            session.unas.set(member, una);
-            session.release();
+        let alone = pcb.mode == Mode::UnicastOnly && session.group.is_some();
+        let needed = if alone && session.store.is_rereadable() {
+            MinTree::NONE
+        } else {
+            una
+        };
+        if session.unas.get(member) != needed || alone {
+            session.unas.set(member, needed);
+            session.release(una);
         }
         let flow = &mut session.flows[pcb.flow as usize];
         let least = flow.unas.min();
@@ -152,7 +158,7 @@ impl<S: Store> Endpoint<S> {
         if let Some(group) = group.filter(|_| session_ref.group.is_some()) {
             flow.remove_listener(group);
         }
-        session_ref.release();
+        session_ref.release(MinTree::NONE);
         if let Some(state) = &mut session_ref.group {
             state.open -= 1;
             if !settled {
@@ -208,7 +214,11 @@ impl<S: Store> Endpoint<S> {
         }
         if pcb.send_limit() < pcb.send.edge {
             pcb.send.limited_at = flow.nxt;
-        } else if pcb.send.board.una() >= flow.nxt {
+            return;
+        }
+        // In recovery its own window fills up behind a hole, which is the network's fault.
+        pcb.send.trouble.closed |= pcb.send.recovery.is_none();
+        if pcb.send.board.una() >= flow.nxt {
             pcb.arm_persist(now);
             let next = pcb.timers.next().map_or(MinTree::NONE, timer_key);
             self.timers.set(index as usize, next);

@@ -29,4 +29,4 @@ pub(crate) mod session;
 pub(crate) use flow::{Blocked, Copy, Flow};
 pub(crate) use mode::Reception;
 pub use mode::{FALL_BACK_LOSSES, FALL_FORWARD_PERCENT, FALL_FORWARD_SEGMENTS, Mode};
-pub(crate) use session::{Buffer, GroupState, RATE_CHECK, Session};
+pub(crate) use session::{Buffer, GroupState, RATE_CHECK, RATE_SAMPLE, Session, Watch};

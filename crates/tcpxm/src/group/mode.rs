@@ -20,7 +20,7 @@ use crate::error::Failure;
 /// | [`Mode::Multicast`] | [`FALL_BACK_LOSSES`] multicast losses without a success between them | [`Mode::UnicastGroup`] |
 /// | [`Mode::MulticastOnly`] | the SYN-ACK has no group option | the receiver fails: [`Failure::NoMulticast`](crate::Failure::NoMulticast) |
 /// | [`Mode::MulticastOnly`] | any number of losses | stays |
-/// | any of a group | the receiver holds the group below its rate | [`Mode::UnicastOnly`], detached |
+/// | any of a group | the receiver holds the group below its rate | [`Mode::UnicastOnly`], detached, for good |
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mode {
     /// `TX_UNICAST_ONLY`: by explicit request, or detached; not synchronised with anybody. Also every

@@ -99,16 +99,41 @@ pub(crate) struct GroupState {
     pub(crate) open: usize,
     pub(crate) ready: bool,
     pub(crate) min_rate_bps: Option<u64>,
-    /// When progress was looked at last, and what had been sent and what been acknowledged then.
-    pub(crate) checked: Option<(Instant, u64)>,
+    /// The present look at who holds the group up.
+    pub(crate) watch: Option<Watch>,
     pub(crate) ready_due: bool,
     pub(crate) writable_due: bool,
     pub(crate) closed_due: bool,
     pub(crate) closed_told: bool,
 }
 
-/// How often a group looks for receivers that hold it up.
+/// How long a group is below its rate before receivers are detached for it.
 pub(crate) const RATE_CHECK: Duration = Duration::from_secs(1);
+/// How often is looked who holds it up.
+pub(crate) const RATE_SAMPLE: Duration = Duration::from_millis(25);
+
+/// What was seen since progress was measured last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watch {
+    pub(crate) since: Instant,
+    /// What had been sent by then.
+    pub(crate) sent: u64,
+    /// Next look.
+    pub(crate) next: Instant,
+    /// Looks that found the group held back by windows.
+    pub(crate) looks: u8,
+}
+
+impl Watch {
+    pub(crate) fn begin(now: Instant, sent: u64) -> Self {
+        Self {
+            since: now,
+            sent,
+            next: now + RATE_SAMPLE,
+            looks: 0,
+        }
+    }
+}
 
 impl<S: Store> Session<S> {
     /// What the store has got is new to the flows.
@@ -120,11 +145,22 @@ impl<S: Store> Session<S> {
         }
     }
 
-    /// Everybody has got what lies before: it can go.
-    pub(crate) fn release(&mut self) {
+    /// A receiver has everything before `una`: what everybody has can go. Where the store can read
+    /// everything again those in step count, and of those who are not in step the first to have it.
+    pub(crate) fn release(&mut self, una: u64) {
         let least = self.unas.min();
-        if least != MinTree::NONE {
-            self.store.release(least);
-        }
+        let never_in_step = |group: &GroupState| group.start == Mode::UnicastOnly;
+        let before = if least != MinTree::NONE {
+            least
+        } else if !self.store.is_rereadable() {
+            return;
+        } else if !self.group.as_ref().is_some_and(never_in_step) {
+            self.store.end()
+        } else if una != MinTree::NONE {
+            una
+        } else {
+            return;
+        };
+        self.store.release(before);
     }
 }

@@ -144,6 +144,10 @@ impl Pcb {
             self.reception.multicast_success();
         }
         self.take_rtt(now, &delivered, segment, flow);
+        if let Some(smoothed) = self.send.rtt.smoothed() {
+            let longest = self.send.trouble.round_trip.max(smoothed);
+            self.send.trouble.round_trip = longest;
+        }
         if delivered.acked > 0 {
             self.send.rtt.reset_back_off();
             self.send.duplicate_acks = 0;
@@ -259,6 +263,7 @@ impl Pcb {
             self.send.recovery = Some((flow.nxt, Recovery::Fast));
             self.send.force_one = true;
             self.send.cc.on_loss(flight);
+            self.send.trouble.cut = true;
             self.timers.stop(Timer::Tail);
             self.send.probe = None;
         }

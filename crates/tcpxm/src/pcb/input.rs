@@ -53,7 +53,7 @@ impl Pcb {
             .offer
             .shift
             .filter(|_| syn.options.window_scale.is_some());
-        if let Some(GroupOption(offered)) = syn.options.group
+        if let Some(GroupOption::Named(offered)) = syn.options.group
             && offered.is_ipv4() == pcb.key.remote.is_ipv4()
         {
             pcb.offer.group = match config.groups {
@@ -120,7 +120,7 @@ impl Pcb {
                 .filter(|_| segment.options.window_scale.is_some());
             return Ok(());
         }
-        self.group = segment.options.group.map(|GroupOption(group)| group);
+        self.group = segment.options.group.and_then(GroupOption::address);
         self.owe_now();
         self.establish(now, segment);
         Ok(())
@@ -206,6 +206,9 @@ impl Pcb {
         self.keep_alive_probes = 0;
         self.note_timestamp(now, segment, start);
         self.take_ack(now, segment, start, flow)?;
+        if segment.options.group == Some(GroupOption::Leave) {
+            self.leave_group();
+        }
         self.arm_keep_alive(now);
         if !segment.payload.is_empty() || flags.fin {
             self.take_data(now, segment, start, false)?;

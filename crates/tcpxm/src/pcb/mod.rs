@@ -54,6 +54,16 @@ pub(crate) enum Fin {
     Acked,
 }
 
+/// Whether the receiver at the other side is to leave its group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Leaving {
+    No,
+    /// It is told at once.
+    Due,
+    /// Every segment says it, until the answers show that it has.
+    Told,
+}
+
 /// Whether an acknowledgement is due.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Owed {
@@ -97,6 +107,20 @@ pub(crate) struct Limits {
     pub(crate) our_mss: u16,
 }
 
+/// What kept a receiver of a group from taking more, since its group looked last.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Trouble {
+    /// Looks that found it in the way of the next segment.
+    pub(crate) looks: u8,
+    /// Longest smoothed round trip.
+    pub(crate) round_trip: Duration,
+    /// Losses cut its congestion window.
+    pub(crate) cut: bool,
+    pub(crate) timeout: bool,
+    /// Its own window held the flow back.
+    pub(crate) closed: bool,
+}
+
 /// Sending state.
 pub(crate) struct Send {
     pub(crate) iss: Seq,
@@ -122,6 +146,7 @@ pub(crate) struct Send {
     window_probe_due: bool,
     /// The congestion window held the flow back when it had reached this offset.
     pub(crate) limited_at: u64,
+    pub(crate) trouble: Trouble,
     /// Next reordering window adaptation not before this offset is acknowledged.
     widen_at: u64,
     quiet_rounds: u8,
@@ -154,6 +179,8 @@ pub(crate) struct Receive {
     /// A duplicate to report (RFC 2883).
     duplicate: Option<(u64, u64)>,
     pub(crate) record: Option<Record>,
+    /// The sender asked for the group to be left.
+    pub(crate) left_group: bool,
     /// The application does not read any more.
     pub(crate) shut: bool,
 }
@@ -205,6 +232,7 @@ pub(crate) struct Pcb {
     pub(crate) reception: Reception,
     /// The group that both sides agreed on.
     pub(crate) group: Option<IpAddr>,
+    pub(crate) leaving: Leaving,
     pub(crate) notes: u16,
     pub(crate) noted: bool,
     /// Half-open, and nobody has been told of it.
@@ -305,6 +333,7 @@ impl Pcb {
             mode: birth.mode,
             reception: Reception::new(),
             group: None,
+            leaving: Leaving::No,
             notes: 0,
             noted: false,
             unborn: false,
@@ -351,7 +380,7 @@ impl Pcb {
             self.receive.data.discard();
         }
         self.note(Note::Closed);
-        if self.receive.record.is_some() {
+        if self.receive.record.is_some() && !self.receive.left_group {
             self.note(Note::Leave);
         }
     }
@@ -374,6 +403,9 @@ impl Pcb {
         }
         if self.receive.record.is_some() {
             options.feedback = Some(crate::wire::Feedback { percent: 0 });
+        }
+        if self.leaving != Leaving::No {
+            options.group = Some(GroupOption::Leave);
         }
         let mss = self.agreed.mss.min(self.limits.our_mss);
         mss.saturating_sub(options.buffer_len() as u16).max(8)
@@ -432,7 +464,7 @@ impl Pcb {
     }
 
     pub(crate) fn group_option(&self) -> Option<GroupOption> {
-        self.offer.group.map(GroupOption)
+        self.offer.group.map(GroupOption::Named)
     }
 }
 
@@ -458,6 +490,7 @@ impl Send {
             probe_due: false,
             window_probe_due: false,
             limited_at: 0,
+            trouble: Trouble::default(),
             widen_at: 0,
             quiet_rounds: 0,
             persist_backoff: 0,
@@ -484,6 +517,7 @@ impl Receive {
             sack_turn: 0,
             duplicate: None,
             record: None,
+            left_group: false,
             shut: false,
         }
     }

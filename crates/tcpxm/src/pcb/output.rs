@@ -3,7 +3,7 @@
 
 use smoltcp::time::Instant;
 
-use super::{Fin, Owed, Pcb, State, Timer};
+use super::{Fin, Leaving, Owed, Pcb, State, Timer};
 use crate::group::Flow;
 use crate::ranges::Span;
 use crate::seq::Seq;
@@ -44,6 +44,10 @@ impl Pcb {
         if !self.state.is_synchronized() {
             return None;
         }
+        if self.leaving == Leaving::Due {
+            self.leaving = Leaving::Told;
+            return Some(self.pure_ack(now, flow));
+        }
         if let Some(span) = self.lost_to_repair(flow) {
             self.send.force_one = false;
             self.send.board.sent_again(span, now);
@@ -75,7 +79,8 @@ impl Pcb {
         self.reset_due
             || self.syn_due
             || (self.state.is_synchronized()
-                && (self.lost_to_repair(flow).is_some()
+                && (self.leaving == Leaving::Due
+                    || self.lost_to_repair(flow).is_some()
                     || self.send.probe_due
                     || self.send.window_probe_due
                     || self.fin_is_due(flow)

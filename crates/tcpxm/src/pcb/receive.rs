@@ -2,11 +2,11 @@
 
 use smoltcp::time::Instant;
 
-use super::{Fin, Note, Owed, Pcb, State, Timer};
+use super::{Fin, Leaving, Note, Owed, Pcb, State, Timer};
 use crate::error::{Error, Failure};
 use crate::group::Flow;
 use crate::reassembly::Insert;
-use crate::wire::{Feedback, Options, Segment};
+use crate::wire::{Feedback, GroupOption, Options, Segment};
 
 /// Copies of what came lately begin at most this far back, or as far as the receive buffer is long.
 const MIN_RECENT: usize = 1 << 20;
@@ -65,6 +65,18 @@ impl Pcb {
             && !segment.payload.is_empty()
         {
             record.push(segment.seq, segment.payload.len(), multicast);
+        }
+    }
+
+    /// The sender goes on by unicast alone: out of the group, at once. Without the feedback option
+    /// in it the acknowledgement says that this has happened.
+    pub(super) fn leave_group(&mut self) {
+        if self.passive && self.receive.record.is_some() {
+            if !self.receive.left_group && !self.receive.fin_taken {
+                self.note(Note::Leave);
+            }
+            self.receive.left_group = true;
+            self.owe_now();
         }
     }
 
@@ -194,7 +206,7 @@ impl Pcb {
         self.receive.fin_taken = true;
         self.owe_now();
         self.note(Note::Finished);
-        if self.receive.record.is_some() {
+        if self.receive.record.is_some() && !self.receive.left_group {
             self.note(Note::Leave);
         }
         self.set_state(now, self.state.after_fin_received());
@@ -229,7 +241,12 @@ impl Pcb {
             let echo = self.receive.ts_recent.map_or(0, |(value, _)| value);
             options.timestamps = Some((flow.stamp_at(now), echo));
         }
-        if let Some(record) = &self.receive.record {
+        if self.leaving != Leaving::No {
+            options.group = Some(GroupOption::Leave);
+        }
+        if let Some(record) = &self.receive.record
+            && !self.receive.left_group
+        {
             let percent = record.percent();
             options.feedback = Some(Feedback { percent });
         }

@@ -70,6 +70,7 @@ impl Pcb {
             self.send.fin = Fin::Lost;
         }
         self.send.cc.on_timeout(flight, first);
+        self.send.trouble.timeout = true;
         self.send.recovery = Some((flow.nxt, Recovery::Timeout));
         self.send.force_one = true;
         self.send.probe = None;

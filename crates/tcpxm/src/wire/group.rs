@@ -1,21 +1,29 @@
-//! The group option of SYN and SYN-ACK (TCP-XM §2.1, step 5).
+//! The group option: of SYN and SYN-ACK (TCP-XM §2.1, step 5), and of segments to a receiver that is
+//! to leave its group.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{EXPERIMENT, KIND_GROUP};
 
-/// The group option: the multicast group that a sender offers in its SYN, and that a receiver
-/// accepts, or proposes instead, in its SYN-ACK.
+/// The group option.
 ///
 /// ```text
 /// +---------------+---------------+-------------------------------+
-/// |  kind 253     |  length 8, 20 |  experiment identifier 0x584d |
+/// |  kind 253     |  length       |  experiment identifier 0x584d |
 /// +---------------+---------------+-------------------------------+
-/// |  group address: 4 bytes (IPv4) or 16 (IPv6)                   |
+/// |  group address: none (length 4), IPv4 (8) or IPv6 (20)        |
 /// +---------------------------------------------------------------+
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct GroupOption(pub IpAddr);
+pub enum GroupOption {
+    /// The multicast group that a sender offers in its SYN, and that a receiver accepts, or proposes
+    /// instead, in its SYN-ACK.
+    Named(IpAddr),
+    /// No group, in segments of a synchronised connection: the receiver leaves the one it is in,
+    /// because all its data comes by unicast from now on (DESIGN §5, stragglers). It answers by
+    /// leaving out the feedback option.
+    Leave,
+}
 
 impl GroupOption {
     /// Reads the option's value: what follows kind and length. `None` when it is another
@@ -27,19 +35,30 @@ impl GroupOption {
             return None;
         }
         let group = match address.len() {
+            0 => return Some(Self::Leave),
             4 => IpAddr::from(<[u8; 4]>::try_from(address).ok()?),
             16 => IpAddr::from(<[u8; 16]>::try_from(address).ok()?),
             _ => return None,
         };
-        is_group(group).then_some(Self(group))
+        is_group(group).then_some(Self::Named(group))
+    }
+
+    /// The group it names.
+    #[must_use]
+    pub const fn address(self) -> Option<IpAddr> {
+        match self {
+            GroupOption::Named(address) => Some(address),
+            GroupOption::Leave => None,
+        }
     }
 
     /// Bytes of the whole option.
     #[must_use]
     pub const fn buffer_len(&self) -> usize {
-        match self.0 {
-            IpAddr::V4(_) => 8,
-            IpAddr::V6(_) => 20,
+        match self {
+            GroupOption::Leave => 4,
+            GroupOption::Named(IpAddr::V4(_)) => 8,
+            GroupOption::Named(IpAddr::V6(_)) => 20,
         }
     }
 
@@ -53,9 +72,14 @@ impl GroupOption {
         buffer[0] = KIND_GROUP;
         buffer[1] = len as u8;
         buffer[2..4].copy_from_slice(&EXPERIMENT.to_be_bytes());
-        match self.0 {
-            IpAddr::V4(address) => buffer[4..len].copy_from_slice(&address.octets()),
-            IpAddr::V6(address) => buffer[4..len].copy_from_slice(&address.octets()),
+        match self {
+            GroupOption::Leave => {}
+            GroupOption::Named(IpAddr::V4(address)) => {
+                buffer[4..len].copy_from_slice(&address.octets());
+            }
+            GroupOption::Named(IpAddr::V6(address)) => {
+                buffer[4..len].copy_from_slice(&address.octets());
+            }
         }
         len
     }

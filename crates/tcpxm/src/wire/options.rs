@@ -90,7 +90,7 @@ pub struct Options {
     pub timestamps: Option<(u32, u32)>,
     /// SACK blocks (RFC 2018 §3).
     pub sack: SackBlocks,
-    /// The group option, in SYN segments.
+    /// The group option: in SYN segments a group, in others the wish that it be left.
     pub group: Option<GroupOption>,
     /// The feedback option.
     pub feedback: Option<Feedback>,

@@ -80,7 +80,7 @@ fn the_two_rules_on_duplicates_and_the_owed_acknowledgement() {
 
 #[test]
 fn a_receiver_joins_after_the_handshake_and_leaves_at_the_fin() {
-    let group = Some(GroupOption(ip(GROUP)));
+    let group = Some(GroupOption::Named(ip(GROUP)));
     let mut hand = Hand::new(Config::default());
     let mut syn = hand.segment(ISS, Seq(0), flags("S"), &[]);
     syn.options.group = group;
@@ -108,6 +108,55 @@ fn a_receiver_joins_after_the_handshake_and_leaves_at_the_fin() {
             .iter()
             .any(|event| matches!(event, Event::Leave { .. }))
     );
+}
+
+#[test]
+fn a_receiver_told_to_leave_does_and_says_so() {
+    let mut hand = Hand::grouped();
+    let events = |hand: &mut Hand| -> Vec<Event> {
+        std::iter::from_fn(|| hand.endpoint.poll_event()).collect()
+    };
+    events(&mut hand);
+    let (seq, ack) = (hand.seq, hand.ack);
+    let leave = |segment: &Segment<'static>| Segment {
+        options: Options {
+            group: Some(GroupOption::Leave),
+            ..segment.options
+        },
+        ..*segment
+    };
+    // Outside of the window it is somebody else's wish; on the group address options mean nothing.
+    let far = leave(&hand.segment(seq.plus(1 << 30), ack, ACK, &[]));
+    assert_eq!(hand.inject(&far, "10.0.0.1"), Err(Error::Window));
+    let multicast = leave(&hand.segment(seq, ack, flags("PA"), b"data"));
+    hand.inject(&multicast, GROUP).unwrap();
+    hand.wait(40);
+    let sent = hand.sent();
+    assert_eq!(
+        sent.last().unwrap().options.feedback,
+        Some(Feedback { percent: 100 })
+    );
+    let left = |events: &[Event]| {
+        let leave =
+            |event: &&Event| matches!(event, Event::Leave { group, .. } if *group == ip(GROUP));
+        events.iter().filter(leave).count()
+    };
+    assert_eq!(left(&events(&mut hand)), 0);
+
+    let wish = leave(&hand.segment(seq.plus(4), ack, ACK, &[]));
+    for times in 0..2 {
+        hand.inject(&wish, "10.0.0.1").unwrap();
+        let sent = hand.sent();
+        assert_eq!(sent.len(), 1, "an answer at once");
+        assert_eq!(sent[0].options.feedback, None);
+        assert_eq!(left(&events(&mut hand)), usize::from(times == 0));
+    }
+    let late = hand.segment(seq.plus(4), ack, flags("PA"), b"late");
+    assert_eq!(hand.inject(&late, GROUP), Err(Error::GroupUnknown));
+    hand.inject(&late, "10.0.0.1").unwrap();
+    assert_eq!(hand.read(), b"datalate");
+    hand.give(seq.plus(8), ack, "FA", &[]).unwrap();
+    assert_eq!(left(&events(&mut hand)), 0, "left once");
 }
 
 /// A sender whose receivers are made by hand.
@@ -139,7 +188,7 @@ impl HandGroup {
         let syns = group.sent();
         assert_eq!(syns.len(), usize::from(count));
         for (n, (_, syn)) in (1..=count).zip(&syns) {
-            assert_eq!(syn.options.group, Some(GroupOption(ip(GROUP))));
+            assert_eq!(syn.options.group, Some(GroupOption::Named(ip(GROUP))));
             assert_eq!(
                 syn.seq, syns[0].1.seq,
                 "one initial sequence number for all"
@@ -202,7 +251,7 @@ impl HandGroup {
 fn the_smallest_segment_and_the_smallest_window_rule() {
     let answer = |n: u8| Options {
         mss: Some(if n == 2 { 700 } else { 1400 }),
-        group: (n != 3).then_some(GroupOption(ip(GROUP))),
+        group: (n != 3).then_some(GroupOption::Named(ip(GROUP))),
         ..Options::default()
     };
     let mut group = HandGroup::new(3, answer);
@@ -241,7 +290,7 @@ fn the_smallest_segment_and_the_smallest_window_rule() {
 fn forward_at_fifty_per_cent_and_not_before_sixteen_segments() {
     let answer = |_| Options {
         mss: Some(1000),
-        group: Some(GroupOption(ip(GROUP))),
+        group: Some(GroupOption::Named(ip(GROUP))),
         ..Options::default()
     };
     for (percent, segments, expected) in [

@@ -160,7 +160,7 @@ impl Hand {
     }
 
     pub(crate) fn grouped() -> Self {
-        let group = Some(GroupOption(ip(GROUP)));
+        let group = Some(GroupOption::Named(ip(GROUP)));
         Self::establish(
             Config::default(),
             Options {

@@ -75,6 +75,8 @@ pub(crate) struct Host {
     pub(crate) events: Vec<Event>,
     pub(crate) errors: u64,
     pub(crate) finished_at: Option<Instant>,
+    pub(crate) detached_at: Option<Instant>,
+    pub(crate) left_at: Option<Instant>,
     wake: Option<Instant>,
 }
 
@@ -95,6 +97,8 @@ impl Host {
             events: Vec::new(),
             errors: 0,
             finished_at: None,
+            detached_at: None,
+            left_at: None,
             wake: None,
         }
     }
@@ -155,7 +159,9 @@ impl Host {
             }
             Event::Leave { group, .. } => {
                 self.joined.remove(&group);
+                self.left_at = Some(now);
             }
+            Event::Detached { .. } => self.detached_at = Some(now),
             Event::ModeChanged { connection, mode } => self.modes.push((connection, mode)),
             Event::Delivered { connection } => self.delivered.push(connection),
             Event::GroupReady { .. } => self.ready = true,
@@ -339,6 +345,8 @@ pub(crate) struct Switch {
     pub(crate) drop: Option<DropRule>,
     /// Multicast and unicast packets with data that came from host 0.
     pub(crate) from_sender: (u64, u64),
+    /// Ports behind which nobody is in a group any more.
+    pub(crate) left: BTreeSet<u16>,
 }
 
 impl Switch {
@@ -347,6 +355,7 @@ impl Switch {
             deaf: BTreeMap::new(),
             drop: None,
             from_sender: (0, 0),
+            left: BTreeSet::new(),
         }
     }
 }
@@ -377,7 +386,7 @@ impl Node for Switch {
                 .deaf
                 .get(&other)
                 .is_some_and(|times| times.iter().any(|(from, to)| *from <= now && now < *to));
-            if other != port.0 && !deaf {
+            if other != port.0 && !deaf && !self.left.contains(&other) {
                 forward(other, io);
             }
         }
@@ -388,6 +397,8 @@ pub(crate) struct Net {
     pub(crate) sim: Sim,
     pub(crate) switch: NodeId,
     pub(crate) hosts: Vec<NodeId>,
+    /// The switch no longer forwards multicast to receivers that have left, 50 ms later at most.
+    pub(crate) prunes: bool,
 }
 
 /// Hosts around a switch, each with the configuration, plan and link given for it.
@@ -407,6 +418,7 @@ pub(crate) fn net(seed: u64, hosts: Vec<(Config, Plan, LinkConfig)>) -> Net {
         sim,
         switch,
         hosts: ids,
+        prunes: false,
     }
 }
 
@@ -433,6 +445,16 @@ impl Net {
             .with::<Switch, R>(self.switch, |switch, _, _| act(switch))
     }
 
+    fn prune(&mut self) {
+        let hosts = 1..self.hosts.len();
+        let left = |number: &usize| {
+            let host = self.host(*number);
+            host.left_at.is_some() && host.joined.is_empty()
+        };
+        let left: Vec<u16> = hosts.filter(left).map(|number| number as u16).collect();
+        self.switch(|switch| switch.left.extend(left));
+    }
+
     /// Runs until the condition holds; says whether it did before `seconds` had passed.
     pub(crate) fn run(&mut self, seconds: i64, mut done: impl FnMut(&Net) -> bool) -> bool {
         let end = Instant::from_secs(seconds);
@@ -442,6 +464,9 @@ impl Net {
                 return false;
             }
             self.sim.run_until(next);
+            if self.prunes {
+                self.prune();
+            }
         }
         true
     }

@@ -4,14 +4,14 @@ use std::net::IpAddr;
 
 use crate::common::{Dice, Host, Named, Net, PORT, Plan, address, config, net, socket};
 use netsim::{LinkConfig, Loss};
-use tcpxm::store::{Lengths, Ring, Store};
+use tcpxm::store::{Lengths, Store};
 use tcpxm::{
     Config, Duration, Event, Failure, GroupChoice, GroupConfig, GroupMode, GroupPolicy, Instant,
     Mode,
 };
 
 /// A sender (host 0) and receivers that each listen.
-fn group_net(
+pub(crate) fn group_net(
     seed: u64,
     sender: (Config, LinkConfig),
     receivers: Vec<(Config, Plan, LinkConfig)>,
@@ -26,19 +26,19 @@ fn group_net(
     net
 }
 
-fn receivers(count: usize, link: LinkConfig) -> Vec<(Config, Plan, LinkConfig)> {
+pub(crate) fn receivers(count: usize, link: LinkConfig) -> Vec<(Config, Plan, LinkConfig)> {
     (0..count)
         .map(|_| (config(), Plan::default(), link))
         .collect()
 }
 
-fn group(count: usize) -> GroupConfig {
+pub(crate) fn group(count: usize) -> GroupConfig {
     let addresses = (1..=count).map(|host| IpAddr::V4(address(host))).collect();
     GroupConfig::new(socket(0, 0), addresses, PORT)
 }
 
 /// Sends `len` bytes and then the end.
-fn start(net: &mut Net, group: &GroupConfig, len: u64) {
+pub(crate) fn start(net: &mut Net, group: &GroupConfig, len: u64) {
     let store: Box<dyn Store> = Box::new(Lengths::new(len));
     net.with(0, |host, now| {
         let id = host.open_group(now, group, store);
@@ -46,7 +46,7 @@ fn start(net: &mut Net, group: &GroupConfig, len: u64) {
     });
 }
 
-fn lan() -> LinkConfig {
+pub(crate) fn lan() -> LinkConfig {
     LinkConfig::new()
         .delay(Duration::from_millis(2))
         .rate_bps(100_000_000)
@@ -57,12 +57,17 @@ fn modes_of(host: &Host) -> Vec<Mode> {
     host.modes.iter().map(|(_, mode)| *mode).collect()
 }
 
-fn closed(net: &Net) -> bool {
+pub(crate) fn closed(net: &Net) -> bool {
     net.host(0).group_closed
 }
 
 /// Every receiver named has everything, and said so.
-fn assert_delivered(net: &Net, receivers: impl Iterator<Item = usize>, len: u64, what: &str) {
+pub(crate) fn assert_delivered(
+    net: &Net,
+    receivers: impl Iterator<Item = usize>,
+    len: u64,
+    what: &str,
+) {
     for number in receivers {
         let host = net.host(number);
         assert_eq!(host.total_read(), len, "{what}: receiver {number}");
@@ -350,130 +355,6 @@ fn a_receiver_that_dies_is_dropped_and_named() {
         .filter(|end| end.1.is_some())
         .collect();
     assert_eq!(failed, [&(socket(2, PORT), Some(Failure::Timeout))]);
-}
-
-#[test]
-fn a_straggler_is_detached_and_finishes_by_itself() {
-    let len = 10_000_000;
-    let slow = LinkConfig::new()
-        .delay(Duration::from_millis(2))
-        .rate_bps(5_000_000)
-        .queue_packets(100);
-    let run = |min_rate_bps| {
-        let mut list = receivers(4, lan());
-        list[3].2 = slow;
-        let mut net = group_net(1, (config(), lan()), list);
-        start(
-            &mut net,
-            &GroupConfig {
-                min_rate_bps,
-                ..group(4)
-            },
-            len,
-        );
-        assert!(net.run(120, closed));
-        assert_delivered(&net, 1..=4, len, "straggler");
-        let times = [1, 4].map(|number| net.host(number).finished_at.unwrap().total_millis());
-        (times, net.host(0).endpoint.stats().detached)
-    };
-    let (together, detached) = run(None);
-    assert_eq!(detached, 0);
-    let (apart, detached) = run(Some(30_000_000));
-    assert_eq!(detached, 1);
-    assert!(together[0] > 15_000, "{together:?}");
-    assert!(apart[0] < 5_000, "{apart:?}");
-    assert!(apart[1] < together[1] * 12 / 10, "{apart:?} {together:?}");
-}
-
-/// A detached receiver stays in the multicast group, and its window is wide: what it hears there closes its
-/// gaps, and it acknowledges more than it was sent by itself.
-#[test]
-fn a_detached_receiver_that_hears_the_group_goes_on() {
-    let link = |rate_bps, queue| {
-        LinkConfig::new()
-            .delay(Duration::from_micros(100))
-            .rate_bps(rate_bps)
-            .queue_packets(queue)
-    };
-    for (rate_bps, queue) in [(10_000_000, 170), (20_000_000, 1_000)] {
-        let len = 60_000_000;
-        let fast = link(1_000_000_000, 1_000);
-        let mut wide = config();
-        wide.receive_buffer = 16 << 20;
-        let mut list = receivers(3, fast);
-        for receiver in &mut list {
-            receiver.0 = wide.clone();
-        }
-        list[2].2 = link(rate_bps, queue);
-        let mut net = group_net(1, (wide, fast), list);
-        let min_rate_bps = Some(30_000_000);
-        start(
-            &mut net,
-            &GroupConfig {
-                min_rate_bps,
-                ..group(3)
-            },
-            len,
-        );
-        let ended = net.run(200, closed);
-        let stats = net.host(0).endpoint.stats();
-        assert!(ended, "{rate_bps} {queue} {stats:?}");
-        assert_delivered(&net, 1..=3, len, "straggler");
-        assert_eq!(stats.detached, 1);
-        let needed = len as i64 * 8 * 1000 / rate_bps as i64;
-        let took = net.host(3).finished_at.unwrap().total_millis();
-        assert!(
-            took < needed * 13 / 10,
-            "{took} of {needed} ms at {rate_bps}"
-        );
-    }
-}
-
-#[test]
-fn a_straggler_on_a_bounded_store_is_dropped_and_named() {
-    let slow = LinkConfig::new()
-        .delay(Duration::from_millis(2))
-        .rate_bps(1_000_000)
-        .queue_packets(100);
-    let mut list = receivers(3, lan());
-    list[2].2 = slow;
-    let mut net = group_net(1, (config(), lan()), list);
-    let wanted = GroupConfig {
-        min_rate_bps: Some(20_000_000),
-        ..group(3)
-    };
-    let store: Box<dyn Store> = Box::new(Ring::new(1 << 20));
-    let len = 10_000_000u64;
-    net.with(0, |host, now| host.open_group(now, &wanted, store));
-    let mut written = 0;
-    let done = net.sim.now() + Duration::from_secs(60);
-    while !closed(&net) && net.sim.now() < done {
-        net.with(0, |host, now| {
-            let id = host.group.unwrap();
-            while written < len {
-                let chunk: Vec<u8> = (written..(written + 65_536).min(len))
-                    .map(Lengths::byte)
-                    .collect();
-                match host.endpoint.send(now, id, &chunk) {
-                    Ok(some) if some > 0 => written += some as u64,
-                    _ => break,
-                }
-            }
-            if written == len {
-                let _ = host.endpoint.shutdown(now, id);
-            }
-        });
-        let next = net.sim.now() + Duration::from_millis(10);
-        net.sim.run_until(next);
-    }
-    assert_delivered(&net, 1..=2, len, "bounded store");
-    let failed: Vec<_> = net
-        .host(0)
-        .ends
-        .iter()
-        .filter(|end| end.1.is_some())
-        .collect();
-    assert_eq!(failed, [&(socket(3, PORT), Some(Failure::TooSlow))]);
 }
 
 #[test]

@@ -2,4 +2,5 @@
 
 mod common;
 mod group;
+mod stragglers;
 mod unicast;

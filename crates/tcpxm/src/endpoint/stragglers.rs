@@ -1,0 +1,240 @@
+//! Receivers that hold their group below the rate the user asked for: found, and sent to alone
+//! (DESIGN §5; beyond the paper).
+//!
+//! Forty times a second is looked who keeps the next segment back. When a second has passed in
+//! which the group had data and stayed below the rate, those who often did, and whose path or
+//! application shows why, are detached, if there is somebody whom that sets free:
+//!
+//! | | kept the next segment back | and |
+//! | --- | --- | --- |
+//! | straggler | in at least one of eight looks | in trouble |
+//! | free | in less than half of the looks | not in trouble |
+//! | neither | | |
+//!
+//! In trouble is who had a timeout; or closed its window; or has a queue before it; or had losses,
+//! and is left with a window that cannot carry the rate. A bottleneck that all share has all in
+//! trouble: nobody is free, and nobody is detached for it. (Where round trips differ many times over,
+//! the farthest recovers so slowly from a loss that it is what holds the group, and it is taken for
+//! that.)
+//!
+//! Detached is for good. The receiver leaves the multicast group, which floods its link until then,
+//! and its place in the stream falls behind that of the others; it could only return by being
+//! faster than they are.
+
+use alloc::vec::Vec;
+
+use smoltcp::time::{Duration, Instant};
+
+use super::Endpoint;
+use crate::error::Failure;
+use crate::group::{Flow, RATE_CHECK, RATE_SAMPLE, Reception, Watch};
+use crate::pcb::{Leaving, Note, Pcb};
+use crate::store::Store;
+
+/// Round trips that are longer than five quarters of the shortest one by this much have waited in a
+/// queue, or for a delayed acknowledgement.
+const QUEUE: Duration = Duration::from_millis(5);
+/// A delayed acknowledgement waits for two segments, and no longer than this.
+const DELAYED_ACK: Duration = Duration::from_millis(200);
+
+impl<S: Store> Endpoint<S> {
+    /// The time for a look at who holds a group up may have come.
+    pub(super) fn check_rate(&mut self, session: u32, now: Instant) {
+        let Some(session_ref) = self.sessions.get_mut(session) else {
+            return;
+        };
+        let Some(group) = &mut session_ref.group else {
+            return;
+        };
+        let (Some(rate), Some(watch)) = (group.min_rate_bps, &mut group.watch) else {
+            return;
+        };
+        if now < watch.next || group.open == 0 {
+            let next = watch.next;
+            if group.open > 0 {
+                self.set_session_timer(session, next);
+            }
+            return;
+        }
+        watch.next = now + RATE_SAMPLE;
+        let main = &session_ref.flows[0];
+        let (nxt, payload) = (main.nxt, u64::from(main.payload));
+        let waits = main.unsent > 0 && main.members > 1;
+        let wanted = nxt + main.unsent.min(payload);
+        let blocked = waits && main.limits.min() < wanted;
+        watch.looks += u8::from(blocked);
+        let over = now - watch.since >= RATE_CHECK;
+        let (since, sent) = (watch.since, watch.sent);
+        let old = *watch;
+        if over {
+            *watch = Watch::begin(now, nxt);
+        }
+        if blocked {
+            self.blame(session, wanted);
+        }
+        self.set_session_timer(session, now + RATE_SAMPLE);
+        if !over {
+            return;
+        }
+        let us = (now - since).total_micros().max(1);
+        let slow = ((nxt - sent) * 8).saturating_mul(1_000_000) / us < rate;
+        let pair = Duration::from_micros(2 * payload * us / (nxt - sent).max(1));
+        if slow && waits {
+            let limits = Limits {
+                rate_bps: rate,
+                extra: QUEUE + pair.min(DELAYED_ACK),
+                looks: old.looks,
+            };
+            self.detach_stragglers(session, &limits);
+        } else if slow {
+            self.drop_holder(session);
+        }
+        self.forget_trouble(session);
+    }
+
+    /// One look: who keeps the next segment back?
+    fn blame(&mut self, session: u32, wanted: u64) {
+        let Some(session) = self.sessions.get(session) else {
+            return;
+        };
+        let limits = &session.flows[0].limits;
+        for (member, index) in session.members.iter().enumerate() {
+            if limits.get(member) < wanted
+                && let Some(index) = index
+                && let Some(pcb) = self.pcbs.get_mut(*index)
+            {
+                pcb.send.trouble.looks = pcb.send.trouble.looks.saturating_add(1);
+            }
+        }
+    }
+
+    fn forget_trouble(&mut self, session: u32) {
+        for index in self.member_indexes(session) {
+            if let Some(pcb) = self.pcbs.get_mut(index) {
+                pcb.send.trouble = Default::default();
+            }
+        }
+    }
+
+    fn detach_stragglers(&mut self, session: u32, limits: &Limits) {
+        let mut stragglers = Vec::new();
+        let mut anybody_free = false;
+        for index in self.member_indexes(session) {
+            let Some(pcb) = self.pcbs.get(index) else {
+                continue;
+            };
+            if pcb.flow != 0 || !pcb.state.sends() {
+                continue;
+            }
+            let held = pcb.send.trouble.looks;
+            let trouble = in_trouble(pcb, limits);
+            if held > 0 && u16::from(held) * 8 >= u16::from(limits.looks) && trouble {
+                stragglers.push(index);
+            }
+            anybody_free |= !trouble && u16::from(held) * 2 < u16::from(limits.looks);
+        }
+        if anybody_free {
+            for index in stragglers {
+                self.detach(index);
+            }
+        }
+    }
+
+    /// From now on this receiver is sent to at its own pace.
+    fn detach(&mut self, index: u32) {
+        let Some(pcb) = self.pcbs.get_mut(index) else {
+            return;
+        };
+        let Some(session) = self.sessions.get_mut(pcb.session) else {
+            return;
+        };
+        let number = session.flows.len() as u32;
+        let member = pcb.member as usize;
+        let main_number = core::mem::replace(&mut pcb.flow, number);
+        let main = &mut session.flows[main_number as usize];
+        main.members -= 1;
+        main.remove_unicast(index);
+        if let Some(group) = pcb.group.filter(|_| pcb.mode.multicasts()) {
+            main.remove_listener(group);
+            pcb.leaving = Leaving::Due;
+        }
+        main.limits.clear(member);
+        main.unas.clear(member);
+        let mut flow = Flow::new(main.payload, main.stamp_base, main.nagle);
+        flow.payload = flow.payload.min(pcb.max_payload());
+        flow.nxt = main.nxt;
+        flow.unsent = main.unsent;
+        flow.closing = main.closing;
+        flow.log = main.log.clone();
+        flow.last_sent = main.last_sent;
+        flow.cap.rate_bps = main.cap.rate_bps;
+        flow.members = 1;
+        flow.detached = true;
+        flow.unicast.push(index);
+        pcb.mode = pcb.mode.after_detaching();
+        pcb.group = None;
+        pcb.idle = false;
+        pcb.reception = Reception::new();
+        pcb.note(Note::Mode);
+        pcb.note(Note::Detached);
+        let session_index = pcb.session;
+        session.flows.push(flow);
+        self.stats.detached += 1;
+        self.sync(index);
+        self.poke(session_index, main_number);
+    }
+
+    /// A detached receiver's answers no longer speak of multicast: it has left the group, and
+    /// segments need not say it any more.
+    pub(super) fn has_left(&mut self, index: u32) {
+        if let Some((pcb, flow, _)) = self.parts(index)
+            && pcb.leaving == Leaving::Told
+        {
+            pcb.leaving = Leaving::No;
+            flow.payload = pcb.max_payload();
+        }
+    }
+
+    /// A bounded store is full of what only a detached receiver has not got: the others cannot wait.
+    fn drop_holder(&mut self, session: u32) {
+        let Some(session_ref) = self.sessions.get(session) else {
+            return;
+        };
+        if session_ref.store.is_rereadable() || session_ref.store.room() > 0 {
+            return;
+        }
+        let holder = session_ref.unas.argmin();
+        let holder = holder.and_then(|member| session_ref.members[member]);
+        if let Some(index) = holder
+            && let Some(pcb) = self.pcbs.get_mut(index)
+            && pcb.flow != 0
+        {
+            pcb.abort(Failure::TooSlow);
+            self.sync(index);
+        }
+    }
+}
+
+/// What a receiver is measured by.
+struct Limits {
+    rate_bps: u64,
+    /// What round trips may be longer than five quarters of the shortest one.
+    extra: Duration,
+    /// Looks that found the group held back.
+    looks: u8,
+}
+
+/// Whether a receiver's path or application shows that it cannot take the rate.
+fn in_trouble(pcb: &Pcb, limits: &Limits) -> bool {
+    let send = &pcb.send;
+    if send.trouble.timeout || send.trouble.closed {
+        return true;
+    }
+    let (Some(smoothed), Some(least)) = (send.rtt.smoothed(), send.rtt.min()) else {
+        return false;
+    };
+    let bits = send.cc.window().saturating_mul(8_000_000);
+    let carries = bits / smoothed.total_micros().max(1) >= limits.rate_bps;
+    let queued = send.trouble.round_trip > least + least / 4 + limits.extra;
+    queued || (send.trouble.cut && !carries)
+}
