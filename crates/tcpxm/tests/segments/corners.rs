@@ -63,7 +63,7 @@ fn a_burst_interrupted_by_acknowledgements_goes_on() {
             window: 60_000,
             options: Options {
                 mss: text.contains('S').then_some(1000),
-                group: text.contains('S').then_some(GroupOption(ip(GROUP))),
+                group: text.contains('S').then_some(GroupOption::Named(ip(GROUP))),
                 ..Options::default()
             },
             payload: &[],
@@ -109,7 +109,7 @@ fn a_multicast_copy_that_took_longer_is_seen_as_such() {
     let options = Options {
         mss: Some(1000),
         timestamps: Some((1000, 0)),
-        group: Some(GroupOption(ip(GROUP))),
+        group: Some(GroupOption::Named(ip(GROUP))),
         ..Options::default()
     };
     let mut hand = Hand::establish(Config::default(), options);
