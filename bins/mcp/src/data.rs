@@ -99,7 +99,7 @@ impl Reservation {
         } else {
             Ipv4Addr::UNSPECIFIED
         };
-        let mut config = Config::new(SocketAddrV4::new(bind, 0));
+        let mut config = Config::new(SocketAddrV4::new(bind, 0).into());
         config.ttl = options.ttl;
         config.machine.send_buffer = SEND_BUFFER;
         config.machine.congestion_control = options.control;
@@ -151,7 +151,7 @@ impl Outgoing {
     ) -> io::Result<(Outgoing, Handle, mpsc::UnboundedReceiver<DataNews>)> {
         let endpoint = &reservation.0;
         let addresses = receivers.iter().map(|&address| address.into()).collect();
-        let mut config = GroupConfig::new(endpoint.local_address().into(), addresses, port);
+        let mut config = GroupConfig::new(endpoint.local_address(), addresses, port);
         config.mode = match options.mode {
             args::Mode::Auto => GroupMode::Auto,
             args::Mode::Unicast => GroupMode::Unicast,

@@ -20,7 +20,7 @@ pub(crate) struct Reservation(XmEndpoint);
 impl Reservation {
     /// Keeps a port; 0: any that is free.
     pub(crate) fn new(address: Ipv4Addr, port: u16) -> io::Result<Reservation> {
-        let mut config = Config::new(SocketAddrV4::new(address, port));
+        let mut config = Config::new(SocketAddrV4::new(address, port).into());
         config.machine.receive_buffer = RECEIVE_BUFFER;
         // Multicast is expected where the control connection came in. Of loopback's addresses the
         // kernel lists the first only.

@@ -325,3 +325,25 @@ pub(crate) fn tap(group: u32, port: u16) -> Vec<sock_filter> {
     a.emit(op::RETURN, REJECT);
     a.finish()
 }
+
+/// Nothing at all.
+pub(crate) fn nothing() -> Vec<sock_filter> {
+    let mut a = Assembler::default();
+    a.emit(op::RETURN, REJECT);
+    a.finish()
+}
+
+/// For a raw socket: only segments to this port. The socket sees IPv4 packets from their header on,
+/// of IPv6 packets the payload.
+pub(crate) fn segments(port: u16, ipv4: bool) -> Vec<sock_filter> {
+    let mut a = Assembler::default();
+    if ipv4 {
+        a.emit(op::LOAD_X_IHL, 0);
+        a.emit(op::LOAD_U16_X, 2);
+    } else {
+        a.emit(op::LOAD_U16, 2);
+    }
+    a.require_eq(u32::from(port));
+    a.emit(op::RETURN, ACCEPT);
+    a.finish()
+}

@@ -12,6 +12,8 @@
 //! | send and receive LMS requests (IP options on UDP) | [`udp::OptionSocket`] | nothing | CAP_NET_RAW to send |
 //! | hear other receivers' requests to a source-specific group | [`packet::RequestTap`] | CAP_NET_RAW | nothing |
 //! | send dmcasts and IGMP reports, hear IGMP queries | [`raw::Ipv4Socket`] | CAP_NET_RAW | nothing |
+//! | carry TCP-XM over UDP, IPv4 and IPv6 | [`inet::UdpSocket`] | nothing | nothing |
+//! | carry TCP-XM as IP protocol 6, beside the kernel's TCP | [`inet::SegmentSocket`] | CAP_NET_RAW | nothing |
 //! | see what an LMS router must handle, before the kernel does | [`packet::Ring`] | CAP_NET_RAW | nothing |
 //! | put a packet on a link, to a neighbour of choice | [`packet::Sender`] | CAP_NET_RAW | nothing |
 //! | keep LMS messages from the kernel and its routing daemon | [`nft::Guard`] | CAP_NET_ADMIN | CAP_NET_ADMIN to read counters |
@@ -77,6 +79,7 @@ mod error;
 pub mod ethtool;
 mod filter;
 mod follow;
+pub mod inet;
 pub mod link;
 #[allow(unsafe_code, reason = "structures and an ioctl of multicast routing")]
 pub mod mroute;

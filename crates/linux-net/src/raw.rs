@@ -78,7 +78,7 @@ impl Ipv4Socket {
     /// Sends packets with one system call, 64 at most; answers how many were taken, in order.
     /// An error means that the first was not.
     pub fn send_batch(&self, packets: &[Transmit<'_>]) -> Result<usize, SendError> {
-        let mut controls = [const { Control::<32>::new() }; BATCH];
+        let mut controls = [const { Control::<40>::new() }; BATCH];
         let packets = &packets[..packets.len().min(BATCH)];
         for (control, packet) in controls.iter_mut().zip(packets) {
             if packet.interface != 0 {

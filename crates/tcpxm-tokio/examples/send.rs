@@ -7,7 +7,7 @@
 //! ```
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
 use tcpxm_tokio::{Config, GroupConfig, XmEndpoint};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -16,7 +16,7 @@ fn usage() -> io::Error {
     io::Error::other("send OWN-ADDRESS PORT RECEIVER..., or send listen ADDRESS:PORT")
 }
 
-async fn listen(address: SocketAddrV4) -> io::Result<()> {
+async fn listen(address: SocketAddr) -> io::Result<()> {
     let endpoint = XmEndpoint::open(&Config::new(address))?;
     let mut stream = endpoint.listen()?.accept().await?;
     let mut buffer = vec![0; 1 << 16];
@@ -29,9 +29,9 @@ async fn listen(address: SocketAddrV4) -> io::Result<()> {
     }
 }
 
-async fn send(own: Ipv4Addr, port: u16, receivers: Vec<IpAddr>) -> io::Result<()> {
-    let endpoint = XmEndpoint::open(&Config::new(SocketAddrV4::new(own, 0)))?;
-    let local = endpoint.local_address().into();
+async fn send(own: IpAddr, port: u16, receivers: Vec<IpAddr>) -> io::Result<()> {
+    let endpoint = XmEndpoint::open(&Config::new(SocketAddr::new(own, 0)))?;
+    let local = endpoint.local_address();
     let mut group = endpoint.open_group(GroupConfig::new(local, receivers, port))?;
     let mut buffer = vec![0; 1 << 16];
     loop {

@@ -1,7 +1,7 @@
 //! The thread: packets in, the machine's clock, packets out, news to whoever waits.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,8 +30,10 @@ struct Run {
     len: usize,
     /// Bytes behind it: the first datagram of the next run.
     next: usize,
-    destination: Option<SocketAddrV4>,
-    next_destination: Option<SocketAddrV4>,
+    destination: Option<SocketAddr>,
+    next_destination: Option<SocketAddr>,
+    /// Where it comes from, as far as the carrier needs it: the endpoint's connections share that.
+    source: IpAddr,
     segment_len: usize,
     segments: usize,
     /// Bytes of it that the kernel has taken.
@@ -46,6 +48,7 @@ impl Run {
             next: 0,
             destination: None,
             next_destination: None,
+            source: Ipv4Addr::UNSPECIFIED.into(),
             segment_len: 0,
             segments: 0,
             sent: 0,
@@ -75,9 +78,7 @@ impl Run {
             else {
                 break;
             };
-            let SocketAddr::V4(destination) = transmit.destination else {
-                continue; // The socket's family is the connections' family.
-            };
+            let destination = transmit.destination;
             let fits = self.destination.is_none_or(|known| known == destination)
                 && (self.len == 0 || transmit.len <= self.segment_len);
             if !fits {
@@ -89,6 +90,7 @@ impl Run {
                 self.segment_len = transmit.len;
             }
             self.destination = Some(destination);
+            self.source = transmit.source;
             self.len += transmit.len;
             self.segments += 1;
             if transmit.len < self.segment_len {
@@ -164,8 +166,8 @@ impl Driver {
         let received = self.sockets.receive(|source, destination, payload| {
             let state = state.get_or_insert_with(|| shared.lock());
             let meta = Meta {
-                source: source.into(),
-                destination: destination.into(),
+                source,
+                destination,
             };
             // Counted by the machine under its reason.
             let _ = state.machine.handle_packet(now, &meta, payload);
@@ -200,10 +202,20 @@ impl Driver {
             return true;
         };
         while self.run.sent < self.run.len {
+            let Run {
+                source,
+                segment_len,
+                ..
+            } = self.run;
             let bytes = &self.run.buffer[self.run.sent..self.run.len];
-            match self.sockets.send(destination, bytes, self.run.segment_len) {
+            match self.sockets.send(source, destination, bytes, segment_len) {
                 Ok(taken) => self.run.sent += taken,
                 Err(SendError::WouldBlock) => return false,
+                // What is lost is repaired with segments that fit.
+                Err(SendError::TooBig) => {
+                    self.path_is_narrow(destination.ip());
+                    return true;
+                }
                 // A peer that vanished, a route that flaps: retransmissions are for that.
                 Err(_) => return true,
             }
@@ -211,25 +223,26 @@ impl Driver {
         true
     }
 
+    /// The kernel knows that the path to a destination takes less than what was sent.
+    fn path_is_narrow(&self, destination: IpAddr) {
+        if let Ok(route) = self.sockets.route(destination) {
+            let mut state = self.shared.lock();
+            let now = self.shared.now();
+            state.machine.set_path_mtu(now, destination, route.mtu);
+        }
+    }
+
     fn take_events(&mut self, state: &mut State) {
         let mut told = false;
         while let Some(event) = state.machine.poll_event() {
             told = true;
             match event {
-                Event::Join {
-                    group: IpAddr::V4(group),
-                    source: IpAddr::V4(source),
-                    ..
-                } => {
+                Event::Join { group, source, .. } => {
                     // Without it nothing comes by multicast: the sender sees that, and stays with
                     // unicast.
                     let _ = self.sockets.join(group, source);
                 }
-                Event::Leave {
-                    group: IpAddr::V4(group),
-                    source: IpAddr::V4(source),
-                    ..
-                } => self.sockets.leave(group, source),
+                Event::Leave { group, source, .. } => self.sockets.leave(group, source),
                 event => note(state, &event),
             }
         }

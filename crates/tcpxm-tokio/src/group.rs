@@ -47,12 +47,16 @@ pub struct GroupHandle {
 
 impl XmGroup {
     pub(crate) fn open(shared: Arc<Shared>, mut config: GroupConfig) -> io::Result<XmGroup> {
-        config.local.set_port(shared.local.port());
         let mut state = shared.lock();
         state.alive()?;
+        let carrier = state.machine.config().carrier;
+        config.local = shared.local_for(carrier, &config.receivers)?;
         let store = Ring::new(shared.send_buffer);
         let id = state.machine.open_group(shared.now(), &config, store);
         let id = id.map_err(refused)?;
+        for &receiver in &config.receivers {
+            shared.fit_path(&mut state.machine, receiver);
+        }
         let members = state.machine.members(id).map_err(refused)?.collect();
         let group = Group {
             members,

@@ -1,7 +1,9 @@
-//! TCP-XM over UDP sockets: connections and groups as tokio streams, and as blocking ones.
+//! TCP-XM over sockets: connections and groups as tokio streams, and as blocking ones.
 //!
-//! An [`XmEndpoint`] is one UDP socket and one [`tcpxm::Endpoint`], driven by a thread of its own:
-//! packets in and out in batches (UDP GRO and GSO), timers, memberships in groups. What it hands out
+//! An [`XmEndpoint`] is one socket and one [`tcpxm::Endpoint`], driven by a thread of its own:
+//! packets in and out in batches, timers, memberships in groups. The socket is a UDP socket (with GRO
+//! and GSO), or, with [`Carrier::Ip`], a raw one that carries TCP segments in IP: the other side may
+//! then be any TCP, the kernel's included. What it hands out
 //! works from any thread and in any runtime:
 //!
 //! - [`XmListener`] and [`XmStream`]: connections that others open, and that are opened;
@@ -23,7 +25,7 @@
 //!
 //! let sender = XmEndpoint::open(&Config::new("127.0.0.1:0".parse().unwrap()))?;
 //! let receivers = vec!["127.0.0.1".parse().unwrap()];
-//! let mut group = sender.open_group(GroupConfig::new(sender.local_address().into(), receivers, port))?;
+//! let mut group = sender.open_group(GroupConfig::new(sender.local_address(), receivers, port))?;
 //! group.write_all(b"to whom it may concern")?;
 //! group.finish()?;
 //!
@@ -49,13 +51,13 @@ mod sockets;
 mod stream;
 
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use group::{GroupEvent, GroupHandle, XmGroup};
 pub use stream::{StreamHandle, XmListener, XmStream};
-pub use tcpxm::{CongestionControl, Failure, GroupChoice, GroupConfig, GroupMode, Mode};
+pub use tcpxm::{Carrier, CongestionControl, Failure, GroupChoice, GroupConfig, GroupMode, Mode};
 
 use driver::Driver;
 use shared::Shared;
@@ -64,9 +66,9 @@ use sockets::Sockets;
 /// How an endpoint is set up.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Local address and UDP port; port 0: the kernel's choice. Receivers of one group on one host
+    /// Local address and port; port 0: the kernel's choice. Receivers of one group on one host
     /// need addresses of their own.
-    pub bind: SocketAddrV4,
+    pub bind: SocketAddr,
     /// Interface of outgoing multicast and of memberships, by index; 0 lets the routes decide.
     pub interface: u32,
     /// Time to live of outgoing multicast: 1 stays on the link.
@@ -79,7 +81,7 @@ pub struct Config {
 
 impl Config {
     /// Defaults: interface by the routes, TTL 16, 16 MiB of receive buffer, [`tcpxm::Config::default`].
-    pub fn new(bind: SocketAddrV4) -> Self {
+    pub fn new(bind: SocketAddr) -> Self {
         Config {
             bind,
             interface: 0,
@@ -90,7 +92,7 @@ impl Config {
     }
 }
 
-/// One UDP socket that speaks TCP-XM. Clones are handles to the same.
+/// One socket that speaks TCP-XM. Clones are handles to the same.
 #[derive(Clone, Debug)]
 pub struct XmEndpoint {
     hold: Arc<Hold>,
@@ -107,13 +109,14 @@ impl Drop for Hold {
 }
 
 impl XmEndpoint {
-    /// Opens the socket and starts the thread. Needs no privileges.
+    /// Opens the socket and starts the thread. Needs no privileges over UDP, and CAP_NET_RAW over IP.
     ///
     /// # Errors
-    /// The address is in use, or there is no room for a socket or a thread.
+    /// The address is in use, or there is no room for a socket or a thread;
+    /// [`io::ErrorKind::PermissionDenied`] without the capability.
     pub fn open(config: &Config) -> io::Result<XmEndpoint> {
         let sockets = Sockets::open(config)?;
-        let local = sockets.local_address()?;
+        let local = sockets.local_address();
         let shared = Arc::new(Shared::new(config, local)?);
         shared.hold();
         let hold = Arc::new(Hold(Arc::clone(&shared)));
@@ -122,7 +125,7 @@ impl XmEndpoint {
     }
 
     /// The address of the socket.
-    pub fn local_address(&self) -> SocketAddrV4 {
+    pub fn local_address(&self) -> SocketAddr {
         self.hold.0.local
     }
 
@@ -137,8 +140,8 @@ impl XmEndpoint {
     /// Opens a connection; the stream can be written to at once.
     ///
     /// # Errors
-    /// The address cannot be, or there are too many connections.
-    pub fn connect(&self, remote: SocketAddrV4) -> io::Result<XmStream> {
+    /// The address cannot be, or no route leads there, or there are too many connections.
+    pub fn connect(&self, remote: SocketAddr) -> io::Result<XmStream> {
         XmStream::connect(Arc::clone(&self.hold.0), remote)
     }
 
@@ -146,7 +149,8 @@ impl XmEndpoint {
     /// is [`tcpxm::Config::send_buffer`] long. The port of [`GroupConfig::local`] is this socket's.
     ///
     /// # Errors
-    /// No receivers, one of them twice, or an address that cannot be.
+    /// No receivers, one of them twice, or an address that cannot be; with [`Carrier::Ip`] also when
+    /// the endpoint has no address and the routes lead to receivers from several.
     pub fn open_group(&self, config: GroupConfig) -> io::Result<XmGroup> {
         XmGroup::open(Arc::clone(&self.hold.0), config)
     }

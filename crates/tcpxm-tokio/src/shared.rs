@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::{self, Read};
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker as TaskWaker};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use linux_net::wake::Waker;
 use tcpxm::store::Ring;
-use tcpxm::{CommandError, ConnId, Endpoint, Failure, GroupId};
+use tcpxm::{Carrier, CommandError, ConnId, Endpoint, Failure, GroupId};
 
 use crate::Config;
 use crate::group::GroupEvent;
@@ -19,7 +19,8 @@ use crate::group::GroupEvent;
 /// The machine behind its lock, and the means to wait for it.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) local: SocketAddrV4,
+    pub(crate) local: SocketAddr,
+    interface: u32,
     pub(crate) send_buffer: usize,
     origin: Instant,
     state: Mutex<State>,
@@ -74,12 +75,13 @@ pub(crate) struct Group {
 }
 
 impl Shared {
-    pub(crate) fn new(config: &Config, local: SocketAddrV4) -> io::Result<Shared> {
+    pub(crate) fn new(config: &Config, local: SocketAddr) -> io::Result<Shared> {
         let mut seed = [0; 32];
         File::open("/dev/urandom")?.read_exact(&mut seed)?;
         let now = tcpxm::Instant::from_secs(1);
         Ok(Shared {
             local,
+            interface: config.interface,
             send_buffer: config.machine.send_buffer,
             origin: Instant::now(),
             state: Mutex::new(State {
@@ -94,6 +96,39 @@ impl Shared {
             waker: Waker::new()?,
             handles: AtomicUsize::new(0),
         })
+    }
+
+    /// The address and port that connections to `remotes` come from: the socket's own, or where that
+    /// has none and the carrier needs one, what the routes choose.
+    pub(crate) fn local_for(&self, carrier: Carrier, remotes: &[IpAddr]) -> io::Result<SocketAddr> {
+        let mut local = self.local;
+        if carrier == Carrier::Udp || !local.ip().is_unspecified() {
+            return Ok(local);
+        }
+        for &remote in remotes {
+            let source = linux_net::inet::route(remote, self.interface)?.source;
+            if !local.ip().is_unspecified() && local.ip() != source {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    format!(
+                        "routes lead to the receivers from {} and from {source}: IP as the carrier needs one address, choose it",
+                        local.ip()
+                    ),
+                ));
+            }
+            local.set_ip(source);
+        }
+        Ok(local)
+    }
+
+    /// Longer packets than the path is known to take are never sent.
+    pub(crate) fn fit_path(&self, machine: &mut Endpoint<Ring>, remote: IpAddr) {
+        // Where there is no route, nothing will be sent.
+        if let Ok(route) = linux_net::inet::route(remote, self.interface)
+            && route.mtu < machine.config().mtu
+        {
+            machine.set_path_mtu(self.now(), remote, route.mtu);
+        }
     }
 
     /// The time as the machine is told.

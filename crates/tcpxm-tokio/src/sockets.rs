@@ -1,28 +1,47 @@
-//! The sockets of an endpoint: one for unicast and what it sends, one for each group it hears.
+//! The sockets of an endpoint: one for unicast and what it sends, one for each group it hears; of UDP,
+//! or of IP with protocol 6.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::AsFd;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
 
+use linux_net::inet::{
+    self, Membership, Received, SegmentBatch, SegmentSocket, Transmit, UdpSocket,
+};
 use linux_net::poll::Watch;
-use linux_net::udp::{self, Batch, GroupSocket, Membership};
+use linux_net::udp::Batch;
 use linux_net::{OpenError, ReceiveError, SendError};
+use tcpxm::Carrier;
 
 use crate::Config;
 
 /// Batches taken before something is sent again.
 const BATCHES: usize = 4;
-/// Pieces of up to 64 KiB in a batch.
+/// Pieces of up to 64 KiB in a batch of datagrams; packets in a batch of segments.
 const PIECES: usize = 4;
+const PACKETS: usize = 16;
+
+/// One socket.
+enum Socket {
+    Udp(UdpSocket),
+    Ip(SegmentSocket),
+}
+
+/// Room for what arrives.
+enum Room {
+    Udp(Batch),
+    Ip(SegmentBatch),
+}
 
 pub(crate) struct Sockets {
-    unicast: GroupSocket,
+    carrier: Carrier,
+    unicast: Socket,
     /// Who is heard on a group, and how many connections want it.
-    groups: BTreeMap<Ipv4Addr, (GroupSocket, Vec<Ipv4Addr>)>,
-    batch: Batch,
-    local: SocketAddrV4,
-    config: udp::Config,
+    groups: BTreeMap<IpAddr, (Socket, Vec<IpAddr>)>,
+    room: Room,
+    local: SocketAddr,
+    config: inet::Config,
 }
 
 fn refused(error: OpenError) -> io::Error {
@@ -34,61 +53,120 @@ fn refused(error: OpenError) -> io::Error {
     io::Error::new(kind, error.to_string())
 }
 
+impl Socket {
+    fn open(carrier: Carrier, config: &inet::Config) -> io::Result<Socket> {
+        match carrier {
+            Carrier::Udp => UdpSocket::open(config).map(Socket::Udp),
+            Carrier::Ip => SegmentSocket::open(config).map(Socket::Ip),
+        }
+        .map_err(refused)
+    }
+
+    fn local_address(&self) -> io::Result<SocketAddr> {
+        match self {
+            Socket::Udp(socket) => socket.local_address(),
+            Socket::Ip(socket) => Ok(socket.local_address()),
+        }
+    }
+
+    fn change(&self, membership: &Membership, join: bool) -> io::Result<()> {
+        match (self, join) {
+            (Socket::Udp(socket), true) => socket.join(membership),
+            (Socket::Udp(socket), false) => socket.leave(membership),
+            (Socket::Ip(socket), true) => socket.join(membership),
+            (Socket::Ip(socket), false) => socket.leave(membership),
+        }
+        .map_err(|error| io::Error::other(error.to_string()))
+    }
+
+    /// Takes a batch; false when nothing was there.
+    fn receive(
+        &self,
+        room: &mut Room,
+        mut take: impl FnMut(Received<'_>),
+    ) -> Result<bool, ReceiveError> {
+        match (self, room) {
+            (Socket::Udp(socket), Room::Udp(batch)) => {
+                let some = socket.receive(batch)? > 0;
+                batch.received().for_each(&mut take);
+                Ok(some)
+            }
+            (Socket::Ip(socket), Room::Ip(batch)) => {
+                let some = socket.receive(batch)? > 0;
+                batch.iter().for_each(&mut take);
+                Ok(some)
+            }
+            _ => Ok(false), // All are of one kind.
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Udp(socket) => socket.as_fd(),
+            Socket::Ip(socket) => socket.as_fd(),
+        }
+    }
+}
+
 impl Sockets {
     pub(crate) fn open(config: &Config) -> io::Result<Sockets> {
-        let settings = udp::Config {
-            bind: config.bind,
+        let settings = inet::Config {
             interface: config.interface,
             ttl: config.ttl,
             // Receivers on this host hear it too.
             loopback: true,
             receive_buffer_bytes: config.receive_buffer_bytes,
-            ..udp::Config::default()
+            ..inet::Config::new(config.bind)
         };
+        let carrier = config.machine.carrier;
         // Sockets that allow an address to be used again share it in silence: one that does not
         // finds out whether it is in use.
-        if config.bind.port() != 0 {
+        if carrier == Carrier::Udp && config.bind.port() != 0 {
             drop(std::net::UdpSocket::bind(config.bind)?);
         }
-        let unicast = GroupSocket::open(&settings).map_err(refused)?;
+        let unicast = Socket::open(carrier, &settings)?;
         let local = unicast.local_address()?;
         Ok(Sockets {
+            carrier,
             unicast,
             groups: BTreeMap::new(),
-            batch: Batch::new(PIECES),
+            room: match carrier {
+                Carrier::Udp => Room::Udp(Batch::new(PIECES)),
+                Carrier::Ip => Room::Ip(SegmentBatch::new(PACKETS)),
+            },
             local,
             config: settings,
         })
     }
 
-    pub(crate) fn local_address(&self) -> io::Result<SocketAddrV4> {
-        Ok(self.local)
+    pub(crate) fn local_address(&self) -> SocketAddr {
+        self.local
     }
 
     /// Hears a group from one source.
-    pub(crate) fn join(&mut self, group: Ipv4Addr, source: Ipv4Addr) -> io::Result<()> {
+    pub(crate) fn join(&mut self, group: IpAddr, source: IpAddr) -> io::Result<()> {
         if !self.groups.contains_key(&group) {
-            let bind = SocketAddrV4::new(group, self.local.port());
-            let config = udp::Config {
+            let bind = SocketAddr::new(group, self.local.port());
+            let config = inet::Config {
                 bind,
                 ..self.config.clone()
             };
-            let socket = GroupSocket::open(&config).map_err(refused)?;
+            let socket = Socket::open(self.carrier, &config)?;
             self.groups.insert(group, (socket, Vec::new()));
         }
         let Some((socket, sources)) = self.groups.get_mut(&group) else {
             return Ok(());
         };
         if !sources.contains(&source) {
-            let membership = Self::membership(&self.config, group, source);
-            let joined = socket.join(&membership);
-            joined.map_err(|error| io::Error::other(error.to_string()))?;
+            socket.change(&Self::membership(&self.config, group, source), true)?;
         }
         sources.push(source);
         Ok(())
     }
 
-    fn membership(config: &udp::Config, group: Ipv4Addr, source: Ipv4Addr) -> Membership {
+    fn membership(config: &inet::Config, group: IpAddr, source: IpAddr) -> Membership {
         Membership {
             group,
             source: Some(source),
@@ -97,7 +175,7 @@ impl Sockets {
     }
 
     /// One connection less wants it.
-    pub(crate) fn leave(&mut self, group: Ipv4Addr, source: Ipv4Addr) {
+    pub(crate) fn leave(&mut self, group: IpAddr, source: IpAddr) {
         let Some((socket, sources)) = self.groups.get_mut(&group) else {
             return;
         };
@@ -108,53 +186,66 @@ impl Sockets {
             self.groups.remove(&group);
         } else if !sources.contains(&source) {
             // It ends with the socket at the latest.
-            let _ = socket.leave(&Self::membership(&self.config, group, source));
+            let _ = socket.change(&Self::membership(&self.config, group, source), false);
         }
     }
 
     /// Takes what has arrived, batches of it: source, destination and payload.
     pub(crate) fn receive(
         &mut self,
-        mut take: impl FnMut(SocketAddrV4, Ipv4Addr, &[u8]),
+        mut take: impl FnMut(SocketAddr, IpAddr, &[u8]),
     ) -> Result<usize, ReceiveError> {
         let mut taken = 0;
-        let local = *self.local.ip();
+        let local = self.local.ip();
         let groups = self
             .groups
             .iter()
             .map(|(group, (socket, _))| (*group, socket));
         for (destination, socket) in groups.chain([(local, &self.unicast)]) {
             for _ in 0..BATCHES {
-                if socket.receive(&mut self.batch)? == 0 {
-                    break;
-                }
-                for datagram in self.batch.iter() {
+                let some = socket.receive(&mut self.room, |received| {
                     // A socket that is bound to every address learns which one it was.
                     let to = if destination.is_unspecified() {
-                        datagram.destination
+                        received.destination
                     } else {
                         destination
                     };
-                    take(datagram.source, to, datagram.payload);
+                    take(received.source, to, received.payload);
                     taken += 1;
+                })?;
+                if !some {
+                    break;
                 }
             }
         }
         Ok(taken)
     }
 
-    /// Sends one run of datagrams; how many bytes the kernel took.
+    /// Sends one run of packets; how many bytes the kernel took.
     pub(crate) fn send(
         &self,
-        destination: SocketAddrV4,
+        source: IpAddr,
+        destination: SocketAddr,
         bytes: &[u8],
         segment_len: usize,
     ) -> Result<usize, SendError> {
-        self.unicast.send(&udp::Transmit {
+        // A checksum that covers addresses was made for this one.
+        let chosen = self.carrier == Carrier::Ip && self.local.ip().is_unspecified();
+        let transmit = Transmit {
+            source: chosen.then_some(source),
             destination,
             bytes,
             segment_len: (segment_len < bytes.len()).then_some(segment_len),
-        })
+        };
+        match &self.unicast {
+            Socket::Udp(socket) => socket.send(&transmit),
+            Socket::Ip(socket) => socket.send(&transmit),
+        }
+    }
+
+    /// How packets to a destination leave.
+    pub(crate) fn route(&self, destination: IpAddr) -> io::Result<inet::Route> {
+        inet::route(destination, self.config.interface)
     }
 
     /// What to wait for.

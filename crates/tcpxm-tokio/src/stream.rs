@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -108,14 +108,16 @@ impl XmStream {
         XmStream { shared, id }
     }
 
-    pub(crate) fn connect(shared: Arc<Shared>, remote: SocketAddrV4) -> io::Result<XmStream> {
+    pub(crate) fn connect(shared: Arc<Shared>, remote: SocketAddr) -> io::Result<XmStream> {
         let mut state = shared.lock();
         state.alive()?;
         // The kernel's socket has one port: the connection's own.
-        let local = SocketAddr::V4(shared.local);
+        let carrier = state.machine.config().carrier;
+        let local = shared.local_for(carrier, &[remote.ip()])?;
         let now = shared.now();
-        let id = state.machine.connect(now, local, remote.into());
+        let id = state.machine.connect(now, local, remote);
         let id = id.map_err(refused)?;
+        shared.fit_path(&mut state.machine, remote.ip());
         state.connections.entry(id).or_default();
         shared.kick(state);
         Ok(XmStream::new(shared, id))

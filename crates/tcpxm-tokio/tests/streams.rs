@@ -1,10 +1,10 @@
 //! Streams and groups over loopback, blocking and in tokio.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use tcpxm_tokio::{Config, GroupConfig, GroupEvent, GroupMode, Mode, XmEndpoint};
+use tcpxm_tokio::{Carrier, Config, GroupConfig, GroupEvent, GroupMode, Mode, XmEndpoint};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn content(len: usize) -> Vec<u8> {
@@ -12,7 +12,7 @@ fn content(len: usize) -> Vec<u8> {
 }
 
 fn open(last: u8, port: u16) -> XmEndpoint {
-    let mut config = Config::new(SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, last), port));
+    let mut config = Config::new(SocketAddr::from(([127, 0, 0, last], port)));
     // Loopback's index is 1 in every network namespace.
     config.interface = 1;
     XmEndpoint::open(&config).expect("an endpoint")
@@ -25,10 +25,7 @@ fn a_connection_carries_bytes_both_ways_and_ends() {
     let client = open(1, 0);
     let mut one = client.connect(server.local_address()).expect("opened");
     let mut two = listener.wait(None).expect("accepted");
-    assert_eq!(
-        two.peer_address().expect("known"),
-        client.local_address().into()
-    );
+    assert_eq!(two.peer_address().expect("known"), client.local_address());
     let bytes = content(3_000_000);
     let sent = bytes.clone();
     let writer = std::thread::spawn(move || {
@@ -58,7 +55,7 @@ fn a_group_reaches_every_receiver_by_multicast() {
     let receivers: Vec<IpAddr> = [2, 3, 4]
         .map(|last| Ipv4Addr::new(127, 0, 0, last).into())
         .into();
-    let config = GroupConfig::new(sender.local_address().into(), receivers, port);
+    let config = GroupConfig::new(sender.local_address(), receivers, port);
     let mut group = sender.open_group(config).expect("a group");
     let handle = group.handle();
     let bytes = content(5_000_000);
@@ -103,7 +100,7 @@ fn a_receiver_that_is_not_there_does_not_hold_the_others_up() {
     let receivers: Vec<IpAddr> = [1, 5]
         .map(|last| Ipv4Addr::new(127, 0, 0, last).into())
         .into();
-    let mut config = GroupConfig::new(sender.local_address().into(), receivers, port);
+    let mut config = GroupConfig::new(sender.local_address(), receivers, port);
     config.mode = GroupMode::Unicast;
     let mut group = sender.open_group(config).expect("a group");
     let reader = std::thread::spawn(move || {
@@ -172,7 +169,7 @@ async fn news_of_a_group_come_by_themselves() {
     let sender = open(1, 0);
     let receivers = vec![Ipv4Addr::LOCALHOST.into()];
     let port = here.local_address().port();
-    let config = GroupConfig::new(sender.local_address().into(), receivers, port);
+    let config = GroupConfig::new(sender.local_address(), receivers, port);
     let mut group = sender.open_group(config).expect("a group");
     let handle = group.handle();
     AsyncWriteExt::write_all(&mut group, b"hello")
@@ -196,4 +193,95 @@ fn a_port_that_is_taken_is_found_out() {
     let config = Config::new(one.local_address());
     let error = XmEndpoint::open(&config).expect_err("taken");
     assert_eq!(error.kind(), ErrorKind::AddrInUse);
+}
+
+/// An endpoint over IP; `None` where that is not permitted, which the test then says.
+fn open_over_ip(last: u8, port: u16) -> Option<XmEndpoint> {
+    let mut config = Config::new(SocketAddr::from(([127, 0, 0, last], port)));
+    config.interface = 1;
+    config.machine.carrier = Carrier::Ip;
+    match XmEndpoint::open(&config) {
+        Ok(endpoint) => Some(endpoint),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+            assert!(error.to_string().contains("CAP_NET_RAW"), "{error}");
+            eprintln!("SKIPPED: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn over_ip_the_other_side_may_be_the_kernel() {
+    let Some(here) = open_over_ip(1, 0) else {
+        return;
+    };
+    let bytes = content(2_000_000);
+    // The kernel listens.
+    let kernel = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+    let address = kernel.local_addr().expect("known");
+    let mut stream = here.connect(address).expect("opened");
+    let (mut peer, _) = kernel.accept().expect("accepted");
+    let sent = bytes.clone();
+    let writer = std::thread::spawn(move || {
+        Write::write_all(&mut stream, &sent).expect("written");
+        stream.finish().expect("shut");
+        let mut answer = Vec::new();
+        Read::read_to_end(&mut stream, &mut answer).expect("read");
+        answer
+    });
+    let mut received = Vec::new();
+    peer.read_to_end(&mut received).expect("read");
+    assert!(received == bytes);
+    peer.write_all(&bytes).expect("written");
+    drop(peer);
+    assert!(writer.join().expect("the writer") == bytes);
+    // The kernel connects.
+    let listener = here.listen().expect("listening");
+    let mut peer = std::net::TcpStream::connect(here.local_address()).expect("connected");
+    let mut stream = listener.wait(None).expect("accepted");
+    peer.write_all(&bytes).expect("written");
+    peer.shutdown(std::net::Shutdown::Write).expect("shut");
+    let mut received = Vec::new();
+    Read::read_to_end(&mut stream, &mut received).expect("read");
+    assert!(received == bytes);
+}
+
+#[test]
+fn over_ip_a_group_reaches_every_receiver_by_multicast() {
+    let Some(first) = open_over_ip(2, 0) else {
+        return;
+    };
+    let port = first.local_address().port();
+    let second = open_over_ip(3, port).expect("an endpoint");
+    let listeners = [&first, &second].map(|endpoint| endpoint.listen().expect("listening"));
+    let sender = open_over_ip(1, 0).expect("an endpoint");
+    let receivers: Vec<IpAddr> = [2, 3]
+        .map(|last| Ipv4Addr::new(127, 0, 0, last).into())
+        .into();
+    let config = GroupConfig::new(sender.local_address(), receivers, port);
+    let mut group = sender.open_group(config).expect("a group");
+    let handle = group.handle();
+    let bytes = content(5_000_000);
+    let readers = listeners.map(|listener| {
+        std::thread::spawn(move || {
+            let mut received = Vec::new();
+            let mut stream = listener.wait(None).expect("accepted");
+            Read::read_to_end(&mut stream, &mut received).expect("read");
+            received
+        })
+    });
+    Write::write_all(&mut group, &bytes).expect("written");
+    group.finish().expect("shut");
+    assert_eq!(group.wait_delivered().expect("delivered"), 2);
+    for reader in readers {
+        assert!(reader.join().expect("a reader") == bytes);
+    }
+    let events: Vec<GroupEvent> = std::iter::from_fn(|| handle.poll_event()).collect();
+    for receiver in 0..2 {
+        assert!(
+            events.contains(&GroupEvent::Mode(receiver, Mode::Multicast)),
+            "{events:?}"
+        );
+    }
 }

@@ -19,6 +19,11 @@ impl<T> Slab<T> {
         self.places.len() - self.free.len()
     }
 
+    /// All numbers that were ever given out.
+    pub(crate) fn numbers(&self) -> core::ops::Range<u32> {
+        0..self.places.len() as u32
+    }
+
     /// The number that the next thing gets.
     pub(crate) fn next_index(&self) -> u32 {
         self.free

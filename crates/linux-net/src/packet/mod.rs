@@ -1,7 +1,7 @@
 //! Packets below the sockets: a [`Ring`] shows a router the packets it must handle, a [`Sender`]
 //! puts frames on a link, a [`RequestTap`] hears what a source-specific membership hides.
 
-mod checksum;
+pub(crate) mod checksum;
 #[allow(unsafe_code, reason = "the ring is memory shared with the kernel")]
 mod ring;
 mod send;

@@ -1,7 +1,7 @@
 //! `sendmsg` and `recvmsg` with ancillary data, and their batched forms.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd};
 
 use super::{Plain, check_len, in_addr};
@@ -58,6 +58,45 @@ impl<const N: usize> Control<N> {
             ipi_addr: in_addr(Ipv4Addr::UNSPECIFIED),
         };
         self.push(libc::IPPROTO_IP, libc::IP_PKTINFO, as_bytes(&info))
+    }
+
+    /// Appends the address to send from; the routes choose the interface.
+    pub(crate) fn push_source(&mut self, source: IpAddr) -> Option<()> {
+        match source {
+            IpAddr::V4(source) => {
+                let info = libc::in_pktinfo {
+                    ipi_ifindex: 0,
+                    ipi_spec_dst: in_addr(source),
+                    ipi_addr: in_addr(Ipv4Addr::UNSPECIFIED),
+                };
+                self.push(libc::IPPROTO_IP, libc::IP_PKTINFO, as_bytes(&info))
+            }
+            IpAddr::V6(source) => {
+                let info = libc::in6_pktinfo {
+                    ipi6_addr: super::in6_addr(source),
+                    ipi6_ifindex: 0,
+                };
+                self.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, as_bytes(&info))
+            }
+        }
+    }
+
+    /// The ancillary messages: level, type, data. Stops at the first that is not well formed.
+    pub(crate) fn messages(&self) -> impl Iterator<Item = (libc::c_int, libc::c_int, &[u8])> {
+        const HEADER: usize = size_of::<libc::cmsghdr>();
+        let mut rest = self.bytes.get(..self.len).unwrap_or_default();
+        std::iter::from_fn(move || {
+            let (header, _) = rest.split_at_checked(HEADER)?;
+            let len = usize::from_ne_bytes(header[..size_of::<usize>()].try_into().ok()?);
+            let level = i32::from_ne_bytes(header[HEADER - 8..HEADER - 4].try_into().ok()?);
+            let kind = i32::from_ne_bytes(header[HEADER - 4..].try_into().ok()?);
+            let data = rest.get(HEADER..len)?;
+            let next = len
+                .next_multiple_of(align_of::<libc::cmsghdr>())
+                .min(rest.len());
+            rest = &rest[next..];
+            Some((level, kind, data))
+        })
     }
 }
 
@@ -131,7 +170,7 @@ pub(crate) const BATCH: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outgoing<'a, A> {
     pub(crate) address: A,
-    pub(crate) control: Option<&'a Control<32>>,
+    pub(crate) control: Option<&'a Control<40>>,
     pub(crate) bytes: &'a [u8],
 }
 
@@ -276,25 +315,188 @@ pub(crate) fn receive<const N: usize>(
 }
 
 impl<const N: usize> Incoming<N> {
-    /// The ancillary messages: level, type, data. Stops at the first that is not well formed.
+    /// The ancillary messages: level, type, data.
     pub(crate) fn control(&self) -> impl Iterator<Item = (libc::c_int, libc::c_int, &[u8])> {
-        const HEADER: usize = size_of::<libc::cmsghdr>();
-        let mut rest = self
-            .control
-            .bytes
-            .get(..self.control.len)
-            .unwrap_or_default();
-        std::iter::from_fn(move || {
-            let (header, _) = rest.split_at_checked(HEADER)?;
-            let len = usize::from_ne_bytes(header[..size_of::<usize>()].try_into().ok()?);
-            let level = i32::from_ne_bytes(header[HEADER - 8..HEADER - 4].try_into().ok()?);
-            let kind = i32::from_ne_bytes(header[HEADER - 4..].try_into().ok()?);
-            let data = rest.get(HEADER..len)?;
-            let next = len
-                .next_multiple_of(align_of::<libc::cmsghdr>())
-                .min(rest.len());
-            rest = &rest[next..];
-            Some((level, kind, data))
-        })
+        self.control.messages()
+    }
+}
+
+/// An IPv4 or IPv6 socket address as the kernel stores it.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) union SocketAddress {
+    family: libc::sa_family_t,
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+}
+
+// SAFETY: the kernel's own socket address types; it reads as much as the family takes.
+unsafe impl Address for SocketAddress {}
+// SAFETY: integers only, without padding; what one kind leaves of the other is zero.
+unsafe impl Plain for SocketAddress {}
+
+impl SocketAddress {
+    const NONE: SocketAddress = SocketAddress {
+        v6: libc::sockaddr_in6 {
+            sin6_family: 0,
+            sin6_port: 0,
+            sin6_flowinfo: 0,
+            sin6_addr: libc::in6_addr { s6_addr: [0; 16] },
+            sin6_scope_id: 0,
+        },
+    };
+
+    fn read(&self) -> Option<SocketAddr> {
+        // SAFETY: every value starts as `NONE`, so all bytes are initialised, and all fields are
+        // made of integers; the family says which one is meant.
+        unsafe {
+            match libc::c_int::from(self.family) {
+                libc::AF_INET => Some(SocketAddr::V4(SocketAddrV4::new(
+                    super::from_in_addr(self.v4.sin_addr),
+                    u16::from_be(self.v4.sin_port),
+                ))),
+                libc::AF_INET6 => Some(SocketAddr::V6(SocketAddrV6::new(
+                    Ipv6Addr::from(self.v6.sin6_addr.s6_addr),
+                    u16::from_be(self.v6.sin6_port),
+                    0,
+                    self.v6.sin6_scope_id,
+                ))),
+                _ => None,
+            }
+        }
+    }
+}
+
+impl From<SocketAddr> for SocketAddress {
+    fn from(address: SocketAddr) -> Self {
+        let mut storage = Self::NONE;
+        match address {
+            SocketAddr::V4(address) => storage.v4 = sockaddr(address),
+            SocketAddr::V6(address) => {
+                storage.v6 = libc::sockaddr_in6 {
+                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                    sin6_port: address.port().to_be(),
+                    sin6_flowinfo: 0,
+                    sin6_addr: super::in6_addr(*address.ip()),
+                    sin6_scope_id: address.scope_id(),
+                };
+            }
+        }
+        storage
+    }
+}
+
+impl std::fmt::Debug for SocketAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.read())
+    }
+}
+
+/// Packets received with one call, each with its source and its ancillary data.
+#[derive(Debug)]
+pub(crate) struct IncomingBatch {
+    bytes: Vec<u8>,
+    /// Room for each packet.
+    room: usize,
+    packets: Vec<Packet>,
+    filled: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Packet {
+    address: SocketAddress,
+    control: Control<40>,
+    len: usize,
+}
+
+impl IncomingBatch {
+    /// Room for so many packets of so many bytes each; at most [`BATCH`].
+    pub(crate) fn new(packets: usize, room: usize) -> Self {
+        let packets = packets.min(BATCH);
+        let none = Packet {
+            address: SocketAddress::NONE,
+            control: Control::new(),
+            len: 0,
+        };
+        Self {
+            bytes: vec![0; packets * room],
+            room,
+            packets: vec![none; packets],
+            filled: 0,
+        }
+    }
+
+    /// `recvmmsg` without waiting; longer packets than there is room for are left out.
+    pub(crate) fn receive(&mut self, fd: &impl AsFd) -> io::Result<()> {
+        self.filled = 0;
+        let mut parts = [libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        }; BATCH];
+        let mut headers = [libc::mmsghdr {
+            msg_hdr: empty_header(),
+            msg_len: 0,
+        }; BATCH];
+        let buffers = self.bytes.chunks_exact_mut(self.room);
+        let slots = self.packets.iter_mut().zip(buffers);
+        for ((packet, buffer), (part, header)) in slots.zip(parts.iter_mut().zip(&mut headers)) {
+            packet.address = SocketAddress::NONE;
+            packet.control = Control::new();
+            part.iov_base = buffer.as_mut_ptr().cast();
+            part.iov_len = buffer.len();
+            let header = &mut header.msg_hdr;
+            header.msg_name = (&raw mut packet.address).cast();
+            header.msg_namelen = size_of::<SocketAddress>() as libc::socklen_t;
+            header.msg_iov = part;
+            header.msg_iovlen = 1;
+            header.msg_control = packet.control.bytes.as_mut_ptr().cast();
+            header.msg_controllen = packet.control.bytes.len() as _;
+        }
+        // SAFETY: the first `packets.len()` headers (at most `BATCH`) point at parts, buffers,
+        // addresses and control data with their true lengths, each held exclusively by this call
+        // and outliving it.
+        let count = super::check(unsafe {
+            libc::recvmmsg(
+                fd.as_fd().as_raw_fd(),
+                headers.as_mut_ptr(),
+                self.packets.len() as libc::c_uint,
+                libc::MSG_DONTWAIT,
+                std::ptr::null_mut(),
+            )
+        })?;
+        self.filled = (count.unsigned_abs() as usize).min(self.packets.len());
+        for (packet, header) in self.packets[..self.filled].iter_mut().zip(&headers) {
+            let cut = header.msg_hdr.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
+            packet.len = if cut { 0 } else { header.msg_len as usize };
+            #[allow(
+                clippy::unnecessary_cast,
+                reason = "the length's type differs between C libraries"
+            )]
+            {
+                packet.control.len = (header.msg_hdr.msg_controllen as usize).min(40);
+            }
+        }
+        Ok(())
+    }
+
+    /// Each packet of the last call: number, source, ancillary data, bytes.
+    pub(crate) fn each(
+        &mut self,
+        mut take: impl FnMut(usize, SocketAddr, &Control<40>, &mut [u8]),
+    ) {
+        let buffers = self.bytes.chunks_exact_mut(self.room);
+        let filled = self.packets[..self.filled].iter().zip(buffers);
+        for (number, (packet, buffer)) in filled.enumerate() {
+            let len = packet.len.min(buffer.len());
+            if let Some(source) = packet.address.read() {
+                take(number, source, &packet.control, &mut buffer[..len]);
+            }
+        }
+    }
+
+    /// The buffer of a packet.
+    pub(crate) fn buffer(&self, number: usize) -> &[u8] {
+        let start = number * self.room;
+        self.bytes.get(start..start + self.room).unwrap_or_default()
     }
 }

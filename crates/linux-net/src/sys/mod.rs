@@ -2,10 +2,11 @@
 
 pub(crate) mod capability;
 pub(crate) mod message;
+pub(crate) mod multicast;
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 /// A type whose every byte pattern is a value and that has no padding the kernel could read
@@ -27,6 +28,7 @@ plain!(
     libc::sockaddr_ll,
     libc::ip_mreq_source,
     libc::in_pktinfo,
+    libc::in6_pktinfo,
     libc::packet_mreq,
     libc::tpacket_req,
     libc::tpacket_stats,
@@ -239,4 +241,19 @@ pub(crate) fn in_addr(address: Ipv4Addr) -> libc::in_addr {
 /// An address from the kernel's form.
 pub(crate) fn from_in_addr(address: libc::in_addr) -> Ipv4Addr {
     Ipv4Addr::from(address.s_addr.to_ne_bytes())
+}
+
+/// An IPv6 address as the kernel stores it.
+pub(crate) fn in6_addr(address: Ipv6Addr) -> libc::in6_addr {
+    libc::in6_addr {
+        s6_addr: address.octets(),
+    }
+}
+
+/// The socket family of an address.
+pub(crate) fn family(address: IpAddr) -> libc::c_int {
+    match address {
+        IpAddr::V4(_) => libc::AF_INET,
+        IpAddr::V6(_) => libc::AF_INET6,
+    }
 }

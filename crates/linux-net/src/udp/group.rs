@@ -1,17 +1,13 @@
-use std::io::IoSliceMut;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use quinn_udp::{RecvMeta, UdpSocketState};
+use quinn_udp::RecvMeta;
 
 use super::{Config, Membership, open};
-use crate::error::{Capability, JoinError, OpenError, ReceiveError, SendError};
+use crate::error::{JoinError, OpenError, ReceiveError, SendError};
+use crate::inet::{self, UdpSocket};
 use crate::poll::{self, Watch};
 use crate::sys;
-use crate::sys::message::{BATCH, Outgoing, send_batch, sockaddr};
-
-/// Longest UDP payload over IPv4, bytes.
-const MAX_PAYLOAD: usize = 65_507;
 
 /// A UDP socket for bulk data to and from groups: many packets a system call each way
 /// (`UDP_SEGMENT` out, `recvmmsg` and `UDP_GRO` in).
@@ -43,10 +39,7 @@ const MAX_PAYLOAD: usize = 65_507;
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct GroupSocket {
-    socket: socket2::Socket,
-    state: UdpSocketState,
-}
+pub struct GroupSocket(UdpSocket);
 
 /// What to send: one datagram, or several of equal length (the last may be shorter) in a row.
 #[derive(Clone, Copy, Debug)]
@@ -63,34 +56,31 @@ impl GroupSocket {
     /// Opens a socket. Needs no privileges (ports below 1024 aside).
     pub fn open(config: &Config) -> Result<Self, OpenError> {
         let what = "UDP socket for group data";
-        let socket = open(config, what)?;
-        let state = UdpSocketState::new((&socket).into())
-            .map_err(OpenError::from(what, Capability::NetBindService))?;
-        Ok(Self { socket, state })
+        UdpSocket::adopt(open(config, what)?, what).map(Self)
     }
 
     /// Becomes a member: the kernel tells the routers by IGMP.
     pub fn join(&self, membership: &Membership) -> Result<(), JoinError> {
-        membership.apply(&self.socket, true)
+        membership.apply(self.0.socket(), true)
     }
 
     /// Ends a membership; closing the socket ends them all.
     pub fn leave(&self, membership: &Membership) -> Result<(), JoinError> {
-        membership.apply(&self.socket, false)
+        membership.apply(self.0.socket(), false)
     }
 
     /// The bound address.
     pub fn local_address(&self) -> std::io::Result<SocketAddrV4> {
-        self.socket
-            .local_addr()?
-            .as_socket_ipv4()
-            .ok_or_else(|| std::io::Error::other("not an IPv4 socket"))
+        match self.0.local_address()? {
+            SocketAddr::V4(address) => Ok(address),
+            SocketAddr::V6(_) => Err(std::io::Error::other("not an IPv4 socket")),
+        }
     }
 
     /// Receive buffer the kernel granted, bytes (it counts its own overhead in: about half of
     /// it holds payload).
     pub fn receive_buffer_bytes(&self) -> std::io::Result<usize> {
-        self.socket.recv_buffer_size()
+        self.0.socket().recv_buffer_size()
     }
 
     /// Datagrams the kernel dropped here since the socket was opened, most of them because the
@@ -98,48 +88,25 @@ impl GroupSocket {
     pub fn dropped(&self) -> std::io::Result<u32> {
         const SO_MEMINFO: libc::c_int = 55;
         const SK_MEMINFO_DROPS: usize = 8;
-        let info: [u32; 9] = sys::get_option(&self.socket, libc::SOL_SOCKET, SO_MEMINFO)?;
+        let info: [u32; 9] = sys::get_option(self.0.socket(), libc::SOL_SOCKET, SO_MEMINFO)?;
         Ok(info[SK_MEMINFO_DROPS])
     }
 
     /// Most datagrams of equal length that one call hands to the kernel in one piece; 1 where
     /// the interface cannot segment.
     pub fn max_segments(&self) -> usize {
-        self.state.max_gso_segments().max(1)
+        self.0.max_segments()
     }
 
     /// Sends what there is room for, whole datagrams only; answers how many bytes were taken.
     /// An error means that none were.
     pub fn send(&self, transmit: &Transmit<'_>) -> Result<usize, SendError> {
-        let Some(segment) = transmit.segment_len.filter(|s| *s < transmit.bytes.len()) else {
-            return self.send_piece(transmit.destination, transmit.bytes, None);
-        };
-        if segment == 0 {
-            return Err(SendError::Malformed);
-        }
-        let mut taken = 0;
-        while taken < transmit.bytes.len() {
-            let rest = &transmit.bytes[taken..];
-            let count = self.max_segments().min(MAX_PAYLOAD / segment);
-            let sent = if count > 1 {
-                let piece = &rest[..rest.len().min(count * segment)];
-                match self.send_piece(transmit.destination, piece, Some(segment)) {
-                    // The interface cannot segment; the socket state remembers that.
-                    Err(SendError::Malformed | SendError::Io(_)) if piece.len() > segment => {
-                        self.send_one_by_one(transmit.destination, piece, segment)
-                    }
-                    result => result,
-                }
-            } else {
-                self.send_one_by_one(transmit.destination, rest, segment)
-            };
-            match sent {
-                Ok(sent) => taken += sent,
-                Err(error) if taken == 0 => return Err(error),
-                Err(_) => break,
-            }
-        }
-        Ok(taken)
+        self.0.send(&inet::Transmit {
+            source: None,
+            destination: SocketAddr::V4(transmit.destination),
+            bytes: transmit.bytes,
+            segment_len: transmit.segment_len,
+        })
     }
 
     /// Sends everything, waiting for room.
@@ -161,84 +128,26 @@ impl GroupSocket {
         }
     }
 
-    fn send_piece(
-        &self,
-        destination: SocketAddrV4,
-        contents: &[u8],
-        segment_size: Option<usize>,
-    ) -> Result<usize, SendError> {
-        let transmit = quinn_udp::Transmit {
-            destination: SocketAddr::V4(destination),
-            ecn: None,
-            contents,
-            segment_size,
-            src_ip: None,
-        };
-        self.state
-            .try_send((&self.socket).into(), &transmit)
-            .map_err(SendError::sort)?;
-        Ok(contents.len())
-    }
-
-    /// Up to a batch of datagrams with one `sendmmsg`.
-    fn send_one_by_one(
-        &self,
-        destination: SocketAddrV4,
-        bytes: &[u8],
-        segment: usize,
-    ) -> Result<usize, SendError> {
-        let address = sockaddr(destination);
-        let mut messages = [Outgoing {
-            address,
-            control: None,
-            bytes: &[],
-        }; BATCH];
-        let mut count = 0;
-        for (message, piece) in messages.iter_mut().zip(bytes.chunks(segment)) {
-            message.bytes = piece;
-            count += 1;
-        }
-        let sent = send_batch(&self.socket, &messages[..count]).map_err(SendError::sort)?;
-        Ok(messages[..sent].iter().map(|m| m.bytes.len()).sum())
-    }
-
     /// Takes what has arrived into `batch` (its former content is gone); answers how many
     /// buffers were filled, 0 when nothing was there.
     pub fn receive(&self, batch: &mut Batch) -> Result<usize, ReceiveError> {
-        batch.filled = 0;
-        let mut buffers = batch.bytes.chunks_exact_mut(Batch::BUFFER_BYTES);
-        let mut slices: [IoSliceMut<'_>; Batch::MAX] =
-            std::array::from_fn(|_| IoSliceMut::new(buffers.next().unwrap_or_default()));
-        let count = batch.metas.len();
-        let slices = &mut slices[..count];
-        match self
-            .state
-            .recv((&self.socket).into(), slices, &mut batch.metas)
-        {
-            Ok(filled) => batch.filled = filled.min(count),
-            Err(error) => {
-                if let Some(error) = ReceiveError::sort(error) {
-                    return Err(error);
-                }
-            }
-        }
-        Ok(batch.filled)
+        self.0.receive(batch)
     }
 }
 
 impl AsFd for GroupSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.0.as_fd()
     }
 }
 
-/// Buffers for [`GroupSocket::receive`]: 64 KiB each, since the kernel may hand over up to 64
+/// Buffers for [`GroupSocket::receive`] and [`UdpSocket::receive`]: 64 KiB each, since the kernel may hand over up to 64
 /// datagrams of one sender in one piece.
 #[derive(Debug)]
 pub struct Batch {
-    bytes: Vec<u8>,
-    metas: Vec<RecvMeta>,
-    filled: usize,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) metas: Vec<RecvMeta>,
+    pub(crate) filled: usize,
 }
 
 /// One datagram received.
@@ -257,7 +166,7 @@ pub struct Datagram<'a> {
 impl Batch {
     /// Most buffers that one call can fill.
     pub const MAX: usize = quinn_udp::BATCH_SIZE;
-    const BUFFER_BYTES: usize = 1 << 16;
+    pub(crate) const BUFFER_BYTES: usize = 1 << 16;
 
     /// Room for `buffers` pieces, 1 to [`MAX`](Self::MAX), 64 KiB each.
     pub fn new(buffers: usize) -> Self {

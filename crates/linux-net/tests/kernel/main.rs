@@ -4,4 +4,5 @@ mod common;
 mod link;
 mod packet;
 mod routes;
+mod segments;
 mod udp;

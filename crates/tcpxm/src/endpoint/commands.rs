@@ -449,25 +449,30 @@ impl<S: Store> Endpoint<S> {
         })
     }
 
-    /// The path to a peer takes IP packets of at most this many bytes (RFC 1191, RFC 8201): smaller
-    /// segments from now on, for its whole group. The driver has checked that the news are not
-    /// forged.
-    ///
-    /// # Errors
-    ///
-    /// [`CommandError::Unknown`].
-    pub fn set_path_mtu(&mut self, now: Instant, id: ConnId, mtu: u16) -> Result<(), CommandError> {
-        self.advance(now);
-        let remote = self.pcb(id)?.key.remote;
-        let least = if remote.is_ipv4() { 576 } else { 1280 };
-        let overhead = self.config.carrier_overhead(remote) + 20;
+    /// The path to a host, or to a group, takes IP packets of at most this many bytes (RFC 1191,
+    /// RFC 8201): smaller segments from now on to all its connections, and to the whole groups that
+    /// they are in; what is outstanding in longer ones is sent again at once. The driver has checked
+    /// that the news are not forged. A larger one than before is not news, and a path that takes less
+    /// than IP demands counts as one that takes that.
+    pub fn set_path_mtu(&mut self, now: Instant, destination: IpAddr, mtu: u16) {
+        let now = self.advance(now);
+        let least = if destination.is_ipv4() { 576 } else { 1280 };
+        let overhead = self.config.carrier_overhead(destination) + 20;
         let mss = mtu.max(least) - overhead;
-        if let Some((pcb, flow, _)) = self.parts(id.index) {
-            pcb.set_mtu(mss);
-            flow.payload = flow.payload.min(pcb.max_payload());
+        let meant = |pcb: &Pcb| {
+            pcb.key.remote == destination || (pcb.group == Some(destination) && !pcb.passive)
+        };
+        let indexes: alloc::vec::Vec<u32> = self
+            .pcbs
+            .numbers()
+            .filter(|&index| self.pcbs.get(index).is_some_and(meant))
+            .collect();
+        for index in indexes {
+            if let Some((pcb, flow, _)) = self.parts(index) {
+                pcb.set_mtu(now, mss, flow);
+            }
+            self.sync(index);
         }
-        self.sync(id.index);
-        Ok(())
     }
 
     /// Changes the rate that new data is held to; `None`: no bound.

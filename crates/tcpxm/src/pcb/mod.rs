@@ -457,10 +457,26 @@ impl Pcb {
         self.state == State::Closed && !self.reset_due && done
     }
 
-    /// The smaller side of a path that changed: larger segments no longer fit.
-    pub(crate) fn set_mtu(&mut self, mss: u16) {
+    /// Larger segments than this do not fit the path. What is outstanding was too long for it, which
+    /// says nothing of congestion (RFC 1191 §6.5): it goes again, all of it.
+    pub(crate) fn set_mtu(&mut self, now: Instant, mss: u16, flow: &mut Flow) {
+        let before = self.max_payload();
         self.limits.our_mss = self.limits.our_mss.min(mss.max(8));
-        self.send.cc.set_segment(u64::from(self.max_payload()));
+        let payload = self.max_payload();
+        if !self.settled || payload == before {
+            return; // The handshake will tell the flow.
+        }
+        self.send.cc.set_segment(u64::from(payload));
+        flow.payload = flow.payload.min(payload);
+        if self.send.board.una() < flow.nxt {
+            self.send.board.lose_all(flow.nxt);
+            self.send.recovery = Some((flow.nxt, Recovery::Timeout));
+            self.send.force_one = true;
+            self.send.probe = None;
+            self.timers.stop(Timer::Tail);
+            self.timers.stop(Timer::Rack);
+            self.arm_rto(now);
+        }
     }
 
     pub(crate) fn group_option(&self) -> Option<GroupOption> {

@@ -1,0 +1,215 @@
+//! What carries TCP-XM, over IPv4 and IPv6 alike: UDP ([`UdpSocket`]), or IP itself with protocol 6
+//! ([`SegmentSocket`]).
+//!
+//! # Beside the kernel's TCP
+//!
+//! A raw socket gets a copy of each TCP packet that reaches the host. The kernel's TCP gets the
+//! packet too, and answers with a reset what belongs to none of its connections. So a
+//! [`SegmentSocket`] holds its port with a listening socket of the kernel's own, whose filter
+//! refuses everything: the kernel finds whom a segment is for, the filter drops it, and nobody
+//! answers. No other program can take the port meanwhile, no packet filter has to be changed, and
+//! nothing is left behind, however the process ends.
+//!
+//! # Path MTU
+//!
+//! Both send with the don't-fragment bit, no more than the path is known to take: the kernel checks
+//! the ICMP messages that say so, and remembers them by route. [`SendError::TooBig`] tells that
+//! something was longer; [`route`] says what is known.
+//!
+//! [`SendError::TooBig`]: crate::SendError::TooBig
+
+mod segments;
+mod udp;
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+
+use crate::error::{JoinError, OpenError};
+use crate::sys;
+use crate::sys::message::SocketAddress;
+
+pub use segments::{SegmentBatch, SegmentSocket};
+pub use udp::UdpSocket;
+
+/// How to open a socket.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Local address and port; a receiver of one group binds to the group and its port. Port 0: the
+    /// kernel's choice.
+    pub bind: SocketAddr,
+    /// Interface of outgoing multicast, by index; 0 lets the routes decide.
+    pub interface: u32,
+    /// Time to live, or hop limit, of outgoing multicast: 1 stays on the link.
+    pub ttl: u8,
+    /// Other sockets of this host also hear what this one multicasts.
+    pub loopback: bool,
+    /// Room for what arrives and was not read yet, in bytes; the kernel grants up to
+    /// `net.core.rmem_max`, and all of it to a process with CAP_NET_ADMIN.
+    pub receive_buffer_bytes: usize,
+    /// Room for what was not transmitted yet, in bytes, likewise.
+    pub send_buffer_bytes: usize,
+}
+
+impl Config {
+    /// With the buffers that bulk data needs: 8 MiB to receive, 4 MiB to send; multicast stays on
+    /// the link and is not looped back.
+    pub fn new(bind: SocketAddr) -> Self {
+        Self {
+            bind,
+            interface: 0,
+            ttl: 1,
+            loopback: false,
+            receive_buffer_bytes: 8 << 20,
+            send_buffer_bytes: 4 << 20,
+        }
+    }
+}
+
+/// What to send: one packet's payload, or several of equal length (the last may be shorter) in a row.
+#[derive(Clone, Copy, Debug)]
+pub struct Transmit<'a> {
+    /// The address to send from; `None`: the socket's, or the routes' choice.
+    pub source: Option<IpAddr>,
+    /// To whom. A segment's own header has its ports.
+    pub destination: SocketAddr,
+    /// The payload of one packet, or of several in a row.
+    pub bytes: &'a [u8],
+    /// Length of each payload; `None`: `bytes` is one.
+    pub segment_len: Option<usize>,
+}
+
+/// One payload received.
+#[derive(Clone, Copy, Debug)]
+pub struct Received<'a> {
+    /// Who sent it. The port of a segment is in its own header, here it is 0.
+    pub source: SocketAddr,
+    /// The group, or this host's address.
+    pub destination: IpAddr,
+    /// What it carries.
+    pub payload: &'a [u8],
+}
+
+/// A group to join: any source, or one (RFC 4607).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Membership {
+    /// The group.
+    pub group: IpAddr,
+    /// Only this source's packets.
+    pub source: Option<IpAddr>,
+    /// On this interface, by index; 0 lets the routes decide.
+    pub interface: u32,
+}
+
+impl Membership {
+    fn apply(&self, fd: &impl AsFd, join: bool) -> Result<(), JoinError> {
+        let family = |other: IpAddr| other.is_ipv4() == self.group.is_ipv4();
+        let wrong = |source: IpAddr| source.is_multicast() || !family(source);
+        if !self.group.is_multicast() || self.source.is_some_and(wrong) {
+            return Err(JoinError::NotAGroup);
+        }
+        let done = sys::multicast::change(fd, self.group, self.source, self.interface, join);
+        done.map_err(|error| JoinError::sort(join, error))
+    }
+}
+
+/// How packets to one destination leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The address that they are sent from, unless a socket is bound to another.
+    pub source: IpAddr,
+    /// The longest IP packet that the path is known to take, in bytes: the route's, or its
+    /// interface's, or what routers on the way have said lately.
+    pub mtu: u16,
+}
+
+/// Asks the kernel for the way to a destination. `interface`, by index: where multicast leaves, and
+/// what link-local addresses are on; 0: the routes decide.
+///
+/// # Errors
+/// No route leads there.
+pub fn route(destination: IpAddr, interface: u32) -> std::io::Result<Route> {
+    let socket = datagrams(destination)?;
+    sys::multicast::interface(&socket, destination, interface)?;
+    // Connecting a datagram socket sends nothing; port 9 discards (RFC 863).
+    let address = scoped(SocketAddr::new(destination, 9), interface);
+    socket.connect(&address.into())?;
+    let mtu: libc::c_int = match destination {
+        IpAddr::V4(_) => sys::get_option(&socket, libc::IPPROTO_IP, libc::IP_MTU)?,
+        IpAddr::V6(_) => sys::get_option(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU)?,
+    };
+    let local = socket.local_addr()?.as_socket();
+    let odd = || std::io::Error::other("neither IPv4 nor IPv6");
+    Ok(Route {
+        source: local.ok_or_else(odd)?.ip(),
+        mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
+    })
+}
+
+fn datagrams(family: IpAddr) -> std::io::Result<socket2::Socket> {
+    sys::socket(sys::family(family), libc::SOCK_DGRAM, 0).map(socket2::Socket::from)
+}
+
+/// Applies what both kinds of socket have in common.
+fn configure(
+    socket: &impl AsFd,
+    config: &Config,
+    what: &'static str,
+    error: impl Fn(std::io::Error) -> OpenError,
+) -> Result<(), OpenError> {
+    let no_interface = |source: std::io::Error| match source.raw_os_error() {
+        Some(libc::EADDRNOTAVAIL | libc::ENODEV) => OpenError::NoInterface { what },
+        _ => error(source),
+    };
+    let version = config.bind.ip();
+    sys::multicast::interface(socket, version, config.interface).map_err(no_interface)?;
+    sys::multicast::settings(socket, version, config.ttl, config.loopback).map_err(&error)?;
+    let ask = sys::buffer_size;
+    ask(
+        socket,
+        libc::SO_RCVBUFFORCE,
+        libc::SO_RCVBUF,
+        config.receive_buffer_bytes,
+    );
+    ask(
+        socket,
+        libc::SO_SNDBUFFORCE,
+        libc::SO_SNDBUF,
+        config.send_buffer_bytes,
+    );
+    Ok(())
+}
+
+/// No packet leaves in fragments; what is longer than the path takes is refused.
+fn discover_path_mtu(socket: &impl AsFd, version: IpAddr) -> std::io::Result<()> {
+    match version {
+        IpAddr::V4(_) => sys::set_int(
+            socket,
+            libc::IPPROTO_IP,
+            libc::IP_MTU_DISCOVER,
+            libc::IP_PMTUDISC_DO,
+        ),
+        IpAddr::V6(_) => {
+            let (level, on) = (libc::IPPROTO_IPV6, libc::IP_PMTUDISC_DO);
+            sys::set_int(socket, level, libc::IPV6_MTU_DISCOVER, on)?;
+            sys::set_int(socket, level, libc::IPV6_DONTFRAG, 1)
+        }
+    }
+}
+
+/// A link-local address means something on an interface only.
+fn scoped(address: SocketAddr, interface: u32) -> SocketAddr {
+    match address {
+        SocketAddr::V6(mut address) if address.ip().segments()[0] & 0xffc0 == 0xfe80 => {
+            if address.scope_id() == 0 {
+                address.set_scope_id(interface);
+            }
+            address.into()
+        }
+        address => address,
+    }
+}
+
+/// The destination as the kernel wants it.
+fn to(destination: SocketAddr, interface: u32) -> SocketAddress {
+    SocketAddress::from(scoped(destination, interface))
+}

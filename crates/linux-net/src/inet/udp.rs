@@ -1,0 +1,231 @@
+use std::io::IoSliceMut;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use quinn_udp::UdpSocketState;
+
+use super::{Config, Membership, Received, Transmit, configure, discover_path_mtu, scoped, to};
+use crate::error::{Capability, JoinError, OpenError, ReceiveError, SendError};
+use crate::sys;
+use crate::sys::message::{BATCH, Control, Outgoing, send_batch};
+use crate::udp::Batch;
+
+/// Longest UDP payload over IPv4, bytes.
+const MAX_PAYLOAD: usize = 65_507;
+const WHAT: &str = "UDP socket";
+
+/// A UDP socket for bulk data: many packets a system call each way (`UDP_SEGMENT` out, `recvmmsg` and
+/// `UDP_GRO` in). Never waits.
+#[derive(Debug)]
+pub struct UdpSocket {
+    socket: socket2::Socket,
+    state: UdpSocketState,
+    interface: u32,
+}
+
+impl UdpSocket {
+    /// Opens a socket that others of this program may share an address with. Needs no privileges
+    /// (ports below 1024 aside).
+    ///
+    /// # Errors
+    /// The address is in use, or none of this host's.
+    pub fn open(config: &Config) -> Result<Self, OpenError> {
+        let error = OpenError::from(WHAT, Capability::NetBindService);
+        let version = config.bind.ip();
+        let fd = sys::socket(sys::family(version), libc::SOCK_DGRAM, 0).map_err(error)?;
+        let socket = socket2::Socket::from(fd);
+        socket.set_reuse_address(true).map_err(error)?;
+        if version.is_ipv6() {
+            socket.set_only_v6(true).map_err(error)?;
+        }
+        configure(&socket, config, WHAT, error)?;
+        let address = scoped(config.bind, config.interface);
+        socket.bind(&address.into()).map_err(error)?;
+        let mut udp = Self::adopt(socket, WHAT)?;
+        udp.interface = config.interface;
+        discover_path_mtu(&udp.socket, version).map_err(error)?;
+        Ok(udp)
+    }
+
+    /// Takes over a bound socket.
+    pub(crate) fn adopt(socket: socket2::Socket, what: &'static str) -> Result<Self, OpenError> {
+        let state = UdpSocketState::new((&socket).into())
+            .map_err(OpenError::from(what, Capability::NetBindService))?;
+        Ok(Self {
+            socket,
+            state,
+            interface: 0,
+        })
+    }
+
+    pub(crate) fn socket(&self) -> &socket2::Socket {
+        &self.socket
+    }
+
+    /// The bound address.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn local_address(&self) -> std::io::Result<SocketAddr> {
+        let odd = || std::io::Error::other("neither IPv4 nor IPv6");
+        self.socket.local_addr()?.as_socket().ok_or_else(odd)
+    }
+
+    /// Becomes a member.
+    ///
+    /// # Errors
+    /// As [`JoinError`] says.
+    pub fn join(&self, membership: &Membership) -> Result<(), JoinError> {
+        membership.apply(&self.socket, true)
+    }
+
+    /// Ends a membership; closing the socket ends them all.
+    ///
+    /// # Errors
+    /// It was no member.
+    pub fn leave(&self, membership: &Membership) -> Result<(), JoinError> {
+        membership.apply(&self.socket, false)
+    }
+
+    /// Most datagrams of equal length that one call hands to the kernel in one piece; 1 where
+    /// the interface cannot segment.
+    pub fn max_segments(&self) -> usize {
+        self.state.max_gso_segments().max(1)
+    }
+
+    /// Sends what there is room for, whole datagrams only; answers how many bytes were taken.
+    /// An error means that none were.
+    ///
+    /// # Errors
+    /// As [`SendError`] says; [`SendError::TooBig`] for what is longer than the path takes.
+    pub fn send(&self, transmit: &Transmit<'_>) -> Result<usize, SendError> {
+        let whole = transmit.bytes.len();
+        let Some(segment) = transmit.segment_len.filter(|segment| *segment < whole) else {
+            return self.send_piece(transmit, transmit.bytes, None);
+        };
+        if segment == 0 {
+            return Err(SendError::Malformed);
+        }
+        let mut taken = 0;
+        while taken < whole {
+            let rest = &transmit.bytes[taken..];
+            let count = self.max_segments().min(MAX_PAYLOAD / segment);
+            let sent = if count > 1 {
+                let piece = &rest[..rest.len().min(count * segment)];
+                match self.send_piece(transmit, piece, Some(segment)) {
+                    // The interface cannot segment; the socket state remembers that.
+                    Err(SendError::Malformed | SendError::Io(_)) if piece.len() > segment => {
+                        self.send_one_by_one(transmit, piece, segment)
+                    }
+                    result => result,
+                }
+            } else {
+                self.send_one_by_one(transmit, rest, segment)
+            };
+            match sent {
+                Ok(sent) => taken += sent,
+                Err(error) if taken == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(taken)
+    }
+
+    fn send_piece(
+        &self,
+        transmit: &Transmit<'_>,
+        contents: &[u8],
+        segment_size: Option<usize>,
+    ) -> Result<usize, SendError> {
+        let transmit = quinn_udp::Transmit {
+            destination: scoped(transmit.destination, self.interface),
+            ecn: None,
+            contents,
+            segment_size,
+            src_ip: transmit.source,
+        };
+        self.state
+            .try_send((&self.socket).into(), &transmit)
+            .map_err(SendError::sort)?;
+        Ok(contents.len())
+    }
+
+    /// Up to a batch of datagrams with one `sendmmsg`.
+    fn send_one_by_one(
+        &self,
+        transmit: &Transmit<'_>,
+        bytes: &[u8],
+        segment: usize,
+    ) -> Result<usize, SendError> {
+        let mut control = Control::<40>::new();
+        if let Some(source) = transmit.source {
+            control.push_source(source).ok_or(SendError::Malformed)?;
+        }
+        let mut messages = [Outgoing {
+            address: to(transmit.destination, self.interface),
+            control: (control.len() > 0).then_some(&control),
+            bytes: &[],
+        }; BATCH];
+        let mut count = 0;
+        for (message, piece) in messages.iter_mut().zip(bytes.chunks(segment)) {
+            message.bytes = piece;
+            count += 1;
+        }
+        let sent = send_batch(&self.socket, &messages[..count]).map_err(SendError::sort)?;
+        Ok(messages[..sent].iter().map(|m| m.bytes.len()).sum())
+    }
+
+    /// Takes what has arrived into `batch` (its former content is gone); answers how many
+    /// buffers were filled, 0 when nothing was there.
+    ///
+    /// # Errors
+    /// The interface is gone.
+    pub fn receive(&self, batch: &mut Batch) -> Result<usize, ReceiveError> {
+        let count = batch.metas.len();
+        batch.filled = 0;
+        let mut buffers = batch.bytes.chunks_exact_mut(Batch::BUFFER_BYTES);
+        let mut slices: [IoSliceMut<'_>; Batch::MAX] =
+            std::array::from_fn(|_| IoSliceMut::new(buffers.next().unwrap_or_default()));
+        let slices = &mut slices[..count];
+        match self
+            .state
+            .recv((&self.socket).into(), slices, &mut batch.metas)
+        {
+            Ok(filled) => batch.filled = filled.min(count),
+            Err(error) => {
+                if let Some(error) = ReceiveError::sort(error) {
+                    return Err(error);
+                }
+            }
+        }
+        Ok(batch.filled)
+    }
+}
+
+impl AsFd for UdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Batch {
+    /// The datagrams of the last call, in order of arrival, of either version of IP.
+    pub fn received(&self) -> impl Iterator<Item = Received<'_>> {
+        let buffers = self.bytes.chunks_exact(Self::BUFFER_BYTES);
+        let filled = buffers.zip(&self.metas[..self.filled]);
+        filled.flat_map(|(buffer, meta)| {
+            let bytes = &buffer[..meta.len.min(buffer.len())];
+            let none = match meta.addr {
+                SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+                SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+            };
+            let empty = bytes.is_empty().then_some(bytes);
+            let payloads = bytes.chunks(meta.stride.max(1)).chain(empty);
+            payloads.map(move |payload| Received {
+                source: meta.addr,
+                destination: meta.dst_ip.unwrap_or(none),
+                payload,
+            })
+        })
+    }
+}
