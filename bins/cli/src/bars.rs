@@ -78,6 +78,14 @@ impl Bars {
         }
     }
 
+    /// Bar `index` begins anew, with a few words instead of a bar.
+    pub fn revive(&self, index: usize, message: impl FnOnce() -> String) {
+        if let Some(bar) = self.bars.get(index) {
+            bar.reset();
+            bar.set_message(message());
+        }
+    }
+
     /// Are there bars on the screen?
     pub fn are_shown(&self) -> bool {
         !self.hidden

@@ -54,6 +54,17 @@ pub struct Conversation<M, S> {
     error: Option<io::Error>,
 }
 
+/// What [`Conversation::turn`] brought.
+#[derive(Debug)]
+pub enum Turn<E> {
+    /// The machine has something to tell.
+    Event(E),
+    /// What the machine had to say is on its way: it may be given more.
+    Sent,
+    /// The conversation is over and the stream closed.
+    Over,
+}
+
 /// What one wait brought.
 enum Step {
     Read(io::Result<usize>),
@@ -96,8 +107,19 @@ impl<M: Speaker, S: AsyncRead + AsyncWrite> Conversation<M, S> {
     /// waits, and called again: nothing is lost.
     pub async fn next(&mut self) -> Option<M::Event> {
         loop {
+            match self.turn().await {
+                Turn::Event(event) => return Some(event),
+                Turn::Sent => {}
+                Turn::Over => return None,
+            }
+        }
+    }
+
+    /// As [`Conversation::next`], but returns also when something was sent.
+    pub async fn turn(&mut self) -> Turn<M::Event> {
+        loop {
             if let Some(event) = self.machine.poll_event() {
-                return Some(event);
+                return Turn::Event(event);
             }
             if self.hear() {
                 continue;
@@ -107,16 +129,20 @@ impl<M: Speaker, S: AsyncRead + AsyncWrite> Conversation<M, S> {
             self.fill(now);
             if self.machine.is_ended() {
                 if let Some(event) = self.machine.poll_event() {
-                    return Some(event);
+                    return Turn::Event(event);
                 }
                 if !self.closed {
                     let _ = tokio::time::timeout(FAREWELL, self.farewell()).await;
                     self.closed = true;
                 }
-                return None;
+                return Turn::Over;
             }
             let step = self.step(now).await;
+            let sent = matches!(step, Step::Wrote(Ok(1..)));
             self.apply(step);
+            if sent && self.written.is_empty() {
+                return Turn::Sent;
+            }
         }
     }
 

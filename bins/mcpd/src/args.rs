@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use cli::copying::PORT;
+use nix::unistd::{AccessFlags, access};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -24,7 +25,8 @@ private key. With a key, the control connection is TLS 1.3 and both sides prove 
 
 Events of --json, one object a line, on standard output; the field `event` names it:
   listening   address, folder, secure
-  refused     peer, reason: it could not prove that it may be here
+  refused     peer, reason (it could not prove that it may be here, or had to make room), untold
+              (others since the last one: a flood is only counted)
   offered     copy, peer, name, entries, bytes
   started     copy, held, to_receive (bytes on the data connection), port, group, sealed
   progress    copy, received, held, bytes
@@ -51,7 +53,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) dir: PathBuf,
 
-    /// End after one copy
+    /// Have every file on the disk (fsync) before it counts as verified: slower, and safe from power
+    /// cuts
+    #[arg(long)]
+    pub(crate) fsync: bool,
+
+    /// Take one copy, and end after it
     #[arg(long)]
     pub(crate) once: bool,
 
@@ -117,7 +124,12 @@ impl Args {
             ));
         }
         match self.dir.metadata() {
-            Ok(metadata) if metadata.is_dir() => Ok(()),
+            Ok(metadata) if metadata.is_dir() => {
+                let writes = AccessFlags::W_OK | AccessFlags::X_OK;
+                access(&self.dir, writes).map_err(|error| {
+                    format!("--dir {}: cannot write there: {error}", self.dir.display())
+                })
+            }
             Ok(_) => Err(format!("--dir {} is not a folder", self.dir.display())),
             Err(error) => Err(format!("--dir {}: {error}", self.dir.display())),
         }

@@ -15,6 +15,7 @@ pub(crate) enum Event<'a> {
     Refused {
         peer: SocketAddr,
         reason: &'a str,
+        untold: u64,
     },
     Offered {
         copy: String,

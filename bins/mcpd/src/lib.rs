@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `args` | the command line |
 //! | `listen` | who may connect, and how many at a time |
+//! | `waiting` | connections that have offered nothing yet |
 //! | `session` | one control connection: [`mcp_control::Server`] and what it asks for |
 //! | `worker` | the thread of one copy |
 //! | `store` | files and folders below `--dir` |
@@ -17,11 +18,12 @@ mod events;
 mod listen;
 mod session;
 mod store;
+mod waiting;
 mod worker;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, anyhow};
 use cli::clock::Clock;
@@ -52,6 +54,7 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         return cli::args::usage(message);
     }
     cli::interrupt::install();
+    cli::copying::raise_descriptors();
     match run(&args) {
         Ok(code) => ExitCode::from(code),
         Err(error) => cli::exit::fail(cli::exit::FAILED, format!("{error:#}")),
@@ -75,7 +78,13 @@ fn run(args: &Args) -> anyhow::Result<u8> {
         clock: Clock::new(),
         events: Events::new(args.json, false),
         quiet: args.quiet || args.json,
-        copies: Arc::new(Semaphore::new(listen::MAX_COPIES)),
+        copies: Arc::new(Semaphore::new(if args.once {
+            1
+        } else {
+            listen::MAX_COPIES
+        })),
+        fsync: args.fsync,
+        refusals: Mutex::default(),
     });
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -3,27 +3,30 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use cli::clock::Clock;
 use cli::events::Events;
 use cli::secure::{self, Credentials};
 use mcp_control::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::events::Event;
 use crate::session::{Outcome, Session};
+use crate::waiting::{Ticket, Waiting};
 
 /// Copies at a time; more are told to come later.
 pub(crate) const MAX_COPIES: usize = 16;
-/// Connections that have not offered anything yet, or not even proved that they may; more wait in
-/// the kernel's queue. Each costs at most 300 KiB: buffers of TLS and of the conversation, one frame.
-const MAX_WAITING: usize = 32;
-/// A TLS handshake lasts no longer; then the offer has [`ServerConfig::setup`].
-const HANDSHAKE: Duration = Duration::from_secs(10);
+/// A TLS handshake lasts no longer; then HELLO has [`ServerConfig::greeting`], the offer
+/// [`ServerConfig::setup`].
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// Refusals that are told of in one second; more are counted in the next one that is.
+const MAX_TOLD: u32 = 10;
+/// Connections are accepted again so long after an error.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// What all sessions share.
 pub(crate) struct Shared {
@@ -35,6 +38,17 @@ pub(crate) struct Shared {
     pub(crate) quiet: bool,
     /// Places for copies.
     pub(crate) copies: Arc<Semaphore>,
+    /// Every file is on the disk before it counts as verified.
+    pub(crate) fsync: bool,
+    pub(crate) refusals: Mutex<Refusals>,
+}
+
+/// Refusals that were told of in this second, and those that were not.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    since: Option<Instant>,
+    told: u32,
+    untold: u64,
 }
 
 impl Shared {
@@ -43,6 +57,30 @@ impl Shared {
         if !self.quiet {
             eprintln!("{line}");
         }
+    }
+
+    /// Tells that a connection was refused; a flood of them is only counted.
+    fn refused(&self, peer: SocketAddr, reason: &str) {
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        if refusals
+            .since
+            .is_none_or(|since| since.elapsed() >= Duration::from_secs(1))
+        {
+            refusals.since = Some(Instant::now());
+            refusals.told = 0;
+        }
+        if refusals.told >= MAX_TOLD {
+            refusals.untold += 1;
+            return;
+        }
+        refusals.told += 1;
+        let untold = std::mem::take(&mut refusals.untold);
+        tracing::warn!(%peer, reason, untold, "refused");
+        self.events.emit(&Event::Refused {
+            peer,
+            reason,
+            untold,
+        });
     }
 }
 
@@ -53,14 +91,10 @@ pub(crate) async fn serve(
     once: bool,
     mut stop: watch::Receiver<bool>,
 ) -> Option<Outcome> {
-    let waiting = Arc::new(Semaphore::new(MAX_WAITING));
+    let waiting = Arc::new(Waiting::default());
     // Every session holds an end of this: it closes when the last one is over.
     let (running, mut all_over) = mpsc::channel::<Outcome>(MAX_COPIES);
     loop {
-        // The semaphore is never closed.
-        let Ok(place) = Arc::clone(&waiting).acquire_owned().await else {
-            break;
-        };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = stop.wait_for(|stop| *stop) => break,
@@ -71,10 +105,14 @@ pub(crate) async fn serve(
                 continue;
             }
         };
-        let Ok((stream, peer)) = accepted else {
-            // No descriptors left, perhaps: sessions end and free some.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // No descriptors left, perhaps: sessions end and free some.
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(AGAIN).await;
+                continue;
+            }
         };
         let visit = Visit {
             shared: Arc::clone(&shared),
@@ -82,12 +120,16 @@ pub(crate) async fn serve(
             peer,
         };
         let running = running.clone();
-        tokio::spawn(async move {
-            let outcome = visit.run(stream, place).await;
-            if let Some(outcome) = outcome {
+        let ticket = waiting.ticket();
+        let task = tokio::spawn(async move {
+            if let Some(outcome) = visit.run(stream, ticket).await {
                 let _ = running.try_send(outcome);
             }
         });
+        if let Some(address) = waiting.enter(peer.ip(), task.abort_handle()) {
+            let evicted = SocketAddr::new(address, 0);
+            shared.refused(evicted, "too many connections wait: the oldest made room");
+        }
     }
     drop(running);
     let mut last = None;
@@ -105,38 +147,32 @@ struct Visit {
 
 impl Visit {
     /// One connection; `None` when it could not prove that it may be there, or offered nothing.
-    async fn run(self, stream: TcpStream, place: OwnedSemaphorePermit) -> Option<Outcome> {
+    async fn run(self, stream: TcpStream, ticket: Ticket) -> Option<Outcome> {
         let local = stream.local_addr().ok()?.ip();
         let _ = stream.set_nodelay(true);
         let Some(credentials) = &self.shared.credentials else {
-            return self.converse(stream, local, place).await;
+            return self.converse(stream, local, ticket).await;
         };
         let acceptor = TlsAcceptor::from(Arc::clone(&credentials.server));
         let secured = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await;
         let refused = match secured {
-            Ok(Ok(stream)) => return self.converse(stream, local, place).await,
+            Ok(Ok(stream)) => {
+                ticket.proved();
+                return self.converse(stream, local, ticket).await;
+            }
             Ok(Err(error)) => secure::explain(&error),
             Err(_) => "did not complete the handshake in time".to_owned(),
         };
-        tracing::warn!(peer = %self.peer, reason = refused, "refused");
-        self.shared.events.emit(&Event::Refused {
-            peer: self.peer,
-            reason: &refused,
-        });
+        self.shared.refused(self.peer, &refused);
         None
     }
 
-    async fn converse<S>(
-        self,
-        stream: S,
-        local: IpAddr,
-        place: OwnedSemaphorePermit,
-    ) -> Option<Outcome>
+    async fn converse<S>(self, stream: S, local: IpAddr, ticket: Ticket) -> Option<Outcome>
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite,
     {
         let shared = Arc::clone(&self.shared);
-        let session = Session::new(shared, stream, self.peer, local, place);
+        let session = Session::new(shared, stream, self.peer, local, ticket);
         session.run(self.stop).await
     }
 }

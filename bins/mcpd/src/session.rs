@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Instant;
 
-use cli::conversation::Conversation;
+use cli::conversation::{Conversation, Turn};
 use cli::copying::sentence;
 use mcp_control::wire::plan::Plan;
 use mcp_control::wire::progress::Done;
@@ -16,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc as news, watch};
 use crate::data::{Abort, Incoming, Reservation};
 use crate::events::{Event, hex};
 use crate::listen::Shared;
+use crate::waiting::Ticket;
 use crate::worker::{self, News, Order};
 
 /// News of the worker that wait: it stops reading the disk when nobody takes them.
@@ -42,7 +43,7 @@ pub(crate) struct Session<S> {
     port: Option<Reservation>,
     abort: Abort,
     /// Its place among the connections that have offered nothing yet.
-    waiting: Option<OwnedSemaphorePermit>,
+    waiting: Option<Ticket>,
     /// Its place among the copies.
     copying: Option<OwnedSemaphorePermit>,
 }
@@ -68,7 +69,7 @@ impl Copy {
 
 /// What woke the session.
 enum Wake {
-    Event(Option<ServerEvent>),
+    Turn(Turn<ServerEvent>),
     News(Option<News>),
     Stop,
 }
@@ -79,7 +80,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         stream: S,
         peer: SocketAddr,
         local: IpAddr,
-        waiting: OwnedSemaphorePermit,
+        waiting: Ticket,
     ) -> Self {
         let clock = shared.clock;
         let machine = Server::new(shared.config.clone(), clock.now());
@@ -103,12 +104,14 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         loop {
             let wake = self.wake(&mut stop).await;
             match wake {
-                Wake::Event(None) => break,
-                Wake::Event(Some(ServerEvent::Verified)) => {
+                Wake::Turn(Turn::Over) => break,
+                // There is room for more news of the worker.
+                Wake::Turn(Turn::Sent) => {}
+                Wake::Turn(Turn::Event(ServerEvent::Verified)) => {
                     self.verified();
                     outcome = Outcome::Copied;
                 }
-                Wake::Event(Some(event)) => self.event(event),
+                Wake::Turn(Turn::Event(event)) => self.event(event),
                 Wake::News(Some(news)) => self.news(news),
                 Wake::News(None) => self.worker_ended(),
                 Wake::Stop => self.fail(Reason::Interrupted, "mcpd was stopped"),
@@ -139,7 +142,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             }
         };
         tokio::select! {
-            event = self.conversation.next() => Wake::Event(event),
+            turn = self.conversation.turn() => Wake::Turn(turn),
             news = news, if room && !ended => Wake::News(news),
             _ = stop.wait_for(|stop| *stop), if !ended => Wake::Stop,
         }
@@ -190,7 +193,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         });
         self.copy = Some(copy);
         let folder = self.shared.folder.clone();
-        if let Err(error) = worker::start(folder, manifest, from_here, to_here) {
+        if let Err(error) = worker::start(folder, self.shared.fsync, manifest, from_here, to_here) {
             self.fail(Reason::Busy, &format!("no thread: {error}"));
         }
     }

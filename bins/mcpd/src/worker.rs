@@ -1,7 +1,7 @@
 //! The thread of one copy: what is there already, what comes, what is in place.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -40,6 +40,7 @@ const PROGRESS: Duration = Duration::from_millis(200);
 /// Starts the thread. It ends when the other ends of its channels are gone.
 pub(crate) fn start(
     folder: PathBuf,
+    fsync: bool,
     manifest: Arc<Manifest>,
     orders: mpsc::Receiver<Order>,
     news: news::Sender<News>,
@@ -50,7 +51,7 @@ pub(crate) fn start(
             news,
             manifest,
         };
-        match worker.run(folder) {
+        match worker.run(&folder, fsync) {
             Ok(()) | Err(Stop::Gone) => {}
             Err(Stop::Trouble(trouble)) => {
                 // Nobody is there to be told: so be it.
@@ -84,8 +85,8 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(&mut self, folder: PathBuf) -> Result<(), Stop> {
-        let mut store = Store::new(&folder, Arc::clone(&self.manifest))?;
+    fn run(&mut self, folder: &Path, fsync: bool) -> Result<(), Stop> {
+        let mut store = Store::new(folder, Arc::clone(&self.manifest), fsync)?;
         let news = &self.news;
         store.scan(|held| news.blocking_send(News::Held(held)).is_ok())?;
         self.tell(News::Scanned)?;

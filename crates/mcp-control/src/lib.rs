@@ -79,7 +79,7 @@
 //! | a server | [`ServerConfig::max_manifest_bytes`] for names and as much again for the lists; 1 MiB for the plan; one frame, and 32 bytes for each block that its application names faster than they are sent |
 //! | a server before its peer has said HELLO | 264 bytes of frame |
 //! | events | 16; then messages are refused with [`Error::Full`], and may be offered again |
-//! | a setup that takes too long, a silent peer | [`ServerConfig::setup`], [`Times::silence`] |
+//! | a setup that takes too long, a silent peer | [`ServerConfig::greeting`], [`ServerConfig::setup`], [`Times::silence`] |
 #![no_std]
 #![forbid(unsafe_code)]
 

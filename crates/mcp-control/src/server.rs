@@ -33,20 +33,23 @@ pub struct ServerConfig {
     pub max_manifest_bytes: usize,
     /// Most blocks of one copy; a block costs 32 bytes and one bit here while the copy lasts.
     pub max_blocks: u64,
-    /// The offer must be complete so long after the connection.
+    /// HELLO must come so long after the connection.
+    pub greeting: Duration,
+    /// The offer must be complete so long after HELLO.
     pub setup: Duration,
     /// When to say "still there", and when to stop waiting.
     pub times: Times,
 }
 
 impl ServerConfig {
-    /// 2^20 entries in 64 MiB, 2^24 blocks (16 TiB), 30 s for the offer.
+    /// 2^20 entries in 64 MiB, 2^24 blocks (16 TiB), 5 s for HELLO, 30 s for the offer.
     pub fn new(capabilities: Capabilities) -> Self {
         ServerConfig {
             capabilities,
             max_entries: 1 << 20,
             max_manifest_bytes: 64 << 20,
             max_blocks: 1 << 24,
+            greeting: Duration::from_secs(5),
             setup: Duration::from_secs(30),
             times: Times::default(),
         }
@@ -157,7 +160,7 @@ impl Server {
     /// Waits for HELLO on a new connection.
     pub fn new(config: ServerConfig, now: Instant) -> Self {
         let mut link = Link::new(config.times, now);
-        link.deadline = Some(now + config.setup);
+        link.deadline = Some(now + config.greeting);
         let role = ServerRole {
             config,
             state: State::Hello,
@@ -229,6 +232,7 @@ impl Server {
         self.link
             .send(now, welcome.buffer_len(), |frame| welcome.emit(frame));
         self.role.state = State::Offer;
+        self.link.deadline = Some(now + self.role.config.setup);
     }
 
     fn take_offer(&mut self, now: Instant, offer: Offer) {

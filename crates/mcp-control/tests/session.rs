@@ -356,21 +356,30 @@ fn silence_ends_it_and_keep_alive_prevents_that() {
 }
 
 #[test]
-fn an_offer_that_does_not_come_ends_the_connection() {
+fn a_greeting_or_offer_that_does_not_come_ends_the_connection() {
     let start = Instant::from_secs(1);
-    let mut server = Server::new(udp(), start);
-    let mut buffer = vec![0; MAX_FRAME_LEN];
-    let mut now = start;
-    let mut alive = [0; 8];
-    mcp_control::wire::emit_keep_alive(&mut alive);
-    while !server.is_ended() {
-        now = server.poll_timeout().unwrap();
-        server.handle_timeout(now);
-        // Saying "still there" does not help.
-        let _ = server.handle_packet(now, &alive);
-        while server.poll_transmit(now, &mut buffer).is_some() {}
+    for greets in [false, true] {
+        let mut server = Server::new(udp(), start);
+        let mut buffer = vec![0; MAX_FRAME_LEN];
+        let mut limit = udp().greeting;
+        if greets {
+            let mut client = Client::new(client_config(), manifest(), start);
+            let hello = client.poll_transmit(start, &mut buffer).unwrap();
+            server.handle_packet(start, &buffer[..hello.len]).unwrap();
+            limit = udp().setup;
+        }
+        let mut now = start;
+        let mut alive = [0; 8];
+        mcp_control::wire::emit_keep_alive(&mut alive);
+        while !server.is_ended() {
+            now = server.poll_timeout().unwrap();
+            server.handle_timeout(now);
+            // Saying "still there" does not help.
+            let _ = server.handle_packet(now, &alive);
+            while server.poll_transmit(now, &mut buffer).is_some() {}
+        }
+        assert_eq!(now, start + limit);
     }
-    assert_eq!(now, start + udp().setup);
 }
 
 #[test]

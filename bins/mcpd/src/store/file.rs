@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use mcp_control::limits::BLOCK_LEN;
 use mcp_control::path::part_name;
@@ -21,10 +21,27 @@ use super::trouble::Trouble;
 pub(super) enum Found {
     /// Nothing of use.
     Nothing,
-    /// A file of that length under its final name: the same, perhaps.
-    Whole,
+    /// A file of that length under its final name: the same, perhaps. How it looked.
+    Whole(Seen),
     /// It will not be in place: what comes of it is not kept.
     Failed,
+}
+
+/// What changes when a file is written to or replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seen {
+    inode: u64,
+    changed: (i64, i64),
+}
+
+impl Seen {
+    pub(super) fn of(file: &File) -> Result<Seen, Trouble> {
+        let metadata = file.metadata().map_err(Trouble::of)?;
+        Ok(Seen {
+            inode: metadata.ino(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        })
+    }
 }
 
 /// Where a file goes.
@@ -50,21 +67,21 @@ impl Source {
 }
 
 /// Looks for a file, and for a part of it. A file that looks the same goes first; then the part;
-/// then a file of the same length.
-pub(super) fn find(place: &Place<'_>) -> Result<(Found, Option<Source>), Trouble> {
+/// then a file of the same length. Without `parts` no part is looked for.
+pub(super) fn find(place: &Place<'_>, parts: bool) -> Result<(Found, Option<Source>), Trouble> {
     let whole = place.folder.file(place.name)?;
     let same_len = |file: &File| file.metadata().is_ok_and(|found| found.len() == place.len);
     let whole = whole.filter(same_len);
     if let Some(file) = &whole
         && modified(file) == Some(place.modified)
     {
-        return Ok((Found::Whole, whole.map(Source::Whole)));
+        return Ok((Found::Whole(Seen::of(file)?), whole.map(Source::Whole)));
     }
-    if let Some(part) = place.folder.part(&part_name(place.name), false)? {
+    if parts && let Some(part) = place.folder.part(&part_name(place.name), false)? {
         return Ok((Found::Nothing, Some(Source::Part(part))));
     }
     match whole {
-        Some(file) => Ok((Found::Whole, Some(Source::Whole(file)))),
+        Some(file) => Ok((Found::Whole(Seen::of(&file)?), Some(Source::Whole(file)))),
         None => Ok((Found::Nothing, None)),
     }
 }
@@ -127,12 +144,12 @@ impl Writing {
         }
     }
 
-    /// Makes it; with the content of the file `copy_of` in the same folder to begin with.
+    /// Makes it; to begin with, it is a copy of the file that has the name now and looked like `copy_of`.
     pub(super) fn create(
         folder: Folder,
         name: &[u8],
         len: u64,
-        copy_of: Option<&[u8]>,
+        copy_of: Option<Seen>,
     ) -> Result<Writing, Trouble> {
         let part = part_name(name);
         let file = folder.part(&part, true)?;
@@ -143,9 +160,12 @@ impl Writing {
             sized: false,
         };
         writing.size(len)?;
-        if let Some(whole) = copy_of
-            && let Some(mut whole) = writing.folder.file(whole)?
-        {
+        if let Some(seen) = copy_of {
+            let whole = writing.folder.file(name)?;
+            let mut whole = whole.ok_or_else(changed)?;
+            if Seen::of(&whole)? != seen {
+                return Err(changed());
+            }
             io::copy(&mut whole, &mut writing.file).map_err(Trouble::of)?;
             writing.file.set_len(len).map_err(Trouble::of)?;
         }
@@ -167,19 +187,42 @@ impl Writing {
         self.file.write_all_at(bytes, offset)
     }
 
-    /// Gives it its name.
-    pub(super) fn commit(self, name: &[u8], mode: u16, modified: Timestamp) -> Result<(), Trouble> {
+    /// Bytes of the disk that it has.
+    pub(super) fn allocated(&self) -> u64 {
+        let metadata = self.file.metadata();
+        metadata.map_or(0, |metadata| metadata.blocks().saturating_mul(512))
+    }
+
+    /// Gives it its name; with `fsync` when it is on the disk.
+    pub(super) fn commit(
+        self,
+        name: &[u8],
+        mode: u16,
+        modified: Timestamp,
+        fsync: bool,
+    ) -> Result<(), Trouble> {
         stamp(&self.file, mode, modified).map_err(Trouble::of)?;
+        if fsync {
+            self.file.sync_all().map_err(Trouble::of)?;
+        }
         self.folder.rename(&part_name(name), name)
     }
 }
 
-/// Reserves room where that is quick: a file system in memory would hand out every page now.
+/// Somebody else wrote what this copy had looked at.
+pub(super) fn changed() -> Trouble {
+    Trouble::new(
+        mcp_control::Reason::Mismatch,
+        "another program has changed it meanwhile",
+    )
+}
+
+/// Reserves room where that is worth it and quick: a file system in memory would hand out every page now.
 fn reserve(file: &File, len: u64) -> io::Result<()> {
     let Ok(signed) = i64::try_from(len) else {
         return Err(io::ErrorKind::FileTooLarge.into());
     };
-    if len == 0 || fstatfs(file)?.filesystem_type() == TMPFS_MAGIC {
+    if len <= BLOCK_LEN || fstatfs(file)?.filesystem_type() == TMPFS_MAGIC {
         return Ok(());
     }
     match fallocate(file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, signed) {

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use mcp_control::{RelPath, Timestamp};
@@ -18,9 +19,9 @@ use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
 use super::trouble::Trouble;
 
-/// A folder that stays open.
-#[derive(Debug)]
-pub(crate) struct Folder(OwnedFd);
+/// A folder that stays open; clones are the same descriptor.
+#[derive(Clone, Debug)]
+pub(crate) struct Folder(Arc<OwnedFd>);
 
 fn path_of(bytes: &[u8]) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(bytes))
@@ -48,14 +49,14 @@ impl Folder {
         if !file.metadata()?.is_dir() {
             return Err(io::ErrorKind::NotADirectory.into());
         }
-        Ok(Folder(file.into()))
+        Ok(Folder(Arc::new(file.into())))
     }
 
     /// A folder below; `None` when it is not there.
     pub(crate) fn find(&self, path: &[u8]) -> Result<Option<Folder>, Trouble> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-        match open_below(&self.0, path, flags, 0) {
-            Ok(fd) => Ok(Some(Folder(fd))),
+        match open_below(&*self.0, path, flags, 0) {
+            Ok(fd) => Ok(Some(Folder(Arc::new(fd)))),
             Err(Errno::ENOENT) => Ok(None),
             Err(error) => Err(Trouble::of(error)),
         }
@@ -65,17 +66,13 @@ impl Folder {
     pub(crate) fn parent(&self, path: &RelPath) -> Result<Option<Folder>, Trouble> {
         match path.parent() {
             Some(parent) => self.find(parent),
-            None => self
-                .0
-                .try_clone()
-                .map(|fd| Some(Folder(fd)))
-                .map_err(Trouble::of),
+            None => Ok(Some(self.clone())),
         }
     }
 
     /// The folder that `path` is in, made if it is not there, with all above it.
     pub(crate) fn make_parents(&self, path: &RelPath) -> Result<Folder, Trouble> {
-        let mut folder = Folder(self.0.try_clone().map_err(Trouble::of)?);
+        let mut folder = self.clone();
         let names: Vec<&[u8]> = path.components().collect();
         for name in &names[..names.len() - 1] {
             folder = folder.make(name, 0o777)?;
@@ -85,7 +82,7 @@ impl Folder {
 
     /// The folder called `name` in this one, made with `mode` (less the umask) if it is not there.
     pub(crate) fn make(&self, name: &[u8], mode: u32) -> Result<Folder, Trouble> {
-        match mkdirat(&self.0, path_of(name), Mode::from_bits_truncate(mode)) {
+        match mkdirat(&*self.0, path_of(name), Mode::from_bits_truncate(mode)) {
             Ok(()) | Err(Errno::EEXIST) => {}
             Err(error) => return Err(Trouble::of(error)),
         }
@@ -123,7 +120,7 @@ impl Folder {
     }
 
     fn regular(&self, name: &[u8], flags: OFlag, mode: u32) -> Result<Option<File>, Trouble> {
-        let file = match open_below(&self.0, name, flags, mode) {
+        let file = match open_below(&*self.0, name, flags, mode) {
             Ok(fd) => File::from(fd),
             Err(Errno::ENOENT) => return Ok(None),
             // A link, a folder, a socket: not a file that could be read or written.
@@ -143,12 +140,12 @@ impl Folder {
 
     /// Gives an unfinished file its name, over what has it.
     pub(crate) fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), Trouble> {
-        renameat(&self.0, path_of(from), &self.0, path_of(to)).map_err(Trouble::of)
+        renameat(&*self.0, path_of(from), &*self.0, path_of(to)).map_err(Trouble::of)
     }
 
     pub(crate) fn remove(&self, name: &[u8]) {
         // What is left is found and used, or named in the manual.
-        let _ = unlinkat(&self.0, path_of(name), UnlinkatFlags::NoRemoveDir);
+        let _ = unlinkat(&*self.0, path_of(name), UnlinkatFlags::NoRemoveDir);
     }
 
     /// Makes the symbolic link `name`, over another link or a file, and sets when it was made.
@@ -158,17 +155,18 @@ impl Folder {
         target: &[u8],
         modified: Timestamp,
     ) -> Result<(), Trouble> {
-        let same = readlinkat(&self.0, path_of(name)).is_ok_and(|found| found.as_bytes() == target);
+        let same =
+            readlinkat(&*self.0, path_of(name)).is_ok_and(|found| found.as_bytes() == target);
         if !same {
             let part = mcp_control::path::part_name(name);
             self.remove(&part);
-            symlinkat(path_of(target), &self.0, path_of(&part)).map_err(Trouble::of)?;
+            symlinkat(path_of(target), &*self.0, path_of(&part)).map_err(Trouble::of)?;
             self.rename(&part, name)
                 .inspect_err(|_| self.remove(&part))?;
         }
         let time = time_spec(modified);
         utimensat(
-            &self.0,
+            &*self.0,
             path_of(name),
             &time,
             &time,
@@ -189,6 +187,11 @@ impl Folder {
         }
     }
 
+    /// Has the names in it on the disk.
+    pub(crate) fn sync(&self) -> Result<(), Trouble> {
+        nix::unistd::fsync(&*self.0).map_err(Trouble::of)
+    }
+
     /// Sets permissions and the time of the last change.
     pub(crate) fn finish(&self, mode: u16, modified: Timestamp) -> Result<(), Trouble> {
         let file = File::from(self.0.try_clone().map_err(Trouble::of)?);
@@ -197,14 +200,14 @@ impl Folder {
 
     /// Bytes free on the file system, for this user; `None` where it does not say.
     pub(crate) fn free_bytes(&self) -> Option<u64> {
-        let system = nix::sys::statvfs::fstatvfs(&self.0).ok()?;
+        let system = nix::sys::statvfs::fstatvfs(&*self.0).ok()?;
         let blocks = system.blocks();
         (blocks > 0).then(|| system.blocks_available() * system.fragment_size())
     }
 
     /// Is something of this name there that is neither a file nor a link?
     pub(crate) fn is_blocked(&self, name: &[u8]) -> bool {
-        let found = nix::sys::stat::fstatat(&self.0, path_of(name), AtFlags::AT_SYMLINK_NOFOLLOW);
+        let found = nix::sys::stat::fstatat(&*self.0, path_of(name), AtFlags::AT_SYMLINK_NOFOLLOW);
         found.is_ok_and(|stat| {
             let kind = nix::sys::stat::SFlag::from_bits_truncate(stat.st_mode)
                 & nix::sys::stat::SFlag::S_IFMT;
@@ -219,7 +222,14 @@ fn time_spec(time: Timestamp) -> TimeSpec {
 
 /// Sets permissions and the time of the last change of an open file or folder.
 pub(crate) fn stamp(file: &File, mode: u16, modified: Timestamp) -> io::Result<()> {
-    file.set_permissions(Permissions::from_mode(u32::from(mode)))?;
+    let now = file.metadata()?;
+    // Nothing is touched without need: another name of the file would look changed.
+    if now.mode() & 0o7777 != u32::from(mode) {
+        file.set_permissions(Permissions::from_mode(u32::from(mode)))?;
+    }
+    if (now.mtime(), now.mtime_nsec()) == (modified.seconds, i64::from(modified.nanos)) {
+        return Ok(());
+    }
     let since = Duration::from_secs(modified.seconds.unsigned_abs());
     let time = if modified.seconds < 0 {
         SystemTime::UNIX_EPOCH.checked_sub(since)

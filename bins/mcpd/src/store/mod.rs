@@ -24,17 +24,22 @@ use mcp_control::wire::held::Held;
 use mcp_control::wire::progress::{Done, FileVerdict, Progress};
 use mcp_control::{BlockPlace, BlockSet, Digest, Kind, Layout, Manifest, Reason};
 
-use file::{Found, Source, Writing};
+use file::{Found, Seen, Source, Writing};
 use folder::Folder;
 pub(crate) use trouble::Trouble;
 
-/// Files that may be complete and wait for the sender's verdict, open: it comes right after them.
-const MAX_OPEN: usize = 256;
+/// Unfinished files of earlier copies that this one goes on with: there are as many as were on their
+/// way when it broke off. Twice as many files are open at most; verdicts come right after them.
+const MAX_OPEN: usize = 64;
 
 /// One copy on its way to the disk.
 #[derive(Debug)]
 pub(crate) struct Store {
     root: Folder,
+    /// The folder that was looked for last, by its path: most entries share it with the one before.
+    parent: Option<(Box<[u8]>, Folder)>,
+    /// Files are on the disk before they get their names.
+    fsync: bool,
     manifest: Arc<Manifest>,
     /// Digest of each block that is there, 0 for the others.
     digests: Vec<Digest>,
@@ -59,12 +64,14 @@ pub(crate) struct Store {
 
 impl Store {
     /// For one copy into the folder `root`.
-    pub(crate) fn new(root: &Path, manifest: Arc<Manifest>) -> Result<Store, Trouble> {
+    pub(crate) fn new(root: &Path, manifest: Arc<Manifest>, fsync: bool) -> Result<Store, Trouble> {
         let files = manifest.entries().iter();
         let is_file = |kind: &Kind| matches!(kind, Kind::File { .. });
         let undecided = files.filter(|entry| is_file(&entry.kind)).count();
         Ok(Store {
             root: Folder::open(root).map_err(Trouble::of)?,
+            parent: None,
+            fsync,
             digests: vec![[0; 32]; manifest.blocks() as usize],
             there: BlockSet::new(manifest.blocks()),
             found: vec![Found::Nothing; manifest.len()],
@@ -80,6 +87,26 @@ impl Store {
         })
     }
 
+    /// The folder that an entry is in; `None` when it is not there.
+    fn parent(&mut self, index: usize) -> Result<Option<Folder>, Trouble> {
+        let path = &self.manifest.entries()[index].path;
+        let wanted = path.parent().unwrap_or_default();
+        if let Some((known, folder)) = &self.parent
+            && **known == *wanted
+        {
+            return Ok(Some(folder.clone()));
+        }
+        let found = self.root.parent(path).map_err(|e| e.at(index))?;
+        self.parent = found.clone().map(|folder| (wanted.into(), folder));
+        Ok(found)
+    }
+
+    /// The folder that an entry is in, which was made.
+    fn made_parent(&mut self, index: usize) -> Result<Folder, Trouble> {
+        let found = self.parent(index)?;
+        found.ok_or_else(|| Trouble::new(Reason::Storage, "its folder is gone").at(index))
+    }
+
     /// Looks what is there already; `tell` gets the digests, and stops the scan with `false`.
     pub(crate) fn scan(&mut self, mut tell: impl FnMut(Held) -> bool) -> Result<(), Trouble> {
         let manifest = Arc::clone(&self.manifest);
@@ -88,7 +115,7 @@ impl Store {
             let Kind::File { len } = entry.kind else {
                 continue;
             };
-            let Some(parent) = self.root.parent(&entry.path).map_err(|e| e.at(index))? else {
+            let Some(parent) = self.parent(index)? else {
                 continue;
             };
             let first = manifest.blocks_of(index).start;
@@ -98,7 +125,8 @@ impl Store {
                 len,
                 modified: entry.modified,
             };
-            let (found, part) = file::find(&place).map_err(|e| e.at(index))?;
+            let parts = self.writing.len() < MAX_OPEN;
+            let (found, part) = file::find(&place, parts).map_err(|e| e.at(index))?;
             self.found[index] = found;
             let Some(source) = part else { continue };
             let mut wanted = true;
@@ -124,9 +152,7 @@ impl Store {
                 wanted
             })
             .map_err(|e| Trouble::of(e).at(index))?;
-            if let Source::Part(part) = source
-                && self.writing.len() < MAX_OPEN
-            {
+            if let Source::Part(part) = source {
                 self.writing.push((index, Writing::resume(parent, part)));
             }
             if !wanted {
@@ -142,24 +168,13 @@ impl Store {
     /// Makes the folders, and looks whether what will come has room.
     pub(crate) fn prepare(&mut self, layout: &Layout) -> Result<(), Trouble> {
         let manifest = Arc::clone(&self.manifest);
-        let new = layout
-            .blocks(&manifest)
-            .filter(|(block, _)| !self.there.contains(*block))
-            .map(|(_, place)| place.len)
-            .sum::<u64>();
-        if let Some(free) = self.root.free_bytes()
-            && free < new
-        {
-            let text = format!("ENOSPC: {new} bytes to come, {free} free");
-            return Err(Trouble::new(Reason::NoSpace, text));
-        }
+        self.check_room(layout)?;
         for (index, entry) in manifest.entries().iter().enumerate() {
             let at = |trouble: Trouble| trouble.at(index);
             let parent = if index == 0 {
                 self.root.make_parents(&entry.path).map_err(at)?
             } else {
-                let parent = self.root.parent(&entry.path).map_err(at)?;
-                parent.ok_or_else(|| at(Trouble::new(Reason::Storage, "its folder is gone")))?
+                self.made_parent(index)?
             };
             if entry.kind == Kind::Folder {
                 // Closed to others until it is complete.
@@ -170,6 +185,30 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// Is there room for all files that will be written, less what their parts have already?
+    fn check_room(&self, layout: &Layout) -> Result<(), Trouble> {
+        let mut new = 0u64;
+        let mut last = None;
+        for (block, place) in layout.blocks(&self.manifest) {
+            if last == Some(place.entry) || self.there.contains(block) {
+                continue;
+            }
+            last = Some(place.entry);
+            let part = self
+                .writing
+                .binary_search_by_key(&place.entry, |(at, _)| *at);
+            let has = part.map_or(0, |at| self.writing[at].1.allocated());
+            new = new.saturating_add(place.file_len.saturating_sub(has));
+        }
+        match self.root.free_bytes() {
+            Some(free) if free < new => {
+                let text = format!("ENOSPC: {new} bytes are needed, {free} are free");
+                Err(Trouble::new(Reason::NoSpace, text))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// One block of the data stream: written, unless the same is there already.
@@ -213,11 +252,12 @@ impl Store {
         {
             Ok(at) => at,
             Err(at) => {
+                let folder = self.made_parent(index)?;
                 let entry = &self.manifest.entries()[index];
-                let folder = self.root.parent(&entry.path)?;
-                let folder =
-                    folder.ok_or_else(|| Trouble::new(Reason::Storage, "its folder is gone"))?;
-                let copy_of = (self.found[index] == Found::Whole).then(|| entry.path.name());
+                let copy_of = match self.found[index] {
+                    Found::Whole(seen) => Some(seen),
+                    _ => None,
+                };
                 let writing = Writing::create(folder, entry.path.name(), entry.len(), copy_of)?;
                 self.writing.insert(at, (index, writing));
                 at
@@ -267,48 +307,54 @@ impl Store {
         let name = entry.path.name().to_vec();
         let wanted = match verdict {
             FileVerdict::Digest(digest) => digest,
-            FileVerdict::Changed => return self.spoil(index, Reason::Changed, ""),
+            FileVerdict::Changed => return self.spoil(index, Trouble::new(Reason::Changed, "")),
             FileVerdict::Unreadable => {
-                return self.spoil(
-                    index,
-                    Reason::Changed,
-                    "the sender could not read it to its end",
-                );
+                let text = "the sender could not read it to its end";
+                return self.spoil(index, Trouble::new(Reason::Changed, text));
             }
         };
         let slice = &self.digests[blocks.start as usize..blocks.end as usize];
         let there = blocks.clone().all(|block| self.there.contains(block));
         if !there || mcp_control::digest::fold(slice) != wanted {
-            return self.spoil(index, Reason::Mismatch, "");
+            return self.spoil(index, Trouble::new(Reason::Mismatch, ""));
         }
         let found = self
             .writing
             .binary_search_by_key(&index, |(entry, _)| *entry);
-        if self.found[index] == Found::Whole && found.is_err() {
-            if !self.keep(index, &name).map_err(|e| e.at(index))? {
-                return self.spoil(index, Reason::Storage, "it has gone meanwhile");
+        if let Found::Whole(seen) = self.found[index]
+            && found.is_err()
+        {
+            if !self.keep(index, seen).map_err(|e| e.at(index))? {
+                return self.spoil(index, file::changed());
             }
         } else {
             self.open(index).map_err(|e| e.at(index))?;
             let at = self.writing.partition_point(|(entry, _)| *entry < index);
             let (_, writing) = self.writing.remove(at);
-            let committed = writing.commit(&name, mode, modified);
+            let committed = writing.commit(&name, mode, modified, self.fsync);
             committed.map_err(|e| e.at(index))?;
         }
         self.files[index] = wanted;
         Ok(())
     }
 
-    /// The file was there before: its permissions and time only; false when it is gone.
-    fn keep(&self, index: usize, name: &[u8]) -> Result<bool, Trouble> {
-        let entry = &self.manifest.entries()[index];
-        let Some(parent) = self.root.parent(&entry.path)? else {
+    /// The file was there before: its permissions and time only; false when it is another now.
+    fn keep(&mut self, index: usize, seen: Seen) -> Result<bool, Trouble> {
+        let Some(parent) = self.parent(index)? else {
             return Ok(false);
         };
+        let entry = &self.manifest.entries()[index];
+        let name = entry.path.name();
         let Some(file) = parent.file(name)? else {
             return Ok(false);
         };
+        if Seen::of(&file)? != seen {
+            return Ok(false);
+        }
         folder::stamp(&file, entry.mode, entry.modified).map_err(Trouble::of)?;
+        if self.fsync {
+            file.sync_all().map_err(Trouble::of)?;
+        }
         // What an interrupted copy left is of no use any more.
         let part = mcp_control::path::part_name(name);
         if let Ok(Some(_locked)) = parent.part(&part, false) {
@@ -318,11 +364,10 @@ impl Store {
     }
 
     /// A file will not be in place; the others go on.
-    fn spoil(&mut self, index: usize, reason: Reason, text: &str) -> Result<(), Trouble> {
+    fn spoil(&mut self, index: usize, trouble: Trouble) -> Result<(), Trouble> {
         self.found[index] = Found::Failed;
         self.writing.retain(|(entry, _)| *entry != index);
-        self.failed
-            .get_or_insert_with(|| Trouble::new(reason, text).at(index));
+        self.failed.get_or_insert_with(|| trouble.at(index));
         Ok(())
     }
 
@@ -351,8 +396,7 @@ impl Store {
             match &entry.kind {
                 Kind::File { .. } => {}
                 Kind::Link { target } => {
-                    let parent = self.root.parent(&entry.path).map_err(at)?;
-                    let parent = parent.ok_or_else(gone)?;
+                    let parent = self.made_parent(index)?;
                     let name = entry.path.name();
                     parent.link(name, target, entry.modified).map_err(at)?;
                 }
@@ -360,13 +404,33 @@ impl Store {
                     let folder = self.root.find(entry.path.as_bytes()).map_err(at)?;
                     let folder = folder.ok_or_else(gone)?;
                     folder.finish(entry.mode, entry.modified).map_err(at)?;
+                    if self.fsync {
+                        folder.sync().map_err(at)?;
+                    }
                 }
             }
+        }
+        if self.fsync {
+            self.sync_parents()?;
         }
         Ok(Done {
             received: self.received,
             bytes: manifest.bytes(),
             whole: manifest.digest(&self.files),
         })
+    }
+
+    /// The folders above the top were made, perhaps.
+    fn sync_parents(&self) -> Result<(), Trouble> {
+        let top = &self.manifest.entries()[0].path;
+        let mut path = top.parent();
+        while let Some(above) = path {
+            if let Some(folder) = self.root.find(above)? {
+                folder.sync()?;
+            }
+            let slash = above.iter().rposition(|&byte| byte == b'/');
+            path = slash.map(|slash| &above[..slash]);
+        }
+        self.root.sync()
     }
 }
