@@ -37,7 +37,8 @@ Events of --json, one object a line, on standard output; the field `event` names
   detached   host: too slow for the others, it goes on by itself (--min-rate)
   progress   host, received, to_receive, held, bytes, rate_bps, mode
   verified   host, bytes, received, seconds
-  failed     host, reason, message
+  failed     host, reason, message, again (it is tried again when the others are done: --retries)
+  round      round (2 is the first), hosts: the next try of those that failed
   sent       bytes, seconds: every host has all of the data connection, or has failed
   end        result (verified, some_failed, all_failed, failed, interrupted), exit_code, verified,
              failed (hosts), bytes, seconds, goodput_bps
@@ -65,7 +66,7 @@ pub(crate) struct Args {
     pub(crate) hosts: Vec<Target>,
 
     /// Where to put it below the folder of mcpd: a new name, or with a slash at the end a folder
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = place)]
     pub(crate) to: Option<String>,
 
     /// File with more hosts, one a line, # starts a comment; - is standard input
@@ -109,6 +110,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) max_wait: Option<Duration>,
 
+    /// A host that fails on the way is tried again so often, when the others are done; it goes on
+    /// from what it has
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) retries: u32,
+
     /// The key that mcpd has too: a secret (`mcpd --new-key`), or PEM certificates
     #[arg(long, value_name = "F")]
     pub(crate) key_file: Option<PathBuf>,
@@ -151,6 +157,10 @@ pub(crate) enum CongestionControl {
     Cubic,
     /// RFC 5681 and 6582
     Newreno,
+}
+
+fn place(text: &str) -> Result<String, String> {
+    crate::tree::check_place(text).map(|()| text.to_owned())
 }
 
 fn group(text: &str) -> Result<Ipv4Addr, String> {

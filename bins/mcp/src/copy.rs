@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::mpsc as orders;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use cli::copying::sentence;
@@ -25,6 +25,10 @@ use crate::tree::Tree;
 
 /// News of hosts that wait: a host is not read while nobody takes them.
 const MAX_NEWS: usize = 256;
+/// Before the next round.
+const PAUSE: Duration = Duration::from_secs(1);
+/// A mcpd that has ended is waited for so long to come back, without --max-wait.
+const RESTART: Duration = Duration::from_secs(3);
 /// Ports that are suggested (RFC 6335 §6: dynamic ports).
 const FIRST_PORT: u16 = 49_152;
 
@@ -32,6 +36,7 @@ const FIRST_PORT: u16 = 49_152;
 pub(crate) struct Copy {
     pub(crate) tree: Arc<Tree>,
     pub(crate) members: Vec<Member>,
+    to_here: mpsc::Sender<(usize, News)>,
     news: mpsc::Receiver<(usize, News)>,
     orders: orders::Sender<Order>,
     read: mpsc::UnboundedReceiver<reader::News>,
@@ -42,8 +47,13 @@ pub(crate) struct Copy {
     pub(crate) began: Instant,
     /// Which members take part in the data connection, in its order.
     receivers: Vec<usize>,
-    /// Bytes on the data connection.
+    /// Bytes on the data connection of this round, and of all.
     pub(crate) stream_len: u64,
+    pub(crate) sent: u64,
+    /// Counted from 1, and how many there may be.
+    round: u32,
+    rounds: u32,
+    common: Common,
     pub(crate) interrupted: bool,
 }
 
@@ -65,28 +75,12 @@ impl Copy {
         events: Events,
         show: Show,
     ) -> anyhow::Result<Copy> {
-        let common = Arc::new(common);
         let (to_here, news) = mpsc::channel(MAX_NEWS);
-        let mut members = Vec::new();
-        for (index, target) in targets.into_iter().enumerate() {
-            let (commands, from_here) = mpsc::unbounded_channel();
-            let host = Host {
-                common: Arc::clone(&common),
-                target: target.clone(),
-                index,
-                news: to_here.clone(),
-                commands: from_here,
-            };
-            tokio::spawn(host.run());
-            members.push(Member::new(target, commands));
-        }
-        let (orders, from_here) = orders::channel();
-        let (to_here, read) = mpsc::unbounded_channel();
-        reader::start(Arc::clone(&tree), members.len(), from_here, to_here)
-            .context("no thread to read with")?;
-        Ok(Copy {
+        let (orders, read) = start_reader(&tree, targets.len())?;
+        let mut copy = Copy {
             tree,
-            members,
+            members: Vec::new(),
+            to_here,
             news,
             orders,
             read,
@@ -97,16 +91,105 @@ impl Copy {
             began: Instant::now(),
             receivers: Vec::new(),
             stream_len: 0,
+            sent: 0,
+            round: 1,
+            rounds: 1,
+            common,
             interrupted: false,
-        })
+        };
+        let common = Arc::new(copy.common.clone());
+        for (index, target) in targets.into_iter().enumerate() {
+            let commands = copy.connect(index, &target, &common);
+            copy.members.push(Member::new(target, commands));
+        }
+        Ok(copy)
     }
 
-    /// Runs it to its end. An error: nothing was sent.
+    /// Starts to connect to a host.
+    fn connect(
+        &self,
+        index: usize,
+        target: &Target,
+        common: &Arc<Common>,
+    ) -> mpsc::UnboundedSender<Command> {
+        let (commands, from_here) = mpsc::unbounded_channel();
+        let host = Host {
+            common: Arc::clone(common),
+            target: target.clone(),
+            index,
+            news: self.to_here.clone(),
+            commands: from_here,
+        };
+        tokio::spawn(host.run());
+        commands
+    }
+
+    /// Runs it to its end, with `retries` more rounds for the hosts that failed on the way. An error:
+    /// nothing was sent.
     pub(crate) async fn run(
         &mut self,
         options: &Options,
         min_receivers: usize,
+        retries: u32,
     ) -> anyhow::Result<()> {
+        self.rounds = retries.saturating_add(1);
+        self.run_round(options, min_receivers).await?;
+        while self.members.iter().any(Member::waits_for_next_round) && !self.interrupted {
+            let ran = match self.start_again().await {
+                Ok(()) => self.run_round(options, 0).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = ran {
+                // The first round has sent data: this is no error of the copy.
+                let failed = Failed::new(Reason::Storage, None, &format!("{error:#}"));
+                self.give_up(&failed).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Connects again to the hosts that failed on the way.
+    async fn start_again(&mut self) -> anyhow::Result<()> {
+        self.round += 1;
+        let stopped = self.stop.wait_for(|stop| *stop);
+        // What made them fail is over then, perhaps.
+        if tokio::time::timeout(PAUSE, stopped).await.is_ok() {
+            self.interrupted = true;
+            return Ok(());
+        }
+        let members = self.members.iter().enumerate();
+        let again: Vec<usize> = members
+            .filter(|(_, member)| member.waits_for_next_round())
+            .map(|(index, _)| index)
+            .collect();
+        let text = |&index: &usize| self.members[index].target.text.as_str();
+        self.events.emit(&Event::Round {
+            round: self.round,
+            hosts: again.iter().map(text).collect(),
+        });
+        (self.orders, self.read) = start_reader(&self.tree, self.members.len())?;
+        self.data = None;
+        self.receivers.clear();
+        let mut common = self.common.clone();
+        let patience = if common.again {
+            common.patience
+        } else {
+            RESTART
+        };
+        common.again = true;
+        common.deadline = Instant::now() + patience;
+        let common = Arc::new(common);
+        for index in again {
+            let target = self.members[index].target.clone();
+            let commands = self.connect(index, &target, &common);
+            self.members[index].restart(commands);
+            self.show.again(index);
+        }
+        Ok(())
+    }
+
+    /// From the first answers to the last verdict. An error: nothing was sent.
+    async fn run_round(&mut self, options: &Options, min_receivers: usize) -> anyhow::Result<()> {
         self.wait(|member| member.stage != Stage::Answering).await;
         if !self.goes_on(min_receivers)? {
             return Ok(());
@@ -132,6 +215,9 @@ impl Copy {
             Some(reservation) => self.open(&reservation, group, key, options)?,
             None => None,
         };
+        if outgoing.is_some() {
+            self.sent += self.stream_len;
+        }
         // The reader ends when it has sent; it cannot have ended before.
         let _ = self.orders.send(Order::Send(layout, outgoing));
         self.wait(Member::is_over).await;
@@ -143,9 +229,7 @@ impl Copy {
     /// # Errors
     /// There are fewer than wanted.
     fn goes_on(&self, min_receivers: usize) -> anyhow::Result<bool> {
-        let is_failed = |member: &&Member| matches!(member.stage, Stage::Failed(..));
-        let failed = self.members.iter().filter(is_failed).count();
-        match self.members.len() - failed {
+        match self.members.iter().filter(|m| !m.is_over()).count() {
             _ if self.interrupted => Ok(false),
             0 => Ok(false),
             some if some < min_receivers => {
@@ -203,7 +287,7 @@ impl Copy {
             }
         };
         // The conversations give up sooner.
-        let _ = tokio::time::timeout(std::time::Duration::from_secs(5), told).await;
+        let _ = tokio::time::timeout(Duration::from_secs(5), told).await;
     }
 
     fn host(&mut self, index: usize, news: News) {
@@ -226,8 +310,11 @@ impl Copy {
 
     fn event(&mut self, index: usize, event: ClientEvent) {
         match event {
-            ClientEvent::Welcome { .. } => {}
+            ClientEvent::Welcome { .. } => self.members[index].welcomed = true,
             ClientEvent::Held(held) => {
+                let end = held.first + held.digests.len() as u64;
+                let blocks = self.tree.manifest.blocks();
+                self.show.compared(index, end, blocks);
                 // The reader outlives the comparison.
                 let _ = self.orders.send(Order::Compare(index, held));
             }
@@ -288,14 +375,23 @@ impl Copy {
         if member.is_over() {
             return;
         }
-        let message = sentence(failed, side, Some(&self.tree.manifest));
-        self.show.failed(index, &member.target.text, &message);
+        let mut message = sentence(failed, side, Some(&self.tree.manifest));
+        if let (Some(before), false) = (&member.before, member.welcomed) {
+            message = format!("{before}; then: {message}");
+        }
+        let again = member.welcomed
+            && self.round < self.rounds
+            && !self.interrupted
+            && may_pass(failed.reason);
+        self.show
+            .failed(index, &member.target.text, &message, again);
         self.events.emit(&Event::Failed {
             host: &member.target.text,
             reason: failed.reason.name(),
             message: &message,
+            again,
         });
-        member.stage = Stage::Failed(message, failed.reason.name());
+        member.stage = Stage::Failed { message, again };
         // The data connection need not wait for it.
         if let Some(receiver) = self.receivers.iter().position(|&member| member == index) {
             self.show.drop_receiver(receiver);
@@ -323,8 +419,8 @@ impl Copy {
                     held: member.held_bytes,
                 });
             }
-            reader::News::Verdict(entry, verdict) => {
-                self.command_all(&Command::Digest(entry, verdict));
+            reader::News::Verdict(entry, verdict, permit) => {
+                self.command_all(&Command::Digest(entry, verdict, permit));
             }
             reader::News::Whole(whole) => {
                 if let Some(whole) = whole {
@@ -487,5 +583,40 @@ impl Copy {
             None => self.events.emit(&Event::Detached { host }),
         }
         self.show.progress(index, member);
+    }
+}
+
+type Reading = (orders::Sender<Order>, mpsc::UnboundedReceiver<reader::News>);
+
+/// Starts the thread that reads.
+fn start_reader(tree: &Arc<Tree>, hosts: usize) -> anyhow::Result<Reading> {
+    let (orders, from_here) = orders::channel();
+    let (to_here, read) = mpsc::unbounded_channel();
+    let runtime = tokio::runtime::Handle::current();
+    reader::start(runtime, Arc::clone(tree), hosts, from_here, to_here)
+        .context("no thread to read with")?;
+    Ok((orders, read))
+}
+
+/// May it go better the next time? Not so where somebody has to do something about it.
+fn may_pass(reason: Reason) -> bool {
+    match reason {
+        Reason::Silent
+        | Reason::Closed
+        | Reason::Interrupted
+        | Reason::Data
+        | Reason::Mismatch
+        | Reason::Busy
+        | Reason::Locked
+        | Reason::NoPort => true,
+        Reason::Protocol
+        | Reason::TooLarge
+        | Reason::Name
+        | Reason::NoSpace
+        | Reason::Permission
+        | Reason::InTheWay
+        | Reason::Storage
+        | Reason::Capability
+        | Reason::Changed => false,
     }
 }

@@ -59,6 +59,11 @@ pub(crate) enum Event<'a> {
         host: &'a str,
         reason: &'a str,
         message: &'a str,
+        again: bool,
+    },
+    Round {
+        round: u32,
+        hosts: Vec<&'a str>,
     },
     Sent {
         bytes: u64,

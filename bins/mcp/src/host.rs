@@ -1,11 +1,13 @@
 //! The control connection to one host.
 
+use std::collections::VecDeque;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cli::clock::Clock;
-use cli::conversation::Conversation;
+use cli::conversation::{Conversation, Turn};
 use cli::secure::{self, Credentials};
 use mcp_control::wire::progress::FileVerdict;
 use mcp_control::{
@@ -13,21 +15,27 @@ use mcp_control::{
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
-use tokio::time::timeout_at;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::{timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use crate::hosts::{self, Target};
 
+/// Frames that wait for a host before it is told no more digests.
+const MAX_QUEUED: usize = 64;
 /// A host that refuses is tried again so often, when it is worth waiting for.
 const AGAIN: Duration = Duration::from_millis(300);
 
 /// What the copy asks of a host.
 #[derive(Debug, Clone)]
 pub(crate) enum Command {
-    Suggest { source: u16, destination: u16 },
+    Suggest {
+        source: u16,
+        destination: u16,
+    },
     Plan(Option<(DataPath, Arc<Layout>)>),
-    Digest(u32, FileVerdict),
+    /// The permit bounds how many of them wait for the slowest host.
+    Digest(u32, FileVerdict, Arc<OwnedSemaphorePermit>),
     Expect(Digest),
     Fail(Failed),
 }
@@ -45,6 +53,7 @@ pub(crate) enum News {
 }
 
 /// What all hosts share.
+#[derive(Clone)]
 pub(crate) struct Common {
     pub(crate) manifest: Arc<Manifest>,
     pub(crate) config: ClientConfig,
@@ -55,6 +64,8 @@ pub(crate) struct Common {
     pub(crate) deadline: Instant,
     /// Try hosts again that refuse.
     pub(crate) again: bool,
+    /// `--max-wait`.
+    pub(crate) patience: Duration,
 }
 
 /// One host, from the first attempt to connect to its last word.
@@ -69,9 +80,10 @@ pub(crate) struct Host {
 impl Host {
     /// Until it is over: the last news says how.
     pub(crate) async fn run(mut self) {
-        let deadline = self.common.deadline.into();
+        let deadline: tokio::time::Instant = self.common.deadline.into();
         let reached = tokio::select! {
-            reached = timeout_at(deadline, reach(&self.common, &self.target)) => reached,
+            // A little more than it gives itself: it knows why.
+            reached = timeout_at(deadline + AGAIN * 2, reach(&self.common, &self.target)) => reached,
             failed = given_up(&mut self.commands) => Ok(Err(failed)),
         };
         let (stream, address) = match reached {
@@ -131,21 +143,34 @@ impl Host {
         let deadline = common.deadline.into();
         let mut welcomed = false;
         let mut commanded = true;
+        let mut digests = VecDeque::new();
         loop {
+            while conversation.machine.queued() < MAX_QUEUED
+                && let Some(command) = digests.pop_front()
+            {
+                obey(&mut conversation, command);
+            }
             tokio::select! {
-                event = conversation.next() => {
-                    let Some(mut event) = event else { return };
-                    if let ClientEvent::Failed { failed, .. } = &mut event
-                        && !welcomed
-                        && failed.reason == Reason::Closed
-                        && common.credentials.is_none()
-                    {
-                        failed.text = "hung up at once: it may want a key".to_owned();
-                    }
+                turn = conversation.turn() => {
+                    let event = match turn {
+                        Turn::Event(event) => event,
+                        Turn::Sent => continue,
+                        Turn::Over => return,
+                    };
+                    let event = match event {
+                        ClientEvent::Failed { failed, side: Side::Peer }
+                            if !welcomed && failed.reason == Reason::Closed =>
+                        {
+                            let failed = hung_up(common, conversation.error());
+                            ClientEvent::Failed { failed, side: Side::Here }
+                        }
+                        event => event,
+                    };
                     welcomed |= matches!(event, ClientEvent::Welcome { .. });
                     self.tell(News::Event(event)).await;
                 }
                 command = self.commands.recv(), if commanded => match command {
+                    Some(command @ Command::Digest(..)) => digests.push_back(command),
                     Some(command) => obey(&mut conversation, command),
                     None => commanded = false,
                 },
@@ -173,8 +198,12 @@ async fn reach(common: &Common, target: &Target) -> Result<(TcpStream, SocketAdd
     }
     loop {
         let mut last = None;
-        for address in &addresses {
-            match TcpStream::connect(address).await {
+        for (at, address) in addresses.iter().enumerate() {
+            // Each address has its share of the time that is left.
+            let left = common.deadline.saturating_duration_since(Instant::now());
+            let share = left / u32::try_from(addresses.len() - at).unwrap_or(1);
+            let connected = timeout(share, TcpStream::connect(address)).await;
+            match connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
                 Ok(stream) => {
                     let _ = stream.set_nodelay(true);
                     return Ok((stream, *address));
@@ -182,11 +211,39 @@ async fn reach(common: &Common, target: &Target) -> Result<(TcpStream, SocketAdd
                 Err(error) => last = Some(error),
             }
         }
-        if !common.again {
-            let error = last.map_or_else(String::new, |error| error.to_string());
-            return Err(failed(&format!("cannot be reached: {error}")));
+        let over = !common.again || Instant::now() >= common.deadline;
+        if let Some(error) = last
+            && over
+        {
+            return Err(failed(&unreachable(&error, target.port)));
         }
         tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// Why a host has hung up before its first word. With certificates this is how one learns that it
+/// refuses this side's: in TLS 1.3 the client is through first.
+fn hung_up(common: &Common, error: Option<&io::Error>) -> Failed {
+    match (&common.credentials, error) {
+        (None, _) => {
+            let text = "hung up at once: it may want a key, or is busy";
+            Failed::new(Reason::Closed, None, text)
+        }
+        (Some(_), Some(error)) => Failed::new(Reason::Permission, None, &secure::explain(error)),
+        (Some(_), None) => Failed::new(Reason::Closed, None, "hung up at once"),
+    }
+}
+
+/// Why a connection could not be made, and what to look at.
+fn unreachable(error: &io::Error, port: u16) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            format!("refuses connections to port {port}: is mcpd running there?")
+        }
+        io::ErrorKind::TimedOut => {
+            format!("does not answer on port {port}: a firewall, or the host is down")
+        }
+        _ => format!("cannot be reached: {error}"),
     }
 }
 
@@ -214,7 +271,11 @@ fn obey<S: AsyncRead + AsyncWrite>(conversation: &mut Conversation<Client, S>, c
             destination,
         } => machine.suggest(now, source, destination),
         Command::Plan(data) => machine.plan(now, data),
-        Command::Digest(entry, verdict) => machine.digest(now, entry, verdict),
+        Command::Digest(entry, verdict, permit) => {
+            let said = machine.digest(now, entry, verdict);
+            drop(permit);
+            said
+        }
         Command::Expect(whole) => {
             machine.expect(now, whole);
             Ok(())

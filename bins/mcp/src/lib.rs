@@ -65,6 +65,7 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(message) => return cli::args::usage(message),
     };
     cli::interrupt::install();
+    cli::copying::raise_descriptors();
     match run(&args, targets) {
         Ok(code) => ExitCode::from(code),
         Err(error) => cli::exit::fail(cli::exit::FAILED, format!("{error:#}")),
@@ -97,7 +98,10 @@ fn run(args: &Args, targets: Vec<Target>) -> anyhow::Result<u8> {
         .enable_all()
         .build()
         .context("starting")?;
-    runtime.block_on(converse(args, targets, credentials, options, tree))
+    let ran = runtime.block_on(converse(args, targets, credentials, options, tree));
+    // A name that is still looked up is not waited for.
+    runtime.shutdown_background();
+    ran
 }
 
 /// What this side can do, and what every host must be able to do.
@@ -129,7 +133,7 @@ async fn converse(
     let seed = cli::clock::seed()?;
     let id = CopyId(std::array::from_fn(|at| seed[at]));
     let capabilities = capabilities(options.sealed);
-    let manifest = Arc::new(tree.manifest.clone());
+    let manifest = Arc::clone(&tree.manifest);
     let name = manifest.entries().first().map(|top| top.path.to_string());
     events.emit(&Event::Opened {
         copy: id.to_string(),
@@ -162,11 +166,14 @@ async fn converse(
         clock: Clock::new(),
         deadline: Instant::now() + args.patience(),
         again: args.max_wait.is_some(),
+        patience: args.patience(),
     };
     let labels: Vec<String> = targets.iter().map(|target| target.text.clone()).collect();
     let show = Show::new(!args.quiet && !args.json, labels.into_iter());
     let mut copy = Copy::start(tree, targets, common, stopped, events, show)?;
-    let ran = copy.run(&options, args.min_receivers as usize).await;
+    let ran = copy
+        .run(&options, args.min_receivers as usize, args.retries)
+        .await;
     if let Err(error) = &ran {
         let text = error.to_string();
         let failed = mcp_control::Failed::new(mcp_control::Reason::Interrupted, None, &text);
@@ -178,7 +185,7 @@ async fn converse(
 
 /// The last words; the exit code.
 fn finish(copy: &Copy, unstarted: bool, json: bool) -> u8 {
-    let is_failed = |stage: &Stage| matches!(stage, Stage::Failed(..));
+    let is_failed = |stage: &Stage| matches!(stage, Stage::Failed { .. });
     let failed: Vec<_> = copy
         .members
         .iter()
@@ -198,7 +205,7 @@ fn finish(copy: &Copy, unstarted: bool, json: bool) -> u8 {
     };
     let seconds = copy.began.elapsed().as_secs_f64();
     let bytes = copy.tree.manifest.bytes();
-    let goodput_bps = (copy.stream_len as f64 * 8.0 / seconds.max(1e-3)) as u64;
+    let goodput_bps = (copy.sent as f64 * 8.0 / seconds.max(1e-3)) as u64;
     copy.events.emit(&Event::End {
         result,
         exit_code: code,
@@ -211,7 +218,7 @@ fn finish(copy: &Copy, unstarted: bool, json: bool) -> u8 {
     if !json {
         // For --hosts-file of the next run.
         for member in &failed {
-            if let Stage::Failed(message, _) = &member.stage {
+            if let Stage::Failed { message, .. } = &member.stage {
                 cli::progress::suspend(|| println!("{}  # {message}", member.target));
             }
         }
@@ -220,7 +227,7 @@ fn finish(copy: &Copy, unstarted: bool, json: bool) -> u8 {
         "{verified} of {} hosts verified: {} in {seconds:.1} s, {} sent, {}",
         copy.members.len(),
         ByteSize(bytes),
-        ByteSize(copy.stream_len),
+        ByteSize(copy.sent),
         BitRate(goodput_bps),
     ));
     code

@@ -21,8 +21,8 @@ pub(crate) enum Stage {
     Ready,
     /// Everything is in place there.
     Verified,
-    /// It failed; the sentence for the user and the reason's name.
-    Failed(String, &'static str),
+    /// It failed: the sentence for the user, and whether it is tried again when the others are done.
+    Failed { message: String, again: bool },
 }
 
 /// One host.
@@ -31,6 +31,10 @@ pub(crate) struct Member {
     pub(crate) target: Target,
     pub(crate) commands: mpsc::UnboundedSender<Command>,
     pub(crate) stage: Stage,
+    /// It has answered in this round.
+    pub(crate) welcomed: bool,
+    /// Why it failed in the round before.
+    pub(crate) before: Option<String>,
     pub(crate) address: Option<SocketAddrV4>,
     pub(crate) local: Option<Ipv4Addr>,
     pub(crate) has: BlockSet,
@@ -52,6 +56,8 @@ impl Member {
             target,
             commands,
             stage: Stage::Answering,
+            welcomed: false,
+            before: None,
             address: None,
             local: None,
             has: BlockSet::default(),
@@ -65,8 +71,21 @@ impl Member {
         }
     }
 
+    /// Is it to be tried again?
+    pub(crate) fn waits_for_next_round(&self) -> bool {
+        matches!(self.stage, Stage::Failed { again: true, .. })
+    }
+
+    /// Begins anew, with a new control connection.
+    pub(crate) fn restart(&mut self, commands: mpsc::UnboundedSender<Command>) {
+        let fresh = Member::new(self.target.clone(), commands);
+        if let Stage::Failed { message, .. } = std::mem::replace(self, fresh).stage {
+            self.before = Some(message);
+        }
+    }
+
     pub(crate) fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Verified | Stage::Failed(..))
+        matches!(self.stage, Stage::Verified | Stage::Failed { .. })
     }
 
     pub(crate) fn command(&self, command: Command) {

@@ -10,10 +10,15 @@ use mcp_control::limits::BLOCK_LEN;
 use mcp_control::wire::held::Held;
 use mcp_control::wire::progress::FileVerdict;
 use mcp_control::{BlockPlace, BlockSet, Digest, Kind, Layout};
-use tokio::sync::mpsc as news;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc as news};
 
 use crate::data::Outgoing;
-use crate::tree::{Look, Tree};
+use crate::tree::{self, Look, Tree};
+
+/// Digests of files that wait for the slowest host: the reader goes on when there are fewer. 200 bytes
+/// each for each host.
+const MAX_VERDICTS: usize = 4096;
 
 /// What the reader is asked for.
 pub(crate) enum Order {
@@ -29,8 +34,8 @@ pub(crate) enum Order {
 pub(crate) enum News {
     /// The blocks that the host has.
     Has(usize, BlockSet),
-    /// What a file is.
-    Verdict(u32, FileVerdict),
+    /// What a file is. The permit is back when every host is about to be told.
+    Verdict(u32, FileVerdict, Arc<OwnedSemaphorePermit>),
     /// Every file is known: the digest of the whole, unless a file changed.
     Whole(Option<Digest>),
     /// Every host has all that was sent, or has failed.
@@ -41,6 +46,7 @@ pub(crate) enum News {
 
 /// Starts the thread; it ends when `orders` does, or after sending.
 pub(crate) fn start(
+    runtime: Handle,
     tree: Arc<Tree>,
     hosts: usize,
     orders: mpsc::Receiver<Order>,
@@ -53,6 +59,8 @@ pub(crate) fn start(
         buffer: vec![0; BLOCK_LEN as usize],
         tree,
         news,
+        runtime,
+        verdicts: Arc::new(Semaphore::new(MAX_VERDICTS)),
     };
     let run = move || {
         while let Ok(order) = orders.recv() {
@@ -87,6 +95,8 @@ struct Reader {
     open: Option<(usize, File)>,
     buffer: Vec<u8>,
     news: news::UnboundedSender<News>,
+    runtime: Handle,
+    verdicts: Arc<Semaphore>,
 }
 
 impl Reader {
@@ -113,7 +123,7 @@ impl Reader {
 
     fn file(&mut self, entry: usize) -> io::Result<&File> {
         if self.open.as_ref().is_none_or(|(open, _)| *open != entry) {
-            let file = File::open(self.tree.source(entry))?;
+            let file = tree::open(&self.tree.source(entry))?;
             self.open = Some((entry, file));
         }
         match &self.open {
@@ -163,7 +173,12 @@ impl Reader {
                 FileVerdict::Digest(digest) => files[entry] = digest,
                 _ => all_known = false,
             }
-            self.tell(News::Verdict(entry as u32, verdict));
+            let permit = Arc::clone(&self.verdicts).acquire_owned();
+            // The semaphore is never closed.
+            let Ok(permit) = self.runtime.block_on(permit) else {
+                continue;
+            };
+            self.tell(News::Verdict(entry as u32, verdict, Arc::new(permit)));
         }
         // Hosts that have everything are done, however long others take.
         let whole = all_known.then(|| tree.manifest.digest(&files));

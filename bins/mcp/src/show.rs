@@ -35,6 +35,19 @@ impl Show {
             .set_message(index, || "looking what is there".to_owned());
     }
 
+    /// It has named what it has up to there.
+    pub(crate) fn compared(&self, index: usize, blocks: u64, of: u64) {
+        self.bars.set_message(index, || {
+            let percent = blocks * 100 / of.max(1);
+            format!("looking what is there: {percent} %")
+        });
+    }
+
+    /// It is tried once more.
+    pub(crate) fn again(&self, index: usize) {
+        self.bars.revive(index, || "trying again".to_owned());
+    }
+
     pub(crate) fn started(&mut self, members: &[usize], stream_len: u64, handle: Handle) {
         for &index in members {
             self.bars.start(index, 0, stream_len);
@@ -71,10 +84,12 @@ impl Show {
         });
     }
 
-    pub(crate) fn failed(&self, index: usize, host: &str, message: &str) {
-        self.bars.finish(index, || format!("failed: {message}"));
+    pub(crate) fn failed(&self, index: usize, host: &str, message: &str, again: bool) {
+        let later = if again { " (will be tried again)" } else { "" };
+        self.bars
+            .finish(index, || format!("failed: {message}{later}"));
         if !self.bars.are_shown() {
-            eprintln!("{host}: failed: {message}");
+            eprintln!("{host}: failed: {message}{later}");
         }
     }
 }

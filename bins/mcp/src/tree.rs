@@ -1,10 +1,11 @@
 //! What is copied: a file, or a folder with all that is in it.
 
-use std::fs::{File, Metadata};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use mcp_control::path::{check_target, is_part};
@@ -13,7 +14,7 @@ use mcp_control::{Entry, Kind, Manifest, RelPath, Timestamp};
 /// A manifest, and where its entries come from.
 #[derive(Debug)]
 pub(crate) struct Tree {
-    pub(crate) manifest: Manifest,
+    pub(crate) manifest: Arc<Manifest>,
     /// The path of the top, as the user gave it.
     base: PathBuf,
     /// How each file looked when the tree was read.
@@ -51,7 +52,7 @@ impl Tree {
         let metadata = std::fs::metadata(base).with_context(|| format!("cannot read {shown}"))?;
         let name = destination(base, to)?;
         let mut tree = Tree {
-            manifest: Manifest::default(),
+            manifest: Arc::default(),
             base: base.to_owned(),
             looks: Vec::new(),
             skipped: Vec::new(),
@@ -82,7 +83,8 @@ impl Tree {
                 nanos: u32::try_from(metadata.mtime_nsec()).unwrap_or(0),
             },
         };
-        let pushed = self.manifest.push(entry);
+        // Nobody else has it yet.
+        let pushed = Arc::make_mut(&mut self.manifest).push(entry);
         pushed.map_err(|error| anyhow!("{shown}: {error}"))?;
         self.looks.push(Look::of(metadata));
         Ok(())
@@ -90,7 +92,7 @@ impl Tree {
 
     fn file(&mut self, path: RelPath, at: &Path, metadata: &Metadata) -> anyhow::Result<()> {
         // What cannot be read is known before anything is sent.
-        File::open(at).with_context(|| format!("cannot read {}", at.display()))?;
+        open(at).with_context(|| format!("cannot read {}", at.display()))?;
         let len = metadata.len();
         self.push(path, Kind::File { len }, metadata)
     }
@@ -168,6 +170,20 @@ impl Tree {
     pub(crate) fn look(&self, index: usize) -> Look {
         self.looks[index]
     }
+}
+
+/// Opens a file for reading; a pipe that took its place does not wait for its other end.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    let flags = nix::libc::O_NONBLOCK;
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
+/// Checks `--to`: a path below the folder of mcpd, with a slash at the end a folder.
+pub(crate) fn check_place(to: &str) -> Result<(), String> {
+    let path = to.strip_suffix('/').unwrap_or(to);
+    RelPath::new(path.as_bytes())
+        .map(|_| ())
+        .map_err(|error| format!("{to:?} is no place below the folder of mcpd: {error}"))
 }
 
 /// The path of the top at the other end.
