@@ -40,6 +40,16 @@ impl<'fd> Watch<'fd> {
         Self::new(fd, libc::POLLIN | libc::POLLOUT)
     }
 
+    /// Waits for an error or a hang-up alone; the other two wait for those as well.
+    pub fn failed(fd: BorrowedFd<'fd>) -> Self {
+        Self::new(fd, 0)
+    }
+
+    /// The last [`wait`] found an error, or both directions closed.
+    pub fn has_failed(&self) -> bool {
+        self.raw.revents & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0
+    }
+
     /// The last [`wait`] found something to read (or an error to fetch by reading).
     pub fn is_readable(&self) -> bool {
         self.raw.revents & (libc::POLLIN | libc::POLLERR | libc::POLLHUP) != 0
