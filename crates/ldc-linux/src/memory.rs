@@ -1,0 +1,164 @@
+//! The memory of a ring: a sealed memfd that both sides map.
+//!
+//! ```text
+//! +------------------------------+------------------+
+//! | the ring (ldc-ring's block)  | one line: wanted |
+//! +------------------------------+------------------+
+//! ```
+//!
+//! `wanted` is how many slots the sender waits for; 0: it does not wait.
+
+use std::ffi::c_void;
+use std::num::NonZero;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use ldc_ring::Shape;
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::stat::fstat;
+
+use crate::error::InitError;
+
+/// Bytes after the ring.
+const LINE: usize = 64;
+
+/// The memory of a ring. Clones are the same memory; it is unmapped with the last of them.
+#[derive(Clone, Debug)]
+pub struct Memory(Arc<Mapping>);
+
+#[derive(Debug)]
+struct Mapping {
+    at: NonNull<c_void>,
+    len: usize,
+    fd: OwnedFd,
+}
+
+// SAFETY: it is an address and a length that never change; what may be done with the memory behind them, by
+// which thread, is decided by the ring's protocol.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this length by `Memory::map`, and nobody has the address any more:
+        // whoever uses it holds a clone of the `Arc`.
+        let _ = unsafe { munmap(self.at, self.len) };
+    }
+}
+
+/// The whole file stays as long as it is: a mapping of it never faults.
+fn sealed() -> SealFlag {
+    SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW
+}
+
+impl Memory {
+    /// Memory for a ring of this shape, zeroed.
+    pub(crate) fn create(shape: Shape) -> Result<Memory, InitError> {
+        let len = shape.block_len() + LINE;
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let fd = memfd_create(c"ldc-ring", flags).map_err(InitError::io("creating a memfd"))?;
+        nix::unistd::ftruncate(&fd, len as libc::off_t)
+            .map_err(InitError::io("sizing the memfd"))?;
+        let seals = FcntlArg::F_ADD_SEALS(sealed() | SealFlag::F_SEAL_SEAL);
+        fcntl(&fd, seals).map_err(InitError::io("sealing the memfd"))?;
+        Memory::map(fd, len)
+    }
+
+    /// Memory that a peer made, at most `most` bytes.
+    pub(crate) fn adopt(fd: OwnedFd, most: usize) -> Result<Memory, InitError> {
+        // Fails for anything but a memfd.
+        let seals = fcntl(&fd, FcntlArg::F_GET_SEALS).map_err(|_| InitError::NotSealed)?;
+        if !SealFlag::from_bits_truncate(seals).contains(sealed()) {
+            return Err(InitError::NotSealed);
+        }
+        let size = fstat(&fd).map_err(InitError::io("asking for the memfd's size"))?;
+        let len = u64::try_from(size.st_size).unwrap_or(0);
+        if len > most as u64 {
+            let most = most as u64;
+            return Err(InitError::TooLarge { len, most });
+        }
+        Memory::map(fd, len as usize)
+    }
+
+    fn map(fd: OwnedFd, len: usize) -> Result<Memory, InitError> {
+        let Some(size) = NonZero::new(len) else {
+            return Err(InitError::Ring(ldc_ring::AttachError::TooShort));
+        };
+        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice; nothing lies there.
+        let mapped = unsafe { mmap(None, size, protection, MapFlags::MAP_SHARED, &fd, 0) };
+        let at = mapped.map_err(InitError::io("mapping the memfd"))?;
+        Ok(Memory(Arc::new(Mapping { at, len, fd })))
+    }
+
+    /// Where it lies. Page-aligned, valid for reads and writes of [`Memory::ring_len`] bytes while a clone
+    /// of this lives.
+    pub(crate) fn at(&self) -> NonNull<u8> {
+        self.0.at.cast()
+    }
+
+    /// Bytes of all of it.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// The part that is the ring's.
+    pub(crate) fn ring_len(&self) -> usize {
+        self.0.len.saturating_sub(LINE)
+    }
+
+    /// How many slots the sender waits for.
+    pub(crate) fn wanted(&self, shape: Shape) -> &AtomicU32 {
+        let offset = shape.block_len();
+        assert!(offset <= self.ring_len(), "the shape of another ring");
+        // SAFETY: within the mapping, which has `LINE` bytes after the ring, aligned to 64 like
+        // every `block_len`; any bits are an atomic; the mapping lives as long as `self`.
+        unsafe { self.at().add(offset).cast().as_ref() }
+    }
+
+    /// The descriptor, to pass on.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.0.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_cannot_be_resized() {
+        let memory = Memory::create(Shape::new(4, 64).unwrap()).unwrap();
+        let fd = memory.fd();
+        for len in [0, 1 << 20] {
+            let error = nix::unistd::ftruncate(fd, len).unwrap_err();
+            assert_eq!(error, nix::errno::Errno::EPERM);
+        }
+    }
+
+    #[test]
+    fn what_could_shrink_is_refused() {
+        let file = memfd_create(c"open", MFdFlags::MFD_ALLOW_SEALING).unwrap();
+        nix::unistd::ftruncate(&file, 4096).unwrap();
+        let grow = FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_GROW);
+        fcntl(&file, grow).unwrap();
+        let refused = Memory::adopt(file, 1 << 20);
+        assert!(matches!(refused, Err(InitError::NotSealed)));
+        let pipe = nix::unistd::pipe().unwrap().0;
+        let refused = Memory::adopt(pipe, 1 << 20);
+        assert!(matches!(refused, Err(InitError::NotSealed)));
+    }
+
+    #[test]
+    fn more_than_allowed_is_refused() {
+        let memory = Memory::create(Shape::new(4, 4096).unwrap()).unwrap();
+        let fd = memory.fd().try_clone_to_owned().unwrap();
+        let refused = Memory::adopt(fd, 16_000);
+        assert!(matches!(refused, Err(InitError::TooLarge { .. })));
+    }
+}

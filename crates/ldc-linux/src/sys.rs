@@ -1,0 +1,218 @@
+//! The system calls that the other modules need, behind safe functions.
+
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use ldc_ring::{Claimed, Consumer};
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+
+use crate::Memory;
+
+/// Receives bytes, and the first descriptor that comes with them; more are closed.
+pub(crate) fn receive_with_fd(
+    socket: &UnixStream,
+    bytes: IoSliceMut<'_>,
+) -> Result<(usize, Option<OwnedFd>), Errno> {
+    // Room for more than the one that is wanted: surplus ones must not stay open unseen.
+    let mut control = nix::cmsg_space!([std::os::fd::RawFd; 8]);
+    let mut slices = [bytes];
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let fd = socket.as_raw_fd();
+    let message = recvmsg::<()>(fd, &mut slices, Some(&mut control), flags)?;
+    let mut first = None;
+    for part in message.cmsgs().into_iter().flatten() {
+        if let ControlMessageOwned::ScmRights(fds) = part {
+            for fd in fds {
+                // SAFETY: the kernel has just made it for this process; nobody else owns it.
+                let owned = unsafe { OwnedFd::from_raw_fd(fd) };
+                first.get_or_insert(owned);
+            }
+        }
+    }
+    Ok((message.bytes, first))
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// `setsockopt` with an integer.
+pub(crate) fn set_int(
+    fd: &impl AsFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    // SAFETY: pointer and length describe `value`, which the kernel only reads, during the call.
+    check(unsafe {
+        libc::setsockopt(
+            fd.as_fd().as_raw_fd(),
+            level,
+            name,
+            std::ptr::from_ref(&value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    })
+}
+
+/// What a socket's connection is like.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TcpInfo {
+    /// There is no connection any more.
+    pub(crate) closed: bool,
+    /// Bytes of a segment.
+    pub(crate) mss: u32,
+    /// Segments that may be under way.
+    pub(crate) cwnd: u32,
+    /// Smoothed round-trip time, microseconds.
+    pub(crate) rtt_us: u32,
+    /// Bytes that have not left yet.
+    pub(crate) notsent: u32,
+}
+
+/// `getsockopt(TCP_INFO)`. Linux 4.6 and newer.
+pub(crate) fn tcp_info(fd: &impl AsFd) -> io::Result<TcpInfo> {
+    // `struct tcp_info` of linux/tcp.h as far as `tcpi_notsent_bytes`, in words of 32 bits: it has no
+    // padding, begins with eight single bytes, and only ever grows at its end.
+    let mut words = [0u32; 37];
+    let mut len = size_of_val(&words) as libc::socklen_t;
+    // SAFETY: pointer and length describe `words`, which lives through the call; the kernel writes at
+    // most `len` bytes.
+    check(unsafe {
+        libc::getsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            words.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    })?;
+    if (len as usize) < size_of_val(&words) {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    Ok(TcpInfo {
+        // `tcpi_state` is the first byte; TCP_CLOSE.
+        closed: words[0].to_ne_bytes()[0] == 7,
+        mss: words[4],
+        cwnd: words[20],
+        rtt_us: words[17],
+        notsent: words[36],
+    })
+}
+
+/// `SIOCOUTQ`: bytes that the peer has not acknowledged, the unsent ones among them.
+pub(crate) fn unacknowledged(fd: &impl AsFd) -> io::Result<u64> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the kernel writes one integer there, during the call.
+    check(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) })?;
+    Ok(u64::try_from(bytes).unwrap_or(0))
+}
+
+/// Most messages in one call of [`send`].
+pub(crate) const BATCH: usize = 64;
+
+/// `sendmsg` of claimed messages, the first from `offset` on, at most [`BATCH`] of them; never waits, raises
+/// no signal. How many bytes went. With `departure`, a datagram that leaves at that time
+/// (CLOCK_MONOTONIC, nanoseconds; `SCM_TXTIME`).
+pub(crate) fn send<'a>(
+    fd: &impl AsFd,
+    ring: &Consumer<Memory>,
+    messages: impl Iterator<Item = &'a Claimed>,
+    mut offset: usize,
+    departure: Option<u64>,
+) -> io::Result<usize> {
+    let mut parts = [const { empty() }; 2 * BATCH];
+    let mut count = 0;
+    for message in messages.take(BATCH) {
+        for (at, len) in ring.chunks(message, offset) {
+            if len > 0 {
+                parts[count].iov_base = at.as_ptr().cast();
+                parts[count].iov_len = len;
+                count += 1;
+            }
+        }
+        offset = 0;
+    }
+    let mut control = Departure::new(departure.unwrap_or(0));
+    // SAFETY: all zeroes are a message without an address.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = parts.as_mut_ptr();
+    header.msg_iovlen = count as _;
+    if departure.is_some() {
+        header.msg_control = (&raw mut control).cast();
+        header.msg_controllen = size_of::<Departure>() as _;
+    }
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    loop {
+        // SAFETY: the header points at `parts` and `control`, which live through the call, with their true
+        // lengths. The parts lie in the ring's mapping, which `ring` keeps alive, and the kernel
+        // only reads them; another process may write there meanwhile, which changes what is
+        // sent and nothing else: no reference of ours covers them.
+        let sent = unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, flags) };
+        match usize::try_from(sent) {
+            Ok(sent) => return Ok(sent),
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                error => return Err(error),
+            },
+        }
+    }
+}
+
+const fn empty() -> libc::iovec {
+    libc::iovec {
+        iov_base: std::ptr::null_mut(),
+        iov_len: 0,
+    }
+}
+
+/// One control message: the time of departure.
+#[repr(C)]
+struct Departure {
+    header: libc::cmsghdr,
+    time_ns: u64,
+}
+
+impl Departure {
+    fn new(time_ns: u64) -> Departure {
+        // SAFETY: a structure of integers.
+        let mut header: libc::cmsghdr = unsafe { std::mem::zeroed() };
+        header.cmsg_len = size_of::<Departure>() as _;
+        header.cmsg_level = libc::SOL_SOCKET;
+        header.cmsg_type = SCM_TXTIME;
+        Departure { header, time_ns }
+    }
+}
+
+/// `SO_TXTIME` of asm-generic/socket.h, and the control message of the same number.
+const SCM_TXTIME: libc::c_int = 61;
+
+/// Lets [`send`] name times of departure (CLOCK_MONOTONIC, as the `fq` queueing discipline reads them).
+pub(crate) fn allow_departures(fd: &impl AsFd) -> io::Result<()> {
+    /// `struct sock_txtime` of linux/net_tstamp.h.
+    #[repr(C)]
+    struct SockTxtime {
+        clock: libc::c_int,
+        flags: u32,
+    }
+    let value = SockTxtime {
+        clock: libc::CLOCK_MONOTONIC,
+        flags: 0,
+    };
+    // SAFETY: pointer and length describe `value`, which the kernel only reads, during the call.
+    check(unsafe {
+        libc::setsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SCM_TXTIME,
+            std::ptr::from_ref(&value).cast(),
+            size_of::<SockTxtime>() as libc::socklen_t,
+        )
+    })
+}
