@@ -22,6 +22,10 @@ impl Reservation {
     pub(crate) fn new(address: Ipv4Addr, port: u16) -> io::Result<Reservation> {
         let mut config = Config::new(SocketAddrV4::new(address, port).into());
         config.machine.receive_buffer = RECEIVE_BUFFER;
+        // One connection is wanted; strangers may be faster, and each could fill a buffer.
+        config.machine.accept_backlog = 4;
+        config.machine.max_half_open = 16;
+        config.machine.max_connections = 32;
         // Multicast is expected where the control connection came in. Of loopback's addresses the
         // kernel lists the first only.
         let listed = if address.is_loopback() {
@@ -70,7 +74,8 @@ impl Abort {
 
 /// The data, as it comes.
 pub(crate) struct Incoming {
-    listener: XmListener,
+    /// Until the sender is there: what strangers open after that would only be kept, unread.
+    listener: Option<XmListener>,
     /// Keeps the socket.
     _endpoint: XmEndpoint,
     from: IpAddr,
@@ -93,7 +98,7 @@ impl Incoming {
         abort: Abort,
     ) -> io::Result<Incoming> {
         Ok(Incoming {
-            listener: reservation.0.listen()?,
+            listener: Some(reservation.0.listen()?),
             _endpoint: reservation.0,
             from,
             key,
@@ -109,7 +114,9 @@ impl Incoming {
             if self.abort.is_raised() {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
-            let stream = match self.listener.wait(Some(Duration::from_millis(200))) {
+            let listener = self.listener.as_ref();
+            let listener = listener.ok_or(io::ErrorKind::AlreadyExists)?;
+            let stream = match listener.wait(Some(Duration::from_millis(200))) {
                 Ok(stream) => stream,
                 Err(error) if error.kind() == io::ErrorKind::TimedOut && Instant::now() < end => {
                     continue;
@@ -122,6 +129,7 @@ impl Incoming {
                 continue;
             }
             self.abort.watch(stream.handle())?;
+            self.listener = None;
             self.stream = Some(match &self.key {
                 None => Stream::Plain(stream),
                 Some(key) => Stream::Sealed(Box::new(Opener::new(stream, key))),
@@ -151,5 +159,40 @@ impl Incoming {
                 "more came than was agreed",
             )),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn nobody_else_is_heard_once_the_sender_is_there() {
+        let here = Ipv4Addr::LOCALHOST;
+        let reservation = Reservation::new(here, 0).expect("a port");
+        let to = SocketAddrV4::new(here, reservation.port());
+        let abort = Abort::default();
+        let mut incoming =
+            Incoming::open(reservation, here.into(), None, abort).expect("listening");
+        let client = || XmEndpoint::open(&Config::new(SocketAddrV4::new(here, 0))).expect("a port");
+        let (sender, stranger) = (client(), client());
+        let mut sender = sender.connect(to).expect("opened");
+        incoming.accept().expect("the sender");
+        // Refused, or reset: what it writes is not kept.
+        let mut stranger = stranger.connect(to).expect("opened");
+        let _ = stranger.write_all(&[0; 100_000]);
+        let refused = stranger.read(&mut [0]).expect_err("nobody");
+        assert!(
+            matches!(
+                refused.kind(),
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset
+            ),
+            "{refused:?}"
+        );
+        sender.write_all(b"data").expect("written");
+        let mut data = [0; 4];
+        incoming.read_exact(&mut data).expect("read");
+        assert_eq!(&data, b"data");
     }
 }
