@@ -161,6 +161,9 @@ impl GroupHandle {
             if let Some(event) = group.events.pop_front() {
                 return Poll::Ready(Some(event));
             }
+            if state.alive().is_err() {
+                return Poll::Ready(None);
+            }
             state.register(context);
             Poll::Pending
         })
@@ -223,13 +226,23 @@ impl AsyncWrite for XmGroup {
 
     /// Ready when each receiver has everything or has failed.
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.finish()?;
         let mut state = self.shared.lock();
         state.register(context);
-        match state.groups.get(&self.id) {
-            Some(group) if group.over.len() < self.receivers && !group.closed => Poll::Pending,
-            _ => Poll::Ready(Ok(())),
+        let is_over = |state: &State| {
+            let group = state.groups.get(&self.id);
+            group.is_none_or(|group| group.over.len() == self.receivers || group.closed)
+        };
+        // A group whose receivers have all failed is gone.
+        if is_over(&state) {
+            return Poll::Ready(Ok(()));
         }
+        state.alive()?;
+        drop(state);
+        self.finish()?;
+        if is_over(&self.shared.lock()) {
+            return Poll::Ready(Ok(()));
+        }
+        Poll::Pending
     }
 }
 

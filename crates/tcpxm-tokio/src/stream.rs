@@ -147,6 +147,9 @@ impl XmStream {
     }
 
     fn try_read(&self, out: &mut [u8], context: Option<&Context<'_>>) -> io::Result<Option<usize>> {
+        if out.is_empty() {
+            return Ok(Some(0));
+        }
         let mut state = self.shared.lock();
         let now = self.shared.now();
         let received = state.machine.recv(now, self.id, out);
@@ -267,6 +270,11 @@ impl AsyncWrite for XmStream {
 
     /// Ready when the other side has everything.
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // A connection whose other side closed first is gone as soon as the end is acknowledged.
+        let over = self.poll_delivered(context);
+        if over.is_ready() {
+            return over;
+        }
         self.finish()?;
         self.poll_delivered(context)
     }
@@ -281,7 +289,10 @@ impl XmStream {
             _ if known.delivered => Poll::Ready(Ok(())),
             Some(Some(failure)) => Poll::Ready(Err(crate::shared::failed(failure))),
             Some(None) => Poll::Ready(Ok(())),
-            None => Poll::Pending,
+            None => {
+                state.alive()?;
+                Poll::Pending
+            }
         }
     }
 }

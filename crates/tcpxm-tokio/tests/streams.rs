@@ -285,3 +285,40 @@ fn over_ip_a_group_reaches_every_receiver_by_multicast() {
         );
     }
 }
+
+/// Whoever closes last has its end acknowledged and is gone at once: that is no error.
+#[tokio::test]
+async fn shutting_down_after_the_other_side_has_closed_succeeds() {
+    let server = open(1, 0);
+    let listener = server.listen().expect("listening");
+    let client = open(1, 0);
+    let mut one = client.connect(server.local_address()).expect("opened");
+    AsyncWriteExt::write_all(&mut one, b"question")
+        .await
+        .expect("written");
+    let mut two = listener.accept().await.expect("accepted");
+    one.finish().expect("shut");
+    let mut text = String::new();
+    AsyncReadExt::read_to_string(&mut two, &mut text)
+        .await
+        .expect("read");
+    AsyncWriteExt::write_all(&mut two, b"answer")
+        .await
+        .expect("written");
+    two.shutdown().await.expect("delivered");
+    two.shutdown().await.expect("a second time is fine");
+    text.clear();
+    AsyncReadExt::read_to_string(&mut one, &mut text)
+        .await
+        .expect("read");
+    assert_eq!(text, "answer");
+    one.shutdown().await.expect("delivered long ago");
+}
+
+#[test]
+fn no_room_to_read_into_is_not_waited_for() {
+    let server = open(1, 0);
+    let _listener = server.listen().expect("listening");
+    let mut one = open(1, 0).connect(server.local_address()).expect("opened");
+    assert_eq!(Read::read(&mut one, &mut []).expect("nothing"), 0);
+}
