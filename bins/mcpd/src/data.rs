@@ -171,11 +171,12 @@ mod tests {
     fn nobody_else_is_heard_once_the_sender_is_there() {
         let here = Ipv4Addr::LOCALHOST;
         let reservation = Reservation::new(here, 0).expect("a port");
-        let to = SocketAddrV4::new(here, reservation.port());
+        let to = SocketAddrV4::new(here, reservation.port()).into();
         let abort = Abort::default();
         let mut incoming =
             Incoming::open(reservation, here.into(), None, abort).expect("listening");
-        let client = || XmEndpoint::open(&Config::new(SocketAddrV4::new(here, 0))).expect("a port");
+        let client =
+            || XmEndpoint::open(&Config::new(SocketAddrV4::new(here, 0).into())).expect("a port");
         let (sender, stranger) = (client(), client());
         let mut sender = sender.connect(to).expect("opened");
         incoming.accept().expect("the sender");
