@@ -26,6 +26,7 @@ pub fn all() -> &'static [&'static dyn Scenario] {
         &recovery::Recovery,
         &replier_failure::ReplierFailure,
         &tcpxm::JoinLatency,
+        &tcpxm::KernelInterop,
         &tcpxm::Lan,
         &tcpxm::Wan,
         &throughput::Throughput,

@@ -5,12 +5,15 @@
 //! | [`Lan`] | Figures 5 and 6 |
 //! | [`Wan`] | Figures 7 and 8, Tables 1 and 2 |
 //! | [`JoinLatency`] | Table 3 |
+//! | [`KernelInterop`] | §2: ordinary TCPs as receivers |
 
+mod interop;
 mod join_latency;
 mod lan;
 mod sites;
 mod wan;
 
+pub(super) use interop::KernelInterop;
 pub(super) use join_latency::JoinLatency;
 pub(super) use lan::Lan;
 pub(super) use wan::Wan;

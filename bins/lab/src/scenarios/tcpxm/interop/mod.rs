@@ -1,0 +1,231 @@
+//! `tcpxm-kernel-interop`: the engine over IP protocol 6 and the kernel's own TCP, on the two ends of
+//! one link.
+
+mod group;
+mod segments;
+mod stage;
+mod stories;
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::net::Shape;
+use crate::report::{Cell, Report, Table};
+use crate::scenario::{Context, Need, Opt, Scenario};
+use segments::Side;
+use stage::{Role, Stage};
+
+/// The scenario.
+pub(in crate::scenarios) struct KernelInterop;
+
+/// One way; the round trip takes twice as long.
+const DELAY: Duration = Duration::from_millis(2);
+/// What waits for the link: the kernel's own limit is above it.
+const QUEUE_BYTES: usize = 1 << 20;
+/// Share of segments that others overtake.
+const REORDERED: f64 = 0.03;
+
+/// A link between the two.
+struct Link {
+    name: &'static str,
+    loss: f64,
+    reorder: f64,
+}
+
+const LINKS: [Link; 4] = [
+    Link {
+        name: "no loss",
+        loss: 0.0,
+        reorder: 0.0,
+    },
+    Link {
+        name: "no loss, reordered",
+        loss: 0.0,
+        reorder: REORDERED,
+    },
+    Link {
+        name: "1 % loss, reordered",
+        loss: 0.01,
+        reorder: REORDERED,
+    },
+    Link {
+        name: "5 % loss, reordered",
+        loss: 0.05,
+        reorder: REORDERED,
+    },
+];
+
+fn shape(loss: f64, reorder: f64) -> Shape {
+    Shape {
+        delay: DELAY,
+        queue_bytes: QUEUE_BYTES,
+        loss,
+        reorder,
+        ..Shape::default()
+    }
+}
+
+impl Scenario for KernelInterop {
+    fn name(&self) -> &'static str {
+        "tcpxm-kernel-interop"
+    }
+
+    fn about(&self) -> &'static str {
+        "The TCP-XM engine over IP against the kernel's own TCP: loss, options, closing, windows, groups"
+    }
+
+    fn figure(&self) -> &'static str {
+        "TCP-XM §2: a receiver may be any ordinary TCP (UnicastGroupOnly)"
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need::Namespaces]
+    }
+
+    fn options(&self) -> &'static [Opt] {
+        &[Opt {
+            name: "kib",
+            help: "KiB that each side sends the other (quick: 512)",
+            default: "4096",
+        }]
+    }
+
+    fn run(&self, context: &Context) -> Result<Report> {
+        let kib: usize = context.sized("kib", 512)?;
+        let mut report = Report::new(self.name(), "the engine and the kernel's TCP");
+        transfers(context, &mut report, kib << 10)?;
+        plain_kernel(context, &mut report, kib << 10)?;
+        whole_segments(context, &mut report, kib << 10)?;
+        closings(context, &mut report)?;
+        group::run(context, &mut report, (kib << 10) * 2)?;
+        report.note("the engine's segments travel in IP (protocol 6) through a raw socket, the kernel's own TCP on the other end of the link is as Linux ships it");
+        report.note(
+            "each transfer goes both ways at once on one connection, and every byte is compared",
+        );
+        report.note("what was negotiated is read from the segments captured at the engine's end");
+        Ok(report)
+    }
+}
+
+/// A story is told by whether it ended as it should; if not, the report says how.
+fn tell(report: &mut Report, name: impl Into<String>, story: Result<()>) {
+    let name = name.into();
+    if let Err(error) = &story {
+        report.note(format!("{name}: {error:#}"));
+    }
+    report.holds(name, story.is_ok());
+}
+
+/// Data both ways, as client and as server, on every link.
+fn transfers(context: &Context, report: &mut Report, bytes: usize) -> Result<()> {
+    let mut table = Table::new(
+        format!("{} KiB each way, round trip 4 ms", bytes >> 10),
+        &[
+            "link",
+            "the engine is",
+            "s",
+            "segments",
+            "engine's SACKs",
+            "kernel's SACKs",
+            "widest window KiB",
+        ],
+    );
+    for (number, link) in LINKS.iter().enumerate() {
+        let stage = Stage::new(shape(link.loss, link.reorder), number as u64 + 1)?;
+        for role in [Role::Client, Role::Server] {
+            context.note(format!("{}, the engine as {}", link.name, role.label()));
+            let name = format!(
+                "{}: data both ways, the engine as {}",
+                link.name,
+                role.label()
+            );
+            let watch = stage.watch()?;
+            let began = Instant::now();
+            let story = stories::exchange(&stage, role, bytes);
+            let seconds = began.elapsed().as_secs_f64();
+            let seen = watch.finish()?;
+            tell(report, name, story);
+            let sacks = |side| seen.count(|segment| segment.from == side && segment.sacks > 0);
+            table.row([
+                link.name.into(),
+                role.label().into(),
+                Cell::number(seconds, 2),
+                seen.all.len().into(),
+                sacks(Side::Engine).into(),
+                sacks(Side::Kernel).into(),
+                (seen.widest_window() >> 10).into(),
+            ]);
+            let name =
+                |what: &str| format!("{}: {what}, the engine as {}", link.name, role.label());
+            seen.judge_options(report, &name, role, link.loss > 0.0);
+        }
+    }
+    report.tables.push(table);
+    Ok(())
+}
+
+/// A kernel whose options are switched off: nothing is taken for granted.
+fn plain_kernel(context: &Context, report: &mut Report, bytes: usize) -> Result<()> {
+    let stage = Stage::new(shape(0.01, 0.0), 11)?;
+    stage.switch_kernel_options_off()?;
+    for role in [Role::Client, Role::Server] {
+        context.note(format!(
+            "a kernel without options, the engine as {}",
+            role.label()
+        ));
+        let watch = stage.watch()?;
+        let story = stories::exchange(&stage, role, bytes / 4);
+        let seen = watch.finish()?;
+        let kind = role.label();
+        tell(
+            report,
+            format!(
+                "kernel without SACK, timestamps and scaling, 1 % loss: data both ways, the engine as {kind}"
+            ),
+            story,
+        );
+        let used = |segment: &segments::Seen| segment.timestamps || segment.sacks > 0;
+        let unasked = seen.count(|segment| !segment.syn && used(segment));
+        report.holds(
+            format!("kernel without options: none is used, the engine as {kind}"),
+            unasked == 0 && !seen.all.is_empty(),
+        );
+    }
+    Ok(())
+}
+
+/// On a plain wire the kernel hands over several segments as one, their checksums not computed.
+fn whole_segments(context: &Context, report: &mut Report, bytes: usize) -> Result<()> {
+    context.note("a wire with segmentation offloads");
+    let stage = Stage::new(Shape::default(), 12)?;
+    for role in [Role::Client, Role::Server] {
+        let name = format!(
+            "a wire with offloads, segments of up to 64 KiB: data both ways, the engine as {}",
+            role.label()
+        );
+        tell(report, name, stories::exchange(&stage, role, bytes * 4));
+    }
+    Ok(())
+}
+
+/// How connections end, and what a closed window does.
+fn closings(context: &Context, report: &mut Report) -> Result<()> {
+    let stage = Stage::new(shape(0.0, 0.0), 13)?;
+    for role in [Role::Client, Role::Server] {
+        for (what, story) in stories::ENDINGS {
+            context.note(format!("{what}, the engine as {}", role.label()));
+            let name = format!("{what}, the engine as {}", role.label());
+            tell(report, name, story(&stage, role));
+        }
+    }
+    for (what, story) in stories::REFUSALS {
+        context.note(*what);
+        tell(report, *what, story(&stage));
+    }
+    for (what, story) in stories::WINDOWS {
+        context.note(*what);
+        tell(report, *what, story(&stage));
+    }
+    Ok(())
+}
