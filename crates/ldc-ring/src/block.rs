@@ -7,15 +7,16 @@
 use core::fmt;
 use core::ptr::NonNull;
 
+use crate::message::Attributes;
 use crate::payload::Payload;
 use crate::shape::Shape;
 use crate::sync::{AtomicU32, Ordering};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"LDCr");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Written once, by who makes the ring; checked by who attaches, and never read again.
-#[repr(C, align(64))]
+#[repr(C, align(128))]
 pub(crate) struct Geometry {
     magic: AtomicU32,
     version: AtomicU32,
@@ -23,12 +24,12 @@ pub(crate) struct Geometry {
     slot_bytes: AtomicU32,
 }
 
-/// Written by the producer alone, but for `ack_tail`'s reader and the like: hints for the other side.
-#[repr(C, align(64))]
+/// Written by the producer alone.
+#[repr(C, align(128))]
 pub(crate) struct ProducerLine {
-    /// Just above the newest position sent.
+    /// Just above the newest position sent. Its release makes a message visible.
     pub(crate) user_i: AtomicU32,
-    /// The oldest position the producer holds back; `user_i` when it holds none.
+    /// The oldest position the producer holds back; `user_i` when it holds none. A hint.
     pub(crate) umod_i: AtomicU32,
     /// Acknowledgements the producer has taken from the queue.
     pub(crate) ack_tail: AtomicU32,
@@ -36,13 +37,13 @@ pub(crate) struct ProducerLine {
     pub(crate) closed: AtomicU32,
 }
 
-/// Written by the consumer, but for `kern_flag`, which the producer clears.
-#[repr(C, align(64))]
-pub(crate) struct ConsumerLine {
-    /// The oldest position not yet claimed.
-    pub(crate) kern_i: AtomicU32,
-    /// The oldest position claimed and not yet completed; `kern_i` when there is none.
-    pub(crate) dev_i: AtomicU32,
+/// What the producer looks at while all goes well. Written by the consumer, but for `kern_flag`, which the
+/// producer clears.
+#[repr(C, align(128))]
+pub(crate) struct NewsLine {
+    /// `dev_i` as the producer was last told of it: a producer that waits for room looks here, and not
+    /// where the consumer writes with each message.
+    pub(crate) told: AtomicU32,
     /// Acknowledgements put into the queue.
     pub(crate) ack_head: AtomicU32,
     /// 1 once the consumer has closed the ring.
@@ -51,23 +52,42 @@ pub(crate) struct ConsumerLine {
     pub(crate) kern_flag: AtomicU32,
 }
 
+/// Written by the consumer alone, with each message.
+#[repr(C, align(128))]
+pub(crate) struct ConsumerLine {
+    /// The oldest position not yet claimed. A hint.
+    pub(crate) kern_i: AtomicU32,
+    /// The oldest position claimed and not yet given back; `kern_i` when there is none. Its release gives
+    /// slots back, and a consumer that takes over from one that died goes on there.
+    pub(crate) dev_i: AtomicU32,
+}
+
 #[repr(C)]
 pub(crate) struct Head {
     pub(crate) geometry: Geometry,
     pub(crate) producer: ProducerLine,
+    pub(crate) news: NewsLine,
     pub(crate) consumer: ConsumerLine,
 }
 
 /// What is known of the message that begins in a slot. All but `state` are the producer's while it owns
-/// the slot, and constant while the consumer does.
+/// the message, and constant while the consumer does.
 #[repr(C)]
 pub(crate) struct Record {
     /// See [`crate::state`].
     pub(crate) state: AtomicU32,
-    /// Bytes of the message, all its pieces together.
+    /// Bytes of the message, all its pieces together; with [`HAS_EXTRA`].
     pub(crate) len: AtomicU32,
     /// The user's sequence number.
     pub(crate) user_seq: Wide,
+}
+
+/// In a record's `len`: the message has attributes other than the defaults. Lengths are below 2^31.
+pub(crate) const HAS_EXTRA: u32 = 1 << 31;
+
+/// The attributes of a message, where they are not the defaults.
+#[repr(C)]
+pub(crate) struct Extra {
     /// Microseconds; `i64::MAX`: none.
     pub(crate) deadline: Wide,
     /// The user's, for the consumer's information.
@@ -100,6 +120,7 @@ impl Wide {
 const _: () = {
     assert!(size_of::<Head>() == crate::shape::HEAD);
     assert!(size_of::<Record>() == crate::shape::RECORD);
+    assert!(size_of::<Extra>() == crate::shape::EXTRA);
     assert!(size_of::<Wide>() == crate::shape::ACK);
 };
 
@@ -108,7 +129,7 @@ const _: () = {
 pub enum AttachError {
     /// The memory is shorter than the ring it should hold: map all of it.
     TooShort,
-    /// The memory does not begin at a multiple of 64.
+    /// The memory does not begin at a multiple of 128.
     Misaligned,
     /// No ring was ever made here.
     NotARing,
@@ -127,7 +148,7 @@ impl fmt::Display for AttachError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AttachError::TooShort => f.write_str("the memory is shorter than its ring"),
-            AttachError::Misaligned => f.write_str("the memory is not aligned to 64 bytes"),
+            AttachError::Misaligned => f.write_str("the memory is not aligned to 128 bytes"),
             AttachError::NotARing => f.write_str("there is no packet ring in this memory"),
             AttachError::Version(version) => {
                 write!(f, "the ring has layout {version}, not {VERSION}")
@@ -145,6 +166,7 @@ impl core::error::Error for AttachError {}
 pub(crate) struct Block<K> {
     head: NonNull<Head>,
     records: NonNull<Record>,
+    extras: NonNull<Extra>,
     acks: NonNull<Wide>,
     pub(crate) payload: Payload,
     pub(crate) shape: Shape,
@@ -156,7 +178,7 @@ pub(crate) struct Block<K> {
 unsafe impl<K: Send> Send for Block<K> {}
 
 impl<K> Block<K> {
-    /// The two lines, the records and the queue of a ring in its block.
+    /// The geometry and the indexes.
     #[inline]
     pub(crate) fn head(&self) -> &Head {
         // SAFETY: `head` points at a live `Head` for as long as `_keep` lives (who makes a block
@@ -170,6 +192,21 @@ impl<K> Block<K> {
         // SAFETY: `slot` is below the number of slots, and there are as many records, which live as
         // long as `_keep` and hold nothing but atomics.
         unsafe { &*self.records.as_ptr().add(self.shape.slot(position)) }
+    }
+
+    /// The attributes of the message at a position.
+    #[inline]
+    pub(crate) fn extra(&self, position: u32) -> &Extra {
+        // SAFETY: as for `record`: one a slot.
+        unsafe { &*self.extras.as_ptr().add(self.shape.slot(position)) }
+    }
+
+    /// Writes the attributes of the message at a position.
+    #[inline(never)]
+    pub(crate) fn set_extra(&self, position: u32, attributes: Attributes) {
+        let extra = self.extra(position);
+        extra.deadline.store(attributes.deadline_micros() as u64);
+        extra.priority.store(attributes.priority, Ordering::Relaxed);
     }
 
     /// The entry of the queue of acknowledgements for a count.
@@ -212,7 +249,7 @@ impl<K> Block<K> {
             .slot_bytes
             .store(shape.slot_bytes(), Ordering::Relaxed);
         // The thesis starts the same way: a consumer that nobody has woken yet is idle.
-        block.head().consumer.kern_flag.store(1, Ordering::Relaxed);
+        block.head().news.kern_flag.store(1, Ordering::Relaxed);
         geometry.magic.store(MAGIC, Ordering::Release);
         Ok(block)
     }
@@ -259,13 +296,14 @@ impl<K> Block<K> {
 
     /// # Safety
     ///
-    /// `memory` must hold `shape.block_len()` bytes, aligned to 64, valid while `keep` lives.
+    /// `memory` must hold `shape.block_len()` bytes, aligned to 128, valid while `keep` lives.
     unsafe fn over(memory: NonNull<u8>, shape: Shape, keep: K) -> Self {
         // SAFETY: all offsets lie within `block_len`, and are multiples of what they are cast to.
         unsafe {
             Self {
                 head: memory.cast(),
                 records: memory.add(shape.records_at()).cast(),
+                extras: memory.add(shape.extras_at()).cast(),
                 acks: memory.add(shape.acks_at()).cast(),
                 payload: Payload::new(memory.add(shape.payload_at())),
                 shape,
@@ -289,6 +327,7 @@ pub(crate) mod model {
     pub struct Model {
         head: Head,
         records: Vec<Record>,
+        extras: Vec<Extra>,
         acks: Vec<Wide>,
         payload: Vec<crate::payload::Cell>,
     }
@@ -322,12 +361,15 @@ pub(crate) mod model {
                         ack_tail: word(),
                         closed: word(),
                     },
-                    consumer: ConsumerLine {
-                        kern_i: word(),
-                        dev_i: word(),
+                    news: NewsLine {
+                        told: word(),
                         ack_head: word(),
                         closed: word(),
                         kern_flag: AtomicU32::new(1),
+                    },
+                    consumer: ConsumerLine {
+                        kern_i: word(),
+                        dev_i: word(),
                     },
                 },
                 records: (0..shape.slots())
@@ -335,6 +377,10 @@ pub(crate) mod model {
                         state: word(),
                         len: word(),
                         user_seq: wide(),
+                    })
+                    .collect(),
+                extras: (0..shape.slots())
+                    .map(|_| Extra {
                         deadline: wide(),
                         priority: word(),
                         reserved: word(),
@@ -353,6 +399,7 @@ pub(crate) mod model {
             Self {
                 head: NonNull::from(&model.head),
                 records: NonNull::from(&model.records[0]),
+                extras: NonNull::from(&model.extras[0]),
                 acks: NonNull::from(&model.acks[0]),
                 payload: Payload::new(NonNull::from(&model.payload[0])),
                 shape,

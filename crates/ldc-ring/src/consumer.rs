@@ -6,19 +6,20 @@ use core::ptr::NonNull;
 
 use smoltcp::time::Instant;
 
-use crate::block::Block;
-use crate::message::deadline_from_micros;
+use crate::block::{Block, HAS_EXTRA};
+use crate::message::{NO_DEADLINE, deadline_from_micros};
 use crate::shape::Shape;
-use crate::state::{self, CLAIMED, DEAD, DONE, FREE, READY};
+use crate::state::{self, CLAIMED, DEAD, DONE, HELD, READY};
 use crate::sync::{Ordering, fence};
 
-/// The producer wrote nonsense into the ring: nothing that follows can be trusted. Close the ring.
+/// The producer wrote nonsense into the ring, an index or a record that it cannot have come to by itself:
+/// nothing that follows can be trusted. Close the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt;
 
 impl fmt::Display for Corrupt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the ring holds a message longer than itself: its producer is broken")
+        f.write_str("what the ring holds makes no sense: its producer is broken")
     }
 }
 
@@ -107,55 +108,39 @@ pub struct Ticket {
 ///
 /// # Invariants
 ///
-/// `dev <= kern`, as positions: the messages between them are claimed and not yet given back.
+/// `told <= dev <= kern <= seen`, as positions; `seen - dev` is at most the number of slots. The messages from
+/// `dev` to `kern` are claimed and not yet given back.
 pub struct Consumer<K> {
     block: Block<K>,
     /// The oldest position not yet claimed (`kern_i`).
     kern: u32,
+    /// `user_i` when it was last looked at: up to there messages are in the ring.
+    seen: u32,
     /// The oldest position not yet given back (`dev_i`).
     dev: u32,
+    /// `dev` as the producer knows it.
+    told: u32,
+    /// Tell it when so many slots more are free, or all that was seen.
+    batch: u32,
     ack_head: u32,
     stats: ConsumerStats,
 }
 
 impl<K> Consumer<K> {
     /// A consumer that goes on where the ring's last one was. What that one had claimed and not given
-    /// back is claimed again.
+    /// back is claimed again: until it is, its state stays `CLAIMED`, and the producer cannot change it.
     pub(crate) fn over(block: Block<K>) -> Self {
-        let shape = block.shape;
         let line = &block.head().consumer;
-        let (mut dev, ack_head) = (
-            line.dev_i.load(Ordering::Relaxed),
-            line.ack_head.load(Ordering::Relaxed),
-        );
-        let state_at = |position: u32, round: u32| {
-            let word = block.record(position).state.load(Ordering::Acquire);
-            state::state(shape, round, word)
-        };
-        // Given back just before it died, when the hint was not written yet.
-        for _ in 0..shape.slots() {
-            if state_at(dev, dev.wrapping_add(shape.slots())) != Some(FREE) {
-                break;
-            }
-            dev = dev.wrapping_add(1);
-        }
-        let mut position = dev;
-        for _ in 0..shape.slots() {
-            match state_at(position, position) {
-                Some(CLAIMED) => {
-                    let ready = state::word(shape, position, READY);
-                    block.record(position).state.store(ready, Ordering::Relaxed);
-                }
-                Some(DEAD | DONE) => {}
-                _ => break,
-            }
-            let len = block.record(position).len.load(Ordering::Relaxed) as usize;
-            position = position.wrapping_add(shape.pieces(len));
-        }
+        let dev = line.dev_i.load(Ordering::Acquire);
+        let ack_head = block.head().news.ack_head.load(Ordering::Relaxed);
+        block.head().news.told.store(dev, Ordering::Release);
         Self {
+            batch: block.shape.batch(),
             block,
             kern: dev,
+            seen: dev,
             dev,
+            told: dev,
             ack_head,
             stats: ConsumerStats::default(),
         }
@@ -166,7 +151,7 @@ impl<K> Consumer<K> {
         self.block.shape
     }
 
-    /// What became of the messages so far.
+    /// What became of the messages, as far as this consumer has come.
     pub fn stats(&self) -> ConsumerStats {
         self.stats
     }
@@ -176,49 +161,100 @@ impl<K> Consumer<K> {
     ///
     /// `None`: nothing there, or all that is there is held back. Passes over at most one ring full of
     /// messages a call.
-    #[inline]
+    #[inline(always)]
     pub fn claim(&mut self, now: Option<Instant>) -> Result<Option<Claimed>, Corrupt> {
-        let shape = self.block.shape;
         let now = now.map_or(i64::MIN, |now| now.total_micros());
-        for _ in 0..shape.slots() {
-            let record = self.block.record(self.kern);
-            let mut word = record.state.load(Ordering::Acquire);
-            if state::state(shape, self.kern, word) == Some(READY) {
-                let claimed = state::word(shape, self.kern, CLAIMED);
-                match record.state.compare_exchange(
-                    word,
-                    claimed,
-                    Ordering::Acquire,
-                    Ordering::Acquire,
-                ) {
-                    Ok(_) => {
-                        let message = self.message()?;
-                        self.kern = self.kern.wrapping_add(shape.pieces(message.len()));
-                        if message.deadline < now {
-                            self.stats.expired += 1;
-                            self.complete(message);
-                            continue;
-                        }
-                        self.stats.claimed += 1;
-                        self.hint_kern();
-                        return Ok(Some(message));
-                    }
-                    // The producer was quicker: it holds the message back, or dropped it.
-                    Err(now_there) => word = now_there,
-                }
-            }
-            match state::state(shape, self.kern, word) {
-                Some(DEAD) => self.stats.dropped += 1,
-                // Done by the consumer that this one took over from.
-                Some(DONE) => {}
-                _ => break,
-            }
+        if self.kern != self.seen && self.swap() == Ok(()) {
             let message = self.message()?;
-            self.kern = self.kern.wrapping_add(shape.pieces(message.len()));
+            if message.deadline >= now {
+                self.pass(&message);
+                self.stats.claimed += 1;
+                return Ok(Some(message));
+            }
+        }
+        self.search(now)
+    }
+
+    /// Claims what is at `kern`. The state there, if it is not `READY`.
+    #[inline]
+    fn swap(&self) -> Result<(), u32> {
+        let ready = state::word(self.kern, READY);
+        let claimed = state::word(self.kern, CLAIMED);
+        // Without a look before: a swap that fails costs as much as a load, and one that succeeds fetches
+        // the line once.
+        let record = self.block.record(self.kern);
+        let swapped =
+            record
+                .state
+                .compare_exchange(ready, claimed, Ordering::Acquire, Ordering::Acquire);
+        swapped.map(|_| ())
+    }
+
+    /// Moves `kern` over a message.
+    #[inline]
+    fn pass(&mut self, message: &Claimed) {
+        let pieces = self.block.shape.pieces(message.len());
+        self.kern = self.kern.wrapping_add(pieces);
+        let line = &self.block.head().consumer;
+        line.kern_i.store(self.kern, Ordering::Relaxed);
+    }
+
+    /// Claims the next message, where the first is not there for the taking.
+    #[cold]
+    #[inline(never)]
+    fn search(&mut self, now: i64) -> Result<Option<Claimed>, Corrupt> {
+        for _ in 0..self.block.shape.slots() {
+            if self.kern == self.seen && !self.look()? {
+                break;
+            }
+            let mine = match self.swap() {
+                Ok(()) => true,
+                // The producer was quicker, or it is what another consumer left.
+                Err(word) => match state::state(self.kern, word) {
+                    Some(HELD) => break,
+                    Some(CLAIMED) => true,
+                    Some(DEAD) => {
+                        self.stats.dropped += 1;
+                        false
+                    }
+                    Some(DONE) => false,
+                    _ => return Err(Corrupt),
+                },
+            };
+            let message = self.message()?;
+            self.pass(&message);
+            if mine && message.deadline >= now {
+                self.stats.claimed += 1;
+                return Ok(Some(message));
+            }
+            self.stats.expired += u64::from(mine);
             self.complete(message);
         }
-        self.hint_kern();
+        self.tell();
         Ok(None)
+    }
+
+    /// Looks whether anything more was sent.
+    #[inline]
+    fn look(&mut self) -> Result<bool, Corrupt> {
+        let seen = self.block.head().producer.user_i.load(Ordering::Acquire);
+        if seen.wrapping_sub(self.dev) > self.block.shape.slots()
+            || seen.wrapping_sub(self.dev) < self.kern.wrapping_sub(self.dev)
+        {
+            return Err(Corrupt);
+        }
+        self.seen = seen;
+        Ok(seen != self.kern)
+    }
+
+    /// Tells the producer which slots are free.
+    #[inline(never)]
+    fn tell(&mut self) {
+        if self.told != self.dev {
+            self.told = self.dev;
+            let news = &self.block.head().news;
+            news.told.store(self.dev, Ordering::Release);
+        }
     }
 
     /// Copies from `offset` of a claimed message into `bytes`.
@@ -226,7 +262,7 @@ impl<K> Consumer<K> {
     /// # Panics
     ///
     /// When they would go over its end.
-    #[inline]
+    #[inline(always)]
     pub fn read(&self, message: &Claimed, offset: usize, bytes: &mut [u8]) {
         let len = message.len();
         assert!(
@@ -260,35 +296,51 @@ impl<K> Consumer<K> {
     }
 
     /// Gives the slots of a message back to the producer. Messages may be completed in any order; slots
-    /// go back in the order of the ring (`dev_i`).
-    #[inline]
+    /// go back in the order of the ring (`dev_i`), and a producer that found the ring full learns of them an
+    /// eighth of the ring at a time (see the crate's "Units and bounds").
+    #[inline(always)]
     pub fn complete(&mut self, message: Claimed) {
-        let shape = self.block.shape;
         if message.position != self.dev {
-            let record = self.block.record(message.position);
-            let word = record.state.load(Ordering::Relaxed);
-            let mut done = state::word(shape, message.position, DONE);
-            if state::is_acked(word) {
-                done = state::with_ack(done);
-            }
-            record.state.store(done, Ordering::Relaxed);
-            return;
+            return self.set_done(message.position);
         }
-        self.free(shape.pieces(message.len()));
+        let pieces = self.block.shape.pieces(message.len());
+        self.dev = self.dev.wrapping_add(pieces);
+        if self.dev != self.kern {
+            self.pass_done();
+        }
+        let line = &self.block.head().consumer;
+        line.dev_i.store(self.dev, Ordering::Release);
+        if self.dev.wrapping_sub(self.told) >= self.batch || self.dev == self.seen {
+            self.tell();
+        }
+    }
+
+    /// Moves `dev` over the messages that were completed before their turn.
+    #[inline(never)]
+    fn pass_done(&mut self) {
         while self.dev != self.kern {
             let record = self.block.record(self.dev);
             let word = record.state.load(Ordering::Relaxed);
-            if state::state(shape, self.dev, word) != Some(DONE) {
+            if state::state(self.dev, word) != Some(DONE) {
                 break;
             }
-            let len = record.len.load(Ordering::Relaxed) as usize;
-            self.free(shape.pieces(len).min(self.kern.wrapping_sub(self.dev)));
+            let len = record.len.load(Ordering::Relaxed) & !HAS_EXTRA;
+            // The peer may have written another length there meanwhile: not past what was claimed.
+            let pieces = self.block.shape.pieces(len as usize);
+            let pieces = pieces.min(self.kern.wrapping_sub(self.dev));
+            self.dev = self.dev.wrapping_add(pieces);
         }
-        self.block
-            .head()
-            .consumer
-            .dev_i
-            .store(self.dev, Ordering::Relaxed);
+    }
+
+    /// Completed, but an older message is not.
+    fn set_done(&mut self, position: u32) {
+        let record = self.block.record(position);
+        let word = record.state.load(Ordering::Relaxed);
+        let mut done = state::word(position, DONE);
+        if state::is_acked(word) {
+            done = state::with_ack(done);
+        }
+        record.state.store(done, Ordering::Relaxed);
     }
 
     /// Tells the producer that a message has reached whom it was for: marks it, where its slot has not
@@ -304,7 +356,7 @@ impl<K> Consumer<K> {
         self.ack_head = self.ack_head.wrapping_add(1);
         self.block
             .head()
-            .consumer
+            .news
             .ack_head
             .store(self.ack_head, Ordering::Release);
         Ok(())
@@ -315,17 +367,17 @@ impl<K> Consumer<K> {
     /// messages have deadlines, as long as you like: an expired message costs nothing while nobody waits.
     #[must_use = "sleep only when it is true"]
     pub fn idle(&mut self) -> bool {
-        let flag = &self.block.head().consumer.kern_flag;
-        flag.store(1, Ordering::Relaxed);
+        self.tell();
+        let head = self.block.head();
+        head.news.kern_flag.store(1, Ordering::Relaxed);
         // Pairs with the fence in `Producer::notify`.
         fence(Ordering::SeqCst);
-        let word = self.block.record(self.kern).state.load(Ordering::Relaxed);
-        let something = matches!(
-            state::state(self.block.shape, self.kern, word),
-            Some(READY | DEAD | DONE)
-        );
+        let something = head.producer.user_i.load(Ordering::Relaxed) != self.kern && {
+            let word = self.block.record(self.kern).state.load(Ordering::Relaxed);
+            state::state(self.kern, word) != Some(HELD)
+        };
         if something || self.is_closed() {
-            flag.store(0, Ordering::Relaxed);
+            head.news.kern_flag.store(0, Ordering::Relaxed);
             return false;
         }
         true
@@ -339,74 +391,62 @@ impl<K> Consumer<K> {
 
     /// Tells the producer that nothing more will be claimed.
     pub fn close(&mut self) {
-        self.block
-            .head()
-            .consumer
-            .closed
-            .store(1, Ordering::Release);
+        self.tell();
+        self.block.head().news.closed.store(1, Ordering::Release);
     }
 
-    /// What the record at `kern` says. Its length is checked: a message longer than the ring would lead
-    /// us astray.
+    /// What the record at `kern` says. Its length is checked: a message longer than what was sent would
+    /// lead us astray.
     #[inline]
     fn message(&self) -> Result<Claimed, Corrupt> {
+        let shape = self.block.shape;
         let record = self.block.record(self.kern);
-        let len = record.len.load(Ordering::Relaxed);
-        if len as usize > self.block.shape.max_message() {
+        let word = record.len.load(Ordering::Relaxed);
+        let len = word & !HAS_EXTRA;
+        // At `kern` there is a message, of one slot at least.
+        if len > shape.slot_bytes()
+            && shape.pieces(len as usize) > self.seen.wrapping_sub(self.kern)
+        {
             return Err(Corrupt);
         }
+        let (deadline, priority) = if word & HAS_EXTRA == 0 {
+            (NO_DEADLINE, 0)
+        } else {
+            self.extra()
+        };
         Ok(Claimed {
             position: self.kern,
             len,
-            priority: record.priority.load(Ordering::Relaxed),
+            priority,
             user_seq: record.user_seq.load(),
-            deadline: record.deadline.load() as i64,
+            deadline,
         })
     }
 
-    /// Gives the next `pieces` slots back, the first of them last: until then its state says that the
-    /// message is claimed, also to one who takes over from a consumer that died in between.
-    #[inline]
-    fn free(&mut self, pieces: u32) {
-        let shape = self.block.shape;
-        for piece in (0..pieces).rev() {
-            let position = self.dev.wrapping_add(piece);
-            let record = self.block.record(position);
-            let mut word = state::word(shape, position.wrapping_add(shape.slots()), FREE);
-            if state::is_acked(record.state.load(Ordering::Relaxed)) {
-                word = state::with_ack(word);
-            }
-            record.state.store(word, Ordering::Release);
-        }
-        self.dev = self.dev.wrapping_add(pieces);
+    /// Deadline and priority of the message at `kern`.
+    #[inline(never)]
+    fn extra(&self) -> (i64, u32) {
+        let extra = self.block.extra(self.kern);
+        (
+            extra.deadline.load() as i64,
+            extra.priority.load(Ordering::Relaxed),
+        )
     }
 
-    /// Sets the acknowledgement flag of a message that is claimed, or was the last one in its slot.
+    /// Sets the acknowledgement flag of a message, unless its slot was used again: then the news goes
+    /// through the queue alone.
     fn mark_acked(&self, position: u32) {
-        let shape = self.block.shape;
         let record = self.block.record(position);
         let word = record.state.load(Ordering::Relaxed);
-        let gone = position.wrapping_add(shape.slots());
-        if state::state(shape, position, word).is_some() {
-            // Claimed: the slot is ours.
-            record.state.store(state::with_ack(word), Ordering::Release);
-        } else if state::state(shape, gone, word) == Some(FREE) {
-            // Free: the producer may be taking it, then the news goes through the queue alone.
+        if let Some(CLAIMED | DONE) = state::state(position, word) {
+            // The producer may be taking the slot at this moment.
             let _ = record.state.compare_exchange(
                 word,
                 state::with_ack(word),
-                Ordering::AcqRel,
+                Ordering::Release,
                 Ordering::Relaxed,
             );
         }
-    }
-
-    fn hint_kern(&self) {
-        self.block
-            .head()
-            .consumer
-            .kern_i
-            .store(self.kern, Ordering::Relaxed);
     }
 }
 
@@ -414,6 +454,6 @@ impl<K> Consumer<K> {
 impl<K> Consumer<K> {
     /// The other side of `Producer::start_at`.
     pub(crate) fn start_at(&mut self, position: u32) {
-        (self.kern, self.dev) = (position, position);
+        (self.kern, self.seen, self.dev, self.told) = (position, position, position, position);
     }
 }

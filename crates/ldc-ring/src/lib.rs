@@ -44,23 +44,22 @@
 //!
 //! # Who owns what
 //!
-//! One atomic word a slot decides, and it alone:
-//!
-//! | state | owner | leaves it by |
-//! | --- | --- | --- |
-//! | free | producer | send: ready, or held during a hold-back |
-//! | ready | whoever swaps first | producer: held, dead; consumer: claimed |
-//! | held | producer | producer: ready, dead |
-//! | dead, claimed, done | consumer | consumer: free, in the order of the ring |
-//!
-//! The indexes of the paper stand in the block as hints for whoever looks at it:
+//! The indexes of the paper stand in the block:
 //!
 //! | index | written by | says |
 //! | --- | --- | --- |
-//! | `user_i` | producer | just above the newest message |
-//! | `umod_i` | producer | the oldest message it holds back, else `user_i` |
-//! | `kern_i` | consumer | the oldest message not claimed |
-//! | `dev_i` | consumer | the oldest message claimed and not completed, else `kern_i` |
+//! | `user_i` | producer | just above the newest message: what is below was sent |
+//! | `umod_i` | producer | the oldest message it holds back, else `user_i` (a hint) |
+//! | `kern_i` | consumer | the oldest message not claimed (a hint) |
+//! | `dev_i` | consumer | the oldest message claimed and not completed, else `kern_i`: what is below is free again |
+//!
+//! Between `dev_i` and `user_i` one atomic word a message decides, and it alone:
+//!
+//! | state | owner | leaves it by |
+//! | --- | --- | --- |
+//! | ready | whoever swaps first | producer: held, dead; consumer: claimed |
+//! | held | producer | producer: ready, dead |
+//! | dead, claimed, done | consumer | consumer: done; then `dev_i` passes over it, in the order of the ring |
 //!
 //! Figure 3.6 shows why indexes alone cannot decide: the consumer may move `kern_i` while the producer moves
 //! `umod_i` back. Here the producer swaps the state of the first message it wants back from "ready" to
@@ -74,14 +73,41 @@
 //! | slots | 1 to 2^20, rounded up to a power of two |
 //! | slot | 1 byte to 16 MiB, rounded up to 64 |
 //! | message | 0 bytes to the whole ring; it takes [`Shape::pieces`] slots |
-//! | block | [`Shape::block_len`]: 192 bytes, 40 bytes a slot, and the payload; aligned to 64 |
-//! | the producer's index | one [`Entry`] (48 bytes) a slot, in memory of its own |
+//! | block | [`Shape::block_len`]: 512 bytes, 40 bytes a slot, and the payload; aligned to 128 |
+//! | the producer's index | one [`Entry`] (40 bytes) a slot, in memory of its own |
 //! | sequence numbers | the user's, any 64 bits, may repeat |
 //! | deadlines | microseconds of a clock that both sides share |
 //! | queue of acknowledgements | one a slot; beyond that [`Consumer::ack`] says so |
+//! | a message is known | until its slots are used again; then [`Producer`] has never heard of it |
+//! | a [`Ticket`] | for 2^28 slots more; after that it may mark another message |
 //!
 //! `send`, `drop`, `modify`, `claim`, `complete` and `ack` take constant time for a message of one slot,
-//! `drop` and `modify` as long as few messages share a sequence number.
+//! `drop` and `modify` as long as few messages share a sequence number. `hold_back` looks at each message that
+//! it holds back, `retain` and `pending` at each in the ring.
+//!
+//! In a ring of 64 slots or more the consumer tells a producer that waits for room of an eighth of the ring
+//! at a time (at most 128 slots), and of all that is free when it has completed all it knows of, finds
+//! nothing to claim, goes idle or closes. Until then `send` may say [`SendError::Full`] although a few slots
+//! are free; [`Producer::free_slots`] looks at `dev_i` itself, and from then on `send` knows.
+//!
+//! # The edges
+//!
+//! | what | what happens |
+//! | --- | --- |
+//! | no slots, slots of no bytes, a block of 2 GiB | [`ShapeError`] |
+//! | a ring of one slot | works: one message at a time |
+//! | a message of no bytes | takes a slot, arrives |
+//! | a message larger than a slot | takes several, one sequence number, claimed and dropped as a whole |
+//! | a message larger than the ring | [`SendError::TooLong`], for good |
+//! | no room at the moment | [`SendError::Full`], nothing was sent |
+//! | positions wrap at 2^32, sequence numbers at 2^64 | nothing happens |
+//! | drop of what was never sent, or has left the ring | zeros |
+//! | drop of what is claimed | `too_late` counts it, it arrives |
+//! | drop of what is dropped | zeros |
+//! | modify of such messages | [`ModifyError`] says which of these it was |
+//! | hold-back of what is gone but known | holds all that was sent after it |
+//! | the producer dies | what it sent arrives, but for what it held back; it cannot be taken over ([`AttachError::InUse`]) |
+//! | the consumer dies | the next one goes on: what was claimed and not completed is claimed again, and cannot be changed meanwhile |
 //!
 //! # When the other side misbehaves, or dies
 //!
@@ -90,14 +116,25 @@
 //! disappear, or their bytes change: what it could do by following the rules, too. It cannot make
 //! the other side read or write outside the block, loop or panic.
 //!
-//! A producer that dies leaves a ring that the consumer can empty, but for what was held back. Of a
-//! consumer that dies the next one takes over: what was claimed and not completed is claimed again. Neither
-//! death shows in the ring: whoever shares it learns of it from the system (`ldc-linux` does).
+//! Neither death shows in the ring: whoever shares it learns of it from the system (`ldc-linux` does).
 //!
 //! # Without compare-and-swap
 //!
-//! Claim, drop, modify and hold back need a 32-bit compare-and-swap. Where the core has none (Cortex-M0),
-//! enable the feature `portable-atomic`.
+//! Claim, drop, modify and hold back need a 32-bit compare-and-swap; send, complete and the indexes need
+//! loads and stores alone. Where the core has none (Cortex-M0), enable the feature `portable-atomic`, and in
+//! your binary one of its features that say how to make one up (`critical-section`,
+//! `unsafe-assume-single-core`). Without it the crate says so at compile time; so does the feature `alloc`,
+//! whose `Arc` needs one, too.
+//!
+//! ```text
+//! rustup target add thumbv6m-none-eabi thumbv7m-none-eabi
+//! cargo build -p ldc-ring --no-default-features --target thumbv7m-none-eabi
+//! RUSTFLAGS="--cfg portable_atomic_unsafe_assume_single_core" \
+//!   cargo build -p ldc-ring --no-default-features --features portable-atomic --target thumbv6m-none-eabi
+//! ```
+//!
+//! (The flag stands in for the binary's choice.) With Debian's compiler (`rustc-web cargo-web rust-web-src lld`) and no rustup, put
+//! `RUSTC_BOOTSTRAP=1 RUSTC=/usr/bin/rustc /usr/bin/cargo` before it and `-Zbuild-std=core` behind.
 
 #![no_std]
 
@@ -231,7 +268,7 @@ mod lent {
     pub struct Lent<'a>(PhantomData<&'a mut [u8]>);
 
     /// Memory with the alignment a ring needs: `Memory<{ SHAPE.block_len() }>`.
-    #[repr(C, align(64))]
+    #[repr(C, align(128))]
     pub struct Memory<const N: usize>(pub [u8; N]);
 
     impl<const N: usize> Memory<N> {
@@ -318,8 +355,8 @@ mod heap {
 
         impl Heap {
             pub(super) fn new(shape: Shape) -> Heap {
-                let layout = Layout::from_size_align(shape.block_len(), 64)
-                    .expect("less than 2 GiB, and 64 is a power of two");
+                let layout = Layout::from_size_align(shape.block_len(), 128)
+                    .expect("less than 2 GiB, and 128 is a power of two");
                 // SAFETY: a block is never empty.
                 let memory = unsafe { alloc_zeroed(layout) };
                 let memory = NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout));

@@ -17,6 +17,12 @@ pub struct Attributes {
 }
 
 impl Attributes {
+    #[inline]
+    pub(crate) fn is_default(&self) -> bool {
+        self.deadline.is_none() && self.priority == 0
+    }
+
+    #[inline]
     pub(crate) fn deadline_micros(&self) -> i64 {
         self.deadline
             .map_or(NO_DEADLINE, |at| at.total_micros().min(NO_DEADLINE - 1))

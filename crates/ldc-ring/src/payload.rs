@@ -20,9 +20,19 @@ mod real {
             Self(memory)
         }
 
-        /// Where the bytes `offset..offset + len` of the message at `position` lie: a message that goes
-        /// over the end of the ring goes on at its start.
+        /// Where byte `offset` of the message at `position` lies: a message that goes over the end of the ring
+        /// goes on at its start.
         #[inline]
+        fn start(shape: Shape, position: u32, offset: usize) -> usize {
+            let start = shape.slot(position) * shape.slot_bytes() as usize + offset;
+            if start >= shape.max_message() {
+                start - shape.max_message()
+            } else {
+                start
+            }
+        }
+
+        /// Where the bytes `offset..offset + len` of the message at `position` lie.
         fn parts(
             &self,
             shape: Shape,
@@ -32,13 +42,28 @@ mod real {
         ) -> [(NonNull<u8>, usize); 2] {
             let ring = shape.max_message();
             assert!(len <= ring && offset <= ring - len);
-            let mut start = shape.slot(position) * shape.slot_bytes() as usize + offset;
-            if start >= ring {
-                start -= ring;
-            }
+            let start = Self::start(shape, position, offset);
             let first = len.min(ring - start);
             // SAFETY: `start` is below the size of the payload area.
             [(unsafe { self.0.add(start) }, first), (self.0, len - first)]
+        }
+
+        /// Where they lie, if they end in the message's first slot.
+        #[inline]
+        fn first_slot(
+            &self,
+            shape: Shape,
+            position: u32,
+            offset: usize,
+            len: usize,
+        ) -> Option<NonNull<u8>> {
+            let slot_bytes = shape.slot_bytes() as usize;
+            if len > slot_bytes || offset > slot_bytes - len {
+                return None;
+            }
+            let start = shape.slot(position) * slot_bytes + offset;
+            // SAFETY: the slot lies in the payload area, and the bytes within the slot.
+            Some(unsafe { self.0.add(start) })
         }
 
         /// Copies `bytes` into the message at `position`.
@@ -54,14 +79,24 @@ mod real {
             offset: usize,
             bytes: &[u8],
         ) {
+            let from = NonNull::from(bytes).cast();
+            match self.first_slot(shape, position, offset, bytes.len()) {
+                // SAFETY: the slot lies in the payload area, which no reference covers; `bytes` is memory of
+                // the caller's.
+                Some(to) => unsafe { to.copy_from_nonoverlapping(from, bytes.len()) },
+                // SAFETY: as this function's.
+                None => unsafe { self.write_parts(shape, position, offset, bytes) },
+            }
+        }
+
+        #[inline(never)]
+        unsafe fn write_parts(&self, shape: Shape, position: u32, offset: usize, bytes: &[u8]) {
             let [(to, first), (rest_to, rest)] = self.parts(shape, position, offset, bytes.len());
-            // SAFETY: `parts` lie in the payload area, which no reference covers; `bytes` is memory of
-            // the caller's.
+            let (start, end) = bytes.split_at(first);
+            // SAFETY: as for `write`.
             unsafe {
-                to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), first);
-                if rest > 0 {
-                    rest_to.copy_from_nonoverlapping(NonNull::from(&bytes[first..]).cast(), rest);
-                }
+                to.copy_from_nonoverlapping(NonNull::from(start).cast(), first);
+                rest_to.copy_from_nonoverlapping(NonNull::from(end).cast(), rest);
             }
         }
 
@@ -78,15 +113,26 @@ mod real {
             offset: usize,
             bytes: &mut [u8],
         ) {
+            let len = bytes.len();
+            match self.first_slot(shape, position, offset, len) {
+                // SAFETY: as for `write`.
+                Some(from) => unsafe {
+                    from.copy_to_nonoverlapping(NonNull::from(bytes).cast(), len);
+                },
+                // SAFETY: as this function's.
+                None => unsafe { self.read_parts(shape, position, offset, bytes) },
+            }
+        }
+
+        #[inline(never)]
+        unsafe fn read_parts(&self, shape: Shape, position: u32, offset: usize, bytes: &mut [u8]) {
             let [(from, first), (rest_from, rest)] =
                 self.parts(shape, position, offset, bytes.len());
+            let (start, end) = bytes.split_at_mut(first);
             // SAFETY: as for `write`.
             unsafe {
-                from.copy_to_nonoverlapping(NonNull::from(&mut *bytes).cast(), first);
-                if rest > 0 {
-                    rest_from
-                        .copy_to_nonoverlapping(NonNull::from(&mut bytes[first..]).cast(), rest);
-                }
+                from.copy_to_nonoverlapping(NonNull::from(start).cast(), first);
+                rest_from.copy_to_nonoverlapping(NonNull::from(end).cast(), rest);
             }
         }
 

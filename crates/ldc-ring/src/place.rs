@@ -1,6 +1,6 @@
 //! The payload of one message while the producer is at work in it.
 
-use crate::block::Block;
+use crate::block::{Block, HAS_EXTRA};
 use crate::state::{self, READY};
 use crate::sync::Ordering;
 
@@ -19,7 +19,7 @@ impl<'a, K> Release<'a, K> {
 
 impl<K> Drop for Release<'_, K> {
     fn drop(&mut self) {
-        let word = state::word(self.block.shape, self.position, READY);
+        let word = state::word(self.position, READY);
         self.block
             .record(self.position)
             .state
@@ -119,10 +119,9 @@ impl<'a, K> PayloadMut<'a, K> {
         {
             return false;
         }
-        self.block
-            .record(self.position)
-            .len
-            .store(len as u32, Ordering::Relaxed);
+        let word = &self.block.record(self.position).len;
+        let extra = word.load(Ordering::Relaxed) & HAS_EXTRA;
+        word.store(len as u32 | extra, Ordering::Relaxed);
         self.len = len;
         true
     }

@@ -2,19 +2,19 @@
 
 use core::fmt;
 
-use crate::block::Block;
+use crate::block::{Block, HAS_EXTRA};
 use crate::index::{Entry, Index};
-use crate::message::{Attributes, Changed, Sent, deadline_from_micros};
+use crate::message::{Attributes, Changed, Sent};
 use crate::place::{PayloadMut, Release};
 use crate::shape::Shape;
-use crate::state::{self, DEAD, FREE, HELD, READY};
+use crate::state::{self, DEAD, HELD, READY};
 use crate::sync::{Ordering, fence};
 
 /// Why a message was not sent. Nothing was put into the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
-    /// Not enough free slots at the moment: try again when the consumer has moved on, or drop
-    /// something.
+    /// Not enough free slots at the moment, as far as the consumer has told: try again when it has moved on,
+    /// or drop something. [`Producer::free_slots`] looks more closely.
     Full,
     /// Longer than [`Shape::max_message`]: it will never fit.
     TooLong,
@@ -58,17 +58,17 @@ impl core::error::Error for ModifyError {}
 ///
 /// # Invariants
 ///
-/// `tail <= (barrier, if any) <= user`, as positions; `user - tail` is at most the number of slots.
-/// The messages from `tail` to `user` are the ones in `index`. While there is a barrier below `user`, the
-/// message there is `HELD`, so the consumer, which takes them in order, can claim none from there on:
-/// all of them belong to the producer.
+/// `given <= (barrier, if any) <= user`, as positions; `user - given` is at most the number of slots. A message
+/// begins at `given`, or it is `user`; the messages from there on are in `index`. While there is a barrier
+/// below `user`, the message there is `HELD`, so the consumer, which takes them in order, can claim none
+/// from there on: all of them belong to the producer.
 pub struct Producer<K, I> {
     block: Block<K>,
     index: Index<I>,
     /// Just above the newest position sent (`user_i`).
     user: u32,
-    /// The oldest position that may still be in the ring.
-    tail: u32,
+    /// All slots before this position were given back (`dev_i`, as far as it was looked at).
+    given: u32,
     /// The oldest position held back (`umod_i`), while there is a hold-back.
     barrier: Option<u32>,
     ack_tail: u32,
@@ -76,12 +76,12 @@ pub struct Producer<K, I> {
 
 impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
     pub(crate) fn over(block: Block<K>, index: I) -> Option<Self> {
-        let index = Index::new(index, block.shape)?;
+        let index = Index::new(index, block.shape, 0)?;
         Some(Self {
             block,
             index,
             user: 0,
-            tail: 0,
+            given: 0,
             barrier: None,
             ack_tail: 0,
         })
@@ -100,7 +100,7 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
     /// best once for many messages (thesis §4.2.4).
     ///
     /// During a hold-back the message is held back too.
-    #[inline]
+    #[inline(always)]
     pub fn send(
         &mut self,
         user_seq: u64,
@@ -114,7 +114,7 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
 
     /// Sends a message of `len` bytes that `fill` writes in place. Bytes that it leaves out have any
     /// value that was there before. If `fill` panics nothing is sent.
-    #[inline]
+    #[inline(always)]
     pub fn send_with(
         &mut self,
         user_seq: u64,
@@ -122,29 +122,17 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         attributes: Attributes,
         fill: impl FnOnce(&mut PayloadMut<'_, K>),
     ) -> Result<(), SendError> {
-        let shape = self.block.shape;
-        if len > shape.max_message() {
-            return Err(SendError::TooLong);
-        }
-        let pieces = shape.pieces(len);
-        self.make_room(pieces)?;
+        let pieces = self.room_for(len)?;
         let position = self.user;
         fill(&mut PayloadMut::new(&self.block, position, len));
-        let deadline = attributes.deadline_micros();
         let record = self.block.record(position);
-        record.len.store(len as u32, Ordering::Relaxed);
         record.user_seq.store(user_seq);
-        record.deadline.store(deadline as u64);
-        record
-            .priority
-            .store(attributes.priority, Ordering::Relaxed);
-        self.index.put(
-            user_seq,
-            position,
-            len as u32,
-            deadline,
-            attributes.priority,
-        );
+        let mut word = len as u32;
+        if !attributes.is_default() {
+            word |= HAS_EXTRA;
+            self.block.set_extra(position, attributes);
+        }
+        record.len.store(word, Ordering::Relaxed);
         // A hold-back whose messages were all dropped has its barrier at the next one sent.
         let state = if self.barrier == Some(position) {
             HELD
@@ -153,11 +141,12 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         };
         self.set(position, state);
         self.user = position.wrapping_add(pieces);
-        let hints = &self.block.head().producer;
-        hints.user_i.store(self.user, Ordering::Relaxed);
+        let line = &self.block.head().producer;
+        line.user_i.store(self.user, Ordering::Release);
         if self.barrier.is_none() {
-            hints.umod_i.store(self.user, Ordering::Relaxed);
+            line.umod_i.store(self.user, Ordering::Relaxed);
         }
+        self.index.put(user_seq, position, len as u32, attributes);
         Ok(())
     }
 
@@ -169,9 +158,9 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
     #[inline]
     pub fn drop(&mut self, user_seq: u64) -> Changed {
         let mut outcome = Changed::default();
-        let mut found = self.index.find(user_seq);
+        let mut found = self.index.find(user_seq, self.user);
         while let Some(position) = self.index.next(&mut found) {
-            if self.index.get(position).dead {
+            if self.index.get(position).is_dead() {
                 continue;
             }
             if self.kill(position) {
@@ -187,11 +176,11 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
     /// message in the ring, oldest first.
     pub fn retain(&mut self, mut keep: impl FnMut(&Sent) -> bool) -> Changed {
         let mut outcome = Changed::default();
-        self.reap();
-        let mut position = self.tail;
+        self.look();
+        let mut position = self.given;
         while position != self.user {
             let next = self.after(position);
-            if !self.index.get(position).dead
+            if !self.index.get(position).is_dead()
                 && self.is_open(position)
                 && !keep(&self.sent_at(position))
             {
@@ -213,26 +202,46 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         user_seq: u64,
         change: impl FnOnce(&mut PayloadMut<'_, K>) -> R,
     ) -> Result<R, ModifyError> {
-        let mut found = self.index.find(user_seq);
-        let mut reason = ModifyError::Unknown;
-        while let Some(position) = self.index.next(&mut found) {
-            if self.index.get(position).dead {
-                reason = ModifyError::Dropped;
-            } else if self.is_held(position) {
+        let mut from = self.given;
+        loop {
+            let position = self.oldest_open(user_seq, from)?;
+            if self.is_held(position) {
                 return Ok(self.change(position, change));
-            } else if self.swap(position, READY, HELD) {
+            }
+            if self.swap(position, READY, HELD) {
                 // Also when `change` panics, the consumer goes on.
                 let release = Release::new(&self.block, position);
-                let (result, len) =
-                    PayloadMut::run(&self.block, position, self.index.get(position).len, change);
+                let (result, len) = PayloadMut::run(
+                    &self.block,
+                    position,
+                    self.index.get(position).len(),
+                    change,
+                );
                 drop(release);
-                self.index.get_mut(position).len = len;
+                self.index.get_mut(position).set_len(len);
                 return Ok(result);
-            } else {
-                reason = ModifyError::TooLate;
+            }
+            // Claimed meanwhile.
+            from = position.wrapping_add(1);
+        }
+    }
+
+    /// The oldest message with this sequence number, not before `from`, that is not claimed; why there is none.
+    fn oldest_open(&self, user_seq: u64, from: u32) -> Result<u32, ModifyError> {
+        let mut found = self.index.find(user_seq, self.user);
+        let mut oldest = Err(ModifyError::Unknown);
+        while let Some(position) = self.index.next(&mut found) {
+            if !self.is_before(position, from) && self.is_open(position) {
+                oldest = Ok(position);
+            } else if oldest == Err(ModifyError::Unknown) {
+                oldest = Err(if self.index.get(position).is_dead() {
+                    ModifyError::Dropped
+                } else {
+                    ModifyError::TooLate
+                });
             }
         }
-        Err(reason)
+        oldest
     }
 
     /// Holds back the oldest message with this sequence number and all that were sent after it: moves
@@ -240,20 +249,21 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
     /// hold-back begins at the first message it has not. All messages held back belong to the producer
     /// until [`Producer::release`]; messages sent meanwhile are held back too.
     ///
-    /// `changed` counts the messages now held back, dropped ones left out; `too_late` those asked for and
-    /// already claimed. With nothing left to hold back, nothing is held back.
+    /// `changed` counts the messages now held back, dropped ones left out; `too_late` those asked for that are
+    /// claimed and still in the ring. With nothing left to hold back, nothing is held back. A message that
+    /// has left the ring stands for all that was sent after it, until its slots are used again.
     pub fn hold_back(&mut self, user_seq: u64) -> Changed {
-        let mut found = self.index.find(user_seq);
-        match self.index.next(&mut found) {
-            Some(position) => self.hold_back_from(position),
-            None => Changed::default(),
+        let mut found = self.index.find(user_seq, self.user);
+        let mut oldest = None;
+        while let Some(position) = self.index.next(&mut found) {
+            oldest = Some(position);
         }
+        oldest.map_or(Changed::default(), |position| self.hold_back_from(position))
     }
 
     /// Holds back all that the consumer has not claimed.
     pub fn hold_back_all(&mut self) -> Changed {
-        self.reap();
-        let mut outcome = self.hold_back_from(self.tail);
+        let mut outcome = self.hold_back_from(self.given);
         outcome.too_late = 0;
         outcome
     }
@@ -272,22 +282,23 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
     /// held back. `false`: no such message is held back, and nothing has changed. Call
     /// [`Producer::notify`] afterwards.
     pub fn release_until(&mut self, user_seq: u64) -> bool {
-        let mut found = self.index.find(user_seq);
+        let mut found = self.index.find(user_seq, self.user);
+        let mut target = None;
         while let Some(position) = self.index.next(&mut found) {
-            if !self.is_held(position) || self.index.get(position).dead {
-                continue;
+            if self.is_held(position) && !self.index.get(position).is_dead() {
+                target = Some(position);
             }
-            if let Some(barrier) = self.barrier
-                && barrier != position
-            {
-                self.set(position, HELD);
-                self.set(barrier, READY);
-                self.barrier = Some(position);
-                self.hint_umod();
-            }
-            return true;
         }
-        false
+        let (Some(target), Some(barrier)) = (target, self.barrier) else {
+            return false;
+        };
+        if barrier != target {
+            self.set(target, HELD);
+            self.set(barrier, READY);
+            self.barrier = Some(target);
+            self.hint_umod();
+        }
+        true
     }
 
     /// Whether the consumer is idle and wants to be woken, by whatever the two sides agreed on (`kern_flag`;
@@ -296,7 +307,7 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
     pub fn notify(&mut self) -> bool {
         // Pairs with the fence in `Consumer::idle`: either it sees what was sent, or we see its flag.
         fence(Ordering::SeqCst);
-        let flag = &self.block.head().consumer.kern_flag;
+        let flag = &self.block.head().news.kern_flag;
         if flag.load(Ordering::Relaxed) == 0 {
             return false;
         }
@@ -307,7 +318,7 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
     /// The next sequence number whose message was acknowledged, in the order of the acknowledgements; its slot
     /// may have been used again since.
     pub fn poll_ack(&mut self) -> Option<u64> {
-        let head = self.block.head().consumer.ack_head.load(Ordering::Acquire);
+        let head = self.block.head().news.ack_head.load(Ordering::Acquire);
         let waiting = head.wrapping_sub(self.ack_tail);
         // More than the queue holds: the peer writes nonsense, and gets no attention.
         if waiting == 0 || waiting > self.block.shape.slots() {
@@ -326,26 +337,22 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
     /// Whether the newest message with this sequence number is acknowledged, as far as its slot still tells
     /// (`kern_acked`): `None` when it is not known any more, or was never sent.
     pub fn acked(&self, user_seq: u64) -> Option<bool> {
-        let mut found = self.index.find(user_seq);
-        let mut newest = None;
-        while let Some(position) = self.index.next(&mut found) {
-            newest = Some(position);
-        }
-        let position = newest?;
+        let mut found = self.index.find(user_seq, self.user);
+        let position = self.index.next(&mut found)?;
         let word = self.block.record(position).state.load(Ordering::Acquire);
-        Some(state::is_acked(word))
+        Some(state::state(position, word).is_some() && state::is_acked(word))
     }
 
     /// The messages whose fate is still open, oldest first. The consumer may claim some while you look.
     pub fn pending(&mut self) -> impl Iterator<Item = Sent> {
-        self.reap();
+        self.look();
         let this = &*self;
-        let mut position = self.tail;
+        let mut position = self.given;
         core::iter::from_fn(move || {
             while position != this.user {
                 let at = position;
                 position = this.after(at);
-                if !this.index.get(at).dead && this.is_open(at) {
+                if !this.index.get(at).is_dead() && this.is_open(at) {
                     return Some(this.sent_at(at));
                 }
             }
@@ -353,10 +360,11 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         })
     }
 
-    /// Slots that are free at the moment.
+    /// Slots that are free at the moment. It reads what the consumer writes with each message: to ask often
+    /// slows it down.
     pub fn free_slots(&mut self) -> u32 {
-        self.reap();
-        self.block.shape.slots() - self.user.wrapping_sub(self.tail)
+        self.look();
+        self.block.shape.slots() - self.user.wrapping_sub(self.given)
     }
 
     /// Whether there is a hold-back.
@@ -375,91 +383,101 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
 
     /// Whether the consumer has closed the ring: nothing more will be claimed.
     pub fn is_closed(&self) -> bool {
-        self.block.head().consumer.closed.load(Ordering::Acquire) != 0
+        self.block.head().news.closed.load(Ordering::Acquire) != 0
     }
 
-    /// Fails unless the next `pieces` slots are free.
+    /// The slots that a message takes; fails unless they are free.
     #[inline]
-    fn make_room(&mut self, pieces: u32) -> Result<(), SendError> {
+    fn room_for(&mut self, len: usize) -> Result<u32, SendError> {
         let shape = self.block.shape;
-        for piece in 0..pieces {
-            let position = self.user.wrapping_add(piece);
-            let word = self.block.record(position).state.load(Ordering::Acquire);
-            if state::state(shape, position, word) != Some(FREE) {
+        if len <= shape.slot_bytes() as usize && self.used(1) <= shape.slots() {
+            return Ok(1);
+        }
+        self.make_room(len)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self, len: usize) -> Result<u32, SendError> {
+        let shape = self.block.shape;
+        if len > shape.max_message() {
+            return Err(SendError::TooLong);
+        }
+        let pieces = shape.pieces(len);
+        if self.used(pieces) > shape.slots() {
+            self.learn(self.block.head().news.told.load(Ordering::Acquire));
+            if self.used(pieces) > shape.slots() {
                 return Err(SendError::Full);
             }
         }
-        // The messages that were in these slots are gone: forget them, oldest first.
-        while self.user.wrapping_add(pieces).wrapping_sub(self.tail) > shape.slots() {
-            self.forget_oldest();
-        }
-        Ok(())
+        Ok(pieces)
     }
 
-    fn forget_oldest(&mut self) {
-        let next = self.after(self.tail);
-        self.index.remove_oldest(self.tail);
-        self.tail = next;
-        // Only a peer that writes nonsense frees what we hold back.
+    /// Slots in use, and `more`.
+    #[inline]
+    fn used(&self, more: u32) -> u32 {
+        self.user.wrapping_add(more).wrapping_sub(self.given)
+    }
+
+    /// The consumer says that it has given back all slots before a position. It can only have moved on, not past
+    /// what was sent, and to where a message begins; a peer that says otherwise gets no attention.
+    fn learn(&mut self, given: u32) {
+        if self.is_before(given, self.given) || given != self.user && !self.index.knows(given) {
+            return;
+        }
+        self.given = given;
+        // Only a peer that writes nonsense gives back what we hold back.
         if let Some(barrier) = self.barrier
-            && self.user.wrapping_sub(barrier) > self.user.wrapping_sub(self.tail)
+            && self.is_before(barrier, given)
         {
-            self.barrier = Some(self.tail);
+            self.barrier = Some(given);
         }
     }
 
-    /// Forgets the messages that have left the ring.
-    fn reap(&mut self) {
-        while self.tail != self.user && !self.is_in_ring(self.tail) {
-            self.forget_oldest();
-        }
+    /// Looks how much of the ring was given back, to the slot.
+    fn look(&mut self) {
+        self.learn(self.block.head().consumer.dev_i.load(Ordering::Acquire));
     }
 
-    /// The position after the message at `position`.
+    /// Whether a position is before another; neither is after `user`.
+    #[inline]
+    fn is_before(&self, position: u32, other: u32) -> bool {
+        self.user.wrapping_sub(position) > self.user.wrapping_sub(other)
+    }
+
+    /// The position after the message at `position`; not past `user`.
     fn after(&self, position: u32) -> u32 {
-        let len = self.index.get(position).len as usize;
-        position.wrapping_add(self.block.shape.pieces(len))
+        let len = self.index.get(position).len() as usize;
+        let pieces = self.block.shape.pieces(len);
+        position.wrapping_add(pieces.min(self.user.wrapping_sub(position)))
     }
 
     /// Whether the message's slots are still its own.
-    fn is_in_ring(&self, position: u32) -> bool {
-        let word = self.block.record(position).state.load(Ordering::Acquire);
-        state::state(self.block.shape, position, word).is_some_and(|state| state != FREE)
+    fn is_in_ring(&mut self, position: u32) -> bool {
+        self.look();
+        !self.is_before(position, self.given)
     }
 
     /// Whether the consumer has not claimed the message.
     fn is_open(&self, position: u32) -> bool {
         let word = self.block.record(position).state.load(Ordering::Acquire);
-        matches!(
-            state::state(self.block.shape, position, word),
-            Some(READY | HELD)
-        )
+        matches!(state::state(position, word), Some(READY | HELD))
     }
 
     /// Whether the message is behind the barrier, and so the producer's.
     fn is_held(&self, position: u32) -> bool {
-        self.barrier.is_some_and(|barrier| {
-            self.user.wrapping_sub(position) <= self.user.wrapping_sub(barrier)
-        })
+        self.barrier
+            .is_some_and(|barrier| !self.is_before(position, barrier))
     }
 
     fn sent_at(&self, position: u32) -> Sent {
-        let entry = self.index.get(position);
-        Sent {
-            user_seq: entry.user_seq,
-            len: entry.len as usize,
-            attributes: Attributes {
-                deadline: deadline_from_micros(entry.deadline),
-                priority: entry.priority,
-            },
-            held: self.is_held(position),
-        }
+        self.index.get(position).sent(self.is_held(position))
     }
 
     /// Sets the state of a slot that is the producer's.
     #[inline]
     fn set(&self, position: u32, state: u32) {
-        let word = state::word(self.block.shape, position, state);
+        let word = state::word(position, state);
         self.block
             .record(position)
             .state
@@ -469,11 +487,7 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
     /// Takes a slot from one state to another, unless the consumer was quicker.
     #[inline]
     fn swap(&self, position: u32, from: u32, to: u32) -> bool {
-        let shape = self.block.shape;
-        let (from, to) = (
-            state::word(shape, position, from),
-            state::word(shape, position, to),
-        );
+        let (from, to) = (state::word(position, from), state::word(position, to));
         self.block
             .record(position)
             .state
@@ -491,14 +505,14 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         } else if !self.swap(position, READY, DEAD) {
             return false;
         }
-        self.index.get_mut(position).dead = true;
+        self.index.get_mut(position).set_dead();
         true
     }
 
     /// Moves the barrier from a message about to be dropped to the next live one.
     fn move_barrier(&mut self, position: u32) {
         let mut next = self.after(position);
-        while next != self.user && self.index.get(next).dead {
+        while next != self.user && self.index.get(next).is_dead() {
             next = self.after(next);
         }
         if next != self.user {
@@ -510,9 +524,13 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
 
     /// Puts the barrier at the first message from `position` on that the consumer has not claimed.
     fn hold_back_from(&mut self, mut position: u32) -> Changed {
+        self.look();
+        if self.is_before(position, self.given) {
+            position = self.given;
+        }
         let mut too_late = 0;
         while position != self.user && !self.is_held(position) {
-            if !self.index.get(position).dead {
+            if !self.index.get(position).is_dead() {
                 if self.swap(position, READY, HELD) {
                     if let Some(barrier) = self.barrier.replace(position)
                         && barrier != self.user
@@ -529,7 +547,7 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         }
         let mut changed = 0;
         while position != self.user {
-            changed += u32::from(!self.index.get(position).dead);
+            changed += u32::from(!self.index.get(position).is_dead());
             position = self.after(position);
         }
         Changed { changed, too_late }
@@ -545,9 +563,13 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
     }
 
     fn change<R>(&mut self, position: u32, change: impl FnOnce(&mut PayloadMut<'_, K>) -> R) -> R {
-        let (result, len) =
-            PayloadMut::run(&self.block, position, self.index.get(position).len, change);
-        self.index.get_mut(position).len = len;
+        let (result, len) = PayloadMut::run(
+            &self.block,
+            position,
+            self.index.get(position).len(),
+            change,
+        );
+        self.index.get_mut(position).set_len(len);
         result
     }
 }
@@ -556,11 +578,11 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
 impl<K, I> Producer<K, I> {
     /// An empty ring as it is after `position` slots.
     pub(crate) fn start_at(&mut self, position: u32) {
-        let shape = self.block.shape;
-        for at in (0..shape.slots()).map(|slot| position.wrapping_add(slot)) {
-            let free = state::word(shape, at, FREE);
-            self.block.record(at).state.store(free, Ordering::Relaxed);
-        }
-        (self.user, self.tail) = (position, position);
+        (self.user, self.given) = (position, position);
+        self.block
+            .head()
+            .producer
+            .user_i
+            .store(position, Ordering::Relaxed);
     }
 }

@@ -2,26 +2,33 @@
 
 use core::fmt;
 
-/// Bytes in a cache line: parts that different sides write start on lines of their own.
+/// Bytes in a cache line: slots start on lines of their own.
 pub(crate) const LINE: usize = 64;
-/// Bytes of a record.
-pub(crate) const RECORD: usize = 32;
+/// What one side writes and the other reads stands this far apart: processors fetch lines in pairs.
+pub(crate) const APART: usize = 2 * LINE;
+/// Bytes of a record: what every message needs. Four share a line, so that a run of messages moves few lines
+/// from one core to the other.
+pub(crate) const RECORD: usize = 16;
+/// Bytes of what only messages with attributes need.
+pub(crate) const EXTRA: usize = 16;
 /// Bytes of an entry in the queue of acknowledgements.
 pub(crate) const ACK: usize = 8;
-/// Bytes of the head of a block: geometry, the producer's line, the consumer's line.
-pub(crate) const HEAD: usize = 3 * LINE;
+/// Bytes of the head of a block: geometry, the producer's indexes, the consumer's news, its indexes.
+pub(crate) const HEAD: usize = 4 * APART;
 
 /// The geometry of a ring: how many slots of how many bytes.
 ///
 /// | part of the block | bytes |
 /// | --- | --- |
-/// | head: geometry, producer's indexes, consumer's indexes | 192 |
-/// | records, one a slot | 32 a slot |
+/// | head: geometry, producer's indexes, consumer's news, consumer's indexes | 512 |
+/// | records, one a slot | 16 a slot |
+/// | attributes, one a slot | 16 a slot |
 /// | queue of acknowledgements, one entry a slot | 8 a slot |
 /// | payload | `slot_bytes` a slot |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    slots_log2: u32,
+    /// Slots less one.
+    mask: u32,
     slot_bytes: u32,
 }
 
@@ -74,7 +81,7 @@ impl Shape {
             return Err(ShapeError::TooManyBytes);
         }
         let shape = Shape {
-            slots_log2: slots.next_power_of_two().trailing_zeros(),
+            mask: slots.next_power_of_two() - 1,
             slot_bytes: slot_bytes.next_multiple_of(LINE as u32),
         };
         if shape.len_u64() > i32::MAX as u64 {
@@ -86,7 +93,7 @@ impl Shape {
     /// Slots: a power of two.
     #[inline]
     pub const fn slots(self) -> u32 {
-        1 << self.slots_log2
+        self.mask + 1
     }
 
     /// Payload bytes of a slot: a multiple of 64.
@@ -117,21 +124,35 @@ impl Shape {
     }
 
     pub(crate) const fn slots_log2(self) -> u32 {
-        self.slots_log2
+        self.slots().trailing_zeros()
     }
 
     /// The slot of a position.
     #[inline]
     pub(crate) const fn slot(self, position: u32) -> usize {
-        (position & (self.slots() - 1)) as usize
+        (position & self.mask) as usize
+    }
+
+    /// Slots that the consumer gives back before it tells a producer that waits for room. One at a time, each
+    /// message would move lines that both sides write from core to core and back.
+    pub(crate) const fn batch(self) -> u32 {
+        match self.slots() {
+            0..64 => 1,
+            slots @ 64..1024 => slots / 8,
+            _ => 128,
+        }
     }
 
     pub(crate) const fn records_at(self) -> usize {
         HEAD
     }
 
-    pub(crate) const fn acks_at(self) -> usize {
+    pub(crate) const fn extras_at(self) -> usize {
         HEAD + self.slots() as usize * RECORD
+    }
+
+    pub(crate) const fn acks_at(self) -> usize {
+        self.extras_at() + self.slots() as usize * EXTRA
     }
 
     pub(crate) const fn payload_at(self) -> usize {
@@ -140,7 +161,8 @@ impl Shape {
 
     const fn len_u64(self) -> u64 {
         let slots = self.slots() as u64;
-        let head = (HEAD as u64 + slots * (RECORD + ACK) as u64).next_multiple_of(LINE as u64);
+        let head =
+            (HEAD as u64 + slots * (RECORD + EXTRA + ACK) as u64).next_multiple_of(LINE as u64);
         head + slots * self.slot_bytes as u64
     }
 }

@@ -22,3 +22,9 @@ compile_error!(
      enable the feature `portable-atomic` of ldc-ring and choose in your binary how portable-atomic \
      makes one up"
 );
+
+#[cfg(all(feature = "alloc", not(target_has_atomic = "ptr")))]
+compile_error!(
+    "the feature `alloc` of ldc-ring (rings on the heap) needs `alloc::sync::Arc`, which this target does not \
+     have: leave it out and lend the memory with `ldc_ring::split`"
+);

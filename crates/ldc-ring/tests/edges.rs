@@ -27,7 +27,7 @@ fn shapes_that_make_no_sense_are_refused() {
     assert_eq!(Shape::new(1 << 20, 1 << 12), Err(ShapeError::TooManyBytes));
     let shape = Shape::new(5, 100).unwrap();
     assert_eq!((shape.slots(), shape.slot_bytes()), (8, 128));
-    assert_eq!(shape.block_len(), 192 + 8 * 32 + 64 + 8 * 128);
+    assert_eq!(shape.block_len(), 512 + 8 * 32 + 64 + 8 * 128);
 }
 
 #[test]
@@ -423,4 +423,53 @@ fn a_window_sends_the_dearest_first_and_ends_with_its_time() {
     };
     assert_eq!(window.progress(late, &mut producer), Some(outcome));
     consumer.complete(message);
+}
+
+#[test]
+fn a_large_ring_tells_of_room_an_eighth_at_a_time() {
+    let (mut producer, mut consumer) = ring(64, 64);
+    for seq in 0..64 {
+        producer.send(seq, b"x", PLAIN).unwrap();
+    }
+    for _ in 0..7 {
+        let message = consumer.claim(None).unwrap().unwrap();
+        consumer.complete(message);
+    }
+    assert_eq!(producer.send(64, b"x", PLAIN), Err(SendError::Full));
+    // Asked, it looks to the slot.
+    assert_eq!(producer.free_slots(), 7);
+    assert_eq!(producer.send(64, b"x", PLAIN), Ok(()));
+    for seq in 65..71 {
+        producer.send(seq, b"x", PLAIN).unwrap();
+    }
+    assert_eq!(producer.send(71, b"x", PLAIN), Err(SendError::Full));
+    let message = consumer.claim(None).unwrap().unwrap();
+    consumer.complete(message);
+    assert_eq!(producer.send(71, b"x", PLAIN), Ok(()), "eight are told of");
+    assert_eq!(producer.send(72, b"x", PLAIN), Err(SendError::Full));
+    // All that it knows of is done: it tells at once.
+    assert_eq!(claim_all(&mut consumer).len(), 64);
+    assert_eq!(producer.send(72, &[0; 64 * 64], PLAIN), Ok(()));
+}
+
+#[test]
+fn a_hold_back_from_a_message_that_is_gone_holds_what_was_sent_after_it() {
+    let (mut producer, mut consumer) = ring(4, 64);
+    for seq in 0..3 {
+        producer.send(seq, b"x", PLAIN).unwrap();
+    }
+    let message = consumer.claim(None).unwrap().unwrap();
+    consumer.complete(message);
+    let all_but_it = Changed {
+        changed: 2,
+        too_late: 0,
+    };
+    assert_eq!(producer.hold_back(0), all_but_it);
+    assert_eq!(claim_all(&mut consumer), []);
+    producer.release();
+    // Its slot is used again: not known any more.
+    producer.send(3, b"x", PLAIN).unwrap();
+    producer.send(4, b"x", PLAIN).unwrap();
+    assert_eq!(producer.hold_back(0), Changed::default());
+    assert_eq!(claim_all(&mut consumer), [1, 2, 3, 4]);
 }

@@ -1,0 +1,408 @@
+//! A ring as a list of messages, too simple to be wrong, and long random lists of operations to compare with it.
+
+use std::collections::VecDeque;
+
+use ldc_ring::{Attributes, Changed, Claimed, Consumer, Entry, Instant, Producer, SendError};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Send {
+        seq: u64,
+        len: usize,
+        deadline: Option<i64>,
+    },
+    Drop(u64),
+    Modify(u64),
+    HoldBack(u64),
+    HoldBackAll,
+    ReleaseUntil(u64),
+    Release,
+    Claim {
+        now: i64,
+    },
+    Complete(usize),
+    Ack(usize),
+    PollAck,
+    Idle,
+    Notify,
+}
+
+pub(crate) fn step() -> impl Strategy<Value = Step> {
+    let seq = 0..10u64;
+    prop_oneof![
+        6 => (seq.clone(), 0..200usize, prop::option::of(0..50i64))
+            .prop_map(|(seq, len, deadline)| Step::Send { seq, len, deadline }),
+        2 => seq.clone().prop_map(Step::Drop),
+        2 => seq.clone().prop_map(Step::Modify),
+        1 => seq.clone().prop_map(Step::HoldBack),
+        1 => Just(Step::HoldBackAll),
+        1 => seq.prop_map(Step::ReleaseUntil),
+        2 => Just(Step::Release),
+        4 => (0..60i64).prop_map(|now| Step::Claim { now }),
+        4 => (0..4usize).prop_map(Step::Complete),
+        1 => (0..4usize).prop_map(Step::Ack),
+        1 => Just(Step::PollAck),
+        1 => Just(Step::Idle),
+        1 => Just(Step::Notify),
+    ]
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Fate {
+    Open,
+    Dead,
+    Claimed,
+    Done,
+    /// Its slots are free, and not used again yet.
+    Gone,
+}
+
+#[derive(Clone, Debug)]
+struct Message {
+    seq: u64,
+    bytes: Vec<u8>,
+    deadline: Option<i64>,
+    fate: Fate,
+    dropped: bool,
+    position: u64,
+    slots: u32,
+}
+
+/// The ring as a list, oldest message first.
+struct Oracle {
+    slots: u32,
+    /// Slots used since the start.
+    next: u64,
+    messages: VecDeque<Message>,
+    /// Messages before it are not held back.
+    barrier: Option<usize>,
+    acks: VecDeque<u64>,
+    idle: bool,
+}
+
+impl Oracle {
+    fn new(slots: u32) -> Self {
+        Self {
+            slots,
+            next: 0,
+            messages: VecDeque::new(),
+            barrier: None,
+            acks: VecDeque::new(),
+            // Nobody has woken a new consumer yet.
+            idle: true,
+        }
+    }
+
+    fn used(&self) -> u32 {
+        let there = self
+            .messages
+            .iter()
+            .filter(|message| message.fate != Fate::Gone);
+        there.map(|message| message.slots).sum()
+    }
+
+    fn matching(&self, seq: u64) -> Vec<usize> {
+        (0..self.messages.len())
+            .filter(|at| self.messages[*at].seq == seq)
+            .collect()
+    }
+
+    fn is_held(&self, at: usize) -> bool {
+        self.barrier.is_some_and(|barrier| at >= barrier)
+    }
+
+    fn send(&mut self, seq: u64, bytes: Vec<u8>, deadline: Option<i64>) -> Result<(), SendError> {
+        let slots = (bytes.len() as u32).div_ceil(SLOT_BYTES).max(1);
+        if slots > self.slots {
+            return Err(SendError::TooLong);
+        }
+        if self.used() + slots > self.slots {
+            return Err(SendError::Full);
+        }
+        self.messages.push_back(Message {
+            seq,
+            bytes,
+            deadline,
+            fate: Fate::Open,
+            dropped: false,
+            position: self.next,
+            slots,
+        });
+        self.next += u64::from(slots);
+        // What was in these slots is forgotten.
+        while self.messages[0].position + u64::from(self.slots) < self.next {
+            self.messages.pop_front();
+            self.barrier = self.barrier.map(|barrier| barrier.saturating_sub(1));
+        }
+        Ok(())
+    }
+
+    fn drop(&mut self, seq: u64) -> Changed {
+        let mut outcome = Changed::default();
+        for at in self.matching(seq) {
+            match self.messages[at].fate {
+                Fate::Open => {
+                    self.messages[at].fate = Fate::Dead;
+                    self.messages[at].dropped = true;
+                    outcome.changed += 1;
+                }
+                Fate::Claimed | Fate::Done if !self.messages[at].dropped => outcome.too_late += 1,
+                _ => {}
+            }
+        }
+        outcome
+    }
+
+    fn modify(&mut self, seq: u64) -> bool {
+        let open = |at: &usize| self.messages[*at].fate == Fate::Open;
+        match self.matching(seq).iter().find(|at| open(at)) {
+            Some(at) => {
+                self.messages[*at].bytes.fill(0xee);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn hold_back_from(&mut self, from: usize) -> Changed {
+        let mut too_late = 0;
+        let mut at = from;
+        while at < self.messages.len() && !self.is_held(at) {
+            match self.messages[at].fate {
+                Fate::Open => {
+                    self.barrier = Some(at);
+                    break;
+                }
+                Fate::Claimed | Fate::Done if !self.messages[at].dropped => too_late += 1,
+                _ => {}
+            }
+            at += 1;
+        }
+        let held = self
+            .messages
+            .iter()
+            .skip(at)
+            .filter(|message| message.fate == Fate::Open);
+        Changed {
+            changed: held.count() as u32,
+            too_late,
+        }
+    }
+
+    fn release_until(&mut self, seq: u64) -> bool {
+        let target = self
+            .matching(seq)
+            .into_iter()
+            .find(|at| self.is_held(*at) && self.messages[*at].fate == Fate::Open);
+        if let Some(target) = target {
+            self.barrier = Some(target);
+        }
+        target.is_some()
+    }
+
+    fn claim(&mut self, now: i64) -> Option<Message> {
+        for at in 0..self.messages.len() {
+            let held = self.is_held(at);
+            let message = &mut self.messages[at];
+            match message.fate {
+                Fate::Claimed | Fate::Done | Fate::Gone => {}
+                // Behind the barrier a dropped message is passed over only once the barrier is beyond it.
+                Fate::Dead if !held => message.fate = Fate::Done,
+                Fate::Open if !held && message.deadline.is_some_and(|at| at < now) => {
+                    message.fate = Fate::Done;
+                }
+                Fate::Open if !held => {
+                    message.fate = Fate::Claimed;
+                    return Some(message.clone());
+                }
+                Fate::Open | Fate::Dead => return None,
+            }
+        }
+        None
+    }
+
+    /// Completes the n-th claimed message.
+    fn complete(&mut self, nth: usize) {
+        let at = (0..self.messages.len())
+            .filter(|at| self.messages[*at].fate == Fate::Claimed)
+            .nth(nth)
+            .unwrap();
+        self.messages[at].fate = Fate::Done;
+    }
+
+    /// Slots go back in order.
+    fn settle(&mut self) {
+        for message in &mut self.messages {
+            match message.fate {
+                Fate::Gone => {}
+                Fate::Done => message.fate = Fate::Gone,
+                _ => break,
+            }
+        }
+        // A barrier whose message was dropped moves to the next live one.
+        if let Some(barrier) = &mut self.barrier {
+            while *barrier < self.messages.len() && self.messages[*barrier].fate == Fate::Dead {
+                *barrier += 1;
+            }
+        }
+    }
+
+    /// Whether the consumer would find something to claim or to pass over.
+    fn something(&self) -> bool {
+        let next = self
+            .messages
+            .iter()
+            .position(|message| matches!(message.fate, Fate::Open | Fate::Dead));
+        next.is_some_and(|at| !self.is_held(at))
+    }
+}
+
+/// Bytes of a slot in these tests.
+pub(crate) const SLOT_BYTES: u32 = 64;
+
+/// What the consumer does: in this process, or in another.
+pub(crate) trait Takes {
+    /// Sequence number and bytes of the next message, which stays claimed.
+    fn claim(&mut self, now: i64) -> Option<(u64, Vec<u8>)>;
+    /// Completes the n-th of the messages that are claimed.
+    fn complete(&mut self, nth: usize);
+    /// Acknowledges it. Whether there was room.
+    fn ack(&mut self, nth: usize) -> bool;
+    fn idle(&mut self) -> bool;
+}
+
+/// The consumer of this process.
+pub(crate) struct Here<K> {
+    pub(crate) consumer: Consumer<K>,
+    pub(crate) claimed: Vec<Claimed>,
+}
+
+impl<K> Takes for Here<K> {
+    fn claim(&mut self, now: i64) -> Option<(u64, Vec<u8>)> {
+        let message = self
+            .consumer
+            .claim(Some(Instant::from_micros(now)))
+            .unwrap()?;
+        let mut bytes = vec![0; message.len()];
+        self.consumer.read(&message, 0, &mut bytes);
+        let seq = message.user_seq();
+        self.claimed.push(message);
+        Some((seq, bytes))
+    }
+
+    fn complete(&mut self, nth: usize) {
+        self.consumer.complete(self.claimed.remove(nth));
+    }
+
+    fn ack(&mut self, nth: usize) -> bool {
+        let ticket = self.claimed[nth].ticket();
+        self.consumer.ack(ticket).is_ok()
+    }
+
+    fn idle(&mut self) -> bool {
+        self.consumer.idle()
+    }
+}
+
+/// Does what the list says with the ring and with the oracle, and compares all they answer.
+pub(crate) fn compare<K, I: AsRef<[Entry]> + AsMut<[Entry]>>(
+    steps: Vec<Step>,
+    producer: &mut Producer<K, I>,
+    consumer: &mut impl Takes,
+) -> Result<(), TestCaseError> {
+    let slots = producer.shape().slots();
+    let mut oracle = Oracle::new(slots);
+    let mut claimed: Vec<u64> = Vec::new();
+    for (number, step) in steps.into_iter().enumerate() {
+        match step {
+            Step::Claim { now } => {
+                let message = consumer.claim(now);
+                let expected = oracle.claim(now);
+                claimed.extend(expected.as_ref().map(|message| message.seq));
+                let expected = expected.map(|message| (message.seq, message.bytes));
+                prop_assert_eq!(message, expected);
+            }
+            Step::Complete(nth) if nth < claimed.len() => {
+                claimed.remove(nth);
+                consumer.complete(nth);
+                oracle.complete(nth);
+            }
+            Step::Ack(nth) if nth < claimed.len() => {
+                let room = oracle.acks.len() < slots as usize;
+                prop_assert_eq!(consumer.ack(nth), room);
+                if room {
+                    oracle.acks.push_back(claimed[nth]);
+                }
+            }
+            Step::Complete(_) | Step::Ack(_) => {}
+            Step::Idle => {
+                oracle.idle = !oracle.something();
+                prop_assert_eq!(consumer.idle(), oracle.idle);
+            }
+            step => compare_producer(step, number as u8, producer, &mut oracle)?,
+        }
+        oracle.settle();
+        prop_assert_eq!(producer.free_slots(), slots - oracle.used());
+        let open = oracle
+            .messages
+            .iter()
+            .filter(|message| message.fate == Fate::Open);
+        let open: Vec<u64> = open.map(|message| message.seq).collect();
+        let pending: Vec<u64> = producer.pending().map(|sent| sent.user_seq).collect();
+        prop_assert_eq!(pending, open);
+    }
+    Ok(())
+}
+
+/// One step of the producer.
+fn compare_producer<K, I: AsRef<[Entry]> + AsMut<[Entry]>>(
+    step: Step,
+    value: u8,
+    producer: &mut Producer<K, I>,
+    oracle: &mut Oracle,
+) -> Result<(), TestCaseError> {
+    match step {
+        Step::Send { seq, len, deadline } => {
+            let bytes = vec![value; len];
+            let attributes = Attributes {
+                deadline: deadline.map(Instant::from_micros),
+                priority: 0,
+            };
+            let answer = producer.send(seq, &bytes, attributes);
+            prop_assert_eq!(answer, oracle.send(seq, bytes, deadline));
+        }
+        Step::Drop(seq) => prop_assert_eq!(producer.drop(seq), oracle.drop(seq)),
+        Step::Modify(seq) => {
+            let change = producer.modify(seq, |payload| {
+                let len = payload.len();
+                payload.write(0, &vec![0xee; len]);
+            });
+            prop_assert_eq!(change.is_ok(), oracle.modify(seq));
+        }
+        Step::HoldBack(seq) => {
+            let expected = match oracle.matching(seq).first() {
+                Some(first) => oracle.hold_back_from(*first),
+                None => Changed::default(),
+            };
+            prop_assert_eq!(producer.hold_back(seq), expected);
+        }
+        Step::HoldBackAll => {
+            let expected = oracle.hold_back_from(0);
+            prop_assert_eq!(producer.hold_back_all().changed, expected.changed);
+        }
+        Step::ReleaseUntil(seq) => {
+            prop_assert_eq!(producer.release_until(seq), oracle.release_until(seq));
+        }
+        Step::Release => {
+            producer.release();
+            oracle.barrier = None;
+        }
+        Step::PollAck => prop_assert_eq!(producer.poll_ack(), oracle.acks.pop_front()),
+        Step::Notify => {
+            prop_assert_eq!(producer.notify(), core::mem::take(&mut oracle.idle));
+        }
+        step => unreachable!("{step:?} is the consumer's"),
+    }
+    Ok(())
+}
