@@ -1,6 +1,6 @@
 //! A ring between two processes: the test program starts itself again as the other one.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -274,6 +274,19 @@ fn a_ring_of_another_process_drains_into_our_socket_and_its_death_ends_that() {
         assert!(matches!(ended, Err(tcp::Error::ProducerDied)), "{ended:?}");
         assert!(reader.join().unwrap().into_iter().eq(0..10));
     }
+}
+
+#[test]
+fn golden_offer() {
+    let (near, mut far) = UnixStream::pair().unwrap();
+    let shape = Shape::new(16, 256).unwrap();
+    let _ldc = shm::init(near, shape).unwrap();
+    let mut bytes = [0; 16];
+    far.read_exact(&mut bytes).unwrap();
+    let mut expected = *b"LDCm............";
+    expected[4..8].copy_from_slice(&1u32.to_ne_bytes());
+    expected[8..].copy_from_slice(&(shape.block_len() as u64 + 64).to_ne_bytes());
+    assert_eq!(bytes, expected);
 }
 
 #[test]

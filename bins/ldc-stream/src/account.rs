@@ -1,0 +1,265 @@
+//! What arrived, what of it in time, and what can be played.
+
+use std::time::Duration;
+
+use crate::ages::Ages;
+use crate::events::{LayerEnd, Percentiles};
+use crate::wire::{Data, Hello};
+
+/// One layer in the window that is under way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Open {
+    bytes: u64,
+    of: u64,
+    /// All of it so far came in time.
+    on_time: bool,
+}
+
+/// A receiver's account. Its memory is bounded: one window is open at a time, since messages come in the
+/// order of windows; what comes for an older one counts as bytes, and as out of order.
+pub(crate) struct Account {
+    window_us: i64,
+    start_us: i64,
+    playout_us: i64,
+    /// The clocks agree; else the fastest message counts as new.
+    shared: bool,
+    pub(crate) layers: Vec<LayerEnd>,
+    open: Vec<Open>,
+    window: u32,
+    /// Windows closed, whether anything of them came or not.
+    closed: u64,
+    playable: u64,
+    /// Sum of the layers on time without a gap from the base layer up, of all closed windows.
+    usable: u64,
+    ages: Ages,
+    base_ages: Ages,
+    /// The least difference between the clocks, as far as is known.
+    offset_us: Option<i64>,
+    pub(crate) out_of_order: u64,
+}
+
+/// The account as a whole.
+pub(crate) struct Summary {
+    pub(crate) windows: u64,
+    pub(crate) playable_s: f64,
+    pub(crate) usable_layers: f64,
+    pub(crate) age_ms: Option<Percentiles>,
+    pub(crate) base_age_ms: Option<Percentiles>,
+}
+
+fn signed(us: u64) -> i64 {
+    i64::try_from(us).unwrap_or(i64::MAX)
+}
+
+impl Account {
+    pub(crate) fn new(hello: &Hello, playout: Duration, shared: bool) -> Account {
+        let count = usize::from(hello.layers);
+        Account {
+            window_us: hello.window_us.into(),
+            start_us: signed(hello.start_us),
+            playout_us: crate::clock::micros(playout.as_micros()),
+            shared,
+            layers: vec![LayerEnd::default(); count],
+            open: vec![Open::default(); count],
+            window: 0,
+            closed: 0,
+            playable: 0,
+            usable: 0,
+            ages: Ages::default(),
+            base_ages: Ages::default(),
+            offset_us: shared.then_some(0),
+            out_of_order: 0,
+        }
+    }
+
+    /// Bytes of all layers.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.layers.iter().map(|layer| layer.bytes).sum()
+    }
+
+    /// When a window's layers stop being in time, since the start.
+    fn in_time_until(&self, window: u32) -> i64 {
+        let end = (i64::from(window) + 1).saturating_mul(self.window_us);
+        end.saturating_add(self.playout_us)
+    }
+
+    /// A message arrived whole. Its layer is below the number of layers, as the parser checks.
+    pub(crate) fn add(&mut self, data: &Data, now_us: i64) {
+        let since = now_us.saturating_sub(self.start_us);
+        let age = since.saturating_sub(signed(data.due_us));
+        if !self.shared {
+            let least = self.offset_us.map_or(age, |least| least.min(age));
+            self.offset_us = Some(least);
+        }
+        self.ages.add(age);
+        if data.layer == 0 {
+            self.base_ages.add(age);
+        }
+        let at = since.saturating_sub(self.offset_us.unwrap_or(0));
+        let on_time = at <= self.in_time_until(data.window);
+        let len = u64::from(data.len);
+        let Some(layer) = self.layers.get_mut(usize::from(data.layer)) else {
+            return;
+        };
+        layer.bytes += len;
+        layer.messages += 1;
+        if on_time {
+            layer.on_time_bytes += len;
+        }
+        if data.window < self.window {
+            self.out_of_order += 1;
+            return;
+        }
+        if data.window > self.window {
+            self.close();
+            // Of those in between nothing came.
+            self.closed += u64::from(data.window - self.window - 1);
+            self.window = data.window;
+        }
+        let open = &mut self.open[usize::from(data.layer)];
+        open.on_time = on_time && (open.on_time || open.bytes == 0);
+        open.bytes += len;
+        open.of = data.of.into();
+    }
+
+    /// The open window is over.
+    fn close(&mut self) {
+        self.closed += 1;
+        let mut gap = false;
+        for (at, (open, layer)) in self.open.iter_mut().zip(&mut self.layers).enumerate() {
+            let complete = open.of > 0 && open.bytes >= open.of;
+            let on_time = complete && open.on_time;
+            layer.windows_complete += u64::from(complete);
+            layer.windows_on_time += u64::from(on_time);
+            gap |= !on_time;
+            if !gap {
+                self.usable += 1;
+                self.playable += u64::from(at == 0);
+            }
+            *open = Open::default();
+        }
+    }
+
+    /// Closes the account: at the end of the stream, which says how many windows it had, or at `now_us`,
+    /// when windows count whose time is over by then.
+    pub(crate) fn finish(&mut self, windows: Option<u32>, now_us: i64) -> Summary {
+        let since = now_us
+            .saturating_sub(self.start_us)
+            .saturating_sub(self.offset_us.unwrap_or(0));
+        let over = since.saturating_sub(self.playout_us) / self.window_us.max(1);
+        let over = windows.map_or(u64::try_from(over).unwrap_or(0), u64::from);
+        if u64::from(self.window) < over {
+            self.close();
+            // A stream says how many windows it had; one that says less than it showed is not believed.
+            self.closed = self.closed.max(over);
+        }
+        let (windows, window_s) = (self.closed, self.window_us as f64 / 1e6);
+        let offset = self.offset_us.unwrap_or(0);
+        Summary {
+            windows,
+            playable_s: self.playable as f64 * window_s,
+            usable_layers: self.usable as f64 / windows.max(1) as f64,
+            age_ms: Percentiles::of(&self.ages, offset),
+            base_age_ms: Percentiles::of(&self.base_ages, offset),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: i64 = 1_000_000;
+
+    fn account(shared: bool) -> Account {
+        let hello = Hello {
+            layers: 2,
+            generated: false,
+            window_us: S as u32,
+            max_payload: 100,
+            layer_rate_bps: 800,
+            start_us: 10 * S as u64,
+        };
+        Account::new(&hello, Duration::from_secs(1), shared)
+    }
+
+    fn data(window: u32, layer: u8, len: u32) -> Data {
+        Data {
+            layer,
+            len,
+            window,
+            of: 100,
+            offset: 0,
+            due_us: u64::from(window) * S as u64,
+        }
+    }
+
+    #[test]
+    fn a_window_is_playable_as_far_as_its_layers_are_whole_and_in_time() {
+        let mut account = account(true);
+        // Window 0: both layers whole. Window 1: the base layer whole, a part of the other. Window 2:
+        // nothing. Window 3: only the enhancement layer. Window 4: the base layer late.
+        for (window, layer, len, at) in [
+            (0, 0, 60, 10),
+            (0, 0, 40, 11),
+            (0, 1, 100, 11),
+            (1, 0, 100, 12),
+            (1, 1, 99, 12),
+            (3, 1, 100, 14),
+            (4, 0, 50, 15),
+            (4, 0, 50, 17),
+        ] {
+            account.add(&data(window, layer, len), at * S);
+        }
+        let summary = account.finish(Some(6), 20 * S);
+        assert_eq!(summary.windows, 6);
+        assert_eq!(summary.playable_s, 2.0);
+        assert_eq!(summary.usable_layers, 3.0 / 6.0);
+        let base = account.layers[0];
+        assert_eq!(
+            (base.bytes, base.on_time_bytes, base.messages),
+            (300, 250, 5)
+        );
+        assert_eq!((base.windows_complete, base.windows_on_time), (3, 2));
+        assert_eq!(account.layers[1].windows_on_time, 2);
+        let ages = summary.base_age_ms.unwrap();
+        assert_eq!((ages.p50, ages.max), (1_000.0, 3_000.0));
+    }
+
+    #[test]
+    fn without_a_common_clock_the_fastest_message_counts_as_new() {
+        let mut account = account(false);
+        // The receiver's clock is an hour ahead.
+        for (window, ms) in [(0, 300), (1, 100), (2, 5_000)] {
+            let at = (3_610 + i64::from(window)) * S + ms * 1_000;
+            account.add(&data(window, 0, 100), at);
+        }
+        let summary = account.finish(Some(3), 3_620 * S);
+        let ages = summary.age_ms.unwrap();
+        assert_eq!((ages.p50, ages.max), (200.0, 4_900.0));
+        assert_eq!(summary.playable_s, 2.0);
+    }
+
+    #[test]
+    fn a_stop_in_the_middle_counts_only_windows_whose_time_is_over() {
+        let mut account = account(true);
+        account.add(&data(0, 0, 100), 11 * S);
+        account.add(&data(1, 0, 50), 11 * S + 1);
+        // 12.5: window 0 was in time until 12, window 1 is until 13.
+        let summary = account.finish(None, 12 * S + S / 2);
+        assert_eq!((summary.windows, summary.playable_s), (1, 1.0));
+    }
+
+    #[test]
+    fn what_comes_out_of_order_is_counted_and_completes_nothing() {
+        let mut account = account(true);
+        account.add(&data(5, 0, 100), 15 * S);
+        account.add(&data(2, 0, 100), 15 * S);
+        account.add(&data(u32::MAX, 1, 1), i64::MAX);
+        let summary = account.finish(Some(0), i64::MIN);
+        assert_eq!(account.out_of_order, 1);
+        // Windows 0 to 5, and those up to the far one that is still open.
+        assert_eq!(summary.windows, u64::from(u32::MAX));
+        assert_eq!(summary.playable_s, 1.0);
+    }
+}

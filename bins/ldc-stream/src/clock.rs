@@ -1,0 +1,32 @@
+//! Time of day that never steps: read once, then counted on.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// A clock of microseconds since 1970.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    unix_us: i64,
+    origin: Instant,
+}
+
+impl Clock {
+    /// Set by the system's clock, now.
+    pub(crate) fn new() -> Clock {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        Clock {
+            unix_us: since.map_or(0, |since| micros(since.as_micros())),
+            origin: Instant::now(),
+        }
+    }
+
+    /// The time now.
+    pub(crate) fn now_us(&self) -> i64 {
+        self.unix_us
+            .saturating_add(micros(self.origin.elapsed().as_micros()))
+    }
+}
+
+/// Microseconds as they stand in figures: 292,000 years are enough.
+pub(crate) fn micros(us: u128) -> i64 {
+    i64::try_from(us).unwrap_or(i64::MAX)
+}

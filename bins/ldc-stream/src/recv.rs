@@ -1,0 +1,358 @@
+//! The receiver: one stream, accounted for.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use cli::events::Events;
+use cli::progress::Progress;
+use cli::units::{BitRate, ByteSize};
+
+use crate::account::Account;
+use crate::args::{ClockKind, RecvArgs};
+use crate::clock::Clock;
+use crate::events::{RecvEnd, RecvEvent};
+use crate::wire::{self, Data, HEADER_LEN, HELLO_LEN, Header, Hello};
+
+/// How long a read waits before Ctrl-C and --duration are looked at.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long the sender may take to say hello.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How a stream ended.
+#[derive(Debug)]
+enum Ending {
+    /// With the sender's last word: how many windows there were.
+    Complete(u32),
+    /// --duration is over.
+    Stopped,
+    /// Without it.
+    Cut,
+    Interrupted,
+    Failed(anyhow::Error),
+}
+
+/// Runs `ldc-stream recv`; the exit code.
+pub(crate) fn run(args: &RecvArgs) -> Result<u8> {
+    let events = Events::new(args.json, false);
+    let listener =
+        TcpListener::bind(args.listen).with_context(|| format!("listening on {}", args.listen))?;
+    let address = listener.local_addr()?;
+    events.emit(&RecvEvent::Waiting {
+        address: address.to_string(),
+    });
+    if !args.quiet && !args.json {
+        eprintln!("waiting on {address}");
+    }
+    let Some(mut stream) = accept(&listener)? else {
+        return Ok(cli::exit::INTERRUPTED);
+    };
+    drop(listener);
+    let peer = stream.peer_addr()?;
+    stream.set_read_timeout(Some(LOOK))?;
+    let (hello, began) = hello(&mut stream)?;
+    events.emit(&RecvEvent::Started {
+        peer: peer.to_string(),
+        layers: hello.layers,
+        layer_rate_bps: hello.layer_rate_bps,
+        window_s: f64::from(hello.window_us) / 1e6,
+    });
+    let mut receiver = Receiver::new(args, hello, began, &events)?;
+    let ending = receiver.receive(&mut stream);
+    receiver.finish(ending)
+}
+
+/// The first connection; `None` when interrupted.
+fn accept(listener: &TcpListener) -> Result<Option<TcpStream>> {
+    listener.set_nonblocking(true)?;
+    loop {
+        if cli::interrupt::raised() {
+            return Ok(None);
+        }
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false)?;
+                return Ok(Some(stream));
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) => return Err(error).context("accepting a connection"),
+        }
+    }
+}
+
+/// Reads, unless it would wait too long: 0 at the end of the stream, `None` when nothing came.
+fn read(stream: &mut TcpStream, bytes: &mut [u8]) -> Result<Option<usize>> {
+    match stream.read(bytes) {
+        Ok(count) => Ok(Some(count)),
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error).context("reading from the sender"),
+    }
+}
+
+/// The sender's first word, and when it came.
+fn hello(stream: &mut TcpStream) -> Result<(Hello, Instant)> {
+    let mut bytes = [0; HELLO_LEN];
+    let (mut have, since) = (0, Instant::now());
+    while have < HELLO_LEN {
+        match read(stream, &mut bytes[have..])? {
+            Some(0) => bail!("the sender closed the connection before it said anything"),
+            Some(count) => have += count,
+            None if since.elapsed() > PATIENCE => bail!("the sender says nothing"),
+            None if cli::interrupt::raised() => bail!("interrupted"),
+            None => {}
+        }
+    }
+    Ok((Hello::parse(&bytes)?, Instant::now()))
+}
+
+struct Receiver<'a> {
+    args: &'a RecvArgs,
+    hello: Hello,
+    began: Instant,
+    clock: Clock,
+    account: Account,
+    /// With --output: one a layer.
+    files: Vec<File>,
+    corrupt: u64,
+    beyond_limit: u64,
+    events: &'a Events,
+    progress: Progress,
+    told: Instant,
+}
+
+impl<'a> Receiver<'a> {
+    fn new(
+        args: &'a RecvArgs,
+        hello: Hello,
+        began: Instant,
+        events: &'a Events,
+    ) -> Result<Receiver<'a>> {
+        let mut files = Vec::new();
+        if let Some(folder) = &args.output {
+            std::fs::create_dir_all(folder)
+                .with_context(|| format!("create {}", folder.display()))?;
+            for layer in 0..hello.layers {
+                let path = folder.join(format!("layer-{layer}"));
+                let mut options = OpenOptions::new();
+                let file = options.write(true).create(true).truncate(true).open(&path);
+                files.push(file.with_context(|| format!("create {}", path.display()))?);
+            }
+        }
+        let shared = args.clock == ClockKind::Shared;
+        Ok(Receiver {
+            args,
+            hello,
+            began,
+            clock: Clock::new(),
+            account: Account::new(&hello, args.playout, shared),
+            files,
+            corrupt: 0,
+            beyond_limit: 0,
+            events,
+            progress: Progress::new(!args.quiet && !args.json, "received", None),
+            told: began,
+        })
+    }
+
+    /// Takes messages until the stream ends, one way or another.
+    fn receive(&mut self, stream: &mut TcpStream) -> Ending {
+        // Room for two of the longest messages; nothing that arrives makes it grow.
+        let most = 2 * (HEADER_LEN + self.hello.max_payload as usize);
+        let mut buffer = vec![0; most.max(64 << 10)];
+        let (mut from, mut to) = (0, 0);
+        loop {
+            if cli::interrupt::raised() {
+                return Ending::Interrupted;
+            }
+            if self
+                .args
+                .duration
+                .is_some_and(|most| self.began.elapsed() >= most)
+            {
+                return Ending::Stopped;
+            }
+            self.tell();
+            if buffer.len() - to < buffer.len() / 2 {
+                buffer.copy_within(from..to, 0);
+                (from, to) = (0, to - from);
+            }
+            match read(stream, &mut buffer[to..]) {
+                Ok(Some(0)) => return Ending::Cut,
+                Ok(Some(count)) => to += count,
+                Ok(None) => continue,
+                Err(error) => return Ending::Failed(error),
+            }
+            match self.messages(&buffer[from..to]) {
+                Ok((used, None)) => from += used,
+                Ok((_, Some(windows))) => return Ending::Complete(windows),
+                Err(error) => return Ending::Failed(error),
+            }
+        }
+    }
+
+    /// Takes the whole messages at the start of `bytes`: how many bytes they were, and how many windows
+    /// the stream had when it ended there.
+    fn messages(&mut self, bytes: &[u8]) -> Result<(usize, Option<u32>)> {
+        let now_us = self.clock.now_us();
+        let mut used = 0;
+        while let Some(header) = bytes[used..].first_chunk::<HEADER_LEN>() {
+            let data = match Header::parse(header, &self.hello)? {
+                Header::End { windows, .. } => return Ok((used + HEADER_LEN, Some(windows))),
+                Header::Data(data) => data,
+            };
+            let begin = used + HEADER_LEN;
+            let Some(payload) = bytes.get(begin..begin + data.len as usize) else {
+                break;
+            };
+            self.account.add(&data, now_us);
+            self.keep(&data, payload)?;
+            used = begin + payload.len();
+        }
+        Ok((used, None))
+    }
+
+    /// Checks the bytes of a message, and writes them where they belong.
+    fn keep(&mut self, data: &Data, payload: &[u8]) -> Result<()> {
+        let expected = (data.offset..).map(|at| wire::generated(data.layer, at));
+        if self.hello.generated && !payload.iter().copied().eq(expected.take(payload.len())) {
+            self.corrupt += 1;
+        }
+        let Some(file) = self.files.get(usize::from(data.layer)) else {
+            return Ok(());
+        };
+        if data.offset + u64::from(data.len) > self.args.max_layer.0 {
+            self.beyond_limit += 1;
+            return Ok(());
+        }
+        let written = file.write_all_at(payload, data.offset);
+        written.map_err(|error| anyhow!("writing layer {}: {error}", data.layer))
+    }
+
+    /// Once a second.
+    fn tell(&mut self) {
+        if self.told.elapsed() < Duration::from_secs(1) {
+            return;
+        }
+        self.told = Instant::now();
+        let bytes = self.account.bytes();
+        self.progress.set_position(bytes);
+        self.events.emit(&RecvEvent::Progress {
+            seconds: self.began.elapsed().as_secs_f64(),
+            bytes,
+            layers: self
+                .account
+                .layers
+                .iter()
+                .map(|layer| layer.bytes)
+                .collect(),
+        });
+    }
+
+    /// The last words; the exit code.
+    fn finish(&mut self, ending: Ending) -> Result<u8> {
+        self.progress.finish();
+        let seconds = self.began.elapsed().as_secs_f64();
+        let windows = match ending {
+            Ending::Complete(windows) => Some(windows),
+            _ => None,
+        };
+        let summary = self.account.finish(windows, self.clock.now_us());
+        let (result, code, message) = match &ending {
+            Ending::Complete(_) => ("complete", cli::exit::OK, String::new()),
+            Ending::Stopped => ("stopped", cli::exit::OK, String::new()),
+            Ending::Cut => {
+                let words = "the stream broke off: the sender died, or the connection";
+                ("cut", cli::exit::FAILED, words.to_owned())
+            }
+            Ending::Interrupted => ("interrupted", cli::exit::INTERRUPTED, String::new()),
+            Ending::Failed(error) => ("failed", cli::exit::FAILED, format!("{error:#}")),
+        };
+        let bytes = self.account.bytes();
+        let on_time = self.account.layers.iter().map(|layer| layer.on_time_bytes);
+        let end = RecvEnd {
+            result,
+            exit_code: code,
+            message: &message,
+            seconds,
+            bytes,
+            rate_bps: (bytes as f64 * 8.0 / seconds.max(1e-3)) as u64,
+            on_time_bytes: on_time.sum(),
+            windows: summary.windows,
+            playable_s: summary.playable_s,
+            usable_layers: summary.usable_layers,
+            layers: self.account.layers.clone(),
+            age_ms: summary.age_ms,
+            base_age_ms: summary.base_age_ms,
+            corrupt: self.corrupt,
+            out_of_order: self.account.out_of_order,
+            beyond_limit: self.beyond_limit,
+        };
+        if !self.args.json {
+            show(&end, f64::from(self.hello.window_us) / 1e6);
+        }
+        self.events.emit(&RecvEvent::End(Box::new(end)));
+        if !message.is_empty() {
+            cli::progress::suspend(|| eprintln!("error: {message}"));
+        }
+        Ok(code)
+    }
+}
+
+/// The account for people, on standard output.
+fn show(end: &RecvEnd<'_>, window_s: f64) {
+    println!("layer       bytes     in time  messages  windows whole  in time");
+    for (at, layer) in end.layers.iter().enumerate() {
+        println!(
+            "{at:5}  {:>10}  {:>10}  {:>8}  {:>13}  {:>7}",
+            layer.bytes,
+            layer.on_time_bytes,
+            layer.messages,
+            layer.windows_complete,
+            layer.windows_on_time,
+        );
+    }
+    println!(
+        "{} in {:.1} s, {}; {} of it in time",
+        ByteSize(end.bytes),
+        end.seconds,
+        BitRate(end.rate_bps),
+        ByteSize(end.on_time_bytes),
+    );
+    println!(
+        "playable: {:.1} of {:.1} s, {:.2} layers of {} in the mean",
+        end.playable_s,
+        end.windows as f64 * window_s,
+        end.usable_layers,
+        end.layers.len(),
+    );
+    let ages = [("all layers", end.age_ms), ("base layer", end.base_age_ms)];
+    for (name, ages) in ages {
+        if let Some(age) = ages {
+            println!(
+                "age on arrival, {name}: median {:.1} ms, 90 % {:.1}, 99 % {:.1}, most {:.1}",
+                age.p50, age.p90, age.p99, age.max
+            );
+        }
+    }
+    for (count, what) in [
+        (end.corrupt, "with wrong bytes"),
+        (end.out_of_order, "out of order"),
+        (end.beyond_limit, "beyond --max-layer, not written"),
+    ] {
+        if count > 0 {
+            println!("{count} messages {what}");
+        }
+    }
+}

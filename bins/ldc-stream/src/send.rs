@@ -1,0 +1,450 @@
+//! The sender: layers at their times, through a ring or by plain `send`.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use cli::events::Events;
+use cli::progress::Progress;
+use cli::units::ByteSize;
+use ldc_linux::tcp::{self, Unsent};
+use ldc_linux::{Attributes, Drained, SendError, Shape, WaitError};
+use socket2::SockRef;
+
+use crate::args::{Policy, SendArgs};
+use crate::clock::Clock;
+use crate::events::SendEvent;
+use crate::layers::{Layers, Piece};
+use crate::policy::{Choice, Counts};
+use crate::wire::{Header, Hello, MAX_PAYLOAD};
+
+/// The receiver left early, or did not confirm the end.
+const UNCONFIRMED: u8 = cli::exit::UNCONFIRMED;
+/// How long a write or a sleep lasts before Ctrl-C is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+const CONNECT: Duration = Duration::from_secs(10);
+/// The number of the last message: no window has it.
+const LAST: u64 = u64::MAX;
+
+/// How sending ended.
+#[derive(Debug)]
+enum Ending {
+    Sent,
+    /// Everything is sent, and nothing was heard from the receiver.
+    Unconfirmed,
+    /// The receiver closed the connection before the end.
+    Left,
+    Interrupted,
+    Failed(anyhow::Error),
+}
+
+/// Runs `ldc-stream send`; the exit code.
+pub(crate) fn run(args: &SendArgs) -> Result<u8> {
+    let layers = Layers::new(args)?;
+    let slots = slots(args, &layers)?;
+    let mut stream = connect(&args.to)?;
+    stream.set_nodelay(args.nodelay)?;
+    let socket = SockRef::from(&stream);
+    if let Some(name) = &args.congestion {
+        socket
+            .set_tcp_congestion(name.as_bytes())
+            .with_context(|| format!("congestion control {name}"))?;
+    }
+    if let (true, Some(ByteSize(bytes))) = (args.no_ldc, args.unsent) {
+        socket
+            .set_tcp_notsent_lowat(u32::try_from(bytes)?)
+            .context("limiting what is unsent")?;
+    }
+    let congestion = socket.tcp_congestion().unwrap_or_default();
+    let congestion = String::from_utf8_lossy(&congestion);
+    let congestion = congestion.trim_end_matches('\0').to_owned();
+    let hello = Hello {
+        layers: u8::try_from(layers.count)?,
+        generated: layers.is_generated(),
+        window_us: u32::try_from(layers.window_us())?,
+        max_payload: u32::try_from(args.message.0)?.min(MAX_PAYLOAD),
+        layer_rate_bps: args.layer_rate.0,
+        start_us: u64::try_from(Clock::new().now_us())?,
+    };
+    let began = Instant::now();
+    stream.set_write_timeout(Some(LOOK))?;
+    stream
+        .write_all(&hello.emit())
+        .context("greeting the receiver")?;
+    let mut sender = Sender {
+        args,
+        layers: &layers,
+        began,
+        counts: Counts::default(),
+        events: Events::new(args.json, false),
+        progress: Progress::new(!args.quiet && !args.json, "sent", None),
+        told: began,
+        windows: 0,
+        stats: tcp::Stats::default(),
+    };
+    sender.events.emit(&SendEvent::Started {
+        address: stream.peer_addr()?.to_string(),
+        layers: layers.count,
+        layer_rate_bps: args.layer_rate.0,
+        window_s: args.window.as_secs_f64(),
+        policy: args.policy().name(),
+        ldc: !args.no_ldc,
+        congestion: &congestion,
+        slots: if args.no_ldc { 0 } else { slots },
+    });
+    let ending = if args.no_ldc {
+        sender.plain(stream)
+    } else {
+        sender.late(stream, slots)
+    };
+    Ok(sender.finish(ending.unwrap_or_else(Ending::Failed)))
+}
+
+/// Slots of the ring.
+fn slots(args: &SendArgs, layers: &Layers) -> Result<u32> {
+    let wanted = match args.slots {
+        Some(slots) => u64::from(slots),
+        None => 2 * layers.messages_per_window(),
+    };
+    let most = u64::from(Shape::MAX_SLOTS);
+    if wanted > most && !args.no_ldc {
+        return Err(anyhow!(
+            "two windows are {wanted} messages, more than the {most} that a ring takes: make --message \
+             larger or --window shorter"
+        ));
+    }
+    Ok(wanted.min(most) as u32)
+}
+
+/// Connects to the first address that answers.
+fn connect(to: &str) -> Result<TcpStream> {
+    let addresses = to
+        .to_socket_addrs()
+        .with_context(|| format!("{to}: write HOST:PORT, as in receiver:5000"))?;
+    let mut last = anyhow!("{to}: no address");
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, CONNECT) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = anyhow!("connecting to {address}: {error}"),
+        }
+    }
+    Err(last)
+}
+
+/// Sleeps until that time, as long as nothing happens meanwhile; `false` when interrupted.
+fn sleep_until(time: Instant, mut meanwhile: impl FnMut() -> bool) -> bool {
+    loop {
+        if cli::interrupt::raised() || !meanwhile() {
+            return false;
+        }
+        let left = time.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        std::thread::sleep(left.min(LOOK));
+    }
+}
+
+struct Sender<'a> {
+    args: &'a SendArgs,
+    layers: &'a Layers,
+    began: Instant,
+    counts: Counts,
+    events: Events,
+    progress: Progress,
+    told: Instant,
+    windows: u32,
+    stats: tcp::Stats,
+}
+
+type Ring = Drained<Result<tcp::Ended, tcp::Error>>;
+
+impl Sender<'_> {
+    /// Whether another window begins.
+    fn goes_on(&self) -> bool {
+        let default = self
+            .args
+            .files
+            .is_empty()
+            .then_some(Duration::from_secs(60));
+        let most = self.args.duration.or(default);
+        self.windows < u32::MAX && most.is_none_or(|most| self.layers.due(self.windows, 0) < most)
+    }
+
+    /// All layers of the next window; `None` when all files have ended.
+    fn piece(&mut self, layer: usize, due: Duration) -> Result<Piece> {
+        let piece = self.layers.piece(self.windows, layer, due)?;
+        self.counts.offered += piece.messages.len() as u64;
+        self.counts.offered_bytes += piece.bytes;
+        Ok(piece)
+    }
+
+    fn end_message(&self) -> [u8; crate::wire::HEADER_LEN] {
+        Header::End {
+            windows: self.windows,
+            offered: self.counts.offered_bytes,
+        }
+        .emit()
+    }
+
+    /// Through a ring.
+    fn late(&mut self, stream: TcpStream, slots: u32) -> Result<Ending> {
+        let control = stream.try_clone()?;
+        let shape = Shape::new(slots, u32::try_from(self.layers.longest())?)
+            .context("the ring: make --message or --slots smaller")?;
+        let unsent = match self.args.unsent {
+            Some(ByteSize(bytes)) => Unsent::fixed(u32::try_from(bytes)?),
+            None => Unsent::default(),
+        };
+        let config = tcp::Config {
+            unsent,
+            acks: false,
+        };
+        stream.set_write_timeout(None)?;
+        let mut ring = tcp::init(stream, shape, config)?;
+        let choice = Choice::new(self.args.policy(), self.layers, ldc_linux::now());
+        let reached = self.windows_into(&mut ring, &choice)?;
+        if reached {
+            let windows = self.windows;
+            choice.end(&mut ring, windows, &mut self.counts);
+            self.say_end(&mut ring);
+        }
+        let given_up = self.drain(&mut ring, &control);
+        match (ring.finish(), given_up) {
+            (Ok(ended), None) => {
+                self.stats = ended.stats;
+                Ok(self.goodbye(&ended.socket))
+            }
+            (_, Some(ending)) => Ok(ending),
+            (Err(tcp::Error::PeerClosed), None) => Ok(Ending::Left),
+            (Err(error), None) => Err(error.into()),
+        }
+    }
+
+    /// All windows; `false` when it was interrupted, or nobody takes messages any more.
+    fn windows_into(&mut self, ring: &mut Ring, choice: &Choice<'_>) -> Result<bool> {
+        while self.goes_on() {
+            let window = self.windows;
+            let mut pieces = Vec::new();
+            let mut any = false;
+            for layer in 0..self.layers.count {
+                let due = choice.due(window, layer);
+                let at = self.began + due;
+                if !sleep_until(at, || self.tell_of(ring)) {
+                    return Ok(false);
+                }
+                choice.prepare(ring, window, layer, &mut self.counts);
+                let piece = self.piece(layer, due)?;
+                any |= !piece.messages.is_empty();
+                if self.args.policy() == Policy::PriorityProgress {
+                    pieces.push(piece);
+                } else if choice.send(ring, &piece, &mut self.counts).is_err() {
+                    return Ok(false);
+                }
+            }
+            if choice.send_window(ring, &pieces, &mut self.counts).is_err() {
+                return Ok(false);
+            }
+            if !any {
+                // All files have ended.
+                return Ok(true);
+            }
+            self.windows += 1;
+        }
+        let end = self.began + self.layers.due(self.windows, 0);
+        Ok(sleep_until(end, || self.tell_of(ring)))
+    }
+
+    /// The last message; the ring may be full.
+    fn say_end(&mut self, ring: &mut Ring) {
+        let message = self.end_message();
+        let end = Instant::now() + self.args.linger;
+        while Instant::now() < end && !cli::interrupt::raised() {
+            let sent = ring.send_wait(LAST, &message, Attributes::default(), Some(LOOK));
+            if sent != Err(SendError::Full) {
+                break;
+            }
+        }
+        ring.notify();
+    }
+
+    /// Waits until everything has left the ring, at most --linger; after that, or when interrupted, gives the
+    /// connection up and says why.
+    fn drain(&mut self, ring: &mut Ring, control: &TcpStream) -> Option<Ending> {
+        let end = Instant::now() + self.args.linger;
+        let all = ring.shape().slots();
+        while ring.wait_room(all, Some(LOOK)) == Err(WaitError::TimedOut) {
+            if Instant::now() >= end || cli::interrupt::raised() {
+                break;
+            }
+        }
+        let ending = match ring.wait_room(all, Some(Duration::ZERO)) {
+            _ if cli::interrupt::raised() => Ending::Interrupted,
+            Err(WaitError::TimedOut) => Ending::Unconfirmed,
+            _ => return None,
+        };
+        let _ = control.shutdown(Shutdown::Both);
+        Some(ending)
+    }
+
+    /// Says that nothing follows, and waits for the receiver to close.
+    fn goodbye(&self, mut stream: &TcpStream) -> Ending {
+        let end = Instant::now() + self.args.linger;
+        if stream.shutdown(Shutdown::Write).is_err() {
+            return Ending::Left;
+        }
+        let _ = stream.set_read_timeout(Some(LOOK));
+        let mut bytes = [0; 64];
+        while Instant::now() < end {
+            match stream.read(&mut bytes) {
+                Ok(0) => return Ending::Sent,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ending::Left,
+                Err(_) if cli::interrupt::raised() => return Ending::Interrupted,
+                Err(_) => {}
+            }
+        }
+        Ending::Unconfirmed
+    }
+
+    /// By plain `send`.
+    fn plain(&mut self, mut stream: TcpStream) -> Result<Ending> {
+        let skip = self.args.policy() == Policy::Deadline;
+        while self.goes_on() {
+            let mut any = false;
+            for layer in 0..self.layers.count {
+                let due = self.layers.due(self.windows, layer);
+                if !sleep_until(self.began + due, || self.tell(0)) {
+                    return Ok(Ending::Interrupted);
+                }
+                let piece = self.piece(layer, due)?;
+                any |= !piece.messages.is_empty();
+                let end = self.began + self.layers.end(self.windows);
+                for message in &piece.messages {
+                    if skip && Instant::now() >= end {
+                        self.counts.skipped += 1;
+                    } else if let Some(ending) = self.write(&mut stream, message)? {
+                        return Ok(ending);
+                    } else {
+                        self.stats.messages += 1;
+                    }
+                }
+            }
+            if !any {
+                break;
+            }
+            self.windows += 1;
+        }
+        let end = self.began + self.layers.due(self.windows, 0);
+        if !sleep_until(end, || self.tell(0)) {
+            return Ok(Ending::Interrupted);
+        }
+        let message = self.end_message();
+        Ok(match self.write(&mut stream, &message)? {
+            Some(ending) => ending,
+            None => self.goodbye(&stream),
+        })
+    }
+
+    /// Writes all of a message, however long it takes; the ending when it cannot.
+    fn write(&mut self, stream: &mut TcpStream, mut bytes: &[u8]) -> Result<Option<Ending>> {
+        while !bytes.is_empty() {
+            match stream.write(bytes) {
+                Ok(count) => {
+                    bytes = &bytes[count..];
+                    self.stats.bytes += count as u64;
+                }
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => {
+                        if cli::interrupt::raised() {
+                            return Ok(Some(Ending::Interrupted));
+                        }
+                        self.tell(0);
+                    }
+                    ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
+                        return Ok(Some(Ending::Left));
+                    }
+                    _ => return Err(error).context("writing"),
+                },
+            }
+        }
+        Ok(None)
+    }
+
+    /// Tells of the progress with a ring; `false` when it is closed.
+    fn tell_of(&mut self, ring: &mut Ring) -> bool {
+        let pending = if self.told.elapsed() >= Duration::from_secs(1) {
+            ring.ring().pending().count()
+        } else {
+            0
+        };
+        self.tell(pending);
+        !ring.is_closed()
+    }
+
+    /// Once a second; always true.
+    fn tell(&mut self, pending: usize) -> bool {
+        if self.told.elapsed() < Duration::from_secs(1) {
+            return true;
+        }
+        self.told = Instant::now();
+        self.progress.set_position(self.counts.offered_bytes);
+        self.progress
+            .set_message(format!("{} messages dropped", self.counts.dropped));
+        self.events.emit(&SendEvent::Progress {
+            seconds: self.began.elapsed().as_secs_f64(),
+            offered_bytes: self.counts.offered_bytes,
+            pending,
+            dropped: self.counts.dropped,
+            refused: self.counts.refused,
+        });
+        true
+    }
+
+    /// The last words; the exit code.
+    fn finish(&mut self, ending: Ending) -> u8 {
+        self.progress.finish();
+        let (result, code, message) = match &ending {
+            Ending::Sent => ("sent", cli::exit::OK, String::new()),
+            Ending::Unconfirmed => {
+                let words = "the receiver did not confirm the end within --linger";
+                ("unconfirmed", UNCONFIRMED, words.to_owned())
+            }
+            Ending::Left => {
+                let words = "the receiver left before the end";
+                ("receiver_left", UNCONFIRMED, words.to_owned())
+            }
+            Ending::Interrupted => ("interrupted", cli::exit::INTERRUPTED, String::new()),
+            Ending::Failed(error) => ("failed", cli::exit::FAILED, format!("{error:#}")),
+        };
+        let (counts, stats) = (self.counts, self.stats);
+        let expired = stats.expired + counts.skipped;
+        let seconds = self.began.elapsed().as_secs_f64();
+        self.events.emit(&SendEvent::End {
+            result,
+            exit_code: code,
+            message: &message,
+            seconds,
+            windows: self.windows,
+            offered_bytes: counts.offered_bytes,
+            written_bytes: stats.bytes,
+            offered: counts.offered,
+            written: stats.messages,
+            dropped: counts.dropped,
+            expired,
+            refused: counts.refused,
+        });
+        if !message.is_empty() {
+            eprintln!("error: {message}");
+        }
+        if !self.args.quiet && !self.args.json {
+            eprintln!(
+                "{} windows in {seconds:.1} s: {} messages offered, {} dropped, {expired} late, {} \
+                 found the ring full",
+                self.windows, counts.offered, counts.dropped, counts.refused,
+            );
+        }
+        code
+    }
+}

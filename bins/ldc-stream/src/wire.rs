@@ -1,0 +1,211 @@
+//! What goes over the connection: a hello, then messages, then an end. `docs/wire.md` draws it.
+//!
+//! Every message is written to the ring as a whole, header and payload, so that dropping one leaves the
+//! others readable.
+
+use thiserror::Error;
+
+/// Most layers of a stream.
+pub const MAX_LAYERS: u8 = 64;
+/// Most payload bytes of one message.
+pub const MAX_PAYLOAD: u32 = 1 << 20;
+/// Bytes of a hello.
+pub const HELLO_LEN: usize = 32;
+/// Bytes of the header of a message, and of an end.
+pub const HEADER_LEN: usize = 32;
+
+const MAGIC: [u8; 4] = *b"LDCS";
+const VERSION: u8 = 1;
+const GENERATED: u8 = 1;
+const DATA: u8 = 1;
+const END: u8 = 2;
+
+/// What a receiver does about any of these: close the connection.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum WireError {
+    /// Another protocol.
+    #[error("not a stream of ldc-stream")]
+    Magic,
+    /// Another version of this one.
+    #[error("version {0} of the format, not {VERSION}")]
+    Version(u8),
+    /// A field has a value that makes no sense.
+    #[error("malformed: {0}")]
+    Malformed(&'static str),
+}
+
+/// How the stream begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Layers, 1 to [`MAX_LAYERS`].
+    pub layers: u8,
+    /// The bytes follow from layer and offset ([`generated`]): they can be checked.
+    pub generated: bool,
+    /// Length of a time window, microseconds, not 0.
+    pub window_us: u32,
+    /// No message has more payload, 1 to [`MAX_PAYLOAD`] bytes.
+    pub max_payload: u32,
+    /// Bits a second of each layer, for information.
+    pub layer_rate_bps: u64,
+    /// When the first window begins: microseconds since 1970 by the sender's clock.
+    pub start_us: u64,
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes[at..at + 4].try_into().map_or(0, u32::from_be_bytes)
+}
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    bytes[at..at + 8].try_into().map_or(0, u64::from_be_bytes)
+}
+
+impl Hello {
+    /// The bytes.
+    pub fn emit(&self) -> [u8; HELLO_LEN] {
+        let mut bytes = [0; HELLO_LEN];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4] = VERSION;
+        bytes[5] = self.layers;
+        bytes[6] = if self.generated { GENERATED } else { 0 };
+        bytes[8..12].copy_from_slice(&self.window_us.to_be_bytes());
+        bytes[12..16].copy_from_slice(&self.max_payload.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.layer_rate_bps.to_be_bytes());
+        bytes[24..].copy_from_slice(&self.start_us.to_be_bytes());
+        bytes
+    }
+
+    /// The hello in these bytes.
+    ///
+    /// # Errors
+    /// When they are none.
+    pub fn parse(bytes: &[u8; HELLO_LEN]) -> Result<Hello, WireError> {
+        if bytes[..4] != MAGIC {
+            return Err(WireError::Magic);
+        }
+        if bytes[4] != VERSION {
+            return Err(WireError::Version(bytes[4]));
+        }
+        if bytes[6] & !GENERATED != 0 || bytes[7] != 0 {
+            return Err(WireError::Malformed("reserved bits of the hello"));
+        }
+        let hello = Hello {
+            layers: bytes[5],
+            generated: bytes[6] & GENERATED != 0,
+            window_us: word(bytes, 8),
+            max_payload: word(bytes, 12),
+            layer_rate_bps: long(bytes, 16),
+            start_us: long(bytes, 24),
+        };
+        if !(1..=MAX_LAYERS).contains(&hello.layers) {
+            return Err(WireError::Malformed("number of layers"));
+        }
+        if hello.window_us == 0 || !(1..=MAX_PAYLOAD).contains(&hello.max_payload) {
+            return Err(WireError::Malformed("window or payload of zero"));
+        }
+        Ok(hello)
+    }
+}
+
+/// What stands before a payload, and at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Header {
+    /// A message: a piece of one layer in one window.
+    Data(Data),
+    /// Nothing follows.
+    End {
+        /// Windows of the stream.
+        windows: u32,
+        /// Bytes of all layers, what was dropped included.
+        offered: u64,
+    },
+}
+
+/// A piece of one layer in one window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Data {
+    /// The layer; 0 is the base layer.
+    pub layer: u8,
+    /// Bytes of payload.
+    pub len: u32,
+    /// The window.
+    pub window: u32,
+    /// Bytes of this layer in this window.
+    pub of: u32,
+    /// Where in the layer's stream of bytes the payload belongs.
+    pub offset: u64,
+    /// When it was due at the sender: microseconds since the start.
+    pub due_us: u64,
+}
+
+impl Header {
+    /// The bytes.
+    pub fn emit(&self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        match self {
+            Header::Data(data) => {
+                bytes[0] = DATA;
+                bytes[1] = data.layer;
+                bytes[4..8].copy_from_slice(&data.len.to_be_bytes());
+                bytes[8..12].copy_from_slice(&data.window.to_be_bytes());
+                bytes[12..16].copy_from_slice(&data.of.to_be_bytes());
+                bytes[16..24].copy_from_slice(&data.offset.to_be_bytes());
+                bytes[24..].copy_from_slice(&data.due_us.to_be_bytes());
+            }
+            Header::End { windows, offered } => {
+                bytes[0] = END;
+                bytes[8..12].copy_from_slice(&windows.to_be_bytes());
+                bytes[16..24].copy_from_slice(&offered.to_be_bytes());
+            }
+        }
+        bytes
+    }
+
+    /// The header in these bytes, of a stream that began with `hello`.
+    ///
+    /// # Errors
+    /// When they are none.
+    pub fn parse(bytes: &[u8; HEADER_LEN], hello: &Hello) -> Result<Header, WireError> {
+        let zero = |range: std::ops::Range<usize>| bytes[range].iter().all(|byte| *byte == 0);
+        match bytes[0] {
+            DATA => {
+                let data = Data {
+                    layer: bytes[1],
+                    len: word(bytes, 4),
+                    window: word(bytes, 8),
+                    of: word(bytes, 12),
+                    offset: long(bytes, 16),
+                    due_us: long(bytes, 24),
+                };
+                if !zero(2..4) {
+                    return Err(WireError::Malformed("reserved bits of a message"));
+                }
+                if data.layer >= hello.layers {
+                    return Err(WireError::Malformed("a layer that the hello does not have"));
+                }
+                if !(1..=hello.max_payload).contains(&data.len) || data.len > data.of {
+                    return Err(WireError::Malformed("length of a message"));
+                }
+                if data.offset.checked_add(data.len.into()).is_none() {
+                    return Err(WireError::Malformed("offset of a message"));
+                }
+                Ok(Header::Data(data))
+            }
+            END => {
+                if !zero(1..8) || !zero(12..16) || !zero(24..32) {
+                    return Err(WireError::Malformed("reserved bits of the end"));
+                }
+                Ok(Header::End {
+                    windows: word(bytes, 8),
+                    offered: long(bytes, 16),
+                })
+            }
+            _ => Err(WireError::Malformed("type of a message")),
+        }
+    }
+}
+
+/// The byte that a generated layer has at an offset.
+pub fn generated(layer: u8, offset: u64) -> u8 {
+    let mixed = (offset as u32).wrapping_mul(0x9e37_79b1);
+    (mixed >> 24) as u8 ^ (offset >> 32) as u8 ^ layer
+}
