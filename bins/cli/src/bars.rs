@@ -34,10 +34,11 @@ impl Bars {
         let labels: Vec<String> = labels.collect();
         let width = labels.iter().map(|label| label.chars().count()).max();
         let add = |label: String| {
-            let bar = all.add(ProgressBar::no_length());
-            bar.set_prefix(format!("{label:width$}", width = width.unwrap_or(0)));
-            bar.set_style(style("{prefix} {msg}"));
-            bar
+            // Complete before it is drawn for the first time.
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden())
+                .with_style(style("{prefix} {msg}"))
+                .with_prefix(format!("{label:width$}", width = width.unwrap_or(0)));
+            all.add(bar)
         };
         let bars = labels.into_iter().map(add).collect();
         *SHOWN.lock().unwrap_or_else(PoisonError::into_inner) = Some(all);
@@ -51,7 +52,7 @@ impl Bars {
             bar.set_position(done);
             bar.reset_eta();
             bar.set_style(style(
-                "{prefix} {bar:24} {percent:>3}% {bytes}/{total_bytes} {binary_bytes_per_sec} {eta} {msg}",
+                "{prefix} {bar:24} {percent:>3}% {bytes}/{total_bytes} {binary_bytes_per_sec}, {eta} left {msg}",
             ));
         }
     }

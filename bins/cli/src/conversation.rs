@@ -33,6 +33,8 @@ pub trait Speaker {
 
 /// Bytes read at once, and the longest message written.
 const BUFFER_BYTES: usize = 1 << 16;
+/// While the peer takes nothing, the machine's clocks are looked at so often.
+const BLOCKED: Duration = Duration::from_millis(50);
 /// The last words get so long to leave.
 const FAREWELL: Duration = Duration::from_secs(3);
 
@@ -177,8 +179,12 @@ impl<M: Speaker, S: AsyncRead + AsyncWrite> Conversation<M, S> {
 
     async fn step(&mut self, now: Instant) -> Step {
         let long = Duration::from_secs(3600);
-        let wait = Clock::until(now, self.machine.poll_timeout(), long);
+        let mut wait = Clock::until(now, self.machine.poll_timeout(), long);
         let output = &self.output[self.written.clone()];
+        if !output.is_empty() {
+            // The machine has more to say, perhaps, and is due; but nobody takes what it said before.
+            wait = wait.max(BLOCKED);
+        }
         let (writer, flushed) = (&mut self.writer, self.flushed);
         let wants_to_write = !output.is_empty() || !flushed;
         let write = async {

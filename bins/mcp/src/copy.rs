@@ -1,7 +1,7 @@
 //! One copy, from the first connection to the last word of the last host.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::sync::mpsc as orders;
 use std::time::{Duration, Instant};
@@ -55,6 +55,8 @@ pub(crate) struct Copy {
     rounds: u32,
     common: Common,
     pub(crate) interrupted: bool,
+    /// A data connection has failed.
+    has_broken: bool,
 }
 
 /// What woke the copy.
@@ -96,6 +98,7 @@ impl Copy {
             rounds: 1,
             common,
             interrupted: false,
+            has_broken: false,
         };
         let common = Arc::new(copy.common.clone());
         for (index, target) in targets.into_iter().enumerate() {
@@ -136,6 +139,8 @@ impl Copy {
         self.run_round(options, min_receivers).await?;
         while self.members.iter().any(Member::waits_for_next_round) && !self.interrupted {
             let ran = match self.start_again().await {
+                // Anybody on the way can forge a segment of the group, and break it.
+                Ok(()) if self.has_broken => self.run_round(&options.without_multicast(), 0).await,
                 Ok(()) => self.run_round(options, 0).await,
                 Err(error) => Err(error),
             };
@@ -291,9 +296,14 @@ impl Copy {
     }
 
     fn host(&mut self, index: usize, news: News) {
-        let member = &mut self.members[index];
         match news {
             News::Connected { address, local } => {
+                if let Some(twin) = self.twin(index, address) {
+                    let failed = Failed::new(Reason::InTheWay, None, &twin);
+                    self.members[index].command(Command::Fail(failed));
+                    return;
+                }
+                let member = &mut self.members[index];
                 member.address = Some(address);
                 member.local = Some(local);
                 self.show.comparing(index);
@@ -306,6 +316,17 @@ impl Copy {
             }
             News::Event(event) => self.event(index, event),
         }
+    }
+
+    /// Says which other host has the same address: two names of one host.
+    fn twin(&self, index: usize, address: SocketAddrV4) -> Option<String> {
+        let others = self.members.iter().enumerate();
+        let mut twins = others
+            .filter(|&(at, other)| at != index && other.address == Some(address))
+            .filter(|(_, other)| !matches!(other.stage, Stage::Failed { .. }));
+        twins
+            .next()
+            .map(|(_, twin)| format!("is the same host as {}", twin.target.text))
     }
 
     fn event(&mut self, index: usize, event: ClientEvent) {
@@ -375,6 +396,7 @@ impl Copy {
         if member.is_over() {
             return;
         }
+        self.has_broken |= failed.reason == Reason::Data;
         let mut message = sentence(failed, side, Some(&self.tree.manifest));
         if let (Some(before), false) = (&member.before, member.welcomed) {
             message = format!("{before}; then: {message}");

@@ -22,7 +22,7 @@ const SEND_BUFFER: usize = 16 << 20;
 const MTU: usize = 1500;
 
 /// What the command line says about the data connection.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) sealed: bool,
     group: Option<Ipv4Addr>,
@@ -56,6 +56,17 @@ impl Options {
             },
             patience: args.patience(),
         })
+    }
+
+    /// For hosts whose data connection failed: to each by itself, where nobody else can reach.
+    pub(crate) fn without_multicast(&self) -> Options {
+        Options {
+            mode: match self.mode {
+                args::Mode::Multicast => args::Mode::Multicast,
+                args::Mode::Auto | args::Mode::Unicast => args::Mode::Unicast,
+            },
+            ..self.clone()
+        }
     }
 
     /// The group that is offered to receivers: the given one, or a random one of 239.192.0.0/14

@@ -223,12 +223,14 @@ fn finish(copy: &Copy, unstarted: bool, json: bool) -> u8 {
             }
         }
     }
+    let sent = match copy.sent {
+        0 => "nothing sent".to_owned(),
+        sent => format!("{} sent, {}", ByteSize(sent), BitRate(goodput_bps)),
+    };
     copy.show.say(format_args!(
-        "{verified} of {} hosts verified: {} in {seconds:.1} s, {} sent, {}",
+        "{verified} of {} hosts verified: {} in {seconds:.1} s, {sent}",
         copy.members.len(),
         ByteSize(bytes),
-        ByteSize(copy.sent),
-        BitRate(goodput_bps),
     ));
     code
 }

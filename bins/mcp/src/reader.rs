@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc as news};
 
 use crate::data::Outgoing;
-use crate::tree::{self, Look, Tree};
+use crate::tree::{Look, Tree};
 
 /// Digests of files that wait for the slowest host: the reader goes on when there are fewer. 200 bytes
 /// each for each host.
@@ -123,7 +123,9 @@ impl Reader {
 
     fn file(&mut self, entry: usize) -> io::Result<&File> {
         if self.open.as_ref().is_none_or(|(open, _)| *open != entry) {
-            let file = tree::open(&self.tree.source(entry))?;
+            // A file that has changed already is sent as one that ended too soon.
+            let file = self.tree.open(entry)?;
+            let file = file.ok_or(io::ErrorKind::UnexpectedEof)?;
             self.open = Some((entry, file));
         }
         match &self.open {

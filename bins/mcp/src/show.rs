@@ -78,6 +78,8 @@ impl Show {
             let bits = (received as f64 * 8.0 / seconds.max(1e-3)) as u64;
             if received == bytes {
                 format!("{total} verified, {}", BitRate(bits))
+            } else if received == 0 {
+                format!("{total} verified, it had them already")
             } else {
                 format!("{total} verified, {new} of them sent, {}", BitRate(bits))
             }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow, bail};
 use mcp_control::path::{check_target, is_part};
 use mcp_control::{Entry, Kind, Manifest, RelPath, Timestamp};
+use nix::libc;
 
 /// A manifest, and where its entries come from.
 #[derive(Debug)]
@@ -92,7 +93,8 @@ impl Tree {
 
     fn file(&mut self, path: RelPath, at: &Path, metadata: &Metadata) -> anyhow::Result<()> {
         // What cannot be read is known before anything is sent.
-        open(at).with_context(|| format!("cannot read {}", at.display()))?;
+        let top = self.manifest.is_empty();
+        open(at, top).with_context(|| format!("cannot read {}", at.display()))?;
         let len = metadata.len();
         self.push(path, Kind::File { len }, metadata)
     }
@@ -166,15 +168,30 @@ impl Tree {
         }
     }
 
+    /// Opens the file of entry `index`; `None` when it is another than when the tree was read.
+    pub(crate) fn open(&self, index: usize) -> io::Result<Option<File>> {
+        let file = match open(&self.source(index), index == 0) {
+            Ok(file) => file,
+            // A link, or nothing.
+            Err(error) if error.raw_os_error() == Some(libc::ELOOP) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let look = Look::of(&file.metadata()?);
+        Ok((look == self.look(index)).then_some(file))
+    }
+
     /// How entry `index` looked when the tree was read.
     pub(crate) fn look(&self, index: usize) -> Look {
         self.looks[index]
     }
 }
 
-/// Opens a file for reading; a pipe that took its place does not wait for its other end.
-pub(crate) fn open(path: &Path) -> io::Result<File> {
-    let flags = nix::libc::O_NONBLOCK;
+/// Opens a file for reading. A pipe that took its place does not wait for its other end, and a link
+/// that did is not followed, unless it was one (`follow`: the top, by the user's choice).
+fn open(path: &Path, follow: bool) -> io::Result<File> {
+    let links = if follow { 0 } else { libc::O_NOFOLLOW };
+    let flags = libc::O_NONBLOCK | links;
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 

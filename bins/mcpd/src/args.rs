@@ -82,7 +82,7 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Print no line for each copy
+    /// Log only what goes wrong (--log warn)
     #[arg(long, short)]
     pub(crate) quiet: bool,
 

@@ -50,7 +50,11 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(message) => cli::exit::fail(cli::exit::FAILED, message),
         };
     }
-    if let Err(message) = args.log.init("info").and_then(|()| args.check()) {
+    if let Err(message) = args
+        .log
+        .init(if args.quiet { "warn" } else { "info" })
+        .and_then(|()| args.check())
+    {
         return cli::args::usage(message);
     }
     cli::interrupt::install();
@@ -77,7 +81,6 @@ fn run(args: &Args) -> anyhow::Result<u8> {
         credentials,
         clock: Clock::new(),
         events: Events::new(args.json, false),
-        quiet: args.quiet || args.json,
         copies: Arc::new(Semaphore::new(if args.once {
             1
         } else {
@@ -120,10 +123,7 @@ async fn serve(args: &Args, shared: Arc<Shared>) -> anyhow::Result<(Option<Outco
     }
     let secure = shared.credentials.is_some();
     let folder = shared.folder.display().to_string();
-    shared.say(format_args!(
-        "listening on {address}, storing in {folder}{}",
-        if secure { "" } else { ", without a key" }
-    ));
+    tracing::info!(%address, folder, secure, "listening");
     shared.events.emit(&Event::Listening {
         address,
         folder,

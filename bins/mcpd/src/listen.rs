@@ -35,7 +35,6 @@ pub(crate) struct Shared {
     pub(crate) credentials: Option<Credentials>,
     pub(crate) clock: Clock,
     pub(crate) events: Events,
-    pub(crate) quiet: bool,
     /// Places for copies.
     pub(crate) copies: Arc<Semaphore>,
     /// Every file is on the disk before it counts as verified.
@@ -52,13 +51,6 @@ pub(crate) struct Refusals {
 }
 
 impl Shared {
-    /// A line for people.
-    pub(crate) fn say(&self, line: std::fmt::Arguments<'_>) {
-        if !self.quiet {
-            eprintln!("{line}");
-        }
-    }
-
     /// Tells that a connection was refused; a flood of them is only counted.
     fn refused(&self, peer: SocketAddr, reason: &str) {
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,7 +98,11 @@ pub(crate) async fn serve(
             }
         };
         let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
+            // On [::] IPv4 comes in a wrapping.
+            Ok((stream, peer)) => (
+                stream,
+                SocketAddr::new(peer.ip().to_canonical(), peer.port()),
+            ),
             Err(error) => {
                 // No descriptors left, perhaps: sessions end and free some.
                 tracing::warn!(%error, "cannot accept a connection");
@@ -148,7 +144,7 @@ struct Visit {
 impl Visit {
     /// One connection; `None` when it could not prove that it may be there, or offered nothing.
     async fn run(self, stream: TcpStream, ticket: Ticket) -> Option<Outcome> {
-        let local = stream.local_addr().ok()?.ip();
+        let local = stream.local_addr().ok()?.ip().to_canonical();
         let _ = stream.set_nodelay(true);
         let Some(credentials) = &self.shared.credentials else {
             return self.converse(stream, local, ticket).await;

@@ -305,21 +305,23 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         let Some(done) = &copy.done else { return };
         let seconds = self.began.elapsed().as_secs_f64();
         let name = copy.name();
-        tracing::info!(peer = %self.peer, name, bytes = done.bytes, seconds, "copied");
+        tracing::info!(
+            peer = %self.peer,
+            name,
+            bytes = done.bytes,
+            received = done.received,
+            seconds,
+            "copied, verified"
+        );
         self.shared.events.emit(&Event::Copied {
             copy: copy.id.clone(),
             peer: self.peer,
-            name: name.clone(),
+            name,
             bytes: done.bytes,
             received: done.received,
             digest: hex(&done.whole),
             seconds,
         });
-        self.shared.say(format_args!(
-            "{name}: {} from {}, verified",
-            cli::units::ByteSize(done.bytes),
-            self.peer.ip()
-        ));
     }
 
     fn failed(&self, failed: &Failed, side: Side) {

@@ -86,15 +86,16 @@ pub(super) fn find(place: &Place<'_>, parts: bool) -> Result<(Found, Option<Sour
     }
 }
 
-/// Reads the blocks that are there, holes aside; `tell` gets their digests, and stops with `false`.
+/// Reads the blocks that are there, holes aside, into `buffer`, which holds one; `tell` gets their
+/// digests, and stops with `false`.
 pub(super) fn digests(
     source: &Source,
     len: u64,
+    buffer: &mut [u8],
     mut tell: impl FnMut(u64, Digest) -> bool,
 ) -> io::Result<()> {
     let file = source.file();
     let there = file.metadata()?.len();
-    let mut buffer = vec![0; BLOCK_LEN as usize];
     for block in 0..len.div_ceil(BLOCK_LEN) {
         let start = block * BLOCK_LEN;
         let end = (start + BLOCK_LEN).min(len);

@@ -111,6 +111,7 @@ impl Store {
     pub(crate) fn scan(&mut self, mut tell: impl FnMut(Held) -> bool) -> Result<(), Trouble> {
         let manifest = Arc::clone(&self.manifest);
         let mut held: Option<Held> = None;
+        let mut buffer = vec![0; BLOCK_LEN as usize];
         for (index, entry) in manifest.entries().iter().enumerate() {
             let Kind::File { len } = entry.kind else {
                 continue;
@@ -130,7 +131,7 @@ impl Store {
             self.found[index] = found;
             let Some(source) = part else { continue };
             let mut wanted = true;
-            file::digests(&source, len, |block, digest| {
+            file::digests(&source, len, &mut buffer, |block, digest| {
                 let number = first + block;
                 self.digests[number as usize] = digest;
                 if self.there.insert(number) {
@@ -273,9 +274,12 @@ impl Store {
         let Some(known) = self.verdicts.get_mut(index) else {
             return Ok(());
         };
-        if known.replace(verdict).is_none() {
-            self.undecided -= 1;
+        // What was decided stays so.
+        if known.is_some() {
+            return Ok(());
         }
+        *known = Some(verdict);
+        self.undecided -= 1;
         if index < self.passed {
             self.decide(index)?;
         }

@@ -1,4 +1,4 @@
-//! Both programs as a user starts them, over loopback: one address for each receiver.
+//! Programs that run, and a stage for them: one address of loopback for each receiver.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::Ipv4Addr;
@@ -197,12 +197,12 @@ impl Stage {
     /// An address of loopback that no other test uses.
     pub(crate) fn address(&self, receiver: u8) -> String {
         let process = std::process::id();
-        let [low, ..] = process.to_le_bytes();
+        let number = u32::from(self.number) + process / 200;
         Ipv4Addr::new(
             127,
-            10 + (process / 256 % 200) as u8,
-            low,
-            self.number * 10 + receiver,
+            10 + (process % 200) as u8,
+            (number % 250) as u8,
+            receiver,
         )
         .to_string()
     }

@@ -1,11 +1,9 @@
 //! Copies as users run them, over loopback, multicast included.
 
-mod common;
-
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::process::Command;
 
-use common::{Running, Stage, listening, mcpd, names, number};
+use crate::common::{Running, Stage, listening, mcpd, names, number};
 
 const MIB: usize = 1 << 20;
 
@@ -86,7 +84,7 @@ fn a_folder_with_permissions_times_and_odd_names() {
         std::fs::write(tree.join(name), name).expect("written");
     }
     std::fs::write(tree.join("empty"), b"").expect("written");
-    std::fs::write(tree.join("sub/deep/f"), common::content(MIB + 9)).expect("written");
+    std::fs::write(tree.join("sub/deep/f"), crate::common::content(MIB + 9)).expect("written");
     symlink("../empty", tree.join("sub/link")).expect("link");
     symlink("/etc/passwd", tree.join("out")).expect("link");
     let mode = |name: &str, mode| {
@@ -181,7 +179,7 @@ fn failed_hosts_are_written_for_the_next_run() {
     let stage = Stage::new();
     let file = stage.content("image", 10);
     let _one = stage.start(1, &[]);
-    let mut command = Command::new(common::mcp());
+    let mut command = Command::new(crate::common::mcp());
     command
         .arg(&file)
         .args([stage.address(1), stage.address(2)]);
@@ -261,7 +259,7 @@ fn without_a_key_nothing_leaves_this_host_unless_it_is_meant() {
         .arg(stage.dir(1));
     let refused = Running::start(&mut open).finish();
     refused.expect(2).says("--insecure");
-    let mut away = Command::new(common::mcp());
+    let mut away = Command::new(crate::common::mcp());
     away.arg(&file).arg("192.0.2.1");
     let refused = Running::start(&mut away).finish();
     refused.expect(4).says("--insecure");
@@ -273,7 +271,7 @@ fn a_file_that_changes_while_it_is_read_fails_and_gets_no_name() {
     let tree = stage.path("tree");
     std::fs::create_dir(&tree).expect("made");
     // More than the sender keeps for retransmissions: it cannot have read it all.
-    std::fs::write(tree.join("a-log"), common::content(24 * MIB)).expect("written");
+    std::fs::write(tree.join("a-log"), crate::common::content(24 * MIB)).expect("written");
     std::fs::write(tree.join("b"), b"does not change").expect("written");
     let _one = stage.start(1, &[]);
     let mut command = stage.send(&tree, &[1], &["--rate", "100M"]);
@@ -352,7 +350,9 @@ fn two_senders_at_once_do_not_mix() {
     let third = stage.copy(&one, &[1], &["--retries", "0"]);
     third.expect(4).line(&["\"failed\"", "\"locked\""]);
     first.finish().expect(0);
-    assert!(std::fs::read(stage.dir(1).join("one")).expect("a copy") == common::content(3 * MIB));
+    assert!(
+        std::fs::read(stage.dir(1).join("one")).expect("a copy") == crate::common::content(3 * MIB)
+    );
     assert_eq!(names(&stage.dir(1)), ["one", "two"]);
 }
 
@@ -415,7 +415,7 @@ fn a_receiver_that_comes_late_is_waited_for() {
 #[test]
 fn wrong_usage_says_what_to_do() {
     let says = |args: &[&str], text: &str| {
-        let mut command = Command::new(common::mcp());
+        let mut command = Command::new(crate::common::mcp());
         Running::start(command.args(args))
             .finish()
             .expect(2)
@@ -429,7 +429,7 @@ fn wrong_usage_says_what_to_do() {
         &["/etc/hostname", "a", "--key-file", "k", "--insecure"],
         "cannot be used with",
     );
-    let mut command = Command::new(common::mcp());
+    let mut command = Command::new(crate::common::mcp());
     let missing = Running::start(command.args(["/nonexistent", "127.0.0.1"])).finish();
     missing.expect(1).says("cannot read /nonexistent");
 }

@@ -1,0 +1,6 @@
+//! Both programs as users run them, over loopback, multicast included.
+
+mod common;
+mod copy;
+mod troubles;
+mod trust;
