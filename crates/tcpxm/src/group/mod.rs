@@ -18,9 +18,10 @@
 //! # Counting
 //!
 //! A multicast loss is a segment that went to a receiver by multicast alone and that its
-//! acknowledgements, or a timeout, show to be lost. Feedback is the receiver's word on its last 128
-//! segments; as it knows nothing of a fall-back, its word counts again when 128 segments have been
-//! acknowledged since, so that none from before is in it.
+//! acknowledgements, or a timeout, show to be lost. Of several that one acknowledgement shows, those
+//! count that follow one another with nothing arrived between them. Feedback is the receiver's word on
+//! its last 128 segments; as it knows nothing of a fall-back, its word counts again when 128 segments
+//! have been acknowledged since, so that none from before is in it.
 
 pub(crate) mod flow;
 pub(crate) mod mode;

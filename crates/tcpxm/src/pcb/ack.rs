@@ -230,8 +230,8 @@ impl Pcb {
             Some(at) => self.timers.set(Timer::Rack, at.max(now)),
             None => self.timers.stop(Timer::Rack),
         }
-        if lost > 0 {
-            self.enter_recovery(lost, flight, flow);
+        if lost.bytes > 0 {
+            self.enter_recovery(lost.in_a_row, flight, flow);
         }
     }
 
@@ -254,9 +254,9 @@ impl Pcb {
         }
     }
 
-    /// `lost` bytes are newly known to be lost.
-    fn enter_recovery(&mut self, lost: u64, flight: u64, flow: &Flow) {
-        let segments = lost.div_ceil(u64::from(flow.payload.max(1)));
+    /// Something is newly known to be lost, `in_a_row` bytes of first sendings one after the other.
+    fn enter_recovery(&mut self, in_a_row: u64, flight: u64, flow: &Flow) {
+        let segments = in_a_row.div_ceil(u64::from(flow.payload.max(1)));
         self.reception
             .multicast_losses(segments, self.send.board.una());
         if self.send.recovery.is_none() {

@@ -63,7 +63,7 @@ impl Pcb {
         let flight = self.send.board.pipe(flow.nxt);
         let first = self.send.rtt.backoff() == 0;
         let lost = self.send.board.lose_all(flow.nxt);
-        let segments = lost.div_ceil(u64::from(flow.payload.max(1)));
+        let segments = lost.in_a_row.div_ceil(u64::from(flow.payload.max(1)));
         self.reception
             .multicast_losses(segments, self.send.board.una());
         if self.send.fin == Fin::Sent {

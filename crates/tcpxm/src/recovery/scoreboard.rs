@@ -252,11 +252,10 @@ impl Scoreboard {
         smoothed.map_or(window, |smoothed| window.min(smoothed))
     }
 
-    /// Finds what is lost by now; says how many bytes that were, and when to look again
-    /// (RFC 8985 §6.2, step 5).
-    pub(crate) fn detect(&mut self, view: &DetectView<'_>) -> (u64, Option<Instant>) {
+    /// Finds what is lost by now, and when to look again (RFC 8985 §6.2, step 5).
+    pub(crate) fn detect(&mut self, view: &DetectView<'_>) -> (Lost, Option<Instant>) {
         let Some(newest) = self.newest else {
-            return (0, None);
+            return (Lost::default(), None);
         };
         let window = self.reordering_window(
             view.in_recovery,
@@ -276,6 +275,7 @@ impl Scoreboard {
         let upper = upper.min(view.nxt);
         let expired = view.log.sent_by(view.now - patience).min(upper);
         let mut at = self.una;
+        let mut run = Run::default();
         while let Some(hole) = self.next_hole(at, upper) {
             if hole.start >= expired {
                 if let Some(time) = view.log.time_of(hole.start) {
@@ -287,6 +287,7 @@ impl Scoreboard {
             if self.lost.insert(Span::new(hole.start, hole_end)).is_none() {
                 break;
             }
+            run.add(Span::new(hole.start, hole_end), &self.sacked);
             at = hole_end;
         }
         // Second sendings, each with a time of its own.
@@ -304,7 +305,9 @@ impl Scoreboard {
             }
             index += 1;
         }
-        (self.lost.bytes() - before, timer)
+        let bytes = self.lost.bytes() - before;
+        let in_a_row = run.longest;
+        (Lost { bytes, in_a_row }, timer)
     }
 
     /// The first range in `[from, upper)` that was sent once and not heard of.
@@ -344,7 +347,7 @@ impl Scoreboard {
     /// The retransmission timer expired: all that is not selectively acknowledged is lost
     /// (RFC 8985 §6.3). Selective acknowledgements that the receiver has taken back are forgotten
     /// (RFC 2018 §8).
-    pub(crate) fn lose_all(&mut self, nxt: u64) -> u64 {
+    pub(crate) fn lose_all(&mut self, nxt: u64) -> Lost {
         if self
             .sacked
             .first()
@@ -353,6 +356,12 @@ impl Scoreboard {
             self.sacked.clear();
         }
         self.inflated = 0;
+        let mut run = Run::default();
+        let mut at = self.una;
+        while let Some(hole) = self.next_hole(at, nxt) {
+            run.add(hole, &self.sacked);
+            at = hole.end;
+        }
         self.again.clear();
         let before = self.lost.bytes();
         self.lost.clear();
@@ -361,7 +370,10 @@ impl Scoreboard {
                 break;
             }
         }
-        self.lost.bytes().saturating_sub(before)
+        Lost {
+            bytes: self.lost.bytes().saturating_sub(before),
+            in_a_row: run.longest,
+        }
     }
 
     /// Marks the segment at the left edge as lost: three duplicate acknowledgements, or a partial
@@ -431,6 +443,40 @@ impl Scoreboard {
     /// Many round trips without a duplicate: back to a quarter.
     pub(crate) fn narrow_reordering(&mut self) {
         self.quarters = 1;
+    }
+}
+
+/// What is newly known to be lost.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Lost {
+    pub(crate) bytes: u64,
+    /// The most of them that were sent for the first time, one after the other, and of which nothing
+    /// between has arrived.
+    pub(crate) in_a_row: u64,
+}
+
+/// Counts bytes in a row.
+#[derive(Default)]
+struct Run {
+    /// Behind the last bytes counted.
+    end: Option<u64>,
+    bytes: u64,
+    longest: u64,
+}
+
+impl Run {
+    /// These bytes, behind those before, are lost too.
+    fn add(&mut self, span: Span, sacked: &Ranges<MAX_SACKED>) {
+        let arrived = |end: u64| {
+            let missing: u64 = sacked.gaps(end, span.start).map(Span::len).sum();
+            missing < span.start - end
+        };
+        if self.end.is_some_and(arrived) {
+            self.bytes = 0;
+        }
+        self.end = Some(span.end);
+        self.bytes += span.len();
+        self.longest = self.longest.max(self.bytes);
     }
 }
 

@@ -328,3 +328,54 @@ fn forward_at_fifty_per_cent_and_not_before_sixteen_segments() {
         );
     }
 }
+
+#[test]
+fn losses_with_successes_between_them_are_not_consecutive() {
+    let answer = |_| Options {
+        mss: Some(1000),
+        sack_permitted: true,
+        group: Some(GroupOption::Named(ip(GROUP))),
+        ..Options::default()
+    };
+    let mut group = HandGroup::new(1, answer);
+    let iss = group.iss[0];
+    let ack = |group: &mut HandGroup, segments: u32, holes: bool| {
+        let at = |segment: u32| iss.plus(1 + segment * 1000);
+        let mut options = Options {
+            feedback: Some(Feedback { percent: 50 }),
+            ..Options::default()
+        };
+        if holes {
+            for first in [1, 3, 5, 7] {
+                options
+                    .sack
+                    .push((at(segments + first), at(segments + first + 1)));
+            }
+        }
+        let segment = Segment {
+            source_port: PORT,
+            destination_port: 4444,
+            seq: Seq(101),
+            ack: at(segments),
+            flags: ACK,
+            window: 60_000,
+            options,
+            payload: &[],
+        };
+        group.inject(1, &segment).unwrap();
+    };
+    for segments in [8, 16, 24, 32] {
+        group.sent();
+        ack(&mut group, segments, false);
+    }
+    let member = group.endpoint.members(group.id).unwrap().next().unwrap();
+    let mode = |group: &HandGroup| group.endpoint.conn_stats(member).unwrap().mode;
+    assert_eq!(mode(&group), Mode::Multicast);
+    group.sent();
+    ack(&mut group, 40, false);
+    group.sent();
+    // Every other segment arrived: no two losses follow one another.
+    ack(&mut group, 40, true);
+    assert!(!group.sent().is_empty(), "a repair");
+    assert_eq!(mode(&group), Mode::Multicast);
+}
