@@ -155,6 +155,19 @@ fn sender_memory(count: usize, mode: GroupMode) -> usize {
     usize::try_from(most).unwrap()
 }
 
+/// Memory of a sender that has just opened a group.
+fn opened_memory(count: usize, mode: GroupMode) -> usize {
+    let receivers = (1..=count).map(host).collect();
+    let mut group = GroupConfig::new(SocketAddr::new(host(0), 5000), receivers, PORT);
+    group.mode = mode;
+    let before = LIVE.load(Ordering::Relaxed);
+    let mut sender: Endpoint<Ring> = Endpoint::new(Config::default(), [0; 32], Instant::ZERO);
+    sender
+        .open_group(Instant::ZERO, &group, Ring::new(1 << 20))
+        .unwrap();
+    LIVE.load(Ordering::Relaxed) - before
+}
+
 /// One test: the counter is for the whole process.
 #[test]
 fn a_receiver_costs_at_most_four_kib_and_data_is_stored_once() {
@@ -166,5 +179,8 @@ fn a_receiver_costs_at_most_four_kib_and_data_is_stored_once() {
         assert!(each <= 4096, "{each} bytes for each further receiver");
         // The store of 1 MiB is there once, whatever the number of receivers.
         assert!(many < (1 << 20) + 33 * 4096 + (128 << 10), "{many}");
+        // However many there are.
+        let each = opened_memory(4000, mode) / 4000;
+        assert!(each <= 4096, "{each} bytes for each of 4000 receivers");
     }
 }

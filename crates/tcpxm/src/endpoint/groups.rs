@@ -155,8 +155,9 @@ impl<S: Store> Endpoint<S> {
         let Some(session) = self.sessions.get_mut(session) else {
             return;
         };
-        for _ in 0..count {
+        for first in 0..count {
             let mut flow = Flow::new(payload, stamp_base, nagle);
+            flow.first = first as u32;
             flow.cap.rate_bps = rate / count as u64;
             session.flows.push(flow);
         }

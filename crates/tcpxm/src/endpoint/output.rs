@@ -138,7 +138,7 @@ impl<S: Store> Endpoint<S> {
             pcb.idle = false;
             if pcb.state.sends() {
                 pcb.begin_outstanding(now, flow);
-                flow.limits.set(pcb.member as usize, pcb.send_limit());
+                flow.limits.set(flow.slot(pcb.member), pcb.send_limit());
                 let next = pcb.timers.next().map_or(MinTree::NONE, timer_key);
                 self.timers.set(index as usize, next);
             }

@@ -149,7 +149,6 @@ impl<S: Store> Endpoint<S> {
             return;
         };
         let number = session.flows.len() as u32;
-        let member = pcb.member as usize;
         let main_number = core::mem::replace(&mut pcb.flow, number);
         let main = &mut session.flows[main_number as usize];
         main.members -= 1;
@@ -158,8 +157,9 @@ impl<S: Store> Endpoint<S> {
             main.remove_listener(group);
             pcb.leaving = Leaving::Due;
         }
-        main.limits.clear(member);
-        main.unas.clear(member);
+        let slot = main.slot(pcb.member);
+        main.limits.clear(slot);
+        main.unas.clear(slot);
         let mut flow = Flow::new(main.payload, main.stamp_base, main.nagle);
         flow.payload = flow.payload.min(pcb.max_payload());
         flow.nxt = main.nxt;
@@ -168,6 +168,7 @@ impl<S: Store> Endpoint<S> {
         flow.log = main.log.clone();
         flow.last_sent = main.last_sent;
         flow.cap.rate_bps = main.cap.rate_bps;
+        flow.first = pcb.member;
         flow.members = 1;
         flow.detached = true;
         flow.unicast.push(index);

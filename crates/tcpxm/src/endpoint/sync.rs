@@ -97,8 +97,9 @@ impl<S: Store> Endpoint<S> {
             state if state.sends() => (pcb.send_limit(), una),
             _ => (MinTree::NONE, MinTree::NONE),
         };
-        flow.limits.set(member, limit);
-        flow.unas.set(member, una);
+        let slot = flow.slot(pcb.member);
+        flow.limits.set(slot, limit);
+        flow.unas.set(slot, una);
         let alone = pcb.mode == Mode::UnicastOnly && session.group.is_some();
         let needed = if alone && session.store.is_rereadable() {
             MinTree::NONE
@@ -228,7 +229,8 @@ impl<S: Store> Endpoint<S> {
     /// The block with the least room.
     pub(super) fn narrowest(&self, session: u32, flow: u32) -> Option<u32> {
         let session = self.sessions.get(session)?;
-        let member = session.flows.get(flow as usize)?.limits.argmin()?;
+        let flow = session.flows.get(flow as usize)?;
+        let member = flow.first as usize + flow.limits.argmin()?;
         session.members.get(member).copied().flatten()
     }
 

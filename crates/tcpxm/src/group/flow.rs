@@ -58,9 +58,11 @@ pub(crate) struct Flow {
     pub(crate) last_sent: Option<Instant>,
     /// Round trip that sets the grain of the log.
     pub(crate) quantum: Duration,
-    /// By member: how far its windows reach. The least is the intersection (TCP-XM §2.1, step 12).
+    /// The member that [`Flow::slot`] 0 is for: a flow of one has no room for the others.
+    pub(crate) first: u32,
+    /// By slot: how far a member's windows reach. The least is the intersection (TCP-XM §2.1, step 12).
     pub(crate) limits: MinTree,
-    /// By member: first unacknowledged byte.
+    /// By slot: first unacknowledged byte.
     pub(crate) unas: MinTree,
     /// Blocks that need unicast copies.
     pub(crate) unicast: Vec<u32>,
@@ -105,6 +107,7 @@ impl Flow {
             stamp_base,
             last_sent: None,
             quantum: Duration::ZERO,
+            first: 0,
             limits: MinTree::new(),
             unas: MinTree::new(),
             unicast: Vec::new(),
@@ -119,6 +122,11 @@ impl Flow {
             spread: Pace::default(),
             queued: false,
         }
+    }
+
+    /// The place of one of its members in the trees.
+    pub(crate) fn slot(&self, member: u32) -> usize {
+        member.saturating_sub(self.first) as usize
     }
 
     /// The timestamp clock: milliseconds (RFC 7323 §4.1), the same for all receivers.
