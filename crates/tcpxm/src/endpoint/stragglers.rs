@@ -208,7 +208,7 @@ impl<S: Store> Endpoint<S> {
         let holder = holder.and_then(|member| session_ref.members[member]);
         if let Some(index) = holder
             && let Some(pcb) = self.pcbs.get_mut(index)
-            && pcb.flow != 0
+            && session_ref.flows[pcb.flow as usize].detached
         {
             pcb.abort(Failure::TooSlow);
             self.sync(index);

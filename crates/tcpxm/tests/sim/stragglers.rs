@@ -4,7 +4,7 @@ use crate::common::{Net, PORT, config, socket};
 use crate::group::{assert_delivered, closed, group, group_net, lan, receivers, start};
 use netsim::LinkConfig;
 use tcpxm::store::{Lengths, Ring, Store};
-use tcpxm::{Duration, Failure, GroupConfig, Instant};
+use tcpxm::{Duration, Failure, GroupConfig, GroupMode, Instant};
 
 #[test]
 fn a_straggler_is_detached_and_finishes_by_itself() {
@@ -83,25 +83,11 @@ fn a_detached_receiver_that_hears_the_group_goes_on() {
     }
 }
 
-#[test]
-fn a_straggler_on_a_bounded_store_is_dropped_and_named() {
-    let slow = LinkConfig::new()
-        .delay(Duration::from_millis(2))
-        .rate_bps(1_000_000)
-        .queue_packets(100);
-    let mut list = receivers(3, lan());
-    list[2].2 = slow;
-    let mut net = group_net(1, (config(), lan()), list);
-    let wanted = GroupConfig {
-        min_rate_bps: Some(20_000_000),
-        ..group(3)
-    };
-    let store: Box<dyn Store> = Box::new(Ring::new(1 << 20));
-    let len = 10_000_000u64;
-    net.with(0, |host, now| host.open_group(now, &wanted, store));
+/// Writes so much to host 0's group as there is room, and waits until all is over.
+fn write_all(net: &mut Net, len: u64) {
     let mut written = 0;
     let done = net.sim.now() + Duration::from_secs(60);
-    while !closed(&net) && net.sim.now() < done {
+    while !closed(net) && net.sim.now() < done {
         net.with(0, |host, now| {
             let id = host.group.unwrap();
             while written < len {
@@ -120,6 +106,44 @@ fn a_straggler_on_a_bounded_store_is_dropped_and_named() {
         let next = net.sim.now() + Duration::from_millis(10);
         net.sim.run_until(next);
     }
+}
+
+#[test]
+fn receivers_that_are_not_in_step_share_a_bottleneck_and_nobody_is_dropped_for_it() {
+    let shared = LinkConfig::new()
+        .delay(Duration::from_millis(2))
+        .rate_bps(4_000_000)
+        .queue_packets(100);
+    let mut net = group_net(1, (config(), shared), receivers(3, lan()));
+    let wanted = GroupConfig {
+        mode: GroupMode::Unicast,
+        min_rate_bps: Some(3_000_000),
+        ..group(3)
+    };
+    let store: Box<dyn Store> = Box::new(Ring::new(1 << 18));
+    let len = 1_500_000;
+    net.with(0, |host, now| host.open_group(now, &wanted, store));
+    write_all(&mut net, len);
+    assert_delivered(&net, 1..=3, len, "shared bottleneck");
+}
+
+#[test]
+fn a_straggler_on_a_bounded_store_is_dropped_and_named() {
+    let slow = LinkConfig::new()
+        .delay(Duration::from_millis(2))
+        .rate_bps(1_000_000)
+        .queue_packets(100);
+    let mut list = receivers(3, lan());
+    list[2].2 = slow;
+    let mut net = group_net(1, (config(), lan()), list);
+    let wanted = GroupConfig {
+        min_rate_bps: Some(20_000_000),
+        ..group(3)
+    };
+    let store: Box<dyn Store> = Box::new(Ring::new(1 << 20));
+    let len = 10_000_000u64;
+    net.with(0, |host, now| host.open_group(now, &wanted, store));
+    write_all(&mut net, len);
     assert_delivered(&net, 1..=2, len, "bounded store");
     let failed: Vec<_> = net
         .host(0)
