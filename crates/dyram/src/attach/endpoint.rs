@@ -1,0 +1,412 @@
+//! An endpoint's attachment to the tree: a receiver below a relay, or the source above one.
+
+use smoltcp::time::Instant;
+
+use super::parent::{Outcome, Parent};
+use crate::config::Parents;
+use crate::secret::Secrets;
+use crate::stats::DropReason;
+use crate::wire::{Body, Join, Joined, Nack, Packet, Repr, Role, Service};
+use crate::{Meta, RelayId, Seq, SessionKey, SocketAddr, Transmit};
+
+/// Configuration of an [`Attachment`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct AttachmentConfig {
+    /// The session's name.
+    pub key: SessionKey,
+    /// What the endpoint is: [`Role::Receiver`] or [`Role::Source`].
+    pub role: Role,
+    /// Relays to attach to, in order of preference; at least one.
+    pub relays: Parents,
+}
+
+/// What happened to the attachment.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum AttachmentEvent {
+    /// The relay took us in.
+    Attached(SocketAddr),
+    /// The relay is silent, or goes away: the next one is tried.
+    Lost(SocketAddr),
+    /// The relay has no room, or goes away: the next one is tried.
+    Refused(SocketAddr),
+}
+
+/// A packet from the relay.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Input<'a> {
+    /// A packet of the stream.
+    Data {
+        /// The session identifier.
+        session: u32,
+        /// The packet's number.
+        seq: Seq,
+        /// What the transport sent.
+        payload: &'a [u8],
+        /// Whether it is a repair.
+        repair: bool,
+    },
+    /// What the transport says beside data.
+    Cast {
+        /// The session identifier.
+        session: u32,
+        /// What the transport sent.
+        payload: &'a [u8],
+    },
+    /// These packets are wanted: answer with REPAIR, or with ABSENT. [`packets`](crate::packets)
+    /// reads them out.
+    Wanted {
+        /// The session identifier.
+        session: u32,
+        /// The first of them.
+        first: Seq,
+        /// The others, as in [`Nack::mask`].
+        mask: u64,
+    },
+    /// Everybody below holds everything before that packet; for the source.
+    Acknowledged {
+        /// The session identifier.
+        session: u32,
+        /// The first packet that somebody may lack.
+        ack: Seq,
+    },
+    /// The last replier lacks these packets; for receivers.
+    Absent {
+        /// The session identifier.
+        session: u32,
+        /// The first of them.
+        first: Seq,
+        /// The others, as in [`Nack::mask`].
+        mask: u64,
+    },
+    /// It was for the attachment itself.
+    Nothing,
+}
+
+/// The tree's end at an endpoint: finds a relay that takes it in, stays with it, turns to the next
+/// one when it dies, and knows the packets to speak with it.
+///
+/// It is a machine like all others, but for what it receives: [`Attachment::handle_packet`] hands
+/// what is the transport's to the caller, who sends through [`Attachment::data`] and the like.
+#[derive(Clone, Debug)]
+pub struct Attachment {
+    config: AttachmentConfig,
+    parent: Parent,
+    secrets: Secrets,
+    event: Option<AttachmentEvent>,
+    /// A relay that we left waits to be told: our number and token there.
+    goodbye: Option<(SocketAddr, u16, u64)>,
+    left: bool,
+    now: Instant,
+}
+
+impl Attachment {
+    /// Begins to attach at once. `seed` must be secret.
+    #[must_use]
+    pub fn new(config: AttachmentConfig, seed: [u8; 32], now: Instant) -> Self {
+        Attachment {
+            left: config.relays.is_empty(),
+            config,
+            parent: Parent::new(now),
+            secrets: Secrets::new(seed),
+            event: None,
+            goodbye: None,
+            now,
+        }
+    }
+
+    /// The relay that took us in.
+    #[must_use]
+    pub fn relay(&self) -> Option<SocketAddr> {
+        let joined = self.parent.is_joined() && !self.left;
+        self.parent.address(&self.config.relays).filter(|_| joined)
+    }
+
+    /// Whether the relay knows a way to the source.
+    #[must_use]
+    pub fn reaches_source(&self) -> bool {
+        self.relay().is_some() && self.parent.attached
+    }
+
+    /// Smoothed round trip to the relay, in microseconds; 0 before the first sample.
+    #[must_use]
+    pub fn round_trip_us(&self) -> u32 {
+        self.parent.round_trip_us()
+    }
+
+    /// How long a repair may take the relay: do not ask again before, nor the source.
+    #[must_use]
+    pub fn repair_within(&self) -> crate::Duration {
+        self.parent.answer_after()
+    }
+
+    /// A packet arrived.
+    ///
+    /// # Errors
+    /// Why it was dropped; nothing changed then.
+    pub fn handle_packet<'p>(
+        &mut self,
+        now: Instant,
+        meta: &Meta,
+        bytes: &'p [u8],
+    ) -> Result<Input<'p>, DropReason> {
+        self.now = self.now.max(now);
+        let packet = Packet::new_checked(bytes).map_err(|_| DropReason::Malformed)?;
+        if packet.key() != self.config.key {
+            return Err(DropReason::NoSession);
+        }
+        if self.parent.address(&self.config.relays) != Some(meta.source) {
+            // Where IP multicast carries the data, that comes from the source itself.
+            let from_source = meta.group && meta.source.ip() == self.config.key.source;
+            let carried = matches!(packet.service(), Service::Data | Service::Cast);
+            if !(from_source && carried) {
+                return Err(DropReason::NotFromParent);
+            }
+        }
+        match packet.service() {
+            Service::Joined => return self.joined(now, &packet).map(|()| Input::Nothing),
+            Service::Move => return self.moved(now, &packet).map(|()| Input::Nothing),
+            _ => {}
+        }
+        self.read(&packet)
+    }
+
+    fn read<'p>(&self, packet: &Packet<&'p [u8]>) -> Result<Input<'p>, DropReason> {
+        let repr = Repr::parse(packet);
+        let (session, seq) = (repr.session, repr.sequence);
+        let source = self.config.role == Role::Source;
+        Ok(match repr.body {
+            Body::Data(payload) if !source => Input::Data {
+                session,
+                seq,
+                payload,
+                repair: false,
+            },
+            Body::Repair(payload) if !source => Input::Data {
+                session,
+                seq,
+                payload,
+                repair: true,
+            },
+            Body::Cast(payload) if !source => Input::Cast { session, payload },
+            Body::Nack(Nack { mask, .. }) => Input::Wanted {
+                session,
+                first: seq,
+                mask,
+            },
+            Body::Ack if source => Input::Acknowledged { session, ack: seq },
+            Body::Absent(mask) if !source => Input::Absent {
+                session,
+                first: seq,
+                mask,
+            },
+            _ => return Err(DropReason::WrongWay),
+        })
+    }
+
+    /// The acknowledgement that rides on a NACK, for the source: what
+    /// [`Attachment::handle_packet`] said was wanted stands beside it.
+    #[must_use]
+    pub fn acknowledged_by(bytes: &[u8]) -> Option<Seq> {
+        let packet = Packet::new_checked(bytes).ok()?;
+        match Repr::parse(&packet).body {
+            Body::Nack(nack) => nack.ack,
+            _ => None,
+        }
+    }
+
+    fn joined(&mut self, now: Instant, packet: &Packet<&[u8]>) -> Result<(), DropReason> {
+        let (relays, address) = (
+            &self.config.relays,
+            self.parent.address(&self.config.relays),
+        );
+        let (joined, nobody) = (Joined::read(packet), RelayId(0));
+        let outcome = self
+            .parent
+            .handle_joined(now, relays, nobody, packet.child(), &joined)
+            .ok_or(DropReason::BadToken)?;
+        let relay = address.ok_or(DropReason::NotFromParent)?;
+        match outcome {
+            Outcome::Attached => self.event = Some(AttachmentEvent::Attached(relay)),
+            Outcome::Refused | Outcome::Loop(_) => {
+                self.event = Some(AttachmentEvent::Refused(relay));
+            }
+            Outcome::Refreshed | Outcome::Challenged => {}
+        }
+        Ok(())
+    }
+
+    fn moved(&mut self, now: Instant, packet: &Packet<&[u8]>) -> Result<(), DropReason> {
+        if packet.token() != self.parent.token() {
+            return Err(DropReason::BadToken);
+        }
+        if self.config.relays.len() > 1 {
+            self.event = self.relay().map(AttachmentEvent::Lost);
+            let (child, token) = (self.parent.child(), self.parent.token());
+            self.goodbye = self.relay().map(|relay| (relay, child, token));
+            self.parent.try_next(now, &self.config.relays);
+        }
+        Ok(())
+    }
+
+    /// Something was asked of the relay in vain: see soon whether it is there.
+    pub fn suspect(&mut self, now: Instant) {
+        self.parent.suspect(now);
+    }
+
+    /// Time has passed; harmless when called early or twice.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+    }
+
+    /// When to call [`Attachment::handle_timeout`] and [`Attachment::poll_transmit`].
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.goodbye.is_some() {
+            return Some(self.now);
+        }
+        (!self.left).then(|| self.parent.due())
+    }
+
+    /// What happened last; only the newest is kept.
+    pub fn poll_event(&mut self) -> Option<AttachmentEvent> {
+        self.event.take()
+    }
+
+    /// The next packet of the attachment's own to send.
+    ///
+    /// # Panics
+    /// If the buffer is shorter than [`crate::MAX_CONTROL_LEN`].
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        self.now = self.now.max(now);
+        if let Some(goodbye) = self.say_goodbye(buffer) {
+            return Some(goodbye);
+        }
+        let relays = &self.config.relays;
+        while !self.left && self.parent.due() <= now {
+            let relay = self.parent.address(relays)?;
+            let was_joined = self.parent.is_joined();
+            let (child, token) = (self.parent.child(), self.parent.token());
+            let Some(stamp) = self.parent.next_try(now, relays, &mut self.secrets) else {
+                if was_joined {
+                    self.event = Some(AttachmentEvent::Lost(relay));
+                    self.goodbye = Some((relay, child, token));
+                }
+                continue;
+            };
+            let join = Join {
+                role: self.config.role,
+                token: self.parent.token(),
+                stamp,
+                far_us: self.parent.round_trip_us(),
+                receivers: 1,
+                relay: RelayId(0),
+            };
+            return Some(self.emit(relay, 0, Seq(0), Body::Join(join), buffer));
+        }
+        None
+    }
+
+    /// Says goodbye to a relay that is not the parent any more.
+    fn say_goodbye(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
+        let (destination, child, token) = self.goodbye.take()?;
+        let repr = Repr {
+            key: self.config.key,
+            session: 0,
+            child,
+            sequence: Seq(0),
+            body: Body::Leave(token),
+        };
+        let len = repr.emit(buffer);
+        Some(Transmit { destination, len })
+    }
+
+    fn emit(
+        &self,
+        destination: SocketAddr,
+        session: u32,
+        sequence: Seq,
+        body: Body<'_>,
+        buffer: &mut [u8],
+    ) -> Transmit {
+        let repr = Repr {
+            key: self.config.key,
+            session,
+            child: self.parent.child(),
+            sequence,
+            body,
+        };
+        Transmit {
+            destination,
+            len: repr.emit(buffer),
+        }
+    }
+
+    /// Leaves: writes the goodbye for the relay, and asks for nothing any more.
+    pub fn leave(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
+        let relay = self.relay();
+        self.left = true;
+        let token = self.parent.token();
+        Some(self.emit(relay?, 0, Seq(0), Body::Leave(token), buffer))
+    }
+
+    /// Writes a NACK; `None` while no relay has taken us in, as for the following.
+    pub fn nack(
+        &self,
+        session: u32,
+        first: Seq,
+        nack: Nack,
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        Some(self.emit(self.relay()?, session, first, Body::Nack(nack), buffer))
+    }
+
+    /// Writes an acknowledgement: everything before `ack` is here.
+    pub fn ack(&self, session: u32, ack: Seq, buffer: &mut [u8]) -> Option<Transmit> {
+        Some(self.emit(self.relay()?, session, ack, Body::Ack, buffer))
+    }
+
+    /// Writes that these packets are not here.
+    pub fn absent(
+        &self,
+        session: u32,
+        first: Seq,
+        mask: u64,
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        Some(self.emit(self.relay()?, session, first, Body::Absent(mask), buffer))
+    }
+
+    /// Wraps a repair.
+    pub fn repair(
+        &self,
+        session: u32,
+        seq: Seq,
+        payload: &[u8],
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        Some(self.emit(self.relay()?, session, seq, Body::Repair(payload), buffer))
+    }
+
+    /// Wraps a new packet; for the source.
+    pub fn data(
+        &self,
+        session: u32,
+        seq: Seq,
+        payload: &[u8],
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        Some(self.emit(self.relay()?, session, seq, Body::Data(payload), buffer))
+    }
+
+    /// Wraps what the transport says beside data, for the source. Every packet before `next` was
+    /// sent: relays that lack the last ones learn it by this.
+    pub fn cast(
+        &self,
+        session: u32,
+        next: Seq,
+        payload: &[u8],
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        Some(self.emit(self.relay()?, session, next, Body::Cast(payload), buffer))
+    }
+}

@@ -1,0 +1,227 @@
+//! The child's side of the session protocol: which parent, and is it still there?
+
+use smoltcp::time::{Duration, Instant};
+
+use crate::config::Parents;
+use crate::secret::Secrets;
+use crate::wire::{Joined, NO_CHILD, Path, Status};
+use crate::{RelayId, SocketAddr};
+
+/// JOINs without an answer after which a parent is given up.
+const TRIES: u8 = 3;
+/// Wait for the first answer; doubles up to [`PATIENCE`] while no parent at all answers.
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// What a JOINED meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// The parent took us in.
+    Attached,
+    /// It still has us.
+    Refreshed,
+    /// It wants its token back: JOIN again at once.
+    Challenged,
+    /// It refused; the next parent is tried.
+    Refused,
+    /// It is below us; the next parent is tried.
+    Loop(RelayId),
+}
+
+/// What a child knows of its parent.
+#[derive(Clone, Debug)]
+pub(crate) struct Parent {
+    /// When to JOIN (again).
+    due: Instant,
+    sent: Instant,
+    token: u64,
+    stamp: u32,
+    /// Smoothed; 0: no sample yet.
+    round_trip_us: u32,
+    repair_us: u32,
+    child: u16,
+    refresh_ms: u16,
+    index: u8,
+    tries: u8,
+    /// Parents given up one after the other.
+    failures: u8,
+    joined: bool,
+    /// A JOIN is out whose answer has not come.
+    asking: bool,
+    pub(crate) attached: bool,
+    pub(crate) path: Path,
+}
+
+impl Parent {
+    /// JOINs at once.
+    pub(crate) fn new(now: Instant) -> Self {
+        Parent {
+            due: now,
+            sent: now,
+            token: 0,
+            stamp: 0,
+            round_trip_us: 0,
+            repair_us: 0,
+            child: NO_CHILD,
+            refresh_ms: 0,
+            index: 0,
+            tries: 0,
+            failures: 0,
+            joined: false,
+            asking: false,
+            attached: false,
+            path: Path::new(),
+        }
+    }
+
+    pub(crate) fn due(&self) -> Instant {
+        self.due
+    }
+
+    pub(crate) fn is_joined(&self) -> bool {
+        self.joined
+    }
+
+    /// The number the parent gave to us.
+    pub(crate) fn child(&self) -> u16 {
+        self.child
+    }
+
+    /// The token to JOIN and LEAVE with; 0: none yet.
+    pub(crate) fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// The parent in use, or tried.
+    pub(crate) fn address(&self, parents: &Parents) -> Option<SocketAddr> {
+        parents.get(usize::from(self.index)).copied()
+    }
+
+    /// Smoothed round trip to the parent, in microseconds; 0 before the first sample.
+    pub(crate) fn round_trip_us(&self) -> u32 {
+        self.round_trip_us
+    }
+
+    /// How long an answer to a NACK may take: the way there, and what the parent needs.
+    pub(crate) fn answer_after(&self) -> Duration {
+        let us = u64::from(self.round_trip_us) * 5 / 4 + u64::from(self.repair_us);
+        Duration::from_micros(us)
+    }
+
+    /// Something was asked in vain: see soon whether the parent is there.
+    pub(crate) fn suspect(&mut self, now: Instant) {
+        if self.joined && !self.asking {
+            self.due = self.due.min((self.sent + FIRST_WAIT).max(now));
+        }
+    }
+
+    /// Whether the next try will be that of another parent.
+    pub(crate) fn gives_up(&self) -> bool {
+        self.tries >= TRIES
+    }
+
+    /// The time to JOIN has come: the stamp to do it with; `None` when the parent was just given up
+    /// (its successor is tried by the next call).
+    pub(crate) fn next_try(
+        &mut self,
+        now: Instant,
+        parents: &Parents,
+        secrets: &mut Secrets,
+    ) -> Option<u32> {
+        if self.gives_up() {
+            self.try_next(now, parents);
+            return None;
+        }
+        self.tries += 1;
+        self.asking = true;
+        self.stamp = secrets.stamp();
+        self.sent = now;
+        let doubled = FIRST_WAIT * (1 << self.failures.min(4));
+        self.due = now + doubled.min(PATIENCE);
+        Some(self.stamp)
+    }
+
+    /// Turns to the next parent.
+    pub(crate) fn try_next(&mut self, now: Instant, parents: &Parents) {
+        let index = usize::from(self.index) + 1;
+        let (failures, alone) = (self.failures.saturating_add(1), parents.len() <= 1);
+        *self = Parent {
+            index: if index < parents.len() {
+                index as u8
+            } else {
+                0
+            },
+            failures: if self.joined { 0 } else { failures },
+            round_trip_us: if alone { self.round_trip_us } else { 0 },
+            token: if alone { self.token } else { 0 },
+            ..Parent::new(now)
+        };
+    }
+
+    /// A refused child waits before it asks the next parent, so that nothing spins.
+    fn wait_after_refusal(&mut self, now: Instant, parents: &Parents) {
+        self.joined = false;
+        self.try_next(now, parents);
+        self.due = now + (FIRST_WAIT * (1 << self.failures.min(4))).min(PATIENCE);
+    }
+
+    /// An answer from [`Parent::address`]; `None` when it answers nothing we asked.
+    pub(crate) fn handle_joined(
+        &mut self,
+        now: Instant,
+        parents: &Parents,
+        own: RelayId,
+        child: u16,
+        joined: &Joined,
+    ) -> Option<Outcome> {
+        if !self.asking || joined.stamp != self.stamp {
+            return None;
+        }
+        self.asking = false;
+        match joined.status {
+            Status::Joined => {}
+            Status::Challenge => {
+                // Once for each token, or a parent could make us spin.
+                if self.token != joined.token {
+                    self.token = joined.token;
+                    self.due = now;
+                }
+                return Some(Outcome::Challenged);
+            }
+            Status::Loop => {
+                let nearest = joined.path.last().copied().unwrap_or_default();
+                self.wait_after_refusal(now, parents);
+                return Some(Outcome::Loop(nearest));
+            }
+            Status::Full | Status::Draining => {
+                self.wait_after_refusal(now, parents);
+                return Some(Outcome::Refused);
+            }
+        }
+        if own.0 != 0 && joined.path.contains(&own) {
+            let nearest = joined.path.last().copied().unwrap_or_default();
+            self.wait_after_refusal(now, parents);
+            return Some(Outcome::Loop(nearest));
+        }
+        let sample = (now - self.sent).total_micros().clamp(1, 4_000_000) as u32;
+        self.round_trip_us = match self.round_trip_us {
+            0 => sample,
+            smoothed => (smoothed - smoothed / 8 + sample / 8).max(1),
+        };
+        self.token = joined.token;
+        self.child = child;
+        self.repair_us = joined.repair_us.min(4_000_000);
+        self.refresh_ms = joined.refresh_ms.max(20);
+        self.attached = joined.attached;
+        self.path = joined.path.clone();
+        self.tries = 0;
+        self.failures = 0;
+        self.due = now + Duration::from_millis(u64::from(self.refresh_ms));
+        let first = !core::mem::replace(&mut self.joined, true);
+        Some(if first {
+            Outcome::Attached
+        } else {
+            Outcome::Refreshed
+        })
+    }
+}

@@ -1,0 +1,138 @@
+//! What a relay is told.
+
+use core::fmt;
+use core::net::SocketAddr;
+
+use smoltcp::time::Duration;
+
+use crate::RelayId;
+
+/// Most parents of a relay or an endpoint: the first, and those to turn to when it dies.
+pub const MAX_PARENTS: usize = 4;
+/// Parents in the order in which they are tried.
+pub type Parents = heapless::Vec<SocketAddr, MAX_PARENTS>;
+
+/// Who carries the data.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Carriage {
+    /// Relays do, from parent to children, over UDP.
+    #[default]
+    Relays,
+    /// IP multicast does: relays listen to it, and serve recovery beside it (DyRAM §3.2.1).
+    Multicast,
+}
+
+/// Which receiver is the default replier for a lost packet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum DefaultReplier {
+    /// The first in the list of receivers (DyRAM §3.2.3).
+    #[default]
+    First,
+    /// Another one for each packet in turn, so that the work is shared.
+    Spread,
+}
+
+/// Configuration of a [`Relay`](crate::Relay).
+#[derive(Clone, PartialEq, Debug)]
+pub struct Config {
+    /// Who this relay is to the others of its tree; not 0.
+    pub id: RelayId,
+    /// Relays (or sources) to join, in order of preference. Empty: only sources that register here
+    /// are served.
+    pub parents: Parents,
+    /// Who carries the data.
+    pub carriage: Carriage,
+    /// Which receiver is asked first.
+    pub default_replier: DefaultReplier,
+    /// Whether gaps are NACKed as soon as they are seen; otherwise only when a child asks.
+    pub early_detection: bool,
+    /// Bounds of the delay to decide; between them it is the round trip to the farthest receiver
+    /// below.
+    pub decide: (Duration, Duration),
+    /// Shortest time for which like NACKs are ignored, and for which an answer is waited for.
+    pub hold_min: Duration,
+    /// Repliers asked for one packet before the parent is.
+    pub replier_tries: u8,
+    /// NACKs sent upward for one packet before its state is given up; the wait doubles each time.
+    pub parent_tries: u8,
+    /// Children and sources announce themselves this often; who misses three is removed. From
+    /// 500 ms to 65 s.
+    pub refresh: Duration,
+    /// How often acknowledgements go upward on their own, when none rode on a NACK.
+    pub ack_interval: Duration,
+    /// A session identifier is believed until nothing was heard of it for so long; only then may
+    /// another one take its place.
+    pub takeover: Duration,
+}
+
+impl Config {
+    /// The defaults, for the relay of that identifier.
+    #[must_use]
+    pub fn new(id: RelayId) -> Self {
+        Config {
+            id,
+            parents: Parents::new(),
+            carriage: Carriage::default(),
+            default_replier: DefaultReplier::default(),
+            early_detection: true,
+            decide: (Duration::from_millis(1), Duration::from_millis(250)),
+            hold_min: Duration::from_millis(5),
+            replier_tries: 2,
+            parent_tries: 6,
+            refresh: Duration::from_secs(2),
+            ack_interval: Duration::from_millis(100),
+            takeover: Duration::from_secs(3),
+        }
+    }
+
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    /// The first field that makes no sense.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if self.id.0 == 0 {
+            return Err(ConfigError::Id);
+        }
+        if self.decide.0 > self.decide.1 {
+            return Err(ConfigError::Decide);
+        }
+        let (min, max) = (Duration::from_millis(500), Duration::from_millis(65_000));
+        if !(min..=max).contains(&self.refresh) {
+            return Err(ConfigError::Refresh);
+        }
+        if self.ack_interval < Duration::from_millis(1) {
+            return Err(ConfigError::AckInterval);
+        }
+        Ok(())
+    }
+}
+
+/// Why a configuration is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ConfigError {
+    /// The identifier is 0.
+    Id,
+    /// The least delay to decide is above the most.
+    Decide,
+    /// The refresh is not within 500 ms to 65 s.
+    Refresh,
+    /// Acknowledgements more often than every millisecond.
+    AckInterval,
+    /// A table is empty, or larger than 16-bit numbers reach; or a window or a number of NACK
+    /// states is not a power of two.
+    Storage,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ConfigError::Id => "the relay identifier must not be 0",
+            ConfigError::Decide => "the least delay to decide is above the most",
+            ConfigError::Refresh => "the refresh must be within 500 ms and 65 s",
+            ConfigError::AckInterval => "the interval of acknowledgements must be 1 ms or more",
+            ConfigError::Storage => "the sizes of the tables do not fit",
+        })
+    }
+}
+
+impl core::error::Error for ConfigError {}

@@ -1,0 +1,32 @@
+//! What a relay tells its operator.
+
+use core::net::SocketAddr;
+
+use crate::{RelayId, SessionKey};
+
+/// Something that happened, for logs and status.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Event {
+    /// A session is served now.
+    Opened(SessionKey),
+    /// Nobody is left below, and no source: its state is gone.
+    Closed(SessionKey),
+    /// The source registered here.
+    SourceArrived(SessionKey, SocketAddr),
+    /// The source has been silent for three refreshes.
+    SourceLost(SessionKey),
+    /// A parent took this relay in.
+    Attached(SessionKey, SocketAddr),
+    /// The parent is silent; the next one is tried.
+    ParentLost(SessionKey, SocketAddr),
+    /// The parent refused; the next one is tried.
+    Refused(SessionKey, SocketAddr),
+    /// That relay is both above and below this one.
+    Loop(SessionKey, RelayId),
+    /// Two session identifiers are in use at a time: the first is served.
+    Collision(SessionKey, [u32; 2]),
+    /// A child was taken in.
+    ChildJoined(SessionKey, SocketAddr),
+    /// A child left, or was silent for too long.
+    ChildGone(SessionKey, SocketAddr),
+}

@@ -1,0 +1,162 @@
+//! The data service: the track list, and losses seen early (DyRAM §3.2.2).
+
+use smoltcp::time::Instant;
+
+use super::table::Phase;
+use super::{Fanout, Relay, Verdict};
+use crate::config::Carriage;
+use crate::event::Event;
+use crate::stats::DropReason;
+use crate::track::Arrival;
+use crate::types::Addr;
+use crate::wheel::{tick_of, time_since};
+use crate::wire::Packet;
+use crate::{Meta, Seq};
+
+impl Relay<'_> {
+    #[inline]
+    pub(super) fn data(
+        &mut self,
+        now: Instant,
+        number: u16,
+        meta: &Meta,
+        packet: &Packet<&mut [u8]>,
+    ) -> Result<Verdict, DropReason> {
+        self.check_down(number, meta, packet)?;
+        self.check_session(now, number, packet.session())?;
+        let seq = packet.sequence();
+        let (track, lost) = self.tables.track(number);
+        match track.arrive(lost, seq) {
+            Arrival::InOrder => {}
+            Arrival::Gap(first, count) => self.gap(number, first, count),
+            Arrival::Recovered => self.came_late(now, number, seq),
+            Arrival::Duplicate => return Err(DropReason::Duplicate),
+            Arrival::Ahead => return Err(DropReason::FarAhead),
+        }
+        self.stats.data = self.stats.data.wrapping_add(1);
+        Ok(self.pass_down(number))
+    }
+
+    /// What the transport says beside data: to everybody below. It also says how far the source is,
+    /// so that the loss of the last packets is seen.
+    pub(super) fn cast(
+        &mut self,
+        now: Instant,
+        number: u16,
+        meta: &Meta,
+        packet: &Packet<&mut [u8]>,
+    ) -> Result<Verdict, DropReason> {
+        self.check_down(number, meta, packet)?;
+        self.check_session(now, number, packet.session())?;
+        let (track, lost) = self.tables.track(number);
+        if let Some((first, count)) = track.expect(lost, packet.sequence()) {
+            self.gap(number, first, count);
+        }
+        Ok(self.pass_down(number))
+    }
+
+    fn pass_down(&self, number: u16) -> Verdict {
+        if self.config.carriage == Carriage::Multicast {
+            return Verdict::Done;
+        }
+        Verdict::Send(Fanout {
+            session: number,
+            state: None,
+            up: false,
+        })
+    }
+
+    /// New packets come from above; where IP multicast carries them, from the group.
+    fn check_down(
+        &self,
+        number: u16,
+        meta: &Meta,
+        packet: &Packet<&mut [u8]>,
+    ) -> Result<(), DropReason> {
+        let fits = match self.config.carriage {
+            Carriage::Relays => !meta.group && self.is_above(number, Addr::from(meta.source)),
+            Carriage::Multicast => meta.group && meta.source.ip() == packet.key().source,
+        };
+        if fits {
+            Ok(())
+        } else {
+            Err(DropReason::NotFromParent)
+        }
+    }
+
+    /// Of two session identifiers the first is served, until it has been silent for long enough.
+    #[inline]
+    fn check_session(&mut self, now: Instant, number: u16, id: u32) -> Result<(), DropReason> {
+        let takeover = self.config.takeover;
+        let session = self.tables.session_mut(number);
+        if session.id == Some(id) {
+            session.id_heard = tick_of(now) as u32;
+            return Ok(());
+        }
+        let key = session.key;
+        if let (Some(running), Some(key)) = (session.id, key)
+            && time_since(now, session.id_heard) < takeover
+        {
+            if !core::mem::replace(&mut session.collided, true) {
+                self.tell(Event::Collision(key, [running, id]));
+            }
+            return Err(DropReason::OtherSession);
+        }
+        self.begin(now, number, id);
+        Ok(())
+    }
+
+    /// Another run of the source: nothing that was known of the packets counts any more.
+    fn begin(&mut self, now: Instant, number: u16, id: u32) {
+        self.tables.forget_states(number);
+        let (track, lost) = self.tables.track(number);
+        *track = crate::track::Track::default();
+        lost.fill(0);
+        self.tables.forget_acks(number);
+        let session = self.tables.session_mut(number);
+        session.id = Some(id);
+        session.id_heard = tick_of(now) as u32;
+        session.collided = false;
+        session.folded = None;
+        session.ack_sent = None;
+        self.look_after(number, now);
+    }
+
+    /// Packets are missing: ask for them at once, unless that waits for the children's NACKs.
+    fn gap(&mut self, number: u16, first: Seq, count: u32) {
+        self.stats.gaps = self.stats.gaps.wrapping_add(u64::from(count));
+        if !self.config.early_detection {
+            return;
+        }
+        // The newest ones may find no state any more: children ask for these.
+        for index in 0..count.min(self.tables.limits.nack_states as u32) {
+            let seq = first.plus(index);
+            if self.tables.find_state(number, seq).is_some() {
+                continue;
+            }
+            let Some(state) = self.tables.new_state(number, seq) else {
+                break;
+            };
+            self.ask_parent(state);
+        }
+    }
+
+    /// A packet that was missed came late: whoever asked for it gets it with everybody else.
+    fn came_late(&mut self, now: Instant, number: u16, seq: Seq) {
+        self.stats.recovered = self.stats.recovered.wrapping_add(1);
+        if let Some(state) = self.tables.find_state(number, seq) {
+            self.tables.subcast_to_all(state);
+            self.settle(now, state);
+        }
+    }
+
+    /// The packet of that state goes out: like NACKs are ignored for a while.
+    pub(super) fn settle(&mut self, now: Instant, state: u16) {
+        let number = self.tables.session_of(state);
+        let until = now + self.hold(number);
+        let entry = self.tables.state_mut(state);
+        entry.phase = Phase::Repaired;
+        entry.for_parent = false;
+        self.tables.wheel.set(state, until);
+    }
+}

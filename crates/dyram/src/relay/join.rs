@@ -1,0 +1,294 @@
+//! The session protocol: who is below, who is above (DyRAM §3.2.1).
+
+use smoltcp::time::Instant;
+
+use super::table::{Child, Owner};
+use super::{FAR_SHIFT, Relay, Reply, Verdict};
+use crate::attach::{Outcome, Parent};
+use crate::event::Event;
+use crate::stats::DropReason;
+use crate::types::Addr;
+use crate::wheel::tick_of;
+use crate::wire::{Join, Joined, NO_CHILD, Packet, Role, Status};
+use crate::{Meta, SessionKey};
+
+/// Children's last sign of life is kept in units of 2^10 ticks: 262 ms.
+pub(super) fn heard_at(now: Instant) -> u16 {
+    (tick_of(now) >> 10) as u16
+}
+
+impl Relay<'_> {
+    pub(super) fn join(
+        &mut self,
+        now: Instant,
+        found: Option<u16>,
+        meta: &Meta,
+        packet: &Packet<&mut [u8]>,
+    ) -> Result<Verdict, DropReason> {
+        if self.replies.is_full() {
+            return Err(DropReason::JoinFlood);
+        }
+        let (key, from) = (packet.key(), Addr::from(meta.source));
+        let join = Join::read(packet);
+        if meta.group {
+            return Err(DropReason::WrongWay);
+        }
+        if join.role == Role::Source && meta.source.ip() != key.source {
+            return Err(DropReason::NotSource);
+        }
+        let (status, child) = if self.draining && join.role != Role::Source {
+            (Status::Draining, NO_CHILD)
+        } else if join.token != self.secrets.token(from, &key) {
+            (Status::Challenge, NO_CHILD)
+        } else if self.is_circular(found, &join) {
+            self.tell(Event::Loop(key, join.relay));
+            (Status::Loop, NO_CHILD)
+        } else {
+            self.take_in(now, found, key, from, packet.child(), &join)
+        };
+        if status == Status::Full {
+            self.stats.refused = self.stats.refused.wrapping_add(1);
+        }
+        let reply = Reply {
+            to: from,
+            key,
+            status,
+            child,
+            stamp: join.stamp,
+        };
+        // There is room: it was looked at first.
+        let _ = self.replies.push_back(reply);
+        Ok(Verdict::Done)
+    }
+
+    /// Whether the one that joins is above this relay, or this relay itself.
+    fn is_circular(&self, found: Option<u16>, join: &Join) -> bool {
+        if join.relay.0 == 0 {
+            return false;
+        }
+        let above = found.and_then(|number| self.tables.session(number).parent.as_ref());
+        join.relay == self.config.id || above.is_some_and(|p| p.path.contains(&join.relay))
+    }
+
+    /// A JOIN that proved its address.
+    fn take_in(
+        &mut self,
+        now: Instant,
+        found: Option<u16>,
+        key: SessionKey,
+        from: Addr,
+        child: u16,
+        join: &Join,
+    ) -> (Status, u16) {
+        let number = match found {
+            Some(number) => {
+                let parent = self.tables.session(number).parent.as_ref();
+                if parent.is_some_and(|parent| parent.path.is_full()) {
+                    return (Status::Full, NO_CHILD);
+                }
+                number
+            }
+            None => match self.tables.open(&self.secrets, key, now) {
+                Some(number) => {
+                    self.tell(Event::Opened(key));
+                    number
+                }
+                None => return (Status::Full, NO_CHILD),
+            },
+        };
+        if join.role == Role::Source {
+            self.tables.session_mut(number).source_us = join.far_us.min(4_000_000);
+            self.source_registers(now, number, key, from);
+            return (Status::Joined, NO_CHILD);
+        }
+        let entry = Child {
+            address: from,
+            heard: heard_at(now),
+            far: (join.far_us >> FAR_SHIFT).min(u32::from(u16::MAX)) as u16,
+            receivers: join.receivers.clamp(1, u32::from(u16::MAX)) as u16,
+            ..Child::default()
+        };
+        let known = Some(child)
+            .filter(|&child| self.tables.child_at(number, child, from))
+            .or_else(|| self.tables.child_by_address(number, from));
+        let child = match known {
+            Some(child) => {
+                let ack = self.tables.child(number, child).ack;
+                *self.tables.child_mut(number, child) = Child { ack, ..entry };
+                child
+            }
+            None => match self.tables.add_child(number, entry) {
+                Some(child) => {
+                    self.stats.joined = self.stats.joined.wrapping_add(1);
+                    self.tell(Event::ChildJoined(key, from.into()));
+                    child
+                }
+                None => return (Status::Full, NO_CHILD),
+            },
+        };
+        let far_us = u32::from(entry.far) << FAR_SHIFT;
+        let session = self.tables.session_mut(number);
+        session.far_us = session.far_us.max(far_us);
+        self.look_after(number, now);
+        (Status::Joined, child)
+    }
+
+    fn source_registers(&mut self, now: Instant, number: u16, key: SessionKey, from: Addr) {
+        let session = self.tables.session_mut(number);
+        let first = !session.has_source || session.above != Some(from);
+        session.source_heard = tick_of(now) as u32;
+        if first {
+            self.leave_parent(number);
+            let session = self.tables.session_mut(number);
+            session.has_source = true;
+            session.above = Some(from);
+            self.tell(Event::SourceArrived(key, from.into()));
+        }
+        self.look_after(number, now);
+    }
+
+    pub(super) fn leave(
+        &mut self,
+        number: u16,
+        from: Addr,
+        packet: &Packet<&mut [u8]>,
+    ) -> Result<Verdict, DropReason> {
+        let (key, child) = (packet.key(), packet.child());
+        if packet.token() != self.secrets.token(from, &key) {
+            return Err(DropReason::BadToken);
+        }
+        let session = self.tables.session_mut(number);
+        if session.has_source && session.above == Some(from) && child == NO_CHILD {
+            session.has_source = false;
+            self.tell(Event::SourceLost(key));
+        } else if self.tables.child_at(number, child, from) {
+            self.stats.left = self.stats.left.wrapping_add(1);
+            self.child_gone(number, key, child);
+        } else {
+            return Err(DropReason::NotFromChild);
+        }
+        self.look_after(number, self.now);
+        Ok(Verdict::Done)
+    }
+
+    pub(super) fn child_gone(&mut self, number: u16, key: SessionKey, child: u16) {
+        let address = self.tables.child(number, child).address;
+        self.tables.remove_child(number, child);
+        self.tell(Event::ChildGone(key, address.into()));
+    }
+
+    // Above.
+
+    pub(super) fn joined(
+        &mut self,
+        now: Instant,
+        number: u16,
+        from: Addr,
+        packet: &Packet<&mut [u8]>,
+    ) -> Result<Verdict, DropReason> {
+        let own = self.config.id;
+        let parents = &self.config.parents;
+        let key = packet.key();
+        let session = self.tables.session_mut(number);
+        let parent = session.parent.as_mut().ok_or(DropReason::NotFromParent)?;
+        let address = parent.address(parents).ok_or(DropReason::NotFromParent)?;
+        if Addr::from(address) != from {
+            return Err(DropReason::NotFromParent);
+        }
+        let joined = Joined::read(packet);
+        let outcome = parent
+            .handle_joined(now, parents, own, packet.child(), &joined)
+            .ok_or(DropReason::BadToken)?;
+        match outcome {
+            Outcome::Attached => self.tell(Event::Attached(key, address)),
+            Outcome::Refused => self.tell(Event::Refused(key, address)),
+            Outcome::Loop(relay) => self.tell(Event::Loop(key, relay)),
+            Outcome::Refreshed | Outcome::Challenged => {}
+        }
+        self.look_after(number, now);
+        Ok(Verdict::Done)
+    }
+
+    /// The parent goes away: the next one is tried.
+    pub(super) fn moved(
+        &mut self,
+        now: Instant,
+        number: u16,
+        from: Addr,
+        packet: &Packet<&mut [u8]>,
+    ) -> Result<Verdict, DropReason> {
+        if !self.is_above(number, from) {
+            return Err(DropReason::NotFromParent);
+        }
+        let parents = &self.config.parents;
+        let session = self.tables.session_mut(number);
+        let parent = session.parent.as_ref().ok_or(DropReason::NotFromParent)?;
+        if packet.token() != parent.token() {
+            return Err(DropReason::BadToken);
+        }
+        if parents.len() > 1 {
+            self.goodbye(number);
+            let parents = &self.config.parents;
+            if let Some(parent) = &mut self.tables.session_mut(number).parent {
+                parent.try_next(now, parents);
+            }
+            self.tell(Event::ParentLost(packet.key(), from.into()));
+        }
+        self.look_after(number, now);
+        Ok(Verdict::Done)
+    }
+
+    /// Whether the session needs a parent, and has one.
+    pub(super) fn seek_parent(&mut self, number: u16, now: Instant) {
+        let wanted = !self.config.parents.is_empty();
+        let session = self.tables.session_mut(number);
+        if session.has_source || session.children == 0 || !wanted {
+            if session.parent.is_some() {
+                self.leave_parent(number);
+            }
+        } else if session.parent.is_none() {
+            session.parent = Some(Parent::new(now));
+        }
+    }
+
+    /// Takes leave of the parent: it stops sending at once.
+    fn leave_parent(&mut self, number: u16) {
+        self.goodbye(number);
+        self.tables.session_mut(number).parent = None;
+    }
+
+    /// Tells a parent that took us in that we go.
+    pub(super) fn goodbye(&mut self, number: u16) {
+        let session = self.tables.session(number);
+        let joined = session.parent.as_ref().filter(|parent| parent.is_joined());
+        let (Some(parent), Some(key)) = (joined, session.key) else {
+            return;
+        };
+        if let Some(to) = parent.address(&self.config.parents) {
+            let goodbye = super::Goodbye {
+                to: to.into(),
+                key,
+                child: parent.child(),
+                token: parent.token(),
+            };
+            // With no room the parent finds out by itself, three refreshes later.
+            let _ = self.goodbyes.push_back(goodbye);
+        }
+    }
+
+    /// After a change: is there a parent, when must the session be looked at again?
+    pub(super) fn look_after(&mut self, number: u16, now: Instant) {
+        self.seek_parent(number, now);
+        self.refresh_above(number);
+        self.set_timer(number);
+    }
+
+    pub(super) fn set_timer(&mut self, number: u16) {
+        let timer = self.tables.entry(Owner::Timer(number));
+        let session = self.tables.session(number);
+        let parent = session.parent.as_ref().map(|parent| parent.due());
+        let soonest = session.sweep_due.min(session.ack_due);
+        let at = parent.map_or(soonest, |due| due.min(soonest));
+        self.tables.wheel.set(timer, at);
+    }
+}

@@ -1,0 +1,364 @@
+//! A relay: the active services of DyRAM at one place of the tree.
+//!
+//! | service | what a relay does with it | file |
+//! | --- | --- | --- |
+//! | DATA | notes it in the track list, sees gaps, passes it to all children | `data.rs` |
+//! | NACK, ABSENT, ACK | gathers who lost what, elects a replier, folds acknowledgements | `nack.rs` |
+//! | REPAIR | passes it to those who lost it | `repair.rs` |
+//! | JOIN, JOINED, LEAVE, MOVE | knows who is below and above | `join.rs` |
+
+mod data;
+mod join;
+mod nack;
+mod output;
+mod repair;
+mod table;
+mod timeouts;
+
+use smoltcp::time::{Duration, Instant};
+
+use crate::config::{Config, ConfigError};
+use crate::event::Event;
+use crate::secret::Secrets;
+use crate::stats::{DropReason, Stats};
+use crate::storage::Storage;
+use crate::types::Addr;
+use crate::wire::{Packet, Service, Status};
+use crate::{Meta, SessionKey, SocketAddr};
+
+pub use nack::packets;
+pub use table::{Child, NackState, Session};
+use table::{Owner, Tables, bits};
+
+/// Answers to JOINs that wait to be sent; further JOINs are dropped meanwhile.
+const REPLIES: usize = 32;
+/// Parents that wait to be told that they were left.
+const GOODBYES: usize = 8;
+/// Events that wait to be fetched.
+const EVENTS: usize = 32;
+
+/// What to do with a packet that was handed to [`Relay::forward`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Verdict {
+    /// Send the packet as it now is to each of [`Relay::targets`], before the next call.
+    Send(Fanout),
+    /// The relay has seen to it. Its answers, if any, come from [`Relay::poll_transmit`].
+    Done,
+    /// Dropped, and counted.
+    Drop(DropReason),
+}
+
+/// To whom a packet goes: a list that [`Relay::targets`] reads out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fanout {
+    session: u16,
+    /// To those who lost it; to all when `None`.
+    state: Option<u16>,
+    /// To the parent too.
+    up: bool,
+}
+
+/// Where a packet came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Origin {
+    Above,
+    Child(u16),
+}
+
+/// Somebody waits for an answer to a JOIN.
+#[derive(Clone, Copy, Debug)]
+struct Reply {
+    to: Addr,
+    key: SessionKey,
+    status: Status,
+    child: u16,
+    stamp: u32,
+}
+
+/// A parent that is left waits to be told.
+#[derive(Clone, Copy, Debug)]
+struct Goodbye {
+    to: Addr,
+    key: SessionKey,
+    child: u16,
+    token: u64,
+}
+
+/// A relay. See the crate's documentation for how to drive it.
+#[derive(Debug)]
+pub struct Relay<'a> {
+    config: Config,
+    tables: Tables<'a>,
+    secrets: Secrets,
+    stats: Stats,
+    replies: heapless::Deque<Reply, REPLIES>,
+    goodbyes: heapless::Deque<Goodbye, GOODBYES>,
+    events: heapless::Deque<Event, EVENTS>,
+    draining: bool,
+    /// The last time it was told.
+    now: Instant,
+}
+
+impl<'a> Relay<'a> {
+    /// A relay without sessions. `seed` must be secret: tokens are made of it.
+    ///
+    /// # Errors
+    /// When the configuration or the sizes of the tables make no sense.
+    pub fn new(
+        config: Config,
+        storage: Storage<'a>,
+        seed: [u8; 32],
+        now: Instant,
+    ) -> Result<Self, ConfigError> {
+        config.check()?;
+        storage.check()?;
+        Ok(Relay {
+            config,
+            tables: Tables::new(storage, now),
+            secrets: Secrets::new(seed),
+            stats: Stats::default(),
+            replies: heapless::Deque::new(),
+            goodbyes: heapless::Deque::new(),
+            events: heapless::Deque::new(),
+            draining: false,
+            now,
+        })
+    }
+
+    /// One packet arrived. It may be edited in place; the verdict says where it goes.
+    pub fn forward(&mut self, now: Instant, meta: &Meta, packet: &mut [u8]) -> Verdict {
+        self.now = self.now.max(now);
+        match self.serve(now, meta, packet) {
+            Ok(verdict) => verdict,
+            Err(reason) => {
+                self.stats.count_drop(reason);
+                Verdict::Drop(reason)
+            }
+        }
+    }
+
+    fn serve(
+        &mut self,
+        now: Instant,
+        meta: &Meta,
+        bytes: &mut [u8],
+    ) -> Result<Verdict, DropReason> {
+        let mut packet = Packet::new_checked(bytes).map_err(|_| DropReason::Malformed)?;
+        let key = packet.key();
+        let found = self.tables.find(&self.secrets, &key);
+        let known = found.ok_or(DropReason::NoSession);
+        let from = Addr::from(meta.source);
+        match packet.service() {
+            Service::Data => self.data(now, known?, meta, &packet),
+            Service::Cast => self.cast(now, known?, meta, &packet),
+            Service::Repair => self.repair(now, known?, from, &mut packet),
+            Service::Nack => self.nack(now, known?, from, &packet),
+            Service::Absent => self.absent(known?, from, &packet),
+            Service::Ack => self.ack(known?, from, &packet),
+            Service::Join => self.join(now, found, meta, &packet),
+            Service::Joined => self.joined(now, known?, from, &packet),
+            Service::Leave => self.leave(known?, from, &packet),
+            Service::Move => self.moved(now, known?, from, &packet),
+        }
+    }
+
+    /// Addresses that a packet goes to.
+    pub fn targets(&self, fanout: &Fanout) -> impl Iterator<Item = SocketAddr> + '_ {
+        let set = match fanout.state {
+            None => self.tables.members(fanout.session),
+            Some(state) => self.tables.subcast(state),
+        };
+        let above = if fanout.up {
+            self.above(fanout.session)
+        } else {
+            None
+        };
+        self.tables.addresses(fanout.session, set).chain(above)
+    }
+
+    /// What is up: the source when it registered here, else the parent that took us in.
+    fn above(&self, session: u16) -> Option<SocketAddr> {
+        self.tables.session(session).above.map(SocketAddr::from)
+    }
+
+    fn refresh_above(&mut self, session: u16) {
+        let parents = &self.config.parents;
+        let session = self.tables.session_mut(session);
+        if !session.has_source {
+            let parent = session.parent.as_ref().filter(|parent| parent.is_joined());
+            session.above = parent.and_then(|p| p.address(parents)).map(Addr::from);
+        }
+    }
+
+    /// Which way a packet goes. What goes up names the child that sent it.
+    fn origin(&self, session: u16, from: Addr, child: u16) -> Result<Origin, DropReason> {
+        if self.is_above(session, from) {
+            Ok(Origin::Above)
+        } else if self.tables.child_at(session, child, from) {
+            Ok(Origin::Child(child))
+        } else {
+            Err(DropReason::NotFromChild)
+        }
+    }
+
+    /// Whether the packet came from above.
+    #[inline]
+    fn is_above(&self, session: u16, from: Addr) -> bool {
+        self.tables.session(session).above == Some(from)
+    }
+
+    /// How long a session's answers take at least: bounds of every timer.
+    fn hold(&self, session: u16) -> Duration {
+        let far = Duration::from_micros(u64::from(self.tables.session(session).far_us));
+        (far * 2).max(self.config.hold_min)
+    }
+
+    /// The delay to decide: time for a NACK from the farthest receiver below (DyRAM §3.2.2).
+    fn delay_to_decide(&self, session: u16) -> Duration {
+        let far = Duration::from_micros(u64::from(self.tables.session(session).far_us));
+        far.clamp(self.config.decide.0, self.config.decide.1)
+    }
+
+    fn tell(&mut self, event: Event) {
+        if self.events.push_back(event).is_err() {
+            self.stats.events_lost += 1;
+        }
+    }
+
+    /// What happened, oldest first; at most 32 wait, more are counted as lost.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Puts another configuration in force. Sessions go on; where the parents changed they attach
+    /// anew.
+    ///
+    /// # Errors
+    /// When it makes no sense: the old one stays.
+    pub fn reconfigure(&mut self, now: Instant, config: Config) -> Result<(), ConfigError> {
+        config.check()?;
+        let parents_changed = config.parents != self.config.parents;
+        self.config = config;
+        if parents_changed {
+            for number in 0..self.tables.limits.sessions as u16 {
+                if self.tables.session(number).key.is_some() {
+                    self.tables.session_mut(number).parent = None;
+                    self.look_after(number, now);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops taking children in, and sends those there are to their next parents. What they ask for
+    /// meanwhile is served.
+    pub fn drain(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+        self.draining = true;
+        for number in 0..self.tables.limits.sessions as u16 {
+            if self.tables.session(number).children > 0 {
+                self.tables.session_mut(number).moving = Some(0);
+                let output = self.tables.entry(Owner::Output(number));
+                self.tables.wheel.make_ready(output);
+            }
+        }
+    }
+
+    /// Whether the relay drains, and nobody is left below.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        let empty = |number| self.tables.session(number).children == 0;
+        self.draining && self.tables.open_sessions().all(empty)
+    }
+
+    /// The sessions served, for status.
+    pub fn sessions(&self) -> impl Iterator<Item = SessionInfo> + '_ {
+        self.tables.open_sessions().filter_map(|number| {
+            let session = self.tables.session(number);
+            let parent = session.parent.as_ref();
+            Some(SessionInfo {
+                key: session.key?,
+                id: session.id,
+                above: self.above(number),
+                attached: session.has_source || parent.is_some_and(|p| p.attached),
+                children: session.children,
+                receivers: session.receivers,
+                newest: session.track.newest(),
+                ordered: session.track.ordered(),
+                acknowledged: session.folded,
+                far: Duration::from_micros(u64::from(session.far_us)),
+            })
+        })
+    }
+
+    /// The children of a session, for status.
+    pub fn children(&self, key: &SessionKey) -> impl Iterator<Item = ChildInfo> + '_ {
+        let number = self.tables.find(&self.secrets, key);
+        number.into_iter().flat_map(move |number| {
+            let acked = self.tables.acked(number);
+            bits(self.tables.members(number)).map(move |child| {
+                let entry = self.tables.child(number, child);
+                ChildInfo {
+                    address: entry.address.into(),
+                    receivers: u32::from(entry.receivers),
+                    acknowledged: table::has_bit(acked, child).then_some(entry.ack),
+                    far: Duration::from_micros(u64::from(entry.far) << FAR_SHIFT),
+                }
+            })
+        })
+    }
+}
+
+/// A child's distance is kept in units of 64 µs.
+const FAR_SHIFT: u32 = 6;
+
+/// What a relay knows of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SessionInfo {
+    /// Its name.
+    pub key: SessionKey,
+    /// The running session identifier.
+    pub id: Option<u32>,
+    /// The source or the parent that data comes from.
+    pub above: Option<SocketAddr>,
+    /// Whether there is a way to the source.
+    pub attached: bool,
+    /// Children of this relay.
+    pub children: u16,
+    /// Receivers below, by the last count.
+    pub receivers: u32,
+    /// The newest packet seen.
+    pub newest: Option<crate::Seq>,
+    /// Everything up to this packet was seen, or given up.
+    pub ordered: Option<crate::Seq>,
+    /// Everything before this packet is held by everybody below.
+    pub acknowledged: Option<crate::Seq>,
+    /// Round trip to the farthest receiver below.
+    pub far: Duration,
+}
+
+/// What a relay knows of a child.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ChildInfo {
+    /// Its address.
+    pub address: SocketAddr,
+    /// Receivers below it, itself among them.
+    pub receivers: u32,
+    /// Everything before this packet is held there.
+    pub acknowledged: Option<crate::Seq>,
+    /// Round trip to the farthest receiver below it.
+    pub far: Duration,
+}

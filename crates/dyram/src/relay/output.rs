@@ -1,0 +1,315 @@
+//! What a relay sends of its own: NACKs, ABSENT, ACKs, and the session protocol.
+
+use smoltcp::time::Instant;
+
+use super::table::{NEVER, Owner, Phase};
+use super::{Goodbye, Relay, Reply};
+use crate::event::Event;
+use crate::types::Addr;
+use crate::wire::{Body, Join, Joined, NO_CHILD, Nack, Path, Repr, Role, Status};
+use crate::{Seq, SessionKey, SocketAddr, Transmit};
+
+impl Relay<'_> {
+    /// The next packet to send, written into the buffer; [`crate::MAX_CONTROL_LEN`] bytes are
+    /// enough. Drain until `None`.
+    ///
+    /// # Panics
+    /// If the buffer is shorter than the packet.
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        self.now = self.now.max(now);
+        if let Some(reply) = self.replies.pop_front() {
+            return Some(self.answer(&reply, buffer));
+        }
+        if let Some(goodbye) = self.goodbyes.pop_front() {
+            let Goodbye {
+                to,
+                key,
+                child,
+                token,
+            } = goodbye;
+            return Some(emit(
+                to.into(),
+                key,
+                0,
+                child,
+                Seq(0),
+                Body::Leave(token),
+                buffer,
+            ));
+        }
+        while let Some(entry) = self.tables.wheel.ready() {
+            let sent = match self.tables.owner(entry) {
+                Owner::State(state) => self.send_states(now, state, buffer),
+                Owner::Timer(session) | Owner::Output(session) => {
+                    self.send_session(now, entry, session, buffer)
+                }
+            };
+            if sent.is_some() {
+                return sent;
+            }
+        }
+        None
+    }
+
+    fn answer(&self, reply: &Reply, buffer: &mut [u8]) -> Transmit {
+        let session = self
+            .tables
+            .find(&self.secrets, &reply.key)
+            .map(|number| self.tables.session(number));
+        let parent = session.and_then(|session| session.parent.as_ref());
+        let mut path = parent.map_or_else(Path::new, |parent| parent.path.clone());
+        // Nobody is taken in where there is no room for it.
+        let _ = path.push(self.config.id);
+        let live = session.and_then(|session| Some((session.id?, session.track.newest()?)));
+        let live = live.filter(|_| reply.status == Status::Joined);
+        let from_source = session.is_some_and(|session| session.has_source);
+        let repair_us = session.map_or(0, |session| {
+            let own = session.far_us.saturating_mul(2);
+            let decide = self.config.decide.0.total_micros() as u32;
+            let above = parent.map_or(0, |parent| parent.answer_after().total_micros() as u32);
+            own.saturating_add(decide).saturating_add(above)
+        });
+        let joined = Joined {
+            status: reply.status,
+            live: live.is_some(),
+            attached: from_source || parent.is_some_and(|p| p.is_joined() && p.attached),
+            token: self.secrets.token(reply.to, &reply.key),
+            stamp: reply.stamp,
+            repair_us,
+            refresh_ms: self.config.refresh.total_millis() as u16,
+            path,
+        };
+        let (id, next) = live.map_or((0, Seq(0)), |(id, newest)| (id, newest.plus(1)));
+        let body = Body::Joined(joined);
+        emit(
+            reply.to.into(),
+            reply.key,
+            id,
+            reply.child,
+            next,
+            body,
+            buffer,
+        )
+    }
+
+    /// NACKs (or ABSENTs) for one state and for those that wait behind it for the same.
+    fn send_states(&mut self, now: Instant, first: u16, buffer: &mut [u8]) -> Option<Transmit> {
+        let number = self.tables.session_of(first);
+        let entry = *self.tables.state(first);
+        let session = self.tables.session(number);
+        let (key, id) = (session.key, session.id);
+        let to = match entry.phase {
+            Phase::AskReplier => self
+                .tables
+                .is_member(number, entry.replier)
+                .then(|| self.tables.child(number, entry.replier).address.into()),
+            _ => self.above(number),
+        };
+        let own_number = session
+            .parent
+            .as_ref()
+            .map_or(NO_CHILD, |parent| parent.child());
+        let folded = session.folded;
+        let mut mask = 0;
+        let mut repeats = 0;
+        let mut next = Some(first);
+        while let Some(state) = next {
+            let other = *self.tables.state(state);
+            let ahead = other.seq.since(entry.seq);
+            let alike = self.tables.session_of(state) == number
+                && (other.phase, other.replier) == (entry.phase, entry.replier);
+            if state != first && !(alike && (1..=64).contains(&ahead)) {
+                break;
+            }
+            if state != first {
+                mask |= 1 << (ahead - 1);
+            }
+            repeats = repeats.max(u16::from(other.tries));
+            next = self
+                .tables
+                .wheel
+                .ready_after(state)
+                .filter(|&entry| matches!(self.tables.owner(entry), Owner::State(_)));
+            self.now_asked(now, state, to.is_some());
+        }
+        let (key, id, to) = (key?, id?, to?);
+        let body = match entry.phase {
+            Phase::SayAbsent => Body::Absent(mask),
+            phase => Body::Nack(Nack {
+                mask,
+                ack: folded.filter(|_| phase == Phase::AskParent),
+                repeats,
+            }),
+        };
+        if entry.phase == Phase::AskParent && folded.is_some() {
+            self.tables.session_mut(number).ack_sent = folded;
+        }
+        Some(emit(to, key, id, own_number, entry.seq, body, buffer))
+    }
+
+    /// The question of that state is out: wait for the answer.
+    fn now_asked(&mut self, now: Instant, state: u16, sent: bool) {
+        let upward = match self.tables.state(state).phase {
+            Phase::AskReplier => {
+                self.tables.state_mut(state).phase = Phase::Asked;
+                self.stats.asked_repliers = self.stats.asked_repliers.wrapping_add(1);
+                false
+            }
+            Phase::AskParent => {
+                self.tables.state_mut(state).phase = Phase::Upstream;
+                if sent {
+                    self.stats.asked_parent = self.stats.asked_parent.wrapping_add(1);
+                }
+                true
+            }
+            _ => {
+                self.tables.free_state(state);
+                return;
+            }
+        };
+        let until = now + self.answer_within(state, upward);
+        if upward {
+            self.tables.state_mut(state).tries += 1;
+        }
+        self.tables.wheel.set(state, until);
+    }
+
+    /// MOVE, JOIN or ACK, whatever the session has to say.
+    fn send_session(
+        &mut self,
+        now: Instant,
+        entry: u16,
+        number: u16,
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        let session = self.tables.session(number);
+        let key = session.key;
+        if let (Some(from), Some(key)) = (session.moving, key) {
+            let sent = self.send_move(number, key, from, buffer);
+            if sent.is_some() {
+                return sent;
+            }
+        }
+        let joins = self.tables.session(number).parent.as_ref();
+        if let (true, Some(key)) = (joins.is_some_and(|parent| parent.due() <= now), key) {
+            return self.send_join(now, number, key, buffer);
+        }
+        self.tables.wheel.remove(entry);
+        let ack_interval = self.config.ack_interval;
+        let above = self.above(number);
+        let session = self.tables.session_mut(number);
+        if session.ack_due > now {
+            return None;
+        }
+        session.ack_due = NEVER;
+        let news = session
+            .folded
+            .filter(|_| session.folded != session.ack_sent);
+        let told = (news, session.id, key, above);
+        let own_number = session
+            .parent
+            .as_ref()
+            .map_or(NO_CHILD, |parent| parent.child());
+        let (Some(ack), Some(id), Some(key), Some(above)) = told else {
+            // Nobody to tell yet: when there is, it must not be forgotten.
+            if news.is_some() {
+                session.ack_due = now + ack_interval;
+            }
+            self.set_timer(number);
+            return None;
+        };
+        session.ack_sent = news;
+        self.set_timer(number);
+        Some(emit(above, key, id, own_number, ack, Body::Ack, buffer))
+    }
+
+    fn send_move(
+        &mut self,
+        number: u16,
+        key: SessionKey,
+        from: u16,
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        let mut children = from..self.tables.limits.children as u16;
+        let child = children.find(|&child| self.tables.is_member(number, child));
+        self.tables.session_mut(number).moving = child.map(|child| child + 1);
+        let to: Addr = self.tables.child(number, child?).address;
+        let token = self.secrets.token(to, &key);
+        Some(emit(
+            to.into(),
+            key,
+            0,
+            NO_CHILD,
+            Seq(0),
+            Body::Move(token),
+            buffer,
+        ))
+    }
+
+    fn send_join(
+        &mut self,
+        now: Instant,
+        number: u16,
+        key: SessionKey,
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        if self
+            .tables
+            .session(number)
+            .parent
+            .as_ref()
+            .is_some_and(|p| p.gives_up())
+        {
+            self.goodbye(number);
+        }
+        let parents = &self.config.parents;
+        let session = self.tables.session_mut(number);
+        let (far_us, receivers) = (session.far_us, session.receivers);
+        let parent = session.parent.as_mut()?;
+        let Some(to) = parent.address(parents) else {
+            session.parent = None;
+            return None;
+        };
+        let was_joined = parent.is_joined();
+        let Some(stamp) = parent.next_try(now, parents, &mut self.secrets) else {
+            self.refresh_above(number);
+            if was_joined {
+                self.tell(Event::ParentLost(key, to));
+            }
+            return None;
+        };
+        let join = Join {
+            role: Role::Relay,
+            token: parent.token(),
+            stamp,
+            far_us: parent.round_trip_us().saturating_add(far_us),
+            receivers,
+            relay: self.config.id,
+        };
+        let child = parent.child();
+        self.set_timer(number);
+        Some(emit(to, key, 0, child, Seq(0), Body::Join(join), buffer))
+    }
+}
+
+fn emit(
+    to: SocketAddr,
+    key: SessionKey,
+    session: u32,
+    child: u16,
+    sequence: Seq,
+    body: Body<'_>,
+    buffer: &mut [u8],
+) -> Transmit {
+    let repr = Repr {
+        key,
+        session,
+        child,
+        sequence,
+        body,
+    };
+    Transmit {
+        destination: to,
+        len: repr.emit(buffer),
+    }
+}

@@ -1,0 +1,175 @@
+//! What happens when time has passed.
+
+use smoltcp::time::{Duration, Instant};
+
+use super::join::heard_at;
+use super::table::{Owner, Phase, bits, has_bit};
+use super::{FAR_SHIFT, Relay};
+use crate::event::Event;
+use crate::wheel::time_since;
+
+/// Refreshes that a child or a source may miss.
+const REFRESHES: u32 = 3;
+
+impl Relay<'_> {
+    /// Time has passed; harmless when called early or twice.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+        while let Some(entry) = self.tables.wheel.expired(now) {
+            match self.tables.owner(entry) {
+                Owner::State(state) => self.state_expired(now, state),
+                Owner::Timer(session) => self.session_expired(now, session),
+                // Output entries wait to be sent, they have no timer.
+                Owner::Output(_) => {}
+            }
+        }
+    }
+
+    /// When to call [`Relay::handle_timeout`]; while something waits to be sent, the last time told.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let waits = self.tables.wheel.ready().is_some()
+            || !self.replies.is_empty()
+            || !self.goodbyes.is_empty();
+        if waits {
+            return Some(self.now);
+        }
+        self.tables.wheel.next()
+    }
+
+    fn state_expired(&mut self, now: Instant, state: u16) {
+        let number = self.tables.session_of(state);
+        match self.tables.state(state).phase {
+            Phase::Deciding => self.decide(state),
+            Phase::Asked => self.move_on(state),
+            Phase::Upstream => {
+                let tries = self.tables.state(state).tries;
+                if tries >= self.config.parent_tries {
+                    self.stats.given_up = self.stats.given_up.wrapping_add(1);
+                    self.tables.free_state(state);
+                    return;
+                }
+                if tries > 1
+                    && let Some(parent) = &mut self.tables.session_mut(number).parent
+                {
+                    parent.suspect(now);
+                    self.set_timer(number);
+                }
+                self.tables.state_mut(state).phase = Phase::AskParent;
+                self.tables.wheel.make_ready(state);
+            }
+            Phase::Repaired => self.tables.free_state(state),
+            Phase::Free | Phase::AskReplier | Phase::AskParent | Phase::SayAbsent => {}
+        }
+    }
+
+    /// How long an answer to what was just asked is waited for; doubles with each try.
+    pub(super) fn answer_within(&self, state: u16, upward: bool) -> Duration {
+        let number = self.tables.session_of(state);
+        let session = self.tables.session(number);
+        let base = match &session.parent {
+            _ if !upward => self.hold(number),
+            Some(parent) => parent.answer_after().max(self.config.hold_min),
+            None => {
+                let round_trip = Duration::from_micros(u64::from(session.source_us));
+                (round_trip * 2).max(self.config.hold_min)
+            }
+        };
+        let doubled = base * (1 << self.tables.state(state).tries.min(6));
+        doubled.min(Duration::from_secs(10))
+    }
+
+    fn session_expired(&mut self, now: Instant, number: u16) {
+        let Some(key) = self.tables.session(number).key else {
+            return;
+        };
+        if self.tables.session(number).sweep_due <= now {
+            self.sweep(now, number);
+            let session = self.tables.session(number);
+            if session.children == 0 && !session.has_source {
+                self.leave_for_good(number);
+                self.tables.close(&self.secrets, number);
+                self.tell(Event::Closed(key));
+                return;
+            }
+        }
+        self.seek_parent(number, now);
+        self.refresh_above(number);
+        let session = self.tables.session(number);
+        let parent_due = session
+            .parent
+            .as_ref()
+            .is_some_and(|parent| parent.due() <= now);
+        let ack_due = session.ack_due <= now;
+        if ack_due {
+            self.fold(number);
+        }
+        if parent_due || ack_due {
+            let output = self.tables.entry(Owner::Output(number));
+            self.tables.wheel.make_ready(output);
+        }
+        if !parent_due {
+            self.set_timer(number);
+        }
+    }
+
+    fn leave_for_good(&mut self, number: u16) {
+        let now = self.now;
+        self.tables.session_mut(number).has_source = false;
+        self.seek_parent(number, now);
+    }
+
+    /// Removes who is silent, and counts who is left.
+    fn sweep(&mut self, now: Instant, number: u16) {
+        let Some(key) = self.tables.session(number).key else {
+            return;
+        };
+        let silence = self.config.refresh * REFRESHES;
+        let units = (silence.total_micros() >> 18).min(i16::MAX as u64) as u16 + 1;
+        let (mut far_us, mut receivers) = (0, 0u32);
+        for child in 0..self.tables.limits.children as u16 {
+            if !self.tables.is_member(number, child) {
+                continue;
+            }
+            let entry = *self.tables.child(number, child);
+            if heard_at(now).wrapping_sub(entry.heard) > units {
+                self.stats.silent = self.stats.silent.wrapping_add(1);
+                self.child_gone(number, key, child);
+                continue;
+            }
+            far_us = far_us.max(u32::from(entry.far) << FAR_SHIFT);
+            receivers += u32::from(entry.receivers);
+        }
+        let session = self.tables.session_mut(number);
+        session.far_us = far_us;
+        session.receivers = receivers;
+        session.sweep_due = now + self.config.refresh;
+        // An acknowledgement may have been lost: it is said again.
+        session.ack_sent = None;
+        if session.folded.is_some() {
+            session.ack_due = session.ack_due.min(now);
+        }
+        if session.has_source && time_since(now, session.source_heard) >= silence {
+            session.has_source = false;
+            self.tell(Event::SourceLost(key));
+        }
+    }
+
+    /// The slowest receiver below: everything before it is held by all. Children that have said
+    /// nothing yet do not count.
+    fn fold(&mut self, number: u16) {
+        let acked = self.tables.acked(number);
+        let mut slowest = None;
+        for child in bits(self.tables.members(number)) {
+            if has_bit(acked, child) {
+                let ack = self.tables.child(number, child).ack;
+                slowest = match slowest {
+                    Some(slowest) if !ack.before(slowest) => Some(slowest),
+                    _ => Some(ack),
+                };
+            }
+        }
+        let session = self.tables.session_mut(number);
+        session.folded = slowest;
+    }
+}

@@ -1,0 +1,76 @@
+//! What others must not guess: tokens for addresses, stamps of JOINs, the places of sessions in the
+//! index.
+
+use core::hash::Hasher;
+use core::net::IpAddr;
+
+use siphasher::sip::SipHasher13;
+
+use crate::SessionKey;
+use crate::types::Addr;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Secrets {
+    tokens: [u64; 2],
+    places: [u64; 2],
+    counter: u64,
+}
+
+impl Secrets {
+    pub(crate) fn new(seed: [u8; 32]) -> Self {
+        let word = |at: usize| {
+            let bytes: [u8; 8] = seed[at..at + 8].try_into().unwrap_or_default();
+            u64::from_le_bytes(bytes)
+        };
+        Secrets {
+            tokens: [word(0), word(8)],
+            places: [word(16), word(24) | 1],
+            counter: 0,
+        }
+    }
+
+    /// The token that shows that somebody receives at this address; never 0.
+    pub(crate) fn token(&self, address: Addr, key: &SessionKey) -> u64 {
+        let mut hasher = SipHasher13::new_with_keys(self.tokens[0], self.tokens[1]);
+        hasher.write(&address.bytes());
+        for ip in [key.source, key.group] {
+            match ip {
+                IpAddr::V4(ip) => hasher.write(&ip.octets()),
+                IpAddr::V6(ip) => hasher.write(&ip.octets()),
+            }
+        }
+        hasher.finish().max(1)
+    }
+
+    /// A number nobody can foresee.
+    pub(crate) fn stamp(&mut self) -> u32 {
+        self.counter = self.counter.wrapping_add(1);
+        let mut hasher = SipHasher13::new_with_keys(self.tokens[1], self.tokens[0]);
+        hasher.write_u64(self.counter);
+        hasher.finish() as u32
+    }
+
+    /// Where a session stands in an index. Sessions come into being by JOINs that carried a token,
+    /// so a multiplication with a secret is enough.
+    #[inline]
+    pub(crate) fn place(&self, key: &SessionKey) -> u64 {
+        let words = match (key.source, key.group) {
+            (IpAddr::V4(source), IpAddr::V4(group)) => {
+                return self.mix(u64::from(source.to_bits()) << 32 | u64::from(group.to_bits()));
+            }
+            (source, group) => [source, group].map(|ip| match ip {
+                IpAddr::V4(ip) => u128::from(ip.to_bits()),
+                IpAddr::V6(ip) => ip.to_bits(),
+            }),
+        };
+        words.iter().fold(0, |hash, word| {
+            self.mix(self.mix(hash ^ (word >> 64) as u64) ^ *word as u64)
+        })
+    }
+
+    #[inline]
+    fn mix(&self, word: u64) -> u64 {
+        let product = u128::from(word ^ self.places[0]) * u128::from(self.places[1]);
+        (product >> 64) as u64 ^ product as u64
+    }
+}

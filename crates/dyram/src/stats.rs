@@ -1,0 +1,139 @@
+//! Counters.
+
+/// Makes [`DropReason`] of a list of reasons with their names.
+macro_rules! drop_reasons {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
+        /// Why a packet was dropped.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[repr(u8)]
+        pub enum DropReason {
+            $($(#[doc = $doc])+ $variant,)+
+        }
+
+        impl DropReason {
+            /// All reasons, in the order of their declaration.
+            pub const ALL: &'static [DropReason] = &[$(DropReason::$variant,)+];
+
+            /// The reason in snake case, as metrics and status name it.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(DropReason::$variant => $name,)+
+                }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// No packet of DyRAM.
+    Malformed = "malformed",
+    /// Of a session that nobody here takes part in.
+    NoSession = "no_session",
+    /// Going down, but not from the parent.
+    NotFromParent = "not_from_parent",
+    /// Going up, but not from the child that it names.
+    NotFromChild = "not_from_child",
+    /// Of another session identifier than the one that runs: two sources collide, or one is old.
+    OtherSession = "other_session",
+    /// Data that was here already.
+    Duplicate = "duplicate",
+    /// Data further ahead than the window is long, not yet followed by its next.
+    FarAhead = "far_ahead",
+    /// A NACK, an acknowledgement or an answer about packets that were never sent.
+    NotSent = "not_sent",
+    /// A NACK for what its sender acknowledged.
+    Acknowledged = "acknowledged",
+    /// A NACK like one that is being dealt with.
+    Suppressed = "suppressed",
+    /// A NACK when all states are taken: it will come again.
+    NackStatesFull = "nack_states_full",
+    /// A repair that nobody asked its sender for, or that is not wanted any more.
+    Unrequested = "unrequested",
+    /// A JOIN that cannot be answered now: too many wait for an answer.
+    JoinFlood = "join_flood",
+    /// LEAVE, JOINED or MOVE with a wrong token.
+    BadToken = "bad_token",
+    /// A JOIN as source from another address than the source's.
+    NotSource = "not_source",
+    /// A service that does not go this way.
+    WrongWay = "wrong_way",
+}
+
+/// How often each reason was given; wraps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Drops([u64; DropReason::ALL.len()]);
+
+/// Counters of a relay; all wrap.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Stats {
+    /// New packets from above.
+    pub data: u64,
+    /// Packets that arrived after they were missed.
+    pub recovered: u64,
+    /// Packets that were seen to be missing.
+    pub gaps: u64,
+    /// Packets asked for by children (each packet of a NACK counts).
+    pub nacked: u64,
+    /// Packets asked of repliers.
+    pub asked_repliers: u64,
+    /// Packets asked of the parent.
+    pub asked_parent: u64,
+    /// Repairs from repliers below.
+    pub repaired_below: u64,
+    /// Repairs from above.
+    pub repaired_above: u64,
+    /// Packets given up: nobody had them.
+    pub given_up: u64,
+    /// Times that a replier said it lacks a packet.
+    pub absent: u64,
+    /// JOINs that a child was taken in with.
+    pub joined: u64,
+    /// Children that left.
+    pub left: u64,
+    /// Children that were removed for being silent.
+    pub silent: u64,
+    /// JOINs refused for want of room.
+    pub refused: u64,
+    /// Events that nobody fetched in time.
+    pub events_lost: u64,
+    drops: Drops,
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Stats {
+            data: 0,
+            recovered: 0,
+            gaps: 0,
+            nacked: 0,
+            asked_repliers: 0,
+            asked_parent: 0,
+            repaired_below: 0,
+            repaired_above: 0,
+            given_up: 0,
+            absent: 0,
+            joined: 0,
+            left: 0,
+            silent: 0,
+            refused: 0,
+            events_lost: 0,
+            drops: Drops([0; DropReason::ALL.len()]),
+        }
+    }
+}
+
+impl Stats {
+    /// How many packets were dropped for that reason.
+    #[must_use]
+    pub fn drops(&self, reason: DropReason) -> u64 {
+        self.drops.0[reason as usize]
+    }
+
+    #[inline]
+    pub(crate) fn count_drop(&mut self, reason: DropReason) {
+        let counter = &mut self.drops.0[reason as usize];
+        *counter = counter.wrapping_add(1);
+    }
+}

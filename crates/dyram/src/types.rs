@@ -1,0 +1,150 @@
+//! The small types that every part of the crate shares.
+
+use core::fmt;
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+/// A packet's number within its session; wraps (RFC 1982).
+///
+/// There is no `Ord`: "less" has no meaning on a circle beyond half of it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub struct Seq(pub u32);
+
+impl Seq {
+    /// The number `count` further on.
+    #[must_use]
+    pub const fn plus(self, count: u32) -> Seq {
+        Seq(self.0.wrapping_add(count))
+    }
+
+    /// The number `count` before.
+    #[must_use]
+    pub const fn minus(self, count: u32) -> Seq {
+        Seq(self.0.wrapping_sub(count))
+    }
+
+    /// How far this number lies after `origin`: negative when before it.
+    #[must_use]
+    pub const fn since(self, origin: Seq) -> i32 {
+        self.0.wrapping_sub(origin.0) as i32
+    }
+
+    /// Whether this number comes before the other.
+    #[must_use]
+    pub const fn before(self, other: Seq) -> bool {
+        self.since(other) < 0
+    }
+}
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// What names a session: its source and its group (DyRAM §3.2). Both of one address family.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SessionKey {
+    /// Address of the source.
+    pub source: IpAddr,
+    /// Multicast address of the group. It names the session, also where no packet is ever sent to
+    /// it.
+    pub group: IpAddr,
+}
+
+impl SessionKey {
+    /// The session of that source and group; `None` when their address families differ.
+    #[must_use]
+    pub const fn new(source: IpAddr, group: IpAddr) -> Option<Self> {
+        match (source, group) {
+            (IpAddr::V4(_), IpAddr::V4(_)) | (IpAddr::V6(_), IpAddr::V6(_)) => {
+                Some(SessionKey { source, group })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for SessionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "({}, {})", self.source, self.group)
+    }
+}
+
+/// A relay's identifier: unique among the relays of a tree, like a router identifier of OSPF; by
+/// custom one of its IPv4 addresses. 0 is nobody.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct RelayId(pub u32);
+
+impl fmt::Display for RelayId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&core::net::Ipv4Addr::from_bits(self.0), f)
+    }
+}
+
+/// Where a packet came from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Meta {
+    /// Source address and port of the datagram.
+    pub source: SocketAddr,
+    /// Whether it was sent to the group's address, not to this host's.
+    pub group: bool,
+}
+
+impl Meta {
+    /// A datagram sent to this host.
+    #[must_use]
+    pub const fn unicast(source: SocketAddr) -> Self {
+        Meta {
+            source,
+            group: false,
+        }
+    }
+}
+
+/// A packet that a machine wants sent: `len` bytes in the caller's buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Transmit {
+    /// Address and port of the datagram.
+    pub destination: SocketAddr,
+    /// Length of the packet in bytes.
+    pub len: usize,
+}
+
+/// A socket address in 18 bytes: IPv4 as IPv4-mapped IPv6. Tables hold these.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub(crate) struct Addr {
+    ip: [u8; 16],
+    port: u16,
+}
+
+impl From<SocketAddr> for Addr {
+    #[inline]
+    fn from(address: SocketAddr) -> Self {
+        let ip = match address.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        Addr {
+            ip: ip.octets(),
+            port: address.port(),
+        }
+    }
+}
+
+impl From<Addr> for SocketAddr {
+    #[inline]
+    fn from(addr: Addr) -> Self {
+        let ip = Ipv6Addr::from(addr.ip).to_canonical();
+        SocketAddr::new(ip, addr.port)
+    }
+}
+
+impl Addr {
+    /// The bytes that a token vouches for.
+    pub(crate) fn bytes(&self) -> [u8; 18] {
+        let mut bytes = [0; 18];
+        bytes[..16].copy_from_slice(&self.ip);
+        bytes[16..].copy_from_slice(&self.port.to_be_bytes());
+        bytes
+    }
+}

@@ -1,0 +1,374 @@
+//! What each service says.
+//!
+//! ```text
+//! NACK     flags 1: the acknowledgement counts; sequence: first missing
+//! +---------------------------------------------------------------+
+//! |  mask: bit i, from the lowest, is sequence + 1 + i (64 bits)  |
+//! +---------------------------------------------------------------+
+//! |  acknowledgement: everything before it is held below          |
+//! +-------------------------------+-------------------------------+
+//! |  how often asked before       |  0                            |
+//! +-------------------------------+-------------------------------+
+//!
+//! ABSENT   sequence: first of those the replier lacks
+//! +---------------------------------------------------------------+
+//! |  mask, as in NACK (64 bits)                                   |
+//! +---------------------------------------------------------------+
+//!
+//! ACK      sequence: everything before it is held below; no body
+//!
+//! JOIN     flags: 0 receiver, 1 relay, 2 source; 80 bytes, filled with zeros
+//! +---------------------------------------------------------------+
+//! |  token the parent gave to this address; 0: none yet (64 bits) |
+//! +---------------------------------------------------------------+
+//! |  time stamp, echoed                                           |
+//! +---------------------------------------------------------------+
+//! |  round trip to the parent and on to the farthest receiver     |
+//! |  below, microseconds                                          |
+//! +---------------------------------------------------------------+
+//! |  receivers below, the child among them                        |
+//! +---------------------------------------------------------------+
+//! |  relay identifier of the child; 0: not a relay                |
+//! +---------------------------------------------------------------+
+//!
+//! JOINED   flags: status in the lower half, 0x10 LIVE, 0x20 ATTACHED; 80 bytes
+//! +---------------------------------------------------------------+
+//! |  token for this address (64 bits)                             |
+//! +---------------------------------------------------------------+
+//! |  time stamp of the JOIN                                       |
+//! +---------------------------------------------------------------+
+//! |  a repair takes the parent so long, microseconds              |
+//! +-------------------------------+---------------+---------------+
+//! |  join again within, ms        |  path length  |  0            |
+//! +-------------------------------+---------------+---------------+
+//! |  0                                                            |
+//! +---------------------------------------------------------------+
+//! |  path: relay identifiers from the source to the parent,       |
+//! |  0 to 14, filled with zeros                                   |
+//! +---------------------------------------------------------------+
+//!
+//! LEAVE, MOVE
+//! +---------------------------------------------------------------+
+//! |  token of the child (64 bits)                                 |
+//! +---------------------------------------------------------------+
+//! ```
+//!
+//! JOIN is as long as its answer, so that nobody can use a relay to send a victim more than he sent
+//! himself. LIVE: session identifier and sequence (one past the newest) are known. ATTACHED: the
+//! path begins at the source.
+
+use super::{Packet, ParseError, Service, u16_at, u32_at, u64_at};
+use crate::{RelayId, Seq};
+
+/// Most relays between a source and a child.
+pub const MAX_PATH: usize = 14;
+/// Length of the body of JOIN and of JOINED.
+pub const JOIN_LEN: usize = 24 + 4 * MAX_PATH;
+
+/// Relays on the way from the source, the one nearest to it first.
+pub type Path = heapless::Vec<RelayId, MAX_PATH, u8>;
+
+/// What joins.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Role {
+    /// One that consumes the data.
+    Receiver = 0,
+    /// A relay with receivers below.
+    Relay = 1,
+    /// The source: the parent of the relay that it joins.
+    Source = 2,
+}
+
+/// What a parent answers to a JOIN.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Status {
+    /// Welcome, until the time of refresh is over.
+    Joined = 0,
+    /// Come again with this token: it shows that the address is yours.
+    Challenge = 1,
+    /// No room for another session, or another child.
+    Full = 2,
+    /// The child is above this relay: the two would go in circles.
+    Loop = 3,
+    /// This relay is going away.
+    Draining = 4,
+}
+
+impl Status {
+    const fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            0 => Status::Joined,
+            1 => Status::Challenge,
+            2 => Status::Full,
+            3 => Status::Loop,
+            4 => Status::Draining,
+            _ => return None,
+        })
+    }
+}
+
+/// NACK: packets are missing.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Nack {
+    /// Further missing packets: bit `i` is the packet's sequence + 1 + `i`.
+    pub mask: u64,
+    /// Everybody below holds everything before this one.
+    pub ack: Option<Seq>,
+    /// How often the same was asked for before.
+    pub repeats: u16,
+}
+
+/// JOIN: a child or the source announces itself.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Join {
+    /// What joins.
+    pub role: Role,
+    /// The token that the parent gave to this address; 0: none yet.
+    pub token: u64,
+    /// Echoed: the child measures the round trip by it.
+    pub stamp: u32,
+    /// Round trip to the parent and on to the farthest receiver below, in microseconds.
+    pub far_us: u32,
+    /// Receivers below, the child itself among them.
+    pub receivers: u32,
+    /// The relay's identifier; 0 for others.
+    pub relay: RelayId,
+}
+
+/// JOINED: the parent's answer.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Joined {
+    /// The verdict.
+    pub status: Status,
+    /// Session identifier and sequence of the packet are those of the running session.
+    pub live: bool,
+    /// The path begins at the source.
+    pub attached: bool,
+    /// The token for the child's address.
+    pub token: u64,
+    /// The JOIN's stamp.
+    pub stamp: u32,
+    /// How long the parent may need to get a repair, in microseconds.
+    pub repair_us: u32,
+    /// Join again within so many milliseconds.
+    pub refresh_ms: u16,
+    /// Relays from the source to the parent, the parent last.
+    pub path: Path,
+}
+
+/// A service and what it says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Body<'a> {
+    /// [`Service::Data`].
+    Data(&'a [u8]),
+    /// [`Service::Repair`].
+    Repair(&'a [u8]),
+    /// [`Service::Nack`].
+    Nack(Nack),
+    /// [`Service::Ack`].
+    Ack,
+    /// [`Service::Absent`], with the mask.
+    Absent(u64),
+    /// [`Service::Join`].
+    Join(Join),
+    /// [`Service::Joined`].
+    Joined(Joined),
+    /// [`Service::Leave`], with the token.
+    Leave(u64),
+    /// [`Service::Cast`].
+    Cast(&'a [u8]),
+    /// [`Service::Move`], with the token.
+    Move(u64),
+}
+
+const LIVE: u8 = 0x10;
+const ATTACHED: u8 = 0x20;
+
+fn expect(holds: bool, error: ParseError) -> Result<(), ParseError> {
+    if holds { Ok(()) } else { Err(error) }
+}
+
+/// Checks the bodies of all services but those that only carry.
+pub(super) fn check<T: AsRef<[u8]>>(packet: &Packet<T>) -> Result<(), ParseError> {
+    let (b, flags) = (packet.payload(), packet.flags());
+    let len = match packet.service() {
+        Service::Nack => 16,
+        Service::Ack => 0,
+        Service::Absent | Service::Leave | Service::Move => 8,
+        Service::Join | Service::Joined => JOIN_LEN,
+        Service::Data | Service::Repair | Service::Cast => return Ok(()),
+    };
+    expect(b.len() >= len, ParseError::Truncated)?;
+    expect(b.len() == len, ParseError::Length)?;
+    let nameless = packet.session() == 0 && packet.sequence() == Seq(0);
+    let zeros = |b: &[u8]| b.iter().all(|&byte| byte == 0);
+    let holds = match packet.service() {
+        Service::Nack => flags <= 1 && zeros(&b[14..]) && (flags == 1 || zeros(&b[8..12])),
+        Service::Join => nameless && zeros(&b[24..]),
+        Service::Joined => {
+            let used = 24 + 4 * usize::from(b[18]).min(MAX_PATH);
+            let live = flags & LIVE != 0;
+            flags & 0xc0 == 0 && zeros(&b[19..24]) && zeros(&b[used..]) && (live || nameless)
+        }
+        Service::Leave => flags == 0 && nameless,
+        Service::Move => flags == 0 && nameless,
+        _ => flags == 0,
+    };
+    expect(holds, ParseError::Reserved)?;
+    let fits = match packet.service() {
+        Service::Join => flags <= Role::Source as u8,
+        Service::Joined => {
+            Status::from_number(flags & 0xf).is_some() && usize::from(b[18]) <= MAX_PATH
+        }
+        _ => true,
+    };
+    expect(fits, ParseError::Value)
+}
+
+impl<'a> Body<'a> {
+    /// Reads the body of a packet that was checked.
+    pub(super) fn read(packet: &Packet<&'a [u8]>) -> Self {
+        let b = &packet.bytes[usize::from(packet.header_len)..];
+        match packet.service() {
+            Service::Data => Body::Data(b),
+            Service::Repair => Body::Repair(b),
+            Service::Cast => Body::Cast(b),
+            Service::Nack => Body::Nack(Nack::read(packet)),
+            Service::Ack => Body::Ack,
+            Service::Absent => Body::Absent(u64_at(b, 0)),
+            Service::Join => Body::Join(Join::read(packet)),
+            Service::Joined => Body::Joined(Joined::read(packet)),
+            Service::Leave => Body::Leave(u64_at(b, 0)),
+            Service::Move => Body::Move(u64_at(b, 0)),
+        }
+    }
+
+    pub(super) fn service(&self) -> Service {
+        match self {
+            Body::Data(_) => Service::Data,
+            Body::Repair(_) => Service::Repair,
+            Body::Nack(_) => Service::Nack,
+            Body::Ack => Service::Ack,
+            Body::Absent(_) => Service::Absent,
+            Body::Join(_) => Service::Join,
+            Body::Joined(_) => Service::Joined,
+            Body::Leave(_) => Service::Leave,
+            Body::Cast(_) => Service::Cast,
+            Body::Move(_) => Service::Move,
+        }
+    }
+
+    pub(super) fn flags(&self) -> u8 {
+        match self {
+            Body::Nack(nack) => u8::from(nack.ack.is_some()),
+            Body::Join(join) => join.role as u8,
+            Body::Joined(joined) => {
+                let live = if joined.live { LIVE } else { 0 };
+                let attached = if joined.attached { ATTACHED } else { 0 };
+                joined.status as u8 | live | attached
+            }
+            _ => 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Body::Data(payload) | Body::Repair(payload) | Body::Cast(payload) => payload.len(),
+            Body::Nack(_) => 16,
+            Body::Ack => 0,
+            Body::Absent(_) | Body::Leave(_) | Body::Move(_) => 8,
+            Body::Join(_) | Body::Joined(_) => JOIN_LEN,
+        }
+    }
+
+    /// Writes the body; `b` is as long as it.
+    pub(super) fn write(&self, b: &mut [u8]) {
+        match self {
+            Body::Data(payload) | Body::Repair(payload) | Body::Cast(payload) => {
+                b.copy_from_slice(payload);
+            }
+            Body::Nack(nack) => {
+                b.fill(0);
+                b[..8].copy_from_slice(&nack.mask.to_be_bytes());
+                b[8..12].copy_from_slice(&nack.ack.unwrap_or_default().0.to_be_bytes());
+                b[12..14].copy_from_slice(&nack.repeats.to_be_bytes());
+            }
+            Body::Ack => {}
+            Body::Absent(value) | Body::Leave(value) | Body::Move(value) => {
+                b.copy_from_slice(&value.to_be_bytes());
+            }
+            Body::Join(join) => join.write(b),
+            Body::Joined(joined) => joined.write(b),
+        }
+    }
+}
+
+impl Nack {
+    pub(crate) fn read<T: AsRef<[u8]>>(packet: &Packet<T>) -> Self {
+        let b = packet.payload();
+        Nack {
+            mask: u64_at(b, 0),
+            ack: (packet.flags() == 1).then(|| Seq(u32_at(b, 8))),
+            repeats: u16_at(b, 12),
+        }
+    }
+}
+
+impl Join {
+    pub(crate) fn read<T: AsRef<[u8]>>(packet: &Packet<T>) -> Self {
+        let b = packet.payload();
+        Join {
+            role: match packet.flags() {
+                0 => Role::Receiver,
+                1 => Role::Relay,
+                _ => Role::Source,
+            },
+            token: u64_at(b, 0),
+            stamp: u32_at(b, 8),
+            far_us: u32_at(b, 12),
+            receivers: u32_at(b, 16),
+            relay: RelayId(u32_at(b, 20)),
+        }
+    }
+
+    fn write(&self, b: &mut [u8]) {
+        b.fill(0);
+        b[..8].copy_from_slice(&self.token.to_be_bytes());
+        b[8..12].copy_from_slice(&self.stamp.to_be_bytes());
+        b[12..16].copy_from_slice(&self.far_us.to_be_bytes());
+        b[16..20].copy_from_slice(&self.receivers.to_be_bytes());
+        b[20..24].copy_from_slice(&self.relay.0.to_be_bytes());
+    }
+}
+
+impl Joined {
+    pub(crate) fn read<T: AsRef<[u8]>>(packet: &Packet<T>) -> Self {
+        let (b, flags) = (packet.payload(), packet.flags());
+        let path = b[24..].chunks_exact(4).take(usize::from(b[18]));
+        Joined {
+            // Checked: the number is a status.
+            status: Status::from_number(flags & 0xf).unwrap_or(Status::Full),
+            live: flags & LIVE != 0,
+            attached: flags & ATTACHED != 0,
+            token: u64_at(b, 0),
+            stamp: u32_at(b, 8),
+            repair_us: u32_at(b, 12),
+            refresh_ms: u16_at(b, 16),
+            path: path.map(|id| RelayId(u32_at(id, 0))).collect(),
+        }
+    }
+
+    fn write(&self, b: &mut [u8]) {
+        b.fill(0);
+        b[..8].copy_from_slice(&self.token.to_be_bytes());
+        b[8..12].copy_from_slice(&self.stamp.to_be_bytes());
+        b[12..16].copy_from_slice(&self.repair_us.to_be_bytes());
+        b[16..18].copy_from_slice(&self.refresh_ms.to_be_bytes());
+        b[18] = self.path.len() as u8;
+        for (id, field) in self.path.iter().zip(b[24..].chunks_exact_mut(4)) {
+            field.copy_from_slice(&id.0.to_be_bytes());
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! Packet formats: one view over bytes and one `Repr` for every service, as in smoltcp.
+//!
+//! A packet is the payload of a UDP datagram: an ANEP header (DyRAM §4.1; Alexander et al., "Active
+//! Network Encapsulation Protocol", 1997) whose two options name the session, the 12 bytes that
+//! every service has, and the service's body. All integers are big-endian.
+//!
+//! ```text
+//! +---------------+---------------+-------------------------------+
+//! | ANEP version 1| flags 0x80    |  type identifier 0x4459       |
+//! +---------------+---------------+-------------------------------+
+//! |  ANEP header, 32-bit words    |  whole packet, bytes          |
+//! +-------------------------------+-------------------------------+
+//! |  option 1: source identifier  |  option, 32-bit words: 3 or 6 |
+//! +-------------------------------+-------------------------------+
+//! |  scheme: 1 IPv4, 2 IPv6                                       |
+//! +---------------------------------------------------------------+
+//! |  address of the source (4 or 16 bytes)                        |
+//! +-------------------------------+-------------------------------+
+//! |  option 2: destination ident. |  option, 32-bit words: 3 or 6 |
+//! +-------------------------------+-------------------------------+
+//! |  scheme: as above                                             |
+//! +---------------------------------------------------------------+
+//! |  address of the group (4 or 16 bytes)                         |
+//! +---------------+---------------+-------------------------------+
+//! |  SVC          |  flags        |  child                        |
+//! +---------------+---------------+-------------------------------+
+//! |  session identifier                                           |
+//! +---------------------------------------------------------------+
+//! |  sequence                                                     |
+//! +---------------------------------------------------------------+
+//! |  body                                                         |
+//! +---------------------------------------------------------------+
+//! ```
+//!
+//! Flags 0x80: an execution environment that does not know the type discards the packet. Only this
+//! form is understood: these two options, in this order, and no others.
+//!
+//! *Child* is the number that a parent gave to a child when it joined; 0xffff when there is none. It
+//! stands in what goes up, and means nothing in what goes down, but for JOINED. *Session identifier*
+//! is drawn by the source when it starts.
+
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::{Seq, SessionKey};
+
+mod body;
+
+pub use body::{Body, JOIN_LEN, Join, Joined, MAX_PATH, Nack, Path, Role, Status};
+
+/// UDP port of relays, by custom.
+pub const PORT: u16 = 4143;
+/// Length of everything before the body, sessions over IPv4.
+pub const HEADER_LEN_V4: usize = 44;
+/// Length of everything before the body, sessions over IPv6.
+pub const HEADER_LEN_V6: usize = 68;
+/// No child.
+pub const NO_CHILD: u16 = 0xffff;
+
+const ANEP_VERSION: u8 = 1;
+const ANEP_DISCARD: u8 = 0x80;
+const TYPE_ID: u16 = 0x4459;
+const OPTION_SOURCE: u16 = 1;
+const OPTION_DESTINATION: u16 = 2;
+const SCHEME_V4: u32 = 1;
+const SCHEME_V6: u32 = 2;
+/// Bytes that every service has after the ANEP header.
+const COMMON_LEN: usize = 12;
+
+/// The services (SVC): what a packet asks of the one it reaches.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Service {
+    /// New data, downward.
+    Data = 1,
+    /// Data again: upward from a replier, downward to those who lost it.
+    Repair = 2,
+    /// Packets are missing: upward to a parent, downward to a replier.
+    Nack = 3,
+    /// Everybody below holds everything before the sequence.
+    Ack = 4,
+    /// A replier lacks what it was asked for.
+    Absent = 5,
+    /// A child or the source announces itself, and again at every refresh.
+    Join = 6,
+    /// The answer.
+    Joined = 7,
+    /// A child leaves.
+    Leave = 8,
+    /// To everybody below: what the transport says beside data. The sequence is one past the newest.
+    Cast = 9,
+    /// A parent that goes away sends its children to their next parent.
+    Move = 10,
+}
+
+impl Service {
+    /// The service with that number.
+    #[must_use]
+    pub const fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Service::Data,
+            2 => Service::Repair,
+            3 => Service::Nack,
+            4 => Service::Ack,
+            5 => Service::Absent,
+            6 => Service::Join,
+            7 => Service::Joined,
+            8 => Service::Leave,
+            9 => Service::Cast,
+            10 => Service::Move,
+            _ => return None,
+        })
+    }
+}
+
+/// Why bytes are not a packet of ours: drop it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ParseError {
+    /// Shorter than its headers or its service demand.
+    Truncated,
+    /// Not ANEP version 1, or of another execution environment.
+    Anep,
+    /// Other options than a session's name, or a name of two address families.
+    Options,
+    /// The length in the header is not the datagram's, or the service has another.
+    Length,
+    /// An unknown service.
+    Service,
+    /// Reserved bits or bytes are set.
+    Reserved,
+    /// A field's value is outside its bounds.
+    Value,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ParseError::Truncated => "packet is cut short",
+            ParseError::Anep => "not an ANEP packet of DyRAM",
+            ParseError::Options => "ANEP options do not name a session",
+            ParseError::Length => "length does not fit",
+            ParseError::Service => "unknown service",
+            ParseError::Reserved => "reserved bits are set",
+            ParseError::Value => "a field is out of bounds",
+        })
+    }
+}
+
+impl core::error::Error for ParseError {}
+
+/// A view over a packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<T> {
+    bytes: T,
+    service: Service,
+    header_len: u8,
+}
+
+impl<T: AsRef<[u8]>> Packet<T> {
+    /// Checks headers, lengths and reserved fields, and wraps the bytes.
+    #[inline]
+    pub fn new_checked(bytes: T) -> Result<Self, ParseError> {
+        let packet = bytes.as_ref();
+        let header_len = check_anep(packet)?;
+        let number = packet[header_len - COMMON_LEN];
+        let service = Service::from_number(number).ok_or(ParseError::Service)?;
+        let wrapped = Packet {
+            service,
+            header_len: header_len as u8,
+            bytes,
+        };
+        match service {
+            Service::Data | Service::Repair | Service::Cast => wrapped.check_carrier()?,
+            _ => body::check(&wrapped)?,
+        }
+        Ok(wrapped)
+    }
+
+    #[inline]
+    fn check_carrier(&self) -> Result<(), ParseError> {
+        if self.payload().is_empty() {
+            return Err(ParseError::Truncated);
+        }
+        if self.flags() != 0 {
+            return Err(ParseError::Reserved);
+        }
+        Ok(())
+    }
+
+    fn common(&self) -> &[u8] {
+        &self.bytes.as_ref()[usize::from(self.header_len) - COMMON_LEN..]
+    }
+
+    /// Which service the packet asks for.
+    #[inline]
+    pub fn service(&self) -> Service {
+        self.service
+    }
+
+    /// The session's name.
+    #[inline]
+    pub fn key(&self) -> SessionKey {
+        let b = self.bytes.as_ref();
+        let (source, group) = if usize::from(self.header_len) == HEADER_LEN_V4 {
+            let at = |at| IpAddr::V4(Ipv4Addr::from(u32_at(b, at)));
+            (at(16), at(28))
+        } else {
+            let at = |at: usize| {
+                let octets: [u8; 16] = b[at..at + 16].try_into().unwrap_or_default();
+                IpAddr::V6(Ipv6Addr::from(octets))
+            };
+            (at(16), at(40))
+        };
+        SessionKey { source, group }
+    }
+
+    /// Flags, by service.
+    #[inline]
+    pub fn flags(&self) -> u8 {
+        self.common()[1]
+    }
+
+    /// The number of the child at its parent, [`NO_CHILD`] where there is none.
+    #[inline]
+    pub fn child(&self) -> u16 {
+        u16_at(self.common(), 2)
+    }
+
+    /// The session identifier.
+    #[inline]
+    pub fn session(&self) -> u32 {
+        u32_at(self.common(), 4)
+    }
+
+    /// The sequence, by service.
+    #[inline]
+    pub fn sequence(&self) -> Seq {
+        Seq(u32_at(self.common(), 8))
+    }
+
+    /// The mask of an ABSENT; 0 in other packets.
+    pub fn absent_mask(&self) -> u64 {
+        match self.service {
+            Service::Absent => u64_at(self.payload(), 0),
+            _ => 0,
+        }
+    }
+
+    /// The token of a LEAVE or MOVE; 0 in other packets.
+    pub fn token(&self) -> u64 {
+        match self.service {
+            Service::Leave | Service::Move => u64_at(self.payload(), 0),
+            _ => 0,
+        }
+    }
+
+    /// The body: of DATA, REPAIR and CAST what the transport sent.
+    #[inline]
+    pub fn payload(&self) -> &[u8] {
+        &self.bytes.as_ref()[usize::from(self.header_len)..]
+    }
+}
+
+impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
+    /// Writes the number of the child.
+    #[inline]
+    pub fn set_child(&mut self, child: u16) {
+        let at = usize::from(self.header_len) - COMMON_LEN + 2;
+        self.bytes.as_mut()[at..at + 2].copy_from_slice(&child.to_be_bytes());
+    }
+}
+
+/// Checks the ANEP header; says how long everything before the body is.
+#[inline]
+fn check_anep(b: &[u8]) -> Result<usize, ParseError> {
+    if b.len() < HEADER_LEN_V4 {
+        return Err(ParseError::Truncated);
+    }
+    if b[0] != ANEP_VERSION || b[1] != ANEP_DISCARD || u16_at(b, 2) != TYPE_ID {
+        return Err(ParseError::Anep);
+    }
+    let (header_len, scheme) = match u16_at(b, 4) {
+        8 => (HEADER_LEN_V4, SCHEME_V4),
+        14 => (HEADER_LEN_V6, SCHEME_V6),
+        _ => return Err(ParseError::Options),
+    };
+    if b.len() < header_len {
+        return Err(ParseError::Truncated);
+    }
+    if usize::from(u16_at(b, 6)) != b.len() {
+        return Err(ParseError::Length);
+    }
+    let option_len = (header_len - COMMON_LEN - 8) / 2;
+    for (number, at) in [(OPTION_SOURCE, 8), (OPTION_DESTINATION, 8 + option_len)] {
+        let words = (option_len / 4) as u16;
+        if u16_at(b, at) != number || u16_at(b, at + 2) != words || u32_at(b, at + 4) != scheme {
+            return Err(ParseError::Options);
+        }
+    }
+    Ok(header_len)
+}
+
+/// The fields of a packet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Repr<'a> {
+    /// The session's name; both addresses of one family.
+    pub key: SessionKey,
+    /// The session identifier; 0 in JOIN, LEAVE and MOVE.
+    pub session: u32,
+    /// The number of the child, or [`NO_CHILD`].
+    pub child: u16,
+    /// The sequence; 0 in JOIN, LEAVE and MOVE.
+    pub sequence: Seq,
+    /// The service and what it says.
+    pub body: Body<'a>,
+}
+
+impl<'a> Repr<'a> {
+    /// Reads the fields.
+    #[must_use]
+    pub fn parse(packet: &Packet<&'a [u8]>) -> Self {
+        Repr {
+            key: packet.key(),
+            session: packet.session(),
+            child: packet.child(),
+            sequence: packet.sequence(),
+            body: Body::read(packet),
+        }
+    }
+
+    /// Length of everything before the body.
+    #[must_use]
+    pub fn header_len(&self) -> usize {
+        match self.key.source {
+            IpAddr::V4(_) => HEADER_LEN_V4,
+            IpAddr::V6(_) => HEADER_LEN_V6,
+        }
+    }
+
+    /// Length of the packet.
+    #[must_use]
+    pub fn buffer_len(&self) -> usize {
+        self.header_len() + self.body.len()
+    }
+
+    /// Writes the packet, and says how long it is.
+    ///
+    /// # Panics
+    /// If the buffer is shorter than [`Repr::buffer_len`], or the key's addresses are of two
+    /// families.
+    pub fn emit(&self, buffer: &mut [u8]) -> usize {
+        let len = self.buffer_len();
+        let header_len = self.emit_header(buffer, len);
+        buffer[header_len - COMMON_LEN + 1] = self.body.flags();
+        self.body.write(&mut buffer[header_len..len]);
+        len
+    }
+
+    /// Writes the headers of a packet of `len` bytes: for payloads that are in place already, or
+    /// sent from elsewhere. Says how long the headers are.
+    ///
+    /// # Panics
+    /// As [`Repr::emit`].
+    pub fn emit_header(&self, buffer: &mut [u8], len: usize) -> usize {
+        let header_len = self.header_len();
+        let words = ((header_len - COMMON_LEN) / 4) as u16;
+        buffer[0] = ANEP_VERSION;
+        buffer[1] = ANEP_DISCARD;
+        buffer[2..4].copy_from_slice(&TYPE_ID.to_be_bytes());
+        buffer[4..6].copy_from_slice(&words.to_be_bytes());
+        let total = u16::try_from(len).expect("a datagram is at most 65,507 bytes");
+        buffer[6..8].copy_from_slice(&total.to_be_bytes());
+        let option_len = (header_len - COMMON_LEN - 8) / 2;
+        let options = [
+            (OPTION_SOURCE, self.key.source),
+            (OPTION_DESTINATION, self.key.group),
+        ];
+        let mut at = 8;
+        for (number, address) in options {
+            let option = &mut buffer[at..at + option_len];
+            option[..2].copy_from_slice(&number.to_be_bytes());
+            option[2..4].copy_from_slice(&((option_len / 4) as u16).to_be_bytes());
+            match address {
+                IpAddr::V4(ip) => {
+                    option[4..8].copy_from_slice(&SCHEME_V4.to_be_bytes());
+                    option[8..].copy_from_slice(&ip.octets());
+                }
+                IpAddr::V6(ip) => {
+                    option[4..8].copy_from_slice(&SCHEME_V6.to_be_bytes());
+                    option[8..].copy_from_slice(&ip.octets());
+                }
+            }
+            at += option_len;
+        }
+        buffer[at] = self.body.service() as u8;
+        buffer[at + 1] = 0;
+        buffer[at + 2..at + 4].copy_from_slice(&self.child.to_be_bytes());
+        buffer[at + 4..at + 8].copy_from_slice(&self.session.to_be_bytes());
+        buffer[at + 8..at + 12].copy_from_slice(&self.sequence.0.to_be_bytes());
+        header_len
+    }
+}
+
+#[inline]
+fn u16_at(b: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([b[at], b[at + 1]])
+}
+
+#[inline]
+fn u32_at(b: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]])
+}
+
+#[inline]
+fn u64_at(b: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(b, at)) << 32 | u64::from(u32_at(b, at + 4))
+}

@@ -1,0 +1,193 @@
+//! A relay with a source above and children below, and hands that play these.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use dyram::storage::{Limits, Storage};
+use dyram::wire::{Body, Join, Nack, Packet, Repr, Role, Service, Status};
+use dyram::{
+    Config, DropReason, Duration, Instant, Meta, Relay, RelayId, Seq, SessionKey, Verdict,
+};
+
+pub(crate) const ID: u32 = 5;
+
+pub(crate) fn source() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1), 5000))
+}
+
+pub(crate) fn child(number: u16) -> SocketAddr {
+    SocketAddr::from((
+        Ipv4Addr::new(10, 1, (number >> 8) as u8, number as u8),
+        5000,
+    ))
+}
+
+pub(crate) fn key() -> SessionKey {
+    SessionKey::new(source().ip(), IpAddr::from([239, 1, 2, 3])).unwrap()
+}
+
+/// What a relay sent by itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Sent {
+    pub(crate) to: SocketAddr,
+    pub(crate) service: Service,
+    pub(crate) first: u32,
+    pub(crate) mask: u64,
+}
+
+pub(crate) struct Hand {
+    pub(crate) relay: Relay<'static>,
+    pub(crate) now: Instant,
+}
+
+impl Hand {
+    /// A relay that the source registered at, with so many children.
+    pub(crate) fn new(children: u16, change: impl FnOnce(&mut Config)) -> Hand {
+        let mut config = Config::new(RelayId(9));
+        change(&mut config);
+        let limits = Limits {
+            sessions: 4,
+            children: usize::from(children).max(4),
+            nack_states: 64,
+            window: 256,
+        };
+        let now = Instant::from_secs(1);
+        let storage = Storage::owned(limits).unwrap();
+        let relay = Relay::new(config, storage, [3; 32], now).unwrap();
+        let mut hand = Hand { relay, now };
+        hand.join(source(), Role::Source, 0);
+        for number in 0..children {
+            assert_eq!(
+                hand.join(child(number), Role::Receiver, 0),
+                (Status::Joined, number)
+            );
+        }
+        while hand.relay.poll_event().is_some() {}
+        hand
+    }
+
+    pub(crate) fn handle(
+        &mut self,
+        from: SocketAddr,
+        session: u32,
+        child: u16,
+        seq: u32,
+        body: Body<'_>,
+    ) -> Verdict {
+        let repr = Repr {
+            key: key(),
+            session,
+            child,
+            sequence: Seq(seq),
+            body,
+        };
+        let mut bytes = vec![0; repr.buffer_len()];
+        repr.emit(&mut bytes);
+        self.relay
+            .forward(self.now, &Meta::unicast(from), &mut bytes)
+    }
+
+    /// Joins as the protocol asks: once without a token, once with it.
+    pub(crate) fn join(&mut self, from: SocketAddr, role: Role, relay: u32) -> (Status, u16) {
+        let mut join = Join {
+            role,
+            token: 0,
+            stamp: 1,
+            far_us: 0,
+            receivers: 1,
+            relay: RelayId(relay),
+        };
+        for _ in 0..2 {
+            let verdict = self.handle(from, 0, 0xffff, 0, Body::Join(join));
+            assert_eq!(verdict, Verdict::Done);
+            let (to, joined, number) = self.joined();
+            assert_eq!((to, joined.stamp), (from, 1));
+            join.token = joined.token;
+            if joined.status != Status::Challenge {
+                return (joined.status, number);
+            }
+        }
+        panic!("the token was not accepted");
+    }
+
+    fn joined(&mut self) -> (SocketAddr, dyram::wire::Joined, u16) {
+        let mut buffer = [0; 256];
+        loop {
+            let transmit = self
+                .relay
+                .poll_transmit(self.now, &mut buffer)
+                .expect("an answer");
+            let packet = Packet::new_checked(&buffer[..transmit.len]).unwrap();
+            let repr = Repr::parse(&packet);
+            if let Body::Joined(joined) = repr.body {
+                return (transmit.destination, joined, repr.child);
+            }
+        }
+    }
+
+    /// New data; says to how many it goes.
+    pub(crate) fn data(&mut self, seq: u32) -> usize {
+        let verdict = self.handle(source(), ID, 0xffff, seq, Body::Data(b"data"));
+        self.targets(verdict).len()
+    }
+
+    pub(crate) fn nack(&mut self, number: u16, seq: u32) -> Verdict {
+        self.handle(child(number), ID, number, seq, Body::Nack(Nack::default()))
+    }
+
+    pub(crate) fn repair(&mut self, number: u16, seq: u32) -> Verdict {
+        self.handle(child(number), ID, number, seq, Body::Repair(b"data"))
+    }
+
+    pub(crate) fn repair_from_source(&mut self, seq: u32) -> Verdict {
+        self.handle(source(), ID, 0xffff, seq, Body::Repair(b"data"))
+    }
+
+    /// Whom a packet goes to.
+    pub(crate) fn targets(&self, verdict: Verdict) -> Vec<SocketAddr> {
+        match verdict {
+            Verdict::Send(fanout) => self.relay.targets(&fanout).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn sent(&mut self) -> Vec<Sent> {
+        let mut sent = Vec::new();
+        let mut buffer = [0; 256];
+        while let Some(transmit) = self.relay.poll_transmit(self.now, &mut buffer) {
+            let packet = Packet::new_checked(&buffer[..transmit.len]).unwrap();
+            let repr = Repr::parse(&packet);
+            let mask = match repr.body {
+                Body::Nack(nack) => nack.mask,
+                Body::Absent(mask) => mask,
+                _ => 0,
+            };
+            sent.push(Sent {
+                to: transmit.destination,
+                service: packet.service(),
+                first: repr.sequence.0,
+                mask,
+            });
+        }
+        sent
+    }
+
+    /// Lets time pass, and says what is sent then.
+    pub(crate) fn after(&mut self, milliseconds: u64) -> Vec<Sent> {
+        self.now += Duration::from_millis(milliseconds);
+        self.relay.handle_timeout(self.now);
+        self.sent()
+    }
+
+    pub(crate) fn drops(&self, reason: DropReason) -> u64 {
+        self.relay.stats().drops(reason)
+    }
+}
+
+pub(crate) fn nack_to(to: SocketAddr, first: u32) -> Sent {
+    Sent {
+        to,
+        service: Service::Nack,
+        first,
+        mask: 0,
+    }
+}

@@ -1,0 +1,195 @@
+//! What others may try.
+
+use dyram::wire::{Body, Join, Nack, Role, Status};
+use dyram::{DropReason, Event, Meta, RelayId, Seq, Verdict};
+
+use super::hand::{Hand, ID, child, key, nack_to, source};
+
+#[test]
+fn packets_come_from_those_who_may_send_them() {
+    let mut hand = Hand::new(2, |_| {});
+    hand.data(1);
+    let stranger = child(77);
+    let from = |hand: &mut Hand, number, body| hand.handle(stranger, ID, number, 1, body);
+    let not_parent = Verdict::Drop(DropReason::NotFromParent);
+    let not_child = Verdict::Drop(DropReason::NotFromChild);
+    assert_eq!(from(&mut hand, 0xffff, Body::Data(b"x")), not_parent);
+    assert_eq!(from(&mut hand, 0xffff, Body::Cast(b"x")), not_parent);
+    assert_eq!(from(&mut hand, 0, Body::Repair(b"x")), not_child);
+    assert_eq!(from(&mut hand, 0, Body::Nack(Nack::default())), not_child);
+    assert_eq!(from(&mut hand, 0, Body::Absent(0)), not_child);
+    assert_eq!(from(&mut hand, 0, Body::Ack), not_child);
+    // A child under another's number.
+    let verdict = hand.handle(child(1), ID, 0, 1, Body::Ack);
+    assert_eq!(verdict, not_child);
+}
+
+#[test]
+fn nacks_for_what_was_never_sent_or_was_acknowledged() {
+    let mut hand = Hand::new(2, |_| {});
+    hand.data(1);
+    hand.nack(0, 2);
+    assert_eq!(hand.drops(DropReason::NotSent), 1);
+    hand.handle(child(0), ID, 0, 2, Body::Ack);
+    hand.nack(0, 1);
+    assert_eq!(hand.drops(DropReason::Acknowledged), 1);
+    hand.handle(child(0), ID, 0, 1_000, Body::Ack);
+    assert_eq!(hand.drops(DropReason::NotSent), 2);
+    assert_eq!(hand.after(50), []);
+}
+
+#[test]
+fn a_receiver_that_asks_for_everything_gets_as_many_states_as_there_are() {
+    let mut hand = Hand::new(3, |_| {});
+    for seq in 0..250 {
+        hand.data(seq);
+    }
+    for first in [0, 65, 130] {
+        let nack = Nack {
+            mask: u64::MAX,
+            ..Nack::default()
+        };
+        hand.handle(child(2), ID, 2, first, Body::Nack(nack));
+    }
+    assert_eq!(hand.drops(DropReason::NackStatesFull), 195 - 64);
+    let sent = hand.after(2);
+    assert_eq!(sent.len(), 1, "one packet asks for all of them");
+    assert_eq!(sent[0].mask.count_ones(), 63);
+    // They are free again once repaired.
+    for seq in 0..64 {
+        let _ = hand.repair(0, seq);
+    }
+    hand.after(20);
+    hand.nack(2, 200);
+    assert_eq!(hand.after(2), [nack_to(child(0), 200)]);
+}
+
+#[test]
+fn a_join_without_token_gets_one_and_changes_nothing() {
+    let mut hand = Hand::new(1, |_| {});
+    for forged in 0..100 {
+        let join = Join {
+            role: Role::Receiver,
+            token: 12_345,
+            stamp: 0,
+            far_us: 0,
+            receivers: 1,
+            relay: RelayId(0),
+        };
+        let verdict = hand.handle(child(100 + forged), 0, 0xffff, 0, Body::Join(join));
+        if forged < 32 {
+            assert_eq!(verdict, Verdict::Done);
+        } else {
+            assert_eq!(verdict, Verdict::Drop(DropReason::JoinFlood));
+        }
+    }
+    assert_eq!(hand.sent().len(), 32);
+    assert_eq!(hand.relay.children(&key()).count(), 1);
+}
+
+#[test]
+fn full_tables_refuse_and_put_nobody_out() {
+    let mut hand = Hand::new(4, |_| {});
+    assert_eq!(hand.join(child(4), Role::Receiver, 0).0, Status::Full);
+    assert_eq!(hand.relay.children(&key()).count(), 4);
+    assert_eq!(hand.relay.stats().refused, 1);
+    // Joining again is a refresh.
+    assert_eq!(hand.join(child(2), Role::Receiver, 0), (Status::Joined, 2));
+}
+
+#[test]
+fn nobody_registers_as_source_for_another() {
+    let mut hand = Hand::new(1, |_| {});
+    let join = Join {
+        role: Role::Source,
+        token: 0,
+        stamp: 0,
+        far_us: 0,
+        receivers: 1,
+        relay: RelayId(0),
+    };
+    let verdict = hand.handle(child(9), 0, 0xffff, 0, Body::Join(join));
+    assert_eq!(verdict, Verdict::Drop(DropReason::NotSource));
+}
+
+#[test]
+fn of_two_sources_with_one_name_the_first_is_served() {
+    let mut hand = Hand::new(1, |_| {});
+    hand.data(1);
+    let other = hand.handle(source(), 6, 0xffff, 1, Body::Data(b"x"));
+    assert_eq!(other, Verdict::Drop(DropReason::OtherSession));
+    assert_eq!(
+        hand.relay.poll_event(),
+        Some(Event::Collision(key(), [ID, 6]))
+    );
+    let other = hand.handle(source(), 6, 0xffff, 2, Body::Data(b"x"));
+    assert_eq!(other, Verdict::Drop(DropReason::OtherSession));
+    assert_eq!(hand.relay.poll_event(), None, "told once");
+    assert_eq!(hand.data(2), 1);
+    // A source that started again is served when the old one has been silent for long enough.
+    hand.after(3_100);
+    hand.join(source(), Role::Source, 0);
+    let other = hand.handle(source(), 6, 0xffff, 1, Body::Data(b"x"));
+    assert_eq!(hand.targets(other).len(), 1);
+}
+
+#[test]
+fn one_stray_packet_far_ahead_asks_for_nothing() {
+    let mut hand = Hand::new(1, |_| {});
+    hand.data(1);
+    let verdict = hand.handle(source(), ID, 0xffff, 1_000_000, Body::Data(b"x"));
+    assert_eq!(verdict, Verdict::Drop(DropReason::FarAhead));
+    assert_eq!(hand.sent(), []);
+    assert_eq!(hand.data(2), 1);
+}
+
+#[test]
+fn a_relay_does_not_take_itself_in() {
+    let mut hand = Hand::new(1, |_| {});
+    let (status, _) = hand.join(child(50), Role::Relay, 9);
+    assert_eq!(status, Status::Loop);
+    assert_eq!(
+        hand.relay.poll_event(),
+        Some(Event::Loop(key(), RelayId(9)))
+    );
+}
+
+#[test]
+fn leaving_takes_the_token() {
+    let mut hand = Hand::new(2, |_| {});
+    let verdict = hand.handle(child(0), 0, 0, 0, Body::Leave(1));
+    assert_eq!(verdict, Verdict::Drop(DropReason::BadToken));
+    let verdict = hand.handle(source(), 0, 0xffff, 0, Body::Move(1));
+    assert!(matches!(verdict, Verdict::Drop(_)));
+    assert_eq!(hand.relay.children(&key()).count(), 2);
+}
+
+#[test]
+fn noise_changes_nothing() {
+    let mut hand = Hand::new(2, |_| {});
+    hand.data(1);
+    let mut random = 1u64;
+    for _ in 0..20_000 {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let service = (random >> 40) as u8 % 11;
+        let repr = dyram::wire::Repr {
+            key: key(),
+            session: ID,
+            child: (random >> 20) as u16 % 3,
+            sequence: Seq((random >> 50) as u32),
+            body: Body::Absent(random),
+        };
+        let mut bytes = vec![0; repr.buffer_len()];
+        repr.emit(&mut bytes);
+        bytes[32] = service;
+        let froms = [source(), child(0), child(1), child(9)];
+        let from = froms[(random >> 60) as usize % 4];
+        let _ = hand
+            .relay
+            .forward(hand.now, &Meta::unicast(from), &mut bytes);
+        hand.after(0);
+    }
+    assert_eq!(hand.relay.children(&key()).count(), 2);
+}

@@ -1,0 +1,11 @@
+//! The active services one at a time, at one relay whose neighbours are played by hand.
+
+#![allow(
+    unused_must_use,
+    reason = "what a hand does is seen in what the relay does next"
+)]
+
+mod election;
+mod hand;
+mod hostile;
+mod track_and_repair;
