@@ -52,7 +52,7 @@ reasons! {
     BacklogFull = "backlog_full",
     /// A SYN while there are as many connections as may be.
     ConnectionsFull = "connections_full",
-    /// Timestamp older than the last one (RFC 7323 §5).
+    /// Timestamp older than the last one (RFC 7323 §5), or on a group address one from the future.
     Paws = "paws",
     /// Outside of the receive window.
     Window = "out_of_window",

@@ -100,11 +100,13 @@
 //!
 //! Initial sequence numbers are keyed hashes (RFC 6528), ports and groups are random, and segments
 //! in the window but not exactly right are challenged (RFC 5961), each connection at its own rate.
-//! On a group address anybody can send: there only data within the receive window counts, and
-//! everything else is dropped. Somebody on the path, or who guesses 32 bits of sequence number, can
-//! still forge data, as with every TCP: applications that care seal their records. A receiver's
-//! segments can slow its group down, never stop it: see [`GroupConfig::receiver_timeout`] and
-//! [`GroupConfig::min_rate_bps`].
+//! On a group address anybody can send: there only data within the receive window counts, with a
+//! timestamp that can be, and everything else is dropped. No acknowledgement has to fit there, so that
+//! who can send from the sender's address and port, and either hears the group or guesses a number
+//! in the window (one in 1024 for 4 MiB), can put bytes into the stream. Applications that care seal
+//! their records: forged bytes are then found out, and end the connection. A receiver's segments can
+//! slow its group down; what keeps them from stopping it are [`GroupConfig::receiver_timeout`] and,
+//! against one that answers and keeps its window closed, [`GroupConfig::min_rate_bps`].
 #![no_std]
 #![forbid(unsafe_code)]
 

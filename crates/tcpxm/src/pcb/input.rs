@@ -34,6 +34,8 @@ const TS_LIFETIME: Duration = Duration::from_secs(24 * 24 * 3600);
 /// A group's data comes by two paths, and the copies on one may be behind those on the other by so
 /// many of the sender's milliseconds. Below 34 Gbit/s sequence numbers do not come round meanwhile.
 const PATHS_APART_MS: u32 = 1000;
+/// How far the clocks of both sides, and the delays of what they send, may drift apart.
+const CLOCKS_APART: Duration = Duration::from_secs(10);
 /// Smaller maximum segment sizes than this are not believed: they serve only to make us send
 /// headers.
 const MIN_MSS: u16 = 88;
@@ -284,6 +286,19 @@ impl Pcb {
         match (segment.options.timestamps, self.receive.ts_recent) {
             (Some((value, _)), Some((recent, when))) if self.agreed.timestamps => {
                 stamp_before(value.wrapping_add(apart_ms), recent) && now - when < TS_LIFETIME
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the timestamp of a group segment is one that the sender's clock, which counts
+    /// milliseconds, cannot show yet. Taken over, it would make all that follows look old.
+    pub(super) fn is_from_the_future(&self, now: Instant, segment: &Segment<'_>) -> bool {
+        match (segment.options.timestamps, self.receive.ts_recent) {
+            (Some((value, _)), Some((recent, when))) if self.agreed.timestamps => {
+                let most = now - when + CLOCKS_APART;
+                let most_ms = u32::try_from(most.total_millis()).unwrap_or(u32::MAX);
+                !stamp_before(value, recent) && value.wrapping_sub(recent) > most_ms
             }
             _ => false,
         }

@@ -26,7 +26,7 @@ impl Pcb {
         if !self.state.may_receive() || self.receive.record.is_none() {
             return Err(Error::Closed);
         }
-        if self.is_stale(now, segment) {
+        if self.is_stale(now, segment) || self.is_from_the_future(now, segment) {
             return Err(Error::Paws);
         }
         let next = self.receive.next();

@@ -137,6 +137,32 @@ fn a_multicast_copy_that_took_longer_is_seen_as_such() {
 }
 
 #[test]
+fn a_group_segment_from_the_future_makes_nothing_look_old() {
+    let options = Options {
+        mss: Some(1000),
+        timestamps: Some((1000, 0)),
+        group: Some(GroupOption::Named(ip(GROUP))),
+        ..Options::default()
+    };
+    let mut hand = Hand::establish(Config::default(), options);
+    hand.wait(60_000);
+    let stamped = |hand: &Hand, stamp, payload| {
+        let mut data = hand.segment(hand.seq, hand.ack, ACK, payload);
+        data.options.timestamps = Some((stamp, 0));
+        data
+    };
+    let forged = stamped(&hand, 1000 + (1 << 30), b"bad!");
+    assert_eq!(hand.inject(&forged, GROUP), Err(Error::Paws));
+    let late = stamped(&hand, 61_500, b"good");
+    assert_eq!(
+        hand.inject(&late, GROUP),
+        Ok(()),
+        "a clock that is half a second fast"
+    );
+    assert_eq!(hand.read(), b"good");
+}
+
+#[test]
 fn what_lies_before_the_window_says_nothing_about_multicast() {
     let mut hand = Hand::grouped();
     for n in 1..=100u32 {
