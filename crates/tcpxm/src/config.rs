@@ -55,7 +55,7 @@ pub struct Config {
     /// Full segments after which an acknowledgement is due at once; 2 by RFC 9293 SHLD-19.
     pub ack_every: u8,
     /// Least retransmission timeout. RFC 6298 asks for 1 s; tail loss probes (RFC 8985) and common
-    /// practice go with 200 ms.
+    /// practice go with 200 ms. Where it is above [`Config::max_rto`], that one counts.
     pub min_rto: Duration,
     /// Largest retransmission timeout, at least 60 s (RFC 6298 §2.5).
     pub max_rto: Duration,

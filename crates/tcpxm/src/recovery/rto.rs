@@ -25,7 +25,7 @@ impl Rtt {
             variation_us: 0,
             min_us: u64::MAX,
             backoff: 0,
-            bounds: (min_rto, max_rto),
+            bounds: (min_rto.min(max_rto), max_rto),
         }
     }
 

@@ -238,3 +238,15 @@ fn who_completes_a_handshake_with_a_port_that_listens_no_more_is_reset() {
     while hand.endpoint.poll_event().is_some() {}
     assert_eq!(hand.endpoint.connections(), 0);
 }
+
+#[test]
+fn a_least_timeout_above_the_largest_gives_way() {
+    let config = Config {
+        min_rto: tcpxm::Duration::from_secs(2),
+        max_rto: tcpxm::Duration::from_secs(1),
+        ..Config::default()
+    };
+    let hand = Hand::establish(config, Options::default());
+    let stats = hand.endpoint.conn_stats(hand.id.unwrap()).unwrap();
+    assert_eq!(stats.rto, tcpxm::Duration::from_secs(1));
+}
