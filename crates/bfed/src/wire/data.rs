@@ -1,0 +1,185 @@
+//! Packets between data nodes (§5.3.2, §5.3.3): a header, then a frame of the session as its source
+//! sent it.
+//!
+//! ```text
+//! +---------------+---------------+-------------------------------+
+//! |  version 1 (4)|  flags        |  length of the payload        |
+//! |  type      (4)|  0            |                               |
+//! +---------------+---------------+-------------------------------+
+//! |  flow label                                                   |
+//! +---------------------------------------------------------------+
+//! |  sequence: + 1 for each packet of the flow on this link       |
+//! +---------------------------------------------------------------+
+//! |  time when it was sent, microseconds of the sender's clock    |
+//! +---------------------------------------------------------------+
+//! |  round-trip time that the sender knows, microseconds; 0: none |
+//! +---------------------------------------------------------------+
+//! ```
+//!
+//! Type 1, DATA: the label is the sender's. Type 2, ATTACH, opens a TCP channel: who connects says
+//! with the label which flow it has come for; no payload. Type 3, REPORT: see [`report`](super::report);
+//! its label is that of the DATA that it reports on. On TCP and native channels sequence, time and
+//! round-trip time are 0.
+
+use super::ParseError;
+use crate::types::FlowLabel;
+
+/// Length of the header of a data packet.
+pub const HEADER_LEN: usize = 20;
+/// Longest payload: with UDP and IPv6 headers it still is a datagram.
+pub const MAX_PAYLOAD_LEN: usize = 65_000;
+
+/// What a packet between data nodes is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// A frame of the session.
+    Data = 1,
+    /// A TCP channel is for this flow.
+    Attach = 2,
+    /// The receiver's report on the sender's rate (RFC 5348 §6).
+    Report = 3,
+}
+
+const VERSION: u8 = 1;
+
+/// A packet: a view.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<T: AsRef<[u8]>> {
+    buffer: T,
+}
+
+fn word<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut word = [0; N];
+    word.copy_from_slice(&bytes[at..at + N]);
+    word
+}
+
+impl<T: AsRef<[u8]>> Packet<T> {
+    /// A view of a whole packet.
+    ///
+    /// # Errors
+    /// It is not one, or its length is not that of `buffer`.
+    pub fn new_checked(buffer: T) -> Result<Self, ParseError> {
+        let len = Packet::<&[u8]>::check_header(buffer.as_ref())?;
+        match buffer.as_ref().len() {
+            have if have < len => Err(ParseError::Truncated),
+            have if have > len => Err(ParseError::Length),
+            _ => Ok(Packet { buffer }),
+        }
+    }
+
+    /// What the header at the front of `bytes` says the length of the whole packet is. A driver cuts
+    /// a TCP channel's stream into packets with it.
+    ///
+    /// # Errors
+    /// It is not a header.
+    pub fn check_header(bytes: &[u8]) -> Result<usize, ParseError> {
+        if bytes.len() < HEADER_LEN {
+            return Err(ParseError::Truncated);
+        }
+        if bytes[0] >> 4 != VERSION {
+            return Err(ParseError::Version);
+        }
+        if !(1..=3).contains(&(bytes[0] & 15)) {
+            return Err(ParseError::Type);
+        }
+        if bytes[1] != 0 {
+            return Err(ParseError::Reserved);
+        }
+        let len = usize::from(u16::from_be_bytes([bytes[2], bytes[3]]));
+        if len > MAX_PAYLOAD_LEN {
+            return Err(ParseError::Length);
+        }
+        if bytes[4..8] == [0; 4] {
+            return Err(ParseError::Value);
+        }
+        Ok(HEADER_LEN + len)
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> Kind {
+        match self.buffer.as_ref()[0] & 15 {
+            1 => Kind::Data,
+            2 => Kind::Attach,
+            _ => Kind::Report,
+        }
+    }
+
+    /// The flow label.
+    pub fn label(&self) -> FlowLabel {
+        let label = u32::from_be_bytes(word(self.buffer.as_ref(), 4));
+        FlowLabel::new(label).unwrap_or(const { FlowLabel::new(u32::MAX).unwrap() })
+    }
+
+    /// The sequence number.
+    pub fn sequence(&self) -> u32 {
+        u32::from_be_bytes(word(self.buffer.as_ref(), 8))
+    }
+
+    /// When it was sent, in microseconds of the sender's clock.
+    pub fn timestamp_us(&self) -> u32 {
+        u32::from_be_bytes(word(self.buffer.as_ref(), 12))
+    }
+
+    /// The round-trip time that the sender knows, in microseconds; 0 for none.
+    pub fn rtt_us(&self) -> u32 {
+        u32::from_be_bytes(word(self.buffer.as_ref(), 16))
+    }
+
+    /// The frame.
+    pub fn payload(&self) -> &[u8] {
+        &self.buffer.as_ref()[HEADER_LEN..]
+    }
+}
+
+/// The header of a data packet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Repr {
+    /// What it is.
+    pub kind: Kind,
+    /// The flow label.
+    pub label: FlowLabel,
+    /// One more with each packet of the flow on this link.
+    pub sequence: u32,
+    /// When it is sent, in microseconds.
+    pub timestamp_us: u32,
+    /// The round-trip time that the sender knows, in microseconds; 0 for none.
+    pub rtt_us: u32,
+    /// Length of the payload in bytes.
+    pub payload_len: usize,
+}
+
+impl Repr {
+    /// The header of a checked packet.
+    pub fn parse<T: AsRef<[u8]>>(packet: &Packet<T>) -> Self {
+        Repr {
+            kind: packet.kind(),
+            label: packet.label(),
+            sequence: packet.sequence(),
+            timestamp_us: packet.timestamp_us(),
+            rtt_us: packet.rtt_us(),
+            payload_len: packet.payload().len(),
+        }
+    }
+
+    /// Length of the packet in bytes.
+    #[must_use]
+    pub const fn buffer_len(&self) -> usize {
+        HEADER_LEN + self.payload_len
+    }
+
+    /// Writes the header over the front of `packet`; the payload stays as it is.
+    ///
+    /// # Panics
+    /// `packet` is shorter than [`HEADER_LEN`].
+    pub fn emit(&self, packet: &mut [u8]) {
+        packet[0] = VERSION << 4 | self.kind as u8;
+        packet[1] = 0;
+        packet[2..4].copy_from_slice(&(self.payload_len as u16).to_be_bytes());
+        packet[4..8].copy_from_slice(&self.label.get().to_be_bytes());
+        packet[8..12].copy_from_slice(&self.sequence.to_be_bytes());
+        packet[12..16].copy_from_slice(&self.timestamp_us.to_be_bytes());
+        packet[16..20].copy_from_slice(&self.rtt_us.to_be_bytes());
+    }
+}

@@ -1,0 +1,455 @@
+//! A golden byte vector for each drawing of `docs/wire.md`, both ways.
+
+use crate::common::{channel, conference, cost, gateway, name, unhex};
+use bfed::wire::{
+    Message, allocate, attributes, client, data, join, no_route, node, notification, open, reclaim,
+    report, sroute, statistics, subscribe, translation, update,
+};
+use bfed::*;
+
+#[track_caller]
+fn golden(hex: &str, value: Message) {
+    let bytes = unhex(hex);
+    assert_eq!(Message::parse(&bytes), Ok(value.clone()), "bytes to value");
+    let mut buffer = vec![0xff; value.buffer_len()];
+    assert_eq!(value.emit(&mut buffer), buffer.len());
+    assert_eq!(buffer, bytes, "value to bytes");
+}
+
+#[test]
+fn open() {
+    golden(
+        "62660101002400000102005a0000000700000001deadbeef000201020fff0204\
+         00030078",
+        Message::Open(open::Repr {
+            version_low: 1,
+            version_high: 2,
+            hold_time_s: 90,
+            gateway: gateway(7, 1),
+            boot: 0xdead_beef,
+            tables: Tables::ALL,
+            graceful: Some(open::Graceful {
+                restarting: true,
+                preserved: true,
+                restart_time_s: 120,
+            }),
+        }),
+    );
+}
+
+#[test]
+fn keepalive() {
+    golden("6266010200080000", Message::KeepAlive);
+}
+
+#[test]
+fn notification() {
+    golden(
+        "6266010300140000080a35313320726f75746573",
+        Message::Notification(notification::Repr::new(
+            notification::Reason::PrefixLimit,
+            "513 routes",
+        )),
+    );
+}
+
+#[test]
+fn update() {
+    golden(
+        "6266010400480000050000010000000900000002000100000007000000010028\
+         0001000400000003000200100000000800000004000000070000000180030008\
+         0001000100000002",
+        Message::Update(update::Repr {
+            table: Table::new(Metric::Latency, Content::Bulk, true),
+            withdrawn: vec![gateway(9, 2)],
+            announced: vec![update::Announced {
+                destination: gateway(7, 1),
+                attributes: attributes::Attributes {
+                    cost: Cost(3),
+                    path: vec![gateway(8, 4), gateway(7, 1)],
+                    tags: vec![0x10001, 2],
+                },
+            }],
+        }),
+    );
+}
+
+#[test]
+fn end_of_table() {
+    golden(
+        "62660105000900000b",
+        Message::EndOfTable(Table::new(Metric::Bandwidth, Content::RealTime, true)),
+    );
+}
+
+#[test]
+fn sroute_request() {
+    golden(
+        "62660110003400000000004d00000007000000011e0000020000000700000001\
+         0000000700000002000a626665643a2f2f372f6d",
+        Message::SrouteRequest(sroute::Request {
+            request: 77,
+            towards: gateway(7, 1),
+            hop_limit: 30,
+            internal: false,
+            gateways: vec![gateway(7, 1), gateway(7, 2)],
+            session: name(),
+        }),
+    );
+}
+
+#[test]
+fn sroute_response() {
+    golden(
+        "62660111003400000000004d0000000200000007000000010000000300000007\
+         00000002ffffffff000a626665643a2f2f372f6d",
+        Message::SrouteResponse(sroute::Response {
+            request: 77,
+            outcome: sroute::Outcome::Costs,
+            costs: vec![cost(7, 1, 3), cost(7, 2, u32::MAX)],
+            session: name(),
+        }),
+    );
+}
+
+#[test]
+fn join() {
+    golden(
+        "6266011200850000011f00010000000700000001000000030002aabbccdd0100\
+         0006c00002011388000000000400001220010db8000000000000000000000001\
+         13890041626665643a2f2f6973702e6e65742f3232342e352e362e372f383838\
+         382f383838392f3f636f6e74656e743d525450266d756c74692d736f75726365\
+         3d74727565",
+        Message::Join(join::Repr {
+            hop_limit: 31,
+            sroutes: Some(vec![cost(7, 1, 3)]),
+            flows: vec![
+                channel(
+                    0xaabb_ccdd,
+                    ChannelAddress::Datagram("192.0.2.1:5000".parse().unwrap()),
+                ),
+                channel(
+                    0,
+                    ChannelAddress::Stream("[2001:db8::1]:5001".parse().unwrap()),
+                ),
+            ],
+            session: conference(),
+        }),
+    );
+}
+
+#[test]
+fn leave() {
+    golden(
+        "6266011300140000000a626665643a2f2f372f6d",
+        Message::Leave(name()),
+    );
+}
+
+#[test]
+fn translation() {
+    golden(
+        "62660114003e0000000200000008000000040000000700000001000100000000\
+         0500000e3233392e312e322e333a35303030000a626665643a2f2f372f6d",
+        Message::Translation(translation::Repr {
+            path: vec![gateway(8, 4), gateway(7, 1)],
+            flows: vec![channel(
+                0,
+                ChannelAddress::Native(b"239.1.2.3:5000".to_vec()),
+            )],
+            session: name(),
+        }),
+    );
+}
+
+#[test]
+fn no_route() {
+    golden(
+        "626601150015000002000a626665643a2f2f372f6d",
+        Message::NoRoute(no_route::Repr {
+            reason: no_route::Reason::NoSession,
+            session: name(),
+        }),
+    );
+}
+
+#[test]
+fn register() {
+    golden(
+        "62660120001c000000000003deadbeef000027100000000000000002",
+        Message::Register(node::Register {
+            node: NodeId(3),
+            boot: 0xdead_beef,
+            max_sessions: 10_000,
+            epoch: 2,
+        }),
+    );
+}
+
+#[test]
+fn heartbeat() {
+    golden(
+        "626601210018000000000000000000020000002900000001",
+        Message::Heartbeat(node::Heartbeat {
+            epoch: 2,
+            sequence: 41,
+            draining: true,
+        }),
+    );
+}
+
+#[test]
+fn subscribe_down() {
+    golden(
+        "6266012200400000000000050000000000000002010000000000000900000000\
+         3b9aca0000010000000001000006c00002011388000a626665643a2f2f372f6d",
+        Message::Subscribe(subscribe::Repr {
+            up: false,
+            request: 5,
+            epoch: 2,
+            edge: subscribe::Edge::Peer {
+                peer: PeerId(9),
+                rate_bps: 1_000_000_000,
+            },
+            flows: vec![channel(
+                0,
+                ChannelAddress::Datagram("192.0.2.1:5000".parse().unwrap()),
+            )],
+            session: name(),
+        }),
+    );
+}
+
+#[test]
+fn subscribe_up() {
+    golden(
+        "6266012300260000000000060000000000000002000000000000000a62666564\
+         3a2f2f372f6d",
+        Message::Subscribe(subscribe::Repr {
+            up: true,
+            request: 6,
+            epoch: 2,
+            edge: subscribe::Edge::Native,
+            flows: vec![],
+            session: name(),
+        }),
+    );
+}
+
+#[test]
+fn allocate() {
+    golden(
+        "626601240024000000000004000000000000000200000000000a626665643a2f\
+         2f372f6d",
+        Message::Allocate(allocate::Request {
+            request: 4,
+            epoch: 2,
+            edge: subscribe::Edge::Native,
+            session: name(),
+        }),
+    );
+}
+
+#[test]
+fn allocate_response() {
+    golden(
+        "62660125002a000000000004000000010000000101000006c00002021770000a\
+         626665643a2f2f372f6d",
+        Message::AllocateResponse(allocate::Response {
+            request: 4,
+            outcome: allocate::Outcome::Done,
+            flows: vec![channel(
+                1,
+                ChannelAddress::Datagram("192.0.2.2:6000".parse().unwrap()),
+            )],
+            session: name(),
+        }),
+    );
+}
+
+#[test]
+fn refresh() {
+    golden(
+        "62660126001c00000000000000000002000a626665643a2f2f372f6d",
+        Message::Reclaim(reclaim::Repr {
+            epoch: 2,
+            what: None,
+            session: name(),
+        }),
+    );
+}
+
+#[test]
+fn reclaim() {
+    golden(
+        "6266012700300000000000000000000201000000010000000000000900000000\
+         00000000000a626665643a2f2f372f6d",
+        Message::Reclaim(reclaim::Repr {
+            epoch: 2,
+            what: Some(reclaim::What::Receiver(subscribe::Edge::Peer {
+                peer: PeerId(9),
+                rate_bps: 0,
+            })),
+            session: name(),
+        }),
+    );
+}
+
+#[test]
+fn statistics() {
+    golden(
+        "62660128004200000000000100000000000186a0000100000000000000010000\
+         0000000003e800000000000000020000000000000000000a626665643a2f2f37\
+         2f6d",
+        Message::Statistics(statistics::Repr {
+            sessions: 1,
+            rate_bps: 100_000,
+            entries: vec![statistics::Entry {
+                packets: 1,
+                bytes: 1000,
+                copies: 2,
+                dropped: 0,
+                session: name(),
+            }],
+        }),
+    );
+}
+
+#[test]
+fn request() {
+    golden(
+        "62660130001c00000000006301010000000a626665643a2f2f372f6d",
+        Message::Request(client::Request {
+            nonce: 99,
+            want: client::Want::Join,
+            redirects: 1,
+            session: name(),
+        }),
+    );
+}
+
+#[test]
+fn answer_translation() {
+    golden(
+        "62660131002f0000000000630100006900010500000d687474703a2f2f656467\
+         652f6d000a626665643a2f2f372f6d",
+        Message::Answer(client::AnswerRepr {
+            nonce: 99,
+            lifetime_s: 105,
+            answer: client::Answer::Translation(vec![ChannelAddress::Native(
+                b"http://edge/m".to_vec(),
+            )]),
+            session: name(),
+        }),
+    );
+}
+
+#[test]
+fn answer_no_route() {
+    golden(
+        "6266013100200000000000630200000000000001000a626665643a2f2f372f6d",
+        Message::Answer(client::AnswerRepr {
+            nonce: 99,
+            lifetime_s: 0,
+            answer: client::Answer::NoRoute(no_route::Reason::Unreachable),
+            session: name(),
+        }),
+    );
+}
+
+#[test]
+fn answer_redirect() {
+    golden(
+        "6266013100310000000000630300000000000009000000020c3139322e302e32\
+         2e393a3830000a626665643a2f2f372f6d",
+        Message::Answer(client::AnswerRepr {
+            nonce: 99,
+            lifetime_s: 0,
+            answer: client::Answer::Redirect {
+                gateway: gateway(9, 2),
+                mediator: "192.0.2.9:80".into(),
+            },
+            session: name(),
+        }),
+    );
+}
+
+#[test]
+fn answer_cost() {
+    golden(
+        "626601310020000000000000040000000000000c000a626665643a2f2f372f6d",
+        Message::Answer(client::AnswerRepr {
+            nonce: 0,
+            lifetime_s: 0,
+            answer: client::Answer::Cost(Cost(12)),
+            session: name(),
+        }),
+    );
+}
+
+#[track_caller]
+fn golden_packet(hex: &str, repr: data::Repr, payload: &[u8]) {
+    let bytes = unhex(hex);
+    let packet = data::Packet::new_checked(&bytes[..]).unwrap();
+    assert_eq!(data::Repr::parse(&packet), repr, "bytes to value");
+    assert_eq!(packet.payload(), payload);
+    let mut buffer = vec![0xff; repr.buffer_len()];
+    buffer[data::HEADER_LEN..].copy_from_slice(payload);
+    repr.emit(&mut buffer);
+    assert_eq!(buffer, bytes, "value to bytes");
+}
+
+fn header(kind: data::Kind, payload_len: usize) -> data::Repr {
+    let label = FlowLabel::new(0xaabb_ccdd).unwrap();
+    data::Repr {
+        kind,
+        label,
+        sequence: 0,
+        timestamp_us: 0,
+        rtt_us: 0,
+        payload_len,
+    }
+}
+
+#[test]
+fn data_packet() {
+    let repr = data::Repr {
+        sequence: 7,
+        timestamp_us: 1_000_000,
+        rtt_us: 30_000,
+        ..header(data::Kind::Data, 4)
+    };
+    golden_packet(
+        "11000004aabbccdd00000007000f42400000753064617461",
+        repr,
+        b"data",
+    );
+}
+
+#[test]
+fn attach_packet() {
+    golden_packet(
+        "12000000aabbccdd000000000000000000000000",
+        header(data::Kind::Attach, 0),
+        b"",
+    );
+}
+
+#[test]
+fn report_packet() {
+    let report = report::Repr {
+        echo_us: 1_000_000,
+        delay_us: 250,
+        received_rate: 125_000,
+        loss: 1 << 25,
+    };
+    let mut payload = [0; report::LEN];
+    report.emit(&mut payload);
+    assert_eq!(report::Repr::parse(&payload), Ok(report));
+    golden_packet(
+        "13000010aabbccdd000000000000000000000000000f4240000000fa0001e848\
+         02000000",
+        header(data::Kind::Report, report::LEN),
+        &payload,
+    );
+}

@@ -1,0 +1,551 @@
+//! Any message through the wire and back; cut short, with a bit flipped, with anything at all.
+
+use crate::common::gateway;
+use bfed::wire::attributes::{Attributes, Fault, MAX_PATH, Wrong};
+use bfed::wire::sroute::GatewayCost;
+use bfed::wire::subscribe::Edge;
+use bfed::wire::*;
+use bfed::*;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn gateways(most: usize) -> impl Strategy<Value = Vec<GatewayId>> {
+    proptest::collection::btree_set((1_u32..9, any::<u32>()), 1..most).prop_map(|set| {
+        set.into_iter()
+            .map(|(network, number)| gateway(network, number))
+            .collect()
+    })
+}
+
+fn address() -> impl Strategy<Value = ChannelAddress> {
+    prop_oneof![
+        (1_u32..0xe000_0000, 1_u16..).prop_map(|(ip, port)| ChannelAddress::Datagram(
+            (core::net::Ipv4Addr::from_bits(ip), port).into()
+        )),
+        (1_u16.., 1_u16..).prop_map(|(ip, port)| ChannelAddress::Stream(
+            (
+                core::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, ip),
+                port
+            )
+                .into()
+        )),
+        vec(any::<u8>(), 1..512).prop_map(ChannelAddress::Native),
+    ]
+}
+
+fn flow() -> impl Strategy<Value = join::FlowChannel> {
+    (any::<u32>(), address()).prop_map(|(label, address)| join::FlowChannel {
+        label: FlowLabel::new(label),
+        address,
+    })
+}
+
+/// A session and a channel for each of its flows.
+fn session() -> impl Strategy<Value = (SessionName, Vec<join::FlowChannel>)> {
+    (1_u32.., "[a-z]{1,60}", vec(flow(), 1..=16)).prop_map(|(owner, native, flows)| {
+        let names: String = (0..flows.len()).map(|at| format!("/{at}")).collect();
+        (
+            SessionName::parse(&format!("bfed://{owner}/{native}{names}")).unwrap(),
+            flows,
+        )
+    })
+}
+
+fn costs() -> impl Strategy<Value = Vec<GatewayCost>> {
+    (gateways(32), any::<u32>()).prop_map(|(gateways, cost)| {
+        gateways
+            .into_iter()
+            .map(|gateway| GatewayCost {
+                gateway,
+                cost: Cost(cost),
+            })
+            .collect()
+    })
+}
+
+fn edge() -> impl Strategy<Value = Edge> {
+    prop_oneof![
+        Just(Edge::Native),
+        (any::<u32>(), any::<u64>()).prop_map(|(peer, rate_bps)| Edge::Peer {
+            peer: PeerId(peer),
+            rate_bps
+        }),
+    ]
+}
+
+fn announced() -> impl Strategy<Value = update::Announced> {
+    (gateways(MAX_PATH), 0..u32::MAX, vec(any::<u32>(), 0..=16)).prop_map(|(path, cost, tags)| {
+        update::Announced {
+            destination: *path.last().unwrap(),
+            attributes: Attributes {
+                cost: Cost(cost),
+                path,
+                tags,
+            },
+        }
+    })
+}
+
+fn peer_message() -> impl Strategy<Value = Message> {
+    prop_oneof![
+        (
+            3_u16..,
+            any::<u32>(),
+            1_u16..4096,
+            any::<Option<(bool, bool, u16)>>()
+        )
+            .prop_map(
+                |(hold_time_s, boot, tables, graceful)| Message::Open(open::Repr {
+                    version_low: 1,
+                    version_high: 3,
+                    hold_time_s,
+                    gateway: gateway(7, 1),
+                    boot,
+                    tables: Tables::from_bits(tables).unwrap(),
+                    graceful: graceful.map(|(restarting, preserved, restart_time_s)| {
+                        open::Graceful {
+                            restarting,
+                            preserved,
+                            restart_time_s,
+                        }
+                    }),
+                })
+            ),
+        Just(Message::KeepAlive),
+        any::<String>().prop_map(|text| Message::Notification(notification::Repr::new(
+            notification::Reason::Shutdown,
+            &text
+        ))),
+        (0_u8..12, gateways(20), vec(announced(), 0..8)).prop_map(
+            |(table, withdrawn, announced)| {
+                let table = Table::from_number(table).unwrap();
+                Message::Update(update::Repr {
+                    table,
+                    withdrawn,
+                    announced,
+                })
+            }
+        ),
+        (0_u8..12).prop_map(|table| Message::EndOfTable(Table::from_number(table).unwrap())),
+        (1_u32.., any::<u8>(), any::<bool>(), gateways(32), session()).prop_map(
+            |(request, hop_limit, internal, gateways, (session, _))| {
+                let towards = gateways[0];
+                Message::SrouteRequest(sroute::Request {
+                    request,
+                    towards,
+                    hop_limit,
+                    internal,
+                    gateways,
+                    session,
+                })
+            }
+        ),
+        (any::<u32>(), costs(), session()).prop_map(|(request, costs, (session, _))| {
+            let outcome = sroute::Outcome::Costs;
+            Message::SrouteResponse(sroute::Response {
+                request,
+                outcome,
+                costs,
+                session,
+            })
+        }),
+        (any::<u8>(), proptest::option::of(costs()), session()).prop_map(
+            |(hop_limit, sroutes, (session, flows))| {
+                Message::Join(join::Repr {
+                    hop_limit,
+                    sroutes,
+                    flows,
+                    session,
+                })
+            }
+        ),
+        session().prop_map(|(session, _)| Message::Leave(session)),
+        (gateways(MAX_PATH), session()).prop_map(|(path, (session, flows))| {
+            Message::Translation(translation::Repr {
+                path,
+                flows,
+                session,
+            })
+        }),
+        session().prop_map(|(session, _)| Message::NoRoute(no_route::Repr {
+            reason: no_route::Reason::Loop,
+            session
+        })),
+    ]
+}
+
+fn other_message() -> impl Strategy<Value = Message> {
+    prop_oneof![
+        (any::<u32>(), any::<u32>(), any::<u32>(), any::<u64>()).prop_map(
+            |(node, boot, max_sessions, epoch)| {
+                let node = NodeId(node);
+                Message::Register(node::Register {
+                    node,
+                    boot,
+                    max_sessions,
+                    epoch,
+                })
+            }
+        ),
+        (any::<u64>(), any::<u32>(), any::<bool>()).prop_map(|(epoch, sequence, draining)| {
+            Message::Heartbeat(node::Heartbeat {
+                epoch,
+                sequence,
+                draining,
+            })
+        }),
+        (any::<bool>(), any::<u32>(), any::<u64>(), edge(), session()).prop_map(
+            |(up, request, epoch, edge, (session, mut flows))| {
+                if edge == Edge::Native && !up {
+                    flows.clear();
+                }
+                Message::Subscribe(subscribe::Repr {
+                    up,
+                    request,
+                    epoch,
+                    edge,
+                    flows,
+                    session,
+                })
+            }
+        ),
+        (any::<u32>(), any::<u64>(), edge(), session()).prop_map(
+            |(request, epoch, edge, (session, _))| {
+                Message::Allocate(allocate::Request {
+                    request,
+                    epoch,
+                    edge,
+                    session,
+                })
+            }
+        ),
+        (any::<u32>(), session()).prop_map(|(request, (session, flows))| {
+            let outcome = allocate::Outcome::Done;
+            Message::AllocateResponse(allocate::Response {
+                request,
+                outcome,
+                flows,
+                session,
+            })
+        }),
+        (
+            any::<u64>(),
+            proptest::option::of((any::<bool>(), edge())),
+            session()
+        )
+            .prop_map(|(epoch, what, (session, _))| {
+                let what = what.map(|(receiver, edge)| match (receiver, edge) {
+                    (true, edge) => reclaim::What::Receiver(edge),
+                    (false, Edge::Native) => reclaim::What::All,
+                    (false, edge) => reclaim::What::Source(edge),
+                });
+                Message::Reclaim(reclaim::Repr {
+                    epoch,
+                    what,
+                    session,
+                })
+            }),
+        (any::<u64>(), vec(session(), 0..=12)).prop_map(|(count, sessions)| {
+            let entry = |(session, _)| statistics::Entry {
+                packets: count,
+                bytes: count,
+                copies: 1,
+                dropped: 0,
+                session,
+            };
+            let entries = sessions.into_iter().map(entry).collect();
+            Message::Statistics(statistics::Repr {
+                sessions: 9,
+                rate_bps: count,
+                entries,
+            })
+        }),
+        (1_u32.., any::<u8>(), session()).prop_map(|(nonce, redirects, (session, _))| {
+            let want = client::Want::Cost;
+            Message::Request(client::Request {
+                nonce,
+                want,
+                redirects,
+                session,
+            })
+        }),
+        (any::<u32>(), session()).prop_map(|(nonce, (session, flows))| {
+            let addresses = flows.into_iter().map(|flow| flow.address).collect();
+            Message::Answer(client::AnswerRepr {
+                nonce,
+                lifetime_s: 105,
+                answer: client::Answer::Translation(addresses),
+                session,
+            })
+        }),
+    ]
+}
+
+fn emit(message: &Message) -> Vec<u8> {
+    let mut buffer = vec![0xff; message.buffer_len()];
+    message.emit(&mut buffer);
+    buffer
+}
+
+/// What reads must say the same when written.
+fn same_or_error(bytes: &[u8]) {
+    if let Ok(message) = Message::parse(bytes) {
+        let again = emit(&message);
+        assert_eq!(Message::parse(&again), Ok(message), "{bytes:02x?}");
+    }
+    let _ = update::Repr::parse_mending(bytes);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn round_trip_and_damage(message in prop_oneof![peer_message(), other_message()]) {
+        let bytes = emit(&message);
+        prop_assert!(bytes.len() <= MAX_MESSAGE_LEN);
+        prop_assert_eq!(Message::parse(&bytes), Ok(message));
+        for len in 0..bytes.len() {
+            prop_assert!(Message::parse(&bytes[..len]).is_err(), "cut to {}", len);
+        }
+        let mut longer = bytes.clone();
+        longer.push(0);
+        prop_assert_eq!(Message::parse(&longer), Err(ParseError::Length));
+        // Every bit of short messages, and every seventh of long ones.
+        let step = if bytes.len() < 400 { 1 } else { 7 };
+        for bit in (0..8 * bytes.len()).step_by(step) {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            same_or_error(&flipped);
+        }
+    }
+
+    #[test]
+    fn any_body_is_a_message_or_an_error(kind in 0_u8..50, body in vec(any::<u8>(), 0..300)) {
+        let mut bytes = vec![0x62, 0x66, 1, kind, 0, 0, 0, 0];
+        bytes.extend(&body);
+        let len = bytes.len() as u16;
+        bytes[4..6].copy_from_slice(&len.to_be_bytes());
+        same_or_error(&bytes);
+    }
+
+    #[test]
+    fn streams_cut_anywhere_give_the_same_messages(
+        messages in vec(peer_message(), 1..6),
+        cuts in vec(1_usize..700, 1..20),
+    ) {
+        let stream: Vec<u8> = messages.iter().flat_map(emit).collect();
+        let (mut frames, mut out, mut rest) = (Frames::new(), Vec::new(), &stream[..]);
+        for &cut in cuts.iter().cycle() {
+            let (mut piece, after) = rest.split_at(cut.min(rest.len()));
+            rest = after;
+            while let Some(frame) = frames.next(&mut piece).unwrap() {
+                out.push(Message::parse(frame).unwrap());
+            }
+            if rest.is_empty() {
+                break;
+            }
+        }
+        prop_assert_eq!(out, messages);
+        prop_assert_eq!(frames.partial(), &[0_u8; 0]);
+    }
+
+    #[test]
+    fn any_attributes_are_a_route_or_a_fault(bytes in vec(0_u8..9, 0..60)) {
+        if let Ok(attributes) = Attributes::parse(&bytes, gateway(7, 1), |_| ()) {
+            prop_assert!(attributes.cost.is_finite());
+            prop_assert_eq!(attributes.path.last(), Some(&gateway(7, 1)));
+        }
+    }
+
+    #[test]
+    fn any_packet_is_data_or_an_error(bytes in vec(any::<u8>(), 0..64)) {
+        if let Ok(packet) = data::Packet::new_checked(&bytes[..]) {
+            let mut again = bytes.clone();
+            data::Repr::parse(&packet).emit(&mut again);
+            prop_assert_eq!(&again, &bytes);
+        }
+    }
+}
+
+fn attribute(flags: u8, kind: u8, value: &[u8]) -> Vec<u8> {
+    [&[flags, kind, 0, value.len() as u8], value].concat()
+}
+
+/// The table of `wire::attributes`, row by row.
+#[test]
+fn bad_attributes_discard_withdraw_or_reset() {
+    use Fault::{Reset, Withdraw};
+    let good_cost = attribute(0, 1, &[0, 0, 0, 3]);
+    let path = [0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 0, 7, 0, 0, 0, 1];
+    let good_path = attribute(0, 2, &path);
+    let twice = [&path[..8], &path[..8], &path[8..]].concat();
+    let tags = attribute(0x80, 3, &[0, 0, 0, 5]);
+    let rows: Vec<(&str, Vec<Vec<u8>>, Result<usize, Fault>, Vec<Wrong>)> = vec![
+        (
+            "tags too long",
+            vec![attribute(0x80, 3, &[1, 2, 3])],
+            Ok(0),
+            vec![Wrong::Value],
+        ),
+        (
+            "no tags",
+            vec![attribute(0x80, 3, &[])],
+            Ok(0),
+            vec![Wrong::Value],
+        ),
+        (
+            "tags not optional",
+            vec![attribute(0, 3, &[0; 4])],
+            Ok(0),
+            vec![Wrong::Flags],
+        ),
+        ("tags", vec![tags.clone()], Ok(1), vec![]),
+        (
+            "tags twice",
+            vec![tags.clone(), tags.clone()],
+            Ok(1),
+            vec![Wrong::Twice],
+        ),
+        (
+            "cost twice",
+            vec![good_cost.clone()],
+            Ok(0),
+            vec![Wrong::Twice],
+        ),
+        (
+            "unknown optional",
+            vec![attribute(0x80, 99, b"?")],
+            Ok(0),
+            vec![Wrong::Unknown],
+        ),
+        (
+            "unknown needed",
+            vec![attribute(0, 99, b"?")],
+            Err(Reset(Wrong::Unknown)),
+            vec![],
+        ),
+        (
+            "longer than all",
+            vec![vec![0x80, 3, 0, 9, 1]],
+            Err(Withdraw(Wrong::Overrun)),
+            vec![],
+        ),
+        (
+            "half a head",
+            vec![vec![0x80, 3]],
+            Err(Withdraw(Wrong::Overrun)),
+            vec![],
+        ),
+    ];
+    for (what, extra, want, discarded) in rows {
+        let bytes = [good_cost.clone(), good_path.clone(), extra.concat()].concat();
+        let mut seen = vec![];
+        let got = Attributes::parse(&bytes, gateway(7, 1), |wrong| seen.push(wrong));
+        assert_eq!(
+            (got.map(|got| got.tags.len()), seen),
+            (want, discarded),
+            "{what}"
+        );
+    }
+    for (what, bytes, want) in [
+        ("no cost", good_path.clone(), Withdraw(Wrong::Missing)),
+        ("no path", good_cost.clone(), Withdraw(Wrong::Missing)),
+        ("nothing", vec![], Withdraw(Wrong::Missing)),
+        (
+            "infinite",
+            [attribute(0, 1, &[255; 4]), good_path.clone()].concat(),
+            Withdraw(Wrong::Value),
+        ),
+        (
+            "short cost",
+            [attribute(0, 1, &[1; 3]), good_path.clone()].concat(),
+            Withdraw(Wrong::Value),
+        ),
+        (
+            "optional cost",
+            [attribute(0x80, 1, &[1; 4]), good_path].concat(),
+            Withdraw(Wrong::Flags),
+        ),
+        (
+            "elsewhere",
+            [good_cost.clone(), attribute(0, 2, &path[..8])].concat(),
+            Withdraw(Wrong::Value),
+        ),
+        (
+            "a loop",
+            [good_cost.clone(), attribute(0, 2, &twice)].concat(),
+            Withdraw(Wrong::Value),
+        ),
+        (
+            "both",
+            [attribute(0, 1, &[1]), attribute(0, 77, &[])].concat(),
+            Reset(Wrong::Unknown),
+        ),
+    ] {
+        let got = Attributes::parse(&bytes, gateway(7, 1), |_| ());
+        assert_eq!(got.unwrap_err(), want, "{what}");
+    }
+}
+
+#[test]
+fn a_bad_route_leaves_its_neighbours_alone() {
+    let good = |number| update::Announced {
+        destination: gateway(7, number),
+        attributes: Attributes {
+            cost: Cost(1),
+            path: vec![gateway(7, number)],
+            tags: vec![],
+        },
+    };
+    let message = Message::Update(update::Repr {
+        table: Table::from_number(0).unwrap(),
+        withdrawn: vec![],
+        announced: vec![good(1), good(2), good(3)],
+    });
+    let mut bytes = emit(&message);
+    // Cost of the second route: header 8, counts 6, one route of 30, then 10, attribute head 4.
+    let at = 8 + 6 + 30 + 10 + 4;
+    assert_eq!(bytes[at..at + 4], [0, 0, 0, 1]);
+    bytes[at..at + 4].fill(0xff);
+    let parsed = update::Repr::parse_mending(&bytes).unwrap();
+    assert_eq!(parsed.update.announced, [good(1), good(3)]);
+    assert_eq!(parsed.update.withdrawn, [gateway(7, 2)]);
+    assert_eq!(parsed.faulty, [Wrong::Value]);
+    assert_eq!(update::Repr::parse(&bytes), Err(ParseError::Value));
+}
+
+#[test]
+fn frames_refuse_a_header_before_the_body_is_kept() {
+    let mut frames = Frames::new();
+    let mut input: &[u8] = &[0x62, 0x66, 1, 4, 0xff, 0xff, 0, 0, 1, 2, 3];
+    assert_eq!(frames.next(&mut input), Err(ParseError::Length));
+    let mut frames = Frames::new();
+    assert_eq!(
+        frames.next(&mut &b"GET / HTTP/1.1\r\n"[..]),
+        Err(ParseError::Identifier)
+    );
+    assert_eq!(frames.partial(), b"GET / HT");
+}
+
+#[test]
+fn addresses_that_nothing_can_be_sent_to_are_refused() {
+    for (kind, value) in [
+        (1, vec![224, 0, 0, 1, 0, 9]),
+        (1, vec![255, 255, 255, 255, 0, 9]),
+        (2, vec![0, 0, 0, 0, 0, 9]),
+        (1, vec![192, 0, 2, 1, 0, 0]),
+        (1, vec![192, 0, 2, 1, 0]),
+        (1, vec![192, 0, 2, 1, 0, 9, 0]),
+        (5, vec![]),
+        (5, vec![1; 513]),
+        (6, vec![1]),
+    ] {
+        let mut bytes = vec![kind, 0];
+        bytes.extend((value.len() as u16).to_be_bytes());
+        bytes.extend(value);
+        assert!(
+            address::parse(&mut reader::Reader::new(&bytes)).is_err(),
+            "{bytes:?}"
+        );
+    }
+}
