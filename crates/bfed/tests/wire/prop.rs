@@ -371,6 +371,10 @@ fn attribute(flags: u8, kind: u8, value: &[u8]) -> Vec<u8> {
     [&[flags, kind, 0, value.len() as u8], value].concat()
 }
 
+/// What it is, attributes beside a good cost and path, how many tags are left or why none, and what was
+/// discarded.
+type Row = (&'static str, Vec<Vec<u8>>, Result<usize, Fault>, Vec<Wrong>);
+
 /// The table of `wire::attributes`, row by row.
 #[test]
 fn bad_attributes_discard_withdraw_or_reset() {
@@ -380,7 +384,7 @@ fn bad_attributes_discard_withdraw_or_reset() {
     let good_path = attribute(0, 2, &path);
     let twice = [&path[..8], &path[..8], &path[8..]].concat();
     let tags = attribute(0x80, 3, &[0, 0, 0, 5]);
-    let rows: Vec<(&str, Vec<Vec<u8>>, Result<usize, Fault>, Vec<Wrong>)> = vec![
+    let rows: Vec<Row> = vec![
         (
             "tags too long",
             vec![attribute(0x80, 3, &[1, 2, 3])],

@@ -1,0 +1,264 @@
+//! What a session's data node is asked for, and its answers (§5.3.1, §5.3.2).
+
+use alloc::vec::Vec;
+
+use smoltcp::time::Instant;
+
+use super::ControlNode;
+use crate::coordination::Coordinator;
+use crate::error::Error;
+use crate::event::Event;
+use crate::tree::{Ask, Slot};
+use crate::types::{NodeId, PeerId};
+use crate::wire::allocate::{Outcome, Request as Allocate, Response};
+use crate::wire::join::FlowChannel;
+use crate::wire::no_route::Reason;
+use crate::wire::reclaim::{Repr as Reclaim, What};
+use crate::wire::subscribe::{Edge, Repr as Subscribe};
+use crate::wire::{Message, join};
+
+impl<C: Coordinator> ControlNode<C> {
+    /// The edge to a peer, with the data node's share of the link's bound.
+    pub(super) fn edge(&self, id: PeerId) -> Edge {
+        let state = self.peers.get(&id);
+        if state.is_some_and(|state| state.config.gateway.network == self.config.gateway.network) {
+            return Edge::Native;
+        }
+        let rate = state.and_then(|state| state.config.rate_bps);
+        let nodes = self.nodes.map.len().max(1) as u64;
+        Edge::Peer {
+            peer: id,
+            rate_bps: rate.map_or(0, |rate| (rate / nodes).max(1)),
+        }
+    }
+
+    /// Asks for channels that a peer can send to.
+    pub(super) fn ask_allocate(&mut self, slot: Slot, id: PeerId) -> Ask {
+        let request = self.number();
+        let (epoch, edge) = (self.coordinator.epoch(), self.edge(id));
+        self.tell_node(slot, |session| {
+            Message::Allocate(Allocate {
+                request,
+                epoch,
+                edge,
+                session,
+            })
+        });
+        Ask::Pending(request)
+    }
+
+    /// Asks that the session is sent to an edge.
+    fn ask_down(&mut self, slot: Slot, edge: Edge, flows: Vec<FlowChannel>) -> Ask {
+        let (request, epoch) = (self.number(), self.coordinator.epoch());
+        self.tell_node(slot, |session| {
+            Message::Subscribe(Subscribe {
+                up: false,
+                request,
+                epoch,
+                edge,
+                flows,
+                session,
+            })
+        });
+        Ask::Pending(request)
+    }
+
+    /// Asks that the session is received from an edge.
+    pub(super) fn ask_up(&mut self, slot: Slot, edge: Edge, flows: Vec<FlowChannel>) -> Ask {
+        let (request, epoch) = (self.number(), self.coordinator.epoch());
+        self.tell_node(slot, |session| {
+            Message::Subscribe(Subscribe {
+                up: true,
+                request,
+                epoch,
+                edge,
+                flows,
+                session,
+            })
+        });
+        Ask::Pending(request)
+    }
+
+    /// Tells the session's data node that something is gone.
+    pub(super) fn reclaim(&mut self, slot: Slot, what: What) {
+        let epoch = self.coordinator.epoch();
+        self.tell_node(slot, |session| {
+            Message::Reclaim(Reclaim {
+                epoch,
+                what: Some(what),
+                session,
+            })
+        });
+    }
+
+    pub(super) fn tell_node(
+        &mut self,
+        slot: Slot,
+        message: impl FnOnce(crate::name::SessionName) -> Message,
+    ) {
+        if let Some(tree) = self.trees.get(slot)
+            && let Some(node) = tree.node
+        {
+            let message = message(tree.name.clone());
+            self.send_node(node, message);
+        }
+    }
+
+    /// Asks the data node for all that it has not been asked for yet.
+    pub(super) fn ask_receivers(&mut self, slot: Slot) {
+        let Some(tree) = self.trees.get(slot) else {
+            return;
+        };
+        if tree.node.is_none() {
+            return;
+        }
+        if tree.wants_native() && tree.native == Ask::Nothing {
+            let ask = self.ask_down(slot, Edge::Native, Vec::new());
+            if let Some(tree) = self.trees.get_mut(slot) {
+                tree.native = ask;
+            }
+        }
+        let Some(tree) = self.trees.get(slot) else {
+            return;
+        };
+        let unasked = tree
+            .down
+            .iter()
+            .filter(|(_, down)| down.ask == Ask::Nothing && !down.flows.is_empty());
+        let unasked: Vec<_> = unasked
+            .map(|(&id, down)| (id, down.flows.clone()))
+            .collect();
+        for (id, flows) in unasked {
+            let ask = self.ask_down(slot, self.edge(id), flows);
+            if let Some(tree) = self.trees.get_mut(slot)
+                && let Some(down) = tree.down.get_mut(&id)
+            {
+                down.ask = ask;
+            }
+        }
+    }
+
+    /// The data node answers.
+    pub(super) fn answered(
+        &mut self,
+        now: Instant,
+        node: NodeId,
+        response: Response,
+    ) -> Result<(), Error> {
+        let Response {
+            request,
+            outcome,
+            flows,
+            session,
+        } = response;
+        let slot = self.trees.find(&session).ok_or(Error::StaleAnswer)?;
+        let Some(tree) = self
+            .trees
+            .get_mut(slot)
+            .filter(|tree| tree.node == Some(node))
+        else {
+            return Err(Error::StaleAnswer);
+        };
+        if tree.native.is(request) {
+            return self.native_answered(now, slot, outcome, flows);
+        }
+        if let Some(joining) = tree
+            .joining
+            .as_mut()
+            .filter(|joining| joining.ask.is(request))
+        {
+            if outcome != Outcome::Done {
+                self.fail(now, slot, Reason::Limit);
+                return Ok(());
+            }
+            joining.ask = Ask::Done(flows);
+            self.send_join(slot);
+            return Ok(());
+        }
+        if let Some(up) = tree.up.as_mut().filter(|up| up.ask.is(request)) {
+            if outcome == Outcome::Done {
+                up.ask = Ask::Done(flows);
+                if up.peer.is_none() {
+                    self.attached(now, slot);
+                }
+            } else if let Some(peer) = up.peer {
+                self.upstream_failed(now, slot, peer, Reason::Limit);
+            } else {
+                let none = outcome == Outcome::NoSession;
+                self.fail(
+                    now,
+                    slot,
+                    if none {
+                        Reason::NoSession
+                    } else {
+                        Reason::Limit
+                    },
+                );
+            }
+            return Ok(());
+        }
+        let down = tree.down.iter_mut().find(|(_, down)| down.ask.is(request));
+        let Some((&id, down)) = down else {
+            return Err(Error::StaleAnswer);
+        };
+        if outcome == Outcome::Done {
+            down.ask = Ask::Done(flows);
+            self.translate_to(slot, id);
+        } else {
+            self.refuse_down(now, slot, id, Reason::Limit);
+        }
+        Ok(())
+    }
+
+    fn native_answered(
+        &mut self,
+        now: Instant,
+        slot: Slot,
+        outcome: Outcome,
+        flows: Vec<FlowChannel>,
+    ) -> Result<(), Error> {
+        if outcome != Outcome::Done {
+            self.native_refused(now, slot);
+            return Ok(());
+        }
+        let Some(tree) = self.trees.get_mut(slot) else {
+            return Err(Error::StaleAnswer);
+        };
+        let addresses: Vec<_> = flows.iter().map(|flow| flow.address.clone()).collect();
+        tree.native = Ask::Done(flows);
+        if tree.clients_told {
+            let session = tree.name.clone();
+            self.events.push_back(Event::Moved { session, addresses });
+        }
+        self.translate_all(slot);
+        self.answer_clients(slot);
+        Ok(())
+    }
+
+    /// The native network has no channel for the session: peers of other networks keep it.
+    fn native_refused(&mut self, now: Instant, slot: Slot) {
+        let Some(tree) = self.trees.get_mut(slot) else {
+            return;
+        };
+        tree.native = Ask::Nothing;
+        let internal = tree.down.iter().filter(|(_, down)| down.flows.is_empty());
+        let internal: Vec<_> = internal.map(|(&id, _)| id).collect();
+        self.end_clients(slot, Reason::Limit);
+        for id in internal {
+            self.refuse_down(now, slot, id, Reason::Limit);
+        }
+        self.advance(now, slot);
+    }
+
+    /// The channels that a peer gets in a TRANSLATION.
+    pub(super) fn channels_for(&self, slot: Slot, id: PeerId) -> Option<Vec<join::FlowChannel>> {
+        let tree = self.trees.get(slot)?;
+        let down = tree.down.get(&id)?;
+        let ask = if down.flows.is_empty() {
+            &tree.native
+        } else {
+            &down.ask
+        };
+        ask.done().map(<[_]>::to_vec)
+    }
+}

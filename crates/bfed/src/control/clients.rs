@@ -1,0 +1,285 @@
+//! Clients of this network (§5.2.1): what their mediator passes on, and what they are answered.
+//!
+//! | the session | the client's request came | answer |
+//! | --- | --- | --- |
+//! | belongs to this network | any way | NO_ROUTE, local: the client subscribes natively |
+//! | nobody can have it | any way | NO_ROUTE and why |
+//! | best next hop is of another network | to this gateway | TRANSLATION, once data can come |
+//! | | to all gateways, and none of them is nearer | TRANSLATION |
+//! | | to all gateways, and another is nearer, or as near and lower | none: the other answers |
+//! | best next hop is of this network | to this gateway | REDIRECT there, with the SROUTE costs passed on; after two of them TRANSLATION |
+//! | | to all gateways | none |
+
+use alloc::vec::Vec;
+
+use smoltcp::time::Instant;
+
+use super::ControlNode;
+use crate::coordination::Coordinator;
+use crate::event::{ClientId, Event, Scope};
+use crate::name::{Owner, SessionName};
+use crate::routing::decision::Choice;
+use crate::tree::{Ask, Slot, Waiting};
+use crate::types::{ChannelAddress, GatewayId, PeerId};
+use crate::wire::Message;
+use crate::wire::attributes::MAX_PATH;
+use crate::wire::client::Answer;
+use crate::wire::no_route::Reason;
+use crate::wire::reclaim::What;
+use crate::wire::sroute::{Outcome, Response};
+use crate::wire::subscribe::Edge;
+
+/// Times that a client may be redirected for one JOIN.
+pub(super) const MAX_REDIRECTS: u8 = 2;
+
+impl<C: Coordinator> ControlNode<C> {
+    /// A client of this network wants a session (`recvd_join_request`, §5.4). The answer comes as
+    /// [`Event::Answer`], unless another gateway gives it. Soft state: a client that stays asks
+    /// again within the lifetime that the answer names.
+    pub fn join(
+        &mut self,
+        now: Instant,
+        client: ClientId,
+        session: SessionName,
+        redirects: u8,
+        scope: Scope,
+    ) {
+        let waiting = Waiting {
+            client,
+            redirects,
+            scope,
+            cost_only: false,
+        };
+        self.request(now, session, waiting);
+    }
+
+    /// A client asks what a session would cost through this gateway (§7, access selection). The
+    /// answer comes as [`Event::Answer`].
+    pub fn ask_cost(&mut self, now: Instant, client: ClientId, session: SessionName) {
+        let scope = Scope::Chosen;
+        self.request(
+            now,
+            session,
+            Waiting {
+                client,
+                redirects: 0,
+                scope,
+                cost_only: true,
+            },
+        );
+    }
+
+    /// No client of this network wants the session any more (`recvd_leave_request`, §5.4).
+    pub fn leave(&mut self, now: Instant, session: &SessionName) {
+        self.now = now;
+        if let Some(slot) = self.trees.find(session) {
+            self.drop_clients(slot);
+            self.advance(now, slot);
+        }
+    }
+
+    fn request(&mut self, now: Instant, session: SessionName, waiting: Waiting) {
+        self.now = now;
+        self.stats.clients += 1;
+        let local = match session.owner() {
+            Owner::Number(network) => network == self.config.gateway.network,
+            Owner::Name(name) => self.config.names.get(name) == Some(&self.config.gateway.network),
+        };
+        let slot = match self.trees.find(&session) {
+            _ if !self.active => return,
+            _ if local => Err(Reason::Local),
+            Some(slot) => Ok(slot),
+            None => self.new_tree(now, session.clone(), MAX_PATH as u8, None),
+        };
+        let slot = match slot {
+            Ok(slot) => slot,
+            Err(reason) => {
+                self.answer_no_route(waiting, &session, reason);
+                return;
+            }
+        };
+        let limit = self.config.limits.max_waiting;
+        let until = now + self.config.soft_state_lifetime;
+        let Some(tree) = self.trees.get_mut(slot) else {
+            return;
+        };
+        if tree.waiting.len() >= limit {
+            self.answer_no_route(waiting, &session, Reason::Limit);
+            return;
+        }
+        tree.waiting.push(waiting);
+        // Clients that have it already only refresh.
+        if tree.clients_until.is_some() && !waiting.cost_only {
+            tree.clients_until = Some(until);
+        }
+        self.advance(now, slot);
+        self.answer_clients(slot);
+    }
+
+    fn answer(&mut self, waiting: Waiting, session: &SessionName, answer: Answer) {
+        let lifetime = self.config.soft_state_lifetime.secs();
+        self.events.push_back(Event::Answer {
+            client: waiting.client,
+            session: session.clone(),
+            answer,
+            lifetime_s: u16::try_from(lifetime).unwrap_or(u16::MAX),
+        });
+    }
+
+    fn answer_no_route(&mut self, waiting: Waiting, session: &SessionName, reason: Reason) {
+        self.stats.refused += 1;
+        self.answer(waiting, session, Answer::NoRoute(reason));
+    }
+
+    /// The native addresses that clients subscribe to, once data can come: this gateway's own
+    /// channels, or those of the gateway of this network that it comes from.
+    fn addresses(&self, slot: Slot) -> Option<Vec<ChannelAddress>> {
+        let tree = self.trees.get(slot).filter(|tree| tree.is_attached())?;
+        let flows = tree.native.done()?;
+        Some(flows.iter().map(|flow| flow.address.clone()).collect())
+    }
+
+    /// Clients that can be answered are.
+    pub(super) fn answer_clients(&mut self, slot: Slot) {
+        let Some(addresses) = self.addresses(slot) else {
+            return;
+        };
+        let Some(tree) = self.trees.get_mut(slot) else {
+            return;
+        };
+        let session = tree.name.clone();
+        let (wait, answered): (Vec<_>, Vec<_>) = tree
+            .waiting
+            .drain(..)
+            .partition(|waiting| waiting.cost_only);
+        tree.waiting = wait;
+        tree.clients_told |= !answered.is_empty();
+        for waiting in answered {
+            self.answer(waiting, &session, Answer::Translation(addresses.clone()));
+        }
+    }
+
+    /// The best way to a session is known: clients are told what it costs, redirected, or will be
+    /// served here.
+    pub(super) fn decide_clients(&mut self, now: Instant, slot: Slot, choice: Choice) {
+        let until = now + self.config.soft_state_lifetime;
+        let Some(tree) = self.trees.get_mut(slot) else {
+            return;
+        };
+        let waiting = core::mem::take(&mut tree.waiting);
+        let session = tree.name.clone();
+        // Who has a native channel for the session already gives it to more clients.
+        let serves = tree.is_attached() && tree.native != Ask::Nothing;
+        let (mut stay, mut passed) = (Vec::new(), false);
+        for one in waiting {
+            let elsewhere = match one.scope {
+                _ if one.cost_only => {
+                    self.answer(one, &session, Answer::Cost(choice.cost));
+                    continue;
+                }
+                Scope::Heard => choice.internal || self.is_nearer(slot, choice),
+                Scope::Chosen => choice.internal && one.redirects < MAX_REDIRECTS && !serves,
+            };
+            if !elsewhere {
+                stay.push(one);
+            } else if one.scope == Scope::Chosen {
+                passed = true;
+                self.redirect(one, &session, choice.peer);
+            } else if choice.internal {
+                passed = true;
+            }
+        }
+        if passed {
+            self.pass_sroutes(&session, choice.peer);
+        }
+        if let Some(tree) = self.trees.get_mut(slot) {
+            if !stay.is_empty() {
+                tree.clients_until = Some(until);
+            }
+            tree.waiting = stay;
+        }
+    }
+
+    fn redirect(&mut self, waiting: Waiting, session: &SessionName, to: PeerId) {
+        let Some(state) = self.peers.get(&to) else {
+            return;
+        };
+        let mediator = state.config.mediator.clone();
+        let gateway = state.config.gateway;
+        self.stats.redirected += 1;
+        self.answer(waiting, session, Answer::Redirect { gateway, mediator });
+    }
+
+    /// The gateway that clients are redirected to need not discover again (§5.2.2).
+    fn pass_sroutes(&mut self, session: &SessionName, to: PeerId) {
+        if let Some(costs) = self.sroutes.get(session) {
+            let outcome = if costs.is_empty() {
+                Outcome::Null
+            } else {
+                Outcome::Costs
+            };
+            let (costs, session) = (costs.to_vec(), session.clone());
+            self.send(
+                to,
+                Message::SrouteResponse(Response {
+                    request: 0,
+                    outcome,
+                    costs,
+                    session,
+                }),
+            );
+        }
+    }
+
+    /// Whether another gateway of this network is nearer to the session, or as near and lower (§5.4:
+    /// "the BG with the shortest (SROUTE-augmented) path to the owner network wins").
+    fn is_nearer(&self, slot: Slot, choice: Choice) -> bool {
+        let Some(tree) = self.trees.get(slot) else {
+            return false;
+        };
+        let Some(network) = tree.network else {
+            return false;
+        };
+        let costs = self.sroutes.get(&tree.name).unwrap_or(&[]);
+        let own: (_, GatewayId) = (choice.cost, self.config.gateway);
+        self.peers.iter().any(|(&id, state)| {
+            state.config.gateway.network == own.1.network
+                && state.session.is_established()
+                && (
+                    self.rib.cost_of(id, tree.table, network, costs),
+                    state.config.gateway,
+                ) < own
+        })
+    }
+
+    /// Clients that wait for a session are told that it will not come, those that have it that it
+    /// ends.
+    pub(super) fn end_clients(&mut self, slot: Slot, reason: Reason) {
+        let Some(tree) = self.trees.get_mut(slot) else {
+            return;
+        };
+        let session = tree.name.clone();
+        let waiting = core::mem::take(&mut tree.waiting);
+        let told = core::mem::take(&mut tree.clients_told);
+        tree.clients_until = None;
+        for one in waiting {
+            self.answer_no_route(one, &session, reason);
+        }
+        if told {
+            self.events.push_back(Event::Ended { session, reason });
+        }
+    }
+
+    /// No client wants the session any more.
+    pub(super) fn drop_clients(&mut self, slot: Slot) {
+        let Some(tree) = self.trees.get_mut(slot) else {
+            return;
+        };
+        tree.clients_until = None;
+        tree.clients_told = false;
+        if tree.native != Ask::Nothing && !tree.wants_native() {
+            tree.native = Ask::Nothing;
+            self.reclaim(slot, What::Receiver(Edge::Native));
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! The gateway's data nodes: registration, heartbeats, death (§5.3.4), and control nodes that take
+//! turns.
+
+use alloc::vec::Vec;
+
+use smoltcp::time::{Duration, Instant};
+
+use super::{ControlNode, StreamOf};
+use crate::coordination::{Coordinator, Node};
+use crate::error::Error;
+use crate::event::Event;
+use crate::session::{Down, FAREWELL_TIMEOUT, OPEN_TIMEOUT};
+use crate::tree::{Ask, Slot};
+use crate::types::{ConnId, NodeId};
+use crate::wire::Message;
+use crate::wire::no_route::Reason;
+use crate::wire::node::Register;
+use crate::wire::notification::{Reason as Why, Repr as Notification};
+use crate::wire::statistics::Repr as Statistics;
+
+impl<C: Coordinator> ControlNode<C> {
+    /// A data node has opened a stream: it has ten seconds to register.
+    pub fn node_connected(&mut self, now: Instant, conn: ConnId) {
+        self.now = now;
+        if self.active {
+            self.streams
+                .insert(conn, StreamOf::Node(None, now + OPEN_TIMEOUT));
+        } else {
+            self.events.push_back(Event::Close(conn));
+        }
+    }
+
+    /// No new sessions for that data node, and the ones that it has move to others; each keeps
+    /// flowing through it until the new node has it.
+    pub fn drain_node(&mut self, now: Instant, id: NodeId) {
+        self.now = now;
+        let Some(node) = self.nodes.map.get_mut(&id) else {
+            return;
+        };
+        node.draining = true;
+        let slots: Vec<_> = node.sessions.iter().copied().collect();
+        self.trees.pending.extend(slots);
+    }
+
+    /// The coordinator has news: this control node may have become the active one, or have ceased to
+    /// be. One that has ceased closes all streams without a word, so that peers wait for its
+    /// successor, and forgets its trees; data nodes go on forwarding.
+    pub fn coordinator_changed(&mut self, now: Instant) {
+        self.now = now;
+        let active = self.coordinator.is_active();
+        if active == self.active {
+            return;
+        }
+        self.active = active;
+        if active {
+            return;
+        }
+        for (conn, of) in core::mem::take(&mut self.streams) {
+            self.hot.remove(&conn);
+            if let StreamOf::Peer(id) = of {
+                self.end_peer(now, id, Down::Lost, Duration::ZERO);
+            }
+            self.events.push_back(Event::Close(conn));
+        }
+        for id in self.nodes.map.keys() {
+            self.events.push_back(Event::NodeDown(*id));
+        }
+        self.nodes.map.clear();
+        let slots: Vec<_> = self.trees.iter().map(|(slot, _)| slot).collect();
+        for slot in slots {
+            // Assignments stay with the coordinator: the successor finds them there.
+            self.trees.remove(slot);
+        }
+    }
+
+    fn end_node(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        why: Why,
+        error: Error,
+    ) -> Result<(), Error> {
+        self.streams.remove(&conn);
+        let last = Message::Notification(Notification::new(why, error.name()));
+        self.closing.insert(conn, (last, now + FAREWELL_TIMEOUT));
+        self.hot.insert(conn);
+        Err(error)
+    }
+
+    pub(super) fn node_says(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        id: Option<NodeId>,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        let message = Message::parse(bytes);
+        let Some(id) = id else {
+            return match message {
+                Ok(Message::Register(register)) => self.register(now, conn, &register),
+                _ => self.end_node(now, conn, Why::OutOfOrder, Error::BadNode),
+            };
+        };
+        let Some(node) = self.nodes.map.get_mut(&id) else {
+            return Err(Error::BadNode);
+        };
+        node.heard_at = now;
+        match message {
+            Ok(Message::Heartbeat(heartbeat)) => {
+                if heartbeat.draining && !node.draining {
+                    self.drain_node(now, id);
+                }
+                self.check_epoch(now, conn, heartbeat.epoch)
+            }
+            Ok(Message::AllocateResponse(response)) => self.answered(now, id, response),
+            Ok(Message::Statistics(statistics)) => {
+                node.rate_bps = statistics.rate_bps;
+                self.node_sessions(now, id, statistics);
+                Ok(())
+            }
+            Ok(Message::Notification(_)) => {
+                self.streams.remove(&conn);
+                self.events.push_back(Event::Close(conn));
+                self.node_dead(id);
+                Ok(())
+            }
+            wrong => {
+                self.node_dead(id);
+                let error = if wrong.is_ok() {
+                    Error::OutOfOrder
+                } else {
+                    Error::Malformed
+                };
+                self.end_node(now, conn, Why::BadMessage, error)
+            }
+        }
+    }
+
+    /// A data node that has obeyed a newer control node fences this one.
+    fn check_epoch(&mut self, now: Instant, conn: ConnId, epoch: u64) -> Result<(), Error> {
+        if epoch <= self.coordinator.epoch() {
+            return Ok(());
+        }
+        self.end_node(now, conn, Why::Fenced, Error::Fenced)
+    }
+
+    fn register(&mut self, now: Instant, conn: ConnId, register: &Register) -> Result<(), Error> {
+        let id = register.node;
+        self.check_epoch(now, conn, register.epoch)?;
+        let known = self.nodes.map.get(&id).map(|node| (node.conn, node.boot));
+        match known {
+            // Two nodes claim one number; a node whose stream broke before we heard comes again.
+            Some((Some(old), boot)) => {
+                if boot != register.boot {
+                    self.node_dead(id);
+                }
+                self.streams.remove(&old);
+                self.events.push_back(Event::Close(old));
+            }
+            Some((None, boot)) if boot != register.boot => self.node_dead(id),
+            Some(_) => {}
+            None if self.nodes.map.len() >= self.config.limits.max_nodes => {
+                return self.end_node(now, conn, Why::Shutdown, Error::BadNode);
+            }
+            None => {}
+        }
+        self.streams.insert(conn, StreamOf::Node(Some(id), now));
+        let epoch = self.coordinator.epoch();
+        match self.nodes.map.get_mut(&id) {
+            Some(node) => {
+                // The same as before: its sessions stand, and unanswered questions are asked again.
+                node.conn = Some(conn);
+                node.blocked = false;
+                node.heard_at = now;
+                let slots: Vec<_> = node.sessions.iter().copied().collect();
+                for slot in slots {
+                    self.ask_again(slot);
+                }
+            }
+            None => {
+                if self.nodes.map.is_empty() {
+                    self.heartbeat_at = now + self.config.heartbeat_interval;
+                }
+                self.nodes.map.insert(id, Node::new(now, conn, register));
+                self.trees.mark_all();
+                self.events.push_back(Event::NodeUp(id));
+            }
+        }
+        if let Some(node) = self.nodes.map.get_mut(&id) {
+            node.heartbeat(epoch);
+        }
+        self.hot.insert(conn);
+        Ok(())
+    }
+
+    /// Questions whose answers may have been lost with a stream are asked anew.
+    fn ask_again(&mut self, slot: Slot) {
+        let Some(tree) = self.trees.get_mut(slot) else {
+            return;
+        };
+        let forget = |ask: &mut Ask| {
+            if matches!(ask, Ask::Pending(_)) {
+                *ask = Ask::Nothing;
+            }
+        };
+        forget(&mut tree.native);
+        tree.down
+            .values_mut()
+            .for_each(|down| forget(&mut down.ask));
+        if tree
+            .up
+            .as_ref()
+            .is_some_and(|up| matches!(up.ask, Ask::Pending(_)))
+        {
+            tree.up = None;
+        }
+        tree.joining
+            .take_if(|joining| matches!(joining.ask, Ask::Pending(_)));
+        self.trees.pending.insert(slot);
+    }
+
+    /// A node says which sessions it has: what nobody assigned to it, it may forget.
+    fn node_sessions(&mut self, now: Instant, id: NodeId, statistics: Statistics) {
+        for entry in statistics.entries {
+            let slot = self.trees.find(&entry.session);
+            let tree = slot.and_then(|slot| self.trees.get(slot));
+            let held = |node: Option<NodeId>| node == Some(id);
+            let wanted = tree.is_some_and(|tree| held(tree.node) || held(tree.old_node));
+            // After a takeover: the trees come back with the peers' refreshes.
+            if !wanted && tree.is_none() && !held(self.coordinator.assigned(&entry.session)) {
+                self.coordinator.assign(&entry.session, id);
+            }
+        }
+        let _ = now;
+    }
+
+    /// The stream of a data node broke: it has one heartbeat's time to come back.
+    pub(super) fn node_lost(&mut self, now: Instant, id: NodeId) {
+        if let Some(node) = self.nodes.map.get_mut(&id) {
+            node.conn = None;
+            node.queue.clear();
+            node.heard_at = now;
+        }
+    }
+
+    /// A data node is dead: its sessions move.
+    pub(super) fn node_dead(&mut self, id: NodeId) {
+        let Some(node) = self.nodes.map.remove(&id) else {
+            return;
+        };
+        self.stats.nodes_lost += 1;
+        if let Some(conn) = node.conn {
+            self.streams.remove(&conn);
+            self.hot.remove(&conn);
+            self.events.push_back(Event::Close(conn));
+        }
+        self.events.push_back(Event::NodeDown(id));
+        self.trees.pending.extend(node.sessions);
+    }
+
+    pub(super) fn time_of_nodes(&mut self, now: Instant) {
+        let interval = self.config.heartbeat_interval;
+        while let Some(id) = self.nodes.dead(now, interval) {
+            self.node_dead(id);
+        }
+        if self.nodes.map.is_empty() || self.heartbeat_at > now {
+            return;
+        }
+        self.heartbeat_at = now + interval;
+        let epoch = self.coordinator.epoch();
+        for node in self.nodes.map.values_mut() {
+            // One that reads nothing is not told the same again and again.
+            if node.queue.is_empty() {
+                node.heartbeat(epoch);
+            }
+            if let Some(conn) = node.conn.filter(|_| !node.blocked) {
+                self.hot.insert(conn);
+            }
+        }
+    }
+
+    /// Makes sure that a data node carries the session; whether one does.
+    pub(super) fn assign(&mut self, now: Instant, slot: Slot) -> bool {
+        let Some(tree) = self.trees.get(slot) else {
+            return false;
+        };
+        let (name, current) = (tree.name.clone(), tree.node);
+        let alive = |id: NodeId| self.nodes.map.get(&id).is_some_and(|node| !node.draining);
+        if current.is_some_and(alive) {
+            return true;
+        }
+        let had = current.is_some();
+        let before = self
+            .coordinator
+            .assigned(&name)
+            .filter(|&id| !had && alive(id));
+        let Some(id) = before.or_else(|| self.nodes.pick(self.config.assignment)) else {
+            // A node that drains is better than none.
+            if current.is_some_and(|id| self.nodes.map.contains_key(&id)) {
+                return true;
+            }
+            if had {
+                self.wait_for_node(now, slot);
+            } else {
+                self.fail(now, slot, Reason::Limit);
+            }
+            return false;
+        };
+        if had {
+            self.stats.moved += 1;
+            self.unassign(slot);
+        } else {
+            self.stats.trees += 1;
+        }
+        self.coordinator.assign(&name, id);
+        if let Some(node) = self.nodes.map.get_mut(&id) {
+            node.sessions.insert(slot);
+        }
+        let survives = current.filter(|old| self.nodes.map.contains_key(old));
+        if let Some(tree) = self.trees.get_mut(slot) {
+            tree.old_node = survives;
+            tree.node = Some(id);
+            tree.native = Ask::Nothing;
+            tree.down
+                .values_mut()
+                .for_each(|down| down.ask = Ask::Nothing);
+            tree.up = None;
+            tree.joining = None;
+        }
+        true
+    }
+
+    /// All data nodes are dead: the tree waits as one without an upstream does.
+    fn wait_for_node(&mut self, now: Instant, slot: Slot) {
+        let deadline = now + self.config.join_timeout;
+        let expired = self.trees.get_mut(slot).is_some_and(|tree| {
+            tree.up = None;
+            tree.joining = None;
+            *tree.orphan_until.get_or_insert(deadline) <= now
+        });
+        if expired {
+            self.fail(now, slot, Reason::Limit);
+        }
+    }
+
+    pub(super) fn unassign(&mut self, slot: Slot) {
+        let node = self.trees.get(slot).and_then(|tree| tree.node);
+        if let Some(node) = node.and_then(|id| self.nodes.map.get_mut(&id)) {
+            node.sessions.remove(&slot);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Messages that arrive.
+
+use smoltcp::time::{Duration, Instant};
+
+use super::{ControlNode, StreamOf};
+use crate::coordination::Coordinator;
+use crate::error::Error;
+use crate::session::{Down, Heard};
+use crate::types::{ConnId, PeerId};
+use crate::wire::notification::{Reason, Repr as Notification};
+use crate::wire::update::{self, Parsed};
+use crate::wire::{Header, Message, ParseError, Type};
+
+impl<C: Coordinator> ControlNode<C> {
+    /// One whole message arrived on a stream, as [`Frames`](crate::wire::Frames) cut it. Bytes that
+    /// are no message end the stream, and the other side is told why.
+    ///
+    /// # Errors
+    /// The message did nothing; the reason was counted.
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        message: &[u8],
+    ) -> Result<(), Error> {
+        self.now = now;
+        self.stats.messages_received += 1;
+        let result = match self.streams.get(&conn) {
+            Some(StreamOf::Peer(id)) => self.peer_says(now, *id, message),
+            Some(StreamOf::Node(id, _)) => self.node_says(now, conn, *id, message),
+            None => Err(Error::UnknownStream),
+        };
+        if let Err(error) = result {
+            self.stats.drops.count(error);
+        }
+        if !self.rib.changed.is_empty() {
+            self.news_of_routes(now);
+        }
+        result
+    }
+
+    fn end(&mut self, now: Instant, id: PeerId, reason: Reason, text: &str) {
+        let why = Notification::new(reason, text);
+        self.end_peer(now, id, Down::Here(why), Duration::ZERO);
+    }
+
+    fn peer_says(&mut self, now: Instant, id: PeerId, bytes: &[u8]) -> Result<(), Error> {
+        let is_update = Header::new_checked(bytes)
+            .is_ok_and(|header| header.type_number() == Type::Update as u8);
+        let state = self.peers.get_mut(&id).ok_or(Error::UnknownStream)?;
+        if is_update && state.session.is_established() {
+            state.session.heard(now);
+            return match update::Repr::parse_mending(bytes) {
+                Ok(parsed) => self.update(now, id, parsed),
+                Err(error) => {
+                    self.end(now, id, Reason::BadUpdate, &alloc::format!("{error}"));
+                    Err(Error::Malformed)
+                }
+            };
+        }
+        let message = match Message::parse(bytes) {
+            Ok(message) => message,
+            Err(error) => {
+                let reason = match error {
+                    ParseError::Version => Reason::Version,
+                    _ => Reason::BadMessage,
+                };
+                self.end(now, id, reason, &alloc::format!("{error}"));
+                return Err(Error::Malformed);
+            }
+        };
+        let established = state.session.is_established();
+        match state.session.handle(now, message) {
+            Heard::Nothing => {
+                self.wake(id);
+                Ok(())
+            }
+            Heard::Established => {
+                self.established(now, id);
+                Ok(())
+            }
+            Heard::Message(message) => self.dispatch(now, id, message),
+            Heard::End(why) => {
+                let order = established || why.reason == Reason::OutOfOrder;
+                self.end_peer(now, id, Down::Here(why), Duration::ZERO);
+                Err(if order {
+                    Error::OutOfOrder
+                } else {
+                    Error::BadOpen
+                })
+            }
+            Heard::Over(why) => {
+                self.end_peer(now, id, Down::There(why), Duration::ZERO);
+                Ok(())
+            }
+        }
+    }
+
+    /// The session itself may have something to say.
+    fn wake(&mut self, id: PeerId) {
+        if let Some(stream) = self.peers.get(&id).and_then(|state| state.session.stream)
+            && !stream.blocked
+        {
+            self.hot.insert(stream.conn);
+        }
+    }
+
+    fn dispatch(&mut self, now: Instant, id: PeerId, message: Message) -> Result<(), Error> {
+        match message {
+            Message::EndOfTable(table) => {
+                self.rib.end_of_table(now, id, table);
+                self.all_told(now, id);
+                Ok(())
+            }
+            Message::SrouteRequest(request) => self.sroute_request(now, id, request),
+            Message::SrouteResponse(response) => self.sroute_response(now, id, response),
+            Message::Join(join) => self.peer_joins(now, id, join),
+            Message::Leave(session) => self.peer_leaves(now, id, &session),
+            Message::Translation(translation) => self.translated(now, id, translation),
+            Message::NoRoute(no_route) => self.refused_by(now, id, &no_route),
+            _ => Err(Error::OutOfOrder),
+        }
+    }
+
+    fn update(&mut self, now: Instant, id: PeerId, parsed: Parsed) -> Result<(), Error> {
+        let table = parsed.update.table;
+        let agreed = self.peers.get(&id).and_then(|state| state.session.agreed);
+        if !agreed.is_some_and(|agreed| agreed.tables.contains(table)) {
+            return Err(Error::ForeignTable);
+        }
+        self.rib.stats.attributes_discarded += parsed.discarded.len() as u64;
+        self.rib.stats.faulty += parsed.faulty.len() as u64;
+        for destination in parsed.update.withdrawn {
+            self.rib.withdraw(now, id, table, destination);
+        }
+        for route in parsed.update.announced {
+            // What is refused is counted by routing.
+            let _ = self
+                .rib
+                .announce(now, id, table, route.destination, route.attributes);
+            let (count, max) = self.rib.count(id, table);
+            if count > max {
+                let rest = self
+                    .peers
+                    .get(&id)
+                    .map(|state| state.config.rest_after_limit);
+                let text = alloc::format!("more than {max} routes in table {table}");
+                let why = Notification::new(Reason::PrefixLimit, &text);
+                self.end_peer(now, id, Down::Here(why), rest.unwrap_or(Duration::ZERO));
+                return Err(Error::PrefixLimit);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,320 @@
+//! Sessions that peers join and leave (§5.2.3).
+
+use alloc::vec::Vec;
+
+use smoltcp::time::Instant;
+
+use super::ControlNode;
+use crate::coordination::Coordinator;
+use crate::error::Error;
+use crate::event::Event;
+use crate::name::{Owner, SessionName};
+use crate::tree::{Ask, Down, Slot, Tree};
+use crate::types::{BnNum, ChannelAddress, Content, PeerId};
+use crate::wire::join::{FlowChannel, Repr as Join};
+use crate::wire::no_route::{Reason, Repr as NoRoute};
+use crate::wire::reclaim::What;
+use crate::wire::translation::Repr as Translation;
+use crate::wire::{Message, attributes::MAX_PATH};
+
+impl<C: Coordinator> ControlNode<C> {
+    pub(super) fn is_internal(&self, id: PeerId) -> bool {
+        let own = self.config.gateway.network;
+        self.peers
+            .get(&id)
+            .is_some_and(|state| state.config.gateway.network == own)
+    }
+
+    /// Whether a peer can be sent messages.
+    pub(super) fn is_up(&self, id: PeerId) -> bool {
+        self.peers
+            .get(&id)
+            .is_some_and(|state| state.session.is_established())
+    }
+
+    pub(super) fn incarnation(&self, id: PeerId) -> Option<u32> {
+        self.peers
+            .get(&id)
+            .filter(|state| state.is_alive())
+            .map(|state| state.incarnation)
+    }
+
+    pub(super) fn peer_joins(&mut self, now: Instant, id: PeerId, join: Join) -> Result<(), Error> {
+        let session = join.session.clone();
+        match self.try_join(now, id, join) {
+            Ok(slot) => {
+                self.trees.schedule(slot);
+                Ok(())
+            }
+            Err(reason) => {
+                self.send(id, Message::NoRoute(NoRoute { reason, session }));
+                Err(Error::JoinRefused)
+            }
+        }
+    }
+
+    /// Whether the channels of a JOIN are such as the session needs.
+    fn channels_fit(session: &SessionName, internal: bool, flows: &[FlowChannel]) -> bool {
+        let fits = |flow: &FlowChannel| {
+            let kind = match session.content() {
+                Content::RealTime => matches!(flow.address, ChannelAddress::Datagram(_)),
+                Content::Bulk => matches!(flow.address, ChannelAddress::Stream(_)),
+            };
+            kind && flow.label.is_some() == session.multi_source()
+        };
+        flows.is_empty() == internal && flows.iter().all(fits)
+    }
+
+    fn try_join(&mut self, now: Instant, id: PeerId, join: Join) -> Result<Slot, Reason> {
+        let Join {
+            hop_limit,
+            sroutes,
+            flows,
+            session,
+        } = join;
+        let internal = self.is_internal(id);
+        if !Self::channels_fit(&session, internal, &flows) {
+            return Err(Reason::Policy);
+        }
+        let found = self.trees.find(&session);
+        let known = found
+            .and_then(|slot| self.trees.get(slot))
+            .is_some_and(|tree| tree.down.contains_key(&id));
+        let joined = self.trees.joined.get(&id).copied().unwrap_or(0);
+        if !known && joined >= self.config.limits.max_sessions_per_peer {
+            return Err(Reason::Limit);
+        }
+        let slot = match found {
+            Some(slot) => slot,
+            None => self.new_tree(now, session, hop_limit, Some(id))?,
+        };
+        let Some(tree) = self.trees.get_mut(slot) else {
+            return Err(Reason::Limit);
+        };
+        // Two gateways that wait for each other would wait for ever.
+        let waits = tree
+            .joining
+            .as_ref()
+            .is_some_and(|joining| joining.peer == id);
+        let pulls = tree.up.as_ref().is_some_and(|up| up.peer == Some(id));
+        if (waits && tree.up.is_none()) || (pulls && tree.joining.is_none()) {
+            self.stats.loops += 1;
+            return Err(Reason::Loop);
+        }
+        if let Some(network) = tree.network
+            && !internal
+            && !self.rib.is_told(id, tree.table, network)
+        {
+            if found.is_none() {
+                self.remove_tree(slot);
+            }
+            return Err(Reason::Policy);
+        }
+        self.put_down(now, slot, id, flows);
+        let (root, name) = match self.trees.get(slot) {
+            Some(tree) => (tree.root, tree.name.clone()),
+            None => return Err(Reason::Limit),
+        };
+        if root {
+            self.update_sroutes(now, id, &name);
+        } else if let Some(costs) = sroutes
+            && self.sroutes.get(&name).is_none()
+        {
+            self.keep_sroutes(now, &name, costs);
+        }
+        self.translate_to(slot, id);
+        self.advance(now, slot);
+        Ok(slot)
+    }
+
+    /// The peer gets the session from now on, or still.
+    fn put_down(&mut self, now: Instant, slot: Slot, id: PeerId, flows: Vec<FlowChannel>) {
+        let expires = now + self.config.soft_state_lifetime;
+        let incarnation = self.incarnation(id).unwrap_or(0);
+        let Some(tree) = self.trees.get_mut(slot) else {
+            return;
+        };
+        let fresh = Down {
+            flows,
+            expires,
+            incarnation,
+            ask: Ask::Nothing,
+        };
+        match tree.down.get_mut(&id) {
+            Some(down) if down.flows == fresh.flows && down.incarnation == incarnation => {
+                down.expires = expires;
+            }
+            Some(down) => *down = fresh,
+            None => {
+                tree.down.insert(id, fresh);
+                self.trees.count(id, true);
+            }
+        }
+    }
+
+    /// A tree for a session that is not known yet.
+    pub(super) fn new_tree(
+        &mut self,
+        now: Instant,
+        session: SessionName,
+        hop_limit: u8,
+        asker: Option<PeerId>,
+    ) -> Result<Slot, Reason> {
+        if let Some((reason, until)) = self.refused.get(&session)
+            && *until > now
+        {
+            return Err(*reason);
+        }
+        let rate = self.config.limits.new_sessions_per_second;
+        let bucket = match asker.and_then(|id| self.peers.get_mut(&id)) {
+            Some(state) => &mut state.bucket,
+            None => &mut self.bucket,
+        };
+        let full = self.trees.len() >= self.config.limits.max_sessions;
+        if full || !bucket.take(now, rate) || !self.config.tables.contains(session.table()) {
+            return Err(if full { Reason::Limit } else { Reason::Policy });
+        }
+        let jitter = u64::from(self.jitter());
+        let interval = self.config.refresh_interval.total_micros();
+        // Refreshes of many sessions spread over a quarter of the interval.
+        let early = (jitter * (interval / 4)) >> 32;
+        let refresh = now + smoltcp::time::Duration::from_micros(interval - early);
+        let slot = self
+            .trees
+            .insert(Tree::new(session.clone(), hop_limit, refresh));
+        match session.owner() {
+            Owner::Number(network) => self.owner_known(slot, network),
+            Owner::Name(name) => match self.config.names.get(name) {
+                Some(&network) => self.owner_known(slot, network),
+                None => {
+                    let waiting = self.resolving.entry(name.into()).or_default();
+                    if waiting.is_empty() {
+                        self.events.push_back(Event::Resolve(name.into()));
+                    }
+                    waiting.insert(slot);
+                }
+            },
+        }
+        Ok(slot)
+    }
+
+    fn owner_known(&mut self, slot: Slot, network: BnNum) {
+        let root = network == self.config.gateway.network;
+        self.trees.set_network(slot, network, root);
+    }
+
+    /// What [`Event::Resolve`] asked for: the network that a DNS name stands for, if any.
+    pub fn resolved(&mut self, now: Instant, name: &str, network: Option<BnNum>) {
+        self.now = now;
+        for slot in self.resolving.remove(name).unwrap_or_default() {
+            match network {
+                Some(network) => {
+                    self.owner_known(slot, network);
+                    self.check_told(now, slot, network);
+                    self.advance(now, slot);
+                }
+                None => self.fail(now, slot, Reason::UnknownOwner),
+            }
+        }
+    }
+
+    /// Peers that joined before the owner was known, and may not.
+    fn check_told(&mut self, now: Instant, slot: Slot, network: BnNum) {
+        let Some(tree) = self.trees.get(slot) else {
+            return;
+        };
+        let table = tree.table;
+        let barred: Vec<_> = tree
+            .down
+            .keys()
+            .copied()
+            .filter(|&id| !self.is_internal(id) && !self.rib.is_told(id, table, network))
+            .collect();
+        for id in barred {
+            self.refuse_down(now, slot, id, Reason::Policy);
+        }
+    }
+
+    pub(super) fn peer_leaves(
+        &mut self,
+        now: Instant,
+        id: PeerId,
+        session: &SessionName,
+    ) -> Result<(), Error> {
+        let slot = self.trees.find(session).ok_or(Error::UnknownSession)?;
+        if !self.drop_down(slot, id) {
+            return Err(Error::UnknownSession);
+        }
+        self.advance(now, slot);
+        Ok(())
+    }
+
+    /// The peer gets the session no more; whether it did.
+    pub(super) fn drop_down(&mut self, slot: Slot, id: PeerId) -> bool {
+        let edge = self.edge(id);
+        let Some(tree) = self.trees.get_mut(slot) else {
+            return false;
+        };
+        let Some(down) = tree.down.remove(&id) else {
+            return false;
+        };
+        let native_over = tree.native != Ask::Nothing && !tree.wants_native();
+        if native_over {
+            tree.native = Ask::Nothing;
+        }
+        self.trees.count(id, false);
+        if !down.flows.is_empty() {
+            self.reclaim(slot, What::Receiver(edge));
+        } else if native_over {
+            self.reclaim(slot, What::Receiver(crate::wire::subscribe::Edge::Native));
+        }
+        true
+    }
+
+    /// The peer is told that it will not get the session.
+    pub(super) fn refuse_down(&mut self, now: Instant, slot: Slot, id: PeerId, reason: Reason) {
+        let Some(session) = self.trees.get(slot).map(|tree| tree.name.clone()) else {
+            return;
+        };
+        if self.drop_down(slot, id) {
+            self.send(id, Message::NoRoute(NoRoute { reason, session }));
+            self.trees.pending.insert(slot);
+            self.trees.schedule(slot);
+        }
+        let _ = now;
+    }
+
+    /// Tells a peer how the session comes, if that is known.
+    pub(super) fn translate_to(&mut self, slot: Slot, id: PeerId) {
+        let Some(tree) = self.trees.get(slot).filter(|tree| tree.is_attached()) else {
+            return;
+        };
+        let own = core::iter::once(self.config.gateway);
+        let path: Vec<_> = own
+            .chain(tree.path.iter().copied())
+            .take(MAX_PATH)
+            .collect();
+        let session = tree.name.clone();
+        if let Some(flows) = self.channels_for(slot, id) {
+            self.send(
+                id,
+                Message::Translation(Translation {
+                    path,
+                    flows,
+                    session,
+                }),
+            );
+        }
+    }
+
+    /// Tells all peers below how the session comes.
+    pub(super) fn translate_all(&mut self, slot: Slot) {
+        let ids: Vec<_> = self
+            .trees
+            .get(slot)
+            .map_or_else(Vec::new, |tree| tree.down.keys().copied().collect());
+        for id in ids {
+            self.translate_to(slot, id);
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! Peers and their streams.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use smoltcp::time::{Duration, Instant};
+
+use super::{Bucket, ControlNode, PeerState, StreamOf};
+use crate::config::{Config, ConfigError, PeerConfig};
+use crate::coordination::Coordinator;
+use crate::event::Event;
+use crate::session::{Admission, Down, Due, FAREWELL_TIMEOUT, Session, VERSIONS};
+use crate::types::{ConnId, PeerId};
+use crate::wire::Message;
+use crate::wire::notification::{Reason, Repr as Notification};
+use crate::wire::open::{Graceful, Repr as Open};
+
+impl<C: Coordinator> ControlNode<C> {
+    /// Replaces the configuration and all peers, or changes nothing. Peers whose identity has not
+    /// changed keep their streams, and hear of routes that their policies give or take; the others'
+    /// sessions end with the reason "reconfigured".
+    ///
+    /// # Errors
+    /// What is wrong; nothing has changed.
+    pub fn reconfigure(
+        &mut self,
+        now: Instant,
+        config: Config,
+        peers: BTreeMap<PeerId, PeerConfig>,
+    ) -> Result<(), ConfigError> {
+        self.now = now;
+        config.check()?;
+        if config.gateway != self.config.gateway {
+            return Err(ConfigError::Identity);
+        }
+        if peers.len() > config.limits.max_peers {
+            return Err(ConfigError::TooManyPeers);
+        }
+        for peer in peers.values() {
+            peer.check(config.gateway)?;
+        }
+        let same = |a: &PeerConfig, b: &PeerConfig| a.gateway == b.gateway;
+        let mut others = peers.values().enumerate();
+        if others.any(|(at, peer)| peers.values().skip(at + 1).any(|other| same(peer, other))) {
+            return Err(ConfigError::SamePeer);
+        }
+        let restarting = self.config.restarting;
+        self.config = Config {
+            restarting,
+            ..config
+        };
+        self.rib.reconfigure(&self.config);
+        let gone: Vec<_> = self
+            .peers
+            .iter()
+            .filter(|(id, state)| !peers.get(id).is_some_and(|new| same(new, &state.config)))
+            .map(|(&id, _)| id)
+            .collect();
+        for id in gone {
+            self.drop_peer(now, id, Reason::Reconfigured);
+        }
+        for (id, peer) in peers {
+            self.put_peer(now, id, peer);
+        }
+        self.trees.mark_all();
+        Ok(())
+    }
+
+    /// Adds a peer, or changes what is configured for it.
+    ///
+    /// # Errors
+    /// What is wrong; nothing has changed.
+    pub fn add_peer(
+        &mut self,
+        now: Instant,
+        id: PeerId,
+        peer: PeerConfig,
+    ) -> Result<(), ConfigError> {
+        self.now = now;
+        peer.check(self.config.gateway)?;
+        let others = || self.peers.iter().filter(|(other, _)| **other != id);
+        if others().any(|(_, state)| state.config.gateway == peer.gateway) {
+            return Err(ConfigError::SamePeer);
+        }
+        if others().count() >= self.config.limits.max_peers {
+            return Err(ConfigError::TooManyPeers);
+        }
+        if self
+            .peers
+            .get(&id)
+            .is_some_and(|state| state.config.gateway != peer.gateway)
+        {
+            self.drop_peer(now, id, Reason::Reconfigured);
+        }
+        self.put_peer(now, id, peer);
+        Ok(())
+    }
+
+    /// Ends the peering and forgets the peer.
+    pub fn remove_peer(&mut self, now: Instant, id: PeerId) {
+        self.now = now;
+        self.drop_peer(now, id, Reason::Shutdown);
+    }
+
+    /// Ends every peering with the reason "shutdown", and every tree. A gateway that only restarts
+    /// does not call this: its peers then wait for it.
+    pub fn close(&mut self, now: Instant) {
+        self.now = now;
+        let slots: Vec<_> = self.trees.iter().map(|(slot, _)| slot).collect();
+        for slot in slots {
+            self.fail(now, slot, crate::wire::no_route::Reason::Unreachable);
+        }
+        let ids: Vec<_> = self.peers.keys().copied().collect();
+        for id in ids {
+            self.drop_peer(now, id, Reason::Shutdown);
+        }
+    }
+
+    fn put_peer(&mut self, now: Instant, id: PeerId, config: PeerConfig) {
+        let own = self.open();
+        let delay = self.config.retry_delay;
+        self.rib.set_peer(id, config.clone());
+        if let Some(state) = self.peers.get_mut(&id) {
+            state.session.set_own(own, config.dial, delay, now);
+            state.config = config;
+        } else {
+            let session = Session::new(own, config.gateway, config.dial, delay, now);
+            let state = PeerState {
+                config,
+                session,
+                incarnation: 0,
+                sessions: 0,
+                stale_until: None,
+                tell_at: None,
+                telling: false,
+                resting_until: None,
+                bucket: Bucket::new(now),
+            };
+            self.peers.insert(id, state);
+        }
+    }
+
+    fn drop_peer(&mut self, now: Instant, id: PeerId, reason: Reason) {
+        self.end_peer(
+            now,
+            id,
+            Down::Here(Notification::new(reason, "")),
+            Duration::ZERO,
+        );
+        self.rib.remove_peer(now, id);
+        self.peers.remove(&id);
+        self.trees.mark_all();
+    }
+
+    /// What this side's OPEN says.
+    fn open(&self) -> Open {
+        let graceful = (self.config.restart_time_s > 0).then_some(Graceful {
+            restarting: self.rib.deferred,
+            preserved: true,
+            restart_time_s: self.config.restart_time_s,
+        });
+        Open {
+            version_low: VERSIONS.0,
+            version_high: VERSIONS.1,
+            hold_time_s: self.config.hold_time_s,
+            gateway: self.config.gateway,
+            boot: self.boot,
+            tables: self.config.tables,
+            graceful,
+        }
+    }
+
+    /// A stream with a peer is there; `dialled` if this side opened it. Which of two streams is kept
+    /// stands in a table of [`session`](crate::session); the other is closed by an event.
+    pub fn connected(&mut self, now: Instant, conn: ConnId, id: PeerId, dialled: bool) {
+        self.now = now;
+        let own = self.open();
+        let delay = self.config.retry_delay;
+        let Some(state) = self.peers.get_mut(&id).filter(|_| self.active) else {
+            self.events.push_back(Event::Close(conn));
+            return;
+        };
+        if state.resting_until.is_some_and(|until| until > now) {
+            let why = Notification::new(Reason::PrefixLimit, "rests after too many routes");
+            self.closing
+                .insert(conn, (Message::Notification(why), now + FAREWELL_TIMEOUT));
+            self.hot.insert(conn);
+            return;
+        }
+        match state.session.admit(dialled) {
+            Admission::Refused => {
+                let why = Notification::new(Reason::Collision, "another stream is kept");
+                self.closing
+                    .insert(conn, (Message::Notification(why), now + FAREWELL_TIMEOUT));
+                self.hot.insert(conn);
+                return;
+            }
+            Admission::Replaced => {
+                let why = Notification::new(Reason::Collision, "replaced by another stream");
+                self.end_peer(now, id, Down::Here(why), Duration::ZERO);
+            }
+            Admission::Taken => {}
+        }
+        if let Some(state) = self.peers.get_mut(&id) {
+            state.session.set_own(own, state.config.dial, delay, now);
+            state.session.connected(now, conn, dialled);
+            self.streams.insert(conn, StreamOf::Peer(id));
+            self.hot.insert(conn);
+        }
+    }
+
+    /// The stream that [`Event::Call`] asked for cannot be opened; it is asked for again later.
+    pub fn call_failed(&mut self, now: Instant, id: PeerId) {
+        self.now = now;
+        let jitter = self.jitter();
+        if let Some(state) = self.peers.get_mut(&id) {
+            state.session.call_failed(now, jitter);
+        }
+    }
+
+    /// A stream has ended: the other side closed it, or it broke.
+    pub fn disconnected(&mut self, now: Instant, conn: ConnId) {
+        self.now = now;
+        self.hot.remove(&conn);
+        self.closing.remove(&conn);
+        match self.streams.remove(&conn) {
+            Some(StreamOf::Peer(id)) => self.end_peer(now, id, Down::Lost, Duration::ZERO),
+            Some(StreamOf::Node(Some(id), _)) => self.node_lost(now, id),
+            Some(StreamOf::Node(None, _)) | None => {}
+        }
+    }
+
+    /// A stream takes no more bytes for now.
+    pub fn blocked(&mut self, conn: ConnId) {
+        self.set_blocked(conn, true);
+    }
+
+    /// A stream takes bytes again.
+    pub fn writable(&mut self, now: Instant, conn: ConnId) {
+        self.now = now;
+        self.set_blocked(conn, false);
+        if self.streams.contains_key(&conn) || self.closing.contains_key(&conn) {
+            self.hot.insert(conn);
+        }
+    }
+
+    fn set_blocked(&mut self, conn: ConnId, blocked: bool) {
+        match self.streams.get(&conn) {
+            Some(StreamOf::Peer(id)) => {
+                if let Some(state) = self.peers.get_mut(id)
+                    && let Some(stream) = &mut state.session.stream
+                {
+                    stream.blocked = blocked;
+                }
+            }
+            Some(StreamOf::Node(Some(id), _)) => {
+                if let Some(node) = self.nodes.map.get_mut(id) {
+                    node.blocked = blocked;
+                }
+            }
+            _ => {}
+        }
+        if blocked {
+            self.hot.remove(&conn);
+        }
+    }
+
+    /// The session with a peer is over.
+    pub(super) fn end_peer(&mut self, now: Instant, id: PeerId, down: Down, rest: Duration) {
+        let jitter = self.jitter();
+        let Some(state) = self.peers.get_mut(&id) else {
+            return;
+        };
+        let stream = state.session.stream;
+        let was_established = state.session.is_established();
+        let restart = state.session.agreed.and_then(|agreed| agreed.graceful);
+        let wait = restart.map_or(0, |graceful| graceful.restart_time_s);
+        let keep = was_established && down.is_graceful() && wait > 0;
+        state.session.ended(now, jitter, rest);
+        if rest != Duration::ZERO {
+            state.resting_until = Some(now + rest);
+        }
+        state.telling = false;
+        state.tell_at = None;
+        if keep {
+            state.stale_until = Some(now + Duration::from_secs(wait.into()));
+        } else if was_established || !down.is_graceful() {
+            state.stale_until = None;
+            state.incarnation += 1;
+            self.trees.mark_all();
+        }
+        let kept = state.stale_until.is_some();
+        self.rib.peer_down(now, id, kept);
+        if let Some(stream) = stream {
+            self.streams.remove(&stream.conn);
+            self.hot.remove(&stream.conn);
+            match &down {
+                Down::Here(why) => {
+                    let last = Message::Notification(why.clone());
+                    self.closing
+                        .insert(stream.conn, (last, now + FAREWELL_TIMEOUT));
+                    self.hot.insert(stream.conn);
+                }
+                Down::There(_) => self.events.push_back(Event::Close(stream.conn)),
+                Down::Lost => {}
+            }
+            self.events.push_back(Event::PeerDown {
+                peer: id,
+                why: down,
+            });
+        }
+    }
+
+    /// Routes and trees may flow with a peer.
+    pub(super) fn established(&mut self, now: Instant, id: PeerId) {
+        let Some(state) = self.peers.get_mut(&id) else {
+            return;
+        };
+        state.sessions += 1;
+        self.stats.peerings += 1;
+        let Some(agreed) = state.session.agreed else {
+            return;
+        };
+        if state.stale_until.is_some()
+            && !agreed.graceful.is_some_and(|graceful| graceful.preserved)
+        {
+            // It is back with nothing: what was kept for it is worth nothing.
+            state.stale_until = None;
+            state.incarnation += 1;
+            self.rib.sweep(now, id, None);
+        }
+        state.tell_at = Some(now);
+        self.rib.peer_up(id, agreed.tables);
+        self.trees.mark_all();
+        self.events.push_back(Event::PeerUp(id));
+    }
+
+    /// A peer has told all that it knows.
+    pub(super) fn all_told(&mut self, now: Instant, id: PeerId) {
+        if self.rib.is_awaited(id) {
+            return;
+        }
+        if let Some(state) = self.peers.get_mut(&id) {
+            state.stale_until = None;
+        }
+        let all = self
+            .peers
+            .iter()
+            .all(|(&id, state)| state.session.is_established() && !self.rib.is_awaited(id));
+        if all && self.deferral_until.is_some() {
+            self.end_deferral(now);
+        }
+    }
+
+    fn end_deferral(&mut self, now: Instant) {
+        self.deferral_until = None;
+        self.config.restarting = false;
+        self.rib.end_deferral();
+        self.news_of_routes(now);
+    }
+
+    /// Routes have changed: peers are told after the advertisement interval.
+    pub(super) fn news_of_routes(&mut self, now: Instant) {
+        let at = now + self.config.advertisement_interval;
+        for state in self.peers.values_mut() {
+            if state.session.is_established() && state.tell_at.is_none() {
+                state.tell_at = Some(at);
+            }
+        }
+    }
+
+    pub(super) fn time_of_peers(&mut self, now: Instant) {
+        if self.deferral_until.is_some_and(|until| until <= now) {
+            self.end_deferral(now);
+        }
+        let ids: Vec<_> = self.peers.keys().copied().collect();
+        for id in ids {
+            self.time_of_peer(now, id);
+        }
+    }
+
+    fn time_of_peer(&mut self, now: Instant, id: PeerId) {
+        let jitter = self.jitter();
+        let Some(state) = self.peers.get_mut(&id) else {
+            return;
+        };
+        if state.tell_at.is_some_and(|at| at <= now) {
+            state.tell_at = None;
+            state.telling = true;
+        }
+        if state.stale_until.is_some_and(|until| until <= now) {
+            state.stale_until = None;
+            if !state.session.is_established() {
+                state.incarnation += 1;
+            }
+            self.rib.sweep(now, id, None);
+            self.trees.mark_all();
+        }
+        let due = state.session.handle_timeout(now);
+        if let Some(stream) = state.session.stream
+            && (state.telling || !state.session.queue.is_empty())
+            && !stream.blocked
+        {
+            self.hot.insert(stream.conn);
+        }
+        match due {
+            Some(Due::Call) => {
+                state.session.calling(now);
+                self.events.push_back(Event::Call(id));
+            }
+            Some(Due::CallOverdue) => state.session.call_failed(now, jitter),
+            Some(Due::End(reason, text)) => {
+                let why = Notification::new(reason, text);
+                self.end_peer(now, id, Down::Here(why), Duration::ZERO);
+            }
+            None => {}
+        }
+    }
+
+    /// Streams that end, and data nodes that do not register.
+    pub(super) fn time_of_streams(&mut self, now: Instant) {
+        while let Some((&conn, _)) = self.closing.iter().find(|(_, (_, until))| *until <= now) {
+            self.closing.remove(&conn);
+            self.hot.remove(&conn);
+            self.events.push_back(Event::Close(conn));
+        }
+        let late = |of: &StreamOf| matches!(of, StreamOf::Node(None, until) if *until <= now);
+        while let Some((&conn, _)) = self.streams.iter().find(|(_, of)| late(of)) {
+            self.streams.remove(&conn);
+            self.events.push_back(Event::Close(conn));
+        }
+    }
+}

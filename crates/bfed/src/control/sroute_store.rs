@@ -1,0 +1,158 @@
+//! What is known of session-specific routes, and what was asked: bounded, and forgotten in time.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use smoltcp::time::Instant;
+
+use crate::config::Limits;
+use crate::name::SessionName;
+use crate::tree::Slot;
+use crate::types::{GatewayId, PeerId};
+use crate::wire::sroute::GatewayCost;
+
+/// Costs of one session; empty: the owner tells nothing.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) costs: Vec<GatewayCost>,
+    pub(super) expires: Instant,
+    pub(super) at: Instant,
+}
+
+/// A request that was passed on, or that this gateway as the owner's answers.
+#[derive(Debug)]
+pub(super) enum Open {
+    /// Passed on for a peer, who numbered it so.
+    Passed {
+        from: PeerId,
+        number: u32,
+        to: PeerId,
+    },
+    /// This gateway's own, for one of its trees.
+    Own { slot: Slot, to: PeerId },
+    /// The native network is asked, for a peer.
+    Native {
+        from: PeerId,
+        number: u32,
+        wanted: Vec<GatewayId>,
+        internal: bool,
+    },
+    /// Other gateways of this network are asked: what is known so far, and who has not answered.
+    Gather {
+        from: PeerId,
+        number: u32,
+        costs: Vec<GatewayCost>,
+        missing: Vec<(PeerId, u32)>,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) session: SessionName,
+    pub(super) open: Open,
+    pub(super) deadline: Instant,
+}
+
+/// What is known, and what was asked.
+#[derive(Debug)]
+pub(super) struct Store {
+    max_known: usize,
+    max_asked: usize,
+    pub(super) known: BTreeMap<SessionName, Known>,
+    pub(super) expiry: BTreeSet<(Instant, SessionName)>,
+    pub(super) asked: BTreeMap<u32, Asked>,
+    pub(super) deadlines: BTreeSet<(Instant, u32)>,
+}
+
+impl Store {
+    pub(super) fn new(limits: &Limits) -> Self {
+        Store {
+            max_known: limits.max_sroutes,
+            max_asked: limits.max_requests,
+            known: BTreeMap::new(),
+            expiry: BTreeSet::new(),
+            asked: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+        }
+    }
+
+    /// The costs of a session, if they are fresh; empty if the owner tells nothing.
+    pub(super) fn get(&self, session: &SessionName) -> Option<&[GatewayCost]> {
+        self.known.get(session).map(|known| &known.costs[..])
+    }
+
+    /// Keeps costs; whether they have changed.
+    pub(super) fn put(
+        &mut self,
+        now: Instant,
+        session: &SessionName,
+        costs: Vec<GatewayCost>,
+        until: Instant,
+    ) -> bool {
+        if let Some(old) = self.known.remove(session) {
+            self.expiry.remove(&(old.expires, session.clone()));
+            let changed = old.costs != costs;
+            self.insert(now, session, costs, until);
+            return changed;
+        }
+        if self.known.len() >= self.max_known
+            && let Some((_, first)) = self.expiry.pop_first()
+        {
+            self.known.remove(&first);
+        }
+        self.insert(now, session, costs, until);
+        true
+    }
+
+    fn insert(
+        &mut self,
+        now: Instant,
+        session: &SessionName,
+        costs: Vec<GatewayCost>,
+        until: Instant,
+    ) {
+        self.expiry.insert((until, session.clone()));
+        self.known.insert(
+            session.clone(),
+            Known {
+                costs,
+                expires: until,
+                at: now,
+            },
+        );
+    }
+
+    pub(super) fn ask(
+        &mut self,
+        number: u32,
+        session: &SessionName,
+        open: Open,
+        deadline: Instant,
+    ) -> bool {
+        if self.asked.len() >= self.max_asked {
+            return false;
+        }
+        self.deadlines.insert((deadline, number));
+        self.asked.insert(
+            number,
+            Asked {
+                session: session.clone(),
+                open,
+                deadline,
+            },
+        );
+        true
+    }
+
+    pub(super) fn take(&mut self, number: u32) -> Option<Asked> {
+        let asked = self.asked.remove(&number)?;
+        self.deadlines.remove(&(asked.deadline, number));
+        Some(asked)
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let expiry = self.expiry.first().map(|(at, _)| *at);
+        let deadline = self.deadlines.first().map(|(at, _)| *at);
+        expiry.into_iter().chain(deadline).min()
+    }
+}

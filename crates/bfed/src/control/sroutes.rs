@@ -1,0 +1,527 @@
+//! Session-specific routes (§5.2.2).
+//!
+//! | who | when | does |
+//! | --- | --- | --- |
+//! | a gateway that wants a session | one next hop for all of the owner's gateways | joins there, asks nothing |
+//! | | several, and costs are known (from a JOIN, from another gateway of its network, or still fresh) | joins along the best sum of route and SROUTE cost |
+//! | | several, nothing known | asks along its best route, naming the owner's gateways that it knows |
+//! | a gateway on the way | costs are known and name all that are asked for | answers |
+//! | | else | passes the request on, remembers who asked |
+//! | a gateway of the owner | | asks its native network; gateways that this does not know are asked themselves; answers with all it has after half the time; a native network that tells nothing gives a null response |
+//! | whoever passes a response on | | keeps it for the lifetime of soft state |
+//! | the one that asked | costs, or null | joins; with null, routes alone decide |
+//! | | no session | NO_ROUTE to whoever wants it |
+//! | | no route, or no answer in time | joins by routes alone; asks again at the next refresh |
+//! | | the best next hop is of its own network | passes the costs on to it, and redirects its clients there |
+//! | the owner's gateway on a tree | a JOIN refreshes | sends the costs down the tree again |
+
+use alloc::vec::Vec;
+
+use smoltcp::time::Instant;
+
+use super::ControlNode;
+use super::sroute_store::Open;
+use crate::coordination::Coordinator;
+use crate::error::Error;
+use crate::event::{Event, Sroutes};
+use crate::name::SessionName;
+use crate::tree::{Discovery, Slot};
+use crate::types::{Cost, GatewayId, PeerId};
+use crate::wire::Message;
+use crate::wire::attributes::MAX_PATH;
+use crate::wire::no_route::Reason;
+use crate::wire::sroute::{GatewayCost, MAX_GATEWAYS, Outcome, Request, Response};
+
+impl<C: Coordinator> ControlNode<C> {
+    /// Keeps costs for a session; whether they are news.
+    pub(super) fn keep_sroutes(
+        &mut self,
+        now: Instant,
+        session: &SessionName,
+        costs: Vec<GatewayCost>,
+    ) -> bool {
+        let until = now + self.config.soft_state_lifetime;
+        self.sroutes.put(now, session, costs, until)
+    }
+
+    /// Asks what the owner's gateways cost for a session, along the best route; whether it was asked.
+    pub(super) fn discover(&mut self, now: Instant, slot: Slot) -> bool {
+        let Some(tree) = self.trees.get(slot) else {
+            return false;
+        };
+        let (session, table) = (tree.name.clone(), tree.table);
+        let Some(network) = tree.network else {
+            return false;
+        };
+        let fit = |id: PeerId| self.is_up(id) && !tree.is_excluded(id, now);
+        let Some(choice) = self.rib.choose(table, network, &[], fit) else {
+            return false;
+        };
+        let gateways = self.rib.gateways(table, network, MAX_GATEWAYS);
+        let number = self.number();
+        let deadline = now + self.config.sroute_timeout;
+        let open = Open::Own {
+            slot,
+            to: choice.peer,
+        };
+        if gateways.is_empty() || !self.sroutes.ask(number, &session, open, deadline) {
+            return false;
+        }
+        if let Some(tree) = self.trees.get_mut(slot) {
+            tree.discoveries += 1;
+            tree.discovery = Some(Discovery {
+                request: number,
+                deadline,
+            });
+        }
+        self.stats.discoveries += 1;
+        let request = Request {
+            request: number,
+            towards: choice.gateway,
+            hop_limit: MAX_PATH as u8,
+            internal: false,
+            gateways,
+            session,
+        };
+        self.send(choice.peer, Message::SrouteRequest(request));
+        true
+    }
+
+    fn respond(
+        &mut self,
+        to: PeerId,
+        request: u32,
+        session: &SessionName,
+        costs: Result<Vec<GatewayCost>, Outcome>,
+    ) {
+        let (outcome, costs) = match costs {
+            Ok(costs) if costs.is_empty() => (Outcome::Null, costs),
+            Ok(costs) => (Outcome::Costs, costs),
+            Err(outcome) => (outcome, Vec::new()),
+        };
+        let session = session.clone();
+        self.send(
+            to,
+            Message::SrouteResponse(Response {
+                request,
+                outcome,
+                costs,
+                session,
+            }),
+        );
+    }
+
+    pub(super) fn sroute_request(
+        &mut self,
+        now: Instant,
+        from: PeerId,
+        request: Request,
+    ) -> Result<(), Error> {
+        let refuse = |this: &mut Self, outcome| {
+            this.respond(from, request.request, &request.session, Err(outcome));
+            Err(Error::SrouteRefused)
+        };
+        let rate = self.config.limits.new_sessions_per_second;
+        let Some(state) = self.peers.get_mut(&from) else {
+            return Err(Error::UnknownStream);
+        };
+        let internal = state.config.gateway.network == self.config.gateway.network;
+        if !state.bucket.take(now, rate) || (request.internal && !internal) {
+            return refuse(self, Outcome::NoRoute);
+        }
+        if request.towards.network == self.config.gateway.network {
+            let number = self.number();
+            let open = Open::Native {
+                from,
+                number: request.request,
+                wanted: request.gateways.clone(),
+                internal: request.internal,
+            };
+            return if self.measure(now, number, &request.session, open) {
+                Ok(())
+            } else {
+                refuse(self, Outcome::NoRoute)
+            };
+        }
+        let table = request.session.table();
+        let known = self.sroutes.get(&request.session);
+        let named = |costs: &&[GatewayCost]| {
+            let has = |wanted| costs.iter().any(|cost| cost.gateway == wanted);
+            costs.is_empty() || request.gateways.iter().all(|&wanted| has(wanted))
+        };
+        if let Some(costs) = known.filter(named) {
+            let costs = costs.to_vec();
+            self.respond(from, request.request, &request.session, Ok(costs));
+            return Ok(());
+        }
+        let hop = self
+            .rib
+            .next_hop(table, request.towards)
+            .filter(|&hop| hop != from && self.is_up(hop) && request.hop_limit > 0);
+        let told = internal || self.rib.is_told(from, table, request.towards.network);
+        let Some(to) = hop.filter(|_| told) else {
+            return refuse(self, Outcome::NoRoute);
+        };
+        let number = self.number();
+        let open = Open::Passed {
+            from,
+            number: request.request,
+            to,
+        };
+        let deadline = now + self.config.sroute_timeout;
+        if !self.sroutes.ask(number, &request.session, open, deadline) {
+            return refuse(self, Outcome::NoRoute);
+        }
+        let hop_limit = request.hop_limit - 1;
+        self.send(
+            to,
+            Message::SrouteRequest(Request {
+                request: number,
+                hop_limit,
+                ..request
+            }),
+        );
+        Ok(())
+    }
+
+    /// Asks the native network of this gateway, which is one of the owner's.
+    fn measure(&mut self, now: Instant, number: u32, session: &SessionName, open: Open) -> bool {
+        let Open::Native { wanted, .. } = &open else {
+            return false;
+        };
+        let own = self.config.gateway.network;
+        let gateways = wanted
+            .iter()
+            .copied()
+            .filter(|gateway| gateway.network == own)
+            .collect();
+        let deadline = now + self.config.sroute_timeout / 2;
+        if !self.sroutes.ask(number, session, open, deadline) {
+            return false;
+        }
+        let session = session.clone();
+        self.events.push_back(Event::GetSroutes {
+            request: number,
+            session,
+            gateways,
+        });
+        true
+    }
+
+    /// The owner's costs for a session on whose tree this gateway is go down to a peer (§5.2.2: every
+    /// time that JOINs reach the owner).
+    pub(super) fn update_sroutes(&mut self, now: Instant, to: PeerId, session: &SessionName) {
+        let fresh = self
+            .sroutes
+            .known
+            .get(session)
+            .filter(|known| known.at + self.config.refresh_interval / 2 > now);
+        if let Some(known) = fresh {
+            let costs = known.costs.clone();
+            self.respond(to, 0, session, Ok(costs));
+            return;
+        }
+        let own = self.config.gateway;
+        let internal = |gateway: &GatewayId| gateway.network == own.network;
+        let others = self
+            .peers
+            .values()
+            .map(|state| state.config.gateway)
+            .filter(internal);
+        let wanted: Vec<_> = core::iter::once(own)
+            .chain(others)
+            .take(MAX_GATEWAYS)
+            .collect();
+        if wanted.len() < 2 {
+            return;
+        }
+        let number = self.number();
+        let open = Open::Native {
+            from: to,
+            number: 0,
+            wanted,
+            internal: false,
+        };
+        self.measure(now, number, session, open);
+    }
+
+    /// What the native network says to [`Event::GetSroutes`].
+    pub fn sroutes(&mut self, now: Instant, request: u32, answer: Sroutes) {
+        self.now = now;
+        let Some(asked) = self.sroutes.take(request) else {
+            return;
+        };
+        let Open::Native {
+            from,
+            number,
+            wanted,
+            internal,
+        } = asked.open
+        else {
+            return;
+        };
+        let session = asked.session;
+        let mut costs = match answer.outcome {
+            Outcome::Costs => answer.costs,
+            Outcome::Null => Vec::new(),
+            refused => {
+                self.respond(from, number, &session, Err(refused));
+                return;
+            }
+        };
+        costs.retain(|cost| wanted.contains(&cost.gateway));
+        costs.truncate(MAX_GATEWAYS);
+        let null = answer.outcome == Outcome::Null;
+        if internal || answer.got_all || null {
+            self.give(now, from, number, &session, costs);
+            return;
+        }
+        let mut missing = Vec::new();
+        let unknown = |id: GatewayId| !costs.iter().any(|cost| cost.gateway == id);
+        for gateway in wanted.iter().copied().filter(|&id| unknown(id)) {
+            let peer = self.peers.iter().find(|(_, state)| {
+                state.config.gateway == gateway && state.session.is_established()
+            });
+            if let Some((&id, _)) = peer {
+                missing.push((id, gateway));
+            }
+        }
+        self.gather(now, from, number, &session, costs, missing);
+    }
+
+    /// Asks other gateways of this network for their own costs.
+    fn gather(
+        &mut self,
+        now: Instant,
+        from: PeerId,
+        number: u32,
+        session: &SessionName,
+        costs: Vec<GatewayCost>,
+        missing: Vec<(PeerId, GatewayId)>,
+    ) {
+        if missing.is_empty() {
+            self.give(now, from, number, session, costs);
+            return;
+        }
+        let own = self.number();
+        let asked: Vec<_> = missing.iter().map(|(id, _)| (*id, own)).collect();
+        let open = Open::Gather {
+            from,
+            number,
+            costs: costs.clone(),
+            missing: asked,
+        };
+        let deadline = now + self.config.sroute_timeout / 2;
+        if !self.sroutes.ask(own, session, open, deadline) {
+            self.give(now, from, number, session, costs);
+            return;
+        }
+        for (id, gateway) in missing {
+            let request = Request {
+                request: own,
+                towards: gateway,
+                hop_limit: 0,
+                internal: true,
+                gateways: [gateway].into(),
+                session: session.clone(),
+            };
+            self.send(id, Message::SrouteRequest(request));
+        }
+    }
+
+    /// The owner's answer: to whoever asked, or down the tree.
+    fn give(
+        &mut self,
+        now: Instant,
+        to: PeerId,
+        number: u32,
+        session: &SessionName,
+        costs: Vec<GatewayCost>,
+    ) {
+        if number == 0 {
+            self.keep_sroutes(now, session, costs.clone());
+        }
+        self.respond(to, number, session, Ok(costs));
+    }
+
+    pub(super) fn sroute_response(
+        &mut self,
+        now: Instant,
+        from: PeerId,
+        response: Response,
+    ) -> Result<(), Error> {
+        if response.request == 0 {
+            return self.sroute_news(now, from, response);
+        }
+        let fits = |open: &Open| match open {
+            Open::Passed { to, .. } | Open::Own { to, .. } => *to == from,
+            Open::Gather { missing, .. } => missing.iter().any(|(id, _)| *id == from),
+            Open::Native { .. } => false,
+        };
+        let number = response.request;
+        let known = self
+            .sroutes
+            .asked
+            .get(&number)
+            .is_some_and(|asked| fits(&asked.open) && asked.session == response.session);
+        if !known {
+            return Err(Error::SrouteUnasked);
+        }
+        let Some(asked) = self.sroutes.take(number) else {
+            return Err(Error::SrouteUnasked);
+        };
+        let learned = matches!(response.outcome, Outcome::Costs | Outcome::Null);
+        match asked.open {
+            Open::Passed {
+                from: asker,
+                number,
+                ..
+            } => {
+                if learned {
+                    self.keep_sroutes(now, &response.session, response.costs.clone());
+                }
+                self.send(
+                    asker,
+                    Message::SrouteResponse(Response {
+                        request: number,
+                        ..response
+                    }),
+                );
+            }
+            Open::Own { slot, .. } => {
+                if learned {
+                    self.keep_sroutes(now, &response.session, response.costs);
+                }
+                self.discovered(now, slot, number, response.outcome);
+            }
+            Open::Gather {
+                from: asker,
+                number: theirs,
+                mut costs,
+                mut missing,
+            } => {
+                missing.retain(|(id, _)| *id != from);
+                let gateway = self.peers.get(&from).map(|state| state.config.gateway);
+                let own = |cost: &GatewayCost| Some(cost.gateway) == gateway;
+                costs.extend(response.costs.into_iter().filter(own));
+                if missing.is_empty() {
+                    self.give(now, asker, theirs, &asked.session, costs);
+                } else {
+                    let open = Open::Gather {
+                        from: asker,
+                        number: theirs,
+                        costs,
+                        missing,
+                    };
+                    self.sroutes
+                        .ask(number, &asked.session, open, asked.deadline);
+                }
+            }
+            Open::Native { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Costs that came by themselves: from upstream, or from another gateway of this network.
+    fn sroute_news(&mut self, now: Instant, from: PeerId, news: Response) -> Result<(), Error> {
+        if !matches!(news.outcome, Outcome::Costs | Outcome::Null) {
+            return Err(Error::SrouteUnasked);
+        }
+        let internal = self.is_internal(from);
+        let slot = self.trees.find(&news.session);
+        let tree = slot.and_then(|slot| self.trees.get(slot));
+        let upstream = tree.is_some_and(|tree| {
+            tree.up.as_ref().is_some_and(|up| up.peer == Some(from))
+                || tree
+                    .joining
+                    .as_ref()
+                    .is_some_and(|joining| joining.peer == from)
+        });
+        if !internal && !upstream {
+            return Err(Error::SrouteUnasked);
+        }
+        let changed = self.keep_sroutes(now, &news.session, news.costs.clone());
+        if let Some(slot) = slot.filter(|_| upstream) {
+            let below: Vec<_> = self.trees.get(slot).map_or_else(Vec::new, |tree| {
+                tree.down.keys().copied().filter(|&id| id != from).collect()
+            });
+            for id in below {
+                self.send(id, Message::SrouteResponse(news.clone()));
+            }
+        }
+        if let Some(slot) = slot.filter(|_| changed) {
+            self.trees.pending.insert(slot);
+        }
+        Ok(())
+    }
+
+    /// This gateway's own discovery has come to an end.
+    fn discovered(&mut self, now: Instant, slot: Slot, number: u32, outcome: Outcome) {
+        let Some(tree) = self.trees.get_mut(slot) else {
+            return;
+        };
+        if tree
+            .discovery
+            .as_ref()
+            .is_none_or(|discovery| discovery.request != number)
+        {
+            return;
+        }
+        tree.discovery = None;
+        if outcome == Outcome::NoSession {
+            self.fail(now, slot, Reason::NoSession);
+        } else {
+            self.advance(now, slot);
+        }
+    }
+
+    pub(super) fn time_of_sroutes(&mut self, now: Instant) {
+        while let Some((_, session)) = self
+            .sroutes
+            .expiry
+            .first()
+            .filter(|(at, _)| *at <= now)
+            .cloned()
+        {
+            self.sroutes.expiry.pop_first();
+            self.sroutes.known.remove(&session);
+        }
+        while let Some(&(_, number)) = self.sroutes.deadlines.first().filter(|(at, _)| *at <= now) {
+            let Some(asked) = self.sroutes.take(number) else {
+                return;
+            };
+            match asked.open {
+                Open::Passed { from, number, .. } => {
+                    self.respond(from, number, &asked.session, Err(Outcome::NoRoute));
+                }
+                // The native network does not answer: as if it told nothing.
+                Open::Native { from, number, .. } => {
+                    self.respond(from, number, &asked.session, Err(Outcome::Null));
+                }
+                Open::Gather {
+                    from,
+                    number,
+                    mut costs,
+                    missing,
+                    ..
+                } => {
+                    // Who does not answer cannot be used.
+                    for (id, _) in missing {
+                        if let Some(state) = self.peers.get(&id) {
+                            let gateway = state.config.gateway;
+                            costs.push(GatewayCost {
+                                gateway,
+                                cost: Cost::INFINITE,
+                            });
+                        }
+                    }
+                    self.give(now, from, number, &asked.session, costs);
+                }
+                Open::Own { slot, .. } => {
+                    self.stats.discoveries_failed += 1;
+                    self.discovered(now, slot, number, Outcome::NoRoute);
+                }
+            }
+        }
+    }
+}

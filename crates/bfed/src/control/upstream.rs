@@ -1,0 +1,560 @@
+//! Where a session comes from: joining, rerouting, giving up (§5.2.3, §5.3.4).
+//!
+//! | the tree | what happens | then |
+//! | --- | --- | --- |
+//! | nobody wants it | | LEAVE upstream, the data node forgets it |
+//! | the owner's name is not resolved, or costs are being discovered | | waits |
+//! | this network owns it | | the data node receives it from the native network |
+//! | no peer has a route | it has none for the join timeout | NO_ROUTE to all who want it |
+//! | the best next hop is where it comes from | | nothing; a peer that was away is joined again |
+//! | the best next hop is another | channels are allocated, JOIN | the old upstream stays until the new one has translated: then LEAVE |
+//! | a JOIN is not answered in time, is answered by NO_ROUTE, or by a path that has this gateway in it | the peer is passed over, twice as long each time | the next best is joined |
+//! | NO_ROUTE: no such session | | NO_ROUTE to all who want it |
+
+use alloc::vec::Vec;
+
+use smoltcp::time::Instant;
+
+use super::ControlNode;
+use crate::coordination::Coordinator;
+use crate::error::Error;
+use crate::event::Event;
+use crate::routing::decision::Choice;
+use crate::tree::{Ask, Exclusion, Joining, Slot, Up};
+use crate::types::PeerId;
+use crate::wire::Message;
+use crate::wire::attributes::MAX_PATH;
+use crate::wire::join::Repr as Join;
+use crate::wire::no_route::{Reason, Repr as NoRoute};
+use crate::wire::reclaim::{Repr as Reclaim, What};
+use crate::wire::subscribe::Edge;
+use crate::wire::translation::Repr as Translation;
+
+/// A peer is passed over for at most so many times the refusal time.
+const MAX_BACKOFF: u32 = 16;
+/// Peers that are passed over at once.
+const MAX_EXCLUDED: usize = 32;
+
+impl<C: Coordinator> ControlNode<C> {
+    /// Looks at a tree, and does what the table above says.
+    pub(super) fn advance(&mut self, now: Instant, slot: Slot) {
+        self.drop_dead(slot);
+        let Some(tree) = self.trees.get(slot) else {
+            return;
+        };
+        if !tree.is_wanted() {
+            self.remove_tree(slot);
+            return;
+        }
+        if let Some(network) = tree.network {
+            let (table, name, root) = (tree.table, tree.name.clone(), tree.root);
+            if root {
+                self.advance_root(now, slot);
+            } else if tree.discovery.is_none() {
+                let known = self.sroutes.get(&name).is_some();
+                let asked = tree.discoveries > 0;
+                let ambiguous = !known && !asked && self.rib.is_ambiguous(table, network);
+                if !ambiguous || !self.discover(now, slot) {
+                    self.follow_route(now, slot);
+                }
+            }
+        }
+        self.trees.schedule(slot);
+    }
+
+    /// Peers that have gone for good are no part of the tree any more.
+    fn drop_dead(&mut self, slot: Slot) {
+        let Some(tree) = self.trees.get(slot) else {
+            return;
+        };
+        let dead = |id: PeerId, incarnation| self.incarnation(id) != Some(incarnation);
+        let gone = tree
+            .down
+            .iter()
+            .filter(|(id, down)| dead(**id, down.incarnation));
+        let gone: Vec<_> = gone.map(|(&id, _)| id).collect();
+        let lost = tree
+            .up
+            .as_ref()
+            .and_then(|up| up.peer.filter(|&id| dead(id, up.incarnation)));
+        let unasked = tree
+            .joining
+            .as_ref()
+            .is_some_and(|joining| !self.is_up(joining.peer));
+        for id in gone {
+            self.drop_down(slot, id);
+        }
+        if let Some(id) = lost {
+            self.drop_up(slot, id);
+        }
+        if unasked && let Some(tree) = self.trees.get_mut(slot) {
+            tree.joining = None;
+        }
+    }
+
+    fn drop_up(&mut self, slot: Slot, id: PeerId) {
+        let edge = self.edge(id);
+        if let Some(tree) = self.trees.get_mut(slot) {
+            tree.up = None;
+        }
+        self.reclaim(slot, What::Source(edge));
+    }
+
+    fn advance_root(&mut self, now: Instant, slot: Slot) {
+        if !self.assign(now, slot) {
+            return;
+        }
+        if self.trees.get(slot).is_some_and(|tree| tree.up.is_none()) {
+            let ask = self.ask_up(slot, Edge::Native, Vec::new());
+            if let Some(tree) = self.trees.get_mut(slot) {
+                tree.up = Some(Up {
+                    peer: None,
+                    own: Vec::new(),
+                    flows: Vec::new(),
+                    incarnation: 0,
+                    session: 0,
+                    ask,
+                });
+            }
+        }
+        self.end_clients(slot, Reason::Local);
+        self.ask_receivers(slot);
+    }
+
+    fn follow_route(&mut self, now: Instant, slot: Slot) {
+        let Some(tree) = self.trees.get(slot) else {
+            return;
+        };
+        let Some(network) = tree.network else {
+            return;
+        };
+        let costs = self.sroutes.get(&tree.name).unwrap_or(&[]);
+        // Never towards a peer that gets it from here, unless there is no other way.
+        let fit = |id: PeerId| self.incarnation(id).is_some() && !tree.is_excluded(id, now);
+        let below = |id: PeerId| tree.down.contains_key(&id);
+        let choose =
+            |fit: &dyn Fn(PeerId) -> bool| self.rib.choose(tree.table, network, costs, fit);
+        let choice = choose(&|id| fit(id) && !below(id)).or_else(|| choose(&fit));
+        let Some(choice) = choice else {
+            self.orphaned(now, slot);
+            return;
+        };
+        self.decide_clients(now, slot, choice);
+        if self.trees.get(slot).is_some_and(|tree| !tree.is_wanted()) {
+            self.remove_tree(slot);
+            return;
+        }
+        if !self.assign(now, slot) {
+            return;
+        }
+        self.go(now, slot, choice);
+        self.ask_receivers(slot);
+    }
+
+    /// Follows a choice.
+    fn go(&mut self, now: Instant, slot: Slot, choice: Choice) {
+        let sessions = self
+            .peers
+            .get(&choice.peer)
+            .map_or(0, |state| state.sessions);
+        let up = self.is_up(choice.peer);
+        let Some(tree) = self.trees.get_mut(slot) else {
+            return;
+        };
+        tree.orphan_until = None;
+        if let Some(current) = tree.up.as_mut().filter(|up| up.peer == Some(choice.peer)) {
+            let rejoin = up && current.session != sessions;
+            current.session = if up { sessions } else { current.session };
+            let other = tree.joining.take().map(|joining| joining.peer);
+            if let Some(other) = other.filter(|&other| other != choice.peer) {
+                self.leave_peer(slot, other);
+            }
+            if rejoin {
+                self.send_join(slot);
+            }
+            return;
+        }
+        if !up
+            || tree
+                .joining
+                .as_ref()
+                .is_some_and(|joining| joining.peer == choice.peer)
+        {
+            return;
+        }
+        if tree.hop_limit == 0 {
+            self.fail(now, slot, Reason::Loop);
+            return;
+        }
+        if let Some(other) = tree.joining.take() {
+            self.leave_peer(slot, other.peer);
+        }
+        let deadline = now + self.config.join_timeout;
+        let internal = choice.internal;
+        let ask = if internal {
+            Ask::Done(Vec::new())
+        } else {
+            self.ask_allocate(slot, choice.peer)
+        };
+        if let Some(tree) = self.trees.get_mut(slot) {
+            tree.joining = Some(Joining {
+                peer: choice.peer,
+                internal,
+                ask,
+                deadline,
+            });
+        }
+        if internal {
+            self.send_join(slot);
+        }
+    }
+
+    /// Sends the JOIN to the peer that is being joined, else to the upstream as a refresh.
+    pub(super) fn send_join(&mut self, slot: Slot) {
+        let Some(tree) = self.trees.get(slot) else {
+            return;
+        };
+        let (to, flows) = match (&tree.joining, &tree.up) {
+            (
+                Some(Joining {
+                    peer,
+                    ask: Ask::Done(own),
+                    ..
+                }),
+                _,
+            ) => (*peer, own.clone()),
+            (
+                None,
+                Some(Up {
+                    peer: Some(peer),
+                    own,
+                    ..
+                }),
+            ) => (*peer, own.clone()),
+            _ => return,
+        };
+        let join = Join {
+            hop_limit: tree.hop_limit.saturating_sub(1),
+            sroutes: self.sroutes.get(&tree.name).map(<[_]>::to_vec),
+            flows,
+            session: tree.name.clone(),
+        };
+        self.send(to, Message::Join(join));
+    }
+
+    fn leave_peer(&mut self, slot: Slot, id: PeerId) {
+        if let Some(session) = self.trees.get(slot).map(|tree| tree.name.clone()) {
+            self.send(id, Message::Leave(session));
+        }
+    }
+
+    /// No peer has a route that can be used.
+    fn orphaned(&mut self, now: Instant, slot: Slot) {
+        let deadline = now + self.config.join_timeout;
+        let Some(tree) = self.trees.get_mut(slot) else {
+            return;
+        };
+        // A tree that never was up does not wait for better days.
+        let young = tree.node.is_none();
+        let until = *tree.orphan_until.get_or_insert(deadline);
+        let mut reason = tree.last_refusal.unwrap_or(Reason::Unreachable);
+        if young || until <= now {
+            if young && tree.last_refusal.is_none() {
+                reason = Reason::Unreachable;
+            }
+            self.fail(now, slot, reason);
+        }
+    }
+
+    /// A peer answers a JOIN.
+    pub(super) fn translated(
+        &mut self,
+        now: Instant,
+        id: PeerId,
+        translation: Translation,
+    ) -> Result<(), Error> {
+        let Translation {
+            path,
+            flows,
+            session,
+        } = translation;
+        let Some(slot) = self.trees.find(&session) else {
+            self.send(id, Message::Leave(session));
+            return Err(Error::UnknownSession);
+        };
+        let own = self.config.gateway;
+        let (gateway, sessions) = match self.peers.get(&id) {
+            Some(state) => (state.config.gateway, state.sessions),
+            None => return Err(Error::UnknownStream),
+        };
+        let incarnation = self.incarnation(id).unwrap_or(0);
+        let Some(tree) = self.trees.get_mut(slot) else {
+            return Err(Error::UnknownSession);
+        };
+        let is_up = tree.up.as_ref().is_some_and(|up| up.peer == Some(id));
+        let is_joining = tree
+            .joining
+            .as_ref()
+            .is_some_and(|joining| joining.peer == id);
+        if !is_up && !is_joining {
+            self.send(id, Message::Leave(session));
+            return Err(Error::NotUpstream);
+        }
+        let owner = path.last().map(|last| last.network);
+        let sound = path.first() == Some(&gateway) && owner == tree.network;
+        if !sound || path.contains(&own) || path.len() >= MAX_PATH {
+            self.stats.loops += 1;
+            self.leave_peer(slot, id);
+            self.upstream_failed(now, slot, id, Reason::Loop);
+            return Ok(());
+        }
+        let own = match tree.joining.take_if(|joining| joining.peer == id) {
+            Some(Joining {
+                ask: Ask::Done(own),
+                ..
+            }) => own,
+            Some(_) => return Ok(()),
+            None => tree.up.as_ref().map_or_else(Vec::new, |up| up.own.clone()),
+        };
+        tree.excluded.retain(|exclusion| exclusion.peer != id);
+        tree.last_refusal = None;
+        let before = tree.up.take();
+        let same = before
+            .as_ref()
+            .is_some_and(|up| up.peer == Some(id) && up.flows == flows && up.own == own);
+        let ask = match &before {
+            Some(up) if same => up.ask.clone(),
+            _ => self.ask_up(slot, self.edge(id), flows.clone()),
+        };
+        let peer = Some(id);
+        let up = Up {
+            peer,
+            own,
+            flows,
+            incarnation,
+            session: sessions,
+            ask,
+        };
+        let moved = self.trees.get_mut(slot).is_some_and(|tree| {
+            tree.up = Some(up);
+            core::mem::replace(&mut tree.path, path.clone()) != path
+        });
+        let old = before.and_then(|up| up.peer);
+        if let Some(old) = old.filter(|&old| old != id) {
+            self.stats.reroutes += 1;
+            self.leave_peer(slot, old);
+            self.reclaim(slot, What::Source(self.edge(old)));
+        }
+        if old.is_none() || moved || !same {
+            self.attached(now, slot);
+        }
+        Ok(())
+    }
+
+    /// Data can come: everybody below is told.
+    pub(super) fn attached(&mut self, now: Instant, slot: Slot) {
+        let Some(tree) = self.trees.get_mut(slot) else {
+            return;
+        };
+        tree.orphan_until = None;
+        let old_node = tree.old_node.take();
+        let (session, path) = (tree.name.clone(), tree.path.clone());
+        if let Some(old) = old_node {
+            let epoch = self.coordinator.epoch();
+            let what = Some(What::All);
+            let session = session.clone();
+            self.send_node(
+                old,
+                Message::Reclaim(Reclaim {
+                    epoch,
+                    what,
+                    session,
+                }),
+            );
+        }
+        self.events.push_back(Event::TreeUp { session, path });
+        self.translate_all(slot);
+        self.answer_clients(slot);
+        self.trees.schedule(slot);
+        let _ = now;
+    }
+
+    /// A peer does not give the session.
+    pub(super) fn refused_by(
+        &mut self,
+        now: Instant,
+        id: PeerId,
+        no_route: &NoRoute,
+    ) -> Result<(), Error> {
+        let slot = self
+            .trees
+            .find(&no_route.session)
+            .ok_or(Error::UnknownSession)?;
+        let asked = self.trees.get(slot).is_some_and(|tree| {
+            tree.up.as_ref().is_some_and(|up| up.peer == Some(id))
+                || tree
+                    .joining
+                    .as_ref()
+                    .is_some_and(|joining| joining.peer == id)
+        });
+        if !asked {
+            return Err(Error::NotUpstream);
+        }
+        if no_route.reason == Reason::NoSession {
+            self.fail(now, slot, Reason::NoSession);
+        } else {
+            self.upstream_failed(now, slot, id, no_route.reason);
+        }
+        Ok(())
+    }
+
+    /// The peer is passed over for a while; the next best is joined.
+    pub(super) fn upstream_failed(&mut self, now: Instant, slot: Slot, id: PeerId, reason: Reason) {
+        let refusal = self.config.refusal_time;
+        let Some(tree) = self.trees.get_mut(slot) else {
+            return;
+        };
+        tree.last_refusal = Some(reason);
+        tree.joining.take_if(|joining| joining.peer == id);
+        let was_up = tree.up.as_ref().is_some_and(|up| up.peer == Some(id));
+        let fails = match tree
+            .excluded
+            .iter_mut()
+            .find(|exclusion| exclusion.peer == id)
+        {
+            Some(exclusion) => {
+                exclusion.fails = exclusion.fails.saturating_add(1);
+                exclusion.fails
+            }
+            None => 0,
+        };
+        let until = now + refusal * (1 << u32::from(fails).min(4)).min(MAX_BACKOFF);
+        tree.excluded.retain(|exclusion| exclusion.peer != id);
+        if tree.excluded.len() >= MAX_EXCLUDED {
+            tree.excluded.remove(0);
+        }
+        tree.excluded.push(Exclusion {
+            peer: id,
+            until,
+            fails,
+        });
+        if was_up {
+            self.drop_up(slot, id);
+        }
+        self.advance(now, slot);
+    }
+
+    /// Nobody can have the session: all who want it are told, and for a while all who ask.
+    pub(super) fn fail(&mut self, now: Instant, slot: Slot, reason: Reason) {
+        let Some(tree) = self.trees.get(slot) else {
+            return;
+        };
+        let session = tree.name.clone();
+        let below: Vec<_> = tree.down.keys().copied().collect();
+        self.end_clients(slot, reason);
+        for id in below {
+            self.send(
+                id,
+                Message::NoRoute(NoRoute {
+                    reason,
+                    session: session.clone(),
+                }),
+            );
+        }
+        self.remove_tree(slot);
+        // What was found out about the session itself is worth remembering; not that we were full.
+        if matches!(reason, Reason::NoSession | Reason::UnknownOwner) {
+            let limit = self.config.limits.max_refused;
+            if self.refused.len() >= limit {
+                self.refused.retain(|_, (_, until)| *until > now);
+            }
+            if self.refused.len() >= limit {
+                self.refused.pop_first();
+            }
+            self.refused
+                .insert(session, (reason, now + self.config.refusal_time));
+        }
+    }
+
+    /// Forgets a tree, and lets go of all that was held for it.
+    pub(super) fn remove_tree(&mut self, slot: Slot) {
+        let Some(tree) = self.trees.get(slot) else {
+            return;
+        };
+        let peers = [
+            tree.up.as_ref().and_then(|up| up.peer),
+            tree.joining.as_ref().map(|joining| joining.peer),
+        ];
+        let (attached, had_node) = (tree.is_attached(), tree.node.is_some());
+        for id in peers.into_iter().flatten() {
+            self.leave_peer(slot, id);
+        }
+        self.reclaim(slot, What::All);
+        self.unassign(slot);
+        if let Some(tree) = self.trees.remove(slot) {
+            if had_node {
+                self.coordinator.release(&tree.name);
+            }
+            if attached {
+                self.events.push_back(Event::TreeDown(tree.name));
+            }
+        }
+    }
+
+    pub(super) fn time_of_tree(&mut self, now: Instant, slot: Slot) {
+        self.expire(now, slot);
+        let Some(tree) = self.trees.get_mut(slot) else {
+            return;
+        };
+        tree.discovery
+            .take_if(|discovery| discovery.deadline <= now);
+        let overdue = tree
+            .joining
+            .as_ref()
+            .filter(|joining| joining.deadline <= now);
+        if let Some(id) = overdue.map(|joining| joining.peer) {
+            self.leave_peer(slot, id);
+            self.upstream_failed(now, slot, id, Reason::Timeout);
+        }
+        let interval = self.config.refresh_interval;
+        let mut refresh = false;
+        if let Some(tree) = self.trees.get_mut(slot) {
+            // Remembered a little longer than it holds, so that failing again doubles it.
+            tree.excluded.retain(|exclusion| exclusion.until > now);
+            if tree.refresh_at <= now {
+                tree.refresh_at = now + interval;
+                tree.discoveries = 0;
+                refresh = true;
+            }
+        }
+        if refresh {
+            self.send_join(slot);
+            let epoch = self.coordinator.epoch();
+            self.tell_node(slot, |session| {
+                Message::Reclaim(Reclaim {
+                    epoch,
+                    what: None,
+                    session,
+                })
+            });
+        }
+        self.advance(now, slot);
+    }
+
+    /// Soft state that was not refreshed goes.
+    fn expire(&mut self, now: Instant, slot: Slot) {
+        let Some(tree) = self.trees.get(slot) else {
+            return;
+        };
+        let late = tree.down.iter().filter(|(_, down)| down.expires <= now);
+        let late: Vec<_> = late.map(|(&id, _)| id).collect();
+        let clients = tree.clients_until.is_some_and(|until| until <= now);
+        for id in late {
+            self.stats.expired += 1;
+            self.drop_down(slot, id);
+        }
+        if clients {
+            self.drop_clients(slot);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The data nodes of a cluster, as the control node sees them.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use smoltcp::time::{Duration, Instant};
+
+use crate::config::Assignment;
+use crate::tree::Slot;
+use crate::types::{ConnId, NodeId};
+use crate::wire::Message;
+use crate::wire::node::{Heartbeat, Register};
+
+/// Heartbeats that may be missing before a data node is dead.
+const MISSED: u32 = 4;
+
+/// A data node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    /// None for a moment after its stream broke.
+    pub(crate) conn: Option<ConnId>,
+    pub(crate) blocked: bool,
+    pub(crate) boot: u32,
+    max_sessions: u32,
+    pub(crate) draining: bool,
+    /// What it forwarded lately, in bit/s.
+    pub(crate) rate_bps: u64,
+    pub(crate) heard_at: Instant,
+    /// The sessions that it carries.
+    pub(crate) sessions: BTreeSet<Slot>,
+    pub(crate) queue: VecDeque<Message>,
+    pub(crate) sequence: u32,
+}
+
+impl Node {
+    pub(crate) fn new(now: Instant, conn: ConnId, register: &Register) -> Self {
+        Node {
+            conn: Some(conn),
+            blocked: false,
+            boot: register.boot,
+            max_sessions: register.max_sessions,
+            draining: false,
+            rate_bps: 0,
+            heard_at: now,
+            sessions: BTreeSet::new(),
+            queue: VecDeque::new(),
+            sequence: 0,
+        }
+    }
+
+    pub(crate) fn heartbeat(&mut self, epoch: u64) {
+        self.sequence = self.sequence.wrapping_add(1);
+        let sequence = self.sequence;
+        self.queue.push_back(Message::Heartbeat(Heartbeat {
+            epoch,
+            sequence,
+            draining: false,
+        }));
+    }
+
+    fn takes_more(&self) -> bool {
+        self.conn.is_some() && !self.draining && self.sessions.len() < self.max_sessions as usize
+    }
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(crate) struct Nodes {
+    pub(crate) map: BTreeMap<NodeId, Node>,
+    /// Who was given a session last.
+    last: Option<NodeId>,
+}
+
+impl Nodes {
+    /// The node for one more session.
+    pub(crate) fn pick(&mut self, how: Assignment) -> Option<NodeId> {
+        let free = || self.map.iter().filter(|(_, node)| node.takes_more());
+        let picked = match how {
+            Assignment::RoundRobin => {
+                let after = free().find(|(id, _)| Some(**id) > self.last);
+                after.or_else(|| free().next()).map(|(&id, _)| id)
+            }
+            Assignment::LeastLoaded => {
+                let load = |node: &Node| (node.rate_bps, node.sessions.len());
+                free()
+                    .min_by_key(|(id, node)| (load(node), **id))
+                    .map(|(&id, _)| id)
+            }
+        };
+        self.last = picked.or(self.last);
+        picked
+    }
+
+    /// A data node from which nothing was heard for too long; one whose stream broke, after one
+    /// interval.
+    pub(crate) fn dead(&self, now: Instant, interval: Duration) -> Option<NodeId> {
+        self.map
+            .iter()
+            .find(|(_, node)| node.dies_at(interval) <= now)
+            .map(|(&id, _)| id)
+    }
+
+    pub(crate) fn poll_timeout(&self, interval: Duration) -> Option<Instant> {
+        self.map.values().map(|node| node.dies_at(interval)).min()
+    }
+}
+
+impl Node {
+    fn dies_at(&self, interval: Duration) -> Instant {
+        self.heard_at + interval * if self.conn.is_some() { MISSED } else { 1 }
+    }
+}

@@ -1,0 +1,118 @@
+//! What trees ask of routing.
+
+use alloc::vec::Vec;
+
+use super::decision::{Choice, Rank, better};
+use super::{Destination, Rib};
+use crate::types::{BnNum, Cost, GatewayId, PeerId, Table};
+use crate::wire::sroute::GatewayCost;
+
+impl Rib {
+    /// The gateways of a network that there are routes to, at most `max`.
+    pub(crate) fn gateways(&self, table: Table, network: BnNum, max: usize) -> Vec<GatewayId> {
+        self.of_network(table, network)
+            .filter(|(_, entry)| entry.best.is_some())
+            .map(|(gateway, _)| gateway)
+            .take(max)
+            .collect()
+    }
+
+    fn of_network(
+        &self,
+        table: Table,
+        network: BnNum,
+    ) -> impl Iterator<Item = (GatewayId, &Destination)> {
+        let first = (table, GatewayId { network, number: 0 });
+        let last = (
+            table,
+            GatewayId {
+                network,
+                number: u32::MAX,
+            },
+        );
+        self.destinations
+            .range(first..=last)
+            .map(|(&(_, gateway), entry)| (gateway, entry))
+    }
+
+    /// Whether the best routes to a network's gateways have different next hops: only then does an
+    /// SROUTE discovery make a difference (§5.2.2).
+    pub(crate) fn is_ambiguous(&self, table: Table, network: BnNum) -> bool {
+        let mut hops = self
+            .of_network(table, network)
+            .filter_map(|(_, entry)| entry.best);
+        let first = hops.next();
+        hops.any(|hop| Some(hop) != first)
+    }
+
+    /// Where a session of a network is to be joined. `sroutes` are the owner's costs: a gateway that
+    /// is not in them is not used unless they are empty. `fit` says which peers may be asked.
+    pub(crate) fn choose(
+        &self,
+        table: Table,
+        network: BnNum,
+        sroutes: &[GatewayCost],
+        fit: impl Fn(PeerId) -> bool,
+    ) -> Option<Choice> {
+        let mut best = None;
+        for (gateway, entry) in self.of_network(table, network) {
+            let extra = match sroutes.iter().find(|cost| cost.gateway == gateway) {
+                Some(cost) => cost.cost,
+                None if sroutes.is_empty() => Cost::ZERO,
+                None => continue,
+            };
+            for (&id, candidate) in &entry.candidates {
+                let cost = table.metric().join(candidate.route.cost, extra);
+                let Some(peer) = self.peers.get(&id).filter(|_| cost.is_finite() && fit(id)) else {
+                    continue;
+                };
+                if self.usable(id, table, gateway, candidate) {
+                    let choice = Choice {
+                        peer: id,
+                        gateway,
+                        cost,
+                        internal: peer.internal,
+                    };
+                    better(&mut best, Rank::new(candidate, peer, gateway, cost), choice);
+                }
+            }
+        }
+        best.map(|(_, choice)| choice)
+    }
+
+    /// What the best route that a peer of this network announced to `network` costs from that peer
+    /// on, SROUTE included: what it would pay itself.
+    pub(crate) fn cost_of(
+        &self,
+        id: PeerId,
+        table: Table,
+        network: BnNum,
+        sroutes: &[GatewayCost],
+    ) -> Cost {
+        let costs = self
+            .of_network(table, network)
+            .filter_map(|(gateway, entry)| {
+                let extra = match sroutes.iter().find(|cost| cost.gateway == gateway) {
+                    Some(cost) => cost.cost,
+                    None if sroutes.is_empty() => Cost::ZERO,
+                    None => return None,
+                };
+                let candidate = entry.candidates.get(&id)?;
+                Some(table.metric().join(candidate.announced.cost, extra))
+            });
+        costs.min().unwrap_or(Cost::INFINITE)
+    }
+
+    /// The next hop towards one gateway.
+    pub(crate) fn next_hop(&self, table: Table, gateway: GatewayId) -> Option<PeerId> {
+        self.best(table, gateway).map(|(id, _)| id)
+    }
+
+    /// Whether the peer was told a route to a gateway of `network`: only then may it join sessions
+    /// from there through this gateway (§5.1: no transit against the policy).
+    pub(crate) fn is_told(&self, id: PeerId, table: Table, network: BnNum) -> bool {
+        self.peers
+            .get(&id)
+            .is_some_and(|peer| peer.out.has_told(table, network))
+    }
+}

@@ -1,0 +1,148 @@
+//! All trees of a gateway: by name, by network, by time.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use smoltcp::time::Instant;
+
+use super::Tree;
+use crate::name::SessionName;
+use crate::types::{BnNum, PeerId, Table};
+
+/// A tree's place in the store.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Slot(u32);
+
+/// All trees.
+#[derive(Debug, Default)]
+pub(crate) struct Trees {
+    slots: Vec<Option<Tree>>,
+    free: Vec<u32>,
+    by_name: BTreeMap<SessionName, Slot>,
+    by_network: BTreeSet<(Table, BnNum, Slot)>,
+    timers: BTreeSet<(Instant, Slot)>,
+    /// Trees that are to be looked at: routes, peers or data nodes have changed.
+    pub(crate) pending: BTreeSet<Slot>,
+    /// How many sessions each peer joined.
+    pub(crate) joined: BTreeMap<PeerId, usize>,
+}
+
+impl Trees {
+    pub(crate) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    pub(crate) fn find(&self, name: &SessionName) -> Option<Slot> {
+        self.by_name.get(name).copied()
+    }
+
+    pub(crate) fn get(&self, slot: Slot) -> Option<&Tree> {
+        self.slots.get(slot.0 as usize)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut Tree> {
+        self.slots.get_mut(slot.0 as usize)?.as_mut()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &Tree)> {
+        self.by_name
+            .values()
+            .filter_map(|&slot| Some((slot, self.get(slot)?)))
+    }
+
+    pub(crate) fn insert(&mut self, tree: Tree) -> Slot {
+        let name = tree.name.clone();
+        let slot = match self.free.pop() {
+            Some(free) => Slot(free),
+            None => {
+                self.slots.push(None);
+                Slot(self.slots.len() as u32 - 1)
+            }
+        };
+        self.slots[slot.0 as usize] = Some(tree);
+        self.by_name.insert(name, slot);
+        slot
+    }
+
+    pub(crate) fn remove(&mut self, slot: Slot) -> Option<Tree> {
+        let tree = self.slots.get_mut(slot.0 as usize)?.take()?;
+        self.free.push(slot.0);
+        self.by_name.remove(&tree.name);
+        if let Some(network) = tree.network {
+            self.by_network.remove(&(tree.table, network, slot));
+        }
+        if let Some(due) = tree.due {
+            self.timers.remove(&(due, slot));
+        }
+        self.pending.remove(&slot);
+        for peer in tree.down.keys() {
+            self.count(*peer, false);
+        }
+        Some(tree)
+    }
+
+    /// A peer joined one session more, or one less.
+    pub(crate) fn count(&mut self, peer: PeerId, more: bool) {
+        let joined = self.joined.entry(peer).or_default();
+        *joined = if more {
+            *joined + 1
+        } else {
+            joined.saturating_sub(1)
+        };
+        if *joined == 0 {
+            self.joined.remove(&peer);
+        }
+    }
+
+    /// The tree's owner is known.
+    pub(crate) fn set_network(&mut self, slot: Slot, network: BnNum, root: bool) {
+        if let Some(tree) = self.get_mut(slot) {
+            tree.network = Some(network);
+            tree.root = root;
+            let table = tree.table;
+            self.by_network.insert((table, network, slot));
+        }
+    }
+
+    /// Routes to a network have changed: its trees are to be looked at.
+    pub(crate) fn mark_network(&mut self, table: Table, network: BnNum) {
+        let range = (table, network, Slot(0))..=(table, network, Slot(u32::MAX));
+        self.pending
+            .extend(self.by_network.range(range).map(|(_, _, slot)| *slot));
+    }
+
+    /// Every tree is to be looked at.
+    pub(crate) fn mark_all(&mut self) {
+        self.pending.extend(self.by_name.values().copied());
+    }
+
+    /// Sets the tree's timer after it has changed.
+    pub(crate) fn schedule(&mut self, slot: Slot) {
+        let Some(tree) = self.get_mut(slot) else {
+            return;
+        };
+        let (before, due) = (tree.due, tree.next_due());
+        tree.due = Some(due);
+        if before == Some(due) {
+            return;
+        }
+        if let Some(before) = before {
+            self.timers.remove(&(before, slot));
+        }
+        self.timers.insert((due, slot));
+    }
+
+    /// A tree whose timer has run out; it must be scheduled again.
+    pub(crate) fn expired(&mut self, now: Instant) -> Option<Slot> {
+        let &(at, slot) = self.timers.first().filter(|(at, _)| *at <= now)?;
+        self.timers.remove(&(at, slot));
+        if let Some(tree) = self.get_mut(slot) {
+            tree.due = None;
+        }
+        Some(slot)
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+}

@@ -1,0 +1,7 @@
+//! Gateways that talk to each other: sessions step by step, routing, trees, whole federations.
+
+mod figures;
+mod oracle;
+mod sessions;
+mod trees;
+mod world;

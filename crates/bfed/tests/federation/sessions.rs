@@ -1,0 +1,546 @@
+//! A peering, message by message: what is said, when, and why it ends.
+
+use bfed::session::{Down, State};
+use bfed::wire::notification::{Reason, Repr as Notification};
+use bfed::wire::open::{Graceful, Repr as Open};
+use bfed::wire::{MAX_MESSAGE_LEN, Message, join, update};
+use bfed::*;
+
+use crate::world::{gateway, session};
+
+const PEER: PeerId = PeerId(1);
+const STREAM: ConnId = ConnId(1);
+
+/// One gateway, whose peer is played by the test.
+struct Stage {
+    node: ControlNode,
+    now: Instant,
+}
+
+impl Stage {
+    fn new(change: impl FnOnce(&mut Config, &mut PeerConfig)) -> Self {
+        let now = Instant::from_secs(10);
+        let mut config = Config::new(gateway(1, 1));
+        let mut peer = PeerConfig::new(gateway(2, 1));
+        change(&mut config, &mut peer);
+        let mut node = ControlNode::new(config, [7; 32], now).unwrap();
+        node.add_peer(now, PEER, peer).unwrap();
+        Stage { node, now }
+    }
+
+    fn wait(&mut self, millis: u64) {
+        self.now += Duration::from_millis(millis);
+        self.node.handle_timeout(self.now);
+    }
+
+    fn hears(&mut self, message: &Message) -> Result<(), Error> {
+        let mut bytes = vec![0; message.buffer_len()];
+        message.emit(&mut bytes);
+        self.node.handle_packet(self.now, STREAM, &bytes)
+    }
+
+    fn says(&mut self) -> Vec<Message> {
+        let mut buffer = vec![0; MAX_MESSAGE_LEN];
+        let mut said = Vec::new();
+        while let Some(out) = self.node.poll_transmit(self.now, &mut buffer) {
+            said.push(Message::parse(&buffer[..out.len]).unwrap());
+        }
+        said
+    }
+
+    fn events(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.node.poll_event()).collect()
+    }
+
+    fn state(&self) -> State {
+        self.node.peers().next().unwrap().state
+    }
+
+    fn routes(&self) -> usize {
+        self.node.routes().count()
+    }
+
+    /// Through OPEN and KEEPALIVE; what was said is forgotten.
+    fn establish(&mut self) {
+        self.node.connected(self.now, STREAM, PEER, false);
+        self.hears(&Message::Open(open())).unwrap();
+        self.hears(&Message::KeepAlive).unwrap();
+        assert_eq!(self.state(), State::Established);
+        self.wait(0);
+        self.says();
+        self.events();
+    }
+
+    /// The last words are a NOTIFICATION, and the stream is closed.
+    #[track_caller]
+    fn ends_with(&mut self, reason: Reason) {
+        let Some(Message::Notification(why)) = self.says().pop() else {
+            panic!("no reason given");
+        };
+        assert_eq!(why.reason, reason, "{}", why.text);
+        let events = self.events();
+        assert!(events.contains(&Event::Close(STREAM)));
+        let down = Event::PeerDown {
+            peer: PEER,
+            why: Down::Here(why),
+        };
+        assert!(events.contains(&down), "{events:?}");
+        assert_eq!(self.state(), State::Idle);
+    }
+}
+
+fn open() -> Open {
+    Open {
+        version_low: 1,
+        version_high: 1,
+        hold_time_s: 30,
+        gateway: gateway(2, 1),
+        boot: 5,
+        tables: Tables::ALL,
+        graceful: None,
+    }
+}
+
+fn announce(numbers: std::ops::Range<u32>) -> Message {
+    let announced = numbers.map(|number| update::Announced {
+        destination: gateway(3, number),
+        attributes: wire::attributes::Attributes {
+            cost: Cost(1),
+            path: vec![gateway(2, 1), gateway(3, number)],
+            tags: vec![],
+        },
+    });
+    let (withdrawn, announced) = (vec![], announced.collect());
+    Message::Update(update::Repr {
+        table: Table::from_number(0).unwrap(),
+        withdrawn,
+        announced,
+    })
+}
+
+#[test]
+fn a_peering_from_call_to_shutdown() {
+    let mut stage = Stage::new(|_, _| ());
+    stage.wait(0);
+    assert_eq!(stage.events(), [Event::Call(PEER)]);
+    assert_eq!(stage.state(), State::Connecting);
+    stage.node.connected(stage.now, STREAM, PEER, true);
+    let said = stage.says();
+    let [Message::Open(own)] = &said[..] else {
+        panic!("{said:?}")
+    };
+    assert_eq!((own.gateway, own.hold_time_s), (gateway(1, 1), 90));
+    stage.hears(&Message::Open(open())).unwrap();
+    assert_eq!(stage.state(), State::OpenConfirm);
+    assert_eq!(stage.says(), [Message::KeepAlive]);
+    stage.hears(&Message::KeepAlive).unwrap();
+    assert_eq!(stage.events(), [Event::PeerUp(PEER)]);
+    stage.wait(0);
+    let said = stage.says();
+    let updates = said
+        .iter()
+        .filter(|message| matches!(message, Message::Update(_)))
+        .count();
+    let ends = said
+        .iter()
+        .filter(|message| matches!(message, Message::EndOfTable(_)))
+        .count();
+    assert_eq!((updates, ends), (12, 12), "every table, and its end");
+    // The smaller hold time holds: a KEEPALIVE every 10 s.
+    stage.wait(10_000);
+    assert_eq!(stage.says(), [Message::KeepAlive]);
+    stage.node.close(stage.now);
+    let said = stage.says();
+    assert_eq!(
+        said,
+        [Message::Notification(Notification::new(
+            Reason::Shutdown,
+            ""
+        ))]
+    );
+}
+
+#[test]
+fn silence_ends_it_and_a_half_open_peer_does_not_hold_a_place() {
+    let mut stage = Stage::new(|_, _| ());
+    stage.establish();
+    for _ in 0..29 {
+        stage.wait(1000);
+    }
+    assert_eq!(stage.state(), State::Established);
+    stage.wait(1000);
+    stage.ends_with(Reason::HoldTimer);
+    stage.node.connected(stage.now, STREAM, PEER, false);
+    stage.wait(10_000);
+    stage.ends_with(Reason::OpenTimer);
+}
+
+#[test]
+fn an_open_that_does_not_fit_is_told_why() {
+    for (wrong, reason) in [
+        (
+            Open {
+                version_low: 2,
+                version_high: 9,
+                ..open()
+            },
+            Reason::Version,
+        ),
+        (
+            Open {
+                gateway: gateway(2, 2),
+                ..open()
+            },
+            Reason::BadPeer,
+        ),
+        (
+            Open {
+                gateway: gateway(1, 1),
+                ..open()
+            },
+            Reason::BadPeer,
+        ),
+        (
+            Open {
+                tables: Tables::NONE.with(Table::from_number(11).unwrap()),
+                ..open()
+            },
+            Reason::Tables,
+        ),
+    ] {
+        let tables = Tables::NONE.with(Table::from_number(0).unwrap());
+        let mut stage = Stage::new(|config, _| config.tables = tables);
+        stage.node.connected(stage.now, STREAM, PEER, false);
+        assert_eq!(stage.hears(&Message::Open(wrong)), Err(Error::BadOpen));
+        stage.ends_with(reason);
+    }
+}
+
+#[test]
+fn messages_at_the_wrong_time_end_it() {
+    for (early, wrong) in [
+        (true, Message::KeepAlive),
+        (true, announce(1..2)),
+        (true, Message::Leave(session("bfed://1/m"))),
+        (false, Message::Open(open())),
+        (
+            false,
+            Message::Request(wire::client::Request {
+                nonce: 1,
+                want: wire::client::Want::Join,
+                redirects: 0,
+                session: session("bfed://1/m"),
+            }),
+        ),
+    ] {
+        let mut stage = Stage::new(|_, _| ());
+        if early {
+            stage.node.connected(stage.now, STREAM, PEER, false);
+            stage.events();
+        } else {
+            stage.establish();
+        }
+        assert_eq!(stage.hears(&wrong), Err(Error::OutOfOrder), "{wrong:?}");
+        stage.ends_with(Reason::OutOfOrder);
+    }
+}
+
+#[test]
+fn nonsense_ends_the_session_and_nothing_else() {
+    let mut stage = Stage::new(|_, _| ());
+    stage.establish();
+    let wrong = stage
+        .node
+        .handle_packet(stage.now, STREAM, b"GET / HTTP/1.1\r\n");
+    assert_eq!(wrong, Err(Error::Malformed));
+    stage.ends_with(Reason::BadMessage);
+    let late = stage.hears(&Message::KeepAlive);
+    assert_eq!(late, Err(Error::UnknownStream));
+    stage.establish();
+    assert_eq!(stage.node.stats().drops.get(Error::Malformed), 1);
+    assert_eq!(stage.node.stats().drops.total(), 2);
+    // The version of the header, not of OPEN.
+    let mut bytes = vec![0; 8];
+    Message::KeepAlive.emit(&mut bytes);
+    bytes[2] = 9;
+    assert!(stage.node.handle_packet(stage.now, STREAM, &bytes).is_err());
+    stage.ends_with(Reason::Version);
+}
+
+#[test]
+fn bad_attributes_withdraw_and_bad_updates_reset() {
+    let mut stage = Stage::new(|_, _| ());
+    stage.establish();
+    stage.hears(&announce(1..4)).unwrap();
+    assert_eq!(stage.routes(), 3);
+    let message = announce(2..3);
+    let mut bytes = vec![0; message.buffer_len()];
+    message.emit(&mut bytes);
+    let at = 8 + 6 + 10 + 4; // the cost's value: infinite, so the route is withdrawn
+    bytes[at..at + 4].fill(0xff);
+    stage.node.handle_packet(stage.now, STREAM, &bytes).unwrap();
+    assert_eq!(stage.routes(), 2);
+    assert_eq!(stage.node.stats().routes.faulty, 1);
+    assert_eq!(stage.state(), State::Established);
+    bytes[at - 3] = 99; // an attribute that must be known, and is not
+    assert_eq!(
+        stage.node.handle_packet(stage.now, STREAM, &bytes),
+        Err(Error::Malformed)
+    );
+    stage.ends_with(Reason::BadUpdate);
+    assert_eq!(stage.routes(), 0, "its routes are gone");
+}
+
+#[test]
+fn routes_that_loop_or_lie_are_not_taken() {
+    let mut stage = Stage::new(|_, _| ());
+    stage.establish();
+    for (path, counter) in [
+        (
+            vec![gateway(2, 1), gateway(1, 1), gateway(3, 1)],
+            "own gateway",
+        ),
+        (
+            vec![gateway(2, 1), gateway(1, 9), gateway(3, 1)],
+            "own network",
+        ),
+        (vec![gateway(4, 1), gateway(3, 1)], "not from the peer"),
+    ] {
+        stage.hears(&announce(1..2)).unwrap();
+        assert_eq!(stage.routes(), 1);
+        let Message::Update(mut update) = announce(1..2) else {
+            unreachable!()
+        };
+        update.announced[0].attributes.path = path;
+        stage.hears(&Message::Update(update)).unwrap();
+        assert_eq!(
+            stage.routes(),
+            0,
+            "{counter}: what it said before is gone too"
+        );
+    }
+    let routes = stage.node.stats().routes;
+    assert_eq!((routes.loops, routes.not_from_peer), (2, 1));
+}
+
+#[test]
+fn too_many_routes_end_it_for_a_while() {
+    let mut stage = Stage::new(|_, peer| peer.max_routes = 10);
+    stage.establish();
+    stage.hears(&announce(1..11)).unwrap();
+    assert_eq!(stage.hears(&announce(11..12)), Err(Error::PrefixLimit));
+    stage.ends_with(Reason::PrefixLimit);
+    stage.node.connected(stage.now, STREAM, PEER, false);
+    let Some(Message::Notification(why)) = stage.says().pop() else {
+        panic!()
+    };
+    assert_eq!(why.reason, Reason::PrefixLimit, "no new session yet");
+    stage.wait(299_000);
+    assert!(!stage.events().contains(&Event::Call(PEER)));
+    stage.wait(2_000);
+    stage.establish();
+}
+
+#[test]
+fn who_does_not_read_loses_the_session_not_our_memory() {
+    let mut stage = Stage::new(|config, _| config.limits.max_queue = 16);
+    stage.establish();
+    stage.node.blocked(STREAM);
+    let name = |n: u32| session(&format!("bfed://9/{n}"));
+    for n in 0..30 {
+        let flows = vec![join::FlowChannel {
+            label: None,
+            address: ChannelAddress::Stream("10.0.0.1:1".parse().unwrap()),
+        }];
+        let join = join::Repr {
+            hop_limit: 9,
+            sroutes: None,
+            flows,
+            session: name(n),
+        };
+        let _ = stage.hears(&Message::Join(join)); // each is answered by NO_ROUTE
+    }
+    assert_eq!(stage.state(), State::Idle);
+    stage.node.writable(stage.now, STREAM);
+    stage.ends_with(Reason::TooSlow);
+}
+
+#[test]
+fn a_peer_that_never_reads_its_last_words_is_closed_all_the_same() {
+    let mut stage = Stage::new(|_, _| ());
+    stage.establish();
+    stage.node.blocked(STREAM);
+    stage.node.remove_peer(stage.now, PEER);
+    stage.events();
+    stage.wait(1000);
+    assert_eq!(stage.events(), [Event::Close(STREAM)]);
+}
+
+#[test]
+fn calls_are_repeated_ever_more_slowly() {
+    let mut stage = Stage::new(|_, _| ());
+    let mut gaps = Vec::new();
+    let mut last = stage.now;
+    for _ in 0..9 {
+        while !stage.events().contains(&Event::Call(PEER)) {
+            let next = stage.node.poll_timeout().unwrap();
+            stage.now = stage.now.max(next);
+            stage.node.handle_timeout(stage.now);
+        }
+        gaps.push((stage.now - last).total_millis());
+        last = stage.now;
+        stage.node.call_failed(stage.now, PEER);
+    }
+    assert_eq!(gaps[0], 0);
+    for (at, gap) in gaps.iter().enumerate().skip(1) {
+        let full = (1000 << (at - 1)).min(60_000);
+        assert!((full * 3 / 4..=full).contains(gap), "{gaps:?}");
+    }
+}
+
+#[test]
+fn of_two_streams_one_is_kept() {
+    // This gateway is the lower one: of two calls that cross, its own is kept.
+    let mut stage = Stage::new(|_, _| ());
+    let (ours, theirs, newer) = (ConnId(1), ConnId(2), ConnId(3));
+    stage.node.connected(stage.now, theirs, PEER, false);
+    stage.node.connected(stage.now, ours, PEER, true);
+    let mut buffer = vec![0; MAX_MESSAGE_LEN];
+    let mut said = Vec::new();
+    while let Some(out) = stage.node.poll_transmit(stage.now, &mut buffer) {
+        said.push((out.conn, Message::parse(&buffer[..out.len]).unwrap()));
+    }
+    assert!(matches!(
+        said[..],
+        [
+            (ConnId(1), Message::Open(_)),
+            (ConnId(2), Message::Notification(_))
+        ]
+    ));
+    // A second call of the peer while its first one stands: it has restarted.
+    stage.establish();
+    stage.node.connected(stage.now, newer, PEER, false);
+    assert_eq!(stage.state(), State::OpenSent);
+    stage.ends_with_collision();
+}
+
+impl Stage {
+    fn ends_with_collision(&mut self) {
+        let said = self.says();
+        let collision = said.iter().any(|message| {
+            matches!(message, Message::Notification(why) if why.reason == Reason::Collision)
+        });
+        assert!(collision, "{said:?}");
+    }
+}
+
+#[test]
+fn a_restart_keeps_routes_until_the_new_table_is_there() {
+    let graceful = Graceful {
+        restarting: false,
+        preserved: true,
+        restart_time_s: 60,
+    };
+    let mut stage = Stage::new(|_, _| ());
+    let reopen = |stage: &mut Stage, restarting| {
+        stage.node.connected(stage.now, STREAM, PEER, false);
+        let graceful = Some(Graceful {
+            restarting,
+            ..graceful
+        });
+        stage
+            .hears(&Message::Open(Open { graceful, ..open() }))
+            .unwrap();
+        stage.hears(&Message::KeepAlive).unwrap();
+    };
+    reopen(&mut stage, false);
+    stage.hears(&announce(1..4)).unwrap();
+    stage.node.disconnected(stage.now, STREAM);
+    assert_eq!(stage.routes(), 3);
+    stage.wait(50_000);
+    reopen(&mut stage, true);
+    stage.hears(&announce(1..3)).unwrap();
+    assert_eq!(stage.routes(), 3);
+    stage
+        .hears(&Message::EndOfTable(Table::from_number(0).unwrap()))
+        .unwrap();
+    assert_eq!(stage.routes(), 2, "what was not said again is gone");
+    for table in Table::all().skip(1) {
+        stage.hears(&Message::EndOfTable(table)).unwrap();
+    }
+    // Lost again, and not back in time.
+    stage.node.disconnected(stage.now, STREAM);
+    stage.wait(59_000);
+    assert_eq!(stage.routes(), 2);
+    stage.wait(2_000);
+    assert_eq!(stage.routes(), 0);
+    // One that ends it on purpose is not waited for.
+    reopen(&mut stage, false);
+    stage.hears(&announce(1..4)).unwrap();
+    let bye = Notification::new(Reason::Shutdown, "");
+    stage.hears(&Message::Notification(bye)).unwrap();
+    assert_eq!(stage.routes(), 0);
+}
+
+#[test]
+fn a_restarting_gateway_listens_before_it_speaks() {
+    let mut stage = Stage::new(|config, _| config.restarting = true);
+    stage.node.connected(stage.now, STREAM, PEER, false);
+    let Some(Message::Open(own)) = stage.says().pop() else {
+        panic!()
+    };
+    assert!(own.graceful.is_some_and(|graceful| graceful.restarting));
+    stage.hears(&Message::Open(open())).unwrap();
+    stage.hears(&Message::KeepAlive).unwrap();
+    stage.wait(1000);
+    let quiet = |said: Vec<Message>| said.iter().all(|m| matches!(m, Message::KeepAlive));
+    assert!(quiet(stage.says()), "no routes yet");
+    for table in Table::all() {
+        stage.hears(&Message::EndOfTable(table)).unwrap();
+    }
+    stage.wait(1000);
+    assert!(!quiet(stage.says()));
+}
+
+#[test]
+fn flapping_routes_are_damped_and_come_back() {
+    let mut stage = Stage::new(|_, _| ());
+    stage.establish();
+    let best = |stage: &Stage| stage.node.routes().filter(|route| route.best).count();
+    let table = Table::from_number(0).unwrap();
+    let withdraw = update::Repr {
+        table,
+        withdrawn: vec![gateway(3, 1)],
+        announced: vec![],
+    };
+    for _ in 0..5 {
+        stage.hears(&announce(1..2)).unwrap();
+        assert_eq!(best(&stage), 1);
+        stage.hears(&Message::Update(withdraw.clone())).unwrap();
+    }
+    stage.hears(&Message::Update(withdraw.clone())).unwrap();
+    stage.hears(&announce(1..2)).unwrap();
+    stage.hears(&Message::Update(withdraw)).unwrap();
+    stage.hears(&announce(1..2)).unwrap();
+    assert_eq!((stage.routes(), best(&stage)), (1, 0), "known, not used");
+    assert_eq!(stage.node.stats().routes.suppressed, 1);
+    // Six withdrawals, 15 minutes to halve: 6000 falls to 750 in 45 minutes.
+    let mut waited = 0;
+    while best(&stage) == 0 {
+        stage.wait(20_000);
+        stage.hears(&Message::KeepAlive).unwrap();
+        waited += 20;
+        assert!(waited < 3700, "an hour at most");
+    }
+    assert!((2600..=2760).contains(&waited), "{waited} s");
+}
+
+#[test]
+fn the_ttl_that_gtsm_asks_for() {
+    let mut peer = PeerConfig::new(gateway(2, 1));
+    assert_eq!(peer.min_ttl(), None);
+    for (hops, ttl) in [(1, 255), (2, 254), (255, 1)] {
+        peer.max_hops = Some(hops);
+        assert_eq!(peer.min_ttl(), Some(ttl));
+    }
+}
