@@ -372,7 +372,8 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         self.barrier.is_some()
     }
 
-    /// Tells the consumer that no message will follow. What is held back stays held back.
+    /// Tells the consumer that no message will follow. What is held back stays held back. Call
+    /// [`Producer::notify`] afterwards.
     pub fn close(&mut self) {
         self.block
             .head()

@@ -2,11 +2,19 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p ldc-ring --release --test model`
 //!
-//! Loom also reports when both sides are in the payload of a slot at once. The models are small, and each
-//! ends within seconds.
+//! Loom also reports when both sides are in the payload of a slot at once. The models are small (two or
+//! three messages), so that each ends within seconds without a bound on the switches between threads.
+//!
+//! | | claim | complete | go idle |
+//! | --- | --- | --- | --- |
+//! | send | `send_against_claim` | `send_against_complete` | `send_against_idle` |
+//! | drop | `drop_against_claim` | `drop_against_complete` | `drop_against_idle` |
+//! | modify | `modify_against_claim` | `modify_against_complete` | `modify_against_idle` |
+//! | hold back | `hold_back_against_claim` | `hold_back_against_complete` | `hold_back_against_idle` |
+//! | wake up | `wake_up_against_claim` | `wake_up_against_complete` | `wake_up_against_idle` |
 #![cfg(loom)]
 
-use ldc_ring::{Attributes, Consumer, Entry, Heap, Producer, Shape, channel};
+use ldc_ring::{Attributes, Changed, Consumer, Entry, Heap, ModifyError, Producer, Shape, channel};
 use loom::thread;
 
 type P = Producer<Heap, Box<[Entry]>>;
@@ -63,7 +71,7 @@ fn seqs(got: &Got) -> Vec<u64> {
 }
 
 #[test]
-fn send_against_claim_and_complete() {
+fn send_against_claim() {
     race(
         2,
         &[1],
@@ -215,6 +223,153 @@ fn release_in_part_against_claim() {
     );
 }
 
+#[test]
+fn wake_up_against_claim() {
+    race(
+        2,
+        &[1, 2],
+        2,
+        |producer| [producer.notify(), producer.notify()],
+        |woken, got| {
+            // A consumer that nobody has woken yet is idle; claiming is no reason to wake it again.
+            assert_eq!(woken, [true, false]);
+            assert_eq!(seqs(&got), [1, 2]);
+        },
+    );
+}
+
+/// Runs `produce` in a ring of four, messages 1 (of two slots) and 2 claimed and 3 not, while the consumer reads
+/// and completes those two, the younger first or the older first. Then `check` sees what the producer
+/// answered and all that arrived after them.
+fn against_complete<R: 'static>(
+    produce: impl Fn(&mut P) -> R + Sync + Send + Copy + 'static,
+    check: impl Fn(R, Got) + Sync + Send + Copy + 'static,
+) {
+    for younger_first in [false, true] {
+        loom::model(move || {
+            let (mut producer, mut consumer) = channel(Shape::new(4, 64).unwrap());
+            producer.send(1, &[1; 65], Attributes::default()).unwrap();
+            send(&mut producer, 2, 2);
+            send(&mut producer, 3, 3);
+            let mut claimed = [1, 2].map(|_| consumer.claim(None).unwrap().unwrap());
+            if younger_first {
+                claimed.reverse();
+            }
+            let other = thread::spawn(move || {
+                for message in claimed {
+                    let mut bytes = [0; 65];
+                    let len = message.len();
+                    consumer.read(&message, 0, &mut bytes[..len]);
+                    assert!(
+                        bytes[..len]
+                            .iter()
+                            .all(|byte| u64::from(*byte) == message.user_seq())
+                    );
+                    consumer.complete(message);
+                }
+                consumer
+            });
+            let answer = produce(&mut producer);
+            let mut consumer = other.join().unwrap();
+            check(answer, take(&mut consumer, 4));
+            assert_eq!(producer.free_slots(), 4);
+        });
+    }
+}
+
+#[test]
+fn send_against_complete() {
+    against_complete(
+        |producer| {
+            // Into one slot, or over two that come free one after the other.
+            let small = producer.send(4, &[4], Attributes::default()).is_ok();
+            let large = producer.send(5, &[5; 65], Attributes::default()).is_ok();
+            (small, large)
+        },
+        |(small, large), got| {
+            let sent = [(3, true), (4, small), (5, large)];
+            let expected = sent.iter().filter(|(_, sent)| *sent);
+            assert_eq!(
+                seqs(&got),
+                expected.map(|(seq, _)| *seq).collect::<Vec<_>>()
+            );
+            assert!(got.iter().all(|(seq, byte)| *seq == u64::from(*byte)));
+        },
+    );
+}
+
+/// The same when the producer has looked at `dev_i` itself, and not at what it was told.
+#[test]
+fn send_after_a_look_against_complete() {
+    against_complete(
+        |producer| {
+            let free = producer.free_slots();
+            let sent = producer.send(4, &[4; 65], Attributes::default()).is_ok();
+            assert!(sent || free < 2);
+            sent
+        },
+        |sent, got| assert_eq!(seqs(&got), if sent { vec![3, 4] } else { vec![3] }),
+    );
+}
+
+#[test]
+fn drop_against_complete() {
+    against_complete(
+        |producer| [1, 2, 3].map(|seq| producer.drop(seq)),
+        |[first, second, third], got| {
+            // Too late, or gone.
+            assert_eq!((first.changed, second.changed), (0, 0));
+            assert!(first.too_late <= 1 && second.too_late <= 1);
+            let changed = Changed {
+                changed: 1,
+                too_late: 0,
+            };
+            assert_eq!((third, got), (changed, Got::new()));
+        },
+    );
+}
+
+#[test]
+fn modify_against_complete() {
+    against_complete(
+        |producer| [1, 2, 3].map(|seq| producer.modify(seq, |payload| payload.write(0, &[9]))),
+        |answers, got| {
+            let late = Err(ModifyError::TooLate);
+            assert_eq!(answers, [late, late, Ok(())]);
+            assert_eq!(got, [(3, 9)]);
+        },
+    );
+}
+
+#[test]
+fn hold_back_against_complete() {
+    against_complete(
+        |producer| {
+            let answer = producer.hold_back(1);
+            producer
+                .modify(3, |payload| payload.write(0, &[9]))
+                .unwrap();
+            producer.release();
+            answer
+        },
+        |answer, got| {
+            assert!(answer.changed == 1 && answer.too_late <= 2);
+            assert_eq!(got, [(3, 9)]);
+        },
+    );
+}
+
+#[test]
+fn wake_up_against_complete() {
+    against_complete(
+        |producer| [producer.notify(), producer.notify()],
+        |woken, got| {
+            assert_eq!(woken, [true, false]);
+            assert_eq!(seqs(&got), [3]);
+        },
+    );
+}
+
 /// The consumer goes idle while the producer sends, drops, modifies or releases: either it does not sleep,
 /// or it is woken.
 fn against_idle(produce: impl Fn(&mut P) + Sync + Send + 'static) {
@@ -261,10 +416,35 @@ fn modify_against_idle() {
 }
 
 #[test]
-fn hold_back_and_release_against_idle() {
+fn hold_back_against_idle() {
     against_idle(|producer| {
         producer.hold_back(1);
         producer.release();
+    });
+}
+
+#[test]
+fn wake_up_against_idle() {
+    loom::model(|| {
+        let (mut producer, mut consumer) = channel(Shape::new(2, 64).unwrap());
+        let _ = producer.notify();
+        let other = thread::spawn(move || consumer.idle());
+        let woken = producer.notify();
+        assert!(other.join().unwrap(), "there is nothing to claim");
+        // Once for each time it went idle.
+        assert_eq!(producer.notify(), !woken);
+    });
+}
+
+#[test]
+fn close_against_idle() {
+    loom::model(|| {
+        let (mut producer, mut consumer) = channel(Shape::new(2, 64).unwrap());
+        let _ = producer.notify();
+        let other = thread::spawn(move || consumer.idle());
+        producer.close();
+        let woken = producer.notify();
+        assert!(!other.join().unwrap() || woken, "it would sleep for ever");
     });
 }
 
