@@ -129,7 +129,11 @@ pub fn local(
     })
 }
 
-fn find(name: &str) -> Result<Interface, String> {
+/// The interface with a name or an address.
+///
+/// # Errors
+/// A sentence that names those that there are.
+pub fn find(name: &str) -> Result<Interface, String> {
     link::find(name).map_err(|_| {
         let all = link::list().unwrap_or_default();
         let names: Vec<&str> = all.iter().map(|i| i.name.as_str()).collect();

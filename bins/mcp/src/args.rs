@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ Events of --json, one object a line, on standard output; the field `event` names
   opened     copy, name, entries, bytes, hosts, secure
   skipped    path, reason
   host       host, address, state (connected, compared), held (bytes it has already)
-  started    hosts, to_send (bytes on the data connection), group, source_port, port, sealed
+  started    hosts, to_send (bytes on the data connection), group, source_port, port, sealed, carrier
   mode       host, mode (unicast_only, unicast_group, multicast_only, unicast_group_only, multicast)
   detached   host: too slow for the others, it goes on by itself (--min-rate)
   progress   host, received, to_receive, held, bytes, rate_bps, mode
@@ -61,7 +61,7 @@ pub(crate) struct Args {
     #[arg(value_name = "FILE|DIR")]
     pub(crate) source: PathBuf,
 
-    /// Hosts to copy to, by name or IPv4 address; mcpd runs there [default port: 4139]
+    /// Hosts to copy to, by name or address ([IPV6]:PORT); mcpd runs there [default port: 4139]
     #[arg(value_name = "HOST[:PORT]", value_parser = crate::hosts::target)]
     pub(crate) hosts: Vec<Target>,
 
@@ -73,9 +73,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "F")]
     pub(crate) hosts_file: Option<PathBuf>,
 
-    /// Multicast group [default: a random one of 239.192.0.0/14; 232.x.y.z is source-specific]
+    /// Multicast group [default: a random one of 239.192.0.0/14 or ff18::/16; 232.x.y.z and ff3x:: are
+    /// source-specific]
     #[arg(long, value_name = "ADDR", value_parser = group)]
-    pub(crate) group: Option<Ipv4Addr>,
+    pub(crate) group: Option<IpAddr>,
 
     /// Multicast where it works, never, or only
     #[arg(long, value_enum, default_value = "auto")]
@@ -123,6 +124,11 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "key_file")]
     pub(crate) insecure: bool,
 
+    /// What carries the data: udp, or ip (protocol 6, without UDP around it; needs CAP_NET_RAW here and
+    /// on the hosts)
+    #[arg(long, value_enum, default_value = "udp")]
+    pub(crate) carrier: Carrier,
+
     /// Do not seal the data: less work, on links that nobody else can read or write to
     #[arg(long)]
     pub(crate) no_aead: bool,
@@ -163,10 +169,29 @@ fn place(text: &str) -> Result<String, String> {
     crate::tree::check_place(text).map(|()| text.to_owned())
 }
 
-fn group(text: &str) -> Result<Ipv4Addr, String> {
+/// How data travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Carrier {
+    /// In UDP
+    Udp,
+    /// In IP
+    Ip,
+}
+
+fn group(text: &str) -> Result<IpAddr, String> {
+    if let Ok(group) = text.parse::<Ipv6Addr>() {
+        // Link-local groups and below are no group of a copy (RFC 7346).
+        let wide = group.is_multicast() && group.octets()[1] & 0x0f >= 4;
+        return wide.then_some(group.into()).ok_or_else(|| {
+            "write a multicast address of admin-local scope or wider, such as ff18::1 or ff38::8000:1"
+                .to_owned()
+        });
+    }
     cli::multicast::group(&format!("{text}:1"))
-        .map(|group| *group.ip())
-        .map_err(|_| "write a multicast address, such as 239.192.1.2 or 232.1.2.3".to_owned())
+        .map(|group| (*group.ip()).into())
+        .map_err(|_| {
+            "write a multicast address, such as 239.192.1.2, 232.1.2.3 or ff18::1".to_owned()
+        })
 }
 
 impl Args {

@@ -1,7 +1,6 @@
 //! One copy, from the first connection to the last word of the last host.
 
-use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc as orders;
 use std::time::{Duration, Instant};
@@ -209,7 +208,7 @@ impl Copy {
         if !self.goes_on(min_receivers)? {
             return Ok(());
         }
-        let group = options.group()?;
+        let group = options.group(reservation.as_ref().is_some_and(Reservation::is_ipv6))?;
         let key = options.sealed.then(cli::clock::seed).transpose()?;
         self.plan(&layout, reservation.as_ref(), group, key);
         self.wait(|member| member.stage != Stage::Compared).await;
@@ -319,7 +318,7 @@ impl Copy {
     }
 
     /// Says which other host has the same address: two names of one host.
-    fn twin(&self, index: usize, address: SocketAddrV4) -> Option<String> {
+    fn twin(&self, index: usize, address: SocketAddr) -> Option<String> {
         let others = self.members.iter().enumerate();
         let mut twins = others
             .filter(|&(at, other)| at != index && other.address == Some(address))
@@ -478,10 +477,34 @@ impl Copy {
         Layout::new(manifest, missing.plan()).unwrap_or_default()
     }
 
+    /// The data goes to all hosts as one: those that are reached over the other version of IP than the
+    /// first are given up. This host's addresses on the connections to the others.
+    async fn same_version(&mut self) -> Vec<SocketAddr> {
+        let taking = |member: &&Member| member.takes_data && !member.is_over();
+        let locals = self.members.iter().filter(taking);
+        let mut locals: Vec<SocketAddr> = locals.filter_map(|m| m.local).collect();
+        let Some(ipv6) = locals.first().map(SocketAddr::is_ipv6) else {
+            return locals;
+        };
+        locals.retain(|local| local.is_ipv6() == ipv6);
+        let version = |ipv6: bool| if ipv6 { "IPv6" } else { "IPv4" };
+        let text = format!(
+            "is reached over {}, and the data goes over {}: copy to it in a run of its own",
+            version(!ipv6),
+            version(ipv6)
+        );
+        let other = |member: &Member| member.local.is_some_and(|local| local.is_ipv6() != ipv6);
+        for member in self.members.iter().filter(taking).filter(|m| other(m)) {
+            member.command(Command::Fail(Failed::new(Reason::NoPort, None, &text)));
+        }
+        self.wait(|member| !member.takes_data || !other(member))
+            .await;
+        locals
+    }
+
     /// Finds a port that is free on all hosts that take data (TCP-XM §3.4), and one to send from.
     async fn agree(&mut self, options: &Options) -> anyhow::Result<Reservation> {
-        let takers = self.members.iter().filter(|m| m.takes_data);
-        let locals: BTreeSet<Ipv4Addr> = takers.filter_map(|m| m.local).collect();
+        let locals = self.same_version().await;
         let reservation = Reservation::new(options, &locals)?;
         let source = reservation.port();
         let seed = cli::clock::seed()?;
@@ -494,6 +517,7 @@ impl Copy {
             {
                 member.port = None;
                 member.command(Command::Suggest {
+                    carrier: options.carrier,
                     source,
                     destination,
                 });
@@ -525,15 +549,15 @@ impl Copy {
         &mut self,
         layout: &Arc<Layout>,
         reservation: Option<&Reservation>,
-        group: Option<Ipv4Addr>,
+        group: Option<IpAddr>,
         key: Option<[u8; 32]>,
     ) {
         for member in self.members.iter().filter(|m| !m.is_over()) {
             let path = reservation
                 .filter(|_| member.takes_data)
                 .map(|reservation| DataPath {
-                    carrier: Carrier::Udp,
-                    group: group.map(IpAddr::V4),
+                    carrier: reservation.carrier(),
+                    group,
                     source: reservation.port(),
                     destination: member.port.map_or(0, |(_, port)| port),
                     key: key.map(DataKey),
@@ -546,7 +570,7 @@ impl Copy {
     fn open(
         &mut self,
         reservation: &Reservation,
-        group: Option<Ipv4Addr>,
+        group: Option<IpAddr>,
         key: Option<[u8; 32]>,
         options: &Options,
     ) -> anyhow::Result<Option<Outgoing>> {
@@ -556,8 +580,8 @@ impl Copy {
             .filter(|(_, m)| takes(m))
             .map(|(at, _)| at)
             .collect();
-        let address = |&at: &usize| self.members[at].address.map(|address| *address.ip());
-        let addresses: Vec<Ipv4Addr> = self.receivers.iter().filter_map(address).collect();
+        let address = |&at: &usize| self.members[at].address.map(|address| address.ip());
+        let addresses: Vec<IpAddr> = self.receivers.iter().filter_map(address).collect();
         let port = self.receivers.first().and_then(|&at| self.members[at].port);
         let Some((_, port)) = port else {
             return Ok(None);
@@ -574,6 +598,10 @@ impl Copy {
             source_port,
             port,
             sealed: key.is_some(),
+            carrier: match reservation.carrier() {
+                Carrier::Udp => "udp",
+                Carrier::Ip => "ip",
+            },
         });
         let labels = self.receivers.clone();
         self.show.started(&labels, self.stream_len, handle);

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::anyhow;
-use cli::multicast::{self, Local};
+use anyhow::{anyhow, bail};
+use cli::multicast;
+use linux_net::link::{self, Interface};
+use linux_net::{Capability, privileges};
+use mcp_control::wire::plan::Carrier;
 use tcpxm_tokio::seal::Sealer;
 use tcpxm_tokio::{
     Config, CongestionControl, GroupChoice, GroupConfig, GroupEvent, GroupHandle, GroupMode, Mode,
@@ -25,9 +28,12 @@ const MTU: usize = 1500;
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) sealed: bool,
-    group: Option<Ipv4Addr>,
+    pub(crate) carrier: Carrier,
+    group: Option<IpAddr>,
     mode: args::Mode,
-    local: Option<Local>,
+    interface: Option<Interface>,
+    /// An address of it, when the interface was given by that.
+    address: Option<IpAddr>,
     ttl: u8,
     rate_bps: Option<u64>,
     min_rate_bps: Option<u64>,
@@ -35,18 +41,27 @@ pub(crate) struct Options {
     patience: Duration,
 }
 
-/// Where the group is looked up for an interface; which one it is does not matter.
-const ANY_GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 192, 0, 1), 1);
-
 impl Options {
     pub(crate) fn new(args: &Args, sealed: bool) -> anyhow::Result<Options> {
-        let interface = args.interface.as_deref();
-        let local = interface.map(|name| multicast::local(ANY_GROUP, Some(name), None));
+        let interface = args.interface.as_deref().map(multicast::find).transpose();
+        let interface = interface.map_err(|message| anyhow!(message))?;
+        if let Some(Interface { name, .. }) = interface.as_ref().filter(|found| !found.is_up) {
+            bail!("interface {name} is down: `ip link set {name} up`");
+        }
+        let carrier = match args.carrier {
+            args::Carrier::Udp => Carrier::Udp,
+            args::Carrier::Ip => Carrier::Ip,
+        };
+        if carrier == Carrier::Ip && !privileges::has(Capability::NetRaw) {
+            bail!(NO_RAW);
+        }
         Ok(Options {
             sealed,
+            carrier,
             group: args.group,
             mode: args.mode,
-            local: local.transpose().map_err(|message| anyhow!(message))?,
+            address: args.interface.as_deref().and_then(|name| name.parse().ok()),
+            interface,
             ttl: args.ttl,
             rate_bps: args.rate.bits(),
             min_rate_bps: args.min_rate.map(|rate| rate.0),
@@ -69,9 +84,26 @@ impl Options {
         }
     }
 
+    /// The addresses to connect to hosts from; none: as the routes choose. Over IP the data comes from
+    /// one address, which each host expects to be that of its control connection.
+    pub(crate) fn addresses(&self) -> Vec<IpAddr> {
+        match (self.carrier, self.address, &self.interface) {
+            (Carrier::Ip, Some(address), _) => vec![address],
+            (Carrier::Ip, None, Some(interface)) => {
+                let first = interface.addresses.first();
+                first
+                    .map(|first| first.address.into())
+                    .into_iter()
+                    .collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// The group that is offered to receivers: the given one, or a random one of 239.192.0.0/14
-    /// (RFC 2365 §6.2).
-    pub(crate) fn group(&self) -> io::Result<Option<Ipv4Addr>> {
+    /// (RFC 2365 §6.2) or ff18::/16 (RFC 7346, organisation-local), with an identifier as RFC 3307
+    /// §4.3 has them.
+    pub(crate) fn group(&self, ipv6: bool) -> io::Result<Option<IpAddr>> {
         if self.mode == args::Mode::Unicast {
             return Ok(None);
         }
@@ -79,47 +111,77 @@ impl Options {
             return Ok(self.group);
         }
         let seed = cli::clock::seed()?;
-        Ok(Some(Ipv4Addr::new(
-            239,
-            192 | seed[0] & 3,
-            seed[1],
-            seed[2],
-        )))
+        if ipv6 {
+            let mut octets = [0; 16];
+            octets.copy_from_slice(&seed[..16]);
+            (octets[0], octets[1]) = (0xff, 0x18);
+            octets[12] |= 0x80;
+            return Ok(Some(Ipv6Addr::from(octets).into()));
+        }
+        let group = Ipv4Addr::new(239, 192 | seed[0] & 3, seed[1], seed[2]);
+        Ok(Some(group.into()))
     }
 }
 
+const NO_RAW: &str = "--carrier ip needs CAP_NET_RAW: run as root, or grant it with \
+                      `setcap cap_net_raw+ep` on this program, or take --carrier udp";
+
 /// The port that data will come from.
 #[derive(Debug)]
-pub(crate) struct Reservation(XmEndpoint);
+pub(crate) struct Reservation(XmEndpoint, Carrier);
 
 impl Reservation {
-    /// A port to send from. `addresses` are this host's as receivers see them on their control
-    /// connections: where there is one it is that of the data too, else each receiver is sent to from
-    /// the address that the routes choose. Multicast leaves by the interface of the user's choice, or
-    /// else by that of the first.
-    pub(crate) fn new(
-        options: &Options,
-        addresses: &BTreeSet<Ipv4Addr>,
-    ) -> io::Result<Reservation> {
-        let first = addresses.first().copied();
-        let first = first.unwrap_or(Ipv4Addr::UNSPECIFIED);
-        let routed = multicast::local(ANY_GROUP, None, Some(first)).ok();
-        let local = options.local.clone().or(routed);
-        let bind = if addresses.len() == 1 {
-            first
-        } else {
-            Ipv4Addr::UNSPECIFIED
+    /// A port to send from. `locals` are this host's addresses as receivers see them on their control
+    /// connections, all of one version of IP: where there is one it is that of the data too, else each
+    /// receiver is sent to from the address that the routes choose. Multicast leaves by the interface
+    /// of the user's choice, or else by that of the first.
+    pub(crate) fn new(options: &Options, locals: &[SocketAddr]) -> anyhow::Result<Reservation> {
+        let addresses: BTreeSet<IpAddr> = locals.iter().map(SocketAddr::ip).collect();
+        let none = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let first = addresses.first().copied().unwrap_or(none);
+        let bind = match (addresses.len(), first) {
+            (1, first) => first,
+            (_, IpAddr::V4(_)) => none,
+            (_, IpAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        let mut config = Config::new(SocketAddrV4::new(bind, 0).into());
+        if options.carrier == Carrier::Ip && addresses.len() > 1 {
+            let list: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
+            bail!(
+                "hosts are reached from several addresses of this host ({}): with --carrier ip all \
+                 data comes from one, name it with --interface",
+                list.join(", ")
+            );
+        }
+        let mut config = Config::new(SocketAddr::new(bind, 0));
         config.ttl = options.ttl;
+        config.machine.carrier = match options.carrier {
+            Carrier::Udp => tcpxm_tokio::Carrier::Udp,
+            Carrier::Ip => tcpxm_tokio::Carrier::Ip,
+        };
         config.machine.send_buffer = SEND_BUFFER;
         config.machine.congestion_control = options.control;
-        if let Some(local) = &local {
-            config.interface = local.interface.index;
-            let mtu = (local.interface.mtu as usize).clamp(576, MTU);
+        let scope = locals.iter().find_map(|local| match local {
+            SocketAddr::V6(local) => Some(local.scope_id()).filter(|&scope| scope != 0),
+            SocketAddr::V4(_) => None,
+        });
+        let routed = match scope {
+            Some(scope) => link::list()?.into_iter().find(|found| found.index == scope),
+            None => link::find(&first.to_string()).ok(),
+        };
+        if let Some(interface) = options.interface.clone().or(routed) {
+            config.interface = interface.index;
+            let mtu = (interface.mtu as usize).clamp(576, MTU);
             config.machine.mtu = u16::try_from(mtu).unwrap_or(576);
         }
-        XmEndpoint::open(&config).map(Reservation)
+        Ok(Reservation(XmEndpoint::open(&config)?, options.carrier))
+    }
+
+    pub(crate) fn carrier(&self) -> Carrier {
+        self.1
+    }
+
+    pub(crate) fn is_ipv6(&self) -> bool {
+        self.0.local_address().is_ipv6()
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -155,21 +217,21 @@ impl Outgoing {
     pub(crate) fn open(
         reservation: &Reservation,
         options: &Options,
-        receivers: &[Ipv4Addr],
+        receivers: &[IpAddr],
         port: u16,
-        group: Option<Ipv4Addr>,
+        group: Option<IpAddr>,
         key: Option<[u8; 32]>,
     ) -> io::Result<(Outgoing, Handle, mpsc::UnboundedReceiver<DataNews>)> {
         let endpoint = &reservation.0;
-        let addresses = receivers.iter().map(|&address| address.into()).collect();
-        let mut config = GroupConfig::new(endpoint.local_address(), addresses, port);
+        let local = endpoint.local_address();
+        let mut config = GroupConfig::new(local, receivers.to_vec(), port);
         config.mode = match options.mode {
             args::Mode::Auto => GroupMode::Auto,
             args::Mode::Unicast => GroupMode::Unicast,
             args::Mode::Multicast => GroupMode::Multicast,
         };
         if let Some(group) = group {
-            config.group = GroupChoice::Given(IpAddr::V4(group));
+            config.group = GroupChoice::Given(group);
         }
         config.min_rate_bps = options.min_rate_bps;
         config.max_rate_bps = options.rate_bps;

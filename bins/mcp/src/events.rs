@@ -1,6 +1,6 @@
 //! What `--json` prints; `--help` describes it.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 use serde::Serialize;
 
@@ -21,7 +21,7 @@ pub(crate) enum Event<'a> {
     },
     Host {
         host: &'a str,
-        address: Option<SocketAddrV4>,
+        address: Option<SocketAddr>,
         state: &'a str,
         held: u64,
     },
@@ -32,6 +32,7 @@ pub(crate) enum Event<'a> {
         source_port: u16,
         port: u16,
         sealed: bool,
+        carrier: &'static str,
     },
     Mode {
         host: &'a str,

@@ -2,24 +2,25 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cli::clock::Clock;
 use cli::conversation::{Conversation, Turn};
 use cli::secure::{self, Credentials};
+use mcp_control::wire::plan::Carrier;
 use mcp_control::wire::progress::FileVerdict;
 use mcp_control::{
     Client, ClientConfig, ClientEvent, DataPath, Digest, Failed, Layout, Manifest, Reason, Side,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
-use crate::hosts::{self, Target};
+use crate::hosts::{self, Family, Target};
 
 /// Frames that wait for a host before it is told no more digests.
 const MAX_QUEUED: usize = 64;
@@ -30,6 +31,7 @@ const AGAIN: Duration = Duration::from_millis(300);
 #[derive(Debug, Clone)]
 pub(crate) enum Command {
     Suggest {
+        carrier: Carrier,
         source: u16,
         destination: u16,
     },
@@ -45,9 +47,9 @@ pub(crate) enum Command {
 pub(crate) enum News {
     /// The connection is there and proved.
     Connected {
-        address: SocketAddrV4,
+        address: SocketAddr,
         /// This host's address on it.
-        local: Ipv4Addr,
+        local: SocketAddr,
     },
     Event(ClientEvent),
 }
@@ -66,6 +68,9 @@ pub(crate) struct Common {
     pub(crate) again: bool,
     /// `--max-wait`.
     pub(crate) patience: Duration,
+    /// Which version of IP names are looked up for, and which address to connect from.
+    pub(crate) family: Family,
+    pub(crate) from: Vec<IpAddr>,
 }
 
 /// One host, from the first attempt to connect to its last word.
@@ -91,19 +96,18 @@ impl Host {
             Ok(Err(failed)) => return self.unreached(failed).await,
             Err(_) => return self.unreached(silent()).await,
         };
-        let IpAddr::V4(local) = stream
-            .local_addr()
-            .map_or(address.ip().to_owned().into(), |a| a.ip())
-        else {
-            return self
-                .unreached(Failed::new(Reason::NoPort, None, "data needs IPv4"))
-                .await;
+        let local = match stream.local_addr() {
+            Ok(local) => local,
+            Err(error) => {
+                let failed = Failed::new(Reason::Closed, None, &error.to_string());
+                return self.unreached(failed).await;
+            }
         };
         let Some(credentials) = &self.common.credentials else {
             self.tell(News::Connected { address, local }).await;
             return self.converse(stream).await;
         };
-        let name = match credentials.server_name(&self.target.host) {
+        let name = match credentials.server_name(self.target.name()) {
             Ok(name) => name,
             Err(text) => {
                 let failed = Failed::new(Reason::Protocol, None, &text);
@@ -184,9 +188,9 @@ impl Host {
 }
 
 /// A connection, by whichever address answers first in order.
-async fn reach(common: &Common, target: &Target) -> Result<(TcpStream, SocketAddrV4), Failed> {
+async fn reach(common: &Common, target: &Target) -> Result<(TcpStream, SocketAddr), Failed> {
     let failed = |text: &str| Failed::new(Reason::Closed, None, text);
-    let addresses = hosts::resolve(target).await;
+    let addresses = hosts::resolve(target, common.family).await;
     let addresses = addresses.map_err(|text| failed(&text))?;
     let proved = common.credentials.is_some() || common.insecure;
     if !proved && addresses.iter().any(|address| !address.ip().is_loopback()) {
@@ -202,7 +206,7 @@ async fn reach(common: &Common, target: &Target) -> Result<(TcpStream, SocketAdd
             // Each address has its share of the time that is left.
             let left = common.deadline.saturating_duration_since(Instant::now());
             let share = left / u32::try_from(addresses.len() - at).unwrap_or(1);
-            let connected = timeout(share, TcpStream::connect(address)).await;
+            let connected = timeout(share, connect(common, *address)).await;
             match connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
                 Ok(stream) => {
                     let _ = stream.set_nodelay(true);
@@ -219,6 +223,20 @@ async fn reach(common: &Common, target: &Target) -> Result<(TcpStream, SocketAdd
         }
         tokio::time::sleep(AGAIN).await;
     }
+}
+
+/// A connection from the address that was asked for, if one was.
+async fn connect(common: &Common, address: SocketAddr) -> io::Result<TcpStream> {
+    let same = |from: &&IpAddr| from.is_ipv4() == address.is_ipv4();
+    let Some(&from) = common.from.iter().find(same) else {
+        return TcpStream::connect(address).await;
+    };
+    let socket = match from {
+        IpAddr::V4(_) => TcpSocket::new_v4()?,
+        IpAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.bind(SocketAddr::new(from, 0))?;
+    socket.connect(address).await
 }
 
 /// Why a host has hung up before its first word. With certificates this is how one learns that it
@@ -267,9 +285,10 @@ fn obey<S: AsyncRead + AsyncWrite>(conversation: &mut Conversation<Client, S>, c
     let machine = &mut conversation.machine;
     let said = match command {
         Command::Suggest {
+            carrier,
             source,
             destination,
-        } => machine.suggest(now, source, destination),
+        } => machine.suggest(now, carrier, source, destination),
         Command::Plan(data) => machine.plan(now, data),
         Command::Digest(entry, verdict, permit) => {
             let said = machine.digest(now, entry, verdict);

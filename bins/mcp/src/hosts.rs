@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::Read;
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use cli::copying::PORT;
@@ -23,27 +23,104 @@ impl fmt::Display for Target {
     }
 }
 
-/// Parses `HOST[:PORT]`.
+impl Target {
+    /// What the host must prove to be: its name or address, without the interface behind a link-local
+    /// one.
+    pub(crate) fn name(&self) -> &str {
+        self.host.split('%').next().unwrap_or(&self.host)
+    }
+
+    /// The host as an address, if that is how it was written.
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        self.name().parse().ok()
+    }
+}
+
+/// Which version of IP names are looked up for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// Nobody cares: IPv4 first.
+    Either,
+    V4,
+    V6,
+}
+
+impl Family {
+    fn of(address: IpAddr) -> Family {
+        if address.is_ipv4() {
+            Family::V4
+        } else {
+            Family::V6
+        }
+    }
+
+    /// The version that all these addresses have: the data goes to all hosts as one.
+    pub(crate) fn common(addresses: impl Iterator<Item = IpAddr>) -> Result<Family, String> {
+        addresses
+            .map(Family::of)
+            .try_fold(Family::Either, |common, family| {
+                if common == Family::Either || common == family {
+                    return Ok(family);
+                }
+                Err(
+                    "IPv4 and IPv6 do not go together in one copy: name all hosts, and the group, \
+                 by addresses of one, or by names that have both"
+                        .to_owned(),
+                )
+            })
+    }
+
+    fn takes(self, address: &SocketAddr) -> bool {
+        match self {
+            Family::Either => true,
+            Family::V4 => address.is_ipv4(),
+            Family::V6 => address.is_ipv6(),
+        }
+    }
+}
+
+/// Parses `HOST[:PORT]`; an IPv6 address stands alone, or in brackets.
 pub(crate) fn target(text: &str) -> Result<Target, String> {
     let text = text.trim();
-    let (host, port) = match text.rsplit_once(':') {
-        None => (text, PORT),
-        Some((host, port)) => {
-            let port = port.parse().ok().filter(|&port| port > 0);
-            (
-                host,
-                port.ok_or_else(|| format!("{text}: no port after the colon"))?,
-            )
+    let bracketed = text.strip_prefix('[').map(|rest| {
+        let parts = match rest.split_once(']') {
+            Some((host, "")) => Some((host, None)),
+            Some((host, port)) => port.strip_prefix(':').map(|port| (host, Some(port))),
+            None => None,
+        };
+        parts.ok_or_else(|| format!("{text}: write [ADDRESS] or [ADDRESS]:PORT"))
+    });
+    let is_v6 = |host: &str| {
+        host.split('%')
+            .next()
+            .is_some_and(|ip| ip.parse::<Ipv6Addr>().is_ok())
+    };
+    let (host, port) = match bracketed {
+        Some(parts) => {
+            let (host, port) = parts?;
+            if !is_v6(host) {
+                return Err(format!("{text}: {host:?} is no IPv6 address"));
+            }
+            (host, port)
         }
+        None if is_v6(text) => (text, None),
+        None => match text.rsplit_once(':') {
+            None => (text, None),
+            Some((host, port)) => (host, Some(port)),
+        },
+    };
+    let port = match port {
+        None => PORT,
+        Some(port) => port
+            .parse()
+            .ok()
+            .filter(|&port| port > 0)
+            .ok_or_else(|| format!("{text}: no port after the colon"))?,
     };
     let odd = |c: char| c.is_whitespace() || c.is_control() || c == '/';
-    if host.is_empty() || host.starts_with('-') || host.contains(odd) {
-        return Err(format!(
-            "{text:?} is no host: write a name or an IPv4 address"
-        ));
-    }
-    if host.contains(':') {
-        return Err(format!("{text}: IPv6 is not supported yet"));
+    let colon = host.contains(':') && !is_v6(host);
+    if host.is_empty() || host.starts_with('-') || host.contains(odd) || colon {
+        return Err(format!("{text:?} is no host: write a name or an address"));
     }
     Ok(Target {
         text: text.to_owned(),
@@ -75,20 +152,15 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Target>, String> {
     Ok(targets)
 }
 
-/// The addresses of a host, IPv4.
-pub(crate) async fn resolve(target: &Target) -> Result<Vec<SocketAddrV4>, String> {
-    if let Ok(address) = target.host.parse::<Ipv4Addr>() {
-        return Ok(vec![SocketAddrV4::new(address, target.port)]);
-    }
+/// The addresses of a host, of IPv4 first.
+pub(crate) async fn resolve(target: &Target, family: Family) -> Result<Vec<SocketAddr>, String> {
     let found = tokio::net::lookup_host((target.host.as_str(), target.port)).await;
     let found = found.map_err(|error| format!("cannot be resolved: {error}"))?;
-    let only_v4 = found.filter_map(|address| match address.ip() {
-        IpAddr::V4(ip) => Some(SocketAddrV4::new(ip, address.port())),
-        IpAddr::V6(_) => None,
-    });
-    let addresses: Vec<_> = only_v4.collect();
+    let mut addresses: Vec<_> = found.filter(|address| family.takes(address)).collect();
+    addresses.sort_by_key(SocketAddr::is_ipv6);
     if addresses.is_empty() {
-        return Err("has no IPv4 address".to_owned());
+        let version = if family == Family::V6 { 6 } else { 4 };
+        return Err(format!("has no IPv{version} address, as the others have"));
     }
     Ok(addresses)
 }
@@ -103,9 +175,51 @@ mod tests {
         assert_eq!((parsed.host.as_str(), parsed.port), ("alpha", PORT));
         let parsed = target(" 10.0.0.1:99 ").expect("an address");
         assert_eq!((parsed.host.as_str(), parsed.port), ("10.0.0.1", 99));
-        for wrong in ["", ":99", "a:", "a:0", "a:70000", "a b", "::1", "-x", "a/b"] {
+        for (text, host, port) in [
+            ("::1", "::1", PORT),
+            ("[::1]", "::1", PORT),
+            ("[2001:db8::7]:99", "2001:db8::7", 99),
+            ("fe80::1%eth0", "fe80::1%eth0", PORT),
+            ("[fe80::1%eth0]:99", "fe80::1%eth0", 99),
+        ] {
+            let parsed = target(text).expect(text);
+            assert_eq!((parsed.host.as_str(), parsed.port), (host, port));
+            assert!(parsed.address().is_some_and(|address| address.is_ipv6()));
+        }
+        for wrong in [
+            "",
+            ":99",
+            "a:",
+            "a:0",
+            "a:70000",
+            "a b",
+            "-x",
+            "a/b",
+            "::1::2",
+            "[::1",
+            "[::1]99",
+            "[::1]:",
+            "[alpha]:99",
+            "a:b:c",
+            "[]",
+        ] {
             assert!(target(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn all_hosts_of_a_copy_speak_one_version_of_ip() {
+        let common = |texts: &[&str]| {
+            let all = texts.iter().map(|text| target(text).expect("a host"));
+            Family::common(all.filter_map(|target| target.address()))
+        };
+        assert_eq!(common(&["alpha", "beta:1"]), Ok(Family::Either));
+        assert_eq!(common(&["alpha", "10.0.0.1"]), Ok(Family::V4));
+        assert_eq!(
+            common(&["[::1]:1", "alpha", "fe80::1%eth0"]),
+            Ok(Family::V6)
+        );
+        assert!(common(&["::1", "10.0.0.1"]).is_err());
     }
 
     #[test]

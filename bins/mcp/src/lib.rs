@@ -43,7 +43,7 @@ use copy::Copy;
 use data::Options;
 use events::Event;
 use host::Common;
-use hosts::Target;
+use hosts::{Family, Target};
 use member::Stage;
 use show::Show;
 use tree::Tree;
@@ -60,13 +60,18 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Err(message) = args.log.init("warn") {
         return cli::args::usage(message);
     }
-    let targets = match targets(&args) {
-        Ok(targets) => targets,
+    let addressed = targets(&args).and_then(|targets| {
+        let addresses = targets.iter().filter_map(Target::address);
+        let family = Family::common(addresses.chain(args.group))?;
+        Ok((targets, family))
+    });
+    let (targets, family) = match addressed {
+        Ok(addressed) => addressed,
         Err(message) => return cli::args::usage(message),
     };
     cli::interrupt::install();
     cli::copying::raise_descriptors();
-    match run(&args, targets) {
+    match run(&args, targets, family) {
         Ok(code) => ExitCode::from(code),
         Err(error) => cli::exit::fail(cli::exit::FAILED, format!("{error:#}")),
     }
@@ -86,7 +91,7 @@ fn targets(args: &Args) -> Result<Vec<Target>, String> {
     Ok(all)
 }
 
-fn run(args: &Args, targets: Vec<Target>) -> anyhow::Result<u8> {
+fn run(args: &Args, targets: Vec<Target>, family: Family) -> anyhow::Result<u8> {
     let credentials = args.key_file.as_deref().map(Credentials::read);
     let credentials = credentials
         .transpose()
@@ -98,24 +103,26 @@ fn run(args: &Args, targets: Vec<Target>) -> anyhow::Result<u8> {
         .enable_all()
         .build()
         .context("starting")?;
-    let ran = runtime.block_on(converse(args, targets, credentials, options, tree));
+    let ran = runtime.block_on(converse(args, targets, family, credentials, options, tree));
     // A name that is still looked up is not waited for.
     runtime.shutdown_background();
     ran
 }
 
 /// What this side can do, and what every host must be able to do.
-fn capabilities(sealed: bool) -> Capabilities {
-    if sealed {
-        Capabilities::UDP.with(Capabilities::AEAD)
+fn capabilities(options: &Options) -> Capabilities {
+    let carrier = options.carrier.capability();
+    if options.sealed {
+        carrier.with(Capabilities::AEAD)
     } else {
-        Capabilities::UDP
+        carrier
     }
 }
 
 async fn converse(
     args: &Args,
     targets: Vec<Target>,
+    family: Family,
     credentials: Option<Credentials>,
     options: Options,
     tree: Arc<Tree>,
@@ -132,7 +139,7 @@ async fn converse(
     let events = Events::new(args.json, false);
     let seed = cli::clock::seed()?;
     let id = CopyId(std::array::from_fn(|at| seed[at]));
-    let capabilities = capabilities(options.sealed);
+    let capabilities = capabilities(&options);
     let manifest = Arc::clone(&tree.manifest);
     let name = manifest.entries().first().map(|top| top.path.to_string());
     events.emit(&Event::Opened {
@@ -167,6 +174,8 @@ async fn converse(
         deadline: Instant::now() + args.patience(),
         again: args.max_wait.is_some(),
         patience: args.patience(),
+        family,
+        from: options.addresses(),
     };
     let labels: Vec<String> = targets.iter().map(|target| target.text.clone()).collect();
     let show = Show::new(!args.quiet && !args.json, labels.into_iter());

@@ -1,6 +1,6 @@
 //! What is known of one host while the copy goes on.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use mcp_control::BlockSet;
@@ -35,8 +35,9 @@ pub(crate) struct Member {
     pub(crate) welcomed: bool,
     /// Why it failed in the round before.
     pub(crate) before: Option<String>,
-    pub(crate) address: Option<SocketAddrV4>,
-    pub(crate) local: Option<Ipv4Addr>,
+    pub(crate) address: Option<SocketAddr>,
+    /// This host's address on its control connection.
+    pub(crate) local: Option<SocketAddr>,
     pub(crate) has: BlockSet,
     pub(crate) held_bytes: u64,
     /// It takes part in the data connection.

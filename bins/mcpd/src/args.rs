@@ -1,9 +1,12 @@
 //! The command line.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
+use clap::ValueEnum;
 use cli::copying::PORT;
+use linux_net::{Capability, privileges};
+use mcp_control::wire::hello::Capabilities;
 use nix::unistd::{AccessFlags, access};
 
 const AFTER_HELP: &str = "\
@@ -45,7 +48,8 @@ Exit codes:
 #[derive(Debug, clap::Parser)]
 #[command(name = "mcpd", version, after_long_help = AFTER_HELP, max_term_width = 100)]
 pub(crate) struct Args {
-    /// Address and port to listen on [default: with a key 0.0.0.0:4139, without 127.0.0.1:4139]
+    /// Address and port to listen on [default: with a key [::]:4139, which is IPv4 too, without a key
+    /// 127.0.0.1:4139]
     #[arg(long, value_name = "ADDR:PORT", value_parser = listen)]
     pub(crate) listen: Option<SocketAddr>,
 
@@ -74,6 +78,11 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) no_aead: bool,
 
+    /// Take data over this alone: udp, or ip (protocol 6, without UDP around it; needs CAP_NET_RAW)
+    /// [default: over UDP, and over IP where this program has CAP_NET_RAW]
+    #[arg(long, value_enum)]
+    pub(crate) carrier: Option<Carrier>,
+
     /// Write a new key to a file that only you can read, and end
     #[arg(long, value_name = "FILE", exclusive = true)]
     pub(crate) new_key: Option<PathBuf>,
@@ -90,13 +99,22 @@ pub(crate) struct Args {
     pub(crate) log: cli::logging::LogArgs,
 }
 
+/// How data travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Carrier {
+    /// In UDP
+    Udp,
+    /// In IP
+    Ip,
+}
+
 fn listen(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(address);
     }
     match text.parse::<IpAddr>() {
         Ok(address) => Ok(SocketAddr::new(address, PORT)),
-        Err(_) => Err("write an address and a port, such as 10.0.0.1:4139 or 0.0.0.0:4139".into()),
+        Err(_) => Err("write an address and a port, such as 10.0.0.1:4139 or [::]:4139".into()),
     }
 }
 
@@ -104,12 +122,26 @@ impl Args {
     /// Where to listen.
     pub(crate) fn address(&self) -> SocketAddr {
         let open = self.key_file.is_some() || self.insecure;
-        let address = if open {
-            Ipv4Addr::UNSPECIFIED
+        let address: IpAddr = if open {
+            Ipv6Addr::UNSPECIFIED.into()
         } else {
-            Ipv4Addr::LOCALHOST
+            Ipv4Addr::LOCALHOST.into()
         };
-        self.listen.unwrap_or(SocketAddr::new(address.into(), PORT))
+        self.listen.unwrap_or(SocketAddr::new(address, PORT))
+    }
+
+    /// What can carry the data here.
+    pub(crate) fn carriers(&self) -> Result<Capabilities, String> {
+        match (self.carrier, privileges::has(Capability::NetRaw)) {
+            (Some(Carrier::Udp), _) | (None, false) => Ok(Capabilities::UDP),
+            (Some(Carrier::Ip), true) => Ok(Capabilities::IP),
+            (None, true) => Ok(Capabilities::UDP.with(Capabilities::IP)),
+            (Some(Carrier::Ip), false) => Err(
+                "--carrier ip needs CAP_NET_RAW: run as root, or grant it with \
+                 `setcap cap_net_raw+ep` on this program, or take --carrier udp"
+                    .to_owned(),
+            ),
+        }
     }
 
     /// Combinations that cannot work, or should not.

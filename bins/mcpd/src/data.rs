@@ -1,10 +1,11 @@
 //! The data connection: TCP-XM on the agreed port, from the sender of the control connection alone.
 
 use std::io::{self, Read};
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use mcp_control::wire::plan::Carrier;
 use tcpxm_tokio::seal::Opener;
 use tcpxm_tokio::{Config, StreamHandle, XmEndpoint, XmListener, XmStream};
 
@@ -18,9 +19,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Reservation(XmEndpoint);
 
 impl Reservation {
-    /// Keeps a port; 0: any that is free.
-    pub(crate) fn new(address: Ipv4Addr, port: u16) -> io::Result<Reservation> {
-        let mut config = Config::new(SocketAddrV4::new(address, port).into());
+    /// Keeps a port of a carrier, on this host's address of the control connection; 0: any that is
+    /// free.
+    pub(crate) fn new(carrier: Carrier, local: SocketAddr, port: u16) -> io::Result<Reservation> {
+        let mut config = Config::new(SocketAddr::new(local.ip(), port));
+        config.machine.carrier = match carrier {
+            Carrier::Udp => tcpxm_tokio::Carrier::Udp,
+            Carrier::Ip => tcpxm_tokio::Carrier::Ip,
+        };
         config.machine.receive_buffer = RECEIVE_BUFFER;
         // One connection is wanted; strangers may be faster, and each could fill a buffer.
         config.machine.accept_backlog = 4;
@@ -28,14 +34,16 @@ impl Reservation {
         config.machine.max_connections = 32;
         // Multicast is expected where the control connection came in. Of loopback's addresses the
         // kernel lists the first only.
-        let listed = if address.is_loopback() {
-            Ipv4Addr::LOCALHOST
-        } else {
-            address
+        config.interface = match local {
+            SocketAddr::V6(local) if local.scope_id() != 0 => local.scope_id(),
+            local => {
+                let listed = match local.ip() {
+                    IpAddr::V4(address) if address.is_loopback() => Ipv4Addr::LOCALHOST.into(),
+                    address => address,
+                };
+                linux_net::link::find(&listed.to_string()).map_or(0, |found| found.index)
+            }
         };
-        if let Ok(interface) = linux_net::link::find(&listed.to_string()) {
-            config.interface = interface.index;
-        }
         XmEndpoint::open(&config).map(Reservation)
     }
 
@@ -169,14 +177,12 @@ mod tests {
 
     #[test]
     fn nobody_else_is_heard_once_the_sender_is_there() {
-        let here = Ipv4Addr::LOCALHOST;
-        let reservation = Reservation::new(here, 0).expect("a port");
-        let to = SocketAddrV4::new(here, reservation.port()).into();
+        let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let reservation = Reservation::new(Carrier::Udp, here, 0).expect("a port");
+        let to = SocketAddr::new(here.ip(), reservation.port());
         let abort = Abort::default();
-        let mut incoming =
-            Incoming::open(reservation, here.into(), None, abort).expect("listening");
-        let client =
-            || XmEndpoint::open(&Config::new(SocketAddrV4::new(here, 0).into())).expect("a port");
+        let mut incoming = Incoming::open(reservation, here.ip(), None, abort).expect("listening");
+        let client = || XmEndpoint::open(&Config::new(here)).expect("a port");
         let (sender, stranger) = (client(), client());
         let mut sender = sender.connect(to).expect("opened");
         incoming.accept().expect("the sender");

@@ -70,10 +70,11 @@ fn run(args: &Args) -> anyhow::Result<u8> {
     let credentials = credentials
         .transpose()
         .map_err(|message| anyhow!(message))?;
+    let carriers = args.carriers().map_err(|message| anyhow!(message))?;
     let capabilities = if credentials.is_some() && !args.no_aead {
-        Capabilities::UDP.with(Capabilities::AEAD)
+        carriers.with(Capabilities::AEAD)
     } else {
-        Capabilities::UDP
+        carriers
     };
     let shared = Arc::new(Shared {
         folder: args.dir.clone(),

@@ -1,7 +1,7 @@
 //! Who may connect, and how many at a time.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -98,11 +98,7 @@ pub(crate) async fn serve(
             }
         };
         let (stream, peer) = match accepted {
-            // On [::] IPv4 comes in a wrapping.
-            Ok((stream, peer)) => (
-                stream,
-                SocketAddr::new(peer.ip().to_canonical(), peer.port()),
-            ),
+            Ok((stream, peer)) => (stream, canonical(peer)),
             Err(error) => {
                 // No descriptors left, perhaps: sessions end and free some.
                 tracing::warn!(%error, "cannot accept a connection");
@@ -144,7 +140,7 @@ struct Visit {
 impl Visit {
     /// One connection; `None` when it could not prove that it may be there, or offered nothing.
     async fn run(self, stream: TcpStream, ticket: Ticket) -> Option<Outcome> {
-        let local = stream.local_addr().ok()?.ip().to_canonical();
+        let local = canonical(stream.local_addr().ok()?);
         let _ = stream.set_nodelay(true);
         let Some(credentials) = &self.shared.credentials else {
             return self.converse(stream, local, ticket).await;
@@ -163,7 +159,7 @@ impl Visit {
         None
     }
 
-    async fn converse<S>(self, stream: S, local: IpAddr, ticket: Ticket) -> Option<Outcome>
+    async fn converse<S>(self, stream: S, local: SocketAddr, ticket: Ticket) -> Option<Outcome>
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite,
     {
@@ -173,9 +169,23 @@ impl Visit {
     }
 }
 
-/// Opens the listening socket.
+/// A socket that listens on all addresses sees IPv4 ones as parts of IPv6.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
+        IpAddr::V6(_) => address,
+    }
+}
+
+/// Opens the listening socket. All addresses are all of IPv4 where the host has no IPv6.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let listener = std::net::TcpListener::bind(address)?;
+    let listener = std::net::TcpListener::bind(address).or_else(|error| match address {
+        SocketAddr::V6(all) if all.ip().is_unspecified() => {
+            let all = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), all.port());
+            std::net::TcpListener::bind(all).map_err(|_| error)
+        }
+        _ => Err(error),
+    })?;
     listener.set_nonblocking(true)?;
     TcpListener::from_std(listener)
 }

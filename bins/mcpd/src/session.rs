@@ -1,13 +1,13 @@
 //! One control connection.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Instant;
 
 use cli::conversation::{Conversation, Turn};
 use cli::copying::sentence;
-use mcp_control::wire::plan::Plan;
+use mcp_control::wire::plan::{Carrier, Plan};
 use mcp_control::wire::progress::Done;
 use mcp_control::{Failed, Layout, Manifest, Reason, Server, ServerEvent, Side};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -37,7 +37,7 @@ pub(crate) struct Session<S> {
     conversation: Conversation<Server, S>,
     peer: SocketAddr,
     /// This host's address on the connection: data comes to it.
-    local: IpAddr,
+    local: SocketAddr,
     began: Instant,
     copy: Option<Copy>,
     port: Option<Reservation>,
@@ -79,7 +79,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         shared: Arc<Shared>,
         stream: S,
         peer: SocketAddr,
-        local: IpAddr,
+        local: SocketAddr,
         waiting: Ticket,
     ) -> Self {
         let clock = shared.clock;
@@ -153,7 +153,11 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             ServerEvent::Offered { copy, manifest } => {
                 self.offered(copy.to_string(), manifest);
             }
-            ServerEvent::Suggested { destination, .. } => self.suggested(destination),
+            ServerEvent::Suggested {
+                carrier,
+                destination,
+                ..
+            } => self.suggested(carrier, destination),
             ServerEvent::Planned { plan, layout } => self.planned(&plan, layout),
             ServerEvent::Digest(digest) => {
                 if let Some(copy) = &self.copy {
@@ -199,14 +203,10 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
     }
 
     /// Is the port free here (TCP-XM §3.4)? Another one, if not.
-    fn suggested(&mut self, port: u16) {
+    fn suggested(&mut self, carrier: Carrier, port: u16) {
         // The port kept before is free again.
         self.port = None;
-        let IpAddr::V4(address) = self.local else {
-            self.fail(Reason::NoPort, "data needs IPv4");
-            return;
-        };
-        match reserve(address, port) {
+        match reserve(carrier, self.local, port) {
             Ok(reservation) => {
                 let now = self.conversation.now();
                 let port = reservation.port();
@@ -343,6 +343,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
 }
 
 /// The suggested port, or another that is free.
-fn reserve(address: Ipv4Addr, port: u16) -> std::io::Result<Reservation> {
-    Reservation::new(address, port).or_else(|_| Reservation::new(address, 0))
+fn reserve(carrier: Carrier, local: SocketAddr, port: u16) -> std::io::Result<Reservation> {
+    let kept = Reservation::new(carrier, local, port);
+    kept.or_else(|_| Reservation::new(carrier, local, 0))
 }

@@ -238,15 +238,22 @@ impl Client {
     /// What the host lacks, for people.
     fn lacking(&self, there: Capabilities) -> alloc::string::String {
         let names = [
-            (Capabilities::AEAD, "sealed data (AEAD)"),
-            (Capabilities::UDP, "data over UDP"),
-            (Capabilities::IP, "data as IP protocol 6"),
+            (
+                Capabilities::AEAD,
+                "sealed data (AEAD) is off there, or needs a key on both sides",
+            ),
+            (
+                Capabilities::UDP,
+                "data over UDP is off there: try --carrier ip",
+            ),
+            (
+                Capabilities::IP,
+                "data over IP itself (--carrier ip) is off there, or mcpd lacks CAP_NET_RAW",
+            ),
         ];
         let lacks = |bit: Capabilities| self.role.config.required.has(bit) && !there.has(bit);
         let missing = names.iter().find(|(bit, _)| lacks(*bit));
-        missing.map_or_else(Default::default, |(_, name)| {
-            alloc::format!("{name} is off there, or needs a key on both sides")
-        })
+        missing.map_or_else(Default::default, |(_, why)| (*why).into())
     }
 
     fn take_held(&mut self, held: Held) -> Result<(), Error> {
@@ -275,7 +282,8 @@ impl Client {
         Ok(())
     }
 
-    /// Suggests a port that data goes to, and says where it will come from (TCP-XM §3.4). Again,
+    /// Suggests what carries the data and a port that it goes to, and says where it will come from
+    /// (TCP-XM §3.4). Again,
     /// after an answer, to suggest another.
     ///
     /// # Errors
@@ -284,6 +292,7 @@ impl Client {
     pub fn suggest(
         &mut self,
         now: Instant,
+        carrier: Carrier,
         source: u16,
         destination: u16,
     ) -> Result<(), WrongTime> {
@@ -296,6 +305,7 @@ impl Client {
         self.role.suggestions += 1;
         let suggest = Suggest {
             number: self.role.suggestions,
+            carrier,
             source,
             destination,
         };

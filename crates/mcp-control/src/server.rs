@@ -16,7 +16,7 @@ use crate::manifest::{Kind, Manifest, ManifestError};
 use crate::wire::held::{Held, Scanned};
 use crate::wire::hello::{Capabilities, Hello, Welcome};
 use crate::wire::offer::{CopyId, EntryError, Offer, parse_entries, parse_entry};
-use crate::wire::plan::{Plan, parse_runs};
+use crate::wire::plan::{Carrier, Plan, parse_runs};
 use crate::wire::port::{Port, Suggest};
 use crate::wire::progress::{Done, FileDigest, Progress};
 use crate::wire::verdict::{Failed, Reason};
@@ -70,6 +70,8 @@ pub enum ServerEvent {
     /// The client suggests a port: answer with [`Server::port`]. One confirmed before is no
     /// longer needed.
     Suggested {
+        /// How data will travel.
+        carrier: Carrier,
         /// The port that data will come from.
         source: u16,
         /// The port that data may come to.
@@ -121,6 +123,8 @@ pub struct ServerRole {
     /// The suggestion that waits for an answer, and the number of the last one.
     suggested: Option<Suggest>,
     suggestions: u16,
+    /// The carrier that the last one named.
+    carrier: Option<Carrier>,
     plan: Option<Plan>,
     runs: Vec<Run>,
     /// Files before this entry have had their DIGEST.
@@ -171,6 +175,7 @@ impl Server {
             held_end: 0,
             suggested: None,
             suggestions: 0,
+            carrier: None,
             plan: None,
             runs: Vec::new(),
             next_digest: 0,
@@ -190,7 +195,7 @@ impl Server {
             }
             (Type::Entries, State::Entries) => self.take_entries(now, frame),
             (Type::Suggest, State::Ports) if self.role.suggested.is_none() => {
-                self.take_suggest(Suggest::parse(frame)?)
+                self.take_suggest(now, Suggest::parse(frame)?)
             }
             (Type::Plan, State::Ports) if self.role.suggested.is_none() => {
                 self.take_plan(Plan::parse(frame)?)
@@ -339,13 +344,24 @@ impl Server {
         Ok(())
     }
 
-    fn take_suggest(&mut self, suggest: Suggest) -> Result<(), Error> {
+    fn take_suggest(&mut self, now: Instant, suggest: Suggest) -> Result<(), Error> {
         if suggest.number != self.role.suggestions + 1 {
             return Err(Error::Contradiction);
         }
         self.role.suggestions = suggest.number;
+        if !self
+            .role
+            .config
+            .capabilities
+            .has(suggest.carrier.capability())
+        {
+            self.refuse(now, Reason::Capability, "");
+            return Ok(());
+        }
         self.role.suggested = Some(suggest);
+        self.role.carrier = Some(suggest.carrier);
         self.link.event(ServerEvent::Suggested {
+            carrier: suggest.carrier,
             source: suggest.source,
             destination: suggest.destination,
         });
@@ -373,6 +389,9 @@ impl Server {
     }
 
     fn take_plan(&mut self, plan: Plan) -> Result<(), Error> {
+        if plan.runs > 0 && self.role.carrier != Some(plan.carrier) {
+            return Err(Error::Contradiction);
+        }
         self.role.plan = Some(plan);
         self.role.state = State::Planning;
         if plan.runs == 0 {

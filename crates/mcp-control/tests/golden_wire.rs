@@ -159,10 +159,11 @@ fn held_and_scanned() {
 fn ports() {
     let suggest = Suggest {
         number: 1,
+        carrier: Carrier::Udp,
         source: 49_152,
         destination: 50_000,
     };
-    golden!(Suggest, "01070000 00000008 00010000 c000c350", suggest);
+    golden!(Suggest, "01070000 00000008 00011100 c000c350", suggest);
     let confirmed = Port {
         number: 1,
         confirmed: true,

@@ -4,7 +4,7 @@ use mcp_control::limits::{MAX_BLOCKS, MAX_FRAME_LEN};
 use mcp_control::wire::held::{Held, Scanned};
 use mcp_control::wire::hello::{Capabilities, Hello, Welcome};
 use mcp_control::wire::offer::{CopyId, Offer, emit_entry, parse_entries, parse_entry};
-use mcp_control::wire::plan::{Plan, emit_runs, parse_runs};
+use mcp_control::wire::plan::{Carrier, Plan, emit_runs, parse_runs};
 use mcp_control::wire::port::{Port, Suggest};
 use mcp_control::wire::progress::{Done, FileDigest, Progress};
 use mcp_control::wire::{self, Frames, Header, ParseError, Type};
@@ -112,9 +112,10 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
             let held = Held { first, digests };
             emitted(held.buffer_len(), |frame| held.emit(frame))
         }),
-        (1u16..=16, 1u16.., 1u16..).prop_map(|(number, source, destination)| {
+        (1u16..=16, any::<bool>(), 1u16.., 1u16..).prop_map(|(number, ip, source, destination)| {
             let suggest = Suggest {
                 number,
+                carrier: if ip { Carrier::Ip } else { Carrier::Udp },
                 source,
                 destination,
             };

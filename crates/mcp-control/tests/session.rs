@@ -111,7 +111,9 @@ impl Pair {
 
     fn planned(&mut self) -> Arc<Layout> {
         self.scanned();
-        self.client.suggest(self.now, 4000, 5000).unwrap();
+        self.client
+            .suggest(self.now, Carrier::Udp, 4000, 5000)
+            .unwrap();
         self.settle();
         self.server.port(self.now, 5000).unwrap();
         self.settle();
@@ -217,8 +219,13 @@ fn ports_are_negotiated_until_both_agree_and_not_for_ever() {
     let mut pair = Pair::new(client_config(), udp());
     pair.scanned();
     for number in 0..MAX_SUGGESTIONS {
-        pair.client.suggest(pair.now, 4000, 5000 + number).unwrap();
-        assert_eq!(pair.client.suggest(pair.now, 4000, 1), Err(WrongTime));
+        pair.client
+            .suggest(pair.now, Carrier::Udp, 4000, 5000 + number)
+            .unwrap();
+        assert_eq!(
+            pair.client.suggest(pair.now, Carrier::Udp, 4000, 1),
+            Err(WrongTime)
+        );
         pair.settle();
         assert!(matches!(
             pair.last_server(),
@@ -234,7 +241,10 @@ fn ports_are_negotiated_until_both_agree_and_not_for_ever() {
             }
         );
     }
-    assert_eq!(pair.client.suggest(pair.now, 4000, 6000), Err(WrongTime));
+    assert_eq!(
+        pair.client.suggest(pair.now, Carrier::Udp, 4000, 6000),
+        Err(WrongTime)
+    );
 }
 
 #[test]
@@ -461,6 +471,12 @@ fn many_entries_and_runs_take_several_frames() {
         .collect();
     let layout = Arc::new(Layout::new(&manifest, runs).unwrap());
     pair.client
+        .suggest(pair.now, Carrier::Udp, 4000, 5000)
+        .unwrap();
+    pair.settle();
+    pair.server.port(pair.now, 5000).unwrap();
+    pair.settle();
+    pair.client
         .plan(pair.now, Some((path(), Arc::clone(&layout))))
         .unwrap();
     pair.settle();
@@ -468,6 +484,54 @@ fn many_entries_and_runs_take_several_frames() {
         panic!("{:?}", pair.at_server);
     };
     assert_eq!(there, &layout);
+}
+
+#[test]
+fn a_carrier_that_the_server_lacks_is_refused() {
+    // A client that cares before the offer.
+    let ip = ClientConfig {
+        capabilities: Capabilities::IP,
+        required: Capabilities::IP,
+        ..client_config()
+    };
+    let mut pair = Pair::new(ip, udp());
+    pair.settle();
+    let ClientEvent::Failed { failed, side } = pair.last_client() else {
+        panic!("{:?}", pair.at_client);
+    };
+    assert_eq!((failed.reason, *side), (Reason::Capability, Side::Here));
+    assert!(failed.text.contains("--carrier ip"), "{}", failed.text);
+    // One that does not.
+    let mut pair = Pair::new(client_config(), udp());
+    pair.scanned();
+    pair.client
+        .suggest(pair.now, Carrier::Ip, 4000, 5000)
+        .unwrap();
+    pair.settle();
+    let ServerEvent::Failed { failed, side } = pair.last_server() else {
+        panic!("{:?}", pair.at_server);
+    };
+    assert_eq!((failed.reason, *side), (Reason::Capability, Side::Here));
+}
+
+#[test]
+fn the_plan_keeps_to_the_carrier_whose_port_is_kept() {
+    let server = ServerConfig::new(Capabilities::UDP.with(Capabilities::IP));
+    let mut pair = Pair::new(client_config(), server);
+    pair.scanned();
+    pair.client
+        .suggest(pair.now, Carrier::Ip, 4000, 5000)
+        .unwrap();
+    pair.settle();
+    pair.server.port(pair.now, 5000).unwrap();
+    pair.settle();
+    let runs = vec![Run { first: 0, count: 1 }];
+    let layout = Arc::new(Layout::new(&manifest(), runs).unwrap());
+    pair.client.plan(pair.now, Some((path(), layout))).unwrap();
+    let mut buffer = vec![0; MAX_FRAME_LEN];
+    let frame = pair.client.poll_transmit(pair.now, &mut buffer).unwrap();
+    let refused = pair.server.handle_packet(pair.now, &buffer[..frame.len]);
+    assert_eq!(refused, Err(Error::Contradiction));
 }
 
 #[test]

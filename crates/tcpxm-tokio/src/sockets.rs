@@ -124,7 +124,8 @@ impl Sockets {
         // Sockets that allow an address to be used again share it in silence: one that does not
         // finds out whether it is in use.
         if carrier == Carrier::Udp && config.bind.port() != 0 {
-            drop(std::net::UdpSocket::bind(config.bind)?);
+            let bind = inet::scoped(config.bind, config.interface);
+            drop(std::net::UdpSocket::bind(bind)?);
         }
         let unicast = Socket::open(carrier, &settings)?;
         let local = unicast.local_address()?;

@@ -2,5 +2,6 @@
 
 mod common;
 mod copy;
+mod network;
 mod troubles;
 mod trust;

@@ -196,8 +196,8 @@ fn discover_path_mtu(socket: &impl AsFd, version: IpAddr) -> std::io::Result<()>
     }
 }
 
-/// A link-local address means something on an interface only.
-fn scoped(address: SocketAddr, interface: u32) -> SocketAddr {
+/// A link-local address means something on an interface only: it gets this one, unless it has one.
+pub fn scoped(address: SocketAddr, interface: u32) -> SocketAddr {
     match address {
         SocketAddr::V6(mut address) if address.ip().segments()[0] & 0xffc0 == 0xfe80 => {
             if address.scope_id() == 0 {

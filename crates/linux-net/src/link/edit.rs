@@ -1,5 +1,5 @@
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use thiserror::Error;
@@ -411,22 +411,29 @@ impl Editor {
         )
     }
 
-    fn address(kind: u16, flags: u16, index: u32, address: Ipv4Addr, prefix_len: u8) -> Message {
-        let mut header = [libc::AF_INET as u8, prefix_len, 0, 0, 0, 0, 0, 0];
+    fn address(kind: u16, flags: u16, index: u32, address: IpAddr, prefix_len: u8) -> Message {
+        const IFA_F_NODAD: u8 = 0x02;
+        let (family, ifa_flags, octets) = match address {
+            IpAddr::V4(address) => (libc::AF_INET, 0, address.octets().to_vec()),
+            IpAddr::V6(address) => (libc::AF_INET6, IFA_F_NODAD, address.octets().to_vec()),
+        };
+        let mut header = [family as u8, prefix_len, ifa_flags, 0, 0, 0, 0, 0];
         header[4..].copy_from_slice(&index.to_ne_bytes());
         Message::new(kind, flags | NLM_F_ACK)
             .fixed(&header)
-            .attr(attr::IFA_LOCAL, &address.octets())
-            .attr(attr::IFA_ADDRESS, &address.octets())
+            .attr(attr::IFA_LOCAL, &octets)
+            .attr(attr::IFA_ADDRESS, &octets)
     }
 
-    /// Gives an interface an address.
+    /// Gives an interface an address; an IPv6 one is used at once, without looking whether
+    /// somebody has it.
     pub fn add_address(
         &mut self,
         index: u32,
-        address: Ipv4Addr,
+        address: impl Into<IpAddr>,
         prefix_len: u8,
     ) -> Result<(), EditError> {
+        let address = address.into();
         let mut message = Self::address(
             RTM_NEWADDR,
             NLM_F_CREATE | NLM_F_EXCL,
@@ -434,7 +441,8 @@ impl Editor {
             address,
             prefix_len,
         );
-        if let Some(host_bits) = u32::MAX.checked_shr(u32::from(prefix_len))
+        if let IpAddr::V4(address) = address
+            && let Some(host_bits) = u32::MAX.checked_shr(u32::from(prefix_len))
             && prefix_len < 31
         {
             let broadcast = (u32::from(address) | host_bits).to_be_bytes();
@@ -447,12 +455,12 @@ impl Editor {
     pub fn remove_address(
         &mut self,
         index: u32,
-        address: Ipv4Addr,
+        address: impl Into<IpAddr>,
         prefix_len: u8,
     ) -> Result<(), EditError> {
         self.run(
             "removing an address",
-            Self::address(RTM_DELADDR, 0, index, address, prefix_len),
+            Self::address(RTM_DELADDR, 0, index, address.into(), prefix_len),
         )
     }
 

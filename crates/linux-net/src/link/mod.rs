@@ -4,7 +4,7 @@
 mod edit;
 mod watch;
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 pub use edit::{EditError, Editor, LinkCounters, Neighbour, WireEnd};
 pub use watch::{LinkEvent, Watcher};
@@ -61,13 +61,18 @@ pub fn list() -> Result<Vec<Interface>, OpenError> {
     Ok(watch::dump(&mut watch::open(&[])?)?.into_values().collect())
 }
 
-/// The interface with a name, or with an IPv4 address (as users write `--interface`).
+/// The interface with a name, or with an IPv4 or IPv6 address (as users write `--interface`).
 pub fn find(name_or_address: &str) -> Result<Interface, OpenError> {
     let address: Option<Ipv4Addr> = name_or_address.parse().ok();
+    let index = match name_or_address.parse::<Ipv6Addr>() {
+        Ok(address) => watch::holder(&mut watch::open(&[])?, address)?,
+        Err(_) => None,
+    };
     list()?
         .into_iter()
         .find(|interface| {
             interface.name == name_or_address
+                || index == Some(interface.index)
                 || address.is_some_and(|a| interface.addresses.iter().any(|own| own.address == a))
         })
         .ok_or(OpenError::NoInterface {

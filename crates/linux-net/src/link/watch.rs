@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use super::{Address, Interface};
@@ -65,6 +66,28 @@ pub(super) fn dump(socket: &mut Socket) -> Result<Table, OpenError> {
         }
     }
     Ok(table)
+}
+
+/// Index of the interface that has an IPv6 address; of a link-local one, the first.
+pub(super) fn holder(socket: &mut Socket, address: Ipv6Addr) -> Result<Option<u32>, OpenError> {
+    let mut ifaddrmsg = [0; 8];
+    ifaddrmsg[0] = libc::AF_INET6 as u8;
+    let request = Message::new(RTM_GETADDR, NLM_F_DUMP).fixed(&ifaddrmsg);
+    let found = socket.dump(&request, Vec::new, |found, _, payload| {
+        let Some((header, rest)) = payload.split_first_chunk::<8>() else {
+            return;
+        };
+        let is_it = |(kind, data): (u16, &[u8])| {
+            [IFA_ADDRESS, IFA_LOCAL].contains(&kind) && data == address.octets()
+        };
+        if i32::from(header[0]) == libc::AF_INET6 && attributes(rest).any(is_it) {
+            found.push(u32::from_ne_bytes([
+                header[4], header[5], header[6], header[7],
+            ]));
+        }
+    });
+    let error = OpenError::from("listing IPv6 addresses", Capability::NetAdmin);
+    Ok(found.map_err(error)?.first().copied())
 }
 
 /// Applies one notification.

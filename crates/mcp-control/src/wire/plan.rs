@@ -29,6 +29,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::net::{IpAddr, Ipv6Addr};
 
+use super::hello::Capabilities;
 use super::{HEADER_LEN, ParseError, Type, array_at, begin, body};
 use super::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::blocks::Run;
@@ -42,6 +43,24 @@ pub enum Carrier {
     Udp = 17,
     /// As IP protocol 6.
     Ip = 6,
+}
+
+impl Carrier {
+    pub(super) fn parse(byte: u8) -> Result<Self, ParseError> {
+        match byte {
+            17 => Ok(Carrier::Udp),
+            6 => Ok(Carrier::Ip),
+            _ => Err(ParseError::Value),
+        }
+    }
+
+    /// What a peer must be able to do for it.
+    pub const fn capability(self) -> Capabilities {
+        match self {
+            Carrier::Udp => Capabilities::UDP,
+            Carrier::Ip => Capabilities::IP,
+        }
+    }
 }
 
 /// The key of one copy's data. It does not show in debug output.
@@ -87,11 +106,7 @@ impl Plan {
         if body[1] & !FLAG_AEAD != 0 || u16_at(body, 2) != 0 {
             return Err(ParseError::Reserved);
         }
-        let carrier = match body[0] {
-            17 => Carrier::Udp,
-            6 => Carrier::Ip,
-            _ => return Err(ParseError::Value),
-        };
+        let carrier = Carrier::parse(body[0])?;
         let key: [u8; 32] = array_at(body, 36);
         let sealed = body[1] & FLAG_AEAD != 0;
         if !sealed && key != [0; 32] {

@@ -1,10 +1,11 @@
-//! SUGGEST and PORT: both sides agree on the ports of the data (TCP-XM §3.4).
+//! SUGGEST and PORT: both sides agree on what carries the data, and on its ports (TCP-XM §3.4).
 //!
 //! ```text
 //!  SUGGEST (client)
 //! +-------------------------------+-------------------------------+
-//! |  number of the suggestion     |  0                            |
-//! +-------------------------------+-------------------------------+
+//! |  number of the suggestion     |  carrier:     |  0            |
+//! |                               |  17 UDP, 6 IP |               |
+//! +-------------------------------+---------------+---------------+
 //! |  source port                  |  suggested destination port   |
 //! +-------------------------------+-------------------------------+
 //!
@@ -17,6 +18,7 @@
 //! +-------------------------------+-------------------------------+
 //! ```
 
+use super::plan::Carrier;
 use super::{HEADER_LEN, ParseError, Type, begin, body, put_u16, u16_at};
 use crate::limits::MAX_SUGGESTIONS;
 
@@ -28,6 +30,8 @@ const LEN: usize = 8;
 pub struct Suggest {
     /// 1, 2, ... up to [`MAX_SUGGESTIONS`].
     pub number: u16,
+    /// How data will travel: the ports are its.
+    pub carrier: Carrier,
     /// The port that data will come from, not 0.
     pub source: u16,
     /// The port that data may go to, not 0.
@@ -41,11 +45,12 @@ impl Suggest {
     /// Not a SUGGEST.
     pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
         let body = body(frame, Type::Suggest, LEN, LEN)?;
-        if u16_at(body, 2) != 0 {
+        if body[3] != 0 {
             return Err(ParseError::Reserved);
         }
         let suggest = Suggest {
             number: u16_at(body, 0),
+            carrier: Carrier::parse(body[2])?,
             source: u16_at(body, 4),
             destination: u16_at(body, 6),
         };
@@ -68,7 +73,7 @@ impl Suggest {
     pub fn emit(&self, frame: &mut [u8]) {
         let body = begin(frame, Type::Suggest, self.buffer_len());
         put_u16(body, 0, self.number);
-        put_u16(body, 2, 0);
+        (body[2], body[3]) = (self.carrier as u8, 0);
         put_u16(body, 4, self.source);
         put_u16(body, 6, self.destination);
     }

@@ -1,0 +1,302 @@
+//! Copies through networks of namespaces: over IP itself, over IPv6, over links that take less. Where
+//! namespaces are forbidden the tests say so and pass.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use crate::common::{Finished, Running, Stage, listening, mcp, mcpd, names};
+use linux_net::link::{Editor, WireEnd};
+use linux_net::netns::Namespace;
+
+const MIB: usize = 1 << 20;
+
+/// Hosts on one switch: `eth0` of the n-th has 10.77.0.n and fd77::n, n from 1.
+struct Network {
+    hosts: Vec<Namespace>,
+    _hub: Namespace,
+}
+
+fn mac(host: usize) -> [u8; 6] {
+    [2, 0x77, 0, 0, 0, host as u8]
+}
+
+fn v4(host: usize) -> String {
+    Ipv4Addr::new(10, 77, 0, host as u8).to_string()
+}
+
+fn v6(host: usize) -> String {
+    Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, host as u16).to_string()
+}
+
+/// Without rights to make one: `None`, and a word.
+fn permitted(test: &str) -> bool {
+    match Namespace::new() {
+        Ok(_) => true,
+        Err(error) => {
+            eprintln!("SKIPPED {test}: {error}");
+            false
+        }
+    }
+}
+
+fn editing<T: Send>(host: &Namespace, work: impl FnOnce(&mut Editor) -> T + Send) -> T {
+    let edited = host.run(|| work(&mut Editor::open().expect("an editor")));
+    edited.expect("a namespace")
+}
+
+/// Addresses of `eth0`, and where groups are.
+fn address(host: &Namespace, number: usize) {
+    editing(host, |editor| {
+        let index = editor.index("eth0").expect("eth0");
+        editor.set_up(index, true).expect("up");
+        for (address, prefix_len) in [(v4(number), 24), (v6(number), 64)] {
+            let address: IpAddr = address.parse().expect("an address");
+            editor
+                .add_address(index, address, prefix_len)
+                .expect("added");
+        }
+        let groups = Ipv4Addr::new(224, 0, 0, 0);
+        editor
+            .set_route(groups, 4, None, Some(index))
+            .expect("a route");
+    });
+}
+
+impl Network {
+    fn new(count: usize) -> Network {
+        let hub = Namespace::new().expect("a namespace");
+        let hosts: Vec<Namespace> = (0..count)
+            .map(|_| Namespace::new().expect("a namespace"))
+            .collect();
+        editing(&hub, |editor| {
+            editor.add_flooding_bridge("switch").expect("a bridge");
+            let switch = editor.index("switch").expect("it");
+            editor.set_up(switch, true).expect("up");
+            for (at, host) in hosts.iter().enumerate() {
+                let port = format!("port{at}");
+                let near = WireEnd {
+                    name: &port,
+                    link_address: None,
+                    namespace: None,
+                };
+                let far = WireEnd {
+                    name: "eth0",
+                    link_address: Some(mac(at + 1)),
+                    namespace: Some(host.as_fd()),
+                };
+                editor.add_wire([near, far]).expect("a wire");
+                let index = editor.index(&port).expect("the port");
+                editor.set_bridge(index, switch).expect("plugged in");
+                editor.set_up(index, true).expect("up");
+            }
+        });
+        for (at, host) in hosts.iter().enumerate() {
+            address(host, at + 1);
+        }
+        Network { hosts, _hub: hub }
+    }
+
+    fn within<T: Send>(&self, host: usize, work: impl FnOnce() -> T + Send) -> T {
+        self.hosts[host - 1].run(work).expect("a namespace")
+    }
+
+    /// A receiver that listens on all addresses.
+    fn receiver(&self, stage: &Stage, host: usize, extra: &[&str]) -> Running {
+        let mut command = Command::new(mcpd());
+        command
+            .args(["--json", "--dir"])
+            .arg(stage.dir(host as u8))
+            .args(extra);
+        self.within(host, || listening(&mut command))
+    }
+
+    /// Copies from the first host.
+    fn copy(&self, args: &[&str]) -> Finished {
+        let mut command = Command::new(mcp());
+        command.arg("--json").args(args);
+        self.within(1, || Running::start(&mut command)).finish()
+    }
+
+    /// Datagrams of UDP that have reached a host.
+    fn datagrams(&self, host: usize) -> u64 {
+        let text = self.within(host, || {
+            std::fs::read_to_string("/proc/thread-self/net/snmp").expect("counters")
+        });
+        let udp: Vec<&str> = text
+            .lines()
+            .filter(|line| line.starts_with("Udp: "))
+            .collect();
+        let count = udp[1].split(' ').nth(1).expect("a counter");
+        count.parse().expect("a number")
+    }
+}
+
+fn same(stage: &Stage, host: usize, name: &str) {
+    let sent = std::fs::read(stage.path(name)).expect("the file");
+    let copy = std::fs::read(stage.dir(host as u8).join(name)).expect("a copy");
+    assert!(copy == sent, "host {host} has other bytes");
+    assert_eq!(names(&stage.dir(host as u8)), [name]);
+}
+
+/// A copy with a key to hosts 2 and 3 by these names; both are to be served by multicast.
+fn copies_by_multicast(host: fn(usize) -> String, extra: &[&str]) -> (Network, Finished) {
+    let stage = Stage::new();
+    let network = Network::new(3);
+    let key = stage.key("key");
+    let key = ["--key-file", key.to_str().expect("text")];
+    let file = stage.content("image", 6 * MIB + 77);
+    let _running = [2, 3].map(|number| network.receiver(&stage, number, &key));
+    let (two, three) = (host(2), host(3));
+    let file = file.to_str().expect("text");
+    let args = [&key[..], &["--rate", "100M"], extra, &[file, &two, &three]].concat();
+    let done = network.copy(&args);
+    done.expect(0);
+    assert!(done.line(&["\"started\""]).contains("\"sealed\":true"));
+    for number in [2, 3] {
+        done.line(&["\"mode\"", &host(number), "\"multicast\""]);
+        done.line(&["\"verified\"", &host(number)]);
+        same(&stage, number, "image");
+    }
+    (network, done)
+}
+
+#[test]
+fn over_ip_by_multicast_sealed_and_verified() {
+    if !permitted("over_ip_by_multicast_sealed_and_verified") {
+        return;
+    }
+    let (network, done) = copies_by_multicast(v4, &["--carrier", "ip"]);
+    assert!(done.line(&["\"started\""]).contains("\"carrier\":\"ip\""));
+    assert_eq!(network.datagrams(2), 0);
+}
+
+#[test]
+fn over_udp_and_ipv6_by_multicast() {
+    if permitted("over_udp_and_ipv6_by_multicast") {
+        let (_, done) = copies_by_multicast(v6, &[]);
+        assert!(done.line(&["\"started\""]).contains("\"group\":\"ff18:"));
+    }
+}
+
+#[test]
+fn over_ip_and_ipv6_by_source_specific_multicast() {
+    if permitted("over_ip_and_ipv6_by_source_specific_multicast") {
+        let group = ["--carrier", "ip", "--group", "ff38::8000:77"];
+        let (_, done) = copies_by_multicast(v6, &group);
+        assert!(
+            done.line(&["\"started\""])
+                .contains("\"group\":\"ff38::8000:77\"")
+        );
+    }
+}
+
+#[test]
+fn link_local_addresses_with_their_interface() {
+    if !permitted("link_local_addresses_with_their_interface") {
+        return;
+    }
+    // From the Ethernet address (RFC 4291, appendix A).
+    let local = |host: usize| format!("[fe80::77:ff:fe00:{host:x}%eth0]:4139");
+    copies_by_multicast(local, &[]);
+    copies_by_multicast(local, &["--carrier", "ip"]);
+}
+
+#[test]
+fn a_host_that_takes_no_data_over_ip_says_so() {
+    if !permitted("a_host_that_takes_no_data_over_ip_says_so") {
+        return;
+    }
+    let stage = Stage::new();
+    let network = Network::new(3);
+    let file = stage.content("image", MIB);
+    let _able = network.receiver(&stage, 2, &["--insecure"]);
+    let _unable = network.receiver(&stage, 3, &["--insecure", "--carrier", "udp"]);
+    let file = file.to_str().expect("text");
+    let over_ip = ["--insecure", "--carrier", "ip", file, &v4(2), &v4(3)];
+    let done = network.copy(&over_ip);
+    done.expect(3);
+    let failed = done.line(&["\"failed\"", &v4(3), "\"capability\""]);
+    assert!(failed.contains("--carrier ip"), "{failed}");
+    same(&stage, 2, "image");
+    // A host that takes nothing else is not served over UDP either.
+    let _strict = network.receiver(&stage, 1, &["--insecure", "--carrier", "ip"]);
+    let done = network.copy(&["--insecure", file, &v4(1)]);
+    done.expect(4)
+        .line(&["\"failed\"", "\"capability\"", "--carrier ip"]);
+}
+
+#[test]
+fn over_ip_needs_a_capability_and_says_how_to_give_it() {
+    if !permitted("over_ip_needs_a_capability_and_says_how_to_give_it") {
+        return;
+    }
+    let stage = Stage::new();
+    let file = stage.content("image", MIB);
+    // As an ordinary user, where there is another one to be.
+    let ordinary = |program: std::path::PathBuf| {
+        let copy = stage.path(&program.file_name().expect("a name").to_string_lossy());
+        std::fs::copy(&program, &copy).expect("a copy");
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(stage.folder.path(), open).expect("chmod");
+        let mut command = Command::new(copy);
+        command.uid(65_534).gid(65_534);
+        command
+    };
+    let mut send = ordinary(mcp());
+    send.args(["--carrier", "ip"]).arg(&file).arg("127.0.0.1");
+    let mut receive = ordinary(mcpd());
+    receive.args(["--carrier", "ip", "--dir", "/tmp"]);
+    for mut command in [send, receive] {
+        let done = Running::start(&mut command).finish();
+        done.expect(1).says("CAP_NET_RAW").says("setcap");
+    }
+}
+
+/// What a killed `mcpd` held is free for the next one, and its kernel answers for its ports again.
+#[test]
+fn a_killed_receiver_over_ip_leaves_nothing_behind() {
+    if !permitted("a_killed_receiver_over_ip_leaves_nothing_behind") {
+        return;
+    }
+    let stage = Stage::new();
+    let network = Network::new(2);
+    let file = stage.content("image", 8 * MIB);
+    let file = file.to_str().expect("text");
+    let two = v4(2);
+    let args = ["--insecure", "--carrier", "ip", "--rate", "20M", file, &two];
+    let first = network.receiver(&stage, 2, &["--insecure"]);
+    let mut command = Command::new(mcp());
+    command.arg("--json").args(args);
+    let mut sending = network.within(1, || Running::start(&mut command));
+    let port = crate::common::number(&sending.wait_for(&["\"started\""]), "port");
+    sending.wait_for(&["\"progress\""]);
+    let held = || std::net::TcpListener::bind(("10.77.0.2", port as u16));
+    assert!(network.within(2, held).is_err(), "the port is held");
+    first.signal("KILL");
+    sending.finish().expect(4);
+    drop(first);
+    network.within(2, held).expect("the port is free");
+    let _second = network.receiver(&stage, 2, &["--insecure"]);
+    let done = network.copy(&args[..]);
+    done.expect(0);
+    same(&stage, 2, "image");
+}
+
+#[test]
+fn versions_of_ip_do_not_mix() {
+    if !permitted("versions_of_ip_do_not_mix") {
+        return;
+    }
+    let stage = Stage::new();
+    let file = stage.content("image", MIB);
+    let file = file.to_str().expect("text");
+    let network = Network::new(1);
+    let mixed = network.copy(&["--insecure", file, "10.77.0.1", "::1"]);
+    mixed.expect(2).says("IPv4 and IPv6");
+    let group = network.copy(&["--insecure", "--group", "ff18::1", file, "10.77.0.1"]);
+    group.expect(2).says("IPv4 and IPv6");
+    let narrow = network.copy(&["--insecure", "--group", "ff12::1", file, "::1"]);
+    narrow.expect(2).says("admin-local");
+}
