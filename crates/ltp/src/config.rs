@@ -198,6 +198,8 @@ pub enum Assist {
     None,
     /// LMS routers: requests go to the group with the option.
     Lms,
+    /// A DyRAM relay: requests go to it. [`crate::tree`] speaks with it.
+    Dyram,
 }
 
 /// Where a receiver starts that comes late.
@@ -298,7 +300,7 @@ pub struct ReceiverConfig {
     pub start: Start,
     /// Who takes the bytes.
     pub delivery: Delivery,
-    /// After so many unanswered requests to the group, ask the source by unicast.
+    /// After so many unanswered requests to the group or the relay, ask the source by unicast.
     pub attempts_before_source: u8,
     /// Wait so long (plus as much again at random without assistance) after a gap before asking:
     /// lets reordered packets come, and gathers gaps into one request.

@@ -99,6 +99,8 @@ reasons! {
     ReceiversFull = "receivers_full",
     /// A report while none are wanted.
     ReportUnwanted = "report_unwanted",
+    /// A DyRAM relay's packet that is malformed, of another session, or not from our relay.
+    Relay = "relay",
     /// The machine has ended.
     Ended = "ended",
     /// The store could not keep the data: the receiver has given up.

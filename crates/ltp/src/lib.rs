@@ -1,5 +1,5 @@
-//! LTP: the reliable multicast transport that uses LMS routers where there are some, and works
-//! without (LMS chapter 6, "LTP"; `docs/wire.md` draws its packets).
+//! LTP: the reliable multicast transport that uses LMS routers or DyRAM relays where there are some,
+//! and works without (LMS chapter 6, "LTP"; `docs/wire.md` draws its packets).
 //!
 //! A [`Sender`] multicasts numbered packets and heartbeats. A [`Receiver`] asks for what it lacks,
 //! verifies blocks against digests from the source, and answers others' requests as replier.
@@ -53,6 +53,7 @@
 //! | assistance | a receiver asks | who repairs, and where to |
 //! | --- | --- | --- |
 //! | [`Assist::Lms`] | the group, with the option; after [`ReceiverConfig::attempts_before_source`] requests in vain the source by unicast | the replier by dmcast to the turning point; the source, when no router has turned the request, to the group |
+//! | [`Assist::Dyram`] | its relay; after as many requests in vain the source by unicast | the replier that the relay elects, through relays to those who lost it; the source, when nobody below has it |
 //! | [`Assist::None`] | the source by unicast | the source: to that receiver alone, or to the group when two ask for the same, or when the requester has not proved its address |
 //!
 //! # Units and bounds
@@ -112,6 +113,7 @@ mod stats;
 pub mod storage;
 pub mod store;
 mod timer;
+pub mod tree;
 pub mod wire;
 
 pub use config::{

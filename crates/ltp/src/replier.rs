@@ -16,6 +16,8 @@ pub(crate) enum Target {
     Group,
     Unicast(SocketAddr),
     TurningPoint(TurningPoint),
+    /// The DyRAM relay.
+    Relay,
 }
 
 /// One block's repairs for one target: an entry of the caller's storage.

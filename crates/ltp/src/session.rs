@@ -79,6 +79,9 @@ pub enum Destination {
     /// Wrapped by the driver: an IPIP packet to that router, whose outer header carries the option
     /// and whose inner UDP packet goes from the source's address and port to the group.
     Dmcast(TurningPoint),
+    /// To the DyRAM relay that helps: a request becomes NACKs, a repair is wrapped
+    /// ([`crate::tree`] does both).
+    Relay,
 }
 
 /// A packet to send; its bytes are in the buffer that was given to `poll_transmit`.

@@ -87,7 +87,8 @@ pub(super) fn outgoing(
                     .emit(),
                 );
             }
-            ltp::Destination::Unicast(SocketAddr::V6(_)) => {}
+            // The simulation knows neither IPv6 nor relays.
+            ltp::Destination::Unicast(SocketAddr::V6(_)) | ltp::Destination::Relay => {}
             ltp::Destination::Dmcast(turning_point) => {
                 send(&dmcast(plan, me, turning_point, payload));
             }

@@ -121,6 +121,12 @@ impl Attachment {
         self.parent.address(&self.config.relays).filter(|_| joined)
     }
 
+    /// The number that the relay gave to us; what goes up carries it.
+    #[must_use]
+    pub fn number(&self) -> u16 {
+        self.parent.child()
+    }
+
     /// Whether the relay knows a way to the source.
     #[must_use]
     pub fn reaches_source(&self) -> bool {

@@ -149,7 +149,7 @@ impl<S: Store> Receiver<'_, S> {
     }
 
     /// The oldest block that may still be in the store.
-    fn oldest_held(&self) -> u64 {
+    pub(super) fn oldest_held(&self) -> u64 {
         let Some(session) = &self.session else {
             return 0;
         };
@@ -179,7 +179,7 @@ impl<S: Store> Receiver<'_, S> {
     }
 
     /// The packets of a block that this host can give.
-    fn held_packets(&self, block: u64) -> u64 {
+    pub(super) fn held_packets(&self, block: u64) -> u64 {
         let Some(session) = &self.session else {
             return 0;
         };
@@ -309,9 +309,13 @@ impl<S: Store> Receiver<'_, S> {
                 block >= self.oldest_held() && self.held_packets(block) & 1 << repair.index != 0;
             let (offset, content) = geometry.span(block, repair.index, length);
             let payload = &mut buffer[data::DATA_HEADER_LEN..len];
-            let Target::TurningPoint(point) = repair.target else {
-                self.repairs.done(self.now, at, None);
-                continue;
+            let destination = match repair.target {
+                Target::TurningPoint(point) => Destination::Dmcast(point),
+                Target::Relay => Destination::Relay,
+                Target::Group | Target::Unicast(_) => {
+                    self.repairs.done(self.now, at, None);
+                    continue;
+                }
             };
             if !held || self.store.read(offset, &mut payload[..content]).is_err() {
                 self.repairs.done(self.now, at, None);
@@ -330,7 +334,6 @@ impl<S: Store> Receiver<'_, S> {
             self.repair_pacer.spend(frame);
             self.stats.repairs_sent += 1;
             self.stats.frame_bytes += frame as u64;
-            let destination = Destination::Dmcast(point);
             return Some(Transmit {
                 destination,
                 len,

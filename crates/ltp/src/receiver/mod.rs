@@ -12,6 +12,7 @@ mod input;
 mod left;
 mod missing;
 mod output;
+mod relay;
 mod report;
 mod window;
 
@@ -172,6 +173,8 @@ pub struct Receiver<'a, S: Store> {
     request_pacer: Pacer,
     group_trip: RoundTrip,
     source_trip: RoundTrip,
+    /// How long the DyRAM relay may need for a repair.
+    relay_delay: Duration,
     digest_ask: Option<DigestAsk>,
     /// The whole is wrong: which blocks are?
     audit: Option<audit::Audit>,
@@ -273,6 +276,7 @@ impl<'a, S: Store> Receiver<'a, S> {
             request_pacer: Pacer::new(Some(requests * 8), burst, now),
             group_trip: trip,
             source_trip: trip,
+            relay_delay: config.initial_timeout / 2,
             digest_ask: None,
             audit: None,
             question: None,

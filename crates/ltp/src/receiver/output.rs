@@ -105,7 +105,7 @@ impl<S: Store> Receiver<'_, S> {
         }
         ask.attempts += 1;
         let to_source = ask.attempts > u32::from(self.config.attempts_before_source)
-            || self.config.assist == Assist::None;
+            || self.config.assist != Assist::Lms;
         if to_source && ask.nonce == 0 {
             ask.nonce = self.rng.next_u64().max(1);
         }
@@ -197,6 +197,15 @@ impl<S: Store> Receiver<'_, S> {
         let (repr, to_source) = repr?;
         self.request_pacer.spend(1);
         repr.emit(buffer);
+        if self.config.assist == Assist::Dyram && !to_source {
+            // It is read next door and never sent as it is: no authenticator.
+            self.stats.requests_group += 1;
+            return Some(Transmit {
+                destination: Destination::Relay,
+                len: repr.buffer_len(),
+                segment_len: None,
+            });
+        }
         let destination = self.count_request(to_source)?;
         Some(self.sent(destination, buffer, repr.buffer_len()))
     }
@@ -219,7 +228,7 @@ impl<S: Store> Receiver<'_, S> {
         let mut repr = self.request_repr(Kind::Data, number, nonce)?;
         let geometry = self.session.as_ref()?.geometry;
         // The source was not asked before it was asked `attempts_before_source` times elsewhere.
-        let (trip, number) = if to_source && self.config.assist == Assist::Lms {
+        let (trip, number) = if to_source && self.config.assist != Assist::None {
             let before = u32::from(self.config.attempts_before_source);
             (&self.source_trip, number.saturating_sub(before).max(1))
         } else if to_source {
@@ -227,7 +236,10 @@ impl<S: Store> Receiver<'_, S> {
         } else {
             (&self.group_trip, number)
         };
-        let wait = trip.timeout(number);
+        let mut wait = trip.timeout(number);
+        if self.config.assist == Assist::Dyram && !to_source {
+            wait = self.relay_timeout(number);
+        }
         let deadline = now + wait + self.jitter(wait / 8);
         let mut asked = 0;
         for ask in self.asks.iter_mut() {

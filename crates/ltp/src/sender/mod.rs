@@ -6,6 +6,7 @@ mod heartbeat;
 mod input;
 mod members;
 mod output;
+mod relay;
 mod setup;
 
 use rand_chacha::ChaCha12Rng;
@@ -116,6 +117,8 @@ pub struct Sender<'a, S: Store> {
 
     members: Members<'a>,
     window: Window<'a>,
+    /// What the DyRAM relay last said: the first block that somebody below may lack, and when.
+    relay_ack: Option<(u64, Instant)>,
     repairs: Repairs<'a>,
     longest_round_trip: Duration,
     answers: heapless::Deque<Answer, 32>,
@@ -234,6 +237,7 @@ impl<'a, S: Store> Sender<'a, S> {
             digests: storage.digests,
             members: Members::new(storage.members, member_key),
             window: Window::new(storage.window, resumed),
+            relay_ack: None,
             repairs,
             longest_round_trip: Duration::ZERO,
             answers: heapless::Deque::new(),
@@ -298,10 +302,8 @@ impl<'a, S: Store> Sender<'a, S> {
         let Some(capacity) = self.store.capacity() else {
             return limit - self.written;
         };
-        let keep = self
-            .window
-            .slowest()
-            .map_or(self.block, |slowest| slowest.min(self.block));
+        let known = [self.window.slowest(), self.relay_slowest()];
+        let keep = known.into_iter().flatten().fold(self.block, u64::min);
         (self.geometry.block_offset(keep) + capacity)
             .min(limit)
             .saturating_sub(self.written)
@@ -467,7 +469,7 @@ impl<'a, S: Store> Sender<'a, S> {
 
     /// Whether a packet that was never sent may go, the rate aside.
     fn data_waits(&self) -> bool {
-        self.phase == Phase::Sending && self.has_data() && self.block < self.window.limit()
+        self.phase == Phase::Sending && self.has_data() && self.block < self.limit()
     }
 
     fn has_data(&self) -> bool {

@@ -100,6 +100,7 @@ impl<S: Store> Sender<'_, S> {
         }
         let destination = match destination? {
             Target::Unicast(address) => Destination::Unicast(address),
+            Target::Relay => Destination::Relay,
             Target::Group | Target::TurningPoint(_) => Destination::Group,
         };
         self.after_data(self.next != before);

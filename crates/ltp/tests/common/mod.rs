@@ -3,6 +3,8 @@
 //! With `lms` the switch is a turning point: receiver 0 is the elected replier.
 #![allow(unreachable_pub, missing_docs)]
 
+mod dice;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,6 +15,8 @@ use ltp::{
     Destination, Duration, Instant, Meta, Path, Receiver, ReceiverConfig, ReceiverEvent, Sender,
     SenderConfig, SenderEvent,
 };
+
+pub(crate) use dice::{Dice, content, seed};
 
 pub fn group() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::new(239, 1, 2, 3), 5000))
@@ -27,43 +31,6 @@ pub fn host(index: usize) -> SocketAddr {
 }
 
 pub const ROUTER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 254));
-
-/// xorshift64*, for losses: nothing of the crate under test.
-#[derive(Clone)]
-pub struct Dice(u64);
-
-impl Dice {
-    pub fn new(seed: u64) -> Self {
-        Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    pub fn chance(&mut self, per_million: u64) -> bool {
-        (self.next() >> 20) % 1_000_000 < per_million
-    }
-}
-
-pub fn content(len: usize, seed: u64) -> Vec<u8> {
-    let mut dice = Dice::new(seed ^ 0xabcd);
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        bytes.extend_from_slice(&dice.next().to_le_bytes());
-    }
-    bytes.truncate(len);
-    bytes
-}
-
-pub fn seed(number: u64) -> [u8; 32] {
-    let mut seed = [0; 32];
-    seed[..8].copy_from_slice(&number.to_le_bytes());
-    seed
-}
 
 #[derive(Clone, Copy)]
 pub struct Faults {
@@ -225,7 +192,9 @@ impl<'a, S: Store, R: Store> Group<'a, S, R> {
                     let below = Node::Receiver(usize::from(point.iface.0));
                     self.put(Node::Source, below, Way::Group, &packet);
                 }
-                Destination::Group => panic!("a receiver never multicasts plainly"),
+                Destination::Group | Destination::Relay => {
+                    panic!("a receiver without a relay never sends so")
+                }
             }
         }
         while let Some(event) = self.receivers[index].poll_event() {

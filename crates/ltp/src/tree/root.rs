@@ -1,0 +1,217 @@
+//! A sender above a relay.
+
+use core::net::{IpAddr, SocketAddr};
+
+use dyram::wire::{Body, NO_CHILD, Role};
+use dyram::{Attachment, AttachmentConfig, AttachmentEvent, Input, Parents, Seq, SessionKey};
+use smoltcp::time::Instant;
+
+use super::{ABSENT, Named, PORT_LEN, Transmit, header_len, is_dyram, wrap};
+use crate::error::Error;
+use crate::store::Store;
+use crate::wire::Type;
+use crate::{Destination, Meta, Sender};
+
+/// A [`Sender`] and its attachment to the relay nearest to it. Drive it like the sender, from one
+/// UDP socket; commands and events are [`Root::sender_mut`]'s.
+///
+/// While no relay has taken it in, the sender waits. It must be configured with `max_segments` of 1
+/// and a `max_packet_len` that leaves [`super::OVERHEAD`] bytes free.
+pub struct Root<'a, S: Store> {
+    sender: Sender<'a, S>,
+    attachment: Attachment,
+    key: SessionKey,
+    /// Port of the socket: where leaves ask the source itself.
+    port: u16,
+    absent: heapless::Vec<u32, ABSENT>,
+    now: Instant,
+}
+
+impl<'a, S: Store> Root<'a, S> {
+    /// A sender whose socket has that address, above one of these relays. `None` when source and
+    /// group are not of one address family.
+    #[must_use]
+    pub fn new(
+        sender: Sender<'a, S>,
+        source: SocketAddr,
+        group: IpAddr,
+        relays: Parents,
+        seed: [u8; 32],
+        now: Instant,
+    ) -> Option<Self> {
+        let key = SessionKey::new(source.ip(), group)?;
+        let config = AttachmentConfig {
+            key,
+            role: Role::Source,
+            relays,
+        };
+        Some(Root {
+            sender,
+            attachment: Attachment::new(config, seed, now),
+            key,
+            port: source.port(),
+            absent: heapless::Vec::new(),
+            now,
+        })
+    }
+
+    /// The sender.
+    pub fn sender(&self) -> &Sender<'a, S> {
+        &self.sender
+    }
+
+    /// The sender, for commands and events. Packets come from the root's own methods.
+    pub fn sender_mut(&mut self) -> &mut Sender<'a, S> {
+        &mut self.sender
+    }
+
+    /// The relay that serves this source now.
+    pub fn relay(&self) -> Option<SocketAddr> {
+        self.attachment.relay()
+    }
+
+    /// What happened to the attachment.
+    pub fn poll_relay_event(&mut self) -> Option<AttachmentEvent> {
+        self.attachment.poll_event()
+    }
+
+    /// A datagram arrived.
+    ///
+    /// # Errors
+    /// Why it was dropped: [`Error::Relay`] for a relay's packet that does not fit, else the
+    /// sender's reason.
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        packet: &[u8],
+    ) -> Result<(), Error> {
+        self.now = self.now.max(now);
+        if !is_dyram(packet) {
+            return self.sender.handle_packet(now, &Meta::unicast(from), packet);
+        }
+        let meta = dyram::Meta::unicast(from);
+        let input = self.attachment.handle_packet(now, &meta, packet);
+        let own = self.sender.session().0;
+        match input.map_err(|_| Error::Relay)? {
+            Input::Wanted { session, .. } | Input::Acknowledged { session, .. }
+                if session != own =>
+            {
+                Err(Error::OtherSession)
+            }
+            Input::Wanted { first, mask, .. } => {
+                if let Some(ack) = Attachment::acknowledged_by(packet) {
+                    self.sender.acknowledged(now, ack.0);
+                }
+                for seq in dyram::packets(first, mask) {
+                    if self.sender.wanted(now, seq.0) == Ok(false) {
+                        // With no room the relay waits for an answer, and asks again.
+                        let _ = self.absent.push(seq.0);
+                    }
+                }
+                Ok(())
+            }
+            Input::Acknowledged { ack, .. } => {
+                self.sender.acknowledged(now, ack.0);
+                Ok(())
+            }
+            Input::Nothing => {
+                self.begin_window();
+                Ok(())
+            }
+            Input::Data { .. } | Input::Cast { .. } | Input::Absent { .. } => {
+                Err(Error::Unexpected)
+            }
+        }
+    }
+
+    /// From the moment that a relay took us in, the window waits for its first acknowledgement.
+    fn begin_window(&mut self) {
+        if self.attachment.relay().is_some() && !self.sender.has_relay_ack() {
+            let next = self.sender.next_sequence();
+            self.sender.acknowledged(self.now, next);
+        }
+    }
+
+    /// Time has passed; harmless when called early or twice.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+        self.attachment.handle_timeout(now);
+        self.sender.handle_timeout(now);
+    }
+
+    /// When to call [`Root::handle_timeout`]; `None` when nothing more will happen.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let sender = self.sender.poll_timeout()?;
+        let attachment = self.attachment.poll_timeout();
+        if self.attachment.relay().is_none() {
+            return attachment;
+        }
+        let absent = (!self.absent.is_empty()).then_some(self.now);
+        [Some(sender), attachment, absent]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// The next packet to send, written into `buffer`, which has room for the sender's longest
+    /// packet and [`super::OVERHEAD`] bytes more; drain until `None`.
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        self.now = self.now.max(now);
+        if let Some(transmit) = self.attachment.poll_transmit(now, buffer) {
+            return Some(transmit.into());
+        }
+        let relay = self.attachment.relay()?;
+        if let Some(transmit) = self.poll_absent(buffer) {
+            return Some(transmit);
+        }
+        let header = header_len(&self.key);
+        let end = buffer.len().checked_sub(PORT_LEN)?;
+        let room = buffer.get_mut(header..end)?;
+        let inner = self.sender.poll_transmit(now, room)?;
+        if let Destination::Unicast(destination) = inner.destination {
+            buffer.copy_within(header..header + inner.len, 0);
+            return Some(Transmit {
+                destination,
+                len: inner.len,
+            });
+        }
+        let session = self.sender.session().0;
+        let kind = buffer[header] & 0xf;
+        let numbered = kind == Type::Data as u8 || inner.destination == Destination::Relay;
+        let (sequence, body, len) = if numbered {
+            let sequence = Seq(crate::wire::u32_at(&buffer[header..], 8));
+            let body = match inner.destination {
+                Destination::Relay => Body::Repair(&[]),
+                _ => Body::Data(&[]),
+            };
+            (sequence, body, inner.len)
+        } else {
+            let at = header + inner.len;
+            buffer[at..at + PORT_LEN].copy_from_slice(&self.port.to_be_bytes());
+            let next = Seq(self.sender.next_sequence());
+            (next, Body::Cast(&[]), inner.len + PORT_LEN)
+        };
+        let len = wrap(buffer, self.key, NO_CHILD, session, sequence, body, len);
+        Some(Transmit {
+            destination: relay,
+            len,
+        })
+    }
+
+    fn poll_absent(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
+        let first = *self.absent.first()?;
+        let mut named = Named::only(first);
+        self.absent.retain(|&sequence| !named.add(sequence));
+        let session = self.sender.session().0;
+        let transmit = self
+            .attachment
+            .absent(session, Seq(first), named.mask, buffer)?;
+        Some(transmit.into())
+    }
+
+    /// Leaves the relay: writes the goodbye.
+    pub fn leave(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
+        self.attachment.leave(buffer).map(Transmit::from)
+    }
+}

@@ -1,0 +1,360 @@
+//! LTP through DyRAM relays, in virtual time.
+
+#[path = "common/dice.rs"]
+mod dice;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use dice::{Dice, content, seed};
+use dyram::storage::{Limits, Storage};
+use dyram::{Relay, RelayId, Verdict};
+use ltp::store::HeapRing;
+use ltp::tree::{Leaf, OVERHEAD, Root};
+use ltp::{
+    Assist, Duration, Instant, Receiver, ReceiverConfig, ReceiverEvent, Sender, SenderConfig,
+    SenderEvent,
+};
+
+const GROUP: IpAddr = IpAddr::V4(Ipv4Addr::new(239, 1, 2, 3));
+
+fn source() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1), 4000))
+}
+
+fn relay(index: usize) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::from(0x0a01_0000 + index as u32), 4143))
+}
+
+fn leaf(index: usize) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::from(0x0a02_0000 + index as u32), 4000))
+}
+
+type InFlight = Reverse<(i64, u64, SocketAddr, SocketAddr, Vec<u8>)>;
+
+/// A source, relays in a tree, leaves below them. Unicast between source and leaves goes straight.
+struct World {
+    now: Instant,
+    root: Root<'static, HeapRing>,
+    relays: Vec<Option<Relay<'static>>>,
+    leaves: Vec<Leaf<'static, HeapRing>>,
+    events: Vec<Vec<ReceiverEvent>>,
+    sender_events: Vec<SenderEvent>,
+    loss: u64,
+    dice: Dice,
+    in_flight: BinaryHeap<InFlight>,
+    count: u64,
+    /// LTP requests that reached the source by unicast.
+    plain_requests: u32,
+}
+
+impl World {
+    /// `parents[i]` is the relay above relay `i` (none: the source registers there), `leaves[i]`
+    /// lists the relays of leaf `i`.
+    fn new(
+        bytes: &[u8],
+        parents: &[Option<usize>],
+        leaves: &[&[usize]],
+        loss: u64,
+        number: u64,
+        change: impl Fn(&mut SenderConfig),
+    ) -> World {
+        let now = Instant::from_millis(1);
+        let group = SocketAddr::new(GROUP, 5000);
+        let mut config = SenderConfig::new(group);
+        config.length = Some(bytes.len() as u64);
+        config.max_packet_len = 500;
+        config.rate_bps = Some(20_000_000);
+        config.block_exponent = 13;
+        change(&mut config);
+        let store = HeapRing::whole(bytes.to_vec());
+        let sender = Sender::new(config, store, seed(number), now).unwrap();
+        let first = [relay(0)].into_iter().collect();
+        let root = Root::new(sender, source(), GROUP, first, seed(number + 1), now).unwrap();
+        let relays = parents.iter().enumerate().map(|(index, parent)| {
+            let mut config = dyram::Config::new(RelayId(index as u32 + 1));
+            config.parents = parent.map(relay).into_iter().collect();
+            let storage = Storage::owned(Limits::default()).unwrap();
+            Some(Relay::new(config, storage, seed(number + 2 + index as u64), now).unwrap())
+        });
+        let leaves: Vec<_> = leaves
+            .iter()
+            .enumerate()
+            .map(|(index, relays)| {
+                let mut config = ReceiverConfig::new(group);
+                config.assist = Assist::Dyram;
+                config.source = Some(source().ip());
+                let store = HeapRing::new(bytes.len().next_multiple_of(1 << 16));
+                let seed = seed(number + 1000 + index as u64);
+                let receiver = Receiver::new(config, store, seed, now);
+                let relays = relays.iter().copied().map(relay).collect();
+                Leaf::new(receiver, source().ip(), GROUP, relays, seed, now).unwrap()
+            })
+            .collect();
+        World {
+            now,
+            root,
+            relays: relays.collect(),
+            events: vec![Vec::new(); leaves.len()],
+            leaves,
+            sender_events: Vec::new(),
+            loss,
+            dice: Dice::new(number),
+            in_flight: BinaryHeap::new(),
+            count: 0,
+            plain_requests: 0,
+        }
+    }
+
+    fn send(&mut self, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
+        if self.dice.chance(self.loss) {
+            return;
+        }
+        self.count += 1;
+        let at = self.now + Duration::from_micros(2000 + self.dice.next() % 100);
+        let packet = (at.total_micros(), self.count, from, to, bytes.to_vec());
+        self.in_flight.push(Reverse(packet));
+    }
+
+    fn deliver(&mut self, from: SocketAddr, to: SocketAddr, mut bytes: Vec<u8>) {
+        let now = self.now;
+        if to == source() {
+            if bytes[0] == 0x15 {
+                self.plain_requests += 1;
+            }
+            let _ = self.root.handle_packet(now, from, &bytes);
+        } else if let Some(index) = (0..self.leaves.len()).find(|&index| leaf(index) == to) {
+            let _ = self.leaves[index].handle_packet(now, from, &bytes);
+        } else if let Some(index) = (0..self.relays.len()).find(|&index| relay(index) == to) {
+            let Some(machine) = &mut self.relays[index] else {
+                return;
+            };
+            let verdict = machine.forward(now, &dyram::Meta::unicast(from), &mut bytes);
+            if let Verdict::Send(fanout) = verdict {
+                let targets: Vec<_> = machine.targets(&fanout).collect();
+                for target in targets {
+                    self.send(to, target, &bytes);
+                }
+            }
+        }
+    }
+
+    fn drain(&mut self) {
+        let now = self.now;
+        let mut buffer = [0; 1000];
+        while let Some(transmit) = self.root.poll_transmit(now, &mut buffer) {
+            assert!(transmit.len <= 500 + OVERHEAD);
+            self.send(source(), transmit.destination, &buffer[..transmit.len]);
+        }
+        while let Some(event) = self.root.sender_mut().poll_event() {
+            self.sender_events.push(event);
+        }
+        for index in 0..self.leaves.len() {
+            while let Some(transmit) = self.leaves[index].poll_transmit(now, &mut buffer) {
+                self.send(leaf(index), transmit.destination, &buffer[..transmit.len]);
+            }
+            while let Some(event) = self.leaves[index].receiver_mut().poll_event() {
+                self.events[index].push(event);
+            }
+        }
+        for index in 0..self.relays.len() {
+            while let Some(transmit) = self.relays[index]
+                .as_mut()
+                .and_then(|machine| machine.poll_transmit(now, &mut buffer))
+            {
+                self.send(relay(index), transmit.destination, &buffer[..transmit.len]);
+            }
+        }
+    }
+
+    fn next_time(&self) -> Option<Instant> {
+        let flight = self
+            .in_flight
+            .peek()
+            .map(|Reverse(packet)| Instant::from_micros(packet.0));
+        let relays = self.relays.iter().flatten().filter_map(Relay::poll_timeout);
+        let leaves = self.leaves.iter().filter_map(Leaf::poll_timeout);
+        let root = self.root.poll_timeout();
+        flight
+            .into_iter()
+            .chain(relays)
+            .chain(leaves)
+            .chain(root)
+            .min()
+    }
+
+    fn run(&mut self, milliseconds: i64) {
+        let end = Instant::from_millis(milliseconds);
+        while self.now < end {
+            self.drain();
+            let Some(next) = self.next_time() else { return };
+            self.now = next.max(self.now + Duration::from_micros(10)).min(end);
+            while let Some(Reverse(packet)) = self.in_flight.peek()
+                && packet.0 <= self.now.total_micros()
+            {
+                let Some(Reverse((_, _, from, to, bytes))) = self.in_flight.pop() else {
+                    break;
+                };
+                self.deliver(from, to, bytes);
+            }
+            self.root.handle_timeout(self.now);
+            for leaf in &mut self.leaves {
+                leaf.handle_timeout(self.now);
+            }
+            for relay in self.relays.iter_mut().flatten() {
+                relay.handle_timeout(self.now);
+            }
+        }
+    }
+
+    fn complete(&self, bytes: &[u8]) -> usize {
+        let same = |leaf: &&Leaf<'_, HeapRing>| {
+            leaf.receiver().is_complete()
+                && &leaf.receiver().store().as_bytes()[..bytes.len()] == bytes
+        };
+        self.leaves.iter().filter(same).count()
+    }
+}
+
+/// A root, two relays below, three leaves below each.
+const PARENTS: [Option<usize>; 3] = [None, Some(0), Some(0)];
+const LEAVES: [&[usize]; 6] = [&[1], &[1], &[1], &[2], &[2], &[2]];
+
+fn wait_for_six(config: &mut SenderConfig) {
+    config.receivers = Some(6);
+    config.start_wait = Duration::from_secs(5);
+}
+
+#[test]
+fn everything_arrives_without_loss_and_nobody_asks() {
+    let bytes = content(200_000, 1);
+    let mut world = World::new(&bytes, &PARENTS, &LEAVES, 0, 1, wait_for_six);
+    world.run(3_000);
+    assert_eq!(world.complete(&bytes), 6);
+    let asked: u64 = world
+        .leaves
+        .iter()
+        .map(|leaf| leaf.receiver().stats().requests_group)
+        .sum();
+    assert_eq!((asked, world.plain_requests), (0, 0));
+}
+
+#[test]
+fn losses_are_repaired_by_leaves_and_the_source_is_the_last_that_is_asked() {
+    let bytes = content(400_000, 2);
+    let mut world = World::new(&bytes, &PARENTS, &LEAVES, 30_000, 2, wait_for_six);
+    world.run(20_000);
+    assert_eq!(world.complete(&bytes), 6);
+    let from_leaves: u64 = world
+        .leaves
+        .iter()
+        .map(|leaf| leaf.receiver().stats().repairs_sent)
+        .sum();
+    let asked = world.root.sender().stats().requested_packets;
+    // 820 packets, 3 % lost on each of nine links: the source is asked for what its own link loses.
+    assert!(
+        (10..80).contains(&asked),
+        "{asked} packets asked of the source"
+    );
+    assert!(from_leaves > 80, "{from_leaves} repairs from leaves");
+}
+
+#[test]
+fn random_losses_end_with_every_byte() {
+    let seeds = if cfg!(debug_assertions) { 20 } else { 300 };
+    for number in 0..seeds {
+        let bytes = content(60_000 + number as usize * 997, number);
+        let loss = number % 8 * 20_000;
+        let mut world = World::new(&bytes, &PARENTS, &LEAVES, loss, 100 + number, |_| {});
+        world.run(60_000);
+        assert_eq!(world.complete(&bytes), 6, "seed {number}");
+    }
+}
+
+#[test]
+fn when_the_relay_dies_the_leaves_go_on_with_the_next_one() {
+    let bytes = content(3_000_000, 3);
+    let leaves: [&[usize]; 4] = [&[1, 2], &[1, 2], &[2], &[2]];
+    let mut world = World::new(&bytes, &PARENTS, &leaves, 5_000, 3, |_| {});
+    world.run(500);
+    world.relays[1] = None;
+    world.run(30_000);
+    assert_eq!(world.complete(&bytes), 4);
+    assert_eq!(world.leaves[0].relay(), Some(relay(2)));
+}
+
+#[test]
+fn without_any_relay_left_the_source_repairs_what_was_lost() {
+    let bytes = content(100_000, 4);
+    let leaves: [&[usize]; 2] = [&[1], &[1]];
+    let mut world = World::new(&bytes, &[None, Some(0)], &leaves, 100_000, 4, |config| {
+        config.receivers = Some(2);
+        config.start_wait = Duration::from_secs(5);
+        config.linger = Duration::from_secs(20);
+    });
+    let sent = |event: &SenderEvent| matches!(event, SenderEvent::Sent { .. });
+    while !world.sender_events.iter().any(sent) {
+        let next = world.now.total_millis() + 1;
+        world.run(next);
+    }
+    // The last heartbeat is through, the repairs are not.
+    world.run(world.now.total_millis() + 12);
+    assert_eq!(world.complete(&bytes), 0);
+    world.relays[1] = None;
+    world.run(20_000);
+    assert_eq!(world.complete(&bytes), 2);
+    assert!(world.plain_requests > 0);
+}
+
+#[test]
+fn reports_and_completion_work_through_relays() {
+    let bytes = content(100_000, 5);
+    let mut world = World::new(&bytes, &PARENTS, &LEAVES, 10_000, 5, wait_for_six);
+    world.run(20_000);
+    assert_eq!(world.complete(&bytes), 6);
+    assert!(
+        world.sender_events.contains(&SenderEvent::Complete),
+        "{:?}",
+        world.sender_events
+    );
+}
+
+#[test]
+fn the_slowest_leaf_holds_the_window() {
+    let bytes = content(800_000, 6);
+    let mut world = World::new(&bytes, &PARENTS, &LEAVES, 0, 6, |config| {
+        config.window_blocks = Some(16);
+        config.rate_bps = None;
+    });
+    world.run(30_000);
+    assert_eq!(world.complete(&bytes), 6);
+    assert!(world.root.sender().stats().stalls > 0);
+}
+
+#[test]
+fn sealed_sessions_go_through_relays_too() {
+    let bytes = content(100_000, 7);
+    let key = Some([9; 32]);
+    let mut world = World::new(&bytes, &PARENTS, &[], 20_000, 7, |config| config.key = key);
+    for index in 0..3 {
+        let mut config = ReceiverConfig::new(SocketAddr::new(GROUP, 5000));
+        config.assist = Assist::Dyram;
+        config.key = key;
+        let store = HeapRing::new(1 << 17);
+        let receiver = Receiver::new(config, store, seed(index), world.now);
+        let relays = [relay(1)].into_iter().collect();
+        let leaf = Leaf::new(
+            receiver,
+            source().ip(),
+            GROUP,
+            relays,
+            seed(index),
+            world.now,
+        );
+        world.leaves.push(leaf.unwrap());
+        world.events.push(Vec::new());
+    }
+    world.run(20_000);
+    assert_eq!(world.complete(&bytes), 3);
+}
