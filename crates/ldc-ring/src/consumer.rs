@@ -261,7 +261,8 @@ impl<K> Consumer<K> {
     ///
     /// # Panics
     ///
-    /// When they would go over its end.
+    /// When they would go over its end, or the message is not one that this consumer claimed and has not
+    /// completed.
     #[inline(always)]
     pub fn read(&self, message: &Claimed, offset: usize, bytes: &mut [u8]) {
         let len = message.len();
@@ -269,7 +270,8 @@ impl<K> Consumer<K> {
             offset <= len && bytes.len() <= len - offset,
             "past the message's end"
         );
-        // SAFETY: a `Claimed` exists only for a message whose state makes its slots the consumer's.
+        self.check(message);
+        // SAFETY: the slots are claimed by this consumer, and not given back.
         unsafe {
             self.block
                 .payload
@@ -283,13 +285,15 @@ impl<K> Consumer<K> {
     ///
     /// # Panics
     ///
-    /// When `offset` is past the message's end.
+    /// When `offset` is past the message's end, or the message is not one that this consumer claimed and has
+    /// not completed.
     #[cfg(not(loom))]
     pub fn chunks(&self, message: &Claimed, offset: usize) -> [(NonNull<u8>, usize); 2] {
         let rest = message
             .len()
             .checked_sub(offset)
             .expect("past the message's end");
+        self.check(message);
         self.block
             .payload
             .chunks(self.block.shape, message.position, offset, rest)
@@ -298,8 +302,13 @@ impl<K> Consumer<K> {
     /// Gives the slots of a message back to the producer. Messages may be completed in any order; slots
     /// go back in the order of the ring (`dev_i`), and a producer that found the ring full learns of them an
     /// eighth of the ring at a time (see the crate's "Units and bounds").
+    ///
+    /// # Panics
+    ///
+    /// When the message is not one that this consumer claimed.
     #[inline(always)]
     pub fn complete(&mut self, message: Claimed) {
+        self.check(&message);
         if message.position != self.dev {
             return self.set_done(message.position);
         }
@@ -313,6 +322,21 @@ impl<K> Consumer<K> {
         if self.dev.wrapping_sub(self.told) >= self.batch || self.dev == self.seen {
             self.tell();
         }
+    }
+
+    /// Fails unless the slots of a message lie between `dev` and `kern`, where all are this consumer's. A message
+    /// of another ring, or of a consumer that this one took over from, may name any.
+    #[inline]
+    fn check(&self, message: &Claimed) {
+        let shape = self.block.shape;
+        let before = message.position.wrapping_sub(self.dev);
+        let claimed = self.kern.wrapping_sub(self.dev);
+        assert!(
+            before < claimed
+                && (message.len <= shape.slot_bytes()
+                    || shape.pieces(message.len()) <= claimed - before),
+            "not a message that this consumer claimed"
+        );
     }
 
     /// Moves `dev` over the messages that were completed before their turn.

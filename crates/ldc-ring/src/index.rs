@@ -81,21 +81,28 @@ pub(crate) struct Index<I> {
 }
 
 impl<I: AsRef<[Entry]> + AsMut<[Entry]>> Index<I> {
-    /// `None` when there are fewer entries than slots. The first message will be at `start`.
-    pub(crate) fn new(mut entries: I, shape: Shape, start: u32) -> Option<Self> {
-        let used = entries.as_mut().get_mut(..shape.slots() as usize)?;
-        let none = start.wrapping_sub(1).wrapping_sub(shape.slots());
-        used.fill(Entry {
+    /// `None` when there are fewer entries than slots.
+    pub(crate) fn new(mut entries: I, shape: Shape) -> Option<Self> {
+        entries.as_mut().get(..shape.slots() as usize)?;
+        let mut index = Self {
+            entries,
+            shape,
+            slots_log2: shape.slots_log2(),
+        };
+        index.clear(0);
+        Some(index)
+    }
+
+    /// Forgets all. The next message will be at `start`.
+    pub(crate) fn clear(&mut self, start: u32) {
+        // Too old for the ring.
+        let none = start.wrapping_sub(1).wrapping_sub(self.shape.slots());
+        self.entries.as_mut().fill(Entry {
             position: none,
             older: none,
             newest: none,
             ..Entry::EMPTY
         });
-        Some(Self {
-            entries,
-            shape,
-            slots_log2: shape.slots_log2(),
-        })
     }
 
     /// The message that begins at `position`, which must be known (see [`Index::knows`]).

@@ -211,7 +211,8 @@ mod raw {
         ) -> Result<Self, AttachError> {
             // SAFETY: the caller's promises are the ones asked for.
             let block = unsafe { Block::attach(memory, len, keep)? };
-            if block.head().producer.user_i.load(Ordering::Relaxed) != 0 {
+            // The first message that is sent begins in the first slot.
+            if block.record(0).state.load(Ordering::Relaxed) != 0 {
                 return Err(AttachError::InUse);
             }
             Producer::over(block, index).ok_or(AttachError::IndexTooShort)

@@ -76,7 +76,7 @@ pub struct Producer<K, I> {
 
 impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
     pub(crate) fn over(block: Block<K>, index: I) -> Option<Self> {
-        let index = Index::new(index, block.shape, 0)?;
+        let index = Index::new(index, block.shape)?;
         Some(Self {
             block,
             index,
@@ -576,10 +576,11 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
 }
 
 #[cfg(test)]
-impl<K, I> Producer<K, I> {
+impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
     /// An empty ring as it is after `position` slots.
     pub(crate) fn start_at(&mut self, position: u32) {
         (self.user, self.given) = (position, position);
+        self.index.clear(position);
         self.block
             .head()
             .producer

@@ -473,3 +473,25 @@ fn a_hold_back_from_a_message_that_is_gone_holds_what_was_sent_after_it() {
     assert_eq!(producer.hold_back(0), Changed::default());
     assert_eq!(claim_all(&mut consumer), [1, 2, 3, 4]);
 }
+
+#[test]
+fn a_message_of_another_ring_is_refused() {
+    let (mut producer, mut consumer) = ring(4, 64);
+    let (mut other_producer, mut other_consumer) = ring(4, 64);
+    other_producer.send(1, &[1; 256], PLAIN).unwrap();
+    let foreign = other_consumer.claim(None).unwrap().unwrap();
+    let refused = |consumer: &common::C| {
+        let read = std::panic::AssertUnwindSafe(|| consumer.read(&foreign, 0, &mut [0; 256]));
+        std::panic::catch_unwind(read).is_err()
+    };
+    // Nothing is claimed here; then less than that message has.
+    assert!(refused(&consumer));
+    producer.send(2, &[2; 64], PLAIN).unwrap();
+    producer.send(3, &[3; 64], PLAIN).unwrap();
+    let ours = consumer.claim(None).unwrap().unwrap();
+    assert!(refused(&consumer));
+    assert_eq!(payload(&consumer, &ours), [2; 64]);
+    let complete = std::panic::AssertUnwindSafe(|| consumer.complete(foreign));
+    assert!(std::panic::catch_unwind(complete).is_err());
+    assert_eq!(producer.free_slots(), 2);
+}

@@ -119,6 +119,17 @@ fn a_producer_cannot_be_taken_over() {
 }
 
 #[test]
+fn a_producer_that_died_where_positions_wrap_cannot_be_taken_over() {
+    let (bench, mut producer, _consumer) = Bench::new();
+    producer.send(1, b"x", PLAIN).unwrap();
+    drop(producer);
+    bench.scribble(USER_I, 0);
+    // SAFETY: the first producer is gone.
+    let second = unsafe { P::attach(bench.at(0), LEN, (), vec![Entry::EMPTY; 8]) };
+    assert_eq!(second.err(), Some(AttachError::InUse));
+}
+
+#[test]
 fn what_a_dead_producer_sent_still_arrives() {
     let (_bench, mut producer, mut consumer) = Bench::new();
     producer.send(1, b"x", PLAIN).unwrap();
