@@ -28,6 +28,7 @@ pub fn all() -> &'static [&'static dyn Scenario] {
         &tcpxm::JoinLatency,
         &tcpxm::KernelInterop,
         &tcpxm::Lan,
+        &tcpxm::Peers,
         &tcpxm::Wan,
         &throughput::Throughput,
         &tree::Tree,

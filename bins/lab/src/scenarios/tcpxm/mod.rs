@@ -4,18 +4,21 @@
 //! | --- | --- |
 //! | [`Lan`] | Figures 5 and 6 |
 //! | [`Wan`] | Figures 7 and 8, Tables 1 and 2 |
+//! | [`Peers`] | Figures 12 and 13 |
 //! | [`JoinLatency`] | Table 3 |
 //! | [`KernelInterop`] | §2: ordinary TCPs as receivers |
 
 mod interop;
 mod join_latency;
 mod lan;
+mod peers;
 mod sites;
 mod wan;
 
 pub(super) use interop::KernelInterop;
 pub(super) use join_latency::JoinLatency;
 pub(super) use lan::Lan;
+pub(super) use peers::Peers;
 pub(super) use wan::Wan;
 
 use super::stage::Wire;
