@@ -29,9 +29,9 @@ pub(super) struct Cubic {
 }
 
 impl Cubic {
-    /// The window after a loss; `window` is what was in flight of it.
-    pub(super) fn on_loss(&mut self, whole: u64, window: u64, segment: u64) -> u64 {
-        let w = whole as f64 / segment as f64;
+    /// The window after a loss.
+    pub(super) fn on_loss(&mut self, window: u64, segment: u64) -> u64 {
+        let w = window as f64 / segment as f64;
         // §4.7, fast convergence: a flow that lost again below its last maximum gives way.
         self.w_max = if w < self.w_max {
             w * (1.0 + BETA) / 2.0

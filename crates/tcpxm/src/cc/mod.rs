@@ -27,7 +27,8 @@ pub(crate) struct Ack {
     pub(crate) now: Instant,
     /// Bytes newly known to have arrived.
     pub(crate) bytes: u64,
-    /// Whether the congestion window, and nothing else, held back sending.
+    /// Whether the congestion window, and nothing else, held back sending; or that of another receiver
+    /// of the group did, and this one is not twice what is in flight yet.
     pub(crate) limited: bool,
     pub(crate) smoothed_rtt: Option<Duration>,
     /// A fresh sample, if this acknowledgement gave one.
@@ -111,13 +112,14 @@ impl Controller {
         }
     }
 
-    /// A loss, for the first time since the window was last reduced.
+    /// A loss, for the first time since the window was last reduced. CUBIC reduces the window
+    /// whatever was in flight of it, as RFC 9438 §4.6 allows where the window does not grow unused:
+    /// what is in flight to one receiver of a group is what the narrowest window of all lets go.
     pub(crate) fn on_loss(&mut self, flight: u64) {
         let floor = 2 * self.segment;
-        let window = self.window.min(flight.max(self.segment));
         self.threshold = match &mut self.cubic {
-            Some(cubic) => cubic.on_loss(self.window, window, self.segment),
-            None => window / 2,
+            Some(cubic) => cubic.on_loss(self.window, self.segment),
+            None => self.window.min(flight.max(self.segment)) / 2,
         }
         .max(floor);
         self.window = self.threshold;
@@ -224,5 +226,13 @@ mod tests {
         controller.on_loss(100_000);
         controller.on_loss(70_000);
         assert_eq!(controller.window(), 49_000);
+    }
+
+    #[test]
+    fn cubic_does_not_shrink_to_what_another_receiver_lets_go() {
+        let mut controller = Controller::new(CongestionControl::Cubic, SEGMENT);
+        controller.window = 100_000;
+        controller.on_loss(20_000);
+        assert_eq!(controller.window(), 70_000);
     }
 }

@@ -122,7 +122,7 @@ impl<S: Store> Endpoint<S> {
             pcb.idle = true;
             flow.idle.push(index);
         }
-        if session.wants_room && session.store.is_writable() {
+        if session.wants_room && session.is_writable() {
             session.wants_room = false;
             match &mut session.group {
                 Some(group) => {
@@ -215,6 +215,7 @@ impl<S: Store> Endpoint<S> {
         }
         if pcb.send_limit() < pcb.send.edge {
             pcb.send.limited_at = flow.nxt;
+            flow.limited_at = flow.nxt;
             return;
         }
         // In recovery its own window fills up behind a hole, which is the network's fault.

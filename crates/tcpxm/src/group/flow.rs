@@ -71,6 +71,8 @@ pub(crate) struct Flow {
     pub(crate) idle: Vec<u32>,
     pub(crate) burst: Option<Burst>,
     pub(crate) members: u32,
+    /// Some member's congestion window held all back when this offset was reached.
+    pub(crate) limited_at: u64,
     /// Silly window avoidance is overridden once.
     pub(crate) override_once: bool,
     pub(crate) nagle: bool,
@@ -115,6 +117,7 @@ impl Flow {
             idle: Vec::new(),
             burst: None,
             members: 0,
+            limited_at: 0,
             override_once: false,
             nagle,
             detached: false,

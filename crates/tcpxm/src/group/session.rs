@@ -56,14 +56,6 @@ impl<S: Store> Buffer<S> {
         self.store_mut().release(before);
     }
 
-    /// Whether there is enough room to be worth telling.
-    pub(crate) fn is_writable(&self) -> bool {
-        match self {
-            Buffer::Ring(ring) => ring.room() >= ring.capacity() / 4,
-            Buffer::Given(store) => store.room() > 0,
-        }
-    }
-
     pub(crate) fn is_rereadable(&self) -> bool {
         self.store().is_rereadable()
     }
@@ -143,6 +135,13 @@ impl<S: Store> Session<S> {
             flow.unsent = end.saturating_sub(flow.nxt);
             flow.closing = self.closing;
         }
+    }
+
+    /// Whether there is enough room to be worth telling: a quarter of what the store holds at most.
+    pub(crate) fn is_writable(&self) -> bool {
+        let (room, end) = (self.store.room() as u64, self.store.end());
+        let held = end - self.unas.min().min(end);
+        room > 0 && room >= (room + held) / 4
     }
 
     /// A receiver has everything before `una`: what everybody has can go. Where the store can read

@@ -158,7 +158,7 @@ impl Pcb {
         } else {
             self.without_sack(duplicate, &delivered, flow, flight);
         }
-        self.grow(now, &delivered, flow);
+        self.grow(now, &delivered, flow, flight);
     }
 
     /// RFC 6298 §3: never from what was sent again, unless a timestamp tells (RFC 7323 §4.1).
@@ -269,16 +269,21 @@ impl Pcb {
         }
     }
 
-    fn grow(&mut self, now: Instant, delivered: &Delivered, flow: &Flow) {
+    fn grow(&mut self, now: Instant, delivered: &Delivered, flow: &Flow, flight: u64) {
         let fast = matches!(self.send.recovery, Some((_, Recovery::Fast)));
         if delivered.newly == 0 || fast {
             return;
         }
         let una = self.send.board.una();
+        let before = una.saturating_sub(delivered.acked);
+        // Receivers that lose packets independently of each other are held back by one, then by
+        // another: if only the narrowest window grew, all would sink to what the losses of all
+        // together allow one. The path has carried half of what the window may become.
+        let shared = before < flow.limited_at && self.send.cc.window() < 2 * flight;
         self.send.cc.on_ack(Ack {
             now,
             bytes: delivered.newly,
-            limited: una.saturating_sub(delivered.acked) < self.send.limited_at,
+            limited: before < self.send.limited_at || shared,
             smoothed_rtt: self.send.rtt.smoothed(),
             rtt: delivered.rtt,
             una,
