@@ -38,7 +38,8 @@
 //!
 //! # Bounds
 //!
-//! One thread and two buffers of 64 KiB an endpoint, besides what [`tcpxm`] documents for
+//! One thread an endpoint, 200 KiB for packets on their way out, and up to 36 pieces of 64 KiB for those on
+//! their way in, of which only what was used takes memory, besides what [`tcpxm`] documents for
 //! connections and groups. Dropping a stream closes it in good order, in the background; dropping
 //! all handles of an endpoint ends its thread when its connections are closed, at most 3 s later.
 #![forbid(unsafe_code)]

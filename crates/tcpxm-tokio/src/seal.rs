@@ -150,14 +150,26 @@ fn forged() -> io::Error {
     )
 }
 
+impl<R: Read> Opener<R> {
+    /// The next bytes where they were opened, at most `most` and as many as the record has; none at
+    /// the end of the stream.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] for a record that was tampered with; those of what it reads from.
+    pub fn piece(&mut self, most: usize) -> io::Result<&mut [u8]> {
+        if self.open.is_empty() && !self.next()? {
+            return Ok(&mut []);
+        }
+        let start = self.open.start;
+        self.open.start += self.open.len().min(most);
+        Ok(&mut self.record[start..self.open.start])
+    }
+}
+
 impl<R: Read> Read for Opener<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.open.is_empty() && !self.next()? {
-            return Ok(0);
-        }
-        let len = self.open.len().min(out.len());
-        out[..len].copy_from_slice(&self.record[self.open.start..self.open.start + len]);
-        self.open.start += len;
-        Ok(len)
+        let piece = self.piece(out.len())?;
+        out[..piece.len()].copy_from_slice(piece);
+        Ok(piece.len())
     }
 }

@@ -18,8 +18,7 @@ use crate::Config;
 
 /// Batches taken before something is sent again.
 const BATCHES: usize = 4;
-/// Pieces of up to 64 KiB in a batch of datagrams; packets in a batch of segments.
-const PIECES: usize = 4;
+/// Packets in a batch of segments.
 const PACKETS: usize = 16;
 
 /// One socket.
@@ -30,8 +29,57 @@ enum Socket {
 
 /// Room for what arrives.
 enum Room {
-    Udp(Batch),
+    Udp(Datagrams),
     Ip(SegmentBatch),
+}
+
+/// Room for datagrams: a few pieces of up to 64 KiB where the kernel joins them, many single ones
+/// where it does not.
+struct Datagrams {
+    joined: Batch,
+    single: Batch,
+    is_joined: bool,
+}
+
+/// Pieces of each kind; the few fit a processor's cache.
+const JOINED: usize = 4;
+const SINGLE: usize = Batch::MAX;
+/// Pieces that are longer than this on average are joined ones.
+const JOINED_BYTES: usize = 4096;
+
+impl Datagrams {
+    fn new() -> Datagrams {
+        Datagrams {
+            joined: Batch::new(JOINED),
+            single: Batch::new(SINGLE),
+            is_joined: true,
+        }
+    }
+
+    /// Takes a batch; whether there may be more.
+    fn receive(
+        &mut self,
+        socket: &UdpSocket,
+        mut take: impl FnMut(Received<'_>),
+    ) -> Result<bool, ReceiveError> {
+        let (batch, most) = if self.is_joined {
+            (&mut self.joined, JOINED)
+        } else {
+            (&mut self.single, SINGLE)
+        };
+        let pieces = socket.receive(batch)?;
+        let mut bytes = 0;
+        batch.received().for_each(|received| {
+            bytes += received.payload.len();
+            take(received);
+        });
+        let is_joined = bytes > pieces * JOINED_BYTES;
+        // A few lone datagrams say nothing about those that come in a stream.
+        if is_joined || pieces == most {
+            self.is_joined = is_joined;
+        }
+        Ok(pieces == most)
+    }
 }
 
 pub(crate) struct Sockets {
@@ -79,22 +127,18 @@ impl Socket {
         .map_err(|error| io::Error::other(error.to_string()))
     }
 
-    /// Takes a batch; false when nothing was there.
+    /// Takes a batch; whether there may be more.
     fn receive(
         &self,
         room: &mut Room,
         mut take: impl FnMut(Received<'_>),
     ) -> Result<bool, ReceiveError> {
         match (self, room) {
-            (Socket::Udp(socket), Room::Udp(batch)) => {
-                let some = socket.receive(batch)? > 0;
-                batch.received().for_each(&mut take);
-                Ok(some)
-            }
+            (Socket::Udp(socket), Room::Udp(datagrams)) => datagrams.receive(socket, take),
             (Socket::Ip(socket), Room::Ip(batch)) => {
-                let some = socket.receive(batch)? > 0;
+                let packets = socket.receive(batch)?;
                 batch.iter().for_each(&mut take);
-                Ok(some)
+                Ok(packets == PACKETS)
             }
             _ => Ok(false), // All are of one kind.
         }
@@ -134,7 +178,7 @@ impl Sockets {
             unicast,
             groups: BTreeMap::new(),
             room: match carrier {
-                Carrier::Udp => Room::Udp(Batch::new(PIECES)),
+                Carrier::Udp => Room::Udp(Datagrams::new()),
                 Carrier::Ip => Room::Ip(SegmentBatch::new(PACKETS)),
             },
             local,
@@ -204,7 +248,7 @@ impl Sockets {
             .map(|(group, (socket, _))| (*group, socket));
         for (destination, socket) in groups.chain([(local, &self.unicast)]) {
             for _ in 0..BATCHES {
-                let some = socket.receive(&mut self.room, |received| {
+                let more = socket.receive(&mut self.room, |received| {
                     // A socket that is bound to every address learns which one it was.
                     let to = if destination.is_unspecified() {
                         received.destination
@@ -214,7 +258,7 @@ impl Sockets {
                     take(received.source, to, received.payload);
                     taken += 1;
                 })?;
-                if !some {
+                if !more {
                     break;
                 }
             }
