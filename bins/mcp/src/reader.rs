@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use mcp_control::limits::BLOCK_LEN;
+use mcp_control::digest::BlockHasher;
 use mcp_control::wire::held::Held;
 use mcp_control::wire::progress::FileVerdict;
 use mcp_control::{BlockPlace, BlockSet, Digest, Kind, Layout};
@@ -19,6 +19,9 @@ use crate::tree::{Look, Tree};
 /// Digests of files that wait for the slowest host: the reader goes on when there are fewer. 200 bytes
 /// each for each host.
 const MAX_VERDICTS: usize = 4096;
+
+/// Files are read in pieces that the processor's cache holds until they are hashed and sent.
+const PIECE: u64 = 64 << 10;
 
 /// What the reader is asked for.
 pub(crate) enum Order {
@@ -56,7 +59,7 @@ pub(crate) fn start(
         digests: vec![None; tree.manifest.blocks() as usize],
         has: vec![BlockSet::new(tree.manifest.blocks()); hosts],
         open: None,
-        buffer: vec![0; BLOCK_LEN as usize],
+        buffer: vec![0; PIECE as usize],
         tree,
         news,
         runtime,
@@ -113,7 +116,8 @@ impl Reader {
             };
             if self.digests[block as usize].is_none() {
                 // What cannot be read now is found again when it is sent.
-                self.digests[block as usize] = self.load(&place).ok();
+                let read = self.load(&place, |_| Ok(()));
+                self.digests[block as usize] = read.ok().and_then(Result::ok);
             }
             if self.digests[block as usize] == Some(*digest) {
                 self.has[host].insert(block);
@@ -134,19 +138,35 @@ impl Reader {
         }
     }
 
-    /// Reads a block into the buffer; its digest.
-    fn load(&mut self, place: &BlockPlace) -> io::Result<Digest> {
+    /// Reads a block and hands its pieces on; its digest. What cannot be read is handed on as zeros. The
+    /// outer error is that of `take`.
+    fn load(
+        &mut self,
+        place: &BlockPlace,
+        mut take: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<io::Result<Digest>> {
         let mut buffer = std::mem::take(&mut self.buffer);
-        let bytes = &mut buffer[..place.len as usize];
-        let read = self
-            .file(place.entry)
-            .and_then(|file| file.read_exact_at(bytes, place.offset));
-        if read.is_err() {
-            bytes.fill(0);
+        let mut hasher = BlockHasher::new(place.index, place.file_len);
+        let (mut at, mut failed, mut taken) = (0, None, Ok(()));
+        while at < place.len && taken.is_ok() {
+            let bytes = &mut buffer[..(place.len - at).min(PIECE) as usize];
+            if failed.is_none() {
+                let offset = place.offset + at;
+                let file = self.file(place.entry);
+                failed = file.and_then(|f| f.read_exact_at(bytes, offset)).err();
+            }
+            if failed.is_some() {
+                bytes.fill(0);
+            }
+            hasher.update(bytes);
+            taken = take(bytes);
+            at += bytes.len() as u64;
         }
-        let digest = mcp_control::digest::block(bytes, place.index, place.file_len);
         self.buffer = buffer;
-        read.map(|()| digest)
+        taken.map(|()| match failed {
+            None => Ok(hasher.finish()),
+            Some(error) => Err(error),
+        })
     }
 
     /// Sends the blocks of the layout, and tells what every file is as soon as it was read.
@@ -207,12 +227,13 @@ impl Reader {
             let Some(place) = tree.manifest.locate(block) else {
                 continue;
             };
-            match self.load(&place) {
+            let read = self.load(&place, |piece| match outgoing {
+                Some(outgoing) if is_sent => outgoing.write(piece),
+                _ => Ok(()),
+            })?;
+            match read {
                 Ok(digest) => self.digests[block as usize] = Some(digest),
                 Err(error) => result = Err(error),
-            }
-            if is_sent && let Some(outgoing) = outgoing {
-                outgoing.write(&self.buffer[..place.len as usize])?;
             }
         }
         Ok(result)

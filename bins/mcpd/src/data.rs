@@ -11,6 +11,8 @@ use tcpxm_tokio::{Config, StreamHandle, XmEndpoint, XmListener, XmStream};
 
 /// Received bytes that wait for the disk.
 const RECEIVE_BUFFER: usize = 8 << 20;
+/// Data is taken in pieces that the processor's cache holds until they are hashed and written.
+const PIECE: usize = 64 << 10;
 /// The sender opens the data connection as soon as all hosts are ready.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -89,6 +91,8 @@ pub(crate) struct Incoming {
     from: IpAddr,
     key: Option<[u8; 32]>,
     stream: Option<Stream>,
+    /// Room for [`Incoming::piece`].
+    piece: Vec<u8>,
     abort: Abort,
 }
 
@@ -111,6 +115,7 @@ impl Incoming {
             from,
             key,
             stream: None,
+            piece: vec![0; PIECE],
             abort,
         })
     }
@@ -146,23 +151,33 @@ impl Incoming {
         }
     }
 
-    fn reader(&mut self) -> io::Result<&mut dyn Read> {
-        match &mut self.stream {
-            Some(Stream::Plain(stream)) => Ok(stream),
-            Some(Stream::Sealed(opener)) => Ok(opener.as_mut()),
-            None => Err(io::ErrorKind::NotConnected.into()),
+    /// The next bytes, at least one and at most `most` of them.
+    pub(crate) fn piece(&mut self, most: usize) -> io::Result<&[u8]> {
+        let bytes = match &mut self.stream {
+            Some(Stream::Plain(stream)) => {
+                let bytes = &mut self.piece[..most.min(PIECE)];
+                stream.read_exact(bytes)?;
+                bytes
+            }
+            Some(Stream::Sealed(opener)) => opener.piece(most)?,
+            None => return Err(io::ErrorKind::NotConnected.into()),
+        };
+        if bytes.is_empty() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
-    }
-
-    pub(crate) fn read_exact(&mut self, out: &mut [u8]) -> io::Result<()> {
-        self.reader()?.read_exact(out)
+        Ok(bytes)
     }
 
     /// All that was agreed has come: nothing may follow.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
-        match self.reader()?.read(&mut [0])? {
-            0 => Ok(()),
-            _ => Err(io::Error::new(
+        let end = match &mut self.stream {
+            Some(Stream::Plain(stream)) => stream.read(&mut [0])? == 0,
+            Some(Stream::Sealed(opener)) => opener.piece(1)?.is_empty(),
+            None => return Err(io::ErrorKind::NotConnected.into()),
+        };
+        match end {
+            true => Ok(()),
+            false => Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "more came than was agreed",
             )),

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use mcp_control::limits::BLOCK_LEN;
 use mcp_control::wire::held::Held;
 use mcp_control::wire::progress::{Done, FileDigest, Progress};
 use mcp_control::{Failed, Layout, Manifest, Reason};
@@ -117,14 +116,16 @@ impl Worker {
     ) -> Result<(), Stop> {
         let failed = |error: io::Error| Stop::Trouble(Trouble::new(Reason::Data, error));
         incoming.accept().map_err(failed)?;
-        let mut buffer = vec![0; BLOCK_LEN as usize];
         let manifest = Arc::clone(&self.manifest);
         let mut told = Instant::now();
         for (block, place) in layout.blocks(&manifest) {
-            let bytes = &mut buffer[..place.len as usize];
-            incoming.read_exact(bytes).map_err(failed)?;
             store.pass(place.entry)?;
-            store.block(block, &place, bytes)?;
+            let mut arriving = store.begin(block, &place);
+            while arriving.left() > 0 {
+                let piece = incoming.piece(arriving.left()).map_err(failed)?;
+                store.piece(&mut arriving, piece)?;
+            }
+            store.end(arriving)?;
             self.verdicts(store)?;
             while store.is_crowded() {
                 self.wait(store)?;

@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | [`Store::scan`] | the blocks that are there already, with their digests; nothing is changed |
 //! | [`Store::prepare`] | folders are made; is there room for what will come? |
-//! | [`Store::block`] | one block of the data stream, written unless it is there |
+//! | [`Store::begin`], [`Store::piece`], [`Store::end`] | one block of the data stream, written unless it is there |
 //! | [`Store::verdict`] | what the sender says a file is: it gets its name, or stays hidden |
 //! | [`Store::finish`] | links; permissions and times of folders |
 
@@ -19,6 +19,7 @@ mod trouble;
 use std::path::Path;
 use std::sync::Arc;
 
+use mcp_control::digest::BlockHasher;
 use mcp_control::limits::{BLOCK_LEN, MAX_HELD};
 use mcp_control::wire::held::Held;
 use mcp_control::wire::progress::{Done, FileVerdict, Progress};
@@ -60,6 +61,24 @@ pub(crate) struct Store {
     /// Bytes of the data stream so far, and of the blocks that are there.
     received: u64,
     held: u64,
+}
+
+/// A block of the data stream on its way to the disk.
+#[derive(Debug)]
+pub(crate) struct Arriving {
+    block: u64,
+    place: BlockPlace,
+    hasher: BlockHasher,
+    taken: u64,
+    /// What came of a block that is there already: written when it is another one.
+    kept: Option<Vec<u8>>,
+}
+
+impl Arriving {
+    /// Bytes that are still to come.
+    pub(crate) fn left(&self) -> usize {
+        (self.place.len - self.taken) as usize
+    }
 }
 
 impl Store {
@@ -212,37 +231,61 @@ impl Store {
         }
     }
 
-    /// One block of the data stream: written, unless the same is there already.
-    pub(crate) fn block(
-        &mut self,
-        block: u64,
-        place: &BlockPlace,
-        bytes: &[u8],
-    ) -> Result<(), Trouble> {
+    /// A block of the data stream begins.
+    pub(crate) fn begin(&self, block: u64, place: &BlockPlace) -> Arriving {
+        Arriving {
+            block,
+            place: *place,
+            hasher: BlockHasher::new(place.index, place.file_len),
+            taken: 0,
+            kept: self.there.contains(block).then(Vec::new),
+        }
+    }
+
+    /// Its next bytes: hashed, and written. Those of a block that is there already are kept until
+    /// its digest is known.
+    pub(crate) fn piece(&mut self, arriving: &mut Arriving, bytes: &[u8]) -> Result<(), Trouble> {
         self.received += bytes.len() as u64;
-        let digest = mcp_control::digest::block(bytes, place.index, place.file_len);
-        let number = block as usize;
-        if self.there.contains(block) && self.digests[number] == digest {
+        arriving.hasher.update(bytes);
+        let offset = arriving.place.offset + arriving.taken;
+        arriving.taken += bytes.len() as u64;
+        match &mut arriving.kept {
+            Some(kept) => {
+                kept.extend_from_slice(bytes);
+                Ok(())
+            }
+            None => self.write(arriving.place.entry, bytes, offset),
+        }
+    }
+
+    /// All of it has come: a block that was there already is written unless it is the same.
+    pub(crate) fn end(&mut self, arriving: Arriving) -> Result<(), Trouble> {
+        let (number, entry) = (arriving.block as usize, arriving.place.entry);
+        let digest = arriving.hasher.finish();
+        if let Some(kept) = &arriving.kept {
+            if self.digests[number] == digest {
+                return Ok(());
+            }
+            self.write(entry, kept, arriving.place.offset)?;
+        }
+        if self.found[entry] == Found::Failed {
             return Ok(());
         }
-        // A file that has failed is not written any more.
-        if self.found[place.entry] == Found::Failed {
-            return Ok(());
-        }
-        let result = self.write(place, bytes).map_err(|e| e.at(place.entry));
-        result?;
         self.digests[number] = digest;
-        if self.there.insert(block) {
-            self.held += place.len;
+        if self.there.insert(arriving.block) {
+            self.held += arriving.place.len;
         }
         Ok(())
     }
 
-    fn write(&mut self, place: &BlockPlace, bytes: &[u8]) -> Result<(), Trouble> {
-        let writing = self.open(place.entry)?;
-        writing
-            .write_all_at(bytes, place.offset)
-            .map_err(Trouble::of)
+    /// Writes into the part of a file; one that has failed is not written any more.
+    fn write(&mut self, entry: usize, bytes: &[u8], offset: u64) -> Result<(), Trouble> {
+        if self.found[entry] == Found::Failed {
+            return Ok(());
+        }
+        let writing = self.open(entry).map_err(|e| e.at(entry))?;
+        let written = writing.write_all_at(bytes, offset);
+        written.map_err(|error| Trouble::of(error).at(entry))
     }
 
     /// The open part of a file, made when it is not there yet.
