@@ -269,21 +269,24 @@ impl Driver {
         } else {
             state.machine.poll_timeout()
         };
-        let until = next.map_or(LONGEST_SLEEP, |next| {
-            let micros = next.total_micros() - now.total_micros();
-            Duration::from_micros(micros.max(0).unsigned_abs())
-        });
-        if until.is_zero() {
+        let longest = tcpxm::Duration::from_micros(LONGEST_SLEEP.as_micros() as u64);
+        let until = next.map_or(now + longest, |next| next.min(now + longest));
+        if until <= now {
             return Ok(());
         }
-        state.asleep = true;
+        // Room in the kernel is what a blocked one waits for, nothing that others could ask.
+        state.asleep = Some(if self.blocked { now } else { until });
         drop(state);
         let mut set = self.sockets.watches(self.blocked);
         set.push(Watch::readable(self.shared.waker().as_fd()));
-        poll::wait(&mut set, Some(until.min(LONGEST_SLEEP)))?;
+        let limit = Duration::from_micros((until - now).total_micros());
+        poll::wait(&mut set, Some(limit))?;
+        let woken = set.last().is_some_and(Watch::is_readable);
         drop(set);
-        self.shared.waker().reset();
-        self.shared.lock().asleep = false;
+        if woken {
+            self.shared.waker().reset();
+        }
+        self.shared.lock().asleep = None;
         Ok(())
     }
 }

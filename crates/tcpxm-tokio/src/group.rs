@@ -92,7 +92,7 @@ impl XmGroup {
         let sent = state.machine.send(self.shared.now(), self.id, bytes);
         let sent = sent.map_err(refused)?;
         match (sent, context) {
-            (1.., _) => self.shared.kick(state),
+            (1.., _) => self.shared.kick_if_due(state),
             (0, Some(context)) => state.register(context),
             (0, None) => drop(self.shared.wait(state, Duration::from_secs(1))),
         }

@@ -36,8 +36,8 @@ pub(crate) struct State {
     /// What became of connections that somebody holds.
     pub(crate) connections: BTreeMap<ConnId, Connection>,
     pub(crate) groups: BTreeMap<GroupId, Group>,
-    /// The driver sleeps until it is woken.
-    pub(crate) asleep: bool,
+    /// The driver sleeps until then, or until it is woken.
+    pub(crate) asleep: Option<tcpxm::Instant>,
     /// The thread has ended, and why.
     pub(crate) dead: Option<io::ErrorKind>,
     /// Tasks to wake at the next change.
@@ -88,7 +88,7 @@ impl Shared {
                 machine: Endpoint::new(config.machine.clone(), seed, now),
                 connections: BTreeMap::new(),
                 groups: BTreeMap::new(),
-                asleep: false,
+                asleep: None,
                 dead: None,
                 tasks: Vec::new(),
             }),
@@ -147,10 +147,22 @@ impl Shared {
 
     /// Lets go of the lock and has the driver look what there is to do.
     pub(crate) fn kick(&self, mut state: MutexGuard<'_, State>) {
-        let asleep = std::mem::take(&mut state.asleep);
+        let asleep = state.asleep.take();
         drop(state);
-        if asleep {
+        if asleep.is_some() {
             self.waker.wake();
+        }
+    }
+
+    /// As [`Shared::kick`], where there is something to do before the driver looks by itself: most
+    /// reads and writes only move bytes.
+    pub(crate) fn kick_if_due(&self, state: MutexGuard<'_, State>) {
+        let next = state.machine.poll_timeout();
+        if state
+            .asleep
+            .is_some_and(|until| next.is_some_and(|at| at < until))
+        {
+            self.kick(state);
         }
     }
 

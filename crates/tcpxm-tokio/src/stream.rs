@@ -163,7 +163,7 @@ impl XmStream {
             Err(error) => return Err(state.error(self.id, error)),
         };
         match (read, context) {
-            (Some(_), _) => self.shared.kick(state),
+            (Some(_), _) => self.shared.kick_if_due(state),
             (None, Some(context)) => state.register(context),
             (None, None) => drop(self.shared.wait(state, Duration::from_secs(1))),
         }
@@ -176,7 +176,7 @@ impl XmStream {
         let sent = state.machine.send(self.shared.now(), self.id, bytes);
         let sent = sent.map_err(|error| state.error(self.id, error))?;
         match (sent, context) {
-            (1.., _) => self.shared.kick(state),
+            (1.., _) => self.shared.kick_if_due(state),
             (0, Some(context)) => state.register(context),
             (0, None) => drop(self.shared.wait(state, Duration::from_secs(1))),
         }
