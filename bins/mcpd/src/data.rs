@@ -213,8 +213,6 @@ mod tests {
             "{refused:?}"
         );
         sender.write_all(b"data").expect("written");
-        let mut data = [0; 4];
-        incoming.read_exact(&mut data).expect("read");
-        assert_eq!(&data, b"data");
+        assert_eq!(incoming.piece(4).expect("read"), b"data");
     }
 }
