@@ -4,6 +4,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::super::stage::copy::{Copied, Copying, copy};
+use super::super::stage::play::best;
 use super::super::stage::tcp::{Ends, Streams, streams};
 use super::super::stage::{Setting, Stage};
 use super::{COLUMNS, cells, chosen, counts, mbps, megabytes};
@@ -243,7 +244,11 @@ impl Run<'_> {
                     sealed,
                     ..Copying::default()
                 };
-                let best = best(self.rounds, || copy(&mut stage, &copying), |c| c.seconds)?;
+                let best = best(
+                    self.rounds,
+                    || copy(&mut stage, &copying),
+                    |c: &Copied| c.seconds,
+                )?;
                 let name = format!("mcp{}", word(sealed));
                 table.row([
                     hosts.into(),
@@ -258,7 +263,7 @@ impl Run<'_> {
             }
             for ends in [Ends::Files, Ends::Memory] {
                 let play = || streams(&mut stage, &all(hosts), ends);
-                let tcp = best(self.rounds, play, |s| s.last().as_secs_f64())?;
+                let tcp = best(self.rounds, play, |s: &Streams| s.last().as_secs_f64())?;
                 let seconds = tcp.last().as_secs_f64();
                 let goodput = stage.bytes as f64 * 8.0 / seconds;
                 let what = match ends {
@@ -342,18 +347,6 @@ fn word(sealed: bool) -> &'static str {
 
 fn all(hosts: usize) -> Vec<usize> {
     (0..hosts).collect()
-}
-
-/// The fastest of some rounds.
-fn best<T>(rounds: usize, mut play: impl FnMut() -> Result<T>, took: fn(&T) -> f64) -> Result<T> {
-    let mut best = play()?;
-    for _ in 1..rounds {
-        let next = play()?;
-        if took(&next) < took(&best) {
-            best = next;
-        }
-    }
-    Ok(best)
 }
 
 fn line(stage: &Stage, hosts: usize, sealed: bool, copied: Copied, tcp: Option<&Streams>) -> Line {

@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 
 use self::ltp::Ltp;
 use super::stage::norm::{self, Norm};
-use super::stage::play::{Outcome, Tool, missing, play};
+use super::stage::play::{Outcome, Tool, best, missing, play};
 use super::stage::tcp::{Ends, tcp};
 use super::stage::tools::{Udpcast, Uftp};
 use super::stage::{Setting, Stage};
@@ -189,16 +189,8 @@ impl Run<'_> {
     }
 
     /// The fastest round; an error when none succeeds.
-    fn best(&self, mut round: impl FnMut() -> Result<Outcome>) -> Result<Outcome> {
-        let mut best = round();
-        for _ in 1..self.rounds {
-            best = match (best, round()) {
-                (Ok(a), Ok(b)) => Ok(if b.seconds < a.seconds { b } else { a }),
-                (Ok(one), Err(_)) | (Err(_), Ok(one)) => Ok(one),
-                (Err(error), Err(_)) => Err(error),
-            };
-        }
-        best
+    fn best(&self, round: impl FnMut() -> Result<Outcome>) -> Result<Outcome> {
+        best(self.rounds, round, |outcome| outcome.seconds)
     }
 
     fn failed(&mut self, title: &str, tool: &str, error: &anyhow::Error) {
