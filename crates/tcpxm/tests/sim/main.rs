@@ -2,5 +2,6 @@
 
 mod common;
 mod group;
+mod losses;
 mod stragglers;
 mod unicast;
