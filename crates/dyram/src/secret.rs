@@ -7,7 +7,7 @@ use core::net::IpAddr;
 use siphasher::sip::SipHasher13;
 
 use crate::SessionKey;
-use crate::types::Addr;
+use crate::types::{Addr, RawKey};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Secrets {
@@ -53,19 +53,10 @@ impl Secrets {
     /// Where a session stands in an index. Sessions come into being by JOINs that carried a token,
     /// so a multiplication with a secret is enough.
     #[inline]
-    pub(crate) fn place(&self, key: &SessionKey) -> u64 {
-        let words = match (key.source, key.group) {
-            (IpAddr::V4(source), IpAddr::V4(group)) => {
-                return self.mix(u64::from(source.to_bits()) << 32 | u64::from(group.to_bits()));
-            }
-            (source, group) => [source, group].map(|ip| match ip {
-                IpAddr::V4(ip) => u128::from(ip.to_bits()),
-                IpAddr::V6(ip) => ip.to_bits(),
-            }),
-        };
-        words.iter().fold(0, |hash, word| {
-            self.mix(self.mix(hash ^ (word >> 64) as u64) ^ *word as u64)
-        })
+    pub(crate) fn place(&self, key: &RawKey) -> u64 {
+        let [high_source, source, high_group, group] = key.0;
+        let high = self.mix(high_source ^ high_group.rotate_left(32));
+        self.mix(source ^ group.rotate_left(32)) ^ high
     }
 
     #[inline]

@@ -25,7 +25,7 @@ pub use crate::relay::{Child, NackState, Session};
 pub use crate::wheel::Link;
 
 /// A [`Session`] is at most so many bytes long.
-pub const SESSION_LEN: usize = 256;
+pub const SESSION_LEN: usize = 264;
 
 /// How large the tables are.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -52,11 +52,15 @@ pub struct SessionKey {
 }
 
 impl SessionKey {
-    /// The session of that source and group; `None` when their address families differ.
+    /// The session of that source and group; `None` when their address families differ, or one is
+    /// IPv4 in IPv6's clothes.
     #[must_use]
     pub const fn new(source: IpAddr, group: IpAddr) -> Option<Self> {
         match (source, group) {
-            (IpAddr::V4(_), IpAddr::V4(_)) | (IpAddr::V6(_), IpAddr::V6(_)) => {
+            (IpAddr::V4(_), IpAddr::V4(_)) => Some(SessionKey { source, group }),
+            (IpAddr::V6(from), IpAddr::V6(to))
+                if from.to_ipv4_mapped().is_none() && to.to_ipv4_mapped().is_none() =>
+            {
                 Some(SessionKey { source, group })
             }
             _ => None,
@@ -67,6 +71,39 @@ impl SessionKey {
 impl fmt::Display for SessionKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "({}, {})", self.source, self.group)
+    }
+}
+
+/// A session's name as tables hold it: the halves of the source, then of the group, IPv4 as
+/// IPv4-mapped IPv6.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RawKey(pub(crate) [u64; 4]);
+
+impl From<SessionKey> for RawKey {
+    fn from(key: SessionKey) -> Self {
+        let [source, group] = [key.source, key.group].map(|ip| match ip {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
+            IpAddr::V6(ip) => ip.to_bits(),
+        });
+        RawKey([
+            (source >> 64) as u64,
+            source as u64,
+            (group >> 64) as u64,
+            group as u64,
+        ])
+    }
+}
+
+impl From<RawKey> for SessionKey {
+    fn from(key: RawKey) -> Self {
+        let ip = |high: u64, low: u64| {
+            Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)).to_canonical()
+        };
+        let [a, b, c, d] = key.0;
+        SessionKey {
+            source: ip(a, b),
+            group: ip(c, d),
+        }
     }
 }
 

@@ -55,6 +55,7 @@ impl Relay<'_> {
         Ok(self.pass_down(number))
     }
 
+    #[inline]
     fn pass_down(&self, number: u16) -> Verdict {
         if self.config.carriage == Carriage::Multicast {
             return Verdict::Done;
@@ -67,6 +68,7 @@ impl Relay<'_> {
     }
 
     /// New packets come from above; where IP multicast carries them, from the group.
+    #[inline]
     fn check_down(
         &self,
         number: u16,
@@ -93,7 +95,7 @@ impl Relay<'_> {
             session.id_heard = tick_of(now) as u32;
             return Ok(());
         }
-        let key = session.key;
+        let key = session.name();
         if let (Some(running), Some(key)) = (session.id, key)
             && time_since(now, session.id_heard) < takeover
         {

@@ -7,7 +7,7 @@ use super::{FAR_SHIFT, Relay, Reply, Verdict};
 use crate::attach::{Outcome, Parent};
 use crate::event::Event;
 use crate::stats::DropReason;
-use crate::types::Addr;
+use crate::types::{Addr, RawKey};
 use crate::wheel::tick_of;
 use crate::wire::{Join, Joined, NO_CHILD, Packet, Role, Status};
 use crate::{Meta, SessionKey};
@@ -88,7 +88,7 @@ impl Relay<'_> {
                 }
                 number
             }
-            None => match self.tables.open(&self.secrets, key, now) {
+            None => match self.tables.open(&self.secrets, RawKey::from(key), now) {
                 Some(number) => {
                     self.tell(Event::Opened(key));
                     number
@@ -261,7 +261,7 @@ impl Relay<'_> {
     pub(super) fn goodbye(&mut self, number: u16) {
         let session = self.tables.session(number);
         let joined = session.parent.as_ref().filter(|parent| parent.is_joined());
-        let (Some(parent), Some(key)) = (joined, session.key) else {
+        let (Some(parent), Some(key)) = (joined, session.name()) else {
             return;
         };
         if let Some(to) = parent.address(&self.config.parents) {

@@ -22,7 +22,7 @@ use crate::event::Event;
 use crate::secret::Secrets;
 use crate::stats::{DropReason, Stats};
 use crate::storage::Storage;
-use crate::types::Addr;
+use crate::types::{Addr, RawKey};
 use crate::wire::{Packet, Service, Status};
 use crate::{Meta, SessionKey, SocketAddr};
 
@@ -145,8 +145,7 @@ impl<'a> Relay<'a> {
         bytes: &mut [u8],
     ) -> Result<Verdict, DropReason> {
         let mut packet = Packet::new_checked(bytes).map_err(|_| DropReason::Malformed)?;
-        let key = packet.key();
-        let found = self.tables.find(&self.secrets, &key);
+        let found = self.tables.find(&self.secrets, &packet.raw_key());
         let known = found.ok_or(DropReason::NoSession);
         let from = Addr::from(meta.source);
         match packet.service() {
@@ -254,7 +253,7 @@ impl<'a> Relay<'a> {
         self.config = config;
         if parents_changed {
             for number in 0..self.tables.limits.sessions as u16 {
-                if self.tables.session(number).key.is_some() {
+                if self.tables.session(number).is_open() {
                     self.tables.session_mut(number).parent = None;
                     self.look_after(number, now);
                 }
@@ -290,7 +289,7 @@ impl<'a> Relay<'a> {
             let session = self.tables.session(number);
             let parent = session.parent.as_ref();
             Some(SessionInfo {
-                key: session.key?,
+                key: session.name()?,
                 id: session.id,
                 above: self.above(number),
                 attached: session.has_source || parent.is_some_and(|p| p.attached),
@@ -306,7 +305,7 @@ impl<'a> Relay<'a> {
 
     /// The children of a session, for status.
     pub fn children(&self, key: &SessionKey) -> impl Iterator<Item = ChildInfo> + '_ {
-        let number = self.tables.find(&self.secrets, key);
+        let number = self.tables.find(&self.secrets, &RawKey::from(*key));
         number.into_iter().flat_map(move |number| {
             let acked = self.tables.acked(number);
             bits(self.tables.members(number)).map(move |child| {

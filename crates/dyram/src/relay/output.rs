@@ -5,7 +5,7 @@ use smoltcp::time::Instant;
 use super::table::{NEVER, Owner, Phase};
 use super::{Goodbye, Relay, Reply};
 use crate::event::Event;
-use crate::types::Addr;
+use crate::types::{Addr, RawKey};
 use crate::wire::{Body, Join, Joined, NO_CHILD, Nack, Path, Repr, Role, Status};
 use crate::{Seq, SessionKey, SocketAddr, Transmit};
 
@@ -54,7 +54,7 @@ impl Relay<'_> {
     fn answer(&self, reply: &Reply, buffer: &mut [u8]) -> Transmit {
         let session = self
             .tables
-            .find(&self.secrets, &reply.key)
+            .find(&self.secrets, &RawKey::from(reply.key))
             .map(|number| self.tables.session(number));
         let parent = session.and_then(|session| session.parent.as_ref());
         let mut path = parent.map_or_else(Path::new, |parent| parent.path.clone());
@@ -97,7 +97,7 @@ impl Relay<'_> {
         let number = self.tables.session_of(first);
         let entry = *self.tables.state(first);
         let session = self.tables.session(number);
-        let (key, id) = (session.key, session.id);
+        let (key, id) = (session.name(), session.id);
         let to = match entry.phase {
             Phase::AskReplier => self
                 .tables
@@ -183,7 +183,7 @@ impl Relay<'_> {
         buffer: &mut [u8],
     ) -> Option<Transmit> {
         let session = self.tables.session(number);
-        let key = session.key;
+        let key = session.name();
         if let (Some(from), Some(key)) = (session.moving, key) {
             let sent = self.send_move(number, key, from, buffer);
             if sent.is_some() {

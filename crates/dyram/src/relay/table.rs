@@ -7,7 +7,7 @@ use crate::attach::Parent;
 use crate::secret::Secrets;
 use crate::storage::{Limits, Storage};
 use crate::track::Track;
-use crate::types::Addr;
+use crate::types::{Addr, RawKey};
 use crate::wheel::{Wheel, next_bit, tick_of};
 use crate::{Seq, SessionKey, SocketAddr};
 
@@ -20,7 +20,7 @@ pub(crate) const NEVER: Instant = Instant::from_micros_const(i64::MAX);
 /// What a relay knows of one session beside the tables.
 #[derive(Clone, Debug)]
 pub struct Session {
-    pub(crate) key: Option<SessionKey>,
+    key: Option<RawKey>,
     /// Next in the index, or among the free ones.
     chain: u16,
     /// First of the free NACK states.
@@ -61,7 +61,16 @@ impl Default for Session {
 }
 
 impl Session {
-    fn new(key: Option<SessionKey>, now: Instant) -> Self {
+    pub(crate) fn is_open(&self) -> bool {
+        self.key.is_some()
+    }
+
+    /// Its name; `None`: not in use.
+    pub(crate) fn name(&self) -> Option<SessionKey> {
+        self.key.map(SessionKey::from)
+    }
+
+    fn new(key: Option<RawKey>, now: Instant) -> Self {
         Session {
             key,
             chain: NONE,
@@ -191,7 +200,7 @@ impl<'a> Tables<'a> {
     // Sessions.
 
     #[inline]
-    pub(crate) fn find(&self, secrets: &Secrets, key: &SessionKey) -> Option<u16> {
+    pub(crate) fn find(&self, secrets: &Secrets, key: &RawKey) -> Option<u16> {
         let mut at = self.index[self.place(secrets, key)];
         while at != NONE {
             let session = &self.sessions[usize::from(at)];
@@ -203,11 +212,12 @@ impl<'a> Tables<'a> {
         None
     }
 
-    fn place(&self, secrets: &Secrets, key: &SessionKey) -> usize {
+    #[inline]
+    fn place(&self, secrets: &Secrets, key: &RawKey) -> usize {
         secrets.place(key) as usize & (self.index.len() - 1)
     }
 
-    pub(crate) fn open(&mut self, secrets: &Secrets, key: SessionKey, now: Instant) -> Option<u16> {
+    pub(crate) fn open(&mut self, secrets: &Secrets, key: RawKey, now: Instant) -> Option<u16> {
         let number = self.free_session;
         if number == NONE {
             return None;
@@ -278,7 +288,7 @@ impl<'a> Tables<'a> {
 
     /// The sessions that are open.
     pub(crate) fn open_sessions(&self) -> impl Iterator<Item = u16> + '_ {
-        (0..self.sessions.len() as u16).filter(|&number| self.session(number).key.is_some())
+        (0..self.sessions.len() as u16).filter(|&number| self.session(number).is_open())
     }
 
     /// The track list and its window.

@@ -80,7 +80,7 @@ impl Relay<'_> {
     }
 
     fn session_expired(&mut self, now: Instant, number: u16) {
-        let Some(key) = self.tables.session(number).key else {
+        let Some(key) = self.tables.session(number).name() else {
             return;
         };
         if self.tables.session(number).sweep_due <= now {
@@ -121,7 +121,7 @@ impl Relay<'_> {
 
     /// Removes who is silent, and counts who is left.
     fn sweep(&mut self, now: Instant, number: u16) {
-        let Some(key) = self.tables.session(number).key else {
+        let Some(key) = self.tables.session(number).name() else {
             return;
         };
         let silence = self.config.refresh * REFRESHES;

@@ -42,6 +42,7 @@
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::types::RawKey;
 use crate::{Seq, SessionKey};
 
 mod body;
@@ -120,7 +121,8 @@ pub enum ParseError {
     Truncated,
     /// Not ANEP version 1, or of another execution environment.
     Anep,
-    /// Other options than a session's name, or a name of two address families.
+    /// Other options than a session's name, or a name of two address families, or of IPv4 in IPv6's
+    /// clothes.
     Options,
     /// The length in the header is not the datagram's, or the service has another.
     Length,
@@ -187,6 +189,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
         Ok(())
     }
 
+    #[inline]
     fn common(&self) -> &[u8] {
         &self.bytes.as_ref()[usize::from(self.header_len) - COMMON_LEN..]
     }
@@ -212,6 +215,18 @@ impl<T: AsRef<[u8]>> Packet<T> {
             (at(16), at(40))
         };
         SessionKey { source, group }
+    }
+
+    /// The session's name as tables hold it.
+    #[inline]
+    pub(crate) fn raw_key(&self) -> RawKey {
+        let b = self.bytes.as_ref();
+        if usize::from(self.header_len) == HEADER_LEN_V4 {
+            let mapped = |at| 0xffff << 32 | u64::from(u32_at(b, at));
+            RawKey([0, mapped(16), 0, mapped(28)])
+        } else {
+            RawKey([16, 24, 40, 48].map(|at| u64_at(b, at)))
+        }
     }
 
     /// Flags, by service.
@@ -294,6 +309,11 @@ fn check_anep(b: &[u8]) -> Result<usize, ParseError> {
     for (number, at) in [(OPTION_SOURCE, 8), (OPTION_DESTINATION, 8 + option_len)] {
         let words = (option_len / 4) as u16;
         if u16_at(b, at) != number || u16_at(b, at + 2) != words || u32_at(b, at + 4) != scheme {
+            return Err(ParseError::Options);
+        }
+        let mapped =
+            header_len == HEADER_LEN_V6 && u64_at(b, at + 8) == 0 && u32_at(b, at + 16) == 0xffff;
+        if mapped {
             return Err(ParseError::Options);
         }
     }
