@@ -133,7 +133,8 @@ impl Credentials {
                 "two certificates are needed: this host's first, the authority's last".to_owned(),
             );
         }
-        let key = PrivateKeyDer::from_pem_slice(pem).map_err(|e| wrong(&e))?;
+        let key = PrivateKeyDer::from_pem_slice(pem)
+            .map_err(|error| format!("no private key can be read from it: {error}"))?;
         let mut roots = RootCertStore::empty();
         if let Some(authority) = chain.pop() {
             roots.add(authority).map_err(|e| wrong(&e))?;

@@ -591,6 +591,9 @@ impl Copy {
             Outgoing::open(reservation, options, &addresses, port, group, key)
                 .context("cannot open the data connection")?;
         self.data = Some(data);
+        for &at in &self.receivers {
+            self.members[at].mode = Some(options.first_mode());
+        }
         self.events.emit(&Event::Started {
             hosts: self.receivers.len(),
             to_send: self.stream_len,

@@ -73,6 +73,15 @@ impl Options {
         })
     }
 
+    /// How hosts are reached to begin with.
+    pub(crate) fn first_mode(&self) -> &'static str {
+        name(match self.mode {
+            args::Mode::Auto => Mode::UnicastGroup,
+            args::Mode::Unicast => Mode::UnicastOnly,
+            args::Mode::Multicast => Mode::MulticastOnly,
+        })
+    }
+
     /// For hosts whose data connection failed: to each by itself, where nobody else can reach.
     pub(crate) fn without_multicast(&self) -> Options {
         Options {

@@ -42,12 +42,12 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// 2^20 entries in 64 MiB, 2^24 blocks (16 TiB), 5 s for HELLO, 30 s for the offer.
+    /// 2^20 entries in 128 MiB, 2^24 blocks (16 TiB), 5 s for HELLO, 30 s for the offer.
     pub fn new(capabilities: Capabilities) -> Self {
         ServerConfig {
             capabilities,
             max_entries: 1 << 20,
-            max_manifest_bytes: 64 << 20,
+            max_manifest_bytes: 128 << 20,
             max_blocks: 1 << 24,
             greeting: Duration::from_secs(5),
             setup: Duration::from_secs(30),
