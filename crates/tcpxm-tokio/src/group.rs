@@ -12,7 +12,7 @@ use tcpxm::store::Ring;
 use tcpxm::{ConnStats, Failure, GroupConfig, GroupId, Mode};
 use tokio::io::AsyncWrite;
 
-use crate::shared::{Group, Shared, State, refused};
+use crate::shared::{Group, Shared, State, refused, until};
 
 /// News of one receiver, by its number in [`GroupConfig::receivers`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,12 +91,9 @@ impl XmGroup {
         self.open_still(&state)?;
         let sent = state.machine.send(self.shared.now(), self.id, bytes);
         let sent = sent.map_err(refused)?;
-        match (sent, context) {
-            (1.., _) => self.shared.kick_if_due(state),
-            (0, Some(context)) => state.register(context),
-            (0, None) => drop(self.shared.wait(state, Duration::from_secs(1))),
-        }
-        Ok((sent > 0 || bytes.is_empty()).then_some(sent))
+        let sent = (sent > 0 || bytes.is_empty()).then_some(sent);
+        self.shared.settle(state, sent.is_some(), context);
+        Ok(sent)
     }
 
     /// Is there anybody left to write to?
@@ -198,11 +195,7 @@ impl GroupHandle {
 
 impl io::Write for XmGroup {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        loop {
-            if let Some(len) = self.try_write(bytes, None)? {
-                return Ok(len);
-            }
-        }
+        until(|| self.try_write(bytes, None))
     }
 
     fn flush(&mut self) -> io::Result<()> {

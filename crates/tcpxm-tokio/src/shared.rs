@@ -178,6 +178,21 @@ impl Shared {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
+    /// After an attempt: the driver has something to do, or whoever tried waits for a change, as a
+    /// task or here.
+    pub(crate) fn settle(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        succeeded: bool,
+        context: Option<&Context<'_>>,
+    ) {
+        match context {
+            _ if succeeded => self.kick_if_due(state),
+            Some(context) => state.register(context),
+            None => drop(self.wait(state, Duration::from_secs(1))),
+        }
+    }
+
     /// Whoever waits looks again.
     pub(crate) fn notify(&self, state: &mut State) {
         self.changed.notify_all();
@@ -255,4 +270,13 @@ pub(crate) fn failed(failure: Failure) -> io::Error {
         _ => io::ErrorKind::Other,
     };
     io::Error::new(kind, failure)
+}
+
+/// Tries until something comes of it.
+pub(crate) fn until<T>(mut attempt: impl FnMut() -> io::Result<Option<T>>) -> io::Result<T> {
+    loop {
+        if let Some(result) = attempt()? {
+            return Ok(result);
+        }
+    }
 }

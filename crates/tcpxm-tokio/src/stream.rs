@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tcpxm::{ConnId, Received};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::shared::{Shared, refused};
+use crate::shared::{Shared, refused, until};
 
 /// Takes connections that others open.
 #[derive(Debug)]
@@ -162,11 +162,7 @@ impl XmStream {
             }
             Err(error) => return Err(state.error(self.id, error)),
         };
-        match (read, context) {
-            (Some(_), _) => self.shared.kick_if_due(state),
-            (None, Some(context)) => state.register(context),
-            (None, None) => drop(self.shared.wait(state, Duration::from_secs(1))),
-        }
+        self.shared.settle(state, read.is_some(), context);
         Ok(read)
     }
 
@@ -175,12 +171,9 @@ impl XmStream {
         state.alive()?;
         let sent = state.machine.send(self.shared.now(), self.id, bytes);
         let sent = sent.map_err(|error| state.error(self.id, error))?;
-        match (sent, context) {
-            (1.., _) => self.shared.kick_if_due(state),
-            (0, Some(context)) => state.register(context),
-            (0, None) => drop(self.shared.wait(state, Duration::from_secs(1))),
-        }
-        Ok((sent > 0 || bytes.is_empty()).then_some(sent))
+        let sent = (sent > 0 || bytes.is_empty()).then_some(sent);
+        self.shared.settle(state, sent.is_some(), context);
+        Ok(sent)
     }
 
     /// Ends this side's direction: the other reads its end.
@@ -216,21 +209,13 @@ impl StreamHandle {
 
 impl io::Read for XmStream {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        loop {
-            if let Some(len) = self.try_read(out, None)? {
-                return Ok(len);
-            }
-        }
+        until(|| self.try_read(out, None))
     }
 }
 
 impl io::Write for XmStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        loop {
-            if let Some(len) = self.try_write(bytes, None)? {
-                return Ok(len);
-            }
-        }
+        until(|| self.try_write(bytes, None))
     }
 
     fn flush(&mut self) -> io::Result<()> {
