@@ -11,19 +11,25 @@ use crate::hosts::Target;
 
 const AFTER_HELP: &str = "\
 Examples:
-  mcp image.iso alpha beta gamma
+  mcp --key-file mcp.key image.iso alpha beta gamma
       on each of the hosts runs `mcpd --dir DIR --key-file F`; ends with code 0 when all three have
       the file and its BLAKE3 digest is right
   mcp --key-file mcp.key --to releases/ build/ --hosts-file hosts
       the folder build, as releases/build below each host's DIR (`--to releases/v2` would rename it)
+  mcp --key-file mcp.key --rate 500M --min-rate 50M image.iso --hosts-file hosts
+      never more than 500 Mbit/s, and a host that cannot follow at 50 goes on by itself
   mcp --key-file mcp.key image.iso --hosts-file hosts >failed
   mcp --key-file mcp.key image.iso --hosts-file failed
       hosts that failed are written to standard output, one a line, with the reason as a comment;
       the second run goes on from what they have and sends only what is missing
 
 Data goes once to all hosts where multicast works, and to each of the others by itself; who changes
-between the two is found out on the way. A file of which a host has parts already, be it from an
-interrupted copy, is completed: what it has is compared by digests.
+between the two is found out on the way. A host that fails on the way is tried again when the
+others are done (--retries); one that refuses is not. A file of which a host has parts already, be
+it from an interrupted copy, is completed: what it has is compared by digests.
+
+FILE becomes DIR/FILE on each host, `--to NAME` gives another name, `--to FOLDER/` puts it into a
+folder, whatever is there already: folders are merged, files replaced, nothing is deleted.
 
 Of folders everything is copied but devices, sockets, pipes, and links that lead out of the folder
 (each is named in a warning). A file that changes while it is read is reported, and fails.
@@ -35,7 +41,7 @@ Events of --json, one object a line, on standard output; the field `event` names
   started    hosts, to_send (bytes on the data connection), group, source_port, port, sealed, carrier
   mode       host, mode (unicast_only, unicast_group, multicast_only, unicast_group_only, multicast)
   detached   host: too slow for the others, it goes on by itself (--min-rate)
-  progress   host, received, to_receive, held, bytes, rate_bps, mode
+  progress   at most five a second and host: host, received, to_receive, held, bytes, rate_bps, mode
   verified   host, bytes, received, seconds
   failed     host, reason, message, again (it is tried again when the others are done: --retries)
   round      round (2 is the first), hosts: the next try of those that failed

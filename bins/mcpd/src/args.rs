@@ -20,8 +20,9 @@ Examples:
 
 Files are written under hidden names beside their places (.NAME.mcp-part) and get their names when
 their BLAKE3 digest is the sender's. What an interrupted copy has brought stays there, and the next
-one goes on from it; to give it up: find DIR -name '.*.mcp-part' -delete. Names cannot leave DIR,
-symbolic links in DIR are not followed, and of permissions the nine bits rwxrwxrwx are taken over.
+one goes on from it; to give it up: find DIR -name '.*.mcp-part' -delete. Without --fsync verified
+files are in memory at first, and a power cut may lose them. Names cannot leave DIR, symbolic links
+in DIR are not followed, and of permissions the nine bits rwxrwxrwx are taken over.
 
 A key file holds a secret (--new-key), or PEM: this host's certificate, then the authority's, and the
 private key. With a key, the control connection is TLS 1.3 and both sides prove who they are.
