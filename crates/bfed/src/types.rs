@@ -299,7 +299,7 @@ pub enum ChannelAddress {
     Datagram(SocketAddr),
     /// A TCP listener of a data node. Who receives the flow connects.
     Stream(SocketAddr),
-    /// An address of the native network, as its `NativeNet` writes it:
+    /// An address of the native network, as its [`NativeNet`](crate::NativeNet) writes it:
     /// at most [`MAX_NATIVE_ADDRESS_LEN`](crate::wire::address::MAX_NATIVE_ADDRESS_LEN) bytes.
     Native(alloc::vec::Vec<u8>),
 }

@@ -4,7 +4,10 @@ use crate::common::gateway;
 use bfed::wire::attributes::{Attributes, Fault, MAX_PATH, Wrong};
 use bfed::wire::sroute::GatewayCost;
 use bfed::wire::subscribe::Edge;
-use bfed::wire::*;
+use bfed::wire::{
+    Frames, MAX_MESSAGE_LEN, Message, ParseError, address, allocate, client, data, join, no_route,
+    node, notification, open, reader, reclaim, sroute, statistics, subscribe, translation, update,
+};
 use bfed::*;
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,0 +1,196 @@
+//! The data plane (§5.3): what a data node does with packets.
+//!
+//! [`DataNode`] hears from the control node which sessions it carries; its [`Plane`] forwards. The
+//! control node is not needed to forward: when it is away, everything goes on as it was.
+//!
+//! | a packet came | from | goes to |
+//! | --- | --- | --- |
+//! | on a one-directional session | upstream, or the owner's native network | every edge below |
+//! | | below | nobody: dropped, counted |
+//! | on a session of many sources | any edge | every other edge |
+//! | with a label that this sender was not given | | dropped, counted |
+//!
+//! | edge | transport | when more comes than fits |
+//! | --- | --- | --- |
+//! | to a peer, real-time | UDP, at the rate that [`tfrc`] allows and the link's bound | the oldest frame in the queue is dropped |
+//! | to a peer, bulk | TCP | the queue fills up to its bound, then the session's source is paused; a receiver that takes nothing for ten seconds is cut off |
+//! | native | the native network's own | as above, by the session's content |
+//!
+//! # How to drive it
+//!
+//! ```text
+//! loop {
+//!     while let Some(event) = node.poll_event() { Dial, Close, Pause, Resume, ControlLost }
+//!     while let Some(transmit) = node.poll_control(now, &mut buffer) { write it to the control node }
+//!     while let Some(copy) = node.plane().poll_transmit(now, &mut buffer) { send it }
+//!     wait for packets, or until node.poll_timeout()
+//!     a message of control:  node.handle_packet(now, &mut native, message)
+//!     a packet of data:      match node.plane().forward(now, &meta, &mut frame) {
+//!                                Verdict::Forward(mut cursor) =>
+//!                                    while let Some(copy) = node.plane().next_copy(now, &mut cursor, &mut frame) { send it }
+//!                                Verdict::Taken | Verdict::Drop(_) => {}
+//!                            }
+//!     in any case:           node.handle_timeout(now, &mut native)
+//! }
+//! ```
+//!
+//! `frame` holds one packet with its header of [`HEADER_LEN`] bytes; data of the native network is
+//! put behind as much room. To send a copy is to send `frame[copy.range]` to `copy.to`. Where that
+//! takes no more, `blocked`, and later `writable`.
+//!
+//! # Memory
+//!
+//! A real-time session of one flow with a source, a peer and the native network below costs at most
+//! 6 KiB; queues take [`PlaneConfig::max_queue_bytes`] an edge, shared where several edges wait for one
+//! frame.
+
+mod books;
+mod edge;
+mod node;
+mod plane;
+mod table;
+pub mod tfrc;
+mod transmit;
+
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
+use core::ops::Range;
+
+use smoltcp::time::Duration;
+
+use crate::native::ChannelId;
+use crate::types::ConnId;
+
+pub use crate::wire::data::HEADER_LEN;
+pub use node::{DataConfig, DataEvent, DataNode};
+pub use plane::{Cursor, Plane, PlaneStats};
+
+/// One way in or out of a session's flow. Handles of edges that are gone lead nowhere.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct EdgeId {
+    index: u32,
+    generation: u32,
+}
+
+/// Where a packet came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Meta {
+    /// A UDP datagram from that address.
+    Datagram(SocketAddr),
+    /// A TCP channel, cut into packets by the length in their headers; from that address.
+    Stream(ConnId, IpAddr),
+    /// The native network: there is no header, only room for one.
+    Native(ChannelId),
+}
+
+/// Where a copy goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Destination {
+    /// A UDP address.
+    Datagram(SocketAddr),
+    /// A TCP channel.
+    Stream(ConnId),
+    /// A channel of the native network: `NativeNet::send_data`.
+    Native(ChannelId),
+}
+
+/// One copy of a packet to send.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Copy {
+    /// The edge, for `blocked`.
+    pub edge: EdgeId,
+    /// Where to.
+    pub to: Destination,
+    /// Which bytes of the frame or buffer.
+    pub range: Range<usize>,
+}
+
+/// What becomes of a packet.
+#[derive(Debug)]
+pub enum Verdict {
+    /// Copies of it are to be sent: [`Plane::next_copy`].
+    Forward(Cursor),
+    /// It was for this node itself.
+    Taken,
+    /// It goes nowhere.
+    Drop(DataError),
+}
+
+macro_rules! reasons {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
+        /// Why a packet, or a copy of one, was dropped.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[repr(u8)]
+        pub enum DataError {
+            $($(#[doc = $doc])+ $variant,)+
+        }
+
+        impl DataError {
+            /// Every reason, in the order of their counters.
+            pub const ALL: &[DataError] = &[$(DataError::$variant),+];
+
+            /// A name for metrics: lower case, underscores.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(DataError::$variant => $name),+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Not a packet.
+    Malformed = "malformed",
+    /// A sender and label that lead nowhere: spoofed, or out of date.
+    UnknownFlow = "unknown_flow",
+    /// A native channel that leads nowhere.
+    UnknownChannel = "unknown_channel",
+    /// From below on a one-directional session.
+    WrongDirection = "wrong_direction",
+    /// It had come before.
+    Duplicate = "duplicate",
+    /// An ATTACH or REPORT for a flow that is not that sender's.
+    NotYours = "not_yours",
+    /// A copy for a TCP channel that nobody has opened yet.
+    NotAttached = "not_attached",
+    /// The oldest copy of a full queue.
+    QueueFull = "queue_full",
+    /// All that waited for a receiver that was cut off.
+    Stalled = "stalled",
+    /// A message of the control node that was out of date: there is a newer one.
+    Fenced = "fenced",
+    /// A message of the control node that cannot be read, or comes at the wrong time.
+    BadControl = "bad_control",
+}
+
+impl fmt::Display for DataError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "packet dropped: {}", self.name())
+    }
+}
+
+impl core::error::Error for DataError {}
+
+/// Bounds of a plane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PlaneConfig {
+    /// Most edges over all sessions.
+    pub max_edges: usize,
+    /// Most bytes that wait for one edge. Real-time: the oldest frame is dropped; bulk: the source is
+    /// paused from half of it on.
+    pub max_queue_bytes: usize,
+    /// A receiver of bulk data that takes nothing for so long, while its queue is full, is cut off.
+    pub stall_timeout: Duration,
+}
+
+impl Default for PlaneConfig {
+    fn default() -> Self {
+        PlaneConfig {
+            max_edges: 65_536,
+            max_queue_bytes: 512 * 1024,
+            stall_timeout: Duration::from_secs(10),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The sender's side (RFC 5348 §4).
+
+use smoltcp::time::{Duration, Instant};
+
+use super::tcp_rate;
+use crate::wire::report::Repr as Report;
+
+/// Longest time between packets while nothing is heard, in seconds (t_mbi).
+const LONGEST_GAP_S: f64 = 64.0;
+/// Round-trip times above are not believed.
+const MAX_RTT_S: f64 = 60.0;
+
+/// How fast one UDP channel may be sent on.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    /// Allowed rate X, bytes a second.
+    rate: f64,
+    /// Mean packet size s, bytes.
+    size: f64,
+    /// Round-trip time R, seconds, once measured.
+    rtt: Option<f64>,
+    loss: f64,
+    /// Rates received, of the last reports, with their times.
+    received: [(f64, Instant); 2],
+    doubled_at: Instant,
+    nofeedback_at: Instant,
+    /// Bytes that may be sent now; below 0 after a packet that was larger.
+    credit: f64,
+    credit_at: Instant,
+    /// Something had to wait since the last report: not the application was the limit.
+    limited: bool,
+}
+
+fn seconds(duration: Duration) -> f64 {
+    duration.total_micros() as f64 / 1e6
+}
+
+fn duration(seconds: f64) -> Duration {
+    Duration::from_micros((seconds * 1e6).clamp(0.0, 1e12) as u64)
+}
+
+impl Sender {
+    /// For packets of about `size` bytes.
+    #[must_use]
+    pub fn new(now: Instant, size: usize) -> Self {
+        let size = (size as f64).max(64.0);
+        Sender {
+            rate: size,
+            size,
+            rtt: None,
+            loss: 0.0,
+            received: [(f64::INFINITY, now); 2],
+            doubled_at: now,
+            nofeedback_at: now + Duration::from_secs(2),
+            credit: initial_window(size),
+            credit_at: now,
+            limited: false,
+        }
+    }
+
+    /// The allowed rate in bytes a second.
+    #[must_use]
+    pub fn rate(&self) -> u64 {
+        self.rate as u64
+    }
+
+    /// The round-trip time in microseconds; 0 while unknown.
+    #[must_use]
+    pub fn rtt_us(&self) -> u32 {
+        self.rtt.map_or(0, |rtt| (rtt * 1e6) as u32)
+    }
+
+    fn refill(&mut self, now: Instant) {
+        let burst = (self.rate * 0.01).max(2.0 * self.size);
+        let earned = self.rate * seconds(now - self.credit_at);
+        // The initial window is not taken away before it is used.
+        let most = burst.max(self.credit);
+        self.credit = (self.credit + earned).min(most);
+        self.credit_at = now;
+    }
+
+    /// Whether a packet may be sent now; if so it is counted.
+    pub fn send(&mut self, now: Instant, len: usize) -> bool {
+        self.handle_timeout(now);
+        self.refill(now);
+        if self.credit <= 0.0 {
+            self.limited = true;
+            return false;
+        }
+        self.credit -= len as f64;
+        self.size = 0.9 * self.size + 0.1 * len as f64;
+        true
+    }
+
+    /// When the next packet may be sent.
+    #[must_use]
+    pub fn next_send(&self, now: Instant) -> Instant {
+        if self.credit > 0.0 {
+            return now;
+        }
+        self.credit_at + duration((1.0 - self.credit) / self.rate.max(0.1))
+    }
+
+    /// A report has come (§4.3).
+    pub fn report(&mut self, now: Instant, report: &Report) {
+        let clock = now.total_micros() as u32;
+        let sample =
+            f64::from(clock.wrapping_sub(report.echo_us)) / 1e6 - f64::from(report.delay_us) / 1e6;
+        // A forged or stale echo is no sample; the clock's own grain is the least.
+        if !(0.0..MAX_RTT_S).contains(&sample) {
+            return;
+        }
+        let sample = sample.max(0.000_1);
+        let first = self.rtt.is_none();
+        let rtt = self.rtt.map_or(sample, |rtt| 0.9 * rtt + 0.1 * sample);
+        self.rtt = Some(rtt);
+        let loss = f64::from(report.loss) / 4_294_967_296.0;
+        let limit = self.receive_limit(now, f64::from(report.received_rate), loss, rtt);
+        let initial = initial_window(self.size) / rtt;
+        if loss > 0.0 {
+            let least = self.size / LONGEST_GAP_S;
+            self.rate = tcp_rate(self.size, rtt, loss).min(limit).max(least);
+        } else if first {
+            self.rate = initial;
+            self.doubled_at = now;
+        } else if seconds(now - self.doubled_at) >= rtt {
+            self.rate = (2.0 * self.rate).min(limit).max(initial);
+            self.doubled_at = now;
+        }
+        self.loss = loss;
+        self.limited = false;
+        self.arm(now);
+    }
+
+    /// How far above the received rate the allowed one may be (§4.3, step 4).
+    fn receive_limit(&mut self, now: Instant, rate: f64, loss: f64, rtt: f64) -> f64 {
+        let [(older, _), (newer, at)] = self.received;
+        let most = |one: f64, other: f64| {
+            if one.is_finite() {
+                one.max(other)
+            } else {
+                other
+            }
+        };
+        if self.limited {
+            // The network, or the pacing, was the limit: what came is what fits.
+            let kept = if seconds(now - at) < 2.0 * rtt {
+                newer
+            } else {
+                f64::NEG_INFINITY
+            };
+            self.received = [(newer, at), (rate, now)];
+            return 2.0 * most(kept, rate).max(rate);
+        }
+        if loss > self.loss {
+            // More loss while the application was the limit: what was received before is halved.
+            let halved = most(older / 2.0, newer / 2.0);
+            let halved = if halved.is_finite() { halved } else { rate };
+            let kept = halved.max(0.85 * rate);
+            self.received = [(kept, now); 2];
+            return kept;
+        }
+        let best = most(most(older, newer), rate).max(rate);
+        self.received = [(best, now); 2];
+        2.0 * best
+    }
+
+    fn arm(&mut self, now: Instant) {
+        let rtt = self.rtt.unwrap_or(0.5);
+        self.nofeedback_at = now + duration((4.0 * rtt).max(2.0 * self.size / self.rate));
+    }
+
+    /// Time has passed: without any report the rate halves (§4.4).
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if now < self.nofeedback_at {
+            return;
+        }
+        self.rate = (self.rate / 2.0).max(self.size / LONGEST_GAP_S);
+        self.arm(now);
+    }
+
+    /// When to call [`Sender::handle_timeout`]; nothing needs to, while nothing is sent.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Instant {
+        self.nofeedback_at
+    }
+}
+
+fn initial_window(size: f64) -> f64 {
+    (4.0 * size).min((2.0 * size).max(4380.0))
+}

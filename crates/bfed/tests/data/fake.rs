@@ -1,0 +1,329 @@
+//! A native network that keeps books, and a data node with it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bfed::data::{Copy, DataEvent, Destination, Meta, Verdict};
+use bfed::native::{ChannelId, Direction, NativeError, Upcall};
+use bfed::wire::allocate::{Outcome, Request, Response};
+use bfed::wire::data::HEADER_LEN;
+use bfed::wire::join::FlowChannel;
+use bfed::wire::reclaim::{Repr as Reclaim, What};
+use bfed::wire::sroute::Outcome as SrouteOutcome;
+use bfed::wire::subscribe::{Edge, Repr as Subscribe};
+use bfed::wire::{MAX_MESSAGE_LEN, Message, client::AnswerRepr};
+use bfed::*;
+
+/// Whose a channel is, which way it goes, and what it listens to.
+pub(crate) type Channel = (SessionName, String, Direction, Option<Vec<u8>>);
+
+/// Remembers what was asked of it; has `pool` channels.
+pub(crate) struct FakeNative {
+    pub(crate) pool: u64,
+    next: u64,
+    pub(crate) open: BTreeMap<ChannelId, Channel>,
+    pub(crate) sent: Vec<(ChannelId, Vec<u8>)>,
+    pub(crate) busy: bool,
+    pub(crate) missing: bool,
+    pub(crate) refreshes: usize,
+    pub(crate) upcalls: VecDeque<Upcall>,
+    pub(crate) answers: Vec<AnswerRepr>,
+}
+
+impl FakeNative {
+    pub(crate) fn new() -> Self {
+        FakeNative {
+            pool: 1000,
+            next: 0,
+            open: BTreeMap::new(),
+            sent: Vec::new(),
+            busy: false,
+            missing: false,
+            refreshes: 0,
+            upcalls: VecDeque::new(),
+            answers: Vec::new(),
+        }
+    }
+}
+
+impl NativeNet for FakeNative {
+    fn allocate_channel(
+        &mut self,
+        _: Instant,
+        session: &SessionName,
+        flow: &str,
+        direction: Direction,
+    ) -> Result<(ChannelId, Vec<u8>), NativeError> {
+        if self.missing && direction == Direction::Up {
+            return Err(NativeError::NoSession);
+        }
+        if self.open.len() as u64 >= self.pool {
+            return Err(NativeError::Full);
+        }
+        self.next += 1;
+        let channel = ChannelId(self.next);
+        self.open
+            .insert(channel, (session.clone(), flow.into(), direction, None));
+        Ok((channel, format!("239.0.0.{}", self.next).into_bytes()))
+    }
+
+    fn subscribe(
+        &mut self,
+        _: Instant,
+        _: &SessionName,
+        _: &str,
+        _: Direction,
+        channel: ChannelId,
+        address: Option<&[u8]>,
+    ) -> Result<(), NativeError> {
+        self.open.get_mut(&channel).unwrap().3 = Some(address.unwrap_or(b"own").to_vec());
+        Ok(())
+    }
+
+    fn refresh(&mut self, _: Instant, _: &SessionName, _: &str, _: Direction, _: ChannelId) {
+        self.refreshes += 1;
+    }
+
+    fn unsubscribe(&mut self, _: Instant, _: &SessionName, _: &str, _: Direction, c: ChannelId) {
+        assert!(self.open.contains_key(&c));
+    }
+
+    fn reclaim_channel(
+        &mut self,
+        _: Instant,
+        _: &SessionName,
+        _: &str,
+        _: Direction,
+        channel: ChannelId,
+    ) {
+        self.open.remove(&channel).expect("reclaimed once");
+    }
+
+    fn send_data(
+        &mut self,
+        _: Instant,
+        channel: ChannelId,
+        data: &[u8],
+    ) -> Result<(), NativeError> {
+        if self.busy {
+            return Err(NativeError::Busy);
+        }
+        self.sent.push((channel, data.to_vec()));
+        Ok(())
+    }
+
+    fn get_sroutes(
+        &mut self,
+        _: Instant,
+        _: u32,
+        _: &SessionName,
+        _: &[GatewayId],
+    ) -> Option<Sroutes> {
+        Some(Sroutes {
+            outcome: SrouteOutcome::Null,
+            costs: vec![],
+            got_all: true,
+        })
+    }
+
+    fn answer(&mut self, _: Instant, _: Option<ClientId>, answer: &AnswerRepr) {
+        self.answers.push(answer.clone());
+    }
+
+    fn poll_upcall(&mut self, _: Instant, _: &mut [u8]) -> Option<Upcall> {
+        self.upcalls.pop_front()
+    }
+
+    fn handle_timeout(&mut self, _: Instant) {}
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+}
+
+/// A packet that was sent.
+pub(crate) type Sent = (Destination, Vec<u8>);
+
+/// A data node, its network, and what it sent.
+pub(crate) struct Station {
+    pub(crate) node: DataNode,
+    pub(crate) native: FakeNative,
+    pub(crate) now: Instant,
+    pub(crate) address: std::net::SocketAddr,
+    requests: u32,
+}
+
+pub(crate) const PEER: Edge = Edge::Peer {
+    peer: PeerId(1),
+    rate_bps: 0,
+};
+pub(crate) const OTHER: Edge = Edge::Peer {
+    peer: PeerId(2),
+    rate_bps: 0,
+};
+
+impl Station {
+    pub(crate) fn new(number: u8) -> Self {
+        Self::with(number, |_| ())
+    }
+
+    pub(crate) fn with(number: u8, change: impl FnOnce(&mut DataConfig)) -> Self {
+        let now = Instant::from_secs(100);
+        let mut config = DataConfig::new(NodeId(number.into()));
+        let address = ([10, 0, 0, number], 4000).into();
+        config.datagram = Some(address);
+        config.stream = Some(address);
+        change(&mut config);
+        let mut node = DataNode::new(config, [number; 32], now);
+        node.connected(now);
+        let mut buffer = vec![0; MAX_MESSAGE_LEN];
+        while node.poll_control(&mut buffer).is_some() {}
+        Station {
+            node,
+            native: FakeNative::new(),
+            now,
+            address,
+            requests: 0,
+        }
+    }
+
+    pub(crate) fn tell(&mut self, message: &Message) -> Result<(), data::DataError> {
+        let mut bytes = vec![0; message.buffer_len()];
+        message.emit(&mut bytes);
+        self.node.handle_packet(self.now, &mut self.native, &bytes)
+    }
+
+    pub(crate) fn said(&mut self) -> Vec<Message> {
+        let mut buffer = vec![0; MAX_MESSAGE_LEN];
+        let mut said = vec![];
+        while let Some(len) = self.node.poll_control(&mut buffer) {
+            said.push(Message::parse(&buffer[..len]).unwrap());
+        }
+        said
+    }
+
+    fn response(&mut self, message: Message) -> Response {
+        self.tell(&message).unwrap();
+        match self.said().pop() {
+            Some(Message::AllocateResponse(response)) => {
+                assert_eq!(response.request, self.requests);
+                response
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn subscribe(
+        &mut self,
+        up: bool,
+        name: &str,
+        edge: Edge,
+        flows: &[FlowChannel],
+    ) -> Result<Vec<FlowChannel>, Outcome> {
+        self.requests += 1;
+        let (request, flows) = (self.requests, flows.to_vec());
+        let session = SessionName::parse(name).unwrap();
+        let subscribe = Subscribe {
+            up,
+            request,
+            epoch: 1,
+            edge,
+            flows,
+            session,
+        };
+        let response = self.response(Message::Subscribe(subscribe));
+        match response.outcome {
+            Outcome::Done => Ok(response.flows),
+            refused => Err(refused),
+        }
+    }
+
+    pub(crate) fn allocate(&mut self, name: &str, edge: Edge) -> Vec<FlowChannel> {
+        self.requests += 1;
+        let session = SessionName::parse(name).unwrap();
+        let request = Request {
+            request: self.requests,
+            epoch: 1,
+            edge,
+            session,
+        };
+        self.response(Message::Allocate(request)).flows
+    }
+
+    pub(crate) fn reclaim(&mut self, name: &str, what: Option<What>) {
+        let session = SessionName::parse(name).unwrap();
+        self.tell(&Message::Reclaim(Reclaim {
+            epoch: 1,
+            what,
+            session,
+        }))
+        .unwrap();
+    }
+
+    /// A packet arrives; what goes out at once.
+    pub(crate) fn packet(&mut self, meta: Meta, mut frame: Vec<u8>) -> Result<Vec<Sent>, Verdict> {
+        match self.node.plane().forward(self.now, &meta, &mut frame) {
+            Verdict::Forward(mut cursor) => {
+                let mut sent = vec![];
+                while let Some(copy) =
+                    self.node
+                        .plane()
+                        .next_copy(self.now, &mut cursor, &mut frame)
+                {
+                    self.send(&copy, &frame, &mut sent);
+                }
+                Ok(sent)
+            }
+            verdict => Err(verdict),
+        }
+    }
+
+    fn send(&mut self, copy: &Copy, frame: &[u8], sent: &mut Vec<Sent>) {
+        let bytes = &frame[copy.range.clone()];
+        if let Destination::Native(channel) = copy.to
+            && self.native.send_data(self.now, channel, bytes).is_err()
+        {
+            self.node.plane().blocked(copy.edge);
+            return;
+        }
+        sent.push((copy.to, bytes.to_vec()));
+    }
+
+    /// Data of the native network.
+    pub(crate) fn native_data(&mut self, channel: u64, data: &[u8]) -> Result<Vec<Sent>, Verdict> {
+        let frame = [&[0; HEADER_LEN], data].concat();
+        self.packet(Meta::Native(ChannelId(channel)), frame)
+    }
+
+    /// What waited and may go.
+    pub(crate) fn drain(&mut self) -> Vec<Sent> {
+        let mut buffer = vec![0; 70_000];
+        let mut sent = vec![];
+        while let Some(copy) = self.node.plane().poll_transmit(self.now, &mut buffer) {
+            self.send(&copy, &buffer, &mut sent);
+        }
+        sent
+    }
+
+    /// What the driver has to do; that control is silent in most tests is left out.
+    pub(crate) fn events(&mut self) -> Vec<DataEvent> {
+        let mut events = self.all_events();
+        events.retain(|event| *event != DataEvent::ControlLost);
+        events
+    }
+
+    pub(crate) fn all_events(&mut self) -> Vec<DataEvent> {
+        std::iter::from_fn(|| self.node.poll_event()).collect()
+    }
+
+    pub(crate) fn wait(&mut self, millis: u64) {
+        self.now += Duration::from_millis(millis);
+        self.node.handle_timeout(self.now, &mut self.native);
+    }
+}
+
+pub(crate) fn payload(sent: &Sent) -> &[u8] {
+    match sent.0 {
+        Destination::Native(_) => &sent.1,
+        _ => &sent.1[HEADER_LEN..],
+    }
+}
