@@ -43,6 +43,8 @@ pub struct Stats {
     pub fall_forwards: u64,
     /// Receivers detached from their group.
     pub detached: u64,
+    /// Paths that swallowed long segments in silence: shorter ones are sent there since.
+    pub black_holes: u64,
 }
 
 /// The state of one connection.

@@ -15,7 +15,7 @@ const MIB: usize = 1 << 20;
 /// Hosts on one switch: `eth0` of the n-th has 10.77.0.n and fd77::n, n from 1.
 struct Network {
     hosts: Vec<Namespace>,
-    _hub: Namespace,
+    hub: Namespace,
 }
 
 fn mac(host: usize) -> [u8; 6] {
@@ -95,7 +95,7 @@ impl Network {
         for (at, host) in hosts.iter().enumerate() {
             address(host, at + 1);
         }
-        Network { hosts, _hub: hub }
+        Network { hosts, hub }
     }
 
     fn within<T: Send>(&self, host: usize, work: impl FnOnce() -> T + Send) -> T {
@@ -299,4 +299,114 @@ fn versions_of_ip_do_not_mix() {
     group.expect(2).says("IPv4 and IPv6");
     let narrow = network.copy(&["--insecure", "--group", "ff12::1", file, "::1"]);
     narrow.expect(2).says("admin-local");
+}
+
+/// A link on the way swallows what is too long, and nobody says so: a switch with a smaller MTU.
+fn copies_through_a_silent_hole(host: fn(usize) -> String, carrier: &str) {
+    let stage = Stage::new();
+    let network = Network::new(3);
+    editing(&network.hub, |editor| {
+        let port = editor.index("port1").expect("the port");
+        editor.set_mtu(port, 1400).expect("an MTU");
+    });
+    let file = stage.content("image", 3 * MIB);
+    let _running = [2, 3].map(|number| network.receiver(&stage, number, &["--insecure"]));
+    let (two, three) = (host(2), host(3));
+    let file = file.to_str().expect("text");
+    let done = network.copy(&["--insecure", "--carrier", carrier, file, &two, &three]);
+    done.expect(0);
+    same(&stage, 2, "image");
+    same(&stage, 3, "image");
+}
+
+#[test]
+fn a_silent_hole_in_the_path_is_found() {
+    if permitted("a_silent_hole_in_the_path_is_found") {
+        copies_through_a_silent_hole(v4, "udp");
+        copies_through_a_silent_hole(v4, "ip");
+        copies_through_a_silent_hole(v6, "udp");
+    }
+}
+
+/// A sender and a receiver with a router between them, whose link to the receiver takes 1400 bytes.
+struct Routed {
+    sender: Namespace,
+    router: Namespace,
+    receiver: Namespace,
+}
+
+const FAR: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
+
+impl Routed {
+    fn new() -> Routed {
+        let [sender, router, receiver] = [(); 3].map(|()| Namespace::new().expect("a namespace"));
+        for (host, number) in [(&sender, 77), (&receiver, 78)] {
+            editing(&router, |editor| {
+                let port = format!("net{number}");
+                let near = WireEnd {
+                    name: &port,
+                    link_address: None,
+                    namespace: None,
+                };
+                let far = WireEnd {
+                    name: "eth0",
+                    link_address: None,
+                    namespace: Some(host.as_fd()),
+                };
+                editor.add_wire([near, far]).expect("a wire");
+                let index = editor.index(&port).expect("it");
+                let own = Ipv4Addr::new(10, number, 0, 1);
+                editor.add_address(index, own, 24).expect("an address");
+                if number == 78 {
+                    editor.set_mtu(index, 1400).expect("an MTU");
+                }
+                editor.set_up(index, true).expect("up");
+            });
+            editing(host, |editor| {
+                let index = editor.index("eth0").expect("eth0");
+                let own = Ipv4Addr::new(10, number, 0, 2);
+                editor.add_address(index, own, 24).expect("an address");
+                editor.set_up(index, true).expect("up");
+                let via = Some(Ipv4Addr::new(10, number, 0, 1));
+                let all = Ipv4Addr::UNSPECIFIED;
+                editor.set_route(all, 0, via, None).expect("a route");
+            });
+        }
+        let forwards = router.run(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1"));
+        forwards.expect("a namespace").expect("forwarding");
+        Routed {
+            sender,
+            router,
+            receiver,
+        }
+    }
+}
+
+#[test]
+fn a_router_s_word_about_its_link_is_heard() {
+    if !permitted("a_router_s_word_about_its_link_is_heard") {
+        return;
+    }
+    for carrier in ["udp", "ip"] {
+        let stage = Stage::new();
+        let network = Routed::new();
+        let mut receive = Command::new(mcpd());
+        receive
+            .args(["--json", "--insecure", "--dir"])
+            .arg(stage.dir(2));
+        let running = network.receiver.run(|| listening(&mut receive));
+        let _running = running.expect("a namespace");
+        let file = stage.content("image", 3 * MIB);
+        let mut send = Command::new(mcp());
+        send.args(["--json", "--insecure", "--carrier", carrier])
+            .arg(&file)
+            .arg(FAR.to_string());
+        let sending = network.sender.run(|| Running::start(&mut send));
+        sending.expect("a namespace").finish().expect(0);
+        same(&stage, 2, "image");
+        // It was the router, not a timeout: the kernel has learnt the link's MTU.
+        let learnt = network.sender.run(|| linux_net::inet::route(FAR.into(), 0));
+        assert_eq!(learnt.expect("a namespace").expect("a route").mtu, 1400);
+        drop(network.router);
+    }
 }

@@ -79,6 +79,7 @@ impl<S: Store> Endpoint<S> {
         stats.challenges_suppressed += u64::from(counters.suppressed);
         stats.fall_backs += u64::from(counters.fall_backs);
         stats.fall_forwards += u64::from(counters.fall_forwards);
+        stats.black_holes += u64::from(counters.holes);
     }
 
     /// The block's part in the intersection of windows, and in what may leave the store.

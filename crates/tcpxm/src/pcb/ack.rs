@@ -61,6 +61,7 @@ impl Pcb {
             && una < flow.nxt;
         self.acknowledge(now, segment, data_ack, sacks.as_slice(), duplicate, flow);
         self.end_probe(data_ack, sacks.duplicate, duplicate);
+        self.judge_hole(now, self.send.board.una() - una, flow);
         if self.send.fin == Fin::Acked && fin_sent {
             self.fin_acknowledged(now);
         }

@@ -6,6 +6,7 @@
 mod ack;
 mod input;
 mod output;
+mod path;
 mod receive;
 mod record;
 mod state;
@@ -105,6 +106,8 @@ pub(crate) struct Limits {
     pub(crate) max_rto: Duration,
     pub(crate) challenges: u8,
     pub(crate) our_mss: u16,
+    /// Headers of IP, carrier and TCP.
+    pub(crate) overhead: u16,
 }
 
 /// What kept a receiver of a group from taking more, since its group looked last.
@@ -154,6 +157,7 @@ pub(crate) struct Send {
     /// Last time the peer acknowledged something new, or nothing was outstanding.
     progress: Instant,
     pub(crate) retransmissions: u64,
+    hole: path::Hole,
     /// Timestamp of the last retransmission.
     again_stamp: Option<u32>,
 }
@@ -259,6 +263,7 @@ pub(crate) struct Counters {
     pub(crate) suppressed: u32,
     pub(crate) fall_backs: u32,
     pub(crate) fall_forwards: u32,
+    pub(crate) holes: u32,
 }
 
 /// What our SYN or SYN-ACK offers.
@@ -306,6 +311,7 @@ impl Pcb {
                 max_rto: config.max_rto,
                 challenges: config.challenge_acks_per_second,
                 our_mss,
+                overhead: config.carrier_overhead(birth.key.remote) + 20,
             },
             agreed: Agreed {
                 timestamps: false,
@@ -397,6 +403,11 @@ impl Pcb {
 
     /// Bytes of payload that fit one segment to this peer (RFC 6691: options come off the MSS).
     pub(crate) fn max_payload(&self) -> u16 {
+        self.payload_of(self.agreed.mss.min(self.limits.our_mss))
+    }
+
+    /// What options leave of a maximum segment size.
+    fn payload_of(&self, mss: u16) -> u16 {
         let mut options = Options::default();
         if self.agreed.timestamps {
             options.timestamps = Some((0, 0));
@@ -407,7 +418,6 @@ impl Pcb {
         if self.leaving != Leaving::No {
             options.group = Some(GroupOption::Leave);
         }
-        let mss = self.agreed.mss.min(self.limits.our_mss);
         mss.saturating_sub(options.buffer_len() as u16).max(8)
     }
 
@@ -512,6 +522,7 @@ impl Send {
             persist_backoff: 0,
             progress: now,
             retransmissions: 0,
+            hole: path::Hole::default(),
             again_stamp: None,
         }
     }

@@ -92,7 +92,7 @@ impl Pcb {
         if self.send.board.lost_bytes() == 0 || !self.state.sends() {
             return None;
         }
-        let span = self.send.board.next_lost(u64::from(flow.payload))?;
+        let span = self.send.board.next_lost(self.repair_payload(flow))?;
         let fits = self.send.board.pipe(flow.nxt) + span.len() <= self.send.cc.window();
         (fits || self.send.force_one).then_some(span)
     }
@@ -130,7 +130,7 @@ impl Pcb {
     /// everybody.
     fn tail_probe(&mut self, now: Instant, flow: &Flow) -> Option<Plan> {
         self.counters.probes += 1;
-        let span = self.send.board.tail(flow.nxt, u64::from(flow.payload));
+        let span = self.send.board.tail(flow.nxt, self.repair_payload(flow));
         if matches!(self.send.fin, Fin::Sent | Fin::Lost) {
             return Some(self.fin(now, flow));
         }

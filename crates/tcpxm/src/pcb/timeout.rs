@@ -60,6 +60,7 @@ impl Pcb {
             return;
         }
         self.counters.timeouts += 1;
+        self.suspect_hole();
         let flight = self.send.board.pipe(flow.nxt);
         let first = self.send.rtt.backoff() == 0;
         let lost = self.send.board.lose_all(flow.nxt);

@@ -3,5 +3,6 @@
 mod common;
 mod group;
 mod losses;
+mod path;
 mod stragglers;
 mod unicast;
