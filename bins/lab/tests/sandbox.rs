@@ -110,6 +110,17 @@ fn emulated_links_do_what_they_are_asked() {
 }
 
 #[test]
+fn the_engine_and_the_kernel_s_tcp_understand_each_other() {
+    let (program, _folder) = program();
+    for user in users() {
+        if permitted(&program, user) {
+            let run = ["run", "tcpxm-kernel-interop", "--quick", "--quiet"];
+            succeeds(&lab(&program, user, &run));
+        }
+    }
+}
+
+#[test]
 fn the_networks_of_a_lab_that_is_killed_are_gone() {
     let (program, folder) = program();
     if !permitted(&program, None) {

@@ -93,6 +93,18 @@ impl Config {
     }
 }
 
+impl Config {
+    /// No segment, of either side, is longer than the interface takes: the maximum segment size that is
+    /// announced comes from there (RFC 6691).
+    fn fit_interface(&mut self) {
+        let all = linux_net::link::list().unwrap_or_default();
+        let found = all.iter().find(|found| found.index == self.interface);
+        let mtu = found.map_or(u32::MAX, |found| found.mtu);
+        let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
+        self.machine.mtu = self.machine.mtu.min(mtu);
+    }
+}
+
 /// One socket that speaks TCP-XM. Clones are handles to the same.
 #[derive(Clone, Debug)]
 pub struct XmEndpoint {
@@ -116,9 +128,11 @@ impl XmEndpoint {
     /// The address is in use, or there is no room for a socket or a thread;
     /// [`io::ErrorKind::PermissionDenied`] without the capability.
     pub fn open(config: &Config) -> io::Result<XmEndpoint> {
-        let sockets = Sockets::open(config)?;
+        let mut config = config.clone();
+        config.fit_interface();
+        let sockets = Sockets::open(&config)?;
         let local = sockets.local_address();
-        let shared = Arc::new(Shared::new(config, local)?);
+        let shared = Arc::new(Shared::new(&config, local)?);
         shared.hold();
         let hold = Arc::new(Hold(Arc::clone(&shared)));
         Driver::start(shared, sockets)?;

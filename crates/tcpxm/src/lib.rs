@@ -24,7 +24,9 @@
 //! puts around them: a UDP header (one socket, whose port is that of the endpoint's connections; on
 //! receivers also joined to groups), or an IP header with protocol 6. On [`Event::Join`] the driver
 //! joins a group, source-specific where it can, and hands in what comes there with
-//! [`Meta::destination`] set to the group.
+//! [`Meta::destination`] set to the group. Packets go out with the don't-fragment bit; when the system
+//! learns that a path takes less, [`Endpoint::set_path_mtu`] says so, and where nobody says anything,
+//! timeouts do.
 //!
 //! ```
 //! use std::net::{IpAddr, SocketAddr};
