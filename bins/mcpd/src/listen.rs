@@ -26,7 +26,7 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Refusals that are told of in one second; more are counted in the next one that is.
 const MAX_TOLD: u32 = 10;
 /// Connections are accepted again so long after an error.
-const AGAIN: Duration = Duration::from_millis(500);
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// What all sessions share.
 pub(crate) struct Shared {
@@ -100,8 +100,9 @@ pub(crate) async fn serve(
         let (stream, peer) = match accepted {
             Ok((stream, peer)) => (stream, canonical(peer)),
             Err(error) => {
-                // No descriptors left, perhaps: sessions end and free some.
+                // No descriptors left, perhaps: who waits gives some back, and sessions that end.
                 tracing::warn!(%error, "cannot accept a connection");
+                waiting.make_room();
                 tokio::time::sleep(AGAIN).await;
                 continue;
             }

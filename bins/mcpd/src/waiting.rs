@@ -70,6 +70,11 @@ impl Waiting {
         evicted
     }
 
+    /// Ends the oldest that has proved nothing: the system has no descriptors left, perhaps.
+    pub(crate) fn make_room(&self) {
+        self.lock().evict(|place| !place.proved);
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
