@@ -24,16 +24,17 @@ Examples:
   ldc-stream send --policy priority-progress --window 2s receiver:5000
       each window's layers at once, the base layer first, until its time is over
 
-The base layer is kept one window longer than the others, but with priority-progress: without it
-there is nothing to play.";
+Without the base layer there is nothing to play: lowest-first keeps it as long as the ring has
+room, deadline one window longer than the others.";
 
 const SEND_HELP: &str = "\
 Policies, what becomes of data whose time window is over while it is still in the ring:
   lowest-first       the sender drops it, from the highest layer down (thesis chapter 5); the base
-                     layer has one window more
+                     layer stays as long as the ring has room for a window beside it
   naive              the sender drops whatever waits whenever the next layer is due: the mistake of
                      the thesis's Figure 5.5
-  deadline           every message carries its deadline; it is passed over by itself
+  deadline           every message carries its deadline, the window's end (of the base layer one
+                     window later); it is passed over by itself
   priority-progress  all layers of a window are due at its start, the base layer first; what is left
                      at its end is passed over
   none               it is sent all the same; a full ring makes the sender wait
@@ -115,7 +116,7 @@ pub(crate) struct SendArgs {
     #[arg(long, value_name = "N", conflicts_with = "files", value_parser = clap::value_parser!(u8).range(1..=i64::from(MAX_LAYERS)))]
     pub(crate) layers: Option<u8>,
 
-    /// Bits a second of each layer: 500k, 2M [default: 128 kbit/s as the thesis counts them]
+    /// Bits a second of each layer: 500k, 2M; 131072 are 128 kbit/s as the thesis counts them
     #[arg(long, value_name = "RATE", default_value = "131072")]
     pub(crate) layer_rate: BitRate,
 
@@ -139,7 +140,7 @@ pub(crate) struct SendArgs {
     #[arg(long, value_name = "SIZE", default_value = "1400")]
     pub(crate) message: ByteSize,
 
-    /// Slots of the ring, one a message [default: two windows]
+    /// Slots of the ring, one a message [default: eight windows]
     #[arg(long, value_name = "N", conflicts_with = "no_ldc", value_parser = clap::value_parser!(u32).range(1..=i64::from(1 << 20)))]
     pub(crate) slots: Option<u32>,
 

@@ -86,15 +86,17 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// A window is over (`lowest-first`).
+    /// A window is over (`lowest-first`): its layers are dropped, from the highest down, but for the base
+    /// layer, which stays as long as there is room for a window beside it.
     fn forget(&self, ring: &mut Sender, window: u32, counts: &mut Counts) {
         for layer in (1..self.layers.count).rev() {
             counts.dropped += u64::from(ring.drop(seq(window, layer)).changed);
         }
-        let old = ring
-            .ring()
-            .retain(|sent| window_of(sent.user_seq) >= u64::from(window));
-        counts.dropped += u64::from(old.changed);
+        if u64::from(ring.ring().free_slots()) < self.layers.messages_per_window() {
+            let keep = u64::from(window);
+            let old = ring.ring().retain(|sent| window_of(sent.user_seq) >= keep);
+            counts.dropped += u64::from(old.changed);
+        }
     }
 
     /// The last window is over.

@@ -24,6 +24,8 @@ const UNCONFIRMED: u8 = cli::exit::UNCONFIRMED;
 /// How long a write or a sleep lasts before Ctrl-C is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 const CONNECT: Duration = Duration::from_secs(10);
+/// What a ring takes unless two windows take more.
+const RING_BYTES: u64 = 64 << 20;
 /// The number of the last message: no window has it.
 const LAST: u64 = u64::MAX;
 
@@ -101,11 +103,16 @@ pub(crate) fn run(args: &SendArgs) -> Result<u8> {
     Ok(sender.finish(ending.unwrap_or_else(Ending::Failed)))
 }
 
-/// Slots of the ring.
+/// Slots of the ring: eight windows, as far as they take no more than 64 MiB, two at least. What is dropped
+/// behind a message that has to wait keeps its slots until that one has left, so a stall of so many
+/// windows costs the base layer nothing.
 fn slots(args: &SendArgs, layers: &Layers) -> Result<u32> {
+    let window = layers.messages_per_window();
     let wanted = match args.slots {
         Some(slots) => u64::from(slots),
-        None => 2 * layers.messages_per_window(),
+        None => (8 * window)
+            .min(RING_BYTES / layers.longest() as u64)
+            .max(2 * window),
     };
     let most = u64::from(Shape::MAX_SLOTS);
     if wanted > most && !args.no_ldc {
