@@ -2,6 +2,7 @@
 
 mod adapt;
 mod forwarding;
+mod ldc;
 mod links;
 mod lms_scenarios;
 mod overhead;
@@ -20,6 +21,12 @@ pub fn all() -> &'static [&'static dyn Scenario] {
     &[
         &adapt::Adapt,
         &forwarding::ForwardingCost,
+        &ldc::Latency,
+        &ldc::Layers,
+        &ldc::Misuse,
+        &ldc::Modify,
+        &ldc::Notify,
+        &ldc::Throughput,
         &links::Links,
         &lms_scenarios::LmsScenarios,
         &overhead::Overhead,

@@ -1,0 +1,218 @@
+//! Many pairs of hosts, each with a link of its own, so that runs of a minute go side by side.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::net::{Launch, Network, NodeId, Plan, Process, Shape};
+
+const PORT: u16 = 5_000;
+/// One kbit of the thesis.
+pub(super) const KBIT: u64 = 1_024;
+/// A layer of the thesis, bits a second.
+pub(super) const LAYER_BPS: u64 = 128 * KBIT;
+/// Layers of the thesis.
+pub(super) const LAYERS: usize = 8;
+/// What waits at the slow link: about twenty packets, as routers are wont to have. The thesis does not say.
+const QUEUE: usize = 32 << 10;
+/// The thesis's hosts stood side by side.
+const DELAY: Duration = Duration::from_millis(1);
+const LOSS: f64 = 0.05;
+
+/// A link of the thesis's tests (§5.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limit {
+    /// 0: no limit, no loss.
+    pub(super) kbit: u64,
+}
+
+impl Limit {
+    pub(super) const ALL: [Limit; 4] = [
+        Limit { kbit: 0 },
+        Limit { kbit: 1_024 },
+        Limit { kbit: 512 },
+        Limit { kbit: 256 },
+    ];
+    pub(super) const LIMITED: [Limit; 3] = [
+        Limit { kbit: 1_024 },
+        Limit { kbit: 512 },
+        Limit { kbit: 256 },
+    ];
+
+    pub(super) fn name(self) -> String {
+        match self.kbit {
+            0 => "no limit, no loss".to_owned(),
+            kbit => format!("{kbit} kbit/s, 5 % loss"),
+        }
+    }
+
+    /// The link; data is lost, acknowledgements are not.
+    pub(super) fn shape(self) -> Shape {
+        if self.kbit == 0 {
+            return Shape {
+                delay: DELAY,
+                ..Shape::default()
+            };
+        }
+        Shape {
+            delay: DELAY,
+            rate_bps: self.kbit * KBIT,
+            queue_bytes: QUEUE,
+            loss: LOSS,
+            inbound_only: true,
+            ..Shape::default()
+        }
+    }
+}
+
+/// Pairs of hosts.
+pub(super) struct Lanes {
+    pub(super) network: Network,
+    pairs: Vec<(NodeId, NodeId)>,
+}
+
+impl Lanes {
+    /// A pair for each shape. With the same seed the same frames of each pair are lost: the first, the
+    /// second and so on, whatever they carry.
+    pub(super) fn build(shapes: &[Shape], seed: u64) -> Result<Lanes> {
+        ensure!(shapes.len() <= 250, "{} lanes are too many", shapes.len());
+        let mut plan = Plan::default();
+        let pairs = shapes.iter().enumerate().map(|(at, shape)| {
+            let (from, to) = (plan.host(&format!("s{at}")), plan.host(&format!("r{at}")));
+            // Losses hit what goes to the first node.
+            plan.link(to, from, *shape);
+            (from, to)
+        });
+        let pairs = pairs.collect();
+        let network = Network::build(plan, seed)?;
+        Ok(Lanes { network, pairs })
+    }
+
+    /// The sender's and the receiver's host of a lane.
+    pub(super) fn pair(&self, lane: usize) -> (NodeId, NodeId) {
+        self.pairs[lane]
+    }
+
+    /// The receiver's address of a lane.
+    pub(super) fn address(&self, lane: usize) -> Ipv4Addr {
+        self.network.plan().address(self.pairs[lane].1)
+    }
+
+    /// Starts `ldc-stream` at both ends of a lane; `send` and `recv` are their arguments.
+    pub(super) fn start(&self, lane: usize, send: &[String], seconds: u64) -> Result<Stream> {
+        let (from, to) = self.pairs[lane];
+        let recv = Launch::carried("ldc-stream")
+            .named(format!("recv {lane}"))
+            .args(["recv", "--json", "--quiet", "--clock", "shared"])
+            .args(["--duration", &format!("{seconds}s")])
+            .arg(PORT.to_string());
+        let mut receiver = self.network.start(to, recv)?;
+        receiver.wait_event("waiting", Duration::from_secs(20))?;
+        let target = SocketAddr::from((self.address(lane), PORT));
+        // Longer than the receiver listens: it sees the middle of a stream.
+        let length = seconds + 2;
+        let send = Launch::carried("ldc-stream")
+            .named(format!("send {lane}"))
+            .args(["send", "--json", "--quiet", "--linger", "1s"])
+            .args(["--duration", &format!("{length}s")])
+            .args(send)
+            .arg(target.to_string());
+        let sender = self.network.start(from, send)?;
+        Ok(Stream { sender, receiver })
+    }
+}
+
+/// One run under way.
+pub(super) struct Stream {
+    sender: Process,
+    receiver: Process,
+}
+
+/// What the receiver of a run says at its end.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Outcome {
+    pub(super) seconds: f64,
+    pub(super) bytes: u64,
+    pub(super) on_time_bytes: u64,
+    pub(super) windows: u64,
+    pub(super) playable_s: f64,
+    pub(super) usable_layers: f64,
+    pub(super) layers: Vec<Layer>,
+    pub(super) age_ms: Option<Ages>,
+    pub(super) base_age_ms: Option<Ages>,
+    pub(super) corrupt: u64,
+    pub(super) out_of_order: u64,
+}
+
+/// One layer of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Layer {
+    pub(super) bytes: u64,
+    pub(super) on_time_bytes: u64,
+    pub(super) windows_complete: u64,
+    pub(super) windows_on_time: u64,
+}
+
+/// How old messages were, milliseconds.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Ages {
+    pub(super) p50: f64,
+    pub(super) p90: f64,
+    pub(super) p99: f64,
+    pub(super) max: f64,
+}
+
+impl Stream {
+    /// Waits for the receiver's account; the sender is ended then.
+    pub(super) fn finish(mut self, limit: Duration) -> Result<Outcome> {
+        self.receiver.wait(limit)?;
+        let end: Option<Value> = self.receiver.last("end");
+        let Some(end) = end else {
+            anyhow::bail!("no account\n{}{}", self.receiver.tail(), self.sender.tail());
+        };
+        ensure!(
+            end["exit_code"] == 0,
+            "{}\n{}{}",
+            end["message"],
+            self.receiver.tail(),
+            self.sender.tail()
+        );
+        let outcome: Outcome = serde_json::from_value(end).context("the receiver's account")?;
+        ensure!(
+            outcome.corrupt == 0 && outcome.out_of_order == 0,
+            "{} messages with wrong bytes, {} out of order",
+            outcome.corrupt,
+            outcome.out_of_order
+        );
+        Ok(outcome)
+    }
+}
+
+/// Arguments of a sender: how, and how messages are cut.
+pub(super) fn sender_args(how: &[&str], message: u64, congestion: &str) -> Vec<String> {
+    let mut args: Vec<String> = how.iter().map(|&word| word.to_owned()).collect();
+    args.extend(["--layer-rate".to_owned(), LAYER_BPS.to_string()]);
+    args.extend(["--message".to_owned(), message.to_string()]);
+    args.extend(["--congestion".to_owned(), congestion.to_owned()]);
+    args
+}
+
+/// Runs streams side by side, and hands back their accounts in the order of `senders`: each is a lane of its
+/// network and the sender's arguments.
+pub(super) fn run_all(
+    streams: &[(&Lanes, usize, Vec<String>)],
+    seconds: u64,
+) -> Result<Vec<Outcome>> {
+    let started: Vec<Stream> = streams
+        .iter()
+        .map(|(lanes, lane, args)| lanes.start(*lane, args, seconds))
+        .collect::<Result<_>>()?;
+    let limit = Duration::from_secs(seconds + 30);
+    started
+        .into_iter()
+        .map(|stream| stream.finish(limit))
+        .collect()
+}

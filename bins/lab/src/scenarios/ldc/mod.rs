@@ -1,0 +1,18 @@
+//! Late data choice (`late-data-choice-linux-tcp`): chapter 5 again, and what it left out.
+
+mod figures;
+mod lanes;
+mod latency;
+mod layers;
+mod loopback;
+mod misuse;
+mod modify;
+mod notify;
+mod throughput;
+
+pub(crate) use latency::Latency;
+pub(crate) use layers::Layers;
+pub(crate) use misuse::Misuse;
+pub(crate) use modify::Modify;
+pub(crate) use notify::Notify;
+pub(crate) use throughput::Throughput;

@@ -1,0 +1,118 @@
+//! `ldc-notify`: when the sender tells the other side that there is something to do (§4.2.4).
+
+use anyhow::Result;
+
+use super::figures::median;
+use super::loopback::{Notify as When, Run, late};
+use crate::report::{Bound, Cell, Report, Table};
+use crate::scenario::{Context, Opt, Scenario, Usage};
+
+/// The scenario.
+pub(crate) struct Notify;
+
+const WAYS: [(&str, When); 3] = [
+    (
+        "each message, and wait until it has left",
+        When::EachAndWait,
+    ),
+    ("each message", When::Each),
+    ("when the ring is full", When::WhenFull),
+];
+const SIZES: [usize; 2] = [1_460, 16_384];
+
+impl Scenario for Notify {
+    fn name(&self) -> &'static str {
+        "ldc-notify"
+    }
+
+    fn about(&self) -> &'static str {
+        "The loop of send and notify that held the thesis to 250 kbit/s, and ours"
+    }
+
+    fn figure(&self) -> &'static str {
+        "LDC thesis, §4.2.4"
+    }
+
+    fn options(&self) -> &'static [Opt] {
+        &[
+            Opt {
+                name: "mib",
+                help: "bytes of a stream in MiB (quick: 32)",
+                default: "1024",
+            },
+            Opt {
+                name: "rounds",
+                help: "streams of each kind, the median counts (quick: 1)",
+                default: "5",
+            },
+        ]
+    }
+
+    fn run(&self, context: &Context) -> Result<Report> {
+        let bytes = context.sized::<u64>("mib", 32)? << 20;
+        let rounds: usize = context.sized("rounds", 1)?;
+        if bytes == 0 || rounds == 0 {
+            return Err(Usage("--mib and --rounds: at least 1".into()).into());
+        }
+        let mut report = Report::new(
+            self.name(),
+            "messages over loopback, by when the drain is woken",
+        );
+        let mut table = Table::new(
+            "median of the rounds",
+            &[
+                "message, bytes",
+                "notified",
+                "Mbit/s",
+                "wake-ups for 1,000 messages",
+            ],
+        );
+        for size in SIZES {
+            let mut rates = Vec::new();
+            for (name, when) in WAYS {
+                context.note(format!("{size} bytes, {name}"));
+                // The slow one would take the longest by far.
+                let bytes = if when == When::EachAndWait {
+                    bytes / 16
+                } else {
+                    bytes
+                };
+                let runs: Vec<Run> = (0..rounds)
+                    .map(|_| late(size, bytes.max(1 << 20), when))
+                    .collect::<Result<_>>()?;
+                let of = |figure: fn(&Run) -> f64| {
+                    let figures: Vec<f64> = runs.iter().map(figure).collect();
+                    median(&figures)
+                };
+                let rate = of(|run| run.bps / 1e6);
+                table.row([
+                    size.into(),
+                    name.into(),
+                    Cell::number(rate, 0),
+                    Cell::number(of(|run| run.wakes as f64 * 1e3 / run.messages as f64), 2),
+                ]);
+                rates.push(rate);
+                report.datum(&format!("{size} bytes, {name}"), &runs);
+            }
+            report.check(
+                format!("{size} bytes: notified for each message / when full"),
+                rates[1] / rates[2],
+                "",
+                Bound::AtLeast(0.5),
+            );
+            report.check(
+                format!("{size} bytes: notified for each message"),
+                rates[1],
+                "Mbit/s",
+                Bound::AtLeast(250.0),
+            );
+        }
+        report.tables.push(table);
+        report.note(
+            "the thesis: 250 kbit/s with 1,460 bytes and a notification for each message, above 3 Gbit/s when \
+             the ring is filled first",
+        );
+        report.note("a notification is a system call here only when the drain sleeps");
+        Ok(report)
+    }
+}
