@@ -46,6 +46,7 @@
 
 mod books;
 mod edge;
+mod ingress;
 mod node;
 mod plane;
 mod table;

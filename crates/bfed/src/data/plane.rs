@@ -11,13 +11,12 @@ use smoltcp::time::{Duration, Instant};
 
 use super::edge::{Carrier, Edge};
 use super::node::DataEvent;
-use super::table::{Key, Table};
+use super::table::{Entry, Key, Table};
 use super::tfrc::{Receiver, Sender};
-use super::{Copy, DataError, Destination, EdgeId, HEADER_LEN, Meta, PlaneConfig, Verdict};
+use super::{Copy, DataError, Destination, EdgeId, HEADER_LEN, PlaneConfig};
 use crate::native::ChannelId;
 use crate::types::{ConnId, Content, FlowLabel, PeerId};
-use crate::wire::data::{Kind, MAX_PAYLOAD_LEN, Packet, Repr};
-use crate::wire::report::Repr as Report;
+use crate::wire::data::{Kind, Repr};
 
 /// Counters of a plane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -104,13 +103,13 @@ impl Link {
 /// Walks the edges that a packet goes out on.
 #[derive(Debug)]
 pub struct Cursor {
-    flow: u32,
-    from: EdgeId,
-    next: usize,
+    pub(super) flow: u32,
+    pub(super) from: EdgeId,
+    pub(super) next: usize,
     /// End of the payload in the frame.
-    end: usize,
+    pub(super) end: usize,
     /// The payload, once an edge has to queue it.
-    shared: Option<Arc<[u8]>>,
+    pub(super) shared: Option<Arc<[u8]>>,
 }
 
 /// The forwarding plane of a data node.
@@ -123,8 +122,8 @@ pub struct Plane {
     edge_count: usize,
     pub(super) flows: Vec<Option<Flow>>,
     free_flows: Vec<u32>,
-    table: Table,
-    channels: BTreeMap<ChannelId, EdgeId>,
+    pub(super) table: Table,
+    pub(super) channels: BTreeMap<ChannelId, EdgeId>,
     /// By the labels that this node gave.
     pub(super) labels: BTreeMap<FlowLabel, EdgeId>,
     pub(super) streams: BTreeMap<ConnId, EdgeId>,
@@ -142,8 +141,7 @@ pub struct Plane {
 impl Plane {
     pub(super) fn new(config: PlaneConfig, seed: [u8; 32], now: Instant) -> Self {
         let mut rng = ChaCha12Rng::from_seed(seed);
-        let mut key = [0; 16];
-        rng.fill_bytes(&mut key);
+        let secret = [rng.next_u64(), rng.next_u64(), rng.next_u64()];
         Plane {
             config,
             rng,
@@ -152,7 +150,7 @@ impl Plane {
             edge_count: 0,
             flows: Vec::new(),
             free_flows: Vec::new(),
-            table: Table::new(key),
+            table: Table::new(secret),
             channels: BTreeMap::new(),
             labels: BTreeMap::new(),
             streams: BTreeMap::new(),
@@ -290,7 +288,7 @@ impl Plane {
             self.labels.insert(label, id);
         }
         if let Some(key) = key_of(edge) {
-            self.table.insert(key, id);
+            self.table.insert(key, entry(id, edge));
         }
         match edge.carrier {
             Carrier::Native(channel) => {
@@ -367,6 +365,7 @@ impl Plane {
         edge.carrier = Carrier::Stream(address, Some(conn));
         edge.blocked = false;
         let label = edge.label_in;
+        let entry = entry(id, edge);
         if let Some(old) = old.filter(|old| *old != conn) {
             self.streams.remove(&old);
             self.events.push_back(DataEvent::Close(old));
@@ -375,7 +374,7 @@ impl Plane {
             }
         }
         if let Some(label) = label {
-            self.table.insert(Key::stream(conn, label), id);
+            self.table.insert(Key::stream(conn, label), entry);
         }
         self.streams.insert(conn, id);
         self.ready.insert(id);
@@ -397,149 +396,6 @@ impl Plane {
         }
         self.clear_queue(id, DataError::NotAttached);
         Some(id)
-    }
-
-    /// What becomes of a packet. `frame` is the whole packet, header included; from the native
-    /// network, [`HEADER_LEN`] bytes of room and the data.
-    pub fn forward(&mut self, now: Instant, meta: &Meta, frame: &mut [u8]) -> Verdict {
-        self.now = now;
-        self.stats.packets += 1;
-        match self.ingress(now, meta, frame) {
-            Ok(Some(from)) => match self.start(from, frame.len()) {
-                Ok(cursor) => Verdict::Forward(cursor),
-                Err(reason) => self.dropped(reason),
-            },
-            Ok(None) => Verdict::Taken,
-            Err(reason) => self.dropped(reason),
-        }
-    }
-
-    fn dropped(&mut self, reason: DataError) -> Verdict {
-        self.stats.drop(reason, 1);
-        Verdict::Drop(reason)
-    }
-
-    /// The edge that a packet of data came on.
-    fn ingress(
-        &mut self,
-        now: Instant,
-        meta: &Meta,
-        frame: &[u8],
-    ) -> Result<Option<EdgeId>, DataError> {
-        if let Meta::Native(channel) = meta {
-            let fits = (HEADER_LEN..=HEADER_LEN + MAX_PAYLOAD_LEN).contains(&frame.len());
-            if !fits {
-                return Err(DataError::Malformed);
-            }
-            let edge = self.channels.get(channel).copied();
-            return edge.map(Some).ok_or(DataError::UnknownChannel);
-        }
-        let packet = Packet::new_checked(frame).map_err(|_| DataError::Malformed)?;
-        match packet.kind() {
-            Kind::Data => self.data(now, meta, &packet).map(Some),
-            Kind::Attach => self.attached(meta, packet.label()).map(|()| None),
-            Kind::Report => self.reported(now, meta, &packet).map(|()| None),
-        }
-    }
-
-    fn data(
-        &mut self,
-        now: Instant,
-        meta: &Meta,
-        packet: &Packet<&[u8]>,
-    ) -> Result<EdgeId, DataError> {
-        let key = match *meta {
-            Meta::Datagram(from) => Key::datagram(from, packet.label()),
-            Meta::Stream(conn, _) => Key::stream(conn, packet.label()),
-            Meta::Native(_) => return Err(DataError::UnknownFlow),
-        };
-        let id = self.table.get(&key).ok_or(DataError::UnknownFlow)?;
-        let edge = self.edge_mut(id).ok_or(DataError::UnknownFlow)?;
-        if let Some(receiver) = &mut edge.receiver {
-            let before = receiver.poll_timeout();
-            let len = HEADER_LEN + packet.payload().len();
-            let (sequence, time) = (packet.sequence(), packet.timestamp_us());
-            if !receiver.receive(now, sequence, time, packet.rtt_us(), len) {
-                return Err(DataError::Duplicate);
-            }
-            if receiver.poll_timeout() != before {
-                self.schedule(id);
-            }
-        }
-        Ok(id)
-    }
-
-    /// The other side of a TCP channel says which flow it has come for.
-    fn attached(&mut self, meta: &Meta, label: FlowLabel) -> Result<(), DataError> {
-        let Meta::Stream(conn, from) = *meta else {
-            return Err(DataError::NotYours);
-        };
-        let id = self
-            .labels
-            .get(&label)
-            .copied()
-            .ok_or(DataError::UnknownFlow)?;
-        let edge = self.edge(id).ok_or(DataError::UnknownFlow)?;
-        let theirs = match edge.carrier {
-            Carrier::Stream(address, _) => {
-                !edge.up && address.ip().to_canonical() == from.to_canonical()
-            }
-            _ => false,
-        };
-        if !theirs || self.streams.contains_key(&conn) {
-            return Err(DataError::NotYours);
-        }
-        self.set_stream(id, conn);
-        Ok(())
-    }
-
-    fn reported(
-        &mut self,
-        now: Instant,
-        meta: &Meta,
-        packet: &Packet<&[u8]>,
-    ) -> Result<(), DataError> {
-        let report = Report::parse(packet.payload()).map_err(|_| DataError::Malformed)?;
-        let id = self
-            .labels
-            .get(&packet.label())
-            .copied()
-            .ok_or(DataError::UnknownFlow)?;
-        let edge = self.edge_mut(id).ok_or(DataError::UnknownFlow)?;
-        let theirs = match (edge.carrier, meta) {
-            (Carrier::Datagram(to), Meta::Datagram(from)) => to == *from,
-            _ => false,
-        };
-        let sender = edge
-            .sender
-            .as_mut()
-            .filter(|_| theirs)
-            .ok_or(DataError::NotYours)?;
-        sender.report(now, &report);
-        if !edge.queue.is_empty() {
-            self.ready.insert(id);
-        }
-        Ok(())
-    }
-
-    fn start(&mut self, from: EdgeId, end: usize) -> Result<Cursor, DataError> {
-        let edge = self.edge(from).ok_or(DataError::UnknownFlow)?;
-        let (flow, up) = (edge.flow, edge.up);
-        let state = self.flow_mut(flow).ok_or(DataError::UnknownFlow)?;
-        if !up && !state.multi {
-            return Err(DataError::WrongDirection);
-        }
-        let len = (end - HEADER_LEN) as u64;
-        state.counts.packets += 1;
-        state.counts.bytes += len;
-        self.stats.bytes += len;
-        Ok(Cursor {
-            flow,
-            from,
-            next: 0,
-            end,
-            shared: None,
-        })
     }
 
     /// The next copy of the packet in `frame` that can be sent now, its header written for whom it
@@ -654,6 +510,16 @@ impl Plane {
             to,
             range,
         })
+    }
+}
+
+/// What packets that come on the edge are led by.
+pub(super) fn entry(id: EdgeId, edge: &Edge) -> Entry {
+    Entry {
+        edge: id,
+        flow: edge.flow,
+        up: edge.up,
+        counts: edge.receiver.is_some(),
     }
 }
 

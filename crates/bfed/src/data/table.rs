@@ -4,8 +4,6 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
-use siphasher::sip::SipHasher13;
-
 use super::EdgeId;
 use crate::types::{ConnId, FlowLabel};
 
@@ -28,81 +26,108 @@ impl Key {
     }
 }
 
+/// Where a packet belongs: what forwarding needs of its edge, so that the edge itself is only looked
+/// at where it has a receiver that counts losses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Entry {
+    pub(super) edge: EdgeId,
+    pub(super) flow: u32,
+    /// The edge leads to the owner.
+    pub(super) up: bool,
+    /// The edge counts losses.
+    pub(super) counts: bool,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Place {
     key: Key,
-    edge: EdgeId,
+    entry: Option<Entry>,
 }
 
-/// An open hash table, at most half full; its hash is keyed, because peers choose labels.
+const FREE: Place = Place {
+    key: Key([0; 3]),
+    entry: None,
+};
+
+/// An open hash table, at most half full. Peers choose their labels, so its hash is keyed with what
+/// nobody outside knows or can observe: collisions cannot be made on demand.
 #[derive(Debug)]
 pub(super) struct Table {
-    hasher: SipHasher13,
-    places: Vec<Option<Place>>,
+    secret: [u64; 3],
+    places: Vec<Place>,
     len: usize,
 }
 
+/// Both halves of the product, mixed: every bit of the factors changes half of the result.
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
 impl Table {
-    pub(super) fn new(key: [u8; 16]) -> Self {
+    pub(super) fn new(secret: [u64; 3]) -> Self {
         Table {
-            hasher: SipHasher13::new_with_key(&key),
-            places: vec![None; 16],
+            secret,
+            places: vec![FREE; 16],
             len: 0,
         }
     }
 
     fn home(&self, key: &Key) -> usize {
-        let mut bytes = [0; 24];
-        for (at, word) in key.0.iter().enumerate() {
-            bytes[8 * at..8 * at + 8].copy_from_slice(&word.to_ne_bytes());
-        }
-        self.hasher.hash(&bytes) as usize & (self.places.len() - 1)
+        let [a, b, c] = key.0;
+        let [x, y, z] = self.secret;
+        let address = fold(a ^ x, b ^ y);
+        fold(address ^ c, z | 1) as usize & (self.places.len() - 1)
     }
 
     /// Where the key is, or the free place where it would be.
     fn find(&self, key: &Key) -> usize {
         let mut at = self.home(key);
-        while self.places[at].is_some_and(|place| place.key != *key) {
+        while self.places[at].entry.is_some() && self.places[at].key != *key {
             at = (at + 1) & (self.places.len() - 1);
         }
         at
     }
 
-    pub(super) fn get(&self, key: &Key) -> Option<EdgeId> {
-        self.places[self.find(key)].map(|place| place.edge)
+    pub(super) fn get(&self, key: &Key) -> Option<Entry> {
+        self.places[self.find(key)].entry
     }
 
-    pub(super) fn insert(&mut self, key: Key, edge: EdgeId) {
+    pub(super) fn insert(&mut self, key: Key, entry: Entry) {
         if 2 * (self.len + 1) > self.places.len() {
-            let twice = vec![None; 2 * self.places.len()];
-            for place in core::mem::replace(&mut self.places, twice)
-                .into_iter()
-                .flatten()
-            {
+            let twice = vec![FREE; 2 * self.places.len()];
+            let before = core::mem::replace(&mut self.places, twice);
+            for place in before.into_iter().filter(|place| place.entry.is_some()) {
                 let at = self.find(&place.key);
-                self.places[at] = Some(place);
+                self.places[at] = place;
             }
         }
         let at = self.find(&key);
-        self.len += usize::from(self.places[at].is_none());
-        self.places[at] = Some(Place { key, edge });
+        self.len += usize::from(self.places[at].entry.is_none());
+        self.places[at] = Place {
+            key,
+            entry: Some(entry),
+        };
     }
 
     /// Removes the key if it leads to `edge`: it may have been given to another since.
     pub(super) fn remove(&mut self, key: &Key, edge: EdgeId) {
         let mut hole = self.find(key);
-        if self.places[hole].is_none_or(|place| place.edge != edge) {
+        if self.places[hole]
+            .entry
+            .is_none_or(|entry| entry.edge != edge)
+        {
             return;
         }
-        self.places[hole] = None;
+        self.places[hole] = FREE;
         self.len -= 1;
         // What was pushed past the hole moves back into it.
         let mask = self.places.len() - 1;
         let mut at = (hole + 1) & mask;
-        while let Some(place) = self.places[at] {
-            let home = self.home(&place.key);
+        while self.places[at].entry.is_some() {
+            let home = self.home(&self.places[at].key);
             if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
-                self.places[hole] = self.places[at].take();
+                self.places[hole] = core::mem::replace(&mut self.places[at], FREE);
                 hole = at;
             }
             at = (at + 1) & mask;
@@ -125,7 +150,7 @@ mod tests {
 
     #[test]
     fn like_a_map() {
-        let (mut table, mut map) = (Table::new([3; 16]), BTreeMap::new());
+        let (mut table, mut map) = (Table::new([3, 5, 7]), BTreeMap::new());
         let mut state = 1_u64;
         for _ in 0..20_000 {
             state = state
@@ -137,12 +162,18 @@ mod tests {
                 index: label,
                 generation: 0,
             };
+            let entry = Entry {
+                edge,
+                flow: label,
+                up: true,
+                counts: false,
+            };
             if state >> 62 == 0 {
                 table.remove(&key, edge);
                 map.remove(&label);
             } else {
-                table.insert(key, edge);
-                map.insert(label, edge);
+                table.insert(key, entry);
+                map.insert(label, entry);
             }
             assert_eq!(table.get(&key), map.get(&label).copied());
         }
