@@ -18,6 +18,10 @@ use crate::Config;
 
 /// Batches taken before something is sent again.
 const BATCHES: usize = 4;
+/// What may wait in this host's own queue for a slow link, in the kernel's count (it doubles the number
+/// and takes half as much again for itself): less than such queues hold, so that a full one makes us
+/// wait instead of losing packets, which all receivers of a group would lose together.
+const SEND_BYTES: usize = 256 << 10;
 /// Packets in a batch of segments.
 const PACKETS: usize = 16;
 
@@ -162,6 +166,7 @@ impl Sockets {
             // Receivers on this host hear it too.
             loopback: true,
             receive_buffer_bytes: config.receive_buffer_bytes,
+            send_buffer_bytes: SEND_BYTES,
             ..inet::Config::new(config.bind)
         };
         let carrier = config.machine.carrier;
