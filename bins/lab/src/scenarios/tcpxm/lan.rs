@@ -15,7 +15,7 @@ use crate::scenario::{Context, Need, Opt, Scenario};
 /// The scenario.
 pub(in crate::scenarios) struct Lan;
 
-const SETTINGS: [&str; 4] = ["wire", "slow", "loss", "fast"];
+const SETTINGS: [&str; 5] = ["wire", "mixed", "slow", "loss", "fast"];
 /// The slow sender's link, and the least that the file's own bytes must get of it.
 const SLOW_BPS: u64 = 100_000_000;
 const SLOW_TARGET_MBPS: f64 = 94.0;
@@ -29,6 +29,8 @@ const LOSS_TARGET_MBPS: f64 = 85.0;
 const WIRE_TARGETS: [f64; 2] = [1.06, 1.075];
 /// Copies lie in memory: with more receivers than this each is a quarter as long.
 const LONG_RECEIVERS: usize = 8;
+/// So many hosts, and how many of them multicast does not reach.
+const MIXED: (usize, usize) = (8, 2);
 /// Of kernel TCP's goodput, at least: with so many receivers.
 const FAST: [(usize, f64); 2] = [(4, 1.0), (8, 1.5)];
 
@@ -53,7 +55,8 @@ impl Scenario for Lan {
         &[
             Opt {
                 name: "settings",
-                help: "which: wire (unshaped, no offloads), slow (100 Mbit/s), loss (the same, 1 % \
+                help: "which: wire (unshaped, no offloads), mixed (the same, multicast reaches 6 of 8 \
+                       hosts), slow (100 Mbit/s), loss (the same, 1 % \
                        lost at each host), fast (offloads on), or several with commas",
                 default: "all",
             },
@@ -96,6 +99,7 @@ impl Scenario for Lan {
         for setting in settings {
             match setting {
                 "wire" => run.wire()?,
+                "mixed" => run.mixed()?,
                 "slow" => run.slow()?,
                 "loss" => run.loss()?,
                 _ => run.fast()?,
@@ -172,6 +176,30 @@ impl Run<'_> {
             }
         }
         self.table(title, &lines);
+        Ok(())
+    }
+
+    /// The same, with hosts that multicast does not reach.
+    fn mixed(&mut self) -> Result<()> {
+        let (hosts, deaf) = MIXED;
+        let title = format!(
+            "unshaped, multicast reaches {} of {hosts} hosts",
+            hosts - deaf
+        );
+        self.context.note(&title);
+        let mut setting = Setting::plain(hosts, self.bytes / 4);
+        for port in &mut setting.ports[hosts - deaf..] {
+            port.deaf = true;
+        }
+        let mut stage = Stage::build(&setting)?;
+        let copied = copy(&mut stage, &Copying::plain())?;
+        if !self.context.quick {
+            let most = Bound::AtMost(WIRE_TARGETS[0] * (1 + deaf) as f64);
+            let name = format!("{title}: wire / file");
+            self.report.check(name, copied.overhead, "", most);
+        }
+        let lines = [line(&stage, hosts, false, copied, None)];
+        self.table(&title, &lines);
         Ok(())
     }
 
