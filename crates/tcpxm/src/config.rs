@@ -6,6 +6,7 @@ use core::net::{IpAddr, SocketAddr};
 use smoltcp::time::Duration;
 
 use crate::cc::CongestionControl;
+use crate::wire::SegmentKey;
 
 /// What carries the segments.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
@@ -201,6 +202,9 @@ pub struct GroupConfig {
     pub min_rate_bps: Option<u64>,
     /// As [`Config::max_rate_bps`], for this group.
     pub max_rate_bps: Option<u64>,
+    /// With a key each segment to a receiver, but for SYNs, has a tag, and receivers that listen with
+    /// the same key ([`Endpoint::listen_keyed`](crate::Endpoint::listen_keyed)) take no others.
+    pub key: Option<SegmentKey>,
 }
 
 impl GroupConfig {
@@ -221,6 +225,7 @@ impl GroupConfig {
             receiver_timeout: Duration::from_secs(30),
             min_rate_bps: None,
             max_rate_bps: None,
+            key: None,
         }
     }
 }

@@ -42,6 +42,8 @@ reasons! {
     Source = "source_address",
     /// A segment to a group that is not one of this endpoint's connections.
     GroupUnknown = "group_unknown",
+    /// No tag, or a wrong one, on a connection whose sender has a key.
+    Forged = "forged",
     /// SYN, FIN, RST or URG on the group address, or no data.
     GroupControl = "group_control",
     /// No connection; a reset was sent unless the rate of resets forbids.

@@ -105,8 +105,16 @@
 //! On a group address anybody can send: there only data within the receive window counts, with a
 //! timestamp that can be, and everything else is dropped. No acknowledgement has to fit there, so that
 //! who can send from the sender's address and port, and either hears the group or guesses a number
-//! in the window (one in 1024 for 4 MiB), can put bytes into the stream. Applications that care seal
-//! their records: forged bytes are then found out, and end the connection. A receiver's segments can
+//! in the window (one in 1024 for 4 MiB), can put bytes into the stream; who hears the group also
+//! knows what a reset by unicast needs.
+//!
+//! With [`GroupConfig::key`] and [`Endpoint::listen_keyed`] each segment of the sender but its SYNs has
+//! a tag ([`wire::Tag`]), by multicast and by unicast, resets too; what has none, or a wrong one, is
+//! dropped and counted before anything else is looked at. Each receiver knows the key and can forge
+//! to the others: digests that the sender gives over another connection have the last word. What
+//! receivers send is not signed: their sequence numbers are not known to who only hears the group,
+//! and a sender with a small [`Config::receive_buffer`] makes them hard to guess. The tag costs 12
+//! bytes a segment, and the hash of each byte on both sides. A receiver's segments can
 //! slow its group down; what keeps them from stopping it are [`GroupConfig::receiver_timeout`] and,
 //! against one that answers and keeps its window closed, [`GroupConfig::min_rate_bps`].
 #![no_std]

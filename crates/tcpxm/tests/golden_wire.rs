@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 use tcpxm::Seq;
 use tcpxm::wire::{
-    Feedback, Flags, GroupOption, Options, ParseError, SackBlocks, Segment, is_group,
+    Feedback, Flags, GroupOption, Options, ParseError, Place, SackBlocks, Segment, SegmentKey, Tag,
+    is_group,
 };
 
 fn blocks(list: &[(u32, u32)]) -> SackBlocks {
@@ -119,6 +120,84 @@ fn data_to_the_group() {
     ]);
 }
 
+const KEY: SegmentKey = SegmentKey([7; 16]);
+const IN_GROUP: Place = Place {
+    receiver: None,
+    offset: 0x1_0000_0000,
+};
+
+#[rustfmt::skip]
+const SIGNED: &[u8] = &[
+    0x12, 0x34, 0x56, 0x78, 1, 2, 3, 4, 0, 0, 0, 0, 0xb0, 0x18, 0, 0, 0, 0, 0, 0,
+    1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 0,
+    254, 12, 0x58, 0x4d, 0xb4, 0xc2, 0x59, 0xe2, 0xa6, 0xd5, 0xe5, 0x9d, // tag
+    b'd', b'a', b't', b'a',
+];
+
+#[test]
+fn data_with_a_tag() {
+    let options = Options {
+        timestamps: Some((9, 0)),
+        tag: Some(Tag([0; 8])),
+        ..Options::default()
+    };
+    let flags = Flags {
+        ack: true,
+        psh: true,
+        ..Flags::default()
+    };
+    let mut data = segment(flags, options, b"data");
+    (data.ack, data.window) = (Seq(0), 0);
+    let mut bytes = vec![0; data.buffer_len()];
+    data.emit(&mut bytes);
+    KEY.sign(IN_GROUP, &mut bytes);
+    assert_eq!(bytes, SIGNED);
+    data.options.tag = Some(Tag(SIGNED[36..44].try_into().unwrap()));
+    golden(&data, SIGNED);
+}
+
+#[test]
+fn a_tag_is_for_every_bit_and_for_one_place() {
+    assert!(KEY.verify(IN_GROUP, SIGNED));
+    assert!(!SegmentKey([8; 16]).verify(IN_GROUP, SIGNED));
+    for bit in 0..SIGNED.len() * 8 {
+        let mut flipped = SIGNED.to_vec();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        // IP's own checksum is put in later.
+        assert_eq!(
+            KEY.verify(IN_GROUP, &flipped),
+            (128..144).contains(&bit),
+            "bit {bit}"
+        );
+    }
+    for len in 0..SIGNED.len() {
+        assert!(!KEY.verify(IN_GROUP, &SIGNED[..len]), "{len} bytes");
+    }
+    let elsewhere = [
+        Place {
+            offset: 0,
+            ..IN_GROUP
+        },
+        Place {
+            receiver: Some(Seq(0)),
+            ..IN_GROUP
+        },
+    ];
+    assert!(!elsewhere.iter().any(|&place| KEY.verify(place, SIGNED)));
+    // Without timestamps it is the first option.
+    let mut bare = SIGNED[..20].to_vec();
+    bare.extend_from_slice(&SIGNED[32..]);
+    bare[12] = 0x80;
+    KEY.sign(IN_GROUP, &mut bare);
+    assert!(KEY.verify(IN_GROUP, &bare) && bare[24..32] != SIGNED[36..44]);
+    // Nowhere else is looked for it.
+    let mut behind = bare.clone();
+    behind[12] = 0x90;
+    behind.splice(20..20, [1, 1, 1, 1]);
+    KEY.sign(IN_GROUP, &mut behind);
+    assert!(!KEY.verify(IN_GROUP, &behind));
+}
+
 #[test]
 fn a_third_sack_block_gives_way_to_feedback() {
     let mut options = Options {
@@ -215,6 +294,7 @@ prop_compose! {
         sack in proptest::collection::vec(any::<(u32, u32)>(), 0..5),
         group_kind in 0..4,
         percent in proptest::option::of(0u8..=100),
+        tag in proptest::option::of(any::<[u8; 8]>()),
     ) -> Options {
         let mut options = Options {
             mss,
@@ -224,6 +304,7 @@ prop_compose! {
             sack: blocks(&sack),
             group: None,
             feedback: percent.map(|percent| Feedback { percent }),
+            tag: tag.map(Tag),
         };
         options.group = match group_kind {
             0 => None,
@@ -232,7 +313,11 @@ prop_compose! {
             _ => Some(GroupOption::Leave),
         };
         while options.buffer_len() > 40 {
-            if options.sack.is_empty() { options.group = None } else { options.shrink_to_fit() }
+            match options.sack.is_empty() {
+                true if options.group.is_none() => options.tag = None,
+                true => options.group = None,
+                false => options.shrink_to_fit(),
+            }
         }
         options
     }

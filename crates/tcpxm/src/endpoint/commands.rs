@@ -13,6 +13,7 @@ use crate::event::{ConnId, GroupId, Target};
 use crate::pcb::{Pcb, State};
 use crate::stats::ConnStats;
 use crate::store::Store;
+use crate::wire::SegmentKey;
 
 /// What a read gave.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -32,6 +33,31 @@ impl<S: Store> Endpoint<S> {
     ///
     /// [`CommandError::PortInUse`] when it listens already; [`CommandError::Address`] for port 0.
     pub fn listen(&mut self, now: Instant, port: u16) -> Result<(), CommandError> {
+        self.listen_with(now, port, None)
+    }
+
+    /// As [`Endpoint::listen`], for peers whose segments are signed with this key
+    /// ([`GroupConfig::key`](crate::GroupConfig::key)): all others are dropped, on the group's address
+    /// and on ours.
+    ///
+    /// # Errors
+    ///
+    /// As [`Endpoint::listen`].
+    pub fn listen_keyed(
+        &mut self,
+        now: Instant,
+        port: u16,
+        key: SegmentKey,
+    ) -> Result<(), CommandError> {
+        self.listen_with(now, port, Some(key))
+    }
+
+    fn listen_with(
+        &mut self,
+        now: Instant,
+        port: u16,
+        key: Option<SegmentKey>,
+    ) -> Result<(), CommandError> {
         self.advance(now);
         if port == 0 {
             return Err(CommandError::Address);
@@ -39,7 +65,11 @@ impl<S: Store> Endpoint<S> {
         if self.listeners.contains_key(&port) {
             return Err(CommandError::PortInUse);
         }
-        self.listeners.insert(port, Listener::default());
+        let listener = Listener {
+            key,
+            ..Listener::default()
+        };
+        self.listeners.insert(port, listener);
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use crate::mintree::MinTree;
 use crate::pcb::{Birth, Key, Note, Pcb, State};
 use crate::seq::Seq;
 use crate::store::Store;
-use crate::wire::is_group;
+use crate::wire::{Tag, is_group};
 
 impl<S: Store> Endpoint<S> {
     /// Opens a connection to each receiver of a group and sends all of them what is in the store,
@@ -59,6 +59,7 @@ impl<S: Store> Endpoint<S> {
                 start,
                 sender: (key, group.local.ip(), iss),
                 offered,
+                key: group.key,
                 max_alternatives: group.max_alternatives,
                 min_receivers: group.min_receivers.max(1),
                 waiting: receivers,
@@ -191,6 +192,7 @@ impl<S: Store> Endpoint<S> {
                 iss,
                 mode: state.start,
                 offered_group: state.offered,
+                segment_key: state.key,
             };
             let mut pcb = Pcb::connect(&self.config, birth, now);
             pcb.limits.connect_timeout = group.max_wait;
@@ -274,8 +276,9 @@ impl<S: Store> Endpoint<S> {
                 }
                 if let Some(address) = pcb.group {
                     flow.add_listener(address);
-                    // Group segments always carry timestamps.
-                    let most = our_mss.unwrap_or(u16::MAX).saturating_sub(12);
+                    // Group segments always carry timestamps, and with a key a tag.
+                    let tag = group.key.map_or(0, |_| Tag::LEN as u16);
+                    let most = our_mss.unwrap_or(u16::MAX).saturating_sub(12 + tag);
                     flow.payload = flow.payload.min(most);
                 }
                 if mode.unicasts() {

@@ -40,9 +40,9 @@ impl<S: Store> Endpoint<S> {
             return self.count(Error::NoConnection);
         }
         if meta.destination.is_multicast() {
-            return self.take_multicast(now, meta, &segment);
+            return self.take_multicast(now, meta, &segment, bytes);
         }
-        self.take_unicast(now, meta, &segment)
+        self.take_unicast(now, meta, &segment, bytes)
     }
 
     fn take_unicast(
@@ -50,6 +50,7 @@ impl<S: Store> Endpoint<S> {
         now: Instant,
         meta: &Meta,
         segment: &Segment<'_>,
+        bytes: &[u8],
     ) -> Result<(), Error> {
         let key = self.key_of(meta, segment);
         let mut found = self.keys.get(&key).copied();
@@ -71,6 +72,9 @@ impl<S: Store> Endpoint<S> {
         let Some((pcb, flow, _)) = self.parts(index) else {
             return self.count(Error::NoConnection);
         };
+        if !pcb.is_authentic(segment, bytes, false) {
+            return self.count(Error::Forged);
+        }
         let result = pcb.handle(now, segment, flow);
         if pcb.state != State::Closed && result.is_ok() {
             match segment.options.feedback {
@@ -95,6 +99,7 @@ impl<S: Store> Endpoint<S> {
         now: Instant,
         meta: &Meta,
         segment: &Segment<'_>,
+        bytes: &[u8],
     ) -> Result<(), Error> {
         self.stats.multicast_received += 1;
         let key = self.key_of(meta, segment);
@@ -106,6 +111,9 @@ impl<S: Store> Endpoint<S> {
         };
         if pcb.group != Some(meta.destination) || !pcb.passive {
             return self.count(Error::GroupUnknown);
+        }
+        if !pcb.is_authentic(segment, bytes, true) {
+            return self.count(Error::Forged);
         }
         let result = pcb.handle_multicast(now, segment);
         self.sync(index);

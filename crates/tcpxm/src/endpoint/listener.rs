@@ -12,13 +12,15 @@ use crate::group::{Buffer, Flow, Mode, Session};
 use crate::mintree::MinTree;
 use crate::pcb::{Birth, Key, Pcb, State};
 use crate::store::{Ring, Store};
-use crate::wire::Segment;
+use crate::wire::{Segment, SegmentKey};
 
 /// A listening port.
 #[derive(Default)]
 pub(super) struct Listener {
     /// Connections that wait to be accepted.
     pub(super) complete: VecDeque<ConnId>,
+    /// What the other side's segments have to be signed with.
+    pub(super) key: Option<SegmentKey>,
 }
 
 impl<S: Store> Endpoint<S> {
@@ -41,8 +43,9 @@ impl<S: Store> Endpoint<S> {
         if !flags.syn {
             return self.count(Error::ListenerIgnored);
         }
-        let waiting = self.listeners[&key.local_port].complete.len();
-        if waiting >= self.config.accept_backlog {
+        let listener = &self.listeners[&key.local_port];
+        let segment_key = listener.key;
+        if listener.complete.len() >= self.config.accept_backlog {
             return self.count(Error::BacklogFull);
         }
         self.make_room_half_open();
@@ -55,6 +58,7 @@ impl<S: Store> Endpoint<S> {
         self.half_open_count += 1;
         if let Some(pcb) = self.pcbs.get_mut(index) {
             pcb.half_open = true;
+            pcb.segment_key = segment_key;
             self.half_open.push_back((index, pcb.generation));
         }
         self.sync(index);
@@ -132,6 +136,7 @@ impl<S: Store> Endpoint<S> {
             iss: self.secrets.isn(&key, now),
             mode: Mode::UnicastOnly,
             offered_group: None,
+            segment_key: None,
         };
         let pcb = make(&self.config, birth);
         self.pcbs.insert(pcb);

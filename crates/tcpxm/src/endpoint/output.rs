@@ -14,7 +14,7 @@ use crate::pcb::{Key, Plan};
 use crate::ranges::Span;
 use crate::seq::Seq;
 use crate::store::Store;
-use crate::wire::{Flags, Options, Segment};
+use crate::wire::{Flags, Options, Place, Segment, Tag};
 
 /// A reset for a segment that belongs to no connection.
 pub(super) struct Reply {
@@ -175,9 +175,16 @@ impl<S: Store> Endpoint<S> {
     ) -> Option<Transmit> {
         let session_ref = self.sessions.get_mut(session)?;
         let flow = &session_ref.flows[number as usize];
-        let (key, local, iss) = session_ref.group.as_ref()?.sender;
+        let state = session_ref.group.as_ref()?;
+        let (key, local, iss) = state.sender;
+        let signature = state.key.map(|key| {
+            let offset = span.start as i64;
+            let receiver = None;
+            (key, Place { receiver, offset })
+        });
         let options = Options {
             timestamps: self.config.timestamps.then(|| (flow.stamp_at(now), 0)),
+            tag: signature.map(|_| Tag::default()),
             ..Options::default()
         };
         let plan = Plan {
@@ -196,6 +203,9 @@ impl<S: Store> Endpoint<S> {
             self.fail_session(session);
             return None;
         };
+        if let Some((key, place)) = signature {
+            key.sign(place, &mut buffer[..len]);
+        }
         let destination = SocketAddr::new(group, key.outer_port);
         Some(self.finish(len, local, destination, buffer))
     }
@@ -203,7 +213,9 @@ impl<S: Store> Endpoint<S> {
     /// Writes a block's segment. A store that cannot read ends the session; one that cannot read
     /// again what a receiver that is not in step lacks ends that one.
     fn write(&mut self, index: u32, plan: &Plan, buffer: &mut [u8]) -> Option<Transmit> {
-        let pcb = self.pcbs.get(index)?;
+        let (pcb, flow, _) = self.parts(index)?;
+        let place = pcb.place_of(plan.seq, flow);
+        let signature = pcb.signing_key().map(|key| (key, place));
         let (key, local, remote) = (pcb.key, pcb.local, pcb.remote());
         let (session, alone) = (pcb.session, pcb.mode == Mode::UnicastOnly);
         let session_ref = self.sessions.get_mut(session)?;
@@ -216,6 +228,9 @@ impl<S: Store> Endpoint<S> {
             }
             return None;
         };
+        if let Some((key, place)) = signature {
+            key.sign(place, &mut buffer[..len]);
+        }
         Some(self.finish(len, local, remote, buffer))
     }
 

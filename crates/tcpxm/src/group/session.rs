@@ -11,6 +11,7 @@ use crate::mintree::MinTree;
 use crate::pcb::Key;
 use crate::seq::Seq;
 use crate::store::{Ring, Store, StoreError};
+use crate::wire::SegmentKey;
 
 /// The bytes: of a plain connection in a ring, of a group in what its owner gave.
 pub(crate) enum Buffer<S> {
@@ -83,6 +84,8 @@ pub(crate) struct GroupState {
     /// Ports, address and initial sequence number that all members share.
     pub(crate) sender: (Key, IpAddr, Seq),
     pub(crate) offered: Option<IpAddr>,
+    /// What segments are signed with.
+    pub(crate) key: Option<SegmentKey>,
     pub(crate) max_alternatives: usize,
     pub(crate) min_receivers: usize,
     /// Members that have not answered yet.

@@ -31,7 +31,7 @@ use crate::group::{Flow, Mode, Reception};
 use crate::reassembly::Reassembly;
 use crate::recovery::{Rtt, Scoreboard};
 use crate::seq::{Seq, stamp_before};
-use crate::wire::{GroupOption, Options, Segment};
+use crate::wire::{GroupOption, Options, Place, Segment, SegmentKey, Tag};
 
 /// The four numbers that name a connection, and the UDP port behind which the peer is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -236,6 +236,8 @@ pub(crate) struct Pcb {
     pub(crate) reception: Reception,
     /// The group that both sides agreed on.
     pub(crate) group: Option<IpAddr>,
+    /// The active side signs its segments with it, the passive side takes no others.
+    pub(crate) segment_key: Option<SegmentKey>,
     pub(crate) leaving: Leaving,
     pub(crate) notes: u16,
     pub(crate) noted: bool,
@@ -286,6 +288,7 @@ pub(crate) struct Birth {
     pub(crate) iss: Seq,
     pub(crate) mode: Mode,
     pub(crate) offered_group: Option<IpAddr>,
+    pub(crate) segment_key: Option<SegmentKey>,
 }
 
 impl Pcb {
@@ -339,6 +342,7 @@ impl Pcb {
             mode: birth.mode,
             reception: Reception::new(),
             group: None,
+            segment_key: birth.segment_key,
             leaving: Leaving::No,
             notes: 0,
             noted: false,
@@ -418,7 +422,43 @@ impl Pcb {
         if self.leaving != Leaving::No {
             options.group = Some(GroupOption::Leave);
         }
+        options.tag = self.empty_tag();
         mss.saturating_sub(options.buffer_len() as u16).max(8)
+    }
+
+    /// What this side signs its segments with.
+    pub(crate) fn signing_key(&self) -> Option<SegmentKey> {
+        self.segment_key.filter(|_| !self.passive)
+    }
+
+    /// Room for the tag, where there is to be one.
+    pub(super) fn empty_tag(&self) -> Option<Tag> {
+        self.signing_key().map(|_| Tag::default())
+    }
+
+    /// What a segment of ours is signed with besides its bytes.
+    pub(crate) fn place_of(&self, seq: Seq, flow: &Flow) -> Place {
+        Place {
+            receiver: Some(self.receive.irs),
+            offset: self.send.iss.offset_of(seq, flow.nxt),
+        }
+    }
+
+    /// Whether a segment from the other side may be looked at: without a key all may, with one those
+    /// that were signed, and SYNs, which change nothing (RFC 5961 §4).
+    pub(crate) fn is_authentic(&self, segment: &Segment<'_>, bytes: &[u8], group: bool) -> bool {
+        let Some(key) = self.segment_key.filter(|_| self.passive) else {
+            return true;
+        };
+        let flags = segment.flags;
+        if flags.syn && !flags.ack && !flags.rst && !group {
+            return true;
+        }
+        let place = Place {
+            receiver: (!group).then_some(self.send.iss),
+            offset: self.receive.irs.offset_of(segment.seq, self.receive.next()),
+        };
+        key.verify(place, bytes)
     }
 
     /// Up to which offset this peer lets the flow go on: its window, and ours for the network.

@@ -220,7 +220,10 @@ impl Pcb {
             ack: self.receive.irs.at(self.receive.next()),
             flags: Flags { rst: true, ..ACK },
             window: 0,
-            options: Options::default(),
+            options: Options {
+                tag: self.empty_tag(),
+                ..Options::default()
+            },
             data: None,
         }
     }

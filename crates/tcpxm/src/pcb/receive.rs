@@ -241,6 +241,7 @@ impl Pcb {
             let echo = self.receive.ts_recent.map_or(0, |(value, _)| value);
             options.timestamps = Some((flow.stamp_at(now), echo));
         }
+        options.tag = self.empty_tag();
         if self.leaving != Leaving::No {
             options.group = Some(GroupOption::Leave);
         }

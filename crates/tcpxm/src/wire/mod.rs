@@ -1,12 +1,13 @@
 //! Segments and their options. `docs/wire.md` draws what is not in an RFC.
 //!
 //! The fixed header is read and written through [`smoltcp::wire::TcpPacket`]; the options are ours,
-//! because a segment of TCP-XM carries two that nobody else knows, and up to four SACK blocks.
+//! because a segment of TCP-XM carries some that nobody else knows, and up to four SACK blocks.
 
 mod feedback;
 mod group;
 mod options;
 mod segment;
+mod tag;
 
 use core::fmt;
 
@@ -14,11 +15,14 @@ pub use feedback::Feedback;
 pub use group::{GroupOption, is_group};
 pub use options::{MAX_OPTIONS_BYTES, Options, SackBlock, SackBlocks};
 pub use segment::{Flags, HEADER_BYTES, Segment};
+pub use tag::{Place, SegmentKey, Tag};
 
 /// Kind of the group option: the first of the two shared experimental kinds (RFC 6994).
 pub const KIND_GROUP: u8 = 253;
 /// Kind of the feedback option: the second one.
 pub const KIND_FEEDBACK: u8 = 254;
+/// Kind of the tag option: the same, which its length tells from feedback.
+pub const KIND_TAG: u8 = 254;
 /// Experiment identifier behind both kinds (RFC 6994 §3): `XM`.
 pub const EXPERIMENT: u16 = 0x584d;
 

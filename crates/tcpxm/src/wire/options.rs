@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{Feedback, GroupOption, KIND_FEEDBACK, KIND_GROUP, ParseError};
+use super::{Feedback, GroupOption, KIND_FEEDBACK, KIND_GROUP, ParseError, Tag};
 use crate::seq::Seq;
 
 /// Bytes that options may take in one segment (RFC 9293 §3.1: the data offset has 4 bits).
@@ -94,6 +94,9 @@ pub struct Options {
     pub group: Option<GroupOption>,
     /// The feedback option.
     pub feedback: Option<Feedback>,
+    /// The tag option, never in SYN segments. [`SegmentKey`](super::SegmentKey) computes it when the
+    /// segment is written, and looks for it at one place: behind timestamps, and before all else.
+    pub tag: Option<Tag>,
 }
 
 impl Options {
@@ -138,7 +141,11 @@ impl Options {
                 }
             }
             (KIND_GROUP, value) => self.group = GroupOption::parse(value).or(self.group),
-            (KIND_FEEDBACK, value) => self.feedback = Feedback::parse(value).or(self.feedback),
+            // One kind for both: the lengths differ.
+            (KIND_FEEDBACK, value) => {
+                self.feedback = Feedback::parse(value).or(self.feedback);
+                self.tag = Tag::parse(value).or(self.tag);
+            }
             _ => {}
         }
     }
@@ -153,6 +160,7 @@ impl Options {
             (true, false) => 4,
             (false, false) => 0,
         };
+        len += self.tag.map_or(0, |_| Tag::LEN);
         len += if self.window_scale.is_some() { 4 } else { 0 };
         len += self.group.map_or(0, |group| group.buffer_len());
         len += self.feedback.map_or(0, |_| Feedback::LEN);
@@ -196,6 +204,11 @@ impl Options {
             put(&[TIMESTAMPS, 10]);
             put(&value.to_be_bytes());
             put(&echo.to_be_bytes());
+        }
+        if let Some(tag) = self.tag {
+            let mut bytes = [0; Tag::LEN];
+            tag.emit(&mut bytes);
+            put(&bytes);
         }
         if let Some(shift) = self.window_scale {
             put(&[NOP, WINDOW_SCALE, 3, shift]);

@@ -6,3 +6,4 @@ mod corners;
 mod floods;
 mod group;
 mod hand;
+mod keyed;

@@ -2,6 +2,7 @@
 
 mod common;
 mod group;
+mod keyed;
 mod losses;
 mod path;
 mod stragglers;
