@@ -10,7 +10,7 @@ use cli::multicast;
 use linux_net::link::{self, Interface};
 use linux_net::{Capability, privileges};
 use mcp_control::wire::plan::Carrier;
-use tcpxm_tokio::seal::Sealer;
+use tcpxm_tokio::seal::{Sealer, segment_key};
 use tcpxm_tokio::{
     Config, CongestionControl, GroupChoice, GroupConfig, GroupEvent, GroupHandle, GroupMode, Mode,
     XmEndpoint, XmGroup,
@@ -246,6 +246,7 @@ impl Outgoing {
         config.max_rate_bps = options.rate_bps;
         let patience = options.patience.as_millis().min(1 << 40) as u64;
         config.max_wait = mcp_control::Duration::from_millis(patience);
+        config.key = key.as_ref().map(segment_key);
         let group = endpoint.open_group(config)?;
         let handle = group.handle();
         let news = forward(group.handle());

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use mcp_control::wire::plan::Carrier;
-use tcpxm_tokio::seal::Opener;
+use tcpxm_tokio::seal::{Opener, segment_key};
 use tcpxm_tokio::{Config, StreamHandle, XmEndpoint, XmListener, XmStream};
 
 /// Received bytes that wait for the disk.
@@ -109,8 +109,13 @@ impl Incoming {
         key: Option<[u8; 32]>,
         abort: Abort,
     ) -> io::Result<Incoming> {
+        // With a key nothing but what the sender has signed gets as far as the records.
+        let listener = match &key {
+            Some(key) => reservation.0.listen_keyed(segment_key(key)),
+            None => reservation.0.listen(),
+        };
         Ok(Incoming {
-            listener: Some(reservation.0.listen()?),
+            listener: Some(listener?),
             _endpoint: reservation.0,
             from,
             key,

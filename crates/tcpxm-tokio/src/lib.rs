@@ -58,6 +58,7 @@ use std::time::Duration;
 
 pub use group::{GroupEvent, GroupHandle, XmGroup};
 pub use stream::{StreamHandle, XmListener, XmStream};
+pub use tcpxm::wire::SegmentKey;
 pub use tcpxm::{Carrier, CongestionControl, Failure, GroupChoice, GroupConfig, GroupMode, Mode};
 
 use driver::Driver;
@@ -149,7 +150,16 @@ impl XmEndpoint {
     /// # Errors
     /// It listens already.
     pub fn listen(&self) -> io::Result<XmListener> {
-        XmListener::new(Arc::clone(&self.hold.0))
+        XmListener::new(Arc::clone(&self.hold.0), None)
+    }
+
+    /// As [`XmEndpoint::listen`], for senders whose segments are signed with this key
+    /// ([`GroupConfig::key`]): what others send is dropped.
+    ///
+    /// # Errors
+    /// It listens already.
+    pub fn listen_keyed(&self, key: SegmentKey) -> io::Result<XmListener> {
+        XmListener::new(Arc::clone(&self.hold.0), Some(key))
     }
 
     /// Opens a connection; the stream can be written to at once.

@@ -17,11 +17,37 @@
 use std::io::{self, Read, Write};
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::hkdf;
+use tcpxm::wire::SegmentKey;
 
 /// The longest plaintext of a record.
 pub const MAX_RECORD: usize = 1 << 16;
 /// What a record adds: its length and its tag.
 pub const OVERHEAD: usize = 4 + 16;
+
+/// What the key of segment tags is called when it is derived.
+const TAGS: &[u8] = b"polycast tcpxm 1 key of segment tags";
+
+/// How many bytes are derived.
+struct Length(usize);
+
+impl hkdf::KeyType for Length {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
+/// The key that the segments of a stream are signed with, from the one that seals its records
+/// (RFC 5869). Records keep what was forged from being believed, tags from being taken at all.
+pub fn segment_key(key: &[u8; 32]) -> SegmentKey {
+    let mut derived = [0; 16];
+    let secret = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(key);
+    let filled = secret
+        .expand(&[TAGS], Length(derived.len()))
+        .and_then(|okm| okm.fill(&mut derived));
+    filled.expect("16 bytes are fewer than the hash gives");
+    SegmentKey(derived)
+}
 
 /// The key of one stream, and the number of the next record.
 struct Sequence {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use tcpxm::wire::SegmentKey;
 use tcpxm::{ConnId, Received};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -20,12 +21,17 @@ pub struct XmListener {
 }
 
 impl XmListener {
-    pub(crate) fn new(shared: Arc<Shared>) -> io::Result<XmListener> {
+    pub(crate) fn new(shared: Arc<Shared>, key: Option<SegmentKey>) -> io::Result<XmListener> {
         let mut state = shared.lock();
         state.alive()?;
         let now = shared.now();
         let port = shared.local.port();
-        state.machine.listen(now, port).map_err(refused)?;
+        let machine = &mut state.machine;
+        let listening = match key {
+            Some(key) => machine.listen_keyed(now, port, key),
+            None => machine.listen(now, port),
+        };
+        listening.map_err(refused)?;
         drop(state);
         shared.hold();
         Ok(XmListener { shared })

@@ -2,7 +2,8 @@
 
 use std::io::Read;
 
-use tcpxm_tokio::seal::{MAX_RECORD, OVERHEAD, Opener, Sealer};
+use tcpxm_tokio::SegmentKey;
+use tcpxm_tokio::seal::{MAX_RECORD, OVERHEAD, Opener, Sealer, segment_key};
 
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -55,4 +56,14 @@ fn records_out_of_order_are_refused() {
             .read(&mut [0; 9])
             .is_err()
     );
+}
+
+#[test]
+fn tags_have_a_key_of_their_own() {
+    // HKDF-SHA-256 by another implementation.
+    let expected = [
+        0x0e, 0x4e, 0xb4, 0xb5, 0xe0, 0x68, 0x06, 0xd0, 0x1a, 0x1b, 0x77, 0x99, 0x92, 0x11, 0xe4,
+        0x8d,
+    ];
+    assert_eq!(segment_key(&[0x5a; 32]), SegmentKey(expected));
 }

@@ -4,7 +4,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use tcpxm_tokio::{Carrier, Config, GroupConfig, GroupEvent, GroupMode, Mode, XmEndpoint};
+use tcpxm_tokio::{
+    Carrier, Config, GroupConfig, GroupEvent, GroupMode, Mode, SegmentKey, XmEndpoint,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn content(len: usize) -> Vec<u8> {
@@ -321,4 +323,36 @@ fn no_room_to_read_into_is_not_waited_for() {
     let _listener = server.listen().expect("listening");
     let mut one = open(1, 0).connect(server.local_address()).expect("opened");
     assert_eq!(Read::read(&mut one, &mut []).expect("nothing"), 0);
+}
+
+#[test]
+fn a_listener_with_a_key_hears_the_sender_that_has_it_alone() {
+    let key = SegmentKey([3; 16]);
+    for (theirs, heard) in [
+        (Some(key), true),
+        (Some(SegmentKey([4; 16])), false),
+        (None, false),
+    ] {
+        let receiver = open(5, 0);
+        let listener = receiver.listen_keyed(key).expect("listening");
+        let sender = open(1, 0);
+        let to = receiver.local_address();
+        let mut config = GroupConfig::new(sender.local_address(), vec![to.ip()], to.port());
+        config.key = theirs;
+        let mut group = sender.open_group(config).expect("a group");
+        Write::write_all(&mut group, b"signed").expect("written");
+        group.finish().expect("shut");
+        match listener.wait(Some(Duration::from_millis(if heard {
+            20_000
+        } else {
+            300
+        }))) {
+            Ok(mut stream) => {
+                let mut received = Vec::new();
+                Read::read_to_end(&mut stream, &mut received).expect("read");
+                assert!(heard && received == b"signed");
+            }
+            Err(error) => assert!(!heard && error.kind() == ErrorKind::TimedOut, "{error}"),
+        }
+    }
 }
