@@ -505,7 +505,8 @@ impl<S: Store> Endpoint<S> {
         }
     }
 
-    /// Changes the rate that new data is held to; `None`: no bound.
+    /// Changes the rate that new data is held to, of all receivers of a group together; `None`: no
+    /// bound.
     ///
     /// # Errors
     ///
@@ -516,18 +517,21 @@ impl<S: Store> Endpoint<S> {
         target: impl Into<Target>,
         rate_bps: Option<u64>,
     ) -> Result<(), CommandError> {
-        self.advance(now);
+        let now = self.advance(now);
         let index = self.session_of(target.into())?;
         let Some(session) = self.sessions.get_mut(index) else {
             return Err(CommandError::Unknown);
         };
-        for flow in &mut session.flows {
-            flow.cap.rate_bps = rate_bps.unwrap_or(0);
+        session.turns.cap.change(now, rate_bps.unwrap_or(0));
+        if rate_bps.is_none() {
+            for number in core::mem::take(&mut session.turns.waiting) {
+                if let Some(flow) = self.flow(index, number) {
+                    flow.waiting = false;
+                }
+                self.poke(index, number);
+            }
         }
-        let flows = session.flows.len() as u32;
-        for flow in 0..flows {
-            self.poke(index, flow);
-        }
+        self.give_turn(index);
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use super::secrets::{random_group, random_port};
 use crate::config::{Carrier, GroupChoice, GroupConfig, GroupMode};
 use crate::error::{CommandError, Failure};
 use crate::event::{ConnId, GroupId};
-use crate::group::{Buffer, Flow, GroupState, Mode, RATE_SAMPLE, Session, Watch};
+use crate::group::{Buffer, Flow, GroupState, Mode, Pace, RATE_SAMPLE, Session, Turns, Watch};
 use crate::mintree::MinTree;
 use crate::pcb::{Birth, Key, Note, Pcb, State};
 use crate::seq::Seq;
@@ -47,10 +47,15 @@ impl<S: Store> Endpoint<S> {
         let receivers = group.receivers.len();
         let iss = Seq(rand_core::Rng::next_u32(&mut self.rng));
         let key = Self::remote_key(local_port, group.receivers[0], group.port);
+        let rate = group.max_rate_bps.or(self.config.max_rate_bps).unwrap_or(0);
         let session = self.sessions.insert(Session {
             generation,
             store: Buffer::Given(store),
             flows: Vec::new(),
+            turns: Turns {
+                cap: Pace::at(rate),
+                ..Turns::default()
+            },
             members: Vec::with_capacity(receivers),
             unas: MinTree::new(),
             closing: false,
@@ -151,7 +156,6 @@ impl<S: Store> Endpoint<S> {
             GroupMode::Auto | GroupMode::Multicast => 1,
         };
         let payload = self.config.mss(group.receivers[0]);
-        let rate = group.max_rate_bps.or(self.config.max_rate_bps).unwrap_or(0);
         let nagle = self.config.nagle;
         let Some(session) = self.sessions.get_mut(session) else {
             return;
@@ -159,7 +163,6 @@ impl<S: Store> Endpoint<S> {
         for first in 0..count {
             let mut flow = Flow::new(payload, stamp_base, nagle);
             flow.first = first as u32;
-            flow.cap.rate_bps = rate / count as u64;
             session.flows.push(flow);
         }
         session.refresh_unsent();

@@ -8,7 +8,7 @@ use super::Endpoint;
 use crate::config::Carrier;
 use crate::error::Error;
 use crate::event::{ConnId, Meta};
-use crate::group::{Buffer, Flow, Mode, Session};
+use crate::group::{Buffer, Flow, Mode, Pace, Session, Turns};
 use crate::mintree::MinTree;
 use crate::pcb::{Birth, Key, Pcb, State};
 use crate::store::{Ring, Store};
@@ -112,7 +112,6 @@ impl<S: Store> Endpoint<S> {
             self.secrets.stamp_base(&key),
             self.config.nagle,
         );
-        flow.cap.rate_bps = self.config.max_rate_bps.unwrap_or(0);
         flow.members = 1;
         flow.limits.set(0, 0);
         let index = self.pcbs.next_index();
@@ -120,6 +119,10 @@ impl<S: Store> Endpoint<S> {
             generation,
             store: Buffer::Ring(Ring::new(self.config.send_buffer)),
             flows: alloc::vec![flow],
+            turns: Turns {
+                cap: Pace::at(self.config.max_rate_bps.unwrap_or(0)),
+                ..Turns::default()
+            },
             members: alloc::vec![Some(index)],
             unas: MinTree::new(),
             closing: false,

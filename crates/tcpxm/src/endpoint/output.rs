@@ -90,10 +90,7 @@ impl<S: Store> Endpoint<S> {
                 None => {
                     if !self.begin_burst(now, session, number) {
                         self.flows_ready.pop_front();
-                        if let Some(flow) = self.flow(session, number) {
-                            flow.queued = false;
-                        }
-                        self.poke(session, number);
+                        self.end_turn(session, number);
                     }
                     None
                 }
@@ -117,7 +114,14 @@ impl<S: Store> Endpoint<S> {
                 flow.spread.rate_bps = rate;
             }
         }
-        let Some(flow) = self.flow(session, number) else {
+        let Some(session_ref) = self.sessions.get_mut(session) else {
+            return false;
+        };
+        if session_ref.must_wait(number, now) {
+            return false;
+        }
+        let turns = &mut session_ref.turns;
+        let Some(flow) = session_ref.flows.get_mut(number as usize) else {
             return false;
         };
         let Ok(span) = flow.sendable(now, half_window) else {
@@ -127,7 +131,8 @@ impl<S: Store> Endpoint<S> {
             return false;
         };
         let idle = core::mem::take(&mut flow.idle);
-        flow.begin_burst(span, now);
+        turns.given = None;
+        turns.cap.spend(now, flow.begin_burst(span, now));
         for index in idle {
             let Some((pcb, flow, _)) = self.parts(index) else {
                 continue;

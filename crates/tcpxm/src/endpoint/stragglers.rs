@@ -167,7 +167,6 @@ impl<S: Store> Endpoint<S> {
         flow.closing = main.closing;
         flow.log = main.log.clone();
         flow.last_sent = main.last_sent;
-        flow.cap.rate_bps = main.cap.rate_bps;
         flow.first = pcb.member;
         flow.members = 1;
         flow.detached = true;

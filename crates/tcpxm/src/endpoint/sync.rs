@@ -178,27 +178,109 @@ impl<S: Store> Endpoint<S> {
     pub(super) fn poke(&mut self, session: u32, flow: u32) {
         let now = self.now;
         let half_window = self.half_window(session, flow);
-        let Some(flow_ref) = self.flow(session, flow) else {
+        let Some(session_ref) = self.sessions.get_mut(session) else {
+            return;
+        };
+        let must_wait = session_ref.must_wait(flow, now);
+        let Some(flow_ref) = session_ref.flows.get_mut(flow as usize) else {
             return;
         };
         if flow_ref.queued {
             return;
         }
         let verdict = flow_ref.sendable(now, half_window);
-        if flow_ref.burst.is_some() || verdict.is_ok() {
+        if flow_ref.burst.is_some() || (verdict.is_ok() && !must_wait) {
             flow_ref.queued = true;
             self.flows_ready.push_back((session, flow));
             return;
         }
         match verdict {
+            Ok(_) => {
+                if !core::mem::replace(&mut flow_ref.waiting, true) {
+                    session_ref.turns.waiting.push_back(flow);
+                }
+                self.give_turn(session);
+            }
             Err(Blocked::Window) => self.blocked(session, flow, now),
-            Err(Blocked::Rate) => {
-                let next = [flow_ref.cap.next(now), flow_ref.spread.next(now)];
-                if let Some(at) = next.into_iter().flatten().max() {
+            Err(Blocked::Pace) => {
+                if let Some(at) = flow_ref.spread.next(now)
+                    && !core::mem::replace(&mut flow_ref.spreading, true)
+                {
+                    session_ref.turns.spreading.insert((at, flow));
                     self.set_session_timer(session, at);
                 }
             }
-            Err(Blocked::Nagle | Blocked::Empty) | Ok(_) => {}
+            Err(Blocked::Nagle | Blocked::Empty) => {}
+        }
+    }
+
+    /// If the session's rate allows, the flow that has waited longest sends its next burst. Those that
+    /// cannot meanwhile are passed over: what stops them will call for them.
+    pub(super) fn give_turn(&mut self, session: u32) {
+        let now = self.now;
+        loop {
+            let Some(session_ref) = self.sessions.get_mut(session) else {
+                return;
+            };
+            if session_ref.turns.waiting.is_empty() || session_ref.turns.given.is_some() {
+                return;
+            }
+            if let Some(at) = session_ref.turns.cap.next(now) {
+                self.set_session_timer(session, at);
+                return;
+            }
+            let Some(number) = session_ref.turns.waiting.pop_front() else {
+                return;
+            };
+            let half_window = self.half_window(session, number);
+            let Some(flow) = self.flow(session, number) else {
+                continue;
+            };
+            flow.waiting = false;
+            if !flow.queued && flow.sendable(now, half_window).is_ok() {
+                flow.queued = true;
+                self.flows_ready.push_back((session, number));
+                if let Some(session) = self.sessions.get_mut(session) {
+                    session.turns.given = Some(number);
+                }
+                return;
+            }
+            self.poke(session, number);
+        }
+    }
+
+    /// A flow has sent its burst, or cannot: it queues again if it has to, and the next one follows.
+    pub(super) fn end_turn(&mut self, session: u32, number: u32) {
+        let Some(session_ref) = self.sessions.get_mut(session) else {
+            return;
+        };
+        let turns = &mut session_ref.turns;
+        turns.given = turns.given.filter(|&given| given != number);
+        if let Some(flow) = session_ref.flows.get_mut(number as usize) {
+            flow.queued = false;
+        }
+        self.poke(session, number);
+        self.give_turn(session);
+    }
+
+    /// Flows whose own pace lets them go on.
+    pub(super) fn resume_spread(&mut self, session: u32, now: Instant) {
+        loop {
+            let Some(session_ref) = self.sessions.get_mut(session) else {
+                return;
+            };
+            let Some(&(at, number)) = session_ref.turns.spreading.first() else {
+                return;
+            };
+            if at > now {
+                self.set_session_timer(session, at);
+                return;
+            }
+            session_ref.turns.spreading.pop_first();
+            if let Some(flow) = self.flow(session, number) {
+                flow.spreading = false;
+            }
+            self.poke(session, number);
         }
     }
 

@@ -31,13 +31,8 @@ impl<S: Store> Endpoint<S> {
             self.session_timers.clear(index);
             let index = index as u32;
             self.check_rate(index, now);
-            let flows = self
-                .sessions
-                .get(index)
-                .map_or(0, |session| session.flows.len());
-            for flow in 0..flows {
-                self.poke(index, flow as u32);
-            }
+            self.resume_spread(index, now);
+            self.give_turn(index);
         }
     }
 }

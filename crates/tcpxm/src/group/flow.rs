@@ -5,6 +5,7 @@ use core::net::IpAddr;
 
 use smoltcp::time::{Duration, Instant};
 
+use super::turns::Pace;
 use crate::mintree::MinTree;
 use crate::ranges::Span;
 use crate::recovery::SentLog;
@@ -78,10 +79,12 @@ pub(crate) struct Flow {
     pub(crate) nagle: bool,
     /// Its one receiver was detached from the group, and may have heard more from it than was sent here.
     pub(crate) detached: bool,
-    /// Holds all copies to the rate that the user allows.
-    pub(crate) cap: Pace,
     /// Spreads data over the round trip (pacing).
     pub(crate) spread: Pace,
+    /// In the session's list of flows that wait for that.
+    pub(crate) spreading: bool,
+    /// In the session's queue for its rate.
+    pub(crate) waiting: bool,
     pub(crate) queued: bool,
 }
 
@@ -94,8 +97,8 @@ pub(crate) enum Blocked {
     Window,
     /// A small segment waits for company (RFC 9293 §3.7.4).
     Nagle,
-    /// The rate.
-    Rate,
+    /// Its own pace.
+    Pace,
 }
 
 impl Flow {
@@ -121,8 +124,9 @@ impl Flow {
             override_once: false,
             nagle,
             detached: false,
-            cap: Pace::default(),
             spread: Pace::default(),
+            spreading: false,
+            waiting: false,
             queued: false,
         }
     }
@@ -198,8 +202,8 @@ impl Flow {
         } else {
             return Err(Blocked::Window);
         };
-        if !self.cap.allows(now) || !self.spread.allows(now) {
-            return Err(Blocked::Rate);
+        if !self.spread.allows(now) {
+            return Err(Blocked::Pace);
         }
         Ok(Span::new(self.nxt, self.nxt + len))
     }
@@ -208,8 +212,9 @@ impl Flow {
         self.nagle && !self.closing && !all_acked
     }
 
-    /// These bytes leave now, in as many copies as there are destinations.
-    pub(crate) fn begin_burst(&mut self, span: Span, now: Instant) {
+    /// These bytes leave now, in as many copies as there are destinations. How many bytes of IP packets
+    /// all copies are.
+    pub(crate) fn begin_burst(&mut self, span: Span, now: Instant) -> u64 {
         self.burst = Some(Burst {
             span,
             destination: 0,
@@ -228,8 +233,8 @@ impl Flow {
         let copies = copies + self.unicast.len();
         let segments = span.len().div_ceil(u64::from(self.payload));
         let bytes = span.len() + HEADERS_BYTES * segments;
-        self.cap.spend(now, copies as u64 * bytes);
         self.spread.spend(now, bytes);
+        copies as u64 * bytes
     }
 
     /// The next copy of a segment of the present burst. What everybody has acknowledged meanwhile, by
@@ -304,38 +309,5 @@ impl Flow {
                 burst.at = burst.span.start;
             }
         }
-    }
-}
-
-/// A rate that new data is held to.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Pace {
-    /// Bits a second; 0: no bound.
-    pub(crate) rate_bps: u64,
-    /// When the next burst may start.
-    next: Option<Instant>,
-}
-
-/// Sending may lag behind its schedule by this much and catch up.
-const PACE_SLACK: Duration = Duration::from_millis(2);
-
-impl Pace {
-    fn allows(&self, now: Instant) -> bool {
-        self.rate_bps == 0 || self.next.is_none_or(|next| next <= now)
-    }
-
-    fn spend(&mut self, now: Instant, bytes: u64) {
-        if self.rate_bps == 0 {
-            self.next = None;
-            return;
-        }
-        let us = bytes.saturating_mul(8_000_000) / self.rate_bps;
-        let from = self.next.map_or(now, |next| next.max(now - PACE_SLACK));
-        self.next = Some(from + Duration::from_micros(us));
-    }
-
-    /// When sending may go on, if not now.
-    pub(crate) fn next(&self, now: Instant) -> Option<Instant> {
-        self.next.filter(|_| !self.allows(now))
     }
 }

@@ -7,6 +7,7 @@ use smoltcp::time::{Duration, Instant};
 
 use super::flow::Flow;
 use super::mode::Mode;
+use super::turns::Turns;
 use crate::mintree::MinTree;
 use crate::pcb::Key;
 use crate::seq::Seq;
@@ -67,6 +68,7 @@ pub(crate) struct Session<S> {
     pub(crate) generation: u32,
     pub(crate) store: Buffer<S>,
     pub(crate) flows: Vec<Flow>,
+    pub(crate) turns: Turns,
     /// Block of each member, by member number; nothing once it is gone.
     pub(crate) members: Vec<Option<u32>>,
     /// By member: first unacknowledged byte. What lies before the least may leave the store.
@@ -145,6 +147,13 @@ impl<S: Store> Session<S> {
         let (room, end) = (self.store.room() as u64, self.store.end());
         let held = end - self.unas.min().min(end);
         room > 0 && room >= (room + held) / 4
+    }
+
+    /// Whether a flow that could send has to wait for the session's rate, or for others that wait
+    /// longer.
+    pub(crate) fn must_wait(&self, flow: u32, now: Instant) -> bool {
+        let turns = &self.turns;
+        !turns.cap.allows(now) || (!turns.waiting.is_empty() && turns.given != Some(flow))
     }
 
     /// A receiver has everything before `una`: what everybody has can go. Where the store can read

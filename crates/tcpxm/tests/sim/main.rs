@@ -5,5 +5,6 @@ mod group;
 mod keyed;
 mod losses;
 mod path;
+mod rates;
 mod stragglers;
 mod unicast;
