@@ -10,8 +10,8 @@ use ldc_linux::tcp::{self, Config};
 use ldc_linux::{Attributes, SendError, Shape};
 use serde::Serialize;
 
-/// Bytes of a ring: it stays in the processor's caches.
-const RING: usize = 512 << 10;
+/// Bytes of a ring: sixteen of the longest messages.
+const RING: usize = 1 << 20;
 const READ: usize = 256 << 10;
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(30));
 
