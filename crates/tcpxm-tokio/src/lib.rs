@@ -40,7 +40,7 @@
 //!
 //! One thread an endpoint, 200 KiB for packets on their way out, and up to 36 pieces of 64 KiB for those on
 //! their way in, of which only what was used takes memory, besides what [`tcpxm`] documents for
-//! connections and groups. Dropping a stream closes it in good order, in the background; dropping
+//! connections and groups; at most 64 groups are heard at once, each by a socket of its own. Dropping a stream closes it in good order, in the background; dropping
 //! all handles of an endpoint ends its thread when its connections are closed, at most 3 s later.
 #![forbid(unsafe_code)]
 

@@ -22,6 +22,9 @@ const BATCHES: usize = 4;
 /// and takes half as much again for itself): less than such queues hold, so that a full one makes us
 /// wait instead of losing packets, which all receivers of a group would lose together.
 const SEND_BYTES: usize = 256 << 10;
+/// Groups that are heard at once. Anybody can open a connection with a group of its own, and each costs
+/// a socket with room of its own; who comes later is served by unicast.
+const MAX_GROUPS: usize = 64;
 /// Packets in a batch of segments.
 const PACKETS: usize = 16;
 
@@ -195,9 +198,12 @@ impl Sockets {
         self.local
     }
 
-    /// Hears a group from one source.
+    /// Hears a group from one source; an error where there are [`MAX_GROUPS`] others.
     pub(crate) fn join(&mut self, group: IpAddr, source: IpAddr) -> io::Result<()> {
         if !self.groups.contains_key(&group) {
+            if self.groups.len() >= MAX_GROUPS {
+                return Err(io::Error::other("as many groups as may be"));
+            }
             let bind = SocketAddr::new(group, self.local.port());
             let config = inet::Config {
                 bind,
@@ -312,5 +318,31 @@ impl Sockets {
             .collect();
         all.push(own);
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn strangers_cannot_have_any_number_of_groups_joined() {
+        let here = Ipv4Addr::LOCALHOST;
+        let mut config = Config::new(SocketAddr::new(here.into(), 0));
+        config.interface = 1;
+        let mut sockets = Sockets::open(&config).expect("a socket");
+        let group = |number: usize| IpAddr::from([239, 192, 7, number as u8]);
+        for number in 0..MAX_GROUPS {
+            sockets.join(group(number), here.into()).expect("joined");
+        }
+        assert!(sockets.join(group(MAX_GROUPS), here.into()).is_err());
+        assert_eq!(sockets.groups.len(), MAX_GROUPS);
+        // Those that are heard already cost nothing more; one that is left makes room.
+        sockets.join(group(0), here.into()).expect("joined");
+        sockets.leave(group(1), here.into());
+        sockets
+            .join(group(MAX_GROUPS), here.into())
+            .expect("joined");
     }
 }
