@@ -105,6 +105,27 @@ impl Run {
     }
 }
 
+/// Tells whoever waits that the thread has ended, also where it panicked.
+struct End {
+    shared: Arc<Shared>,
+    kind: io::ErrorKind,
+}
+
+impl End {
+    fn new(shared: Arc<Shared>) -> End {
+        let kind = io::ErrorKind::Other;
+        End { shared, kind }
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.dead = Some(self.kind);
+        self.shared.notify(&mut state);
+    }
+}
+
 pub(crate) struct Driver {
     shared: Arc<Shared>,
     sockets: Sockets,
@@ -128,13 +149,12 @@ impl Driver {
         std::thread::Builder::new()
             .name("tcp-xm".to_owned())
             .spawn(move || {
-                let result = driver.run();
-                let mut state = driver.shared.lock();
-                let kind = result
-                    .err()
-                    .map_or(io::ErrorKind::NotConnected, |e| e.kind());
-                state.dead = Some(kind);
-                driver.shared.notify(&mut state);
+                let mut end = End::new(Arc::clone(&driver.shared));
+                if let Err(error) = driver.run() {
+                    end.kind = error.kind();
+                } else {
+                    end.kind = io::ErrorKind::NotConnected;
+                }
             })?;
         Ok(())
     }
@@ -347,5 +367,26 @@ fn member(state: &mut State, connection: tcpxm::ConnId, event: impl FnOnce(usize
         }
         group.events.push_back(event);
         return;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    #[test]
+    fn who_waits_learns_that_the_thread_panicked() {
+        let local = SocketAddr::from(([127, 0, 0, 1], 7000));
+        let shared = Shared::new(&Config::new(local), local).expect("an endpoint");
+        let shared = Arc::new(shared);
+        shared.lock().alive().expect("alive");
+        let end = End::new(Arc::clone(&shared));
+        let thread = std::thread::spawn(move || {
+            let _end = end;
+            panic!("for the test");
+        });
+        thread.join().expect_err("it panicked");
+        assert_eq!(shared.lock().dead, Some(io::ErrorKind::Other));
     }
 }
