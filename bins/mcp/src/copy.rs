@@ -216,7 +216,7 @@ impl Copy {
             return Ok(());
         }
         let outgoing = match reservation {
-            Some(reservation) => self.open(&reservation, group, key, options)?,
+            Some(reservation) => self.open(&reservation, group, key, options, &layout)?,
             None => None,
         };
         if outgoing.is_some() {
@@ -573,6 +573,7 @@ impl Copy {
         group: Option<IpAddr>,
         key: Option<[u8; 32]>,
         options: &Options,
+        layout: &Arc<Layout>,
     ) -> anyhow::Result<Option<Outgoing>> {
         let takes = |member: &Member| member.takes_data && !member.is_over();
         let members = self.members.iter().enumerate();
@@ -587,8 +588,9 @@ impl Copy {
             return Ok(None);
         };
         let source_port = reservation.port();
+        let what = (Arc::clone(&self.tree), Arc::clone(layout));
         let (outgoing, handle, data) =
-            Outgoing::open(reservation, options, &addresses, port, group, key)
+            Outgoing::open(reservation, options, &addresses, port, group, key, what)
                 .context("cannot open the data connection")?;
         self.data = Some(data);
         for &at in &self.receivers {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
@@ -10,6 +11,7 @@ use cli::multicast;
 use linux_net::link::{self, Interface};
 use linux_net::{Capability, privileges};
 use mcp_control::wire::plan::Carrier;
+use mcp_control::{Digest, Layout};
 use tcpxm_tokio::seal::{Sealer, segment_key};
 use tcpxm_tokio::{
     Config, CongestionControl, GroupChoice, GroupConfig, GroupEvent, GroupHandle, GroupMode, Mode,
@@ -17,9 +19,11 @@ use tcpxm_tokio::{
 };
 use tokio::sync::mpsc;
 
+use crate::again::{Again, Sent};
 use crate::args::{self, Args};
+use crate::tree::Tree;
 
-/// Sent bytes that are kept until everybody has them.
+/// Sent bytes that are kept until everybody in step has them; others are read again.
 const SEND_BUFFER: usize = 16 << 20;
 /// Largest IP packet, unless the interface takes less.
 const MTU: usize = 1500;
@@ -217,7 +221,12 @@ impl Handle {
 }
 
 /// The stream to all receivers.
-pub(crate) enum Outgoing {
+pub(crate) struct Outgoing {
+    stream: Stream,
+    sent: Sent,
+}
+
+enum Stream {
     Plain(XmGroup),
     Sealed(Box<Sealer<XmGroup>>),
 }
@@ -230,6 +239,7 @@ impl Outgoing {
         port: u16,
         group: Option<IpAddr>,
         key: Option<[u8; 32]>,
+        what: (Arc<Tree>, Arc<Layout>),
     ) -> io::Result<(Outgoing, Handle, mpsc::UnboundedReceiver<DataNews>)> {
         let endpoint = &reservation.0;
         let local = endpoint.local_address();
@@ -247,28 +257,37 @@ impl Outgoing {
         let patience = options.patience.as_millis().min(1 << 40) as u64;
         config.max_wait = mcp_control::Duration::from_millis(patience);
         config.key = key.as_ref().map(segment_key);
-        let group = endpoint.open_group(config)?;
+        let (tree, layout) = what;
+        let sent = Sent::default();
+        let again = Again::new(tree, layout, sent.clone(), key.as_ref());
+        let group = endpoint.open_archived_group(config, Box::new(again))?;
         let handle = group.handle();
         let news = forward(group.handle());
-        let outgoing = match key {
-            None => Outgoing::Plain(group),
-            Some(key) => Outgoing::Sealed(Box::new(Sealer::new(group, &key))),
+        let stream = match key {
+            None => Stream::Plain(group),
+            Some(key) => Stream::Sealed(Box::new(Sealer::new(group, &key))),
         };
+        let outgoing = Outgoing { stream, sent };
         Ok((outgoing, Handle(handle), news))
     }
 
+    /// A block of the layout was written, and this is its digest.
+    pub(crate) fn wrote(&self, digest: Digest) {
+        self.sent.push(digest);
+    }
+
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Outgoing::Plain(group) => group.write_all(bytes),
-            Outgoing::Sealed(sealer) => sealer.write_all(bytes),
+        match &mut self.stream {
+            Stream::Plain(group) => group.write_all(bytes),
+            Stream::Sealed(sealer) => sealer.write_all(bytes),
         }
     }
 
     /// Waits until each receiver has everything, or has failed.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
-        let group = match self {
-            Outgoing::Plain(group) => group,
-            Outgoing::Sealed(sealer) => sealer.get_ref(),
+        let group = match &self.stream {
+            Stream::Plain(group) => group,
+            Stream::Sealed(sealer) => sealer.get_ref(),
         };
         group.finish()?;
         group.wait_delivered().map(|_| ())

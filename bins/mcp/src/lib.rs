@@ -11,6 +11,7 @@
 //! | `show`, `events` | what people see; what `--json` prints |
 #![forbid(unsafe_code)]
 
+mod again;
 mod args;
 mod copy;
 mod data;

@@ -117,7 +117,8 @@ impl Reader {
             if self.digests[block as usize].is_none() {
                 // What cannot be read now is found again when it is sent.
                 let read = self.load(&place, |_| Ok(()));
-                self.digests[block as usize] = read.ok().and_then(Result::ok);
+                let read = read.ok().filter(|(_, failed)| failed.is_none());
+                self.digests[block as usize] = read.map(|(digest, _)| digest);
             }
             if self.digests[block as usize] == Some(*digest) {
                 self.has[host].insert(block);
@@ -138,13 +139,13 @@ impl Reader {
         }
     }
 
-    /// Reads a block and hands its pieces on; its digest. What cannot be read is handed on as zeros. The
-    /// outer error is that of `take`.
+    /// Reads a block and hands its pieces on; the digest of what was handed on. What cannot be read is
+    /// handed on as zeros, and why comes with the digest. The outer error is that of `take`.
     fn load(
         &mut self,
         place: &BlockPlace,
         mut take: impl FnMut(&[u8]) -> io::Result<()>,
-    ) -> io::Result<io::Result<Digest>> {
+    ) -> io::Result<(Digest, Option<io::Error>)> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut hasher = BlockHasher::new(place.index, place.file_len);
         let (mut at, mut failed, mut taken) = (0, None, Ok(()));
@@ -163,10 +164,7 @@ impl Reader {
             at += bytes.len() as u64;
         }
         self.buffer = buffer;
-        taken.map(|()| match failed {
-            None => Ok(hasher.finish()),
-            Some(error) => Err(error),
-        })
+        taken.map(|()| (hasher.finish(), failed))
     }
 
     /// Sends the blocks of the layout, and tells what every file is as soon as it was read.
@@ -227,13 +225,16 @@ impl Reader {
             let Some(place) = tree.manifest.locate(block) else {
                 continue;
             };
-            let read = self.load(&place, |piece| match outgoing {
+            let (digest, failed) = self.load(&place, |piece| match outgoing {
                 Some(outgoing) if is_sent => outgoing.write(piece),
                 _ => Ok(()),
             })?;
-            match read {
-                Ok(digest) => self.digests[block as usize] = Some(digest),
-                Err(error) => result = Err(error),
+            if is_sent && let Some(outgoing) = outgoing {
+                outgoing.wrote(digest);
+            }
+            match failed {
+                None => self.digests[block as usize] = Some(digest),
+                Some(error) => result = Err(error),
             }
         }
         Ok(result)

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tcpxm::store::Ring;
 use tcpxm::{ConnStats, Failure, GroupConfig, GroupId, Mode};
 use tokio::io::AsyncWrite;
 
 use crate::shared::{Group, Shared, State, refused, until};
+use crate::store::{Archive, Held};
 
 /// News of one receiver, by its number in [`GroupConfig::receivers`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,12 +46,16 @@ pub struct GroupHandle {
 }
 
 impl XmGroup {
-    pub(crate) fn open(shared: Arc<Shared>, mut config: GroupConfig) -> io::Result<XmGroup> {
+    pub(crate) fn open(
+        shared: Arc<Shared>,
+        mut config: GroupConfig,
+        archive: Option<Box<dyn Archive>>,
+    ) -> io::Result<XmGroup> {
         let mut state = shared.lock();
         state.alive()?;
         let carrier = state.machine.config().carrier;
         config.local = shared.local_for(carrier, &config.receivers)?;
-        let store = Ring::new(shared.send_buffer);
+        let store = Held::new(shared.send_buffer, archive);
         let id = state.machine.open_group(shared.now(), &config, store);
         let id = id.map_err(refused)?;
         for &receiver in &config.receivers {

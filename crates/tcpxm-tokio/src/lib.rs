@@ -49,6 +49,7 @@ mod group;
 pub mod seal;
 mod shared;
 mod sockets;
+mod store;
 mod stream;
 
 use std::io;
@@ -57,6 +58,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use group::{GroupEvent, GroupHandle, XmGroup};
+pub use store::Archive;
 pub use stream::{StreamHandle, XmListener, XmStream};
 pub use tcpxm::wire::SegmentKey;
 pub use tcpxm::{Carrier, CongestionControl, Failure, GroupChoice, GroupConfig, GroupMode, Mode};
@@ -177,7 +179,20 @@ impl XmEndpoint {
     /// No receivers, one of them twice, or an address that cannot be; with [`Carrier::Ip`] also when
     /// the endpoint has no address and the routes lead to receivers from several.
     pub fn open_group(&self, config: GroupConfig) -> io::Result<XmGroup> {
-        XmGroup::open(Arc::clone(&self.hold.0), config)
+        XmGroup::open(Arc::clone(&self.hold.0), config, None)
+    }
+
+    /// As [`XmEndpoint::open_group`], for bytes that can be read again: a detached receiver holds
+    /// nobody up, and never fails for what has left the store.
+    ///
+    /// # Errors
+    /// As [`XmEndpoint::open_group`].
+    pub fn open_archived_group(
+        &self,
+        config: GroupConfig,
+        archive: Box<dyn Archive>,
+    ) -> io::Result<XmGroup> {
+        XmGroup::open(Arc::clone(&self.hold.0), config, Some(archive))
     }
 }
 

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The nonce is the record's number, the length is authenticated too. A record is sealed when it is
-//! written and kept as it is for retransmissions, so no nonce meets two plaintexts, as long as a key
-//! seals one stream only. Everybody in a group has the same key: one receiver could forge to
+//! written and kept as it is for retransmissions, or sealed again from the same plaintext
+//! ([`Records`]), so no nonce meets two plaintexts, as long as a key seals one stream only. Everybody in a group has the same key: one receiver could forge to
 //! another, which is why digests from the control connection have the last word. How long the
 //! stream is must be known: its end is not authenticated.
 
@@ -49,34 +49,57 @@ pub fn segment_key(key: &[u8; 32]) -> SegmentKey {
     SegmentKey(derived)
 }
 
-/// The key of one stream, and the number of the next record.
-struct Sequence {
-    key: LessSafeKey,
-    next: u64,
+fn cipher(key: &[u8; 32]) -> LessSafeKey {
+    // 32 bytes are a key of this cipher.
+    LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).expect("32 bytes"))
 }
 
-impl Sequence {
-    fn new(key: &[u8; 32]) -> Sequence {
-        // 32 bytes are a key of this cipher.
-        let key = UnboundKey::new(&AES_256_GCM, key).expect("32 bytes");
-        Sequence {
-            key: LessSafeKey::new(key),
-            next: 0,
-        }
+fn nonce(record: u64) -> Nonce {
+    let mut nonce = [0; 12];
+    nonce[4..].copy_from_slice(&record.to_be_bytes());
+    Nonce::assume_unique_for_key(nonce)
+}
+
+/// Seals single records of a stream.
+///
+/// What was sealed once may be sealed again, into the same bytes, for a receiver that was detached
+/// ([`Archive`](crate::Archive)). A number must never meet another plaintext, and a plaintext never be
+/// cut in other pieces: two plaintexts under one nonce give both away, and the key that
+/// authenticates. Who reads the plaintext again makes sure that it is what it was.
+pub struct Records(LessSafeKey);
+
+impl Records {
+    /// With the key of one stream.
+    pub fn new(key: &[u8; 32]) -> Self {
+        Records(cipher(key))
     }
 
-    fn nonce(&mut self) -> Nonce {
-        let mut nonce = [0; 12];
-        nonce[4..].copy_from_slice(&self.next.to_be_bytes());
-        self.next += 1;
-        Nonce::assume_unique_for_key(nonce)
+    /// Appends record `number`, counted from 0, of 1 to [`MAX_RECORD`] bytes.
+    ///
+    /// # Errors
+    /// It is too long.
+    pub fn seal(&self, number: u64, plain: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        let refused = || io::Error::other("a record cannot be sealed");
+        if plain.is_empty() || plain.len() > MAX_RECORD {
+            return Err(refused());
+        }
+        let len = (plain.len() as u32).to_be_bytes();
+        out.extend_from_slice(&len);
+        let body = out.len();
+        out.extend_from_slice(plain);
+        let (key, body) = (&self.0, &mut out[body..]);
+        let sealed = key.seal_in_place_separate_tag(nonce(number), Aad::from(len), body);
+        let tag = sealed.map_err(|_| refused())?;
+        out.extend_from_slice(tag.as_ref());
+        Ok(())
     }
 }
 
 /// Seals what is written, and writes it on.
 pub struct Sealer<W> {
     inner: W,
-    sequence: Sequence,
+    records: Records,
+    next: u64,
     record: Vec<u8>,
 }
 
@@ -85,7 +108,8 @@ impl<W: Write> Sealer<W> {
     pub fn new(inner: W, key: &[u8; 32]) -> Self {
         Sealer {
             inner,
-            sequence: Sequence::new(key),
+            records: Records::new(key),
+            next: 0,
             record: Vec::with_capacity(MAX_RECORD + OVERHEAD),
         }
     }
@@ -101,18 +125,9 @@ impl<W: Write> Sealer<W> {
     /// Those of what it writes to.
     pub fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         for piece in bytes.chunks(MAX_RECORD) {
-            let len = (piece.len() as u32).to_be_bytes();
             self.record.clear();
-            self.record.extend_from_slice(&len);
-            self.record.extend_from_slice(piece);
-            let nonce = self.sequence.nonce();
-            let body = &mut self.record[4..];
-            let sealed = self
-                .sequence
-                .key
-                .seal_in_place_separate_tag(nonce, Aad::from(len), body);
-            let tag = sealed.map_err(|_| io::Error::other("a record cannot be sealed"))?;
-            self.record.extend_from_slice(tag.as_ref());
+            self.records.seal(self.next, piece, &mut self.record)?;
+            self.next += 1;
             self.inner.write_all(&self.record)?;
         }
         Ok(())
@@ -122,7 +137,8 @@ impl<W: Write> Sealer<W> {
 /// Reads records and opens them.
 pub struct Opener<R> {
     inner: R,
-    sequence: Sequence,
+    key: LessSafeKey,
+    next: u64,
     record: Vec<u8>,
     /// What of the record was not read yet.
     open: std::ops::Range<usize>,
@@ -133,7 +149,8 @@ impl<R: Read> Opener<R> {
     pub fn new(inner: R, key: &[u8; 32]) -> Self {
         Opener {
             inner,
-            sequence: Sequence::new(key),
+            key: cipher(key),
+            next: 0,
             record: Vec::new(),
             open: 0..0,
         }
@@ -158,11 +175,9 @@ impl<R: Read> Opener<R> {
         }
         self.record.resize(len + OVERHEAD - 4, 0);
         self.inner.read_exact(&mut self.record)?;
-        let nonce = self.sequence.nonce();
-        let opened = self
-            .sequence
-            .key
-            .open_in_place(nonce, Aad::from(header), &mut self.record);
+        let (nonce, header) = (nonce(self.next), Aad::from(header));
+        self.next += 1;
+        let opened = self.key.open_in_place(nonce, header, &mut self.record);
         opened.map_err(|_| forged())?;
         self.open = 0..len;
         Ok(true)

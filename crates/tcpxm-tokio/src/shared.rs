@@ -10,11 +10,11 @@ use std::task::{Context, Waker as TaskWaker};
 use std::time::{Duration, Instant};
 
 use linux_net::wake::Waker;
-use tcpxm::store::Ring;
 use tcpxm::{Carrier, CommandError, ConnId, Endpoint, Failure, GroupId};
 
 use crate::Config;
 use crate::group::GroupEvent;
+use crate::store::Held;
 
 /// The machine behind its lock, and the means to wait for it.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(crate) struct Shared {
 }
 
 pub(crate) struct State {
-    pub(crate) machine: Endpoint<Ring>,
+    pub(crate) machine: Endpoint<Held>,
     /// What became of connections that somebody holds.
     pub(crate) connections: BTreeMap<ConnId, Connection>,
     pub(crate) groups: BTreeMap<GroupId, Group>,
@@ -122,7 +122,7 @@ impl Shared {
     }
 
     /// Longer packets than the path is known to take are never sent.
-    pub(crate) fn fit_path(&self, machine: &mut Endpoint<Ring>, remote: IpAddr) {
+    pub(crate) fn fit_path(&self, machine: &mut Endpoint<Held>, remote: IpAddr) {
         // Where there is no route, nothing will be sent.
         if let Ok(route) = linux_net::inet::route(remote, self.interface)
             && route.mtu < machine.config().mtu

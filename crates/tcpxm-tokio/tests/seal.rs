@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use tcpxm_tokio::SegmentKey;
-use tcpxm_tokio::seal::{MAX_RECORD, OVERHEAD, Opener, Sealer, segment_key};
+use tcpxm_tokio::seal::{MAX_RECORD, OVERHEAD, Opener, Records, Sealer, segment_key};
 
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -66,4 +66,19 @@ fn tags_have_a_key_of_their_own() {
         0x8d,
     ];
     assert_eq!(segment_key(&[0x5a; 32]), SegmentKey(expected));
+fn a_record_sealed_again_is_the_same() {
+    let bytes: Vec<u8> = (0..MAX_RECORD * 2 + 99).map(|at| (at * 31) as u8).collect();
+    let records = Records::new(&[7; 32]);
+    let mut again = Vec::new();
+    for (number, piece) in bytes.chunks(MAX_RECORD).enumerate() {
+        records
+            .seal(number as u64, piece, &mut again)
+            .expect("sealed");
+    }
+    assert!(again == sealed(&bytes));
+    for piece in [&[][..], &vec![0; MAX_RECORD + 1]] {
+        let before = again.len();
+        assert!(records.seal(9, piece, &mut again).is_err());
+        assert_eq!(again.len(), before);
+    }
 }
