@@ -117,6 +117,11 @@ impl Plan {
         NodeId(self.nodes.len() - 1)
     }
 
+    /// Whether a link is a shared one.
+    pub fn is_shared(&self, link: LinkId) -> bool {
+        self.links[link.0].bridged
+    }
+
     /// Joins two nodes. The new interface of each is called `eth` and the count of its links before.
     pub fn link(&mut self, a: NodeId, b: NodeId, shape: Shape) -> LinkId {
         self.cable(vec![a, b], false, vec![shape])

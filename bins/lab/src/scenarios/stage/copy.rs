@@ -20,6 +20,8 @@ const LOOKS: u32 = 8;
 pub(in crate::scenarios) struct Copying {
     /// With a key: data is sealed (AEAD), and the control connections are TLS. Without: neither.
     pub(in crate::scenarios) sealed: bool,
+    /// The port that every `mcpd` listens on, where several copies go on at once.
+    pub(in crate::scenarios) port: Option<u16>,
     /// The receivers, counted from 0, in the order in which `mcp` is told of them; none: all.
     pub(in crate::scenarios) receivers: Vec<usize>,
     /// More arguments of `mcp`.
@@ -32,6 +34,11 @@ impl Copying {
     /// To all receivers, in the clear.
     pub(in crate::scenarios) fn plain() -> Copying {
         Copying::default()
+    }
+
+    /// What tells its programs from those of other copies at the same time.
+    fn suffix(&self) -> String {
+        self.port.map_or(String::new(), |port| format!(" {port}"))
     }
 
     /// The same with these arguments for `mcp`.
@@ -127,7 +134,7 @@ impl Running {
         };
         let mut daemons = Vec::new();
         for receiver in receivers {
-            daemons.push(daemon(stage, receiver, &trust, &copying.receive)?);
+            daemons.push(daemon(stage, receiver, &trust, copying)?);
         }
         for daemon in &mut daemons {
             daemon
@@ -136,6 +143,7 @@ impl Running {
         }
         let before = stage.wire()?;
         let launch = Launch::carried("mcp")
+            .named(format!("mcp{}", copying.suffix()))
             .args(["--json", "--quiet"])
             .args(&trust)
             .args(&copying.send)
@@ -172,6 +180,16 @@ impl Running {
     /// Seconds since the start of `mcp`.
     pub(in crate::scenarios) fn elapsed(&self) -> f64 {
         self.sender.started().elapsed().as_secs_f64()
+    }
+
+    /// Whether a receiver (by its place in [`Copying::receivers`]) is a member of a group, as its
+    /// kernel tells.
+    pub(in crate::scenarios) fn is_member(&self, place: usize) -> bool {
+        let id = self.daemons[place].process.id();
+        let groups = std::fs::read_to_string(format!("/proc/{id}/net/igmp")).unwrap_or_default();
+        // Addresses stand as the bytes of memory; the group of all hosts is always there.
+        let groups = groups.lines().filter(|line| line.starts_with("\t\t\t\t"));
+        groups.filter(|line| !line.contains("010000E0")).count() > 0
     }
 
     /// Waits for the end, with every receiver verified.
@@ -305,16 +323,28 @@ fn count(value: &Value, field: &str) -> u64 {
 }
 
 /// Starts `mcpd` on a receiver.
-fn daemon(stage: &Stage, receiver: usize, trust: &[&str], more: &[String]) -> Result<Daemon> {
+fn daemon(stage: &Stage, receiver: usize, trust: &[&str], copying: &Copying) -> Result<Daemon> {
     let node = stage.receivers[receiver];
-    let copy = stage.copy(receiver)?;
+    let mut address = stage.network.plan().address(node).to_string();
+    let (copy, listen) = match copying.port {
+        None => (stage.copy(receiver)?, None),
+        Some(port) => {
+            address = format!("{address}:{port}");
+            let copy = stage.copy_into(&format!("h{receiver}-{port}"))?;
+            (copy, Some(format!("--listen={address}")))
+        }
+    };
     let folder = copy.parent().context("a copy without a folder")?;
-    let address = stage.network.plan().address(node).to_string();
     let launch = Launch::carried("mcpd")
-        .named(format!("mcpd {}", stage.network.plan().name(node)))
+        .named(format!(
+            "mcpd {}{}",
+            stage.network.plan().name(node),
+            copying.suffix()
+        ))
         .args(["--json", "--quiet", "--once"])
         .args(trust)
-        .args(more)
+        .args(listen)
+        .args(&copying.receive)
         .arg("--dir")
         .arg(folder);
     Ok(Daemon {

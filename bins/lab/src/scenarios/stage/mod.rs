@@ -45,11 +45,13 @@ pub(super) struct Port {
 pub(super) struct Setting {
     /// The receivers' links.
     pub(super) ports: Vec<Port>,
+    /// The sender's own link to the switch.
+    pub(super) sender: Shape,
     /// Length of the file.
     pub(super) bytes: u64,
     /// Segmentation offloads and GRO on all links.
     pub(super) offloads: bool,
-    /// The sender's link, 0 for no limit.
+    /// What the sender's own queue lets go, by the kernel's token bucket; 0 for no limit.
     pub(super) rate_bps: u64,
 }
 
@@ -134,12 +136,13 @@ impl Stage {
             .enumerate()
             .map(|port| plan.host(&name(port)))
             .collect();
-        let mut ports = vec![(sender, Shape::default())];
+        let mut ports = vec![(sender, setting.sender)];
         let shapes = setting.ports.iter().map(|port| port.shape);
         ports.extend(receivers.iter().copied().zip(shapes));
         let link = plan.shared(&ports);
         let mut network = Network::build(plan, 5)?;
-        if setting.ports.iter().all(|port| port.shape.is_wire()) {
+        let wires = setting.ports.iter().all(|port| port.shape.is_wire());
+        if wires && setting.sender.is_wire() {
             network.offloads(setting.offloads)?;
         }
         for (node, port) in receivers.iter().zip(&setting.ports) {
@@ -169,7 +172,11 @@ impl Stage {
     /// What the sender has put on its wire so far.
     pub(super) fn wire(&mut self) -> Result<Wire> {
         let index = self.network.index(self.sender, self.link)?;
-        let (_, multicast) = self.network.flooded(self.link)?;
+        // On a link of two nodes nobody counts it by itself.
+        let multicast = match self.network.plan().is_shared(self.link) {
+            true => self.network.flooded(self.link)?.1,
+            false => 0,
+        };
         Ok(Wire {
             bytes: self.network.editor(self.sender).counters(index)?.tx_bytes,
             multicast,
@@ -184,7 +191,12 @@ impl Stage {
 
     /// Where a receiver's copy goes: into an empty folder of its own.
     pub(super) fn copy(&self, receiver: usize) -> Result<PathBuf> {
-        let folder = Path::new(SCRATCH).join(format!("h{receiver}"));
+        self.copy_into(&format!("h{receiver}"))
+    }
+
+    /// The same for a folder of this name.
+    fn copy_into(&self, name: &str) -> Result<PathBuf> {
+        let folder = Path::new(SCRATCH).join(name);
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder)?;
         let name = self.file.file_name().context("a file without a name")?;

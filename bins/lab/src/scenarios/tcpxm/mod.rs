@@ -1,4 +1,5 @@
-//! The experiments of the TCP-XM paper (§4), by `mcp` and `mcpd`. All play on [`super::stage`].
+//! The experiments of the TCP-XM paper (§4) and beyond it, by `mcp` and `mcpd`. All play on
+//! [`super::stage`], two of them over the paper's own testbed.
 //!
 //! | scenario | paper |
 //! | --- | --- |
@@ -7,18 +8,34 @@
 //! | [`Peers`] | Figures 12 and 13 |
 //! | [`JoinLatency`] | Table 3 |
 //! | [`KernelInterop`] | §2: ordinary TCPs as receivers |
+//! | [`Flows`] | Figures 9 and 10 |
+//! | [`Versus`] | Figure 11 |
+//! | [`Fallback`] | Figure 1, §2.5 |
+//! | [`Bottleneck`] | §2.2 |
+//! | [`Straggler`] | beyond it |
 
+mod bottleneck;
+mod fallback;
+mod flows;
 mod interop;
 mod join_latency;
 mod lan;
 mod peers;
 mod sites;
+mod straggler;
+mod testbed;
+mod versus;
 mod wan;
 
+pub(super) use bottleneck::Bottleneck;
+pub(super) use fallback::Fallback;
+pub(super) use flows::Flows;
 pub(super) use interop::KernelInterop;
 pub(super) use join_latency::JoinLatency;
 pub(super) use lan::Lan;
 pub(super) use peers::Peers;
+pub(super) use straggler::Straggler;
+pub(super) use versus::Versus;
 pub(super) use wan::Wan;
 
 use super::stage::Wire;
@@ -49,6 +66,31 @@ fn cells(copied: &Copied) -> [Cell; 5] {
         megabytes(copied.wire.unicast()),
         megabytes(multicast),
     ]
+}
+
+/// Bytes that a host had at a time (seconds), from what was told now and then.
+fn reached(told: &[(f64, u64)], at: f64) -> f64 {
+    let after = told.partition_point(|(then, _)| *then <= at);
+    let before = after.checked_sub(1).map_or((0.0, 0), |last| told[last]);
+    let Some(next) = told.get(after) else {
+        return before.1 as f64;
+    };
+    let part = (at - before.0) / (next.0 - before.0);
+    before.1 as f64 + part.max(0.0) * (next.1 - before.1) as f64
+}
+
+/// Mbit/s from one report of progress to the next, half a second or more later.
+fn rates(told: &[(f64, u64)]) -> Vec<(f64, f64)> {
+    let mut points = Vec::new();
+    let mut last = (0.0, 0);
+    for &(at, bytes) in told {
+        if at - last.0 >= 0.5 {
+            let bits = (bytes - last.1) as f64 * 8.0;
+            points.push(((at + last.0) / 2.0, bits / (at - last.0) / 1e6));
+            last = (at, bytes);
+        }
+    }
+    points
 }
 
 /// Numbers of receivers, as typed: `1,2,8`.

@@ -1,0 +1,140 @@
+//! `tcpxm-bottleneck`: a deep queue before each host, so that only congestion control can find the
+//! rate (beyond the paper).
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::super::stage::copy::{Copied, Copying, copy};
+use super::super::stage::tcp::{Ends, streams};
+use super::super::stage::{Setting, Stage};
+use super::{COLUMNS, cells};
+use crate::net::Shape;
+use crate::plot::Plot;
+use crate::report::{Bound, Cell, Report, Table};
+use crate::scenario::{Context, Need, Opt, Scenario};
+
+/// The scenario.
+pub(in crate::scenarios) struct Bottleneck;
+
+const RATE_BPS: u64 = 100_000_000;
+const HOSTS: usize = 4;
+/// What a port of the switch holds: 84 ms at its rate.
+const QUEUE_BYTES: usize = 1 << 20;
+const LOSSES: [f64; 2] = [0.0, 0.01];
+const TARGET_MBPS: f64 = 88.0;
+
+impl Scenario for Bottleneck {
+    fn name(&self) -> &'static str {
+        "tcpxm-bottleneck"
+    }
+
+    fn about(&self) -> &'static str {
+        "mcp to four hosts behind deep queues of 100 Mbit/s, no loss and 1 %"
+    }
+
+    fn figure(&self) -> &'static str {
+        "TCP-XM §2.2"
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need::Namespaces]
+    }
+
+    fn options(&self) -> &'static [Opt] {
+        &[
+            Opt {
+                name: "mib",
+                help: "size of the file in MiB (quick: 8)",
+                default: "128",
+            },
+            Opt {
+                name: "cc",
+                help: "congestion control of mcp: cubic, newreno, or both with a comma",
+                default: "cubic",
+            },
+        ]
+    }
+
+    fn run(&self, context: &Context) -> Result<Report> {
+        let bytes = context.sized("mib", 8u64)? << 20;
+        let controls = context.option::<String>("cc")?;
+        let controls = super::chosen("cc", &controls, &["cubic", "newreno"])?;
+        let mut report = Report::new(self.name(), "deep queues of 100 Mbit/s before four hosts");
+        let mut lines = Vec::new();
+        for loss in LOSSES {
+            let shape = Shape {
+                rate_bps: RATE_BPS,
+                queue_bytes: QUEUE_BYTES,
+                inbound_only: true,
+                ..Shape::lossy(loss)
+            };
+            let mut stage = Stage::build(&Setting::plain(HOSTS, bytes).shaped(shape))?;
+            for control in &controls {
+                context.note(format!("{control}, {} % loss", loss * 100.0));
+                let copying = Copying::plain().send(&["--cc", control]);
+                let copied = copy(&mut stage, &copying)?;
+                if !context.quick {
+                    let name = format!("{control}, {} % loss: goodput", loss * 100.0);
+                    let goodput = copied.goodput_bps / 1e6;
+                    report.check(name, goodput, "Mbit/s", Bound::AtLeast(TARGET_MBPS));
+                }
+                lines.push(Line {
+                    loss,
+                    control,
+                    copied,
+                });
+            }
+            let tcp = streams(&mut stage, &[0, 1, 2, 3], Ends::Files)?;
+            let goodput = bytes as f64 * 8.0 / tcp.last().as_secs_f64();
+            report.note(format!(
+                "four kernel TCP streams, {} % loss: {:.1} Mbit/s each, {:.2} times the file on the \
+                 sender's wire",
+                loss * 100.0,
+                goodput / 1e6,
+                tcp.wire.bytes as f64 / bytes as f64
+            ));
+        }
+        report.tables.push(table(&lines));
+        report.plots.extend(lines.iter().map(Line::plot));
+        report.datum("copies", &lines);
+        report.note(format!(
+            "each port drops what its queue of {} KiB has no room for; the sender's own link has no \
+             limit",
+            QUEUE_BYTES >> 10
+        ));
+        Ok(report)
+    }
+}
+
+/// A copy that was made.
+#[derive(Clone, Debug, Serialize)]
+struct Line {
+    loss: f64,
+    control: &'static str,
+    copied: Copied,
+}
+
+impl Line {
+    /// The rate at the first host, from one report to the next.
+    fn plot(&self) -> Plot {
+        let title = format!("{}, {} % loss", self.control, self.loss * 100.0);
+        let plot = Plot::lines(&title, "s since the start", "Mbit/s at the first host");
+        let told = self.copied.hosts.first().map_or(&[][..], |h| &h.progress);
+        plot.series(self.control, super::rates(told))
+    }
+}
+
+fn table(lines: &[Line]) -> Table {
+    let mut columns = vec!["loss %", "control"];
+    columns.extend(COLUMNS);
+    columns.extend(["mcp CPU s", "mcpd CPU s"]);
+    let mut table = Table::new("copies to four hosts", &columns);
+    for line in lines {
+        let mut row = vec![Cell::number(line.loss * 100.0, 0), line.control.into()];
+        row.extend(cells(&line.copied));
+        row.push(Cell::number(line.copied.sender_cpu, 2));
+        row.push(Cell::number(line.copied.receivers_cpu, 2));
+        table.row(row);
+    }
+    table
+}

@@ -1,0 +1,245 @@
+//! `tcpxm-fallback`: multicast dies in the middle of a copy, and returns (§2.5).
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::super::stage::copy::{Copied, Copying, HostCopied, Running};
+use super::super::stage::{Setting, Stage};
+use super::{COLUMNS, cells};
+use crate::plot::Plot;
+use crate::report::{Bound, Cell, Report, Table};
+use crate::scenario::{Context, Need, Opt, Scenario};
+
+/// The scenario.
+pub(in crate::scenarios) struct Fallback;
+
+const HOSTS: usize = 3;
+const RATE: &str = "60M";
+const RATE_BPS: f64 = 60e6;
+/// Longest until a host is served by unicast again, and by multicast again; seconds.
+const MOST_SECONDS: f64 = 1.0;
+
+impl Scenario for Fallback {
+    fn name(&self) -> &'static str {
+        "tcpxm-fallback"
+    }
+
+    fn about(&self) -> &'static str {
+        "mcp to three hosts while multicast dies and returns"
+    }
+
+    fn figure(&self) -> &'static str {
+        "TCP-XM §2.5 and Figure 1"
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need::Namespaces]
+    }
+
+    fn options(&self) -> &'static [Opt] {
+        &[Opt {
+            name: "seconds",
+            help: "how long multicast works, is dead, and works again (quick: 1.5)",
+            default: "4",
+        }]
+    }
+
+    fn run(&self, context: &Context) -> Result<Report> {
+        let seconds = context.sized("seconds", 1.5)?;
+        let mut report = Report::new(self.name(), "multicast dies in mid copy, and returns");
+        let mut lines = Vec::new();
+        for case in CASES {
+            context.note(case.name);
+            lines.push(case.play(seconds)?);
+        }
+        for line in &lines {
+            line.judge(&mut report);
+            report.plots.push(line.plot());
+        }
+        report.tables.extend([hosts(&lines), copies(&lines)]);
+        report.datum("copies", &lines);
+        report.note(format!(
+            "--rate {RATE}, all copies counted; the port of the switch to the hosts named lets no \
+             multicast out in the middle third; every copy is compared with the original"
+        ));
+        report.note(
+            "paper: TCP-XM's ability to switch between TCP unicast and UDP multicast by falling back \
+             and forward is unique among reliable multicast protocols (§5)",
+        );
+        Ok(report)
+    }
+}
+
+/// For whom multicast dies.
+struct Case {
+    name: &'static str,
+    deaf: &'static [usize],
+    sealed: bool,
+}
+
+const CASES: [Case; 3] = [
+    Case {
+        name: "for one of three",
+        deaf: &[0],
+        sealed: false,
+    },
+    Case {
+        name: "for all",
+        deaf: &[0, 1, 2],
+        sealed: false,
+    },
+    Case {
+        name: "for one of three, sealed",
+        deaf: &[1],
+        sealed: true,
+    },
+];
+
+impl Case {
+    fn play(&self, seconds: f64) -> Result<Line> {
+        // While d hosts are deaf a byte costs d copies, and one for the group.
+        let copies = (self.deaf.len() + 1) as f64;
+        let bytes = RATE_BPS / 8.0 * seconds * (2.0 + 1.0 / copies);
+        let mut stage = Stage::build(&Setting::plain(HOSTS, bytes as u64))?;
+        let copying = Copying {
+            sealed: self.sealed,
+            ..Copying::default()
+        };
+        let running = Running::start(&mut stage, &copying.send(&["--rate", RATE]))?;
+        let mut changes = vec![(2.0 * seconds, true), (seconds, false)];
+        let mut times = [f64::NAN; 2];
+        let copied = running.finish(&mut stage, |running, stage| {
+            let now = running.elapsed();
+            if changes.last().is_some_and(|(at, _)| now >= *at)
+                && let Some((_, on)) = changes.pop()
+            {
+                for host in self.deaf {
+                    stage.multicast(*host, on)?;
+                }
+                times[usize::from(on)] = now;
+            }
+            Ok(())
+        })?;
+        let deaf = self.deaf.iter().map(|host| copied.hosts[*host].clone());
+        Ok(Line {
+            case: self.name,
+            died: times[0],
+            returned: times[1],
+            deaf: deaf.map(|host| Deaf::of(host, times)).collect(),
+            copied,
+        })
+    }
+}
+
+/// A copy that was made.
+#[derive(Clone, Debug, Serialize)]
+struct Line {
+    case: &'static str,
+    died: f64,
+    returned: f64,
+    deaf: Vec<Deaf>,
+    copied: Copied,
+}
+
+/// A host that multicast did not reach for a while.
+#[derive(Clone, Debug, Serialize)]
+struct Deaf {
+    host: HostCopied,
+    /// Served by multicast, by unicast, and by multicast again, since then.
+    forward: Option<f64>,
+    back: Option<f64>,
+    again: Option<f64>,
+}
+
+impl Deaf {
+    fn of(host: HostCopied, [died, returned]: [f64; 2]) -> Deaf {
+        let first = |mode: &str, from: f64, until: f64| {
+            let mut modes = host.modes.iter();
+            let found = modes.find(|(at, name)| name == mode && *at >= from && *at < until);
+            found.map(|(at, _)| *at)
+        };
+        Deaf {
+            forward: first("multicast", 0.0, died),
+            back: first("unicast_group", died, returned),
+            again: first("multicast", returned, f64::INFINITY),
+            host,
+        }
+    }
+}
+
+impl Line {
+    fn judge(&self, report: &mut Report) {
+        for host in &self.copied.hosts {
+            let name = format!("{}: the copy of {} is whole", self.case, host.name);
+            report.holds(name, host.whole);
+        }
+        for deaf in &self.deaf {
+            let mut check = |what: &str, at: Option<f64>, since: f64| {
+                let name = format!("{}: {} {what}", self.case, deaf.host.name);
+                let later = at.map_or(f64::INFINITY, |at| at - since);
+                report.check(name, later, "s", Bound::AtMost(MOST_SECONDS));
+            };
+            check("served by multicast after the start", deaf.forward, 0.0);
+            check("fell back after multicast died", deaf.back, self.died);
+            check("fell forward after it returned", deaf.again, self.returned);
+            let stays = deaf.host.modes.iter().all(|(at, mode)| {
+                let dead = *at >= self.died && *at < self.returned;
+                !dead || mode == "unicast_group"
+            });
+            let name = format!(
+                "{}: {} stayed with unicast meanwhile",
+                self.case, deaf.host.name
+            );
+            report.holds(name, stays);
+        }
+    }
+
+    fn plot(&self) -> Plot {
+        let title = format!("multicast dies {}", self.case);
+        let plot = Plot::lines(&title, "s since the start", "Mbit/s");
+        self.copied.hosts.iter().fold(plot, |plot, host| {
+            plot.series(&host.name, super::rates(&host.progress))
+        })
+    }
+}
+
+fn hosts(lines: &[Line]) -> Table {
+    let columns = [
+        "multicast dies",
+        "host",
+        "died s",
+        "fell back after s",
+        "returned s",
+        "fell forward after s",
+        "verified s",
+    ];
+    let mut table = Table::new("hosts that multicast did not reach for a while", &columns);
+    for line in lines {
+        for deaf in &line.deaf {
+            let after =
+                |at: Option<f64>, since: f64| Cell::number(at.map_or(f64::NAN, |at| at - since), 3);
+            table.row([
+                line.case.into(),
+                deaf.host.name.as_str().into(),
+                Cell::number(line.died, 2),
+                after(deaf.back, line.died),
+                Cell::number(line.returned, 2),
+                after(deaf.again, line.returned),
+                Cell::number(deaf.host.seconds.unwrap_or(f64::NAN), 2),
+            ]);
+        }
+    }
+    table
+}
+
+fn copies(lines: &[Line]) -> Table {
+    let mut columns = vec!["multicast dies"];
+    columns.extend(COLUMNS);
+    let mut table = Table::new("copies", &columns);
+    for line in lines {
+        let mut row: Vec<Cell> = vec![line.case.into()];
+        row.extend(cells(&line.copied));
+        table.row(row);
+    }
+    table
+}

@@ -1,0 +1,129 @@
+//! The paper's testbed (Figure 9): four hosts on a router, whose links are emulated as Dummynet did.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::super::stage::Stage;
+use crate::mroute::{Wanted, own};
+use crate::net::{Branch, LinkId, Network, NodeId, Plan, Process, Shape};
+use crate::sandbox::SCRATCH;
+use crate::transfer::write_file;
+
+/// One-way delay of each link (§4.1: 5 ms each queue).
+const DELAY: Duration = Duration::from_millis(5);
+/// Dummynet's default: 50 packets.
+const QUEUE_BYTES: usize = 50 * 1514;
+/// A link that is no bottleneck.
+const WIDE_BPS: u64 = 100_000_000;
+
+/// A receiver, by its place on the stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pc {
+    A,
+    B,
+    X,
+}
+
+/// A session: its group, and to whom it goes.
+pub(super) struct Session {
+    pub(super) group: Ipv4Addr,
+    pub(super) to: [Pc; 2],
+}
+
+/// The testbed: PC-C sends, PC-A, PC-B and PC-X receive.
+pub(super) struct Testbed {
+    pub(super) stage: Stage,
+    /// Of A, B, X and C.
+    links: [LinkId; 4],
+    loss: f64,
+    /// Holds the router's multicast routes.
+    _owner: Process,
+}
+
+impl Testbed {
+    /// Builds it, with the trees of all sessions, and writes the file.
+    pub(super) fn build(sessions: &[Session], loss: f64, bytes: u64) -> Result<Testbed> {
+        let mut plan = Plan::default();
+        let sender = plan.host("c");
+        let receivers = ["a", "b", "x"].map(|name| plan.host(name));
+        let router = plan.router("router");
+        let shape = shape(WIDE_BPS, loss);
+        let [a, b, x] = receivers.map(|node| plan.link(node, router, shape));
+        let c = plan.link(sender, router, shape);
+        let network = Network::build(plan, 9)?;
+        let links = [a, b, x, c];
+        let owner = routes(&network, router, sender, &links, sessions)?;
+        let file = Path::new(SCRATCH).join("original.bin");
+        write_file(&file, bytes)?;
+        Ok(Testbed {
+            stage: Stage {
+                network,
+                sender,
+                receivers: receivers.to_vec(),
+                link: c,
+                file,
+                bytes,
+            },
+            links,
+            loss,
+            _owner: owner,
+        })
+    }
+
+    /// Changes the bandwidth of links A, B and C, in Mbit/s.
+    pub(super) fn bandwidths(&mut self, [a, b, c]: [u64; 3]) -> Result<()> {
+        let receivers = &self.stage.receivers;
+        let nodes = [receivers[0], receivers[1], self.stage.sender];
+        let links = [self.links[0], self.links[1], self.links[3]];
+        for ((node, link), mbps) in nodes.into_iter().zip(links).zip([a, b, c]) {
+            let shape = shape(mbps * 1_000_000, self.loss);
+            self.stage.network.reshape(node, link, shape)?;
+        }
+        Ok(())
+    }
+
+    /// Changes the bandwidth of every link.
+    pub(super) fn all(&mut self, bps: u64) -> Result<()> {
+        let mut nodes = self.stage.receivers.clone();
+        nodes.push(self.stage.sender);
+        for (node, link) in nodes.into_iter().zip(self.links) {
+            let shape = shape(bps, self.loss);
+            self.stage.network.reshape(node, link, shape)?;
+        }
+        Ok(())
+    }
+}
+
+fn shape(rate_bps: u64, loss: f64) -> Shape {
+    Shape {
+        delay: DELAY,
+        rate_bps,
+        queue_bytes: QUEUE_BYTES,
+        ..Shape::lossy(loss)
+    }
+}
+
+/// Has the router forward each session's group to its receivers.
+fn routes(
+    network: &Network,
+    router: NodeId,
+    sender: NodeId,
+    links: &[LinkId; 4],
+    sessions: &[Session],
+) -> Result<Process> {
+    let source = network.plan().address(sender);
+    let branch = |session: &Session| Branch {
+        router,
+        up: links[3],
+        down: session.to.iter().map(|pc| links[*pc as usize]).collect(),
+    };
+    let wanted = sessions.iter().map(|session| {
+        let branch = branch(session);
+        Wanted::of(network.plan(), &branch, source, session.group)
+    });
+    let wanted = wanted.collect::<Result<Vec<_>>>()?;
+    own(network, &branch(&sessions[0]), &wanted)
+}

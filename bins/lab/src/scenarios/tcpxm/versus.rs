@@ -1,0 +1,209 @@
+//! `tcpxm-vs-tcp`: a session beside a kernel TCP flow (§4.1, Figure 11).
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow};
+use nix::sys::socket::{setsockopt, sockopt};
+
+use super::super::stage::copy::{Copied, Copying, Running};
+use super::testbed::{Pc, Session, Testbed};
+use crate::plot::Plot;
+use crate::report::{Bound, Cell, Report, Table};
+use crate::scenario::{Context, Need, Opt, Scenario};
+
+/// The scenario.
+pub(in crate::scenarios) struct Versus;
+
+const RATE_BPS: u64 = 8_000_000;
+const FILE_MB: u64 = 64;
+/// Each takes so many per cent of what both take.
+const TARGET: (f64, f64) = (40.0, 60.0);
+const PORT: u16 = 7_002;
+/// Kernel TCP pins this control; what the machine's default is does not matter.
+const CONTROL: &str = "cubic";
+/// Both have started by then, and slow start is over; seconds.
+const SETTLE: f64 = 5.0;
+const SAMPLE: Duration = Duration::from_millis(200);
+const BLOCK: usize = 16 * 1024;
+
+impl Scenario for Versus {
+    fn name(&self) -> &'static str {
+        "tcpxm-vs-tcp"
+    }
+
+    fn about(&self) -> &'static str {
+        "a session of mcp and a kernel TCP flow share a link"
+    }
+
+    fn figure(&self) -> &'static str {
+        "TCP-XM Figure 11"
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need::Namespaces]
+    }
+
+    fn options(&self) -> &'static [Opt] {
+        &[
+            Opt {
+                name: "mb",
+                help: "size of the file in MB (quick: 4)",
+                default: "64",
+            },
+            Opt {
+                name: "cc",
+                help: "congestion control of mcp: cubic or newreno",
+                default: "cubic",
+            },
+        ]
+    }
+
+    fn run(&self, context: &Context) -> Result<Report> {
+        let megabytes = context.sized("mb", 4u64)?;
+        let control = context.option::<String>("cc")?;
+        let mut report = Report::new(self.name(), "a session beside a TCP flow");
+        let (copied, tcp) = play(&control, megabytes * 1_000_000)?;
+        let whole = copied.hosts.iter().all(|host| host.whole);
+        report.holds("both copies are whole", whole);
+        let until = copied.seconds;
+        let settle = SETTLE.min(until / 4.0);
+        let rate = |told: &[(f64, u64)]| {
+            let bytes = super::reached(told, until) - super::reached(told, settle);
+            bytes * 8.0 / (until - settle) / 1e6
+        };
+        let ours = &copied.hosts[0].progress;
+        let (xm, other) = (rate(ours), rate(&tcp));
+        let share = 100.0 * xm / (xm + other);
+        if !context.quick {
+            let (least, most) = TARGET;
+            report.check("TCP-XM's share", share, "%", Bound::AtLeast(least));
+            report.check("TCP-XM's share", share, "%", Bound::AtMost(most));
+        }
+        let columns = ["flow", "Mbit/s", "share %"];
+        let mut table = Table::new("shares of link A (Figure 11)", &columns);
+        table.row([
+            "TCP-XM, C to A and B".into(),
+            Cell::number(xm, 2),
+            Cell::number(share, 1),
+        ]);
+        table.row([
+            "kernel TCP, X to A".into(),
+            Cell::number(other, 2),
+            Cell::number(100.0 - share, 1),
+        ]);
+        report.tables.push(table);
+        let plot = Plot::lines("flows (Figure 11)", "s", "Mbit/s")
+            .series("TCP-XM", super::rates(ours))
+            .series("TCP", super::rates(&tcp));
+        report.plots.push(plot);
+        report.datum("copy", &copied);
+        report.datum("TCP", &tcp);
+        report.note(format!(
+            "every link carries 8 Mbit/s, 5 ms of delay each way and a queue of 50 packets, no loss; \
+             TCP is the kernel's, {CONTROL}, mcp has --cc {control}; goodput from {settle:.0} s to \
+             the end of mcp at {until:.0} s; paper: both take approximately 50 % ({FILE_MB} MB)"
+        ));
+        Ok(report)
+    }
+}
+
+/// The copy, and how many bytes the TCP flow had delivered when, from the start of mcp.
+fn play(control: &str, bytes: u64) -> Result<(Copied, Vec<(f64, u64)>)> {
+    let session = Session {
+        group: Ipv4Addr::new(239, 192, 11, 1),
+        to: [Pc::A, Pc::B],
+    };
+    let mut testbed = Testbed::build(&[session], 0.0, bytes)?;
+    testbed.all(RATE_BPS)?;
+    let stage = &mut testbed.stage;
+    let flow = Flow::start(stage)?;
+    let copying = Copying {
+        receivers: vec![Pc::A as usize, Pc::B as usize],
+        ..Copying::default()
+    };
+    let group = ["--group", "239.192.11.1", "--cc", control];
+    let running = Running::start(stage, &copying.send(&group))?;
+    let began = running.sender.started();
+    let mut told = Vec::new();
+    let mut next = Instant::now();
+    let copied = running.finish(stage, |running, _| {
+        if Instant::now() >= next {
+            next += SAMPLE;
+            told.push((running.elapsed(), flow.delivered.load(Ordering::Relaxed)));
+        }
+        Ok(())
+    })?;
+    told.push((
+        began.elapsed().as_secs_f64(),
+        flow.delivered.load(Ordering::Relaxed),
+    ));
+    flow.end()?;
+    Ok((copied, told))
+}
+
+/// A kernel TCP flow from PC-X to PC-A that goes on until it is ended.
+struct Flow {
+    delivered: Arc<AtomicU64>,
+    over: Arc<AtomicBool>,
+    threads: [JoinHandle<Result<()>>; 2],
+}
+
+impl Flow {
+    fn start(stage: &super::super::stage::Stage) -> Result<Flow> {
+        let (a, x) = (
+            stage.receivers[Pc::A as usize],
+            stage.receivers[Pc::X as usize],
+        );
+        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
+        let listener = stage.network.within(a, || Ok(TcpListener::bind(any)?))?;
+        let to = SocketAddr::from((stage.network.plan().address(a), PORT));
+        let mut source = stage.network.within(x, || Ok(TcpStream::connect(to)?))?;
+        setsockopt(&source, sockopt::TcpCongestion, &CONTROL.into())
+            .with_context(|| format!("congestion control {CONTROL}"))?;
+        let (mut sink, _) = listener.accept()?;
+        let (delivered, over) = (
+            Arc::new(AtomicU64::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let stop = Arc::clone(&over);
+        let pour = std::thread::spawn(move || {
+            let block = vec![0x5a; BLOCK];
+            while !stop.load(Ordering::Relaxed) {
+                source.write_all(&block)?;
+            }
+            source.shutdown(Shutdown::Both)?;
+            Ok(())
+        });
+        let count = Arc::clone(&delivered);
+        let drain = std::thread::spawn(move || {
+            let mut block = vec![0; BLOCK];
+            loop {
+                let len = sink.read(&mut block)?;
+                if len == 0 {
+                    return Ok(());
+                }
+                count.fetch_add(len as u64, Ordering::Relaxed);
+            }
+        });
+        Ok(Flow {
+            delivered,
+            over,
+            threads: [pour, drain],
+        })
+    }
+
+    fn end(self) -> Result<()> {
+        self.over.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            thread
+                .join()
+                .map_err(|_| anyhow!("the TCP flow panicked"))??;
+        }
+        Ok(())
+    }
+}
