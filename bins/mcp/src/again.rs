@@ -12,7 +12,7 @@ use mcp_control::{BlockPlace, Digest, Layout};
 use tcpxm_tokio::Archive;
 use tcpxm_tokio::seal::{self, Records};
 
-use crate::tree::{self, Tree};
+use crate::tree::Tree;
 
 /// Blocks kept, of a MiB each: as many hosts can be served from different places of the stream
 /// without reading each block several times.
@@ -152,7 +152,8 @@ impl Again {
             .is_none_or(|(open, _)| *open != place.entry)
         {
             self.open = None;
-            let file = tree::open(&self.tree.source(place.entry))?;
+            let file = self.tree.open(place.entry)?;
+            let file = file.ok_or(io::ErrorKind::UnexpectedEof)?;
             self.open = Some((place.entry, file));
         }
         match &self.open {
@@ -255,11 +256,12 @@ mod tests {
     fn a_file_that_has_changed_is_not_sent() {
         let folder = tempfile::tempdir().unwrap();
         let (stream, mut again) = sent(folder.path(), Some([3; 32]));
+        let mut out = [0; 100];
+        again.read(0, &mut out).unwrap();
         let path = folder.path().join("a");
         let mut bytes = fs::read(&path).unwrap();
         bytes[1_100_000] ^= 1;
         fs::write(&path, bytes).unwrap();
-        let mut out = [0; 100];
         again.read(0, &mut out).unwrap();
         assert!(out == stream[..100], "the first block is what it was");
         assert!(again.read(1_200_000, &mut out).is_err());
