@@ -66,6 +66,9 @@ fn tags_have_a_key_of_their_own() {
         0x8d,
     ];
     assert_eq!(segment_key(&[0x5a; 32]), SegmentKey(expected));
+}
+
+#[test]
 fn a_record_sealed_again_is_the_same() {
     let bytes: Vec<u8> = (0..MAX_RECORD * 2 + 99).map(|at| (at * 31) as u8).collect();
     let records = Records::new(&[7; 32]);
