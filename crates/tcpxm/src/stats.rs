@@ -25,6 +25,8 @@ pub struct Stats {
     pub retransmissions: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,
+    /// Losses that were none, and whose reduction of the window was taken back.
+    pub undone: u64,
     /// Tail loss probes.
     pub probes: u64,
     /// Resets sent to segments without a connection.

@@ -51,6 +51,14 @@ pub(crate) struct Controller {
     cubic: Option<Cubic>,
 }
 
+/// A controller's window before a reduction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Saved {
+    window: u64,
+    threshold: u64,
+    cubic: Option<Cubic>,
+}
+
 /// Segments at the start (RFC 6928).
 pub(crate) const INITIAL_SEGMENTS: u64 = 10;
 
@@ -110,6 +118,22 @@ impl Controller {
                 self.window += self.segment;
             }
         }
+    }
+
+    /// What a reduction takes away, should it turn out to have been for nothing.
+    pub(crate) fn save(&self) -> Saved {
+        Saved {
+            window: self.window,
+            threshold: self.threshold,
+            cubic: self.cubic,
+        }
+    }
+
+    /// Nothing was lost: the reduction is taken back (RFC 4015 §3.2).
+    pub(crate) fn restore(&mut self, saved: &Saved) {
+        self.window = self.window.max(saved.window);
+        self.threshold = self.threshold.max(saved.threshold);
+        self.cubic = saved.cubic;
     }
 
     /// A loss, for the first time since the window was last reduced. CUBIC reduces the window

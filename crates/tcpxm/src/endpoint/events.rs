@@ -8,16 +8,15 @@ use crate::store::Store;
 
 impl<S: Store> Endpoint<S> {
     pub(super) fn next_event(&mut self) -> Option<Event> {
-        while let Some(&index) = self.telling.front() {
+        while let Some(index) = self.telling.front() {
             let Some(pcb) = self.pcbs.get_mut(index) else {
-                self.telling.pop_front();
+                self.telling.pop();
                 continue;
             };
             if let Some(event) = event_of(index, pcb) {
                 return Some(event);
             }
-            pcb.noted = false;
-            self.telling.pop_front();
+            self.telling.pop();
             self.sync(index);
         }
         while let Some(&index) = self.telling_groups.front() {
@@ -44,7 +43,7 @@ impl<S: Store> Endpoint<S> {
         }
         if core::mem::take(&mut group.closed_due) {
             group.closed_told = true;
-            if session.members.iter().all(Option::is_none) {
+            if session.present == 0 {
                 self.remove_session(index);
             }
             return Some(Event::GroupClosed { group: id });

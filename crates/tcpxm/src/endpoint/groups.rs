@@ -10,9 +10,8 @@ use super::secrets::{random_group, random_port};
 use crate::config::{Carrier, GroupChoice, GroupConfig, GroupMode};
 use crate::error::{CommandError, Failure};
 use crate::event::{ConnId, GroupId};
-use crate::group::{Buffer, Flow, GroupState, Mode, Pace, RATE_SAMPLE, Session, Turns, Watch};
-use crate::mintree::MinTree;
-use crate::pcb::{Birth, Key, Note, Pcb, State};
+use crate::group::{Buffer, Flow, GroupState, Mode, RATE_SAMPLE, Session, Watch};
+use crate::pcb::{Birth, Key, LONGEST, Note, Pcb, State};
 use crate::seq::Seq;
 use crate::store::Store;
 use crate::wire::{Tag, is_group};
@@ -47,37 +46,26 @@ impl<S: Store> Endpoint<S> {
         let receivers = group.receivers.len();
         let iss = Seq(rand_core::Rng::next_u32(&mut self.rng));
         let key = Self::remote_key(local_port, group.receivers[0], group.port);
-        let rate = group.max_rate_bps.or(self.config.max_rate_bps).unwrap_or(0);
-        let session = self.sessions.insert(Session {
-            generation,
-            store: Buffer::Given(store),
-            flows: Vec::new(),
-            turns: Turns {
-                cap: Pace::at(rate),
-                ..Turns::default()
-            },
-            members: Vec::with_capacity(receivers),
-            unas: MinTree::new(),
-            closing: false,
-            wants_room: false,
-            group: Some(GroupState {
-                start,
-                sender: (key, group.local.ip(), iss),
-                offered,
-                key: group.key,
-                max_alternatives: group.max_alternatives,
-                min_receivers: group.min_receivers.max(1),
-                waiting: receivers,
-                open: receivers,
-                ready: false,
-                min_rate_bps: group.min_rate_bps,
-                watch: None,
-                ready_due: false,
-                writable_due: false,
-                closed_due: false,
-                closed_told: false,
-            }),
+        let rate = group.max_rate_bps.or(self.config.max_rate_bps);
+        let mut new = Session::new(generation, Buffer::Given(store), rate);
+        new.group = Some(GroupState {
+            start,
+            sender: (key, group.local.ip(), iss),
+            offered,
+            key: group.key,
+            max_alternatives: group.max_alternatives,
+            min_receivers: group.min_receivers.max(1),
+            waiting: receivers,
+            open: receivers,
+            ready: false,
+            min_rate_bps: group.min_rate_bps,
+            watch: None,
+            ready_due: false,
+            writable_due: false,
+            closed_due: false,
+            closed_told: false,
         });
+        let session = self.sessions.insert(new);
         self.open_flows(session, group);
         self.open_members(now, session, group);
         Ok(GroupId {
@@ -198,13 +186,13 @@ impl<S: Store> Endpoint<S> {
                 segment_key: state.key,
             };
             let mut pcb = Pcb::connect(&self.config, birth, now);
-            pcb.limits.connect_timeout = group.max_wait;
-            pcb.limits.user_timeout = group.receiver_timeout;
+            pcb.limits.connect_timeout = group.max_wait.min(LONGEST);
+            pcb.limits.user_timeout = group.receiver_timeout.min(LONGEST);
             pcb.bound_first_timeout(now);
             session_ref.flows[flow].members += 1;
             let key = pcb.key;
             let index = self.pcbs.insert(pcb);
-            session_ref.members.push(Some(index));
+            session_ref.add_member(index);
             self.keys.insert(key, index);
             self.stats.opened += 1;
             self.sync(index);

@@ -8,8 +8,7 @@ use super::Endpoint;
 use crate::config::Carrier;
 use crate::error::Error;
 use crate::event::{ConnId, Meta};
-use crate::group::{Buffer, Flow, Mode, Pace, Session, Turns};
-use crate::mintree::MinTree;
+use crate::group::{Buffer, Flow, Mode, Session};
 use crate::pcb::{Birth, Key, Pcb, State};
 use crate::store::{Ring, Store};
 use crate::wire::{Segment, SegmentKey};
@@ -115,20 +114,11 @@ impl<S: Store> Endpoint<S> {
         flow.members = 1;
         flow.limits.set(0, 0);
         let index = self.pcbs.next_index();
-        let session = self.sessions.insert(Session {
-            generation,
-            store: Buffer::Ring(Ring::new(self.config.send_buffer)),
-            flows: alloc::vec![flow],
-            turns: Turns {
-                cap: Pace::at(self.config.max_rate_bps.unwrap_or(0)),
-                ..Turns::default()
-            },
-            members: alloc::vec![Some(index)],
-            unas: MinTree::new(),
-            closing: false,
-            wants_room: false,
-            group: None,
-        });
+        let store = Buffer::Ring(Ring::new(self.config.send_buffer));
+        let mut session = Session::new(generation, store, self.config.max_rate_bps);
+        session.flows.push(flow);
+        session.add_member(index);
+        let session = self.sessions.insert(session);
         let birth = Birth {
             key,
             local,

@@ -6,6 +6,7 @@ mod groups;
 mod input;
 mod listener;
 mod output;
+mod queue;
 mod secrets;
 mod stragglers;
 mod sync;
@@ -30,6 +31,7 @@ use crate::stats::Stats;
 use crate::store::{Ring, Store};
 use listener::Listener;
 use output::Reply;
+use queue::Queue;
 use secrets::Secrets;
 
 /// A TCP endpoint: any number of connections, both ways, and of groups.
@@ -51,11 +53,11 @@ pub struct Endpoint<S = Ring> {
     timers: MinTree,
     session_timers: MinTree,
     /// Blocks with something of their own to send.
-    ready: VecDeque<u32>,
+    ready: Queue,
     /// Flows with new data to send: session and flow.
     flows_ready: VecDeque<(u32, u32)>,
     /// Blocks with something to tell, and sessions.
-    telling: VecDeque<u32>,
+    telling: Queue,
     telling_groups: VecDeque<u32>,
     /// Handshakes that others began, oldest first; some may be complete or gone.
     half_open: VecDeque<(u32, u32)>,
@@ -84,9 +86,9 @@ impl<S: Store> Endpoint<S> {
             listeners: BTreeMap::new(),
             timers: MinTree::new(),
             session_timers: MinTree::new(),
-            ready: VecDeque::new(),
+            ready: Queue::default(),
             flows_ready: VecDeque::new(),
-            telling: VecDeque::new(),
+            telling: Queue::default(),
             telling_groups: VecDeque::new(),
             half_open: VecDeque::new(),
             half_open_count: 0,

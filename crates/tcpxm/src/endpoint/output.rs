@@ -50,15 +50,12 @@ impl<S: Store> Endpoint<S> {
 
     /// What blocks have to send by themselves.
     fn transmit_own(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
-        while let Some(&index) = self.ready.front() {
+        while let Some(index) = self.ready.front() {
             let plan = self
                 .parts(index)
                 .and_then(|(pcb, flow, _)| pcb.poll(now, flow));
             let Some(plan) = plan else {
-                self.ready.pop_front();
-                if let Some(pcb) = self.pcbs.get_mut(index) {
-                    pcb.queued = false;
-                }
+                self.ready.pop();
                 self.sync(index);
                 continue;
             };
@@ -132,7 +129,9 @@ impl<S: Store> Endpoint<S> {
         };
         let idle = core::mem::take(&mut flow.idle);
         turns.given = None;
-        turns.cap.spend(now, flow.begin_burst(span, now));
+        turns
+            .cap
+            .spend(now, flow.begin_burst(span, now, half_window));
         for index in idle {
             let Some((pcb, flow, _)) = self.parts(index) else {
                 continue;

@@ -53,16 +53,13 @@ impl<S: Store> Endpoint<S> {
             return;
         };
         let next = pcb.timers.next().map_or(MinTree::NONE, timer_key);
-        let queue = !pcb.queued && pcb.has_output(flow);
-        pcb.queued |= queue;
-        let tell = !pcb.noted && pcb.notes != 0;
-        pcb.noted |= tell;
+        let (queue, tell) = (pcb.has_output(flow), pcb.notes != 0);
         self.timers.set(index as usize, next);
         if queue {
-            self.ready.push_back(index);
+            self.ready.push(index);
         }
         if tell {
-            self.telling.push_back(index);
+            self.telling.push(index);
         }
     }
 
@@ -76,6 +73,7 @@ impl<S: Store> Endpoint<S> {
         stats.retransmissions += u64::from(counters.retransmissions);
         stats.timeouts += u64::from(counters.timeouts);
         stats.probes += u64::from(counters.probes);
+        stats.undone += u64::from(counters.undone);
         stats.challenges_suppressed += u64::from(counters.suppressed);
         stats.fall_backs += u64::from(counters.fall_backs);
         stats.fall_forwards += u64::from(counters.fall_forwards);
@@ -356,9 +354,11 @@ impl<S: Store> Endpoint<S> {
         let Some(session) = self.sessions.get_mut(pcb.session) else {
             return;
         };
-        session.members[pcb.member as usize] = None;
+        if session.members[pcb.member as usize].take().is_some() {
+            session.present -= 1;
+        }
         let group_done = session.group.as_ref().is_none_or(|group| group.closed_told);
-        if group_done && session.members.iter().all(Option::is_none) {
+        if group_done && session.present == 0 {
             self.remove_session(pcb.session);
         }
     }

@@ -13,6 +13,8 @@ use crate::recovery::SentLog;
 /// Segments of a burst: so many go to one destination before the next one's turn, so that a driver
 /// can hand them to the system at once.
 pub(crate) const BURST_SEGMENTS: u64 = 16;
+/// Segments are not cut shorter than this for small windows.
+const LEAST_SEGMENT: u64 = 64;
 /// IP, UDP and TCP headers with timestamps, for the rate of IP packets.
 const HEADERS_BYTES: u64 = 60;
 
@@ -32,6 +34,10 @@ pub(crate) struct Burst {
     destination: usize,
     /// Next byte for the present destination.
     at: u64,
+    /// Bytes of a segment of it.
+    segment: u64,
+    /// Its last segment is pushed.
+    pushes: bool,
 }
 
 /// Where a copy goes.
@@ -71,6 +77,8 @@ pub(crate) struct Flow {
     /// Blocks with nothing outstanding, whose timers start with the next byte sent.
     pub(crate) idle: Vec<u32>,
     pub(crate) burst: Option<Burst>,
+    /// Behind the last byte that was pushed.
+    pushed: u64,
     pub(crate) members: u32,
     /// Some member's congestion window held all back when this offset was reached.
     pub(crate) limited_at: u64,
@@ -119,6 +127,7 @@ impl Flow {
             groups: Vec::new(),
             idle: Vec::new(),
             burst: None,
+            pushed: 0,
             members: 0,
             limited_at: 0,
             override_once: false,
@@ -168,7 +177,7 @@ impl Flow {
     /// How much new data may go now: whole segments, or a last short one.
     /// `half_window`: half of the largest window that the receiver in the way ever offered.
     pub(crate) fn sendable(&self, now: Instant, half_window: u64) -> Result<Span, Blocked> {
-        let payload = u64::from(self.payload);
+        let payload = self.segment(half_window);
         if self.unsent == 0 || self.members == 0 {
             return Err(Blocked::Empty);
         }
@@ -212,13 +221,35 @@ impl Flow {
         self.nagle && !self.closing && !all_acked
     }
 
+    /// Bytes of a segment of new data: two fit the largest window that the receiver in the way ever
+    /// offered, or else each would wait for its delayed acknowledgement.
+    fn segment(&self, half_window: u64) -> u64 {
+        u64::from(self.payload).min(half_window.max(LEAST_SEGMENT))
+    }
+
+    /// Whether a segment that ends there is the last that its receiver gets for now: the receiver
+    /// should pass it on at once, and say how far its window reaches then (RFC 9293 §3.9.1.2).
+    pub(crate) fn pushes(&self, end: u64) -> bool {
+        match &self.burst {
+            Some(burst) => burst.pushes && end == burst.span.end,
+            None => end == self.nxt && self.unsent == 0,
+        }
+    }
+
     /// These bytes leave now, in as many copies as there are destinations. How many bytes of IP packets
     /// all copies are.
-    pub(crate) fn begin_burst(&mut self, span: Span, now: Instant) -> u64 {
+    pub(crate) fn begin_burst(&mut self, span: Span, now: Instant, half_window: u64) -> u64 {
+        let segment = self.segment(half_window);
+        let pushes = span.len() == self.unsent || span.end - self.pushed >= half_window;
+        if pushes {
+            self.pushed = span.end;
+        }
         self.burst = Some(Burst {
             span,
             destination: 0,
             at: span.start,
+            segment,
+            pushes,
         });
         self.nxt = span.end;
         self.unsent -= span.len();
@@ -231,7 +262,7 @@ impl Flow {
             .filter(|group| group.listeners > 0)
             .count();
         let copies = copies + self.unicast.len();
-        let segments = span.len().div_ceil(u64::from(self.payload));
+        let segments = span.len().div_ceil(segment);
         let bytes = span.len() + HEADERS_BYTES * segments;
         self.spread.spend(now, bytes);
         copies as u64 * bytes
@@ -259,7 +290,7 @@ impl Flow {
             if let Some(copy) = copy
                 && burst.at < burst.span.end
             {
-                let end = burst.span.end.min(burst.at + u64::from(self.payload));
+                let end = burst.span.end.min(burst.at + burst.segment);
                 let span = Span::new(burst.at, end);
                 burst.at = end;
                 self.burst = Some(burst);

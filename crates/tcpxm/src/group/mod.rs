@@ -19,7 +19,9 @@
 //!
 //! A multicast loss is a segment that went to a receiver by multicast alone and that its
 //! acknowledgements, or a timeout, show to be lost. Of several that one acknowledgement shows, those
-//! count that follow one another with nothing arrived between them. Feedback is the receiver's word on
+//! count that follow one another with nothing arrived between them, and nothing by multicast behind
+//! them: a queue that overflows drops many in a row, and what comes after them shows that multicast
+//! works. Feedback is the receiver's word on
 //! its last 128 segments; as it knows nothing of a fall-back, its word counts again when 128 segments
 //! have been acknowledged since, so that none from before is in it.
 
@@ -32,4 +34,3 @@ pub(crate) use flow::{Blocked, Copy, Flow};
 pub(crate) use mode::Reception;
 pub use mode::{FALL_BACK_LOSSES, FALL_FORWARD_PERCENT, FALL_FORWARD_SEGMENTS, Mode};
 pub(crate) use session::{Buffer, GroupState, RATE_CHECK, RATE_SAMPLE, Session, Watch};
-pub(crate) use turns::{Pace, Turns};

@@ -17,7 +17,7 @@ use crate::error::Failure;
 /// | [`Mode::UnicastGroup`] | the SYN-ACK has no group option, or proposes a group too many | [`Mode::UnicastGroupOnly`] |
 /// | [`Mode::UnicastGroup`] | the SYN-ACK has the group, or another one that can be served | stays |
 /// | [`Mode::UnicastGroup`] | feedback reaches [`FALL_FORWARD_PERCENT`], over at least [`FALL_FORWARD_SEGMENTS`] segments | [`Mode::Multicast`] |
-/// | [`Mode::Multicast`] | [`FALL_BACK_LOSSES`] multicast losses without a success between them | [`Mode::UnicastGroup`] |
+/// | [`Mode::Multicast`] | [`FALL_BACK_LOSSES`] multicast losses with no success between or behind them | [`Mode::UnicastGroup`] |
 /// | [`Mode::MulticastOnly`] | the SYN-ACK has no group option | the receiver fails: [`Failure::NoMulticast`](crate::Failure::NoMulticast) |
 /// | [`Mode::MulticastOnly`] | any number of losses | stays |
 /// | any of a group | the receiver holds the group below its rate | [`Mode::UnicastOnly`], detached, for good |
@@ -125,6 +125,7 @@ pub(crate) struct Reception {
     multicast_from: u64,
     /// Losses since the last success (the paper's `nrtxm`).
     losses: u32,
+    heard: u64,
     /// Last feedback (the paper's `msegstper`).
     percent: Option<u8>,
     /// Segments behind this offset are later than the last fall-back.
@@ -137,6 +138,7 @@ impl Reception {
         Self {
             multicast_from: u64::MAX,
             losses: 0,
+            heard: 0,
             percent: None,
             since: 0,
             fell_back: false,
@@ -170,9 +172,15 @@ impl Reception {
         self.losses
     }
 
-    /// Something that went by multicast alone has arrived.
-    pub(crate) fn multicast_success(&mut self) {
+    /// Something that went by multicast alone has arrived, up to `end`.
+    pub(crate) fn multicast_success(&mut self, end: u64) {
         self.losses = 0;
+        self.heard = self.heard.max(end);
+    }
+
+    /// Behind the last byte that is known to have come by multicast.
+    pub(crate) fn heard(&self) -> u64 {
+        self.heard
     }
 
     /// So many segments from `offset` on were lost one after the other.
@@ -264,7 +272,7 @@ mod tests {
         let mut reception = Reception::new();
         reception.begin_multicast(1000);
         reception.multicast_losses(2, 1000);
-        reception.multicast_success();
+        reception.multicast_success(1500);
         reception.multicast_losses(2, 3000);
         assert_eq!(reception.losses(), 2);
         reception.multicast_losses(1, 5000);

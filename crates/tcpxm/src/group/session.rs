@@ -7,7 +7,7 @@ use smoltcp::time::{Duration, Instant};
 
 use super::flow::Flow;
 use super::mode::Mode;
-use super::turns::Turns;
+use super::turns::{Pace, Turns};
 use crate::mintree::MinTree;
 use crate::pcb::Key;
 use crate::seq::Seq;
@@ -71,6 +71,8 @@ pub(crate) struct Session<S> {
     pub(crate) turns: Turns,
     /// Block of each member, by member number; nothing once it is gone.
     pub(crate) members: Vec<Option<u32>>,
+    /// Members that are not gone.
+    pub(crate) present: usize,
     /// By member: first unacknowledged byte. What lies before the least may leave the store.
     pub(crate) unas: MinTree,
     pub(crate) closing: bool,
@@ -133,6 +135,32 @@ impl Watch {
 }
 
 impl<S: Store> Session<S> {
+    /// A session without flows and members.
+    pub(crate) fn new(generation: u32, store: Buffer<S>, rate_bps: Option<u64>) -> Self {
+        Self {
+            generation,
+            store,
+            flows: Vec::new(),
+            turns: Turns {
+                cap: Pace::at(rate_bps.unwrap_or(0)),
+                ..Turns::default()
+            },
+            members: Vec::new(),
+            present: 0,
+            unas: MinTree::new(),
+            closing: false,
+            wants_room: false,
+            group: None,
+        }
+    }
+
+    /// Adds a member; its number.
+    pub(crate) fn add_member(&mut self, index: u32) -> u32 {
+        self.members.push(Some(index));
+        self.present += 1;
+        self.members.len() as u32 - 1
+    }
+
     /// What the store has got is new to the flows.
     pub(crate) fn refresh_unsent(&mut self) {
         let end = self.store.end();

@@ -2,7 +2,7 @@
 
 use smoltcp::time::{Duration, Instant};
 
-use super::{Fin, Note, Pcb, Recovery, Timer};
+use super::{Fin, Note, Pcb, Recovery, Timer, Undo};
 use crate::cc::Ack;
 use crate::error::Error;
 use crate::group::Flow;
@@ -14,8 +14,8 @@ use crate::wire::Segment;
 
 /// What a peer may take to acknowledge a single segment (RFC 8985 §7.2).
 const WORST_DELAYED_ACK: Duration = Duration::from_millis(200);
-/// After this many round trips without a duplicate the reordering window shrinks again.
-const QUIET_ROUNDS: u8 = 16;
+/// After this many recoveries without a duplicate the reordering window shrinks again.
+const QUIET_RECOVERIES: u8 = 16;
 
 impl Pcb {
     /// RFC 9293 §3.10.7.4, fifth step, with RFC 5961 §5.
@@ -49,10 +49,8 @@ impl Pcb {
             self.send.progress = now;
         }
         let sacks = self.sack_spans(segment, data_ack, flow);
-        if sacks.duplicate {
-            self.reported_duplicate(data_ack, flow);
-        } else {
-            self.quiet_round(data_ack, flow);
+        if sacks.duplicate > 0 {
+            self.reported_duplicate(data_ack, sacks.duplicate, flow);
         }
         let duplicate = segment.payload.is_empty()
             && data_ack == una
@@ -60,7 +58,7 @@ impl Pcb {
             && !segment.flags.fin
             && una < flow.nxt;
         self.acknowledge(now, segment, data_ack, sacks.as_slice(), duplicate, flow);
-        self.end_probe(data_ack, sacks.duplicate, duplicate);
+        self.end_probe(data_ack, sacks.duplicate > 0, duplicate);
         self.judge_hole(now, self.send.board.una() - una, flow);
         if self.send.fin == Fin::Acked && fin_sent {
             self.fin_acknowledged(now);
@@ -114,7 +112,7 @@ impl Pcb {
                 index == 0 && a <= from && to <= b && b > ack as i64
             });
             if index == 0 && (span.end <= ack || within_second) {
-                spans.duplicate = true;
+                spans.duplicate = span.len();
             } else {
                 spans.push(span);
             }
@@ -141,8 +139,11 @@ impl Pcb {
         if delivered.newly > 0 || delivered.acked > 0 {
             send.progress = now;
         }
-        if delivered.first_try {
-            self.reception.multicast_success();
+        if self.is_spurious(segment, ack, &delivered) {
+            self.undo(ack, flow);
+        }
+        if let Some(end) = delivered.first_try {
+            self.reception.multicast_success(end);
         }
         self.take_rtt(now, &delivered, segment, flow);
         if let Some(smoothed) = self.send.rtt.smoothed() {
@@ -153,7 +154,7 @@ impl Pcb {
             self.send.rtt.reset_back_off();
             self.send.duplicate_acks = 0;
         }
-        self.leave_recovery(ack);
+        self.leave_recovery(ack, flow.nxt);
         if self.agreed.sack {
             self.detect(now, flow, flight);
         } else {
@@ -185,9 +186,7 @@ impl Pcb {
             // An echo from before the last retransmission would count the wait for it as well.
             let elapsed_ms = flow.stamp_at(now).wrapping_sub(echo);
             if elapsed_ms < 1 << 20 {
-                self.send
-                    .rtt
-                    .sample(Duration::from_millis(u64::from(elapsed_ms)));
+                self.send.rtt.sample_coarse(elapsed_ms);
             }
         }
     }
@@ -205,14 +204,55 @@ impl Pcb {
         }
     }
 
-    fn leave_recovery(&mut self, ack: u64) {
+    fn leave_recovery(&mut self, ack: u64, nxt: u64) {
+        if self.send.undo.as_ref().is_some_and(|undo| ack > undo.until) {
+            self.send.undo = None;
+        }
         if let Some((end, _)) = self.send.recovery
             && ack >= end
         {
             self.send.recovery = None;
             self.send.force_one = false;
             self.send.board.deflate();
+            if let Some(undo) = &mut self.send.undo {
+                undo.until = nxt;
+            }
+            // RFC 8985 §6.2, step 4.
+            self.send.quiet_recoveries = self.send.quiet_recoveries.saturating_add(1);
+            if self.send.quiet_recoveries == QUIET_RECOVERIES {
+                self.send.board.narrow_reordering();
+            }
         }
+    }
+
+    /// RFC 3522: an acknowledgement of the first segment that was sent again echoes an earlier
+    /// timestamp than that carried; so it answers the original, which was not lost.
+    fn is_spurious(&self, segment: &Segment<'_>, ack: u64, delivered: &Delivered) -> bool {
+        let first = self.send.undo.as_ref().and_then(|undo| undo.first);
+        let echo = segment
+            .options
+            .timestamps
+            .filter(|_| self.agreed.timestamps);
+        let (Some((stamp, end)), Some((_, echo))) = (first, echo) else {
+            return false;
+        };
+        let covers = ack >= end && ack - delivered.acked < end;
+        covers && echo != 0 && stamp_before(echo, stamp)
+    }
+
+    /// What was taken for lost was late: the window is what it was (RFC 4015), and segments are waited
+    /// for longer.
+    fn undo(&mut self, ack: u64, flow: &Flow) {
+        let Some(undo) = self.send.undo.take() else {
+            return;
+        };
+        self.counters.undone += 1;
+        self.send.cc.restore(&undo.saved);
+        self.send.board.forget_lost();
+        self.send.recovery = None;
+        self.send.force_one = false;
+        self.send.board.deflate();
+        self.widen(ack, flow);
     }
 
     /// RFC 8985 §6: what is lost by now.
@@ -225,6 +265,7 @@ impl Pcb {
             segment: u64::from(flow.payload),
             min_rtt: self.send.rtt.min(),
             smoothed_rtt: self.send.rtt.smoothed(),
+            heard: self.reception.heard(),
         };
         let (lost, again) = self.send.board.detect(&view);
         match again {
@@ -245,8 +286,9 @@ impl Pcb {
             // that a segment has left the network.
             self.send.board.inflate(segment, flow.nxt);
             if self.send.duplicate_acks == 3 && self.send.recovery.is_none() {
-                let lost = self.send.board.lose_first(segment, flow.nxt);
-                self.enter_recovery(lost, flight, flow);
+                self.send.board.lose_first(segment, flow.nxt);
+                // What the duplicates answer has come after it.
+                self.enter_recovery(0, flight, flow);
             }
         } else if delivered.acked > 0 && matches!(self.send.recovery, Some((_, Recovery::Fast))) {
             // A partial acknowledgement: the next segment is lost too.
@@ -263,6 +305,7 @@ impl Pcb {
         if self.send.recovery.is_none() {
             self.send.recovery = Some((flow.nxt, Recovery::Fast));
             self.send.force_one = true;
+            self.may_undo();
             self.send.cc.on_loss(flight);
             self.send.trouble.cut = true;
             self.timers.stop(Timer::Tail);
@@ -292,11 +335,39 @@ impl Pcb {
         });
     }
 
-    /// A receiver reported a duplicate: something was sent again that was only late.
-    pub(super) fn reported_duplicate(&mut self, ack: u64, flow: &Flow) {
+    /// The window is about to be reduced. What goes to a group goes by two paths now and then: a copy
+    /// that a queue dropped is a sign of congestion although the other one arrives.
+    pub(super) fn may_undo(&mut self) {
+        if self.mode.multicasts() {
+            self.send.undo = None;
+            return;
+        }
+        self.send.undo = Some(Undo {
+            saved: self.send.cc.save(),
+            first: None,
+            again: 0,
+            until: u64::MAX,
+        });
+    }
+
+    /// A receiver reported duplicates of so many bytes: something was sent again that was only late.
+    /// When all was that was sent again, nothing was lost (RFC 3708).
+    pub(super) fn reported_duplicate(&mut self, ack: u64, bytes: u64, flow: &Flow) {
+        if let Some(undo) = &mut self.send.undo
+            && undo.again > 0
+        {
+            undo.again = undo.again.saturating_sub(bytes);
+            if undo.again == 0 {
+                self.undo(ack, flow);
+            }
+        }
+        self.widen(ack, flow);
+    }
+
+    fn widen(&mut self, ack: u64, flow: &Flow) {
         if ack >= self.send.widen_at {
             self.send.widen_at = flow.nxt;
-            self.send.quiet_rounds = 0;
+            self.send.quiet_recoveries = 0;
             self.send.board.widen_reordering();
         }
     }
@@ -352,18 +423,6 @@ impl Pcb {
         }
         pto
     }
-
-    /// One more quiet round trip for the reordering window (RFC 8985 §6.2, step 4).
-    pub(super) fn quiet_round(&mut self, ack: u64, flow: &Flow) {
-        if ack < self.send.widen_at {
-            return;
-        }
-        self.send.widen_at = flow.nxt;
-        self.send.quiet_rounds = self.send.quiet_rounds.saturating_add(1);
-        if self.send.quiet_rounds == QUIET_ROUNDS {
-            self.send.board.narrow_reordering();
-        }
-    }
 }
 
 /// The SACK blocks of one segment.
@@ -371,7 +430,8 @@ impl Pcb {
 struct Sacks {
     spans: [Span; 4],
     len: usize,
-    duplicate: bool,
+    /// Bytes of a duplicate that it reports.
+    duplicate: u64,
 }
 
 impl Sacks {

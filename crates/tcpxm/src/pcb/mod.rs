@@ -24,7 +24,7 @@ pub(crate) use record::Record;
 pub(crate) use timers::Timer;
 use timers::Timers;
 
-use crate::cc::Controller;
+use crate::cc::{Controller, Saved};
 use crate::config::Config;
 use crate::error::Failure;
 use crate::group::{Flow, Mode, Reception};
@@ -124,6 +124,17 @@ pub(crate) struct Trouble {
     pub(crate) closed: bool,
 }
 
+/// The window before the present losses were found, and what tells that they were none.
+struct Undo {
+    saved: Saved,
+    /// Timestamp of the first segment that was sent again for them, and its end.
+    first: Option<(u32, u64)>,
+    /// Bytes sent again for them that the receiver has not reported to be duplicates.
+    again: u64,
+    /// Reports that come after what is acknowledged here are about something else.
+    until: u64,
+}
+
 /// Sending state.
 pub(crate) struct Send {
     pub(crate) iss: Seq,
@@ -143,6 +154,8 @@ pub(crate) struct Send {
     /// One retransmission goes out whatever the window says.
     force_one: bool,
     duplicate_acks: u8,
+    /// What the present losses cost, in case that there are none.
+    undo: Option<Undo>,
     /// A tail loss probe was sent: acknowledgement that ends the episode (RFC 8985 §7.4).
     probe: Option<u64>,
     probe_due: bool,
@@ -150,9 +163,10 @@ pub(crate) struct Send {
     /// The congestion window held the flow back when it had reached this offset.
     pub(crate) limited_at: u64,
     pub(crate) trouble: Trouble,
-    /// Next reordering window adaptation not before this offset is acknowledged.
+    /// Next widening of the reordering window not before this offset is acknowledged.
     widen_at: u64,
-    quiet_rounds: u8,
+    /// Recoveries since the last duplicate.
+    quiet_recoveries: u8,
     persist_backoff: u8,
     /// Last time the peer acknowledged something new, or nothing was outstanding.
     progress: Instant,
@@ -240,7 +254,6 @@ pub(crate) struct Pcb {
     pub(crate) segment_key: Option<SegmentKey>,
     pub(crate) leaving: Leaving,
     pub(crate) notes: u16,
-    pub(crate) noted: bool,
     /// Half-open, and nobody has been told of it.
     pub(crate) unborn: bool,
     /// What the handshake agreed on has reached the session.
@@ -252,7 +265,6 @@ pub(crate) struct Pcb {
     pub(crate) left: bool,
     /// In its flow's list of blocks with nothing outstanding.
     pub(crate) idle: bool,
-    pub(crate) queued: bool,
     pub(crate) counters: Counters,
 }
 
@@ -263,6 +275,7 @@ pub(crate) struct Counters {
     pub(crate) timeouts: u32,
     pub(crate) probes: u32,
     pub(crate) suppressed: u32,
+    pub(crate) undone: u32,
     pub(crate) fall_backs: u32,
     pub(crate) fall_forwards: u32,
     pub(crate) holes: u32,
@@ -307,10 +320,10 @@ impl Pcb {
             limits: Limits {
                 delayed_ack: config.delayed_ack.min(Duration::from_millis(500)),
                 ack_every: config.ack_every.max(1),
-                user_timeout: config.user_timeout,
-                connect_timeout: config.connect_timeout,
+                user_timeout: config.user_timeout.min(LONGEST),
+                connect_timeout: config.connect_timeout.min(LONGEST),
                 keep_alive: config.keep_alive,
-                time_wait: config.time_wait,
+                time_wait: config.time_wait.min(LONGEST),
                 max_rto: config.max_rto,
                 challenges: config.challenge_acks_per_second,
                 our_mss,
@@ -345,14 +358,12 @@ impl Pcb {
             segment_key: birth.segment_key,
             leaving: Leaving::No,
             notes: 0,
-            noted: false,
             unborn: false,
             settled: false,
             close_told: false,
             half_open: false,
             left: false,
             idle: false,
-            queued: false,
             counters: Counters::default(),
         }
     }
@@ -519,7 +530,7 @@ impl Pcb {
         self.send.cc.set_segment(u64::from(payload));
         flow.payload = flow.payload.min(payload);
         if self.send.board.una() < flow.nxt {
-            self.send.board.lose_all(flow.nxt);
+            self.send.board.lose_all(flow.nxt, 0);
             self.send.recovery = Some((flow.nxt, Recovery::Timeout));
             self.send.force_one = true;
             self.send.probe = None;
@@ -534,6 +545,8 @@ impl Pcb {
     }
 }
 
+/// Longer times than this, a century, are this long: sums of times must not overflow.
+pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 /// Without the option (RFC 9293 §3.7.1, IPv4); IPv6 would allow 1220.
 const DEFAULT_MSS: u16 = 536;
 
@@ -552,13 +565,14 @@ impl Send {
             recovery: None,
             force_one: false,
             duplicate_acks: 0,
+            undo: None,
             probe: None,
             probe_due: false,
             window_probe_due: false,
             limited_at: 0,
             trouble: Trouble::default(),
             widen_at: 0,
-            quiet_rounds: 0,
+            quiet_recoveries: 0,
             persist_backoff: 0,
             progress: now,
             retransmissions: 0,

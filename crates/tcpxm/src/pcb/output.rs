@@ -105,11 +105,13 @@ impl Pcb {
         if self.receive.data.early().is_empty() {
             self.ack_sent();
         }
-        let last = span.end == flow.nxt && flow.unsent == 0;
         Plan {
             seq: ack.at(span.start),
             ack: self.receive.irs.at(self.receive.next()),
-            flags: Flags { psh: last, ..ACK },
+            flags: Flags {
+                psh: flow.pushes(span.end),
+                ..ACK
+            },
             window,
             options,
             data: Some(span),
@@ -119,7 +121,17 @@ impl Pcb {
     fn again(&mut self, now: Instant, flow: &Flow, span: Span) -> Plan {
         self.counters.retransmissions += 1;
         self.send.retransmissions += 1;
-        self.send.again_stamp = Some(flow.stamp_at(now));
+        let stamp = flow.stamp_at(now);
+        self.send.again_stamp = Some(stamp);
+        if let Some(undo) = &mut self.send.undo
+            && self.send.recovery.is_some()
+        {
+            // Behind another hole the echo would be that of what fills it.
+            if undo.again == 0 && span.start == self.send.board.una() {
+                undo.first = Some((stamp, span.end));
+            }
+            undo.again += span.len();
+        }
         if !self.timers.is_set(Timer::Rto) {
             self.arm_rto(now);
         }

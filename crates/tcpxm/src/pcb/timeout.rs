@@ -67,12 +67,15 @@ impl Pcb {
         self.suspect_hole();
         let flight = self.send.board.pipe(flow.nxt);
         let first = self.send.rtt.backoff() == 0;
-        let lost = self.send.board.lose_all(flow.nxt);
+        let lost = self.send.board.lose_all(flow.nxt, self.reception.heard());
         let segments = lost.in_a_row.div_ceil(u64::from(flow.payload.max(1)));
         self.reception
             .multicast_losses(segments, self.send.board.una());
         if self.send.fin == Fin::Sent {
             self.send.fin = Fin::Lost;
+        }
+        if first {
+            self.may_undo();
         }
         self.send.cc.on_timeout(flight, first);
         self.send.trouble.timeout = true;

@@ -34,6 +34,17 @@ impl Rtt {
     pub(crate) fn sample(&mut self, rtt: Duration) {
         let rtt = rtt.total_micros().max(1);
         self.min_us = self.min_us.min(rtt);
+        self.smooth(rtt);
+    }
+
+    /// The same by a timestamp, whose clock ticks in milliseconds: it may say 0.
+    pub(crate) fn sample_coarse(&mut self, rtt_ms: u32) {
+        let rtt = (u64::from(rtt_ms) * 1000).max(500);
+        self.min_us = self.min_us.min(rtt.max(1000));
+        self.smooth(rtt);
+    }
+
+    fn smooth(&mut self, rtt: u64) {
         // RFC 6298 §2.2, §2.3: alpha 1/8, beta 1/4.
         match self.smoothed_us {
             None => {

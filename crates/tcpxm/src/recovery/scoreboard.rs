@@ -50,7 +50,7 @@ pub(crate) struct Delivered {
     pub(crate) rtt: Option<Duration>,
     /// Some of the newly delivered bytes at or behind the given offset arrived on their first
     /// sending.
-    pub(crate) first_try: bool,
+    pub(crate) first_try: Option<u64>,
 }
 
 /// The state of the bytes in flight to one receiver.
@@ -182,7 +182,9 @@ impl Scoreboard {
         delivered.newly += newly;
         if let Some(end) = first_try_end {
             self.reordering |= end < highest_sacked;
-            delivered.first_try |= end > multicast_from;
+            if end > multicast_from {
+                delivered.first_try = delivered.first_try.max(Some(end));
+            }
             if let Some(time) = log.time_of(end - 1) {
                 let rtt = now - time;
                 if end > self.again_high {
@@ -287,7 +289,9 @@ impl Scoreboard {
             if self.lost.insert(Span::new(hole.start, hole_end)).is_none() {
                 break;
             }
-            run.add(Span::new(hole.start, hole_end), &self.sacked);
+            if hole_end > view.heard {
+                run.add(Span::new(hole.start, hole_end), &self.sacked);
+            }
             at = hole_end;
         }
         // Second sendings, each with a time of its own.
@@ -347,7 +351,7 @@ impl Scoreboard {
     /// The retransmission timer expired: all that is not selectively acknowledged is lost
     /// (RFC 8985 §6.3). Selective acknowledgements that the receiver has taken back are forgotten
     /// (RFC 2018 §8).
-    pub(crate) fn lose_all(&mut self, nxt: u64) -> Lost {
+    pub(crate) fn lose_all(&mut self, nxt: u64, heard: u64) -> Lost {
         if self
             .sacked
             .first()
@@ -357,7 +361,7 @@ impl Scoreboard {
         }
         self.inflated = 0;
         let mut run = Run::default();
-        let mut at = self.una;
+        let mut at = self.una.max(heard);
         while let Some(hole) = self.next_hole(at, nxt) {
             run.add(hole, &self.sacked);
             at = hole.end;
@@ -440,7 +444,12 @@ impl Scoreboard {
         self.quarters = self.quarters.saturating_add(1).min(64);
     }
 
-    /// Many round trips without a duplicate: back to a quarter.
+    /// What is not sent again yet counts as in flight once more, and as not heard of.
+    pub(crate) fn forget_lost(&mut self) {
+        self.lost.clear();
+    }
+
+    /// Many recoveries without a duplicate: back to a quarter.
     pub(crate) fn narrow_reordering(&mut self) {
         self.quarters = 1;
     }
@@ -451,7 +460,7 @@ impl Scoreboard {
 pub(crate) struct Lost {
     pub(crate) bytes: u64,
     /// The most of them that were sent for the first time, one after the other, and of which nothing
-    /// between has arrived.
+    /// between has arrived, nor by multicast anything behind them.
     pub(crate) in_a_row: u64,
 }
 
@@ -491,4 +500,6 @@ pub(crate) struct DetectView<'a> {
     pub(crate) segment: u64,
     pub(crate) min_rtt: Option<Duration>,
     pub(crate) smoothed_rtt: Option<Duration>,
+    /// Behind the last byte that is known to have come by multicast.
+    pub(crate) heard: u64,
 }

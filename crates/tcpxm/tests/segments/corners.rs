@@ -250,3 +250,22 @@ fn a_least_timeout_above_the_largest_gives_way() {
     let stats = hand.endpoint.conn_stats(hand.id.unwrap()).unwrap();
     assert_eq!(stats.rto, tcpxm::Duration::from_secs(1));
 }
+
+#[test]
+fn times_without_end_do_not_overflow() {
+    let forever = tcpxm::Duration::from_micros(u64::MAX);
+    let mut hand = Hand::establish(
+        Config {
+            connect_timeout: forever,
+            user_timeout: forever,
+            time_wait: forever,
+            ..Config::default()
+        },
+        Options::default(),
+    );
+    let id = hand.id.unwrap();
+    hand.endpoint.send(hand.now, id, b"data").unwrap();
+    assert_eq!(hand.sent().len(), 1);
+    hand.wait(2000);
+    assert_eq!(hand.sent().len(), 1, "sent again");
+}

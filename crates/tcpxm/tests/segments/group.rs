@@ -379,3 +379,59 @@ fn losses_with_successes_between_them_are_not_consecutive() {
     assert!(!group.sent().is_empty(), "a repair");
     assert_eq!(mode(&group), Mode::Multicast);
 }
+
+#[test]
+fn losses_with_a_later_success_are_congestion_and_three_at_the_end_are_not() {
+    let answer = |_| Options {
+        mss: Some(1000),
+        sack_permitted: true,
+        group: Some(GroupOption::Named(ip(GROUP))),
+        ..Options::default()
+    };
+    let mut group = HandGroup::new(1, answer);
+    let iss = group.iss[0];
+    let ack = |group: &mut HandGroup, segments: u32, sack: Option<(u32, u32)>| {
+        let at = |segment: u32| iss.plus(1 + segment * 1000);
+        let mut options = Options {
+            feedback: Some(Feedback { percent: 50 }),
+            ..Options::default()
+        };
+        if let Some((from, to)) = sack {
+            options.sack.push((at(from), at(to)));
+        }
+        let segment = Segment {
+            source_port: PORT,
+            destination_port: 4444,
+            seq: Seq(101),
+            ack: at(segments),
+            flags: ACK,
+            window: 60_000,
+            options,
+            payload: &[],
+        };
+        group.inject(1, &segment).unwrap();
+    };
+    for segments in [8, 16, 24, 32] {
+        group.sent();
+        ack(&mut group, segments, None);
+    }
+    let member = group.endpoint.members(group.id).unwrap().next().unwrap();
+    let mode = |group: &HandGroup| group.endpoint.conn_stats(member).unwrap().mode;
+    group.sent();
+    ack(&mut group, 40, None);
+    group.sent();
+    // Five in a row are lost, and one behind them has arrived.
+    ack(&mut group, 40, Some((45, 48)));
+    assert!(!group.sent().is_empty(), "a repair");
+    assert_eq!(mode(&group), Mode::Multicast);
+    // Everything is repaired, and then nothing comes any more.
+    ack(&mut group, 50, None);
+    group.sent();
+    for _ in 0..40 {
+        group.now += tcpxm::Duration::from_millis(100);
+        let now = group.now;
+        group.endpoint.handle_timeout(now);
+        group.sent();
+    }
+    assert_eq!(mode(&group), Mode::UnicastGroup);
+}

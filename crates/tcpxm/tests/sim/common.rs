@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use netsim::ip::Datagram;
-use netsim::{Io, LinkConfig, Node, NodeId, Port, Sim};
+use netsim::{Io, LinkConfig, LinkId, Node, NodeId, Port, Sim};
 use tcpxm::store::{Lengths, Store};
 use tcpxm::{
     Config, ConnId, Duration, Endpoint, Event, Failure, GroupConfig, GroupId, Instant, Meta, Mode,
@@ -36,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) close_last: bool,
     /// Abort after having read so much.
     pub(crate) abort_after: Option<u64>,
+    /// Do not look at what was read: rates are what matters.
+    pub(crate) trusting: bool,
 }
 
 impl Default for Plan {
@@ -46,6 +48,7 @@ impl Default for Plan {
             read_from: Instant::ZERO,
             close_last: false,
             abort_after: None,
+            trusting: false,
         }
     }
 }
@@ -239,7 +242,8 @@ impl Host {
             }
             match self.endpoint.recv(now, id, &mut buffer[..most as usize]) {
                 Ok(Received::Data(len)) => {
-                    for (byte, at) in buffer[..len].iter().zip(peer.read..) {
+                    let looked_at = if self.plan.trusting { 0 } else { len };
+                    for (byte, at) in buffer[..looked_at].iter().zip(peer.read..) {
                         assert_eq!(*byte, Lengths::byte(at), "host {} at {at}", self.number);
                     }
                     peer.read += len as u64;
@@ -347,6 +351,8 @@ pub(crate) struct Switch {
     pub(crate) from_sender: (u64, u64),
     /// Ports behind which nobody is in a group any more.
     pub(crate) left: BTreeSet<u16>,
+    /// Where the groups that are named here go; the others go everywhere.
+    pub(crate) trees: BTreeMap<Ipv4Addr, BTreeSet<u16>>,
 }
 
 impl Switch {
@@ -356,6 +362,7 @@ impl Switch {
             drop: None,
             from_sender: (0, 0),
             left: BTreeSet::new(),
+            trees: BTreeMap::new(),
         }
     }
 }
@@ -386,7 +393,12 @@ impl Node for Switch {
                 .deaf
                 .get(&other)
                 .is_some_and(|times| times.iter().any(|(from, to)| *from <= now && now < *to));
-            if other != port.0 && !deaf && !self.left.contains(&other) {
+            let pruned = self.left.contains(&other)
+                || self
+                    .trees
+                    .get(&to)
+                    .is_some_and(|tree| !tree.contains(&other));
+            if other != port.0 && !deaf && !pruned {
                 forward(other, io);
             }
         }
@@ -397,6 +409,8 @@ pub(crate) struct Net {
     pub(crate) sim: Sim,
     pub(crate) switch: NodeId,
     pub(crate) hosts: Vec<NodeId>,
+    /// Of each host, to the switch.
+    pub(crate) links: Vec<LinkId>,
     /// The switch no longer forwards multicast to receivers that have left, 50 ms later at most.
     pub(crate) prunes: bool,
 }
@@ -407,17 +421,18 @@ pub(crate) fn net(seed: u64, hosts: Vec<(Config, Plan, LinkConfig)>) -> Net {
     bytes[..8].copy_from_slice(&seed.to_be_bytes());
     let mut sim: Sim = Sim::new(bytes);
     let switch = sim.add_node(Box::new(Switch::new()));
-    let mut ids = Vec::new();
+    let (mut ids, mut links) = (Vec::new(), Vec::new());
     for (number, (config, plan, link)) in hosts.into_iter().enumerate() {
         let seed = sim.derive_seed(77, number as u64);
         let id = sim.add_node(Box::new(Host::new(number, config, seed, plan)));
-        sim.add_link(switch, id, link);
+        links.push(sim.add_link(switch, id, link));
         ids.push(id);
     }
     Net {
         sim,
         switch,
         hosts: ids,
+        links,
         prunes: false,
     }
 }

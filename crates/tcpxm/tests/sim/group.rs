@@ -471,6 +471,36 @@ fn a_group_keeps_to_its_rate() {
     assert!((4150..4800).contains(&took), "{took} ms");
 }
 
+/// All copies are counted, whoever they are for.
+#[test]
+fn a_rate_is_for_all_receivers_together() {
+    for rate_later in [false, true] {
+        let len = 1_000_000;
+        let mut net = group_net(1, (config(), lan()), receivers(5, lan()));
+        let wanted = GroupConfig {
+            mode: GroupMode::Unicast,
+            max_rate_bps: Some(if rate_later { 1_000_000 } else { 10_000_000 }),
+            ..group(5)
+        };
+        start(&mut net, &wanted, len);
+        net.with(0, |host, now| {
+            let id = host.group.unwrap();
+            host.endpoint
+                .set_max_rate(now, id, Some(10_000_000))
+                .unwrap();
+        });
+        assert!(net.run(60, closed));
+        assert_delivered(&net, 1..=5, len, "rate of all");
+        // 5 MB in segments of 1448 bytes with 52 bytes of headers take 4.17 s.
+        let ends = (1..=5).map(|number| net.host(number).finished_at.unwrap().total_millis());
+        let ends: Vec<i64> = ends.collect();
+        assert!(
+            ends.iter().all(|took| (3900..4500).contains(took)),
+            "{ends:?} ms"
+        );
+    }
+}
+
 /// Groups that meet in one bottleneck share it (TCP-XM §4.1).
 #[test]
 fn two_groups_share_a_bottleneck() {

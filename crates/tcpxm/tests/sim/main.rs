@@ -1,6 +1,7 @@
 //! Endpoints in virtual time, over links that misbehave.
 
 mod common;
+mod flows;
 mod group;
 mod keyed;
 mod losses;

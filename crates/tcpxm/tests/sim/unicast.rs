@@ -368,3 +368,32 @@ fn sequence_numbers_wrap_in_the_middle_of_a_stream() {
     assert!(seen[0] > u32::MAX - 200_000, "{}", seen[0]);
     assert!(seen.iter().any(|&seq| seq < 400_000), "it wrapped");
 }
+
+/// Segments that overtake others are not losses: what was cut for them is given back (RFC 3522, RFC
+/// 3708, RFC 4015), with timestamps or with reports of duplicates.
+#[test]
+fn reordering_costs_little() {
+    for timestamps in [true, false] {
+        let took = |link: LinkConfig| {
+            let mut side = config();
+            side.timestamps = timestamps;
+            let wire = LinkConfig::new();
+            let sender = (side.clone(), plan(4_000_000), wire);
+            let mut net = net(3, vec![sender, (side, Plan::default(), link)]);
+            net.with(1, |host, now| host.listen(now));
+            net.with(0, |host, now| host.connect(now, 1));
+            assert!(net.run(60, |net| net.host(1).total_read() == 4_000_000));
+            let undone = net.host(0).endpoint.stats().undone;
+            (net.sim.now().total_millis(), undone)
+        };
+        let link = LinkConfig::new()
+            .delay(Duration::from_millis(10))
+            .rate_bps(100_000_000)
+            .queue_packets(1000);
+        let (straight, undone) = took(link);
+        assert_eq!(undone, 0);
+        let (mixed, undone) = took(link.reorder(0.1, Duration::from_millis(10)));
+        assert!(undone > 0);
+        assert!(mixed < 3 * straight, "{mixed} ms, without {straight} ms");
+    }
+}
