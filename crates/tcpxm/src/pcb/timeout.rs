@@ -6,10 +6,6 @@ use super::{Fin, Owed, Pcb, Recovery, State, Timer};
 use crate::error::Failure;
 use crate::group::Flow;
 
-/// SYN-ACKs that one SYN draws (as much as RFC 9000 §8.1 lets a server send to an address that has
-/// proved nothing).
-const MAX_SYN_ACKS: u8 = 3;
-
 impl Pcb {
     /// Time has passed. Says whether silly window avoidance is to be overridden: data goes out
     /// although it is less than a segment (RFC 9293 §3.8.6.2.1).
@@ -90,9 +86,7 @@ impl Pcb {
         self.arm_rto(now);
     }
 
-    /// RFC 9293 §3.8.3: a SYN is sent again for as long as the attempt may last. A SYN-ACK is sent
-    /// three times: it goes to an address that may be forged. What the other side sends again is
-    /// answered as ever.
+    /// RFC 9293 §3.8.3: a SYN is sent again for as long as the attempt may last.
     fn syn_expired(&mut self, now: Instant) {
         let end = self.opened + self.limits.connect_timeout;
         if now >= end {
@@ -100,7 +94,7 @@ impl Pcb {
             return;
         }
         self.send.rtt.back_off();
-        self.syn_due = !self.passive || self.send.rtt.backoff() < MAX_SYN_ACKS;
+        self.syn_due = true;
         let at = now + self.send.rtt.rto();
         self.timers.set(Timer::Rto, at.min(end));
     }
