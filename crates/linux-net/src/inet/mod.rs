@@ -29,7 +29,7 @@ use crate::sys;
 use crate::sys::message::SocketAddress;
 
 pub use segments::{SegmentBatch, SegmentSocket};
-pub use udp::UdpSocket;
+pub use udp::{SendQueue, UdpSocket};
 
 /// How to open a socket.
 #[derive(Clone, Debug)]
@@ -43,6 +43,8 @@ pub struct Config {
     pub ttl: u8,
     /// Other sockets of this host also hear what this one multicasts.
     pub loopback: bool,
+    /// No other socket of this host may have the address too; of a group's address several may.
+    pub exclusive: bool,
     /// Room for what arrives and was not read yet, in bytes; the kernel grants up to
     /// `net.core.rmem_max`, and all of it to a process with CAP_NET_ADMIN.
     pub receive_buffer_bytes: usize,
@@ -59,6 +61,7 @@ impl Config {
             interface: 0,
             ttl: 1,
             loopback: false,
+            exclusive: false,
             receive_buffer_bytes: 8 << 20,
             send_buffer_bytes: 4 << 20,
         }
@@ -87,6 +90,15 @@ pub struct Received<'a> {
     pub destination: IpAddr,
     /// What it carries.
     pub payload: &'a [u8],
+}
+
+/// One payload received, to be edited where it lies.
+#[derive(Debug)]
+pub struct ReceivedMut<'a> {
+    /// Who sent it.
+    pub source: SocketAddr,
+    /// What it carries.
+    pub payload: &'a mut [u8],
 }
 
 /// A group to join: any source, or one (RFC 4607).

@@ -4,10 +4,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use quinn_udp::UdpSocketState;
 
-use super::{Config, Membership, Received, Transmit, configure, discover_path_mtu, scoped, to};
+use super::{
+    Config, Membership, Received, ReceivedMut, Transmit, configure, discover_path_mtu, scoped, to,
+};
 use crate::error::{Capability, JoinError, OpenError, ReceiveError, SendError};
+use crate::packet::Sent;
 use crate::sys;
-use crate::sys::message::{BATCH, Control, Outgoing, send_batch};
+use crate::sys::message::{BATCH, Control, Outgoing, SocketAddress, send_batch};
 use crate::udp::Batch;
 
 /// Longest UDP payload over IPv4, bytes.
@@ -34,7 +37,7 @@ impl UdpSocket {
         let version = config.bind.ip();
         let fd = sys::socket(sys::family(version), libc::SOCK_DGRAM, 0).map_err(error)?;
         let socket = socket2::Socket::from(fd);
-        socket.set_reuse_address(true).map_err(error)?;
+        socket.set_reuse_address(!config.exclusive).map_err(error)?;
         if version.is_ipv6() {
             socket.set_only_v6(true).map_err(error)?;
         }
@@ -175,6 +178,22 @@ impl UdpSocket {
         Ok(messages[..sent].iter().map(|m| m.bytes.len()).sum())
     }
 
+    /// Starts a queue: [`SendQueue::push`] borrows datagrams where they lie, for any destinations,
+    /// and one system call sends up to 64 of them.
+    pub fn queue<'a>(&self) -> SendQueue<'_, 'a> {
+        let idle = Outgoing {
+            address: to(SocketAddr::from(([0; 4], 0)), 0),
+            control: None,
+            bytes: &[],
+        };
+        SendQueue {
+            socket: self,
+            messages: [idle; BATCH],
+            len: 0,
+            sent: Sent::default(),
+        }
+    }
+
     /// Takes what has arrived into `batch` (its former content is gone); answers how many
     /// buffers were filled, 0 when nothing was there.
     ///
@@ -202,6 +221,56 @@ impl UdpSocket {
     }
 }
 
+/// Datagrams for several destinations, on the stack; see [`UdpSocket::queue`].
+#[derive(Debug)]
+pub struct SendQueue<'s, 'a> {
+    socket: &'s UdpSocket,
+    messages: [Outgoing<'a, SocketAddress>; BATCH],
+    len: usize,
+    sent: Sent,
+}
+
+impl<'a> SendQueue<'_, 'a> {
+    /// Queues a datagram; a full queue is sent first.
+    pub fn push(&mut self, destination: SocketAddr, bytes: &'a [u8]) {
+        if self.len == BATCH {
+            self.send();
+        }
+        self.messages[self.len] = Outgoing {
+            address: to(destination, self.socket.interface),
+            control: None,
+            bytes,
+        };
+        self.len += 1;
+    }
+
+    /// Sends what waits. Answers what became of everything that was queued: no room in the socket's
+    /// buffer, no route, or too long for the path counts as failed.
+    pub fn flush(mut self) -> Sent {
+        self.send();
+        self.sent
+    }
+
+    fn send(&mut self) {
+        let mut rest = &self.messages[..self.len];
+        while !rest.is_empty() {
+            // An error is that of the first: the others may have another way.
+            let done = match send_batch(&self.socket.socket, rest) {
+                Ok(sent) => {
+                    self.sent.sent += sent as u64;
+                    sent
+                }
+                Err(_) => {
+                    self.sent.failed += 1;
+                    1
+                }
+            };
+            rest = rest.get(done.max(1)..).unwrap_or_default();
+        }
+        self.len = 0;
+    }
+}
+
 impl AsFd for UdpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
@@ -224,6 +293,20 @@ impl Batch {
             payloads.map(move |payload| Received {
                 source: meta.addr,
                 destination: meta.dst_ip.unwrap_or(none),
+                payload,
+            })
+        })
+    }
+
+    /// The datagrams of the last call, in order of arrival, to be edited where they lie.
+    pub fn received_mut(&mut self) -> impl Iterator<Item = ReceivedMut<'_>> {
+        let buffers = self.bytes.chunks_exact_mut(Self::BUFFER_BYTES);
+        let filled = buffers.zip(&self.metas[..self.filled]);
+        filled.flat_map(|(buffer, meta)| {
+            let len = meta.len.min(buffer.len());
+            let payloads = buffer[..len].chunks_mut(meta.stride.max(1));
+            payloads.map(move |payload| ReceivedMut {
+                source: meta.addr,
                 payload,
             })
         })
