@@ -6,6 +6,7 @@
 //! | [`exit`] | the exit codes every program uses |
 //! | [`logging`] | `--log`, `--log-format`: tracing, as text or JSON, on standard error |
 //! | `metrics` | Prometheus metrics over HTTP, for daemons (feature `metrics`) |
+//! | `daemon` | configuration, status socket, metrics tables of the daemons (feature `daemon`) |
 //! | `secure` | `--key-file`: TLS 1.3 of control connections, both sides proved (feature `control`) |
 //! | `conversation` | a machine at one end of a byte stream, driven in tokio (feature `control`) |
 //! | `copying` | what `mcp` and `mcpd` share (feature `copying`) |
@@ -26,6 +27,8 @@ pub mod clock;
 pub mod conversation;
 #[cfg(feature = "copying")]
 pub mod copying;
+#[cfg(feature = "daemon")]
+pub mod daemon;
 pub mod events;
 pub mod exit;
 pub mod interrupt;

@@ -2,16 +2,11 @@
 //! eventfd that wakes the receiver. The machine lives in the data thread, which answers between
 //! two batches of packets; each command costs it a bounded time.
 
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-
-use linux_net::wake::Waker;
 use tokio::sync::oneshot;
 
 use crate::config::Config;
 use crate::status::{Counters, Group, Interface};
 
-/// Commands that may wait for the data thread.
-const QUEUE: usize = 64;
 /// Routes in one answer: a few hundred microseconds of the data thread's time.
 pub(crate) const PAGE: usize = 256;
 
@@ -60,45 +55,4 @@ pub(crate) struct Snapshot {
 }
 
 /// The control thread's end.
-#[derive(Clone, Debug)]
-pub(crate) struct Controller {
-    commands: SyncSender<Command>,
-    waker: Waker,
-}
-
-/// The data thread did not take a command: it is ending, or too many wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unavailable;
-
-impl std::fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the data path is busy or ending")
-    }
-}
-
-impl Controller {
-    /// Both ends.
-    pub(crate) fn new(waker: Waker) -> (Controller, Receiver<Command>) {
-        let (commands, receiver) = sync_channel(QUEUE);
-        (Controller { commands, waker }, receiver)
-    }
-
-    /// Sends a command without waiting for room.
-    pub(crate) fn send(&self, command: Command) -> Result<(), Unavailable> {
-        let sent = self.commands.try_send(command);
-        self.waker.wake();
-        sent.map_err(|error| match error {
-            TrySendError::Full(_) | TrySendError::Disconnected(_) => Unavailable,
-        })
-    }
-
-    /// Sends a command and waits for its answer.
-    pub(crate) async fn ask<T>(
-        &self,
-        command: impl FnOnce(oneshot::Sender<T>) -> Command,
-    ) -> Result<T, Unavailable> {
-        let (reply, answer) = oneshot::channel();
-        self.send(command(reply))?;
-        answer.await.map_err(|_| Unavailable)
-    }
-}
+pub(crate) type Controller = cli::daemon::Controller<Command>;

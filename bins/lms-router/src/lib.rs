@@ -68,9 +68,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use args::{Args, Verb, What};
+use cli::daemon::RunError;
+use cli::daemon::reader::ConfigError;
 use cli::exit;
-use config::{Config, ConfigError};
-use daemon::RunError;
+use config::Config;
+
+/// What the program calls itself.
+const PROGRAM: &str = "lms-router";
 
 /// Runs the program with its arguments, the first of which is its name.
 pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {

@@ -1,54 +1,18 @@
 //! The metrics: one table says what there is, and the page is made from it.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+pub use cli::daemon::metric::Metric;
+use cli::daemon::metric::{counter, gauge};
 use cli::metrics::Exporter;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
 use crate::control::{Command, Controller, Snapshot};
 use crate::daemon::Standing;
 use crate::status::{InterfaceCounters, Overview};
-
-/// One metric: its name without the prefix `lms_router_` (and without `_total`, which counters
-/// get), its labels, and what it says.
-#[derive(Clone, Copy, Debug)]
-pub struct Metric {
-    /// Name.
-    pub name: &'static str,
-    /// Labels.
-    pub labels: &'static [&'static str],
-    /// Counter or gauge.
-    pub counter: bool,
-    /// What it says.
-    pub help: &'static str,
-}
-
-const fn counter(
-    name: &'static str,
-    labels: &'static [&'static str],
-    help: &'static str,
-) -> Metric {
-    Metric {
-        name,
-        labels,
-        counter: true,
-        help,
-    }
-}
-
-const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
-    Metric {
-        name,
-        labels,
-        counter: false,
-        help,
-    }
-}
 
 const INFO: Metric = gauge(
     "info",
@@ -132,46 +96,6 @@ struct Page {
     overview: Overview,
 }
 
-/// One metric's lines of the page.
-struct Lines<'e>(MetricEncoder<'e>);
-
-impl Metric {
-    fn start<'e>(&self, encoder: &'e mut DescriptorEncoder<'_>) -> Result<Lines<'e>, fmt::Error> {
-        let kind = if self.counter {
-            MetricType::Counter
-        } else {
-            MetricType::Gauge
-        };
-        encoder
-            .encode_descriptor(self.name, self.help, None, kind)
-            .map(Lines)
-    }
-
-    fn map(
-        &self,
-        encoder: &mut DescriptorEncoder<'_>,
-        counts: &BTreeMap<String, u64>,
-    ) -> fmt::Result {
-        let mut lines = self.start(encoder)?;
-        for (name, count) in counts {
-            lines.count(&[(self.labels[0], name)], *count)?;
-        }
-        Ok(())
-    }
-
-    fn value(&self, encoder: &mut DescriptorEncoder<'_>, value: u64) -> fmt::Result {
-        self.start(encoder)?.0.encode_gauge(&value)
-    }
-}
-
-impl Lines<'_> {
-    fn count(&mut self, labels: &[(&str, &str)], count: u64) -> fmt::Result {
-        self.0
-            .encode_family(&labels)?
-            .encode_counter::<[(&str, &str); 0], _, u64>(&count, None)
-    }
-}
-
 impl Collector for Page {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let encoder = &mut encoder;
@@ -181,10 +105,7 @@ impl Collector for Page {
             ("source", overview.source.as_str()),
             ("policy", overview.policy.as_str()),
         ];
-        INFO.start(encoder)?
-            .0
-            .encode_family(&info)?
-            .encode_gauge(&1u64)?;
+        INFO.info(encoder, &info)?;
         UPTIME.value(encoder, overview.uptime_s)?;
         let mut reloads = RELOADS.start(encoder)?;
         reloads.count(&[("result", "accepted")], overview.configuration.reloads)?;

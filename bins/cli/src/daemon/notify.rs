@@ -6,7 +6,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 
 /// Sends one state, such as `READY=1`.
-pub(super) fn state(state: &str) {
+pub fn state(state: &str) {
     let Some(address) = std::env::var_os("NOTIFY_SOCKET") else {
         return;
     };
@@ -25,7 +25,7 @@ pub(super) fn state(state: &str) {
 }
 
 /// Says that a reload starts; systemd wants the time with it.
-pub(super) fn reloading() {
+pub fn reloading() {
     if std::env::var_os("NOTIFY_SOCKET").is_none() {
         return;
     }

@@ -3,6 +3,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -36,21 +38,93 @@ impl fmt::Display for Problem {
     }
 }
 
+/// A configuration that was not accepted.
+#[derive(Debug)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    Unreadable(PathBuf, std::io::Error),
+    /// The file says things that cannot be.
+    Wrong(PathBuf, Vec<Problem>),
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConfigError::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
+            ConfigError::Wrong(path, problems) => {
+                for (i, problem) in problems.iter().enumerate() {
+                    let end = if i + 1 < problems.len() { "\n" } else { "" };
+                    write!(f, "{}:{problem}{end}", path.display())?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Reads a configuration file, 1 MiB at most.
+///
+/// # Errors
+/// The file cannot be read, or `parse` found something wrong.
+pub fn load<T>(
+    path: &Path,
+    parse: impl FnOnce(&str) -> Result<T, Vec<Problem>>,
+) -> Result<T, ConfigError> {
+    let unreadable = |error| ConfigError::Unreadable(path.to_owned(), error);
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    file.take((1 << 20) + 1)
+        .read_to_string(&mut text)
+        .map_err(unreadable)?;
+    if text.len() > 1 << 20 {
+        return Err(unreadable(std::io::Error::other("longer than 1 MiB")));
+    }
+    parse(&text).map_err(|problems| ConfigError::Wrong(path.to_owned(), problems))
+}
+
+/// Reads a document: `read` makes the value of its root, and every key that it did not ask for there
+/// is a problem too.
+///
+/// # Errors
+/// Every problem, in the order of the file; of a document that is no TOML those alone.
+pub fn parse<T>(text: &str, read: impl FnOnce(&Section<'_, '_>) -> T) -> Result<T, Vec<Problem>> {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    let reader = Reader::new(text);
+    for error in &errors {
+        let offset = error.span().map_or(0, |span| span.start);
+        reader.complain(offset, "", error.message(), "");
+    }
+    if !errors.is_empty() {
+        return Err(reader.into_problems());
+    }
+    let root = Section::root(&reader, document.get_ref());
+    let value = read(&root);
+    root.finish();
+    let problems = reader.into_problems();
+    if problems.is_empty() {
+        Ok(value)
+    } else {
+        Err(problems)
+    }
+}
+
 /// The document being read, and what was found wrong so far.
-pub(crate) struct Reader<'t> {
+struct Reader<'t> {
     text: &'t str,
     problems: RefCell<Vec<(usize, Problem)>>,
 }
 
 impl<'t> Reader<'t> {
-    pub(crate) fn new(text: &'t str) -> Self {
+    fn new(text: &'t str) -> Self {
         Reader {
             text,
             problems: RefCell::new(Vec::new()),
         }
     }
 
-    pub(crate) fn complain(
+    fn complain(
         &self,
         offset: usize,
         key: impl Into<String>,
@@ -71,7 +145,7 @@ impl<'t> Reader<'t> {
     }
 
     /// The problems in the order of the file.
-    pub(crate) fn into_problems(self) -> Vec<Problem> {
+    fn into_problems(self) -> Vec<Problem> {
         let mut problems = self.problems.into_inner();
         problems.sort_by_key(|(offset, _)| *offset);
         problems.into_iter().map(|(_, problem)| problem).collect()
@@ -80,13 +154,15 @@ impl<'t> Reader<'t> {
 
 /// A value and where it stands.
 #[derive(Clone, Debug)]
-pub(crate) struct At<T> {
-    pub(crate) value: T,
-    pub(crate) offset: usize,
+pub struct At<T> {
+    /// What was read.
+    pub value: T,
+    /// Where it stands in the text, in bytes.
+    pub offset: usize,
 }
 
 /// One table of the document. Every key that nobody asked for is unknown.
-pub(crate) struct Section<'r, 't> {
+pub struct Section<'r, 't> {
     reader: &'r Reader<'t>,
     path: String,
     offset: usize,
@@ -96,7 +172,7 @@ pub(crate) struct Section<'r, 't> {
 }
 
 impl<'r, 't> Section<'r, 't> {
-    pub(crate) fn root(reader: &'r Reader<'t>, table: &'r DeTable<'t>) -> Self {
+    fn root(reader: &'r Reader<'t>, table: &'r DeTable<'t>) -> Self {
         Section::new(reader, String::new(), 0, Some(table))
     }
 
@@ -118,22 +194,22 @@ impl<'r, 't> Section<'r, 't> {
     }
 
     /// Where the section starts.
-    pub(crate) fn offset(&self) -> usize {
+    pub fn offset(&self) -> usize {
         self.offset
     }
 
     /// Whether the document has `key` here.
-    pub(crate) fn has(&self, key: &str) -> bool {
+    pub fn has(&self, key: &str) -> bool {
         self.table.is_some_and(|table| table.contains_key(key))
     }
 
     /// Where the value of `key` stands (the section's place when absent).
-    pub(crate) fn offset_of(&self, key: &str) -> usize {
+    pub fn offset_of(&self, key: &str) -> usize {
         let found = self.table.and_then(|table| table.get(key));
         found.map_or(self.offset, |value| value.span().start)
     }
 
-    pub(crate) fn path_of(&self, key: &str) -> String {
+    pub(super) fn path_of(&self, key: &str) -> String {
         if self.path.is_empty() {
             key.to_owned()
         } else {
@@ -142,7 +218,7 @@ impl<'r, 't> Section<'r, 't> {
     }
 
     /// Notes that the value of `key` is wrong.
-    pub(crate) fn complain(
+    pub fn complain(
         &self,
         offset: usize,
         key: &str,
@@ -155,7 +231,7 @@ impl<'r, 't> Section<'r, 't> {
     }
 
     /// Notes that the section should not be there at all.
-    pub(crate) fn complain_whole(&self, wrong: &str, instead: &str) {
+    pub fn complain_whole(&self, wrong: &str, instead: &str) {
         self.sound.set(false);
         self.reader
             .complain(self.offset, self.path.clone(), wrong, instead);
@@ -167,7 +243,7 @@ impl<'r, 't> Section<'r, 't> {
     }
 
     /// The value of `key` as `read` understands it. `expected` completes "write ...".
-    pub(crate) fn get<T>(
+    pub fn get<T>(
         &self,
         key: &'static str,
         expected: &str,
@@ -185,7 +261,7 @@ impl<'r, 't> Section<'r, 't> {
     }
 
     /// As [`Section::get`], for a key that must be there.
-    pub(crate) fn require<T>(
+    pub fn require<T>(
         &self,
         key: &'static str,
         expected: &str,
@@ -200,7 +276,7 @@ impl<'r, 't> Section<'r, 't> {
     }
 
     /// Each element of the list under `key`.
-    pub(crate) fn list<T>(
+    pub fn list<T>(
         &self,
         key: &'static str,
         expected: &str,
@@ -228,7 +304,7 @@ impl<'r, 't> Section<'r, 't> {
     }
 
     /// The table under `key`; an absent one reads as empty.
-    pub(crate) fn section(&self, key: &'static str) -> Section<'r, 't> {
+    pub fn section(&self, key: &'static str) -> Section<'r, 't> {
         let path = self.path_of(key);
         let Some(found) = self.find(key) else {
             return Section::new(self.reader, path, self.offset, None);
@@ -250,7 +326,7 @@ impl<'r, 't> Section<'r, 't> {
     }
 
     /// The tables under `key`, as `[[key]]` makes them.
-    pub(crate) fn sections(&self, key: &'static str) -> Vec<Section<'r, 't>> {
+    pub fn sections(&self, key: &'static str) -> Vec<Section<'r, 't>> {
         let path = self.path_of(key);
         let Some(found) = self.find(key) else {
             return Vec::new();
@@ -278,7 +354,7 @@ impl<'r, 't> Section<'r, 't> {
     }
 
     /// Complains of every key nobody asked for; true if nothing in this section was wrong.
-    pub(crate) fn finish(self) -> bool {
+    pub fn finish(self) -> bool {
         let known = self.known.borrow();
         for (key, _) in self.table.into_iter().flatten() {
             let name: &str = key.get_ref();
@@ -301,7 +377,7 @@ impl<'r, 't> Section<'r, 't> {
 }
 
 /// A value as an error message shows it.
-pub(crate) fn shown(value: &DeValue<'_>) -> String {
+pub fn shown(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => format!("{text:?}"),
         DeValue::Integer(number) => number.to_string(),
@@ -314,7 +390,7 @@ pub(crate) fn shown(value: &DeValue<'_>) -> String {
 }
 
 /// The known word closest to `word`, if a slip of the keyboard explains the difference.
-pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let limit = (word.len() / 3).clamp(1, 3);
     let spelled = word.replace('_', "-");
     known

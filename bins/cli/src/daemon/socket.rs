@@ -14,9 +14,9 @@ use thiserror::Error;
 pub enum BindError {
     /// Somebody else has it.
     #[error(
-        "{0}: another lms-router is running with this status socket; stop it, or give this one another path (daemon.socket)"
+        "{0}: another {1} is running with this status socket; stop it, or give this one another path (daemon.socket)"
     )]
-    Taken(PathBuf),
+    Taken(PathBuf, &'static str),
     /// Another program listens there; it is left alone.
     #[error("{0}: another program listens here; choose another path (daemon.socket)")]
     InUse(PathBuf),
@@ -49,9 +49,9 @@ pub struct StatusSocket {
 }
 
 impl StatusSocket {
-    /// Opens the socket at `path` with the permissions `mode`. Makes its folder (one level) when
-    /// it is missing. Call it before threads are started: the process's umask changes for a moment.
-    pub fn bind(path: &Path, mode: u32) -> Result<StatusSocket, BindError> {
+    /// Opens the socket of `program` at `path` with the permissions `mode`. Makes its folder (one
+    /// level) when it is missing. Call it before threads are started: the process's umask changes for a moment.
+    pub fn bind(path: &Path, mode: u32, program: &'static str) -> Result<StatusSocket, BindError> {
         let io = |what| {
             move |source| BindError::Io {
                 path: path.to_owned(),
@@ -69,7 +69,7 @@ impl StatusSocket {
         let lock = PathBuf::from(lock);
         let locked = take_lock(&lock).map_err(io("locking"))?;
         let Some(locked) = locked else {
-            return Err(BindError::Taken(path.to_owned()));
+            return Err(BindError::Taken(path.to_owned(), program));
         };
         match std::fs::symlink_metadata(path) {
             Ok(found) if found.file_type().is_socket() => {

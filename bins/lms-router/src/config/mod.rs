@@ -3,16 +3,15 @@
 //! Each key's meaning, unit, bounds and default stand beside its field here, and in the example
 //! configuration `lms-router.toml`, which a test reads through [`Config::parse`].
 
-mod reader;
 mod sections;
 mod value;
 
-use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use reader::Problem;
+use cli::daemon::reader;
+pub use cli::daemon::reader::{ConfigError, Problem};
 pub use value::Pattern;
 
 /// Where the status socket stands unless told otherwise.
@@ -200,32 +199,6 @@ pub struct Capture {
     pub guard: bool,
 }
 
-/// A configuration that was not accepted.
-#[derive(Debug)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    Unreadable(PathBuf, std::io::Error),
-    /// The file says things that cannot be.
-    Wrong(PathBuf, Vec<Problem>),
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ConfigError::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
-            ConfigError::Wrong(path, problems) => {
-                for (i, problem) in problems.iter().enumerate() {
-                    let end = if i + 1 < problems.len() { "\n" } else { "" };
-                    write!(f, "{}:{problem}{end}", path.display())?;
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {}
-
 impl Config {
     /// Reads a configuration from its text.
     pub fn parse(text: &str) -> Result<Config, Vec<Problem>> {
@@ -234,17 +207,7 @@ impl Config {
 
     /// Reads a configuration file (1 MiB at most).
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
-        use std::io::Read;
-        let unreadable = |error| ConfigError::Unreadable(path.to_owned(), error);
-        let mut text = String::new();
-        let file = std::fs::File::open(path).map_err(unreadable)?;
-        file.take((1 << 20) + 1)
-            .read_to_string(&mut text)
-            .map_err(unreadable)?;
-        if text.len() > 1 << 20 {
-            return Err(unreadable(std::io::Error::other("longer than 1 MiB")));
-        }
-        Config::parse(&text).map_err(|problems| ConfigError::Wrong(path.to_owned(), problems))
+        reader::load(path, Config::parse)
     }
 
     /// The keys that differ between `self`, which runs, and `next`, and that only a restart

@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use toml::de::{DeTable, DeValue};
+use cli::daemon::reader::{self, Section};
+use cli::daemon::value::{
+    INTERFACE, LISTEN, MODE, boolean, interface, listen, mode, socket_path, spelled, text,
+};
 
-use super::reader::{Reader, Section};
 use super::value::{
-    INTERFACE, LISTEN, MODE, PATTERN, ROUTED_GROUP, SOURCE, UNICAST, boolean, interface, listen,
-    mode, pattern, routed_group, source, spelled, text, unicast,
+    PATTERN, ROUTED_GROUP, SOURCE, UNICAST, pattern, routed_group, source, unicast,
 };
 use super::{
     Capture, Config, DEFAULT_SOCKET, Daemon, IgmpProxy, InterfaceRule, Limits, Pattern, Policy,
@@ -29,22 +29,12 @@ enum Kind {
 }
 
 pub(super) fn parse(text: &str) -> Result<Config, Vec<Problem>> {
-    let (document, errors) = DeTable::parse_recoverable(text);
-    let reader = Reader::new(text);
-    for error in &errors {
-        let offset = error.span().map_or(0, |span| span.start);
-        reader.complain(offset, "", error.message(), "");
-    }
-    if !errors.is_empty() {
-        return Err(reader.into_problems());
-    }
-    let config = {
-        let root = Section::root(&reader, document.get_ref());
+    reader::parse(text, |root| {
         let (replier, limits) = (
             replier(root.section("replier")),
             limits(root.section("limits")),
         );
-        let config = Config {
+        Config {
             daemon: daemon(root.section("daemon")),
             metrics: metrics(root.section("metrics")),
             source: source_section(root.section("source"), root.sections("route")),
@@ -52,16 +42,8 @@ pub(super) fn parse(text: &str) -> Result<Config, Vec<Problem>> {
             replier,
             limits,
             capture: capture(root.section("capture")),
-        };
-        root.finish();
-        config
-    };
-    let problems = reader.into_problems();
-    if problems.is_empty() {
-        Ok(config)
-    } else {
-        Err(problems)
-    }
+        }
+    })
 }
 
 fn daemon(section: Section<'_, '_>) -> Daemon {
@@ -86,16 +68,6 @@ fn daemon(section: Section<'_, '_>) -> Daemon {
     };
     section.finish();
     daemon
-}
-
-fn socket_path(value: &DeValue<'_>) -> Result<PathBuf, String> {
-    let path = PathBuf::from(text(value)?);
-    // An address of a Unix socket holds 108 bytes with the closing zero.
-    match path.as_os_str().len() {
-        _ if !path.is_absolute() => Err(format!("{path:?} is not an absolute path")),
-        0..=107 => Ok(path),
-        _ => Err(format!("{path:?} is longer than 107 bytes")),
-    }
 }
 
 fn metrics(section: Section<'_, '_>) -> Option<std::net::SocketAddr> {

@@ -1,7 +1,6 @@
 //! `lms-router run`: opens everything, gives privileges up, starts the data thread, and then is
 //! the control thread: signals, reloads, status, metrics.
 
-mod notify;
 mod standing;
 
 use std::path::{Path, PathBuf};
@@ -9,69 +8,27 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use linux_net::privileges::{self, User};
-use thiserror::Error;
+use cli::daemon::socket::StatusSocket;
+use cli::daemon::{RunError, notify};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 pub(crate) use standing::Standing;
 
-use crate::config::{Config, ConfigError};
+use crate::PROGRAM;
+use crate::config::Config;
 use crate::control::{Command, Controller};
 use crate::data::{DataPath, Opened};
 use crate::metrics;
-use crate::status::{BindError, Server, StatusSocket};
+use crate::status::Server;
 
 /// How long the data thread may take to withdraw from the hierarchy and end.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// The program does not start, or ends early.
-#[derive(Debug, Error)]
-pub(crate) enum RunError {
-    /// The configuration is wrong.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The status socket is taken, or cannot be made.
-    #[error(transparent)]
-    Socket(#[from] BindError),
-    /// Sockets of the data path.
-    #[error("{what}: {source}")]
-    Open {
-        /// What was being opened.
-        what: &'static str,
-        /// Why it did not.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// `daemon.user` is nobody.
-    #[error("daemon.user: there is no user {0:?} on this host")]
-    NoUser(String),
-    /// Privileges could not be given up; nothing was started.
-    #[error("giving up privileges: {0}")]
-    Privileges(#[from] privileges::DropError),
-    /// The system refused something small.
-    #[error("{0}: {1}")]
-    Io(&'static str, std::io::Error),
-    /// The data thread ended by itself.
-    #[error("the data path ended: {0}")]
-    Data(String),
-}
-
-impl RunError {
-    pub(crate) fn open<E>(what: &'static str) -> impl Fn(E) -> RunError
-    where
-        E: std::error::Error + Send + Sync + 'static,
-    {
-        move |source| RunError::Open {
-            what,
-            source: Box::new(source),
-        }
-    }
-}
-
 /// Runs until a signal ends it.
 pub(crate) fn run(file: &Path) -> Result<ExitCode, RunError> {
     let config = Config::load(file)?;
-    let socket = StatusSocket::bind(&config.daemon.socket, config.daemon.socket_mode)?;
+    let socket = StatusSocket::bind(&config.daemon.socket, config.daemon.socket_mode, PROGRAM)?;
     let opened = Opened::open(&config)?;
     let exporter = match config.metrics {
         Some(address) => {
@@ -100,29 +57,8 @@ pub(crate) fn run(file: &Path) -> Result<ExitCode, RunError> {
 
 /// What stays: nothing with static routes, what the source of routes needs otherwise.
 fn give_up_privileges(config: &Config, socket: &StatusSocket) -> Result<Vec<String>, RunError> {
-    let user = match &config.daemon.user {
-        Some(name) => Some(find_user(name)?),
-        None => None,
-    };
-    if let Some(User { uid, gid }) = user {
-        socket
-            .give_to(uid, gid)
-            .map_err(|e| RunError::Io("giving the status socket away", e))?;
-    }
     let keep = DataPath::needed_later(config);
-    privileges::drop_to(&keep, user)?;
-    Ok(keep.iter().map(ToString::to_string).collect())
-}
-
-fn find_user(name: &str) -> Result<User, RunError> {
-    match nix::unistd::User::from_name(name) {
-        Ok(Some(user)) => Ok(User {
-            uid: user.uid.as_raw(),
-            gid: user.gid.as_raw(),
-        }),
-        Ok(None) => Err(RunError::NoUser(name.to_owned())),
-        Err(error) => Err(RunError::Io("looking daemon.user up", error.into())),
-    }
+    cli::daemon::give_up_privileges(&keep, config.daemon.user.as_deref(), socket)
 }
 
 struct Signals {
@@ -234,23 +170,8 @@ impl Reloader {
     /// Accepts a new configuration as a whole, or rejects it as a whole.
     async fn reload(&mut self) {
         notify::reloading();
-        match self.try_reload().await {
-            Ok(waiting) => {
-                if waiting.is_empty() {
-                    tracing::info!("configuration reloaded");
-                } else {
-                    tracing::warn!(
-                        keys = waiting.join(", "),
-                        "configuration reloaded; these keys keep their value until a restart"
-                    );
-                }
-                self.standing.accepted(waiting);
-            }
-            Err(error) => {
-                tracing::error!(%error, "configuration rejected, the old one stays");
-                self.standing.rejected(error);
-            }
-        }
+        let result = self.try_reload().await;
+        self.standing.of_daemon.reloaded(result);
         notify::state("READY=1");
     }
 

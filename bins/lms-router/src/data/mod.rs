@@ -144,7 +144,7 @@ impl DataPath {
     /// Runs until it is told to stop.
     pub(crate) fn run(mut self, commands: &Receiver<Command>) -> Result<(), DataError> {
         if let Some(cpu) = self.config.daemon.cpu {
-            pin(cpu);
+            cli::daemon::pin(cpu);
         }
         self.follow_links();
         self.follow_routes();
@@ -472,17 +472,5 @@ fn machine_config(config: &Config) -> router::Config {
             own_cost: config.replier.cost,
             ..hier::Config::default()
         },
-    }
-}
-
-/// Keeps this thread on one core.
-fn pin(cpu: usize) {
-    use nix::sched::{CpuSet, sched_setaffinity};
-    let mut set = CpuSet::new();
-    let pinned = set
-        .set(cpu)
-        .and_then(|()| sched_setaffinity(nix::unistd::Pid::from_raw(0), &set));
-    if let Err(error) = pinned {
-        tracing::warn!(cpu, %error, "daemon.cpu: the data path stays unpinned");
     }
 }

@@ -1,5 +1,6 @@
 //! Everything the data path needs from the kernel, opened while there are privileges.
 
+use cli::daemon::RunError;
 use linux_net::link;
 use linux_net::nft::Guard;
 use linux_net::packet::{Ring, RingConfig, Sender};
@@ -8,7 +9,6 @@ use linux_net::wake::Waker;
 use super::resolve::Resolver;
 use super::routes::Routes;
 use crate::config::Config;
-use crate::daemon::RunError;
 
 /// Packets are taken whole up to this length, where the interfaces at the start do not say more.
 const LEAST_PACKET: u32 = 1500;
@@ -33,7 +33,7 @@ impl Opened {
     pub(crate) fn open(config: &Config) -> Result<Opened, RunError> {
         let links = link::Watcher::open().map_err(RunError::open("interfaces"))?;
         // First what tells whether another program is in the way.
-        let seed = seed().map_err(|e| RunError::Io("reading /dev/urandom", e))?;
+        let seed = cli::clock::seed().map_err(|e| RunError::Io("reading /dev/urandom", e))?;
         let routes = Routes::open(config, seed)?;
         let guard = match config.capture.guard {
             true => Some(Guard::open().map_err(RunError::open("capture.guard"))?),
@@ -68,11 +68,4 @@ impl Opened {
     pub(crate) fn waker(&self) -> Waker {
         self.waker.clone()
     }
-}
-
-fn seed() -> std::io::Result<[u8; 32]> {
-    use std::io::Read;
-    let mut seed = [0; 32];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut seed)?;
-    Ok(seed)
 }

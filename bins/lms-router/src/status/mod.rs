@@ -14,18 +14,21 @@
 //!
 //! Fields may be added; those that are here keep their names and meanings.
 
-mod client;
 mod server;
-mod socket;
 mod text;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-pub use client::{QueryError, query};
+use crate::PROGRAM;
+
+pub use cli::daemon::client::QueryError;
+pub use cli::daemon::server::Refusal;
+pub use cli::daemon::standing::Configuration;
 pub(crate) use server::Server;
-pub use socket::{BindError, StatusSocket};
 pub use text::render;
 
 /// Which document is asked for.
@@ -50,11 +53,9 @@ pub struct Question {
     pub show: Show,
 }
 
-/// The answer to a question that is none.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refusal {
-    /// What is wrong.
-    pub error: String,
+/// Asks the router at `socket`; waits a few seconds at most between pieces of the answer.
+pub fn query(socket: &Path, show: Show) -> Result<Value, QueryError> {
+    cli::daemon::client::query(socket, PROGRAM, &Question { show })
 }
 
 /// The program at a glance.
@@ -84,21 +85,6 @@ pub struct Overview {
     pub metrics: Option<String>,
     /// Capabilities the process still has.
     pub capabilities: Vec<String>,
-}
-
-/// The state of the configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Configuration {
-    /// The file.
-    pub file: String,
-    /// Reloads that were accepted.
-    pub reloads: u64,
-    /// Reloads that were rejected.
-    pub rejected: u64,
-    /// Why the last reload was rejected; none after one that was accepted.
-    pub last_error: Option<String>,
-    /// Keys whose new value waits for a restart.
-    pub needs_restart: Vec<String>,
 }
 
 /// All multicast routes.

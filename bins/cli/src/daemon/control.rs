@@ -1,0 +1,63 @@
+//! How the control thread talks to the data thread: commands through a bounded channel, and an
+//! eventfd that wakes the receiver.
+
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+
+use linux_net::wake::Waker;
+use tokio::sync::oneshot;
+
+/// Commands that may wait for the data thread.
+const QUEUE: usize = 64;
+
+/// The control thread's end.
+#[derive(Debug)]
+pub struct Controller<C> {
+    commands: SyncSender<C>,
+    waker: Waker,
+}
+
+/// The data thread did not take a command: it is ending, or too many wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unavailable;
+
+impl std::fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the data path is busy or ending")
+    }
+}
+
+impl<C> Clone for Controller<C> {
+    fn clone(&self) -> Self {
+        Controller {
+            commands: self.commands.clone(),
+            waker: self.waker.clone(),
+        }
+    }
+}
+
+impl<C> Controller<C> {
+    /// Both ends.
+    pub fn new(waker: Waker) -> (Controller<C>, Receiver<C>) {
+        let (commands, receiver) = sync_channel(QUEUE);
+        (Controller { commands, waker }, receiver)
+    }
+
+    /// Sends a command without waiting for room.
+    pub fn send(&self, command: C) -> Result<(), Unavailable> {
+        let sent = self.commands.try_send(command);
+        self.waker.wake();
+        sent.map_err(|error| match error {
+            TrySendError::Full(_) | TrySendError::Disconnected(_) => Unavailable,
+        })
+    }
+
+    /// Sends a command and waits for its answer.
+    pub async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> C,
+    ) -> Result<T, Unavailable> {
+        let (reply, answer) = oneshot::channel();
+        self.send(command(reply))?;
+        answer.await.map_err(|_| Unavailable)
+    }
+}
