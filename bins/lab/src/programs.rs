@@ -8,6 +8,7 @@ type Entry = fn(Vec<OsString>) -> ExitCode;
 
 /// Every program carried, by name.
 const PROGRAMS: &[(&str, Entry)] = &[
+    ("dyram-relay", |args| dyram_relay::main_from(args)),
     ("ldc-stream", |args| ldc_stream::main_from(args)),
     ("lms-recv", |args| lms_recv::main_from(args)),
     ("lms-router", |args| lms_router::main_from(args)),

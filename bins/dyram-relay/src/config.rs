@@ -1,0 +1,371 @@
+//! The configuration: TOML, checked as a whole, with every problem told at once. Each key's meaning,
+//! unit and default stand in the example `dyram-relay.toml`, which a test reads.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cli::daemon::reader::{self, At, ConfigError, Problem, Section, shown};
+use cli::daemon::value::{
+    INTERFACE, LISTEN, MODE, boolean, interface, listen, mode, socket_path, text,
+};
+use dyram::storage::Limits;
+use dyram::{Carriage, DefaultReplier, MAX_PARENTS, RelayId};
+use toml::de::DeValue;
+
+/// Where the status socket stands unless told otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/polycast/dyram-relay.sock";
+/// Most groups that are listened to: each has a socket.
+pub const MAX_GROUPS: usize = 16;
+/// Most NACK states of all sessions, two more counted for each session: what the machine's timers hold.
+const MAX_TIMERS: usize = 64_512;
+/// Most children of all sessions.
+const MAX_CHILDREN: usize = 1 << 22;
+
+const SHORT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(10);
+const REFRESH: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(65);
+const ACKS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
+const LONG: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
+
+/// A whole configuration that `check` accepts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// What the machine is told: `[relay]` but for `listen`, `[recovery]` and `[timers]`.
+    pub relay: dyram::Config,
+    /// `relay.listen`.
+    pub listen: SocketAddr,
+    /// `[multicast]`, when IP multicast carries the data.
+    pub multicast: Option<Multicast>,
+    /// `timers.drain`.
+    pub drain: Duration,
+    /// `[limits]`.
+    pub limits: Limits,
+    /// `metrics.listen`.
+    pub metrics: Option<SocketAddr>,
+    /// `[daemon]`.
+    pub daemon: Daemon,
+}
+
+/// `[multicast]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Multicast {
+    /// `interface` that the groups are joined on.
+    pub interface: String,
+    /// `groups`, with the port that data goes to.
+    pub groups: Vec<SocketAddr>,
+}
+
+/// `[daemon]`: the process itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Daemon {
+    /// `socket`: the status socket.
+    pub socket: PathBuf,
+    /// `socket-mode`: its permissions.
+    pub socket_mode: u32,
+    /// `user`: whom the process becomes.
+    pub user: Option<String>,
+    /// `cpu`: the core of the data path.
+    pub cpu: Option<usize>,
+}
+
+impl Config {
+    /// Reads a configuration from its text.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn parse(text: &str) -> Result<Config, Vec<Problem>> {
+        reader::parse(text, config)
+    }
+
+    /// Reads a configuration file (1 MiB at most).
+    ///
+    /// # Errors
+    /// It cannot be read, or says things that cannot be.
+    pub fn load(path: &Path) -> Result<Config, ConfigError> {
+        reader::load(path, Config::parse)
+    }
+
+    /// The word for who carries the data.
+    #[must_use]
+    pub fn carriage(&self) -> &'static str {
+        match self.relay.carriage {
+            Carriage::Relays => "relays",
+            Carriage::Multicast => "multicast",
+        }
+    }
+
+    /// The keys that differ between `self`, which runs, and `next`, and that only a restart changes.
+    #[must_use]
+    pub fn needs_restart(&self, next: &Config) -> Vec<&'static str> {
+        let (a, b) = (&self.daemon, &next.daemon);
+        let (l, m) = (&self.limits, &next.limits);
+        [
+            ("relay.id", self.relay.id != next.relay.id),
+            ("relay.listen", self.listen != next.listen),
+            ("relay.carriage", self.relay.carriage != next.relay.carriage),
+            ("multicast", self.multicast != next.multicast),
+            ("limits.sessions", l.sessions != m.sessions),
+            ("limits.children", l.children != m.children),
+            ("limits.nack-states", l.nack_states != m.nack_states),
+            ("limits.window", l.window != m.window),
+            ("metrics.listen", self.metrics != next.metrics),
+            ("daemon.socket", a.socket != b.socket),
+            ("daemon.socket-mode", a.socket_mode != b.socket_mode),
+            ("daemon.user", a.user != b.user),
+            ("daemon.cpu", a.cpu != b.cpu),
+        ]
+        .into_iter()
+        .filter_map(|(key, differs)| differs.then_some(key))
+        .collect()
+    }
+
+    /// What runs after a reload of `next`: everything that only a restart changes stays.
+    #[must_use]
+    pub fn reloaded(&self, next: Config) -> Config {
+        Config {
+            relay: dyram::Config {
+                id: self.relay.id,
+                carriage: self.relay.carriage,
+                ..next.relay
+            },
+            drain: next.drain,
+            ..self.clone()
+        }
+    }
+}
+
+fn config(root: &Section<'_, '_>) -> Config {
+    let (mut relay, listen) = relay(root.section("relay"));
+    let multicast = multicast(root, relay.carriage, listen);
+    recovery(root.section("recovery"), &mut relay);
+    let drain = timers(root.section("timers"), &mut relay);
+    let metrics = root.section("metrics");
+    let metrics_listen = metrics.get("listen", LISTEN, cli::daemon::value::listen);
+    metrics.finish();
+    Config {
+        relay,
+        listen,
+        multicast,
+        drain,
+        limits: limits(root.section("limits")),
+        metrics: metrics_listen.map(|at| at.value),
+        daemon: daemon(root.section("daemon")),
+    }
+}
+
+fn relay(section: Section<'_, '_>) -> (dyram::Config, SocketAddr) {
+    let wants = "the relay's identifier like an IPv4 address, such as \"192.0.2.1\"";
+    let id = section.require("id", wants, |value| match value {
+        DeValue::String(text) => match text.parse::<Ipv4Addr>() {
+            Ok(id) if id.to_bits() != 0 => Ok(RelayId(id.to_bits())),
+            Ok(_) => Err("0.0.0.0 is nobody".to_owned()),
+            Err(_) => Err(format!("{text:?} is not an identifier")),
+        },
+        other => Err(format!("{} is not a text in quotes", shown(other))),
+    });
+    let mut config = dyram::Config::new(id.map_or(RelayId(1), |at| at.value));
+    let default = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 4143));
+    let address = section
+        .get(
+            "listen",
+            "an address and a port, such as \"192.0.2.1:4143\"",
+            |value| {
+                let address = listen(value)?;
+                match address.ip().is_multicast() {
+                    true => Err(format!("{address} is a group's")),
+                    false => Ok(address),
+                }
+            },
+        )
+        .map_or(default, |at| at.value);
+    let wants = "up to 4 relays such as [\"192.0.2.1:4143\", \"192.0.2.2:4143\"]";
+    let parents = section.list("parents", wants, |value| {
+        let parent = listen(value)?;
+        let ip = parent.ip();
+        if ip.is_multicast() || ip.is_unspecified() || parent.port() == 0 {
+            return Err(format!("{parent} is not where a relay listens"));
+        }
+        if ip.is_ipv4() != address.is_ipv4() {
+            return Err(format!(
+                "{parent} is not of the address family of listen, {address}"
+            ));
+        }
+        if parent == address {
+            return Err(format!("{parent} is this relay itself"));
+        }
+        Ok(parent)
+    });
+    let list: Vec<At<SocketAddr>> = parents.map_or_else(Vec::new, |at| at.value);
+    for (index, parent) in list.iter().enumerate() {
+        let known = list[..index]
+            .iter()
+            .any(|other| other.value == parent.value);
+        if known {
+            let wrong = format!("{} is there twice", parent.value);
+            section.complain(parent.offset, "parents", wrong, "leave one out");
+        } else if config.parents.push(parent.value).is_err() {
+            let wrong = format!("more than {MAX_PARENTS} parents");
+            section.complain(parent.offset, "parents", wrong, "leave some out");
+            break;
+        }
+    }
+    let choices = [
+        ("relays", Carriage::Relays),
+        ("multicast", Carriage::Multicast),
+    ];
+    if let Some(carriage) = section.choice("carriage", &choices, Carriage::Relays) {
+        config.carriage = carriage;
+    }
+    section.finish();
+    (config, address)
+}
+
+fn multicast(root: &Section<'_, '_>, carriage: Carriage, address: SocketAddr) -> Option<Multicast> {
+    let given = root.has("multicast");
+    let section = root.section("multicast");
+    if carriage == Carriage::Relays {
+        if given {
+            let instead = "write carriage = \"multicast\" in [relay], or leave [multicast] out";
+            root.complain(
+                section.offset(),
+                "multicast",
+                "is for carriage \"multicast\"",
+                instead,
+            );
+        }
+        return None;
+    }
+    let name = section.require("interface", INTERFACE, interface);
+    let wants = "groups with their ports, such as [\"239.1.2.3:5000\"]";
+    if !section.has("groups") {
+        section.complain(
+            section.offset(),
+            "groups",
+            "is missing",
+            format!("write {wants}"),
+        );
+    }
+    let groups = section.list("groups", wants, |value| {
+        let group = listen(value)?;
+        if !group.ip().is_multicast() || group.port() == 0 {
+            return Err(format!("{group} is not a group with a port"));
+        }
+        if group.is_ipv4() != address.is_ipv4() {
+            return Err(format!(
+                "{group} is not of the address family of listen, {address}"
+            ));
+        }
+        Ok(group)
+    });
+    let groups = groups.map_or_else(Vec::new, |at| at.value);
+    if let Some(beyond) = groups.get(MAX_GROUPS) {
+        let wrong = format!("more than {MAX_GROUPS} groups");
+        section.complain(beyond.offset, "groups", wrong, "run another relay for some");
+    }
+    section.finish();
+    Some(Multicast {
+        interface: name?.value,
+        groups: groups.into_iter().map(|at| at.value).collect(),
+    })
+}
+
+fn recovery(section: Section<'_, '_>, config: &mut dyram::Config) {
+    let choices = [
+        ("first", DefaultReplier::First),
+        ("spread", DefaultReplier::Spread),
+    ];
+    if let Some(replier) = section.choice("default-replier", &choices, DefaultReplier::First) {
+        config.default_replier = replier;
+    }
+    let early = section.get("early-detection", "true or false", boolean);
+    config.early_detection = early.is_none_or(|at| at.value);
+    config.replier_tries = section.number("replier-tries", 0..=16, config.replier_tries);
+    config.parent_tries = section.number("parent-tries", 1..=16, config.parent_tries);
+    section.finish();
+}
+
+fn timers(section: Section<'_, '_>, config: &mut dyram::Config) -> Duration {
+    let read = |key, range, default: dyram::Duration| {
+        let at = section.duration(key, range, default.into());
+        (machine(at.value), at.offset)
+    };
+    let (least, _) = read("decide-min", SHORT, config.decide.0);
+    let (most, offset) = read("decide-max", SHORT, config.decide.1);
+    if least > most {
+        let wrong = "is below decide-min";
+        section.complain(offset, "decide-max", wrong, "write decide-min or more");
+    }
+    config.decide = (least, most);
+    config.hold_min = read("hold-min", SHORT, config.hold_min).0;
+    config.refresh = read("refresh", REFRESH, config.refresh).0;
+    config.ack_interval = read("ack-interval", ACKS, config.ack_interval).0;
+    config.takeover = read("takeover", LONG, config.takeover).0;
+    let drain = section
+        .duration("drain", LONG, Duration::from_secs(10))
+        .value;
+    section.finish();
+    drain
+}
+
+fn machine(duration: Duration) -> dyram::Duration {
+    dyram::Duration::from_micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+}
+
+fn limits(section: Section<'_, '_>) -> Limits {
+    let default = Limits::default();
+    let read = |key, range: RangeInclusive<u32>, default: usize| {
+        section.number(key, range, default as u32) as usize
+    };
+    let limits = Limits {
+        sessions: read("sessions", 1..=16_128, default.sessions),
+        children: read("children", 1..=65_534, default.children),
+        nack_states: read("nack-states", 2..=32_768, default.nack_states),
+        window: read("window", 64..=1 << 20, default.window),
+    };
+    for (key, value) in [
+        ("nack-states", limits.nack_states),
+        ("window", limits.window),
+    ] {
+        if !value.is_power_of_two() {
+            let above = value.next_power_of_two();
+            let wrong = format!("{value} is not a power of two");
+            let instead = format!("write {} or {above}", above / 2);
+            section.complain(section.offset_of(key), key, wrong, instead);
+        }
+    }
+    let most = MAX_TIMERS / (limits.nack_states + 2);
+    if limits.sessions > most {
+        let wrong = format!(
+            "{} sessions do not fit with so many NACK states",
+            limits.sessions
+        );
+        let instead = format!("write {most} or less, or fewer nack-states");
+        section.complain(section.offset_of("sessions"), "sessions", wrong, instead);
+    }
+    if limits.sessions * limits.children > MAX_CHILDREN {
+        let wrong = format!("more than {MAX_CHILDREN} children of all sessions");
+        let instead = format!("write {} or less", MAX_CHILDREN / limits.sessions);
+        section.complain(section.offset_of("children"), "children", wrong, instead);
+    }
+    section.finish();
+    limits
+}
+
+fn daemon(section: Section<'_, '_>) -> Daemon {
+    let wants = format!("an absolute path, such as {DEFAULT_SOCKET:?}");
+    let socket = section.get("socket", &wants, socket_path);
+    let socket_mode = section.get("socket-mode", MODE, mode);
+    let user = section.get("user", "the name of a user, such as \"polycast\"", text);
+    let cpu = match section.number("cpu", 0..=4095, u32::MAX) {
+        u32::MAX => None,
+        cpu => usize::try_from(cpu).ok(),
+    };
+    section.finish();
+    Daemon {
+        socket: socket.map_or_else(|| DEFAULT_SOCKET.into(), |at| at.value),
+        socket_mode: socket_mode.map_or(0o660, |at| at.value),
+        user: user.map(|at| at.value),
+        cpu,
+    }
+}

@@ -1,0 +1,118 @@
+//! `dyram-relay`: a relay of DyRAM for Linux.
+//!
+//! It drives the machine of [`dyram`] over UDP: data goes from the parent to the children, requests
+//! are gathered and answered by receivers below, and what nobody below has is asked of the parent.
+//! Where IP multicast carries the data, it listens to the groups and serves recovery beside it.
+//!
+//! # Threads
+//!
+//! | thread | what it does |
+//! | --- | --- |
+//! | data (`dyram-data`) | `ppoll` over the sockets and commands; owns the machine; receives in batches (`recvmmsg`, `UDP_GRO`), edits packets where they lie and sends up to 64 with one `sendmmsg`; no allocation for a packet |
+//! | control (main) | tokio, one thread: signals, reloads, status socket, metrics |
+//!
+//! # Privileges
+//!
+//! None are needed (ports below 1024 aside), and none are kept: capabilities go once the sockets
+//! are open, and `daemon.user` changes the user.
+//!
+//! # What a reload changes
+//!
+//! SIGHUP reads the configuration again, whole or not at all. Parents, `recovery` and `timers` change
+//! at once; the rest waits for a restart, and log and `status` name what differs
+//! ([`config::Config::needs_restart`]).
+//!
+//! # Metrics
+//!
+//! | metric | type | labels | what it says |
+//! | --- | --- | --- | --- |
+//! | `dyram_relay_info` | gauge | version, id, carriage | 1, and in its labels what is running |
+//! | `dyram_relay_uptime_seconds` | gauge |  | Seconds since the start |
+//! | `dyram_relay_reloads_total` | counter | result | Reloads, accepted and rejected |
+//! | `dyram_relay_draining` | gauge |  | 1 while children are sent away |
+//! | `dyram_relay_sessions` | gauge |  | Sessions served |
+//! | `dyram_relay_children` | gauge |  | Children of all sessions |
+//! | `dyram_relay_recovery_total` | counter | event | Packets missed, asked for, repaired and given up |
+//! | `dyram_relay_members_total` | counter | event | Children that joined, left, fell silent or were refused |
+//! | `dyram_relay_drops_total` | counter | reason | Packets dropped, by reason |
+//! | `dyram_relay_sockets_total` | counter | event | Packets and bytes in and out, and what could not be sent |
+//!
+//! # Exit codes
+//!
+//! 0: all well, or `run` was ended by SIGTERM or SIGINT; 1: failed; 2: the command line or the
+//! configuration is wrong.
+#![forbid(unsafe_code)]
+
+mod args;
+pub mod config;
+mod control;
+mod daemon;
+mod data;
+pub mod metrics;
+pub mod status;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use args::{Args, Verb};
+use cli::daemon::RunError;
+use cli::daemon::reader::ConfigError;
+use cli::exit;
+use config::Config;
+
+/// What the program calls itself.
+const PROGRAM: &str = "dyram-relay";
+
+/// Runs the program with its arguments, the first of which is its name.
+pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Args = match cli::args::parse(arguments) {
+        Ok(args) => args,
+        Err(code) => return code,
+    };
+    if let Err(message) = args.log.init("info") {
+        return cli::args::usage(message);
+    }
+    match args.verb {
+        Verb::Run { config } => match daemon::run(&config) {
+            Ok(code) => code,
+            Err(RunError::Config(error)) => wrong(&error),
+            Err(error) => exit::fail(exit::FAILED, error),
+        },
+        Verb::Check { config } => match Config::load(&config) {
+            Ok(_) => {
+                print(&format!("{}: no problems\n", config.display()));
+                ExitCode::SUCCESS
+            }
+            Err(error) => wrong(&error),
+        },
+        Verb::Status { what, json, socket } => match status::query(&socket, what) {
+            Err(error) => exit::fail(exit::FAILED, error),
+            Ok(answer) if json => {
+                print(&format!("{answer}\n"));
+                ExitCode::SUCCESS
+            }
+            Ok(answer) => match status::render(what, &answer) {
+                Some(text) => {
+                    print(&text);
+                    ExitCode::SUCCESS
+                }
+                None => exit::fail(
+                    exit::FAILED,
+                    "this relay's answer is from another version; --json shows it as it is",
+                ),
+            },
+        },
+    }
+}
+
+/// The problems as they are, one a line: editors know `FILE:LINE:COLUMN: `.
+fn wrong(error: &ConfigError) -> ExitCode {
+    eprintln!("{error}");
+    ExitCode::from(exit::USAGE)
+}
+
+/// A closed standard output is the reader's business.
+fn print(text: &str) {
+    use std::io::Write;
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}

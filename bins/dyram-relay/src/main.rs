@@ -1,0 +1,7 @@
+//! `dyram-relay`: see the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    dyram_relay::main_from(std::env::args_os())
+}

@@ -1,0 +1,93 @@
+//! The metrics: one table says what there is, and the page is made from it.
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use cli::daemon::metric::Metric;
+use cli::daemon::metric::{counter, gauge};
+use cli::metrics::Exporter;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::registry::Registry;
+
+use crate::control::{Command, Controller, Snapshot};
+use crate::daemon::Standing;
+
+const INFO: Metric = gauge(
+    "info",
+    &["version", "id", "carriage"],
+    "1, and in its labels what is running",
+);
+const UPTIME: Metric = gauge("uptime_seconds", &[], "Seconds since the start");
+const RELOADS: Metric = counter("reloads", &["result"], "Reloads, accepted and rejected");
+const DRAINING: Metric = gauge("draining", &[], "1 while children are sent away");
+const SESSIONS: Metric = gauge("sessions", &[], "Sessions served");
+const CHILDREN: Metric = gauge("children", &[], "Children of all sessions");
+const RECOVERY: Metric = counter(
+    "recovery",
+    &["event"],
+    "Packets missed, asked for, repaired and given up",
+);
+const MEMBERS: Metric = counter(
+    "members",
+    &["event"],
+    "Children that joined, left, fell silent or were refused",
+);
+const DROPS: Metric = counter("drops", &["reason"], "Packets dropped, by reason");
+const SOCKETS: Metric = counter(
+    "sockets",
+    &["event"],
+    "Packets and bytes in and out, and what could not be sent",
+);
+
+/// All metrics, in the order of the page.
+pub const METRICS: &[Metric] = &[
+    INFO, UPTIME, RELOADS, DRAINING, SESSIONS, CHILDREN, RECOVERY, MEMBERS, DROPS, SOCKETS,
+];
+
+/// Serves until the task is dropped.
+pub(crate) async fn serve(exporter: Exporter, controller: Controller, standing: Arc<Standing>) {
+    let gather = move || {
+        let (controller, standing) = (controller.clone(), Arc::clone(&standing));
+        async move {
+            let snapshot = controller.ask(Command::Counters).await.ok()?;
+            let mut registry = Registry::with_prefix("dyram_relay");
+            registry.register_collector(Box::new(Page { snapshot, standing }));
+            Some(registry)
+        }
+    };
+    if let Err(error) = exporter.serve(gather).await {
+        tracing::error!(%error, "metrics");
+    }
+}
+
+#[derive(Debug)]
+struct Page {
+    snapshot: Snapshot,
+    standing: Arc<Standing>,
+}
+
+impl Collector for Page {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let encoder = &mut encoder;
+        let (snapshot, standing) = (&self.snapshot, &self.standing);
+        let info = [
+            ("version", env!("CARGO_PKG_VERSION")),
+            ("id", standing.id.as_str()),
+            ("carriage", standing.carriage),
+        ];
+        INFO.info(encoder, &info)?;
+        UPTIME.value(encoder, standing.of_daemon.uptime_s())?;
+        let configuration = standing.of_daemon.configuration();
+        let mut reloads = RELOADS.start(encoder)?;
+        reloads.count(&[("result", "accepted")], configuration.reloads)?;
+        reloads.count(&[("result", "rejected")], configuration.rejected)?;
+        DRAINING.value(encoder, u64::from(snapshot.draining))?;
+        SESSIONS.value(encoder, snapshot.sessions)?;
+        CHILDREN.value(encoder, snapshot.children)?;
+        RECOVERY.map(encoder, &snapshot.recovery)?;
+        MEMBERS.map(encoder, &snapshot.members)?;
+        DROPS.map(encoder, &snapshot.drops)?;
+        SOCKETS.map(encoder, &snapshot.sockets)
+    }
+}
