@@ -233,6 +233,12 @@ impl State {
         }
     }
 
+    /// Whether both directions of the connection ended without a failure.
+    pub(crate) fn has_ended(&self, id: ConnId) -> bool {
+        let known = self.connections.get(&id);
+        known.is_some_and(|known| known.closed == Some(None))
+    }
+
     /// An error of a command on a connection, as what users of streams expect.
     pub(crate) fn error(&self, id: ConnId, error: CommandError) -> io::Error {
         let failure = self

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tcpxm::wire::SegmentKey;
-use tcpxm::{ConnId, Received};
+use tcpxm::{CommandError, ConnId, Received};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::shared::{Shared, refused, until};
@@ -166,6 +166,8 @@ impl XmStream {
                 state.alive()?;
                 None
             }
+            // Closed in good order, and forgotten before its end was read: all the rest was.
+            Err(CommandError::Unknown) if state.has_ended(self.id) => return Ok(Some(0)),
             Err(error) => return Err(state.error(self.id, error)),
         };
         self.shared.settle(state, read.is_some(), context);

@@ -317,6 +317,31 @@ async fn shutting_down_after_the_other_side_has_closed_succeeds() {
     one.shutdown().await.expect("delivered long ago");
 }
 
+/// The last one to close is gone as soon as its own end is acknowledged: who has not looked for the
+/// other side's end yet finds it all the same.
+#[tokio::test]
+async fn the_end_is_read_after_the_connection_is_gone() {
+    let server = open(1, 0);
+    let listener = server.listen().expect("listening");
+    let client = open(1, 0);
+    let mut one = client.connect(server.local_address()).expect("opened");
+    AsyncWriteExt::write_all(&mut one, b"question")
+        .await
+        .expect("written");
+    one.finish().expect("shut");
+    let mut two = listener.accept().await.expect("accepted");
+    let mut bytes = [0; 8];
+    AsyncReadExt::read_exact(&mut two, &mut bytes)
+        .await
+        .expect("read");
+    two.shutdown().await.expect("delivered");
+    while two.peer_address().is_ok() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let end = AsyncReadExt::read(&mut two, &mut bytes).await;
+    assert_eq!(end.expect("the end"), 0);
+}
+
 #[test]
 fn no_room_to_read_into_is_not_waited_for() {
     let server = open(1, 0);
