@@ -8,6 +8,8 @@ type Entry = fn(Vec<OsString>) -> ExitCode;
 
 /// Every program carried, by name.
 const PROGRAMS: &[(&str, Entry)] = &[
+    ("bfed-gateway", |args| bfed_gateway::main_from(args)),
+    ("bfed-join", |args| bfed_join::main_from(args)),
     ("dyram-relay", |args| dyram_relay::main_from(args)),
     ("ldc-stream", |args| ldc_stream::main_from(args)),
     ("lms-recv", |args| lms_recv::main_from(args)),
