@@ -1,1 +1,122 @@
 //! The native networks of the federation on Linux sockets (Broadcast Federation §5.4).
+//!
+//! A gateway opens its network several times: once where the control node is, for clients
+//! ([`Role::Mediator`]), and once for each data node, for data ([`Role::Channels`]); they may be
+//! different threads, processes or machines and share nothing.
+//!
+//! # How a network is driven
+//!
+//! ```text
+//! loop {
+//!     wait until the network's descriptor is readable, or until network.poll_timeout()
+//!     network.handle_timeout(now)
+//!     while let Some(upcall) = network.poll_upcall(now, buffer)      reads its sockets
+//!     while let Some(channel) = network.poll_writable()              edges that were busy go on
+//!     calls: allocate_channel, send_data, answer ...
+//!     network.flush(now)
+//! }
+//! ```
+//!
+//! Data is asked for at most a few hundred times in a row, so that other sockets get a look; what
+//! is left keeps the descriptor readable.
+
+mod none;
+
+use std::error::Error;
+use std::os::fd::AsFd;
+
+use bfed::native::ChannelId;
+use bfed::{GatewayId, Instant, NativeNet};
+use cli::daemon::reader::Section;
+
+pub use none::NoNetwork;
+
+/// What a network is opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// Clients: joins, leaves, answers, costs. No data.
+    Mediator,
+    /// Data of one data node, which has its own part of the pool of addresses: `part` of `parts`
+    /// equal ones, from 0.
+    Channels {
+        /// Which part.
+        part: usize,
+        /// How many there are in this process.
+        parts: usize,
+    },
+}
+
+/// A native network with its sockets, none of which ever waits.
+///
+/// Its descriptor (an epoll instance, say) is readable while
+/// [`poll_upcall`](NativeNet::poll_upcall) or [`poll_writable`](Network::poll_writable) have
+/// something to give.
+pub trait Network: NativeNet + AsFd + Send {
+    /// Reads no more of a channel until [`Network::resume`]: who gets its data cannot keep up.
+    fn pause(&mut self, channel: ChannelId);
+
+    /// Reads on.
+    fn resume(&mut self, channel: ChannelId);
+
+    /// A channel whose `send_data` answered `Busy` takes data again; drain until `None`.
+    fn poll_writable(&mut self) -> Option<ChannelId>;
+
+    /// Sends what `send_data` has only gathered. The bytes that were lent to it are not there any
+    /// more.
+    fn flush(&mut self, now: Instant);
+
+    /// Counters, by names for metrics: lower case, underscores.
+    fn counters(&self) -> Vec<(&'static str, u64)>;
+}
+
+/// `[network]` of the configuration: which native network this is, and what it needs to know.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NetworkConfig {
+    /// `kind = "none"`: no native network, only other gateways.
+    None,
+}
+
+/// Who opens a network.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner {
+    /// The gateway, whose network's number the network is known by.
+    pub gateway: GatewayId,
+    /// Entropy for the network's own generator.
+    pub seed: [u8; 32],
+    /// The time.
+    pub now: Instant,
+}
+
+impl NetworkConfig {
+    /// Reads `[network]`; what is wrong is noted there.
+    #[must_use]
+    pub fn read(section: Section<'_, '_>) -> Self {
+        let kind = section.choice("kind", &[("none", ())], ());
+        section.finish();
+        match kind {
+            Some(()) | None => NetworkConfig::None,
+        }
+    }
+
+    /// The word for it.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            NetworkConfig::None => "none",
+        }
+    }
+
+    /// Opens it: before privileges are given up.
+    ///
+    /// # Errors
+    /// A socket cannot be opened.
+    pub fn open(
+        &self,
+        _role: Role,
+        _owner: Owner,
+    ) -> Result<Box<dyn Network>, Box<dyn Error + Send + Sync>> {
+        match self {
+            NetworkConfig::None => Ok(Box::new(NoNetwork::new()?)),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! No native network: a gateway that only joins others.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use bfed::native::{ChannelId, Direction, NativeError, Upcall};
+use bfed::wire::client::AnswerRepr;
+use bfed::wire::sroute::Outcome;
+use bfed::{ClientId, GatewayId, Instant, NativeNet, SessionName, Sroutes};
+use linux_net::wake::Waker;
+
+use super::Network;
+
+/// Has no sessions and no clients.
+#[derive(Debug)]
+pub struct NoNetwork(Waker);
+
+impl NoNetwork {
+    /// An empty network.
+    ///
+    /// # Errors
+    /// There is no descriptor left for it.
+    pub fn new() -> std::io::Result<Self> {
+        Waker::new().map(NoNetwork)
+    }
+}
+
+impl AsFd for NoNetwork {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl NativeNet for NoNetwork {
+    fn allocate_channel(
+        &mut self,
+        _: Instant,
+        _: &SessionName,
+        _: &str,
+        direction: Direction,
+    ) -> Result<(ChannelId, Vec<u8>), NativeError> {
+        Err(match direction {
+            Direction::Up => NativeError::NoSession,
+            Direction::Down => NativeError::Refused,
+        })
+    }
+
+    fn subscribe(
+        &mut self,
+        _: Instant,
+        _: &SessionName,
+        _: &str,
+        _: Direction,
+        _: ChannelId,
+        _: Option<&[u8]>,
+    ) -> Result<(), NativeError> {
+        Err(NativeError::Refused)
+    }
+
+    fn refresh(&mut self, _: Instant, _: &SessionName, _: &str, _: Direction, _: ChannelId) {}
+
+    fn unsubscribe(&mut self, _: Instant, _: &SessionName, _: &str, _: Direction, _: ChannelId) {}
+
+    fn reclaim_channel(
+        &mut self,
+        _: Instant,
+        _: &SessionName,
+        _: &str,
+        _: Direction,
+        _: ChannelId,
+    ) {
+    }
+
+    fn send_data(&mut self, _: Instant, _: ChannelId, _: &[u8]) -> Result<(), NativeError> {
+        Err(NativeError::Refused)
+    }
+
+    fn get_sroutes(
+        &mut self,
+        _: Instant,
+        _: u32,
+        _: &SessionName,
+        _: &[GatewayId],
+    ) -> Option<Sroutes> {
+        Some(Sroutes {
+            outcome: Outcome::NoSession,
+            costs: Vec::new(),
+            got_all: true,
+        })
+    }
+
+    fn answer(&mut self, _: Instant, _: Option<ClientId>, _: &AnswerRepr) {}
+
+    fn poll_upcall(&mut self, _: Instant, _: &mut [u8]) -> Option<Upcall> {
+        None
+    }
+
+    fn handle_timeout(&mut self, _: Instant) {}
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+}
+
+impl Network for NoNetwork {
+    fn pause(&mut self, _: ChannelId) {}
+
+    fn resume(&mut self, _: ChannelId) {}
+
+    fn poll_writable(&mut self) -> Option<ChannelId> {
+        None
+    }
+
+    fn flush(&mut self, _: Instant) {}
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+}
