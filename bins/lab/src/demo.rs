@@ -61,7 +61,7 @@ pub fn run(context: &Context) -> Result<Report> {
     summary(&mut report, &mut session, &outcome)?;
     report.note(format!("{:.1} s in all", begin.elapsed().as_secs_f64()));
     if !context.quick {
-        report.check(
+        report.timed(
             "seconds",
             begin.elapsed().as_secs_f64(),
             "s",

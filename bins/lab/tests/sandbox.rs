@@ -4,6 +4,7 @@
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Nobody, on every distribution.
 const ORDINARY: u32 = 65_534;
@@ -70,11 +71,33 @@ fn succeeds(output: &Output) {
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
     );
-    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
+    // Remarks and missed checks say why; a long report may be cut where this is shown.
+    let why = |line: &&str| line.starts_with("- ") || line.starts_with("  MISSED");
+    let why = out.lines().filter(why).collect::<Vec<_>>().join("\n");
+    assert!(output.status.success(), "{}\n{why}\n{err}", output.status);
+}
+
+/// Scenarios take turns: side by side they would measure each other.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A scenario, as every user; what depends on the machine's speed is not for a machine that runs tests.
+fn holds(scenario: &str) {
+    let _alone = alone();
+    let (program, _folder) = program();
+    for user in users() {
+        if permitted(&program, user) {
+            let run = ["run", scenario, "--quick", "--quiet", "--untimed"];
+            succeeds(&lab(&program, user, &run));
+        }
+    }
 }
 
 #[test]
 fn the_demo_delivers_to_every_receiver() {
+    let _alone = alone();
     let (program, _folder) = program();
     for user in users() {
         if !permitted(&program, user) {
@@ -97,31 +120,17 @@ fn the_demo_delivers_to_every_receiver() {
 
 #[test]
 fn emulated_links_do_what_they_are_asked() {
-    let (program, _folder) = program();
-    for user in users() {
-        if permitted(&program, user) {
-            succeeds(&lab(
-                &program,
-                user,
-                &["run", "lab-links", "--quick", "--quiet"],
-            ));
-        }
-    }
+    holds("lab-links");
 }
 
 #[test]
 fn the_engine_and_the_kernel_s_tcp_understand_each_other() {
-    let (program, _folder) = program();
-    for user in users() {
-        if permitted(&program, user) {
-            let run = ["run", "tcpxm-kernel-interop", "--quick", "--quiet"];
-            succeeds(&lab(&program, user, &run));
-        }
-    }
+    holds("tcpxm-kernel-interop");
 }
 
 #[test]
 fn the_networks_of_a_lab_that_is_killed_are_gone() {
+    let _alone = alone();
     let (program, folder) = program();
     if !permitted(&program, None) {
         return;

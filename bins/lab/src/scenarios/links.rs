@@ -168,7 +168,7 @@ fn judge(report: &mut Report, case: &Case, trip: Duration, seen: &Seen, count: u
     let name = |what: &str| format!("{}: {what}", case.name);
     let asked = case.shape.delay.as_secs_f64() * 2e3;
     let added = trip.as_secs_f64() * 1e3 - asked;
-    report.check(
+    report.timed(
         name("round trip beyond the delay"),
         added,
         "ms",
@@ -184,13 +184,13 @@ fn judge(report: &mut Report, case: &Case, trip: Duration, seen: &Seen, count: u
     }
     if case.shape.rate_bps > 0 {
         let ratio = seen.rate_bps / case.shape.rate_bps as f64;
-        report.check(
+        report.timed(
             name("measured rate / rate"),
             ratio,
             "",
             Bound::AtLeast(1.0 - 0.03 * slack),
         );
-        report.check(
+        report.timed(
             name("measured rate / rate"),
             ratio,
             "",

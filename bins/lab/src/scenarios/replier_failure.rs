@@ -236,7 +236,7 @@ impl Play {
             .as_ref()
             .map_or(f64::NAN, |(_, at)| at - killed);
         let limit = (HOLD + 2 * REFRESH).as_secs_f64();
-        report.check(
+        report.timed(
             "seconds until the dead replier is replaced",
             gap,
             "s",
@@ -248,7 +248,7 @@ impl Play {
             .zip(self.restarted)
             .map(|((_, at), from)| at - from);
         let name = "seconds until the restarted router has a replier";
-        report.check(name, again.unwrap_or(f64::NAN), "s", Bound::AtMost(limit));
+        report.timed(name, again.unwrap_or(f64::NAN), "s", Bound::AtMost(limit));
         report.note(
             "routers refresh every 0.5 s here (10 s by default) and hold 3 times that and slack",
         );

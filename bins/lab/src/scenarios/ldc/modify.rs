@@ -144,7 +144,7 @@ impl Scenario for Modify {
             "",
             Bound::Exactly(0.0),
         );
-        report.check(
+        report.timed(
             "updates that found their place in the ring",
             late.modified as f64 / late.updates as f64,
             "",
@@ -152,7 +152,7 @@ impl Scenario for Modify {
         );
         // At first the window grows, and with it the queue on the way: a short run sees little else.
         if !context.quick {
-            report.check(
+            report.timed(
                 "median age, LDC / send",
                 late.age_ms[0] / plain.age_ms[0],
                 "",

@@ -94,13 +94,13 @@ impl Scenario for Notify {
                 rates.push(rate);
                 report.datum(&format!("{size} bytes, {name}"), &runs);
             }
-            report.check(
+            report.timed(
                 format!("{size} bytes: notified for each message / when full"),
                 rates[1] / rates[2],
                 "",
                 Bound::AtLeast(0.5),
             );
-            report.check(
+            report.timed(
                 format!("{size} bytes: notified for each message"),
                 rates[1],
                 "Mbit/s",

@@ -101,7 +101,7 @@ impl Scenario for Throughput {
                 bar.push((at as f64, rate));
             }
             if !context.quick {
-                report.check(
+                report.timed(
                     format!("{size} bytes: LDC / plain send"),
                     median(&ratios),
                     "",

@@ -265,7 +265,7 @@ fn check(report: &mut Report, protocols: &[Protocol], sample: &Sample) {
         let seconds = Range::of(lms, |o| o.processor_s).most;
         let name =
             format!("{n} receivers, 1000 packets: LMS on one core, slowest of {seeds} seeds");
-        report.check(name, seconds, "s", Bound::AtMost(10.0));
+        report.timed(name, seconds, "s", Bound::AtMost(10.0));
     }
     if n >= 100_000
         && let Some(gib) = peak_memory_gib()

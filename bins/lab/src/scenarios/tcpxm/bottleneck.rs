@@ -76,7 +76,7 @@ impl Scenario for Bottleneck {
                 if !context.quick {
                     let name = format!("{control}, {} % loss: goodput", loss * 100.0);
                     let goodput = copied.goodput_bps / 1e6;
-                    report.check(name, goodput, "Mbit/s", Bound::AtLeast(TARGET_MBPS));
+                    report.timed(name, goodput, "Mbit/s", Bound::AtLeast(TARGET_MBPS));
                 }
                 lines.push(Line {
                     loss,

@@ -177,7 +177,7 @@ impl Line {
             let mut check = |what: &str, at: Option<f64>, since: f64| {
                 let name = format!("{}: {} {what}", self.case, deaf.host.name);
                 let later = at.map_or(f64::INFINITY, |at| at - since);
-                report.check(name, later, "s", Bound::AtMost(MOST_SECONDS));
+                report.timed(name, later, "s", Bound::AtMost(MOST_SECONDS));
             };
             check("served by multicast after the start", deaf.forward, 0.0);
             check("fell back after multicast died", deaf.back, self.died);

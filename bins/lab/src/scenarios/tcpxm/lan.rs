@@ -170,7 +170,7 @@ impl Run<'_> {
                 if hosts > 1 && !self.context.quick {
                     let name = format!("{title}, {hosts} hosts{}: wire / file", word(sealed));
                     let most = Bound::AtMost(WIRE_TARGETS[usize::from(sealed)]);
-                    self.report.check(name, copied.overhead, "", most);
+                    self.report.timed(name, copied.overhead, "", most);
                 }
                 lines.push(line(&stage, hosts, sealed, copied, tcp.as_ref()));
             }
@@ -196,7 +196,7 @@ impl Run<'_> {
         if !self.context.quick {
             let most = Bound::AtMost(WIRE_TARGETS[0] * (1 + deaf) as f64);
             let name = format!("{title}: wire / file");
-            self.report.check(name, copied.overhead, "", most);
+            self.report.timed(name, copied.overhead, "", most);
         }
         let lines = [line(&stage, hosts, false, copied, None)];
         self.table(&title, &lines);
@@ -219,7 +219,7 @@ impl Run<'_> {
                 let name = format!("{title}, {hosts} hosts: goodput");
                 let least = Bound::AtLeast(SLOW_TARGET_MBPS);
                 self.report
-                    .check(name, copied.goodput_bps / 1e6, "Mbit/s", least);
+                    .timed(name, copied.goodput_bps / 1e6, "Mbit/s", least);
             }
             drop(stage);
             // TCP's rate does not depend on the length, its time does.
@@ -246,7 +246,7 @@ impl Run<'_> {
             let name = format!("{title}, {LOSS_RECEIVERS} hosts: goodput");
             let least = Bound::AtLeast(LOSS_TARGET_MBPS);
             self.report
-                .check(name, copied.goodput_bps / 1e6, "Mbit/s", least);
+                .timed(name, copied.goodput_bps / 1e6, "Mbit/s", least);
         }
         let lines = [line(&stage, LOSS_RECEIVERS, false, copied, None)];
         self.table(title, &lines);
@@ -307,7 +307,7 @@ impl Run<'_> {
                 if !self.context.quick {
                     let name = format!("{title}, {hosts} hosts: mcp / {what}");
                     let least = Bound::AtLeast(times);
-                    self.report.check(name, ours / goodput, "", least);
+                    self.report.timed(name, ours / goodput, "", least);
                 }
             }
         }

@@ -233,7 +233,7 @@ impl Run<'_> {
         for other in &outcomes[1..] {
             let ratio = outcomes[0].goodput_bps / other.goodput_bps;
             let name = format!("{title}: LTP / {}", other.tool);
-            self.report.check(name, ratio, "", Bound::AtLeast(2.0));
+            self.report.timed(name, ratio, "", Bound::AtLeast(2.0));
         }
         self.table(title, &outcomes);
         Ok(())
@@ -289,7 +289,7 @@ impl Run<'_> {
         for (name, ours, theirs) in pairs {
             let ratio = outcomes[ours].goodput_bps / outcomes[theirs].goodput_bps;
             let name = format!("{title}, each stream: {name}");
-            self.report.check(name, ratio, "", Bound::AtLeast(1.0));
+            self.report.timed(name, ratio, "", Bound::AtLeast(1.0));
         }
         self.table(title, &outcomes);
         Ok(())
@@ -313,7 +313,7 @@ impl Run<'_> {
         let name = format!("{title}: LTP");
         let goodput = ltp.goodput_bps / 1e6;
         self.report
-            .check(name, goodput, "Mbit/s", Bound::AtLeast(mbps));
+            .timed(name, goodput, "Mbit/s", Bound::AtLeast(mbps));
         if let Some(most) = wire {
             let name = format!("{title}: Ethernet bytes of the sender / file");
             self.report

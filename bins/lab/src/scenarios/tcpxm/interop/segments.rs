@@ -29,6 +29,7 @@ pub(super) enum Side {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) from: Side,
+    pub(super) source: Ipv4Addr,
     pub(super) to: Ipv4Addr,
     pub(super) seq: Seq,
     pub(super) ack: Seq,
@@ -77,7 +78,7 @@ impl Watch {
                     let Ok(segment) = Segment::parse(&packet.payload) else {
                         continue;
                     };
-                    all.push(seen(from, packet.destination, &segment));
+                    all.push(seen(from, packet.source, packet.destination, &segment));
                 }
                 if last {
                     return Ok(all);
@@ -95,10 +96,11 @@ impl Watch {
     }
 }
 
-fn seen(from: Side, to: Ipv4Addr, segment: &Segment<'_>) -> Seen {
+fn seen(from: Side, source: Ipv4Addr, to: Ipv4Addr, segment: &Segment<'_>) -> Seen {
     let options = &segment.options;
     Seen {
         from,
+        source,
         to,
         seq: segment.seq,
         ack: segment.ack,
