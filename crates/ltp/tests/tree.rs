@@ -42,6 +42,8 @@ struct World {
     events: Vec<Vec<ReceiverEvent>>,
     sender_events: Vec<SenderEvent>,
     loss: u64,
+    /// The same for acknowledgements of leaves alone, in millionths.
+    ack_loss: u64,
     dice: Dice,
     in_flight: BinaryHeap<InFlight>,
     count: u64,
@@ -100,6 +102,7 @@ impl World {
             leaves,
             sender_events: Vec::new(),
             loss,
+            ack_loss: 0,
             dice: Dice::new(number),
             in_flight: BinaryHeap::new(),
             count: 0,
@@ -109,6 +112,11 @@ impl World {
 
     fn send(&mut self, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
         if self.dice.chance(self.loss) {
+            return;
+        }
+        let is_ack = dyram::wire::Packet::new_checked(bytes)
+            .is_ok_and(|packet| packet.service() == dyram::wire::Service::Ack);
+        if is_ack && self.dice.chance(self.ack_loss) {
             return;
         }
         self.count += 1;
@@ -330,6 +338,25 @@ fn the_slowest_leaf_holds_the_window() {
     world.run(30_000);
     assert_eq!(world.complete(&bytes), 6);
     assert!(world.root.sender().stats().stalls > 0);
+}
+
+/// While the source waits for an acknowledgement nothing new makes another one: what was lost must be
+/// said again.
+#[test]
+fn an_acknowledgement_that_is_lost_while_the_window_is_full_is_said_again() {
+    for number in 0..10 {
+        let bytes = content(400_000, number);
+        let mut world = World::new(&bytes, &[None], &[&[0], &[0]], 0, 40 + number, |config| {
+            config.window_blocks = Some(2);
+            config.rate_bps = None;
+            config.receivers = Some(2);
+            config.start_wait = Duration::from_secs(5);
+        });
+        world.ack_loss = 500_000;
+        world.run(120_000);
+        assert!(world.root.sender().stats().stalls > 0);
+        assert_eq!(world.complete(&bytes), 2, "seed {number}");
+    }
 }
 
 #[test]

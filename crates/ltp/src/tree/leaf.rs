@@ -6,7 +6,7 @@ use dyram::wire::{Body, Nack, Role};
 use dyram::{Attachment, AttachmentConfig, AttachmentEvent, Input, Parents, Seq, SessionKey};
 use smoltcp::time::Instant;
 
-use super::{ABSENT, ACK_INTERVAL, Named, PORT_LEN, Transmit, header_len, is_dyram, wrap};
+use super::{ABSENT, ACK_INTERVAL, ACK_REPEAT, Named, PORT_LEN, Transmit, header_len, is_dyram, wrap};
 use crate::error::Error;
 use crate::store::Store;
 use crate::wire::request;
@@ -27,7 +27,8 @@ pub struct Leaf<'a, S: Store> {
     /// Packets that the relay wants and that are not here.
     absent: heapless::Vec<u32, ABSENT>,
     ack_sent: Option<u32>,
-    ack_at: Instant,
+    /// When that was; a while ago before the first.
+    acked_at: Instant,
     now: Instant,
 }
 
@@ -57,7 +58,7 @@ impl<'a, S: Store> Leaf<'a, S> {
             repeats: 0,
             absent: heapless::Vec::new(),
             ack_sent: None,
-            ack_at: now,
+            acked_at: now,
             now,
         })
     }
@@ -150,21 +151,32 @@ impl<'a, S: Store> Leaf<'a, S> {
 
     /// When to call [`Leaf::handle_timeout`]; `None` when nothing more will happen.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let receiver = self.receiver.poll_timeout()?;
+        if self.receiver.is_ended() {
+            return None;
+        }
         if !self.nacks.is_empty() || !self.absent.is_empty() {
             return Some(self.now);
         }
-        let ack = self.ack_is_news().then_some(self.ack_at);
+        let receiver = self.receiver.poll_timeout();
         let attachment = self.attachment.poll_timeout();
-        [Some(receiver), ack, attachment]
+        [receiver, self.ack_due(), attachment]
             .into_iter()
             .flatten()
             .min()
     }
 
-    fn ack_is_news(&self) -> bool {
-        let ack = self.receiver.acknowledged();
-        self.attachment.relay().is_some() && ack.is_some() && ack != self.ack_sent
+    /// When the relay is told next how far this leaf is. What it was told may have been lost, or
+    /// it is another relay by now: without news it is told again, since a source that waits for this
+    /// acknowledgement sends nothing that could make some.
+    fn ack_due(&self) -> Option<Instant> {
+        self.attachment.relay()?;
+        let ack = self.receiver.acknowledged()?;
+        let interval = if self.ack_sent == Some(ack) {
+            ACK_REPEAT
+        } else {
+            ACK_INTERVAL
+        };
+        Some(self.acked_at + interval)
     }
 
     /// The next packet to send, written into `buffer`, which has room for the sender's longest
@@ -258,7 +270,7 @@ impl<'a, S: Store> Leaf<'a, S> {
             .attachment
             .nack(session, Seq(named.first), nack, buffer)?;
         self.ack_sent = ack;
-        self.ack_at = self.now + ACK_INTERVAL;
+        self.acked_at = self.now;
         Some(transmit.into())
     }
 
@@ -274,13 +286,13 @@ impl<'a, S: Store> Leaf<'a, S> {
     }
 
     fn poll_ack(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
-        if self.ack_at > self.now || !self.ack_is_news() {
+        if self.ack_due()? > self.now {
             return None;
         }
         let ack = self.receiver.acknowledged()?;
         let transmit = self.attachment.ack(self.session()?, Seq(ack), buffer)?;
         self.ack_sent = Some(ack);
-        self.ack_at = self.now + ACK_INTERVAL;
+        self.acked_at = self.now;
         Some(transmit.into())
     }
 

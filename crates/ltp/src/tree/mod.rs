@@ -35,6 +35,8 @@ pub const OVERHEAD: usize = dyram::wire::HEADER_LEN_V4 + PORT_LEN;
 const PORT_LEN: usize = 2;
 /// How often acknowledgements go to the relay.
 const ACK_INTERVAL: Duration = Duration::from_millis(100);
+/// How often they do when there is nothing new in them.
+const ACK_REPEAT: Duration = Duration::from_millis(1000);
 /// Packets asked for in one go; more are asked for again by the relay.
 const ABSENT: usize = 65;
 

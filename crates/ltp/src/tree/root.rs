@@ -142,13 +142,16 @@ impl<'a, S: Store> Root<'a, S> {
 
     /// When to call [`Root::handle_timeout`]; `None` when nothing more will happen.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let sender = self.sender.poll_timeout()?;
+        if self.sender.is_ended() {
+            return None;
+        }
+        let sender = self.sender.poll_timeout();
         let attachment = self.attachment.poll_timeout();
         if self.attachment.relay().is_none() {
             return attachment;
         }
         let absent = (!self.absent.is_empty()).then_some(self.now);
-        [Some(sender), attachment, absent]
+        [sender, attachment, absent]
             .into_iter()
             .flatten()
             .min()
