@@ -10,7 +10,7 @@ use cli::daemon::reader::{self, At, ConfigError, Problem, Section, shown};
 use cli::daemon::value::{
     INTERFACE, LISTEN, MODE, boolean, interface, listen, mode, socket_path, text,
 };
-use dyram::storage::Limits;
+use dyram::storage::{Limits, MAX_ENTRIES};
 use dyram::{Carriage, DefaultReplier, MAX_PARENTS, RelayId};
 use toml::de::DeValue;
 
@@ -18,8 +18,6 @@ use toml::de::DeValue;
 pub const DEFAULT_SOCKET: &str = "/run/polycast/dyram-relay.sock";
 /// Most groups that are listened to: each has a socket.
 pub const MAX_GROUPS: usize = 16;
-/// Most NACK states of all sessions, two more counted for each session: what the machine's timers hold.
-const MAX_TIMERS: usize = 64_512;
 /// Most children of all sessions.
 const MAX_CHILDREN: usize = 1 << 22;
 
@@ -334,7 +332,7 @@ fn limits(section: Section<'_, '_>) -> Limits {
             section.complain(section.offset_of(key), key, wrong, instead);
         }
     }
-    let most = MAX_TIMERS / (limits.nack_states + 2);
+    let most = MAX_ENTRIES / (limits.nack_states + 2);
     if limits.sessions > most {
         let wrong = format!(
             "{} sessions do not fit with so many NACK states",

@@ -22,7 +22,7 @@ use managed::ManagedSlice;
 
 use crate::config::ConfigError;
 pub use crate::relay::{Child, NackState, Session};
-pub use crate::wheel::Link;
+pub use crate::wheel::{Link, MAX_ENTRIES};
 
 /// A [`Session`] is at most so many bytes long.
 pub const SESSION_LEN: usize = 264;
@@ -69,7 +69,7 @@ impl Limits {
             && self.nack_states.is_power_of_two()
             && self.window.is_power_of_two()
             && (64..=1 << 20).contains(&self.window)
-            && self.links() <= crate::wheel::MAX_ENTRIES;
+            && self.links() <= MAX_ENTRIES;
         fits.then_some(()).ok_or(ConfigError::Storage)
     }
 }

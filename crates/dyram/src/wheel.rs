@@ -21,8 +21,8 @@ const NIL: u16 = 0xfffe;
 const HEADS: u16 = 0xfc00;
 const DUE: u16 = 2 * SLOTS as u16;
 const READY: u16 = DUE + 1;
-/// Most entries of a wheel.
-pub(crate) const MAX_ENTRIES: usize = HEADS as usize;
+/// Most entries of a wheel: two for each session, and one for each NACK state.
+pub const MAX_ENTRIES: usize = HEADS as usize;
 
 /// An entry's place in its list, and when it is due.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use super::parent::{Outcome, Parent};
 use crate::config::Parents;
 use crate::secret::Secrets;
 use crate::stats::DropReason;
-use crate::wire::{Body, Join, Joined, Nack, Packet, Repr, Role, Service};
+use crate::wire::{Body, Join, Joined, Nack, Packet, Repr, Role, Service, emit};
 use crate::{Meta, RelayId, Seq, SessionKey, SocketAddr, Transmit};
 
 /// Configuration of an [`Attachment`].
@@ -61,6 +61,8 @@ pub enum Input<'a> {
         first: Seq,
         /// The others, as in [`Nack::mask`].
         mask: u64,
+        /// Everybody below holds everything before that packet; for the source.
+        ack: Option<Seq>,
     },
     /// Everybody below holds everything before that packet; for the source.
     Acknowledged {
@@ -194,10 +196,11 @@ impl Attachment {
                 repair: true,
             },
             Body::Cast(payload) if !source => Input::Cast { session, payload },
-            Body::Nack(Nack { mask, .. }) => Input::Wanted {
+            Body::Nack(Nack { mask, ack, .. }) => Input::Wanted {
                 session,
                 first: seq,
                 mask,
+                ack: ack.filter(|_| source),
             },
             Body::Ack if source => Input::Acknowledged { session, ack: seq },
             Body::Absent(mask) if !source => Input::Absent {
@@ -207,17 +210,6 @@ impl Attachment {
             },
             _ => return Err(DropReason::WrongWay),
         })
-    }
-
-    /// The acknowledgement that rides on a NACK, for the source: what
-    /// [`Attachment::handle_packet`] said was wanted stands beside it.
-    #[must_use]
-    pub fn acknowledged_by(bytes: &[u8]) -> Option<Seq> {
-        let packet = Packet::new_checked(bytes).ok()?;
-        match Repr::parse(&packet).body {
-            Body::Nack(nack) => nack.ack,
-            _ => None,
-        }
     }
 
     fn joined(&mut self, now: Instant, packet: &Packet<&[u8]>) -> Result<(), DropReason> {
@@ -314,16 +306,10 @@ impl Attachment {
 
     /// Says goodbye to a relay that is not the parent any more.
     fn say_goodbye(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
-        let (destination, child, token) = self.goodbye.take()?;
-        let repr = Repr {
-            key: self.config.key,
-            session: 0,
-            child,
-            sequence: Seq(0),
-            body: Body::Leave(token),
-        };
-        let len = repr.emit(buffer);
-        Some(Transmit { destination, len })
+        let (relay, child, token) = self.goodbye.take()?;
+        let key = self.config.key;
+        let goodbye = Body::Leave(token);
+        Some(emit(relay, key, 0, child, Seq(0), goodbye, buffer))
     }
 
     fn emit(
@@ -334,17 +320,8 @@ impl Attachment {
         body: Body<'_>,
         buffer: &mut [u8],
     ) -> Transmit {
-        let repr = Repr {
-            key: self.config.key,
-            session,
-            child: self.parent.child(),
-            sequence,
-            body,
-        };
-        Transmit {
-            destination,
-            len: repr.emit(buffer),
-        }
+        let (key, child) = (self.config.key, self.parent.child());
+        emit(destination, key, session, child, sequence, body, buffer)
     }
 
     /// Leaves: writes the goodbye for the relay, and asks for nothing any more.

@@ -6,8 +6,8 @@ use super::table::{NEVER, Owner, Phase};
 use super::{Goodbye, Relay, Reply};
 use crate::event::Event;
 use crate::types::{Addr, RawKey};
-use crate::wire::{Body, Join, Joined, NO_CHILD, Nack, Path, Repr, Role, Status};
-use crate::{Seq, SessionKey, SocketAddr, Transmit};
+use crate::wire::{Body, Join, Joined, NO_CHILD, Nack, Path, Role, Status, emit};
+use crate::{Seq, SessionKey, Transmit};
 
 impl Relay<'_> {
     /// The next packet to send, written into the buffer; [`crate::MAX_CONTROL_LEN`] bytes are
@@ -232,8 +232,15 @@ impl Relay<'_> {
     ) -> Option<Transmit> {
         let mut children = from..self.tables.limits.children as u16;
         let child = children.find(|&child| self.tables.is_member(number, child));
-        self.tables.session_mut(number).moving = child.map(|child| child + 1);
-        let to: Addr = self.tables.child(number, child?).address;
+        let session = self.tables.session_mut(number);
+        session.moving = child.map(|child| child + 1);
+        let to: Addr = match child {
+            Some(child) => self.tables.child(number, child).address,
+            // The source goes last: until then it is served here.
+            None => session
+                .above
+                .filter(|_| session.has_source && session.children == 0)?,
+        };
         let token = self.secrets.token(to, &key);
         Some(emit(
             to.into(),
@@ -289,27 +296,5 @@ impl Relay<'_> {
         let child = parent.child();
         self.set_timer(number);
         Some(emit(to, key, 0, child, Seq(0), Body::Join(join), buffer))
-    }
-}
-
-fn emit(
-    to: SocketAddr,
-    key: SessionKey,
-    session: u32,
-    child: u16,
-    sequence: Seq,
-    body: Body<'_>,
-    buffer: &mut [u8],
-) -> Transmit {
-    let repr = Repr {
-        key,
-        session,
-        child,
-        sequence,
-        body,
-    };
-    Transmit {
-        destination: to,
-        len: repr.emit(buffer),
     }
 }

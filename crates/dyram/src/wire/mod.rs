@@ -43,7 +43,7 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::types::RawKey;
-use crate::{Seq, SessionKey};
+use crate::{Seq, SessionKey, SocketAddr, Transmit};
 
 mod body;
 
@@ -434,4 +434,27 @@ fn u32_at(b: &[u8], at: usize) -> u32 {
 #[inline]
 fn u64_at(b: &[u8], at: usize) -> u64 {
     u64::from(u32_at(b, at)) << 32 | u64::from(u32_at(b, at + 4))
+}
+
+/// Writes a packet into the buffer, and says where it goes.
+pub(crate) fn emit(
+    destination: SocketAddr,
+    key: SessionKey,
+    session: u32,
+    child: u16,
+    sequence: Seq,
+    body: Body<'_>,
+    buffer: &mut [u8],
+) -> Transmit {
+    let repr = Repr {
+        key,
+        session,
+        child,
+        sequence,
+        body,
+    };
+    Transmit {
+        destination,
+        len: repr.emit(buffer),
+    }
 }

@@ -117,11 +117,11 @@ impl SourceNode {
 impl Node for SourceNode {
     fn handle_packet(&mut self, now: Instant, port: Port, packet: &[u8], io: &mut Io<'_>) {
         let meta = self.wires.from(port);
-        if let Some(ack) = Attachment::acknowledged_by(packet) {
-            self.acknowledged = Some(ack);
-        }
         match self.attachment.handle_packet(now, &meta, packet) {
-            Ok(Input::Wanted { first, mask, .. }) => {
+            Ok(Input::Wanted {
+                first, mask, ack, ..
+            }) => {
+                self.acknowledged = ack.or(self.acknowledged);
                 for seq in packets(first, mask) {
                     *self.asked.entry(seq.0).or_default() += 1;
                     let mut buffer = [0; 256];

@@ -6,7 +6,9 @@ use dyram::wire::{Body, Nack, Role};
 use dyram::{Attachment, AttachmentConfig, AttachmentEvent, Input, Parents, Seq, SessionKey};
 use smoltcp::time::Instant;
 
-use super::{ABSENT, ACK_INTERVAL, ACK_REPEAT, Named, PORT_LEN, Transmit, header_len, is_dyram, wrap};
+use super::{
+    ABSENT, ACK_INTERVAL, ACK_REPEAT, Named, PORT_LEN, Transmit, header_len, is_dyram, wrap,
+};
 use crate::error::Error;
 use crate::store::Store;
 use crate::wire::request;
@@ -121,6 +123,7 @@ impl<'a, S: Store> Leaf<'a, S> {
                 session,
                 first,
                 mask,
+                ..
             } => {
                 if self
                     .receiver

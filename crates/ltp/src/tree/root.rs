@@ -99,8 +99,10 @@ impl<'a, S: Store> Root<'a, S> {
             {
                 Err(Error::OtherSession)
             }
-            Input::Wanted { first, mask, .. } => {
-                if let Some(ack) = Attachment::acknowledged_by(packet) {
+            Input::Wanted {
+                first, mask, ack, ..
+            } => {
+                if let Some(ack) = ack {
                     self.sender.acknowledged(now, ack.0);
                 }
                 for seq in dyram::packets(first, mask) {
@@ -151,10 +153,7 @@ impl<'a, S: Store> Root<'a, S> {
             return attachment;
         }
         let absent = (!self.absent.is_empty()).then_some(self.now);
-        [sender, attachment, absent]
-            .into_iter()
-            .flatten()
-            .min()
+        [sender, attachment, absent].into_iter().flatten().min()
     }
 
     /// The next packet to send, written into `buffer`, which has room for the sender's longest
