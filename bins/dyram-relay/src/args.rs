@@ -21,7 +21,8 @@ pub(crate) struct Args {
 const AFTER: &str = "\
 Signals of a running relay:
   SIGHUP           reads the configuration again; a wrong one is rejected, the old one stays
-  SIGUSR1          drains: sends children to their next relays, takes none in, keeps running
+  SIGUSR1          drains: sends children, then the source, to their next relays, takes none in,
+                   keeps running
   SIGTERM, SIGINT  drains, then ends with code 0; after timers.drain at the latest
   a second one     ends at once, with code 1
 

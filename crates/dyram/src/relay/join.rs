@@ -36,9 +36,13 @@ impl Relay<'_> {
         if join.role == Role::Source && meta.source.ip() != key.source {
             return Err(DropReason::NotSource);
         }
-        let (status, child) = if self.draining && join.role != Role::Source {
+        let proven = join.token == self.secrets.token(from, &key);
+        let (status, child) = if self.refuses(found, join.role) {
+            if let Some(number) = found.filter(|_| proven && join.role == Role::Source) {
+                self.source_gone(number, key, from);
+            }
             (Status::Draining, NO_CHILD)
-        } else if join.token != self.secrets.token(from, &key) {
+        } else if !proven {
             (Status::Challenge, NO_CHILD)
         } else if self.is_circular(found, &join) {
             self.tell(Event::Loop(key, join.relay));
@@ -59,6 +63,13 @@ impl Relay<'_> {
         // There is room: it was looked at first.
         let _ = self.replies.push_back(reply);
         Ok(Verdict::Done)
+    }
+
+    /// Whether it is sent away since this relay drains. The source is served as long as somebody is
+    /// below.
+    fn refuses(&self, found: Option<u16>, role: Role) -> bool {
+        let somebody = found.is_some_and(|number| self.tables.session(number).children > 0);
+        self.draining && !(role == Role::Source && somebody)
     }
 
     /// Whether the one that joins is above this relay, or this relay itself.
@@ -157,23 +168,34 @@ impl Relay<'_> {
         if packet.token() != self.secrets.token(from, &key) {
             return Err(DropReason::BadToken);
         }
-        let session = self.tables.session_mut(number);
-        if session.has_source && session.above == Some(from) && child == NO_CHILD {
-            session.has_source = false;
-            self.tell(Event::SourceLost(key));
-        } else if self.tables.child_at(number, child, from) {
+        if self.tables.child_at(number, child, from) {
             self.stats.left = self.stats.left.wrapping_add(1);
             self.child_gone(number, key, child);
-        } else {
+            self.look_after(number, self.now);
+        } else if child != NO_CHILD || !self.source_gone(number, key, from) {
             return Err(DropReason::NotFromChild);
         }
-        self.look_after(number, self.now);
         Ok(Verdict::Done)
+    }
+
+    /// The source at that address leaves; whether it was here.
+    fn source_gone(&mut self, number: u16, key: SessionKey, from: Addr) -> bool {
+        let session = self.tables.session_mut(number);
+        let was_here = session.has_source && session.above == Some(from);
+        if was_here {
+            session.has_source = false;
+            self.tell(Event::SourceLost(key));
+            self.look_after(number, self.now);
+        }
+        was_here
     }
 
     pub(super) fn child_gone(&mut self, number: u16, key: SessionKey, child: u16) {
         let address = self.tables.child(number, child).address;
         self.tables.remove_child(number, child);
+        if self.draining && self.tables.session(number).children == 0 {
+            self.move_away(number);
+        }
         self.tell(Event::ChildGone(key, address.into()));
     }
 

@@ -262,24 +262,32 @@ impl<'a> Relay<'a> {
         Ok(())
     }
 
-    /// Stops taking children in, and sends those there are to their next parents. What they ask for
-    /// meanwhile is served.
+    /// Stops taking children in, and sends those there are to their next parents; once they are
+    /// gone the source too. What they ask for meanwhile is served.
     pub fn drain(&mut self, now: Instant) {
         self.now = self.now.max(now);
         self.draining = true;
         for number in 0..self.tables.limits.sessions as u16 {
-            if self.tables.session(number).children > 0 {
-                self.tables.session_mut(number).moving = Some(0);
-                let output = self.tables.entry(Owner::Output(number));
-                self.tables.wheel.make_ready(output);
+            if self.tables.session(number).is_open() {
+                self.move_away(number);
             }
         }
     }
 
-    /// Whether the relay drains, and nobody is left below.
+    /// Tells the children to move or, with none left, the source.
+    fn move_away(&mut self, number: u16) {
+        self.tables.session_mut(number).moving = Some(0);
+        let output = self.tables.entry(Owner::Output(number));
+        self.tables.wheel.make_ready(output);
+    }
+
+    /// Whether the relay drains, and nobody is left below, nor a source that is served here.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        let empty = |number| self.tables.session(number).children == 0;
+        let empty = |number| {
+            let session = self.tables.session(number);
+            session.children == 0 && !session.has_source
+        };
         self.draining && self.tables.open_sessions().all(empty)
     }
 

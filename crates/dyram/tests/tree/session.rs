@@ -148,3 +148,52 @@ fn children_that_fall_silent_are_removed_and_sessions_end() {
         "nothing to do, no timer"
     );
 }
+
+#[test]
+fn a_relay_that_drains_sends_the_source_on_after_its_children() {
+    let [first, second] = [1, 2].map(NodeId);
+    let mut world = World::new(9, 6_000, &[first, second]);
+    for node in [first, second] {
+        world.relay(&[], |_| {});
+        world.link(NodeId(0), node, wire());
+    }
+    for _ in 0..2 {
+        let receiver = world.receiver(&[first, second]);
+        world.link(first, receiver, wire());
+        world.link(second, receiver, wire());
+    }
+    world.run(2);
+    world
+        .sim
+        .with::<RelayNode, _>(first, |node, now, _| node.relay.drain(now));
+    world.run(3);
+    assert!(world.relay_at(first).relay.is_drained());
+    let sessions: Vec<_> = world.relay_at(second).relay.sessions().collect();
+    assert_eq!(sessions[0].above, Some(address(NodeId(0))));
+    assert_eq!(sessions[0].children, 2);
+    world.run_to_end(20);
+    assert_eq!(world.complete(), 2);
+    let events = &world.relay_at(first).events;
+    let gone = |event: &Event| matches!(event, Event::ChildGone(..));
+    let last_child = events.iter().rposition(gone);
+    let source = events
+        .iter()
+        .position(|event| *event == Event::SourceLost(key()));
+    assert!(last_child.is_some() && last_child < source, "{events:?}");
+}
+
+/// A source that knows no other relay is told at its next JOIN, and asks again later.
+#[test]
+fn a_drained_relay_does_not_take_the_source_in_again() {
+    let only = NodeId(1);
+    let mut world = World::new(10, 1_000, &[only]);
+    world.relay(&[], |_| {});
+    world.link(NodeId(0), only, wire());
+    world.run(1);
+    world
+        .sim
+        .with::<RelayNode, _>(only, |node, now, _| node.relay.drain(now));
+    world.run(6);
+    assert!(world.relay_at(only).relay.is_drained());
+    assert_eq!(world.source().attachment.relay(), None);
+}
