@@ -3,6 +3,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`args`] | parsing a command line: help and usage errors with the right exit code |
+//! | [`assist`] | `--assist`: who helps with repairs |
 //! | [`exit`] | the exit codes every program uses |
 //! | [`logging`] | `--log`, `--log-format`: tracing, as text or JSON, on standard error |
 //! | `metrics` | Prometheus metrics over HTTP, for daemons (feature `metrics`) |
@@ -21,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod assist;
 pub mod bars;
 pub mod clock;
 #[cfg(feature = "control")]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use cli::assist::Assist;
 use cli::multicast::GroupArgs;
 use cli::units::{ByteSize, duration};
 
@@ -14,6 +15,8 @@ Examples:
       waits for a sender and stores its file under its name in /srv/images
   lms-recv --group 232.1.2.3:5000 --source 10.0.0.1 --output - | tar x
       source-specific: only 10.0.0.1 is heard; a stream
+  lms-recv --group 239.1.2.3:5000 --source 10.0.0.1 --assist dyram://192.0.2.7 --output DIR
+      no multicast at all: the dyram-relay at 192.0.2.7 passes on what 10.0.0.1 sends
 
 The file stands under a temporary name (.NAME.XXXXXX.part) until it is whole and its BLAKE3 digest
 is the sender's; then it replaces an older file of that name in one step. If the older file is
@@ -28,11 +31,15 @@ fails in the middle, what came before was written: mind the exit code.
 --assist lms needs CAP_NET_RAW (root, or `setcap cap_net_raw+ep`); without it a warning is printed
 and the sender is asked for repairs instead.
 
+--assist dyram://RELAY[:PORT] receives from a relay by unicast (port 4143 unless given) and needs
+--source. Name a second relay, dyram://A,B, to go on when the first one dies; nothing is lost then.
+
 Events of --json, one object a line, on standard output (on standard error with --output -); the
 field `event` names it:
   waiting    group, source, interface
   warning    message
   opened     session, source, name, path, length (null: a stream), start
+  relay      address, state (attached, lost, refused): with --assist dyram
   progress   bytes verified from the start on, length, lost_packets; every second
   rejected   block: its digest was wrong; it is asked for again
   resumed    session: the sender was restarted with the same content
@@ -62,7 +69,7 @@ pub(crate) struct Args {
     #[arg(long, short, value_name = "DIR|-")]
     pub(crate) output: PathBuf,
 
-    /// Take only this sender: source-specific multicast (RFC 4607)
+    /// Take only this sender: source-specific multicast (RFC 4607); with --assist dyram: the sender
     #[arg(long, value_name = "ADDR")]
     pub(crate) source: Option<Ipv4Addr>,
 
@@ -70,15 +77,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
 
-    /// Who helps with repairs
-    #[arg(long, value_enum, default_value = "none")]
-    pub(crate) assist: Assist,
+    /// Who helps with repairs: none, lms (routers), or dyram://RELAY[:PORT] (relays, which carry the
+    /// data too; several, with commas or by repeating it: the next one when one is silent)
+    #[arg(long, value_name = "HELP", default_value = "none")]
+    pub(crate) assist: Vec<Assist>,
 
     /// With --assist lms: the lower, the sooner routers choose this host to repair others' losses
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..65535))]
     pub(crate) replier_cost: u16,
 
-    /// With --assist lms: never repair others' losses
+    /// With --assist lms or dyram: never repair others' losses
     #[arg(long, conflicts_with = "replier_cost")]
     pub(crate) no_replier: bool,
 
@@ -87,8 +95,8 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "no_replier")]
     pub(crate) answer_unelected: bool,
 
-    /// Stay for so long after completion to repair others' losses [default with --assist lms:
-    /// until the sender ends, or 3s after the last request; else 0]
+    /// Stay for so long after completion to repair others' losses [default with --assist lms
+    /// or dyram: until the sender ends, or 3s after the last request; else 0]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) linger: Option<Duration>,
 
@@ -96,7 +104,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value = "beginning")]
     pub(crate) start: Start,
 
-    /// Give up when nothing is heard of a sender for so long, once it was heard
+    /// Give up when nothing is heard of a sender for so long, once it was heard; or of any relay
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     pub(crate) timeout: Duration,
 
@@ -122,15 +130,6 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     pub(crate) log: cli::logging::LogArgs,
-}
-
-/// Who helps with repairs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Assist {
-    /// Nobody: ask the sender
-    None,
-    /// LMS routers: ask the nearest receiver that has it
-    Lms,
 }
 
 /// Where to start late.
@@ -161,6 +160,13 @@ impl Args {
                 self.group.group.ip()
             ));
         }
+        if matches!(self.assist()?, Assist::Dyram(_)) && self.source.is_none() {
+            return Err(
+                "--assist dyram: name the sender with --source ADDR, relays find a session by its \
+                 sender and group"
+                    .into(),
+            );
+        }
         if self
             .source
             .is_some_and(|source| source.is_multicast() || source.is_unspecified())
@@ -188,6 +194,11 @@ impl Args {
             )),
             Err(error) => Err(format!("--output {shown}: {error}")),
         }
+    }
+
+    /// Who helps; what several `--assist` say together.
+    pub(crate) fn assist(&self) -> Result<Assist, String> {
+        Assist::together(&self.assist)
     }
 
     pub(crate) fn is_stream(&self) -> bool {

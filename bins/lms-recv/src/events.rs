@@ -21,6 +21,10 @@ pub(crate) enum Event<'a> {
         length: Option<u64>,
         start: u64,
     },
+    Relay {
+        address: String,
+        state: &'a str,
+    },
     Progress {
         bytes: u64,
         length: Option<u64>,

@@ -9,6 +9,7 @@
 //! | `args` | the command line |
 //! | `sink` | the stores: a file that appears when it is whole, or a stream that is passed on |
 //! | `net` | the sockets |
+//! | `machine` | the receiver, alone or below relays |
 //! | `lms` | assistance by LMS routers |
 //! | `events` | what `--json` prints |
 //! | `run` | the loop, where the bytes go, what the user is told |
@@ -18,6 +19,7 @@ mod args;
 mod events;
 mod existing;
 mod lms;
+mod machine;
 mod net;
 mod outcome;
 mod run;

@@ -20,10 +20,11 @@ const LARGE_PIECES: usize = 2;
 /// From this average on pieces count as large, bytes.
 const LARGE: usize = 8 << 10;
 
-/// The group's data in; what the source says to this host alone in, and what this host says out.
+/// The group's data in; what the source says to this host alone in, and what this host says out. Below a
+/// relay all of it goes through one socket.
 pub(crate) struct Net {
     pub(crate) data: GroupSocket,
-    pub(crate) unicast: GroupSocket,
+    pub(crate) unicast: Option<GroupSocket>,
     pub(crate) lms: Option<Lms>,
     group: SocketAddrV4,
     /// For packets one by one: many, to save system calls.
@@ -34,6 +35,20 @@ pub(crate) struct Net {
 }
 
 impl Net {
+    /// The one socket of a host below a relay.
+    pub(crate) fn relayed(local: &Local) -> anyhow::Result<Net> {
+        let data = GroupSocket::open(&udp::Config {
+            bind: SocketAddrV4::new(local.address, 0),
+            interface: local.interface.index,
+            receive_buffer_bytes: BUFFER_BYTES,
+            send_buffer_bytes: 1 << 20,
+            options: Options::Refuse,
+            ..udp::Config::default()
+        })?;
+        let group = data.local_address()?;
+        Net::new(data, None, None, group)
+    }
+
     pub(crate) fn open(args: &Args, local: &Local, lms: Option<Lms>) -> anyhow::Result<Net> {
         let group = args.group.group;
         let interface = local.interface.index;
@@ -60,6 +75,15 @@ impl Net {
             send_buffer_bytes: 1 << 20,
             ..udp::Config::default()
         })?;
+        Net::new(data, Some(unicast), lms, group)
+    }
+
+    fn new(
+        data: GroupSocket,
+        unicast: Option<GroupSocket>,
+        lms: Option<Lms>,
+        group: SocketAddrV4,
+    ) -> anyhow::Result<Net> {
         let granted = data.receive_buffer_bytes()?;
         if granted < BUFFER_BYTES {
             tracing::info!(
@@ -93,7 +117,11 @@ impl Net {
         let pieces = self.data.receive(batch)?;
         let mut bytes = 0;
         for piece in batch.pieces() {
-            let meta = Meta::group(SocketAddr::V4(piece.source));
+            let source = SocketAddr::V4(piece.source);
+            let meta = match self.unicast {
+                Some(_) => Meta::group(source),
+                None => Meta::unicast(source),
+            };
             for payload in piece.payloads() {
                 bytes += payload.len();
                 take(&meta, payload);
@@ -111,8 +139,11 @@ impl Net {
         now: Instant,
         mut take: impl FnMut(&Meta, &[u8]),
     ) -> anyhow::Result<()> {
+        let Some(unicast) = &self.unicast else {
+            return Ok(());
+        };
         for _ in 0..8 {
-            if self.unicast.receive(&mut self.batch)? == 0 {
+            if unicast.receive(&mut self.batch)? == 0 {
                 break;
             }
             for datagram in self.batch.iter() {
@@ -134,6 +165,7 @@ impl Net {
             return false;
         };
         let bytes = &self.buffer[..transmit.len];
+        let unicast = self.unicast.as_ref().unwrap_or(&self.data);
         let result = match (transmit.destination, &mut self.lms) {
             (Destination::Unicast(SocketAddr::V4(destination)), _) => {
                 let piece = udp::Transmit {
@@ -141,7 +173,7 @@ impl Net {
                     bytes,
                     segment_len: transmit.segment_len,
                 };
-                self.unicast.send(&piece).map(|_| ())
+                unicast.send(&piece).map(|_| ())
             }
             (Destination::Request(option), Some(lms)) => lms.send_request(&option, bytes),
             (Destination::Dmcast(turning_point), Some(lms)) => {
@@ -154,7 +186,7 @@ impl Net {
                     bytes,
                     segment_len: None,
                 };
-                self.unicast.send(&piece).map(|_| ())
+                unicast.send(&piece).map(|_| ())
             }
             _ => Ok(()),
         };

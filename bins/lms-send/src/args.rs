@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::ValueEnum;
+use cli::assist::Assist;
 use cli::multicast::GroupArgs;
 use cli::units::{ByteSize, Rate, duration};
 
@@ -15,6 +15,10 @@ Examples:
       eight have confirmed the digest
   tar c folder | lms-send --group 239.1.2.3:5000 --rate 500M --receivers 2 -
       a stream; each receiver runs `lms-recv --output - ... | tar x`
+  lms-send --group 239.1.2.3:5000 --assist dyram://192.0.2.1 --receivers 8 image.iso
+      where no router speaks multicast: dyram-relay at 192.0.2.1 and those below it carry the
+      data; receivers run `lms-recv --group 239.1.2.3:5000 --source THIS_HOST --assist dyram://...
+      --output DIR`, each with a relay near by. The group only names the session
 
 A sender that was stopped can be started again with the same FILE: receivers that still wait keep
 what they have. Only --start-at-once gives this up.
@@ -24,6 +28,7 @@ Events of --json, one object a line, on standard output; the field `event` names
   joined              receiver, address
   started             receivers: how many have joined
   progress            bytes sent once, length, joined, complete, rate_bps; every second
+  relay               address, state (attached, lost, refused): with --assist dyram
   rate                rate_bps: slowed down or sped up, because receivers miss packets or do not
   receiver_complete   receiver, address
   receiver_failed     receiver, address, bytes it has from the start on, reason
@@ -43,7 +48,8 @@ Exit codes:
 /// Sends a file, or standard input, to every receiver of a multicast group, reliably.
 ///
 /// Receivers ask for what they miss: the sender itself or, with --assist lms, the nearest receiver
-/// that has it, found by LMS routers. The sender needs no privileges.
+/// that has it, found by LMS routers, or with --assist dyram://RELAY a tree of relays, which then also
+/// carries the data by unicast. The sender needs no privileges.
 #[derive(Debug, clap::Parser)]
 #[command(name = "lms-send", version, after_long_help = AFTER_HELP, max_term_width = 100)]
 pub(crate) struct Args {
@@ -65,9 +71,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "RATE", default_value = "100M")]
     pub(crate) rate: Rate,
 
-    /// Who helps with repairs
-    #[arg(long, value_enum, default_value = "none")]
-    pub(crate) assist: Assist,
+    /// Who helps with repairs: none, lms (routers), or dyram://RELAY[:PORT] (relays, which carry the
+    /// data too; several, with commas or by repeating it: the next one when one is silent)
+    #[arg(long, value_name = "HELP", default_value = "none")]
+    pub(crate) assist: Vec<Assist>,
 
     /// How many receivers there are: wait for them, keep to their pace, end when all have
     /// confirmed
@@ -82,7 +89,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = duration)]
     pub(crate) linger: Duration,
 
-    /// With --receivers: give up one that is silent for so long
+    /// With --receivers: give up one that is silent for so long; with --assist dyram: give up when no
+    /// relay answers for so long
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     pub(crate) timeout: Duration,
 
@@ -115,23 +123,20 @@ pub(crate) struct Args {
     pub(crate) log: cli::logging::LogArgs,
 }
 
-/// Who helps with repairs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Assist {
-    /// Nobody: receivers ask the sender
-    None,
-    /// LMS routers: receivers repair each other
-    Lms,
-}
-
 impl Args {
     /// Combinations that cannot work.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.is_stream() && self.start_at_once {
             return Err("--start-at-once is about a FILE: a stream always starts at once".into());
         }
+        self.assist()?;
         cli::args::check_buffer(self.buffer)?;
         cli::args::check_name(self.name.as_deref())
+    }
+
+    /// Who helps; what several `--assist` say together.
+    pub(crate) fn assist(&self) -> Result<Assist, String> {
+        Assist::together(&self.assist)
     }
 
     pub(crate) fn is_stream(&self) -> bool {

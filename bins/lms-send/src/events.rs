@@ -26,6 +26,10 @@ pub(crate) enum Event<'a> {
     Started {
         receivers: u32,
     },
+    Relay {
+        address: SocketAddr,
+        state: &'a str,
+    },
     Progress {
         bytes: u64,
         length: Option<u64>,

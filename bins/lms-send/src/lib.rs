@@ -16,6 +16,7 @@
 mod adapt;
 mod args;
 mod events;
+mod machine;
 mod net;
 mod outcome;
 mod run;

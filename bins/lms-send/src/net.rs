@@ -3,13 +3,14 @@
 use std::net::{SocketAddr, SocketAddrV4};
 
 use anyhow::Context;
+use cli::assist::Assist;
 use cli::multicast::Local;
 use linux_net::udp::{self, Batch, GroupSocket, Membership, OptionBuffer, OptionSocket};
 use linux_net::{OpenError, SendError};
 use lms_proto::LmsOption;
 use ltp::{Destination, Meta, Path, Transmit};
 
-use crate::args::{Args, Assist};
+use crate::args::Args;
 
 /// Bytes handed to the kernel at once; a UDP datagram before segmentation is no longer.
 const BATCH_BYTES: usize = 65_000;
@@ -31,6 +32,7 @@ pub(crate) struct Net {
 impl Net {
     pub(crate) fn open(
         args: &Args,
+        assist: &Assist,
         local: &Local,
         digest: Option<[u8; 32]>,
     ) -> anyhow::Result<Net> {
@@ -55,8 +57,8 @@ impl Net {
             }
             result => result,
         }?;
-        let requests = match args.assist {
-            Assist::None => None,
+        let requests = match assist {
+            Assist::None | Assist::Dyram(_) => None,
             Assist::Lms => {
                 let bind = SocketAddrV4::new(*group.ip(), group.port());
                 let socket = OptionSocket::open(&udp::Config { bind, ..config })?;

@@ -5,25 +5,28 @@ mod news;
 mod setup;
 
 use std::collections::VecDeque;
+use std::net::SocketAddrV4;
 use std::os::fd::AsFd;
 use std::time::Duration as StdDuration;
 
 use anyhow::Context;
+use cli::assist::Absence;
 use cli::clock::Clock;
 use cli::multicast::Local;
 use cli::output::explain;
 use linux_net::poll::{self, Watch};
 use linux_net::wake::Waker;
-use ltp::{Duration, Failure, Instant, Receiver, ReceiverConfig, ReceiverEvent};
+use ltp::tree::AttachmentEvent;
+use ltp::{Assist, Duration, Failure, Instant, ReceiverConfig, ReceiverEvent};
 
 use self::destination::Destination;
 use self::news::{Complete, News};
 use crate::args::Args;
 use crate::events::{Counters, Event};
 use crate::lms::Lms;
+use crate::machine::Machine;
 use crate::net::Net;
 use crate::outcome::{Outcome, name_ranges};
-use crate::sink::Sink;
 
 /// Longest sleep, so that nothing is overlooked for long.
 const LONGEST_SLEEP: StdDuration = StdDuration::from_millis(500);
@@ -50,12 +53,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
 
 fn open(args: &Args) -> anyhow::Result<Session<'_>> {
     let key = args.group.key().map_err(anyhow::Error::msg)?;
-    let local = args.group.local(None).map_err(anyhow::Error::msg)?;
+    let assist = args.assist().map_err(anyhow::Error::msg)?;
+    let relays = assist.relays().map_err(anyhow::Error::msg)?;
+    let way = relays.first().copied().unwrap_or(args.group.group);
+    let local = cli::multicast::local(way, args.group.interface.as_deref(), None)
+        .map_err(anyhow::Error::msg)?;
     let clock = Clock::new();
     let news = News::new(args);
-    let lms = setup::open_lms(args, &local, clock.now(), &news)?;
-    let net = Net::open(args, &local, lms)?;
-    Session::new(args, &local, clock, news, net, key)
+    let lms = setup::open_lms(args, &assist, &local, clock.now(), &news)?;
+    let net = if relays.is_empty() {
+        Net::open(args, &local, lms)?
+    } else {
+        Net::relayed(&local)?
+    };
+    let help = match (&relays[..], &net.lms) {
+        ([_, ..], _) => Assist::Dyram,
+        ([], Some(_)) => Assist::Lms,
+        ([], None) => Assist::None,
+    };
+    let config = setup::config(args, key, help);
+    Session::new(args, &local, clock, news, net, config, relays)
 }
 
 struct Session<'a> {
@@ -64,7 +81,9 @@ struct Session<'a> {
     began: Instant,
     net: Net,
     config: ReceiverConfig,
-    receiver: Receiver<'static, Sink>,
+    machine: Machine,
+    /// How long there has been no relay, where there should be one.
+    absence: Option<Absence>,
     destination: Destination<'a>,
     /// What the machine has told and was not looked at; and for each `Opened` among it, how that
     /// went.
@@ -89,15 +108,22 @@ impl<'a> Session<'a> {
         clock: Clock,
         news: News,
         net: Net,
-        key: Option<[u8; 32]>,
+        config: ReceiverConfig,
+        relays: Vec<SocketAddrV4>,
     ) -> anyhow::Result<Self> {
         let now = clock.now();
-        let config = setup::config(args, key, net.lms.is_some());
         let waker = Waker::new()?;
         let raised = waker.clone();
         cli::interrupt::on_raise(move || raised.wake());
         let destination = Destination::new(args, &waker)?;
         let receiver = setup::receiver(args, &config, now)?;
+        let machine = match args.source.filter(|_| !relays.is_empty()) {
+            Some(source) => {
+                let group = args.group.group.ip().to_owned().into();
+                Machine::below(receiver, source.into(), group, &relays, now)?
+            }
+            None => Machine::Alone(Box::new(receiver)),
+        };
         news.waiting(args, local);
         Ok(Session {
             args,
@@ -105,7 +131,8 @@ impl<'a> Session<'a> {
             began: now,
             net,
             config,
-            receiver,
+            machine,
+            absence: (!relays.is_empty()).then(|| Absence::new(relays)),
             destination,
             told: VecDeque::new(),
             openings: VecDeque::new(),
@@ -124,18 +151,20 @@ impl<'a> Session<'a> {
         loop {
             let now = self.clock.now();
             let pieces = self.receive(now)?;
-            self.receiver.handle_timeout(now);
+            self.machine.handle_timeout(now);
+            self.look_after_relays();
             if let Some(lms) = &mut self.net.lms {
                 lms.drive(now);
             }
-            let receiver = &mut self.receiver;
-            while self.net.send(|buffer| receiver.poll_transmit(now, buffer)) {}
+            let machine = &mut self.machine;
+            while self.net.send(|buffer| machine.poll_transmit(now, buffer)) {}
             self.take_events(now)?;
             let key = self.config.key;
             self.destination
-                .compare_existing(now, &mut self.receiver, key);
+                .compare_existing(now, self.machine.receiver_mut(), key);
             let is_idle = pieces == 0;
-            self.destination.deliver(now, &mut self.receiver, is_idle)?;
+            self.destination
+                .deliver(now, self.machine.receiver_mut(), is_idle)?;
             self.show_progress(now);
             if self.gives_up_at().is_some_and(|at| now >= at) {
                 self.fail(now, Failure::NoSource)?;
@@ -143,7 +172,7 @@ impl<'a> Session<'a> {
             if let Some(outcome) = self.outcome(now) {
                 return Ok(outcome);
             }
-            if is_idle && !self.destination.is_comparing(&self.receiver) {
+            if is_idle && !self.destination.is_comparing(self.machine.receiver()) {
                 self.sleep(now)?;
             }
         }
@@ -151,7 +180,7 @@ impl<'a> Session<'a> {
 
     fn receive(&mut self, now: Instant) -> anyhow::Result<usize> {
         let Session {
-            receiver,
+            machine,
             destination,
             told,
             openings,
@@ -159,8 +188,8 @@ impl<'a> Session<'a> {
             ..
         } = self;
         let mut take = |meta: &ltp::Meta, packet: &[u8]| {
-            // Counted by the machine under its reason.
-            let _ = receiver.handle_packet(now, meta, packet);
+            machine.handle_packet(now, meta, packet);
+            let receiver = machine.receiver_mut();
             while let Some(event) = receiver.poll_event() {
                 if let ReceiverEvent::Opened { session, start, .. } = event {
                     openings.push_back(destination.open(receiver, session, start));
@@ -174,11 +203,15 @@ impl<'a> Session<'a> {
     }
 
     fn take_events(&mut self, now: Instant) -> anyhow::Result<()> {
-        while let Some(event) = self.told.pop_front().or_else(|| self.receiver.poll_event()) {
+        while let Some(event) = self
+            .told
+            .pop_front()
+            .or_else(|| self.machine.receiver_mut().poll_event())
+        {
             self.event(now, event)?;
         }
         if self.failed.is_none() {
-            self.failed = self.destination.reserve(&mut self.receiver).err();
+            self.failed = self.destination.reserve(self.machine.receiver_mut()).err();
         }
         Ok(())
     }
@@ -227,7 +260,7 @@ impl<'a> Session<'a> {
 
     /// Offers to repair the source's data.
     fn join_routers(&mut self, now: Instant) {
-        if let (Some(lms), Some(source)) = (&mut self.net.lms, self.receiver.source()) {
+        if let (Some(lms), Some(source)) = (&mut self.net.lms, self.machine.receiver().source()) {
             lms.join(now, source);
         }
     }
@@ -237,7 +270,7 @@ impl<'a> Session<'a> {
         let wait = self
             .args
             .wait
-            .filter(|_| self.receiver.source().is_none())?;
+            .filter(|_| self.machine.receiver().source().is_none())?;
         Some(self.began + Duration::from_micros(wait.as_micros() as u64))
     }
 
@@ -245,7 +278,7 @@ impl<'a> Session<'a> {
         if failure == Failure::NoSource {
             let waited = now - self.began;
             if self.gives_up_at().is_none_or(|at| now < at) {
-                self.receiver = setup::receiver(self.args, &self.config, now)?;
+                *self.machine.receiver_mut() = setup::receiver(self.args, &self.config, now)?;
                 return Ok(());
             }
             let message = format!(
@@ -257,17 +290,22 @@ impl<'a> Session<'a> {
             self.failed = Some(Outcome::Failed(message, Vec::new()));
             return Ok(());
         }
-        let (_, length) = self.receiver.progress();
+        let (_, length) = self.machine.receiver().progress();
         let missing: Vec<(u64, u64)> = self
-            .receiver
+            .machine
+            .receiver()
             .missing()
             .take(MOST_RANGES)
             .map(|range| (range.start, range.end))
             .collect();
-        let mut message = match (failure, self.receiver.store().error()) {
+        let mut message = match (failure, self.machine.receiver().store().error()) {
             (Failure::Store, Some(error)) => explain(error, &self.args.output),
             _ => failure.to_string(),
         };
+        let absence = self.absence.as_ref();
+        if let Some(complaint) = absence.and_then(|a| a.complaint(StdDuration::ZERO)) {
+            message = format!("{message}; {complaint}");
+        }
         if let Some(ranges) = name_ranges(&missing) {
             let of = length.map_or(String::new(), |length| format!(" of {length}"));
             message = format!("{message}; missing {ranges}{of}");
@@ -276,8 +314,39 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
+    /// What the relays did, and whether any is left.
+    fn look_after_relays(&mut self) {
+        while let Some(event) = self.machine.poll_relay_event() {
+            let (state, address) = match event {
+                AttachmentEvent::Attached(relay) => ("attached", relay),
+                AttachmentEvent::Lost(relay) => ("lost", relay),
+                AttachmentEvent::Refused(relay) => ("refused", relay),
+            };
+            match state {
+                "attached" => tracing::info!(relay = %address, "the relay serves this receiver"),
+                _ => tracing::warn!(relay = %address, "relay {state}, trying the next one"),
+            }
+            if let (Some(absence), "refused") = (&mut self.absence, state) {
+                absence.refused(address);
+            }
+            let address = address.to_string();
+            self.news.emit(&Event::Relay { address, state });
+        }
+        let (Some(absence), Some(attached)) = (&mut self.absence, self.machine.is_attached())
+        else {
+            return;
+        };
+        absence.update(attached);
+        let limit = self.args.timeout.max(self.args.wait.unwrap_or_default());
+        if self.opened.is_none()
+            && let Some(complaint) = absence.complaint(limit)
+        {
+            self.failed = Some(Outcome::Failed(complaint, Vec::new()));
+        }
+    }
+
     fn show_progress(&mut self, now: Instant) {
-        let (bytes, length) = self.receiver.progress();
+        let (bytes, length) = self.machine.receiver().progress();
         if self.opened.is_some() {
             self.news.position(bytes, length);
         }
@@ -286,7 +355,7 @@ impl<'a> Session<'a> {
         }
         self.next_progress = now + Duration::from_secs(1);
         if self.opened.is_some() && self.serving.is_none() {
-            let lost_packets = self.receiver.stats().lost_packets;
+            let lost_packets = self.machine.receiver().stats().lost_packets;
             self.news.emit(&Event::Progress {
                 bytes,
                 length,
@@ -331,7 +400,7 @@ impl<'a> Session<'a> {
         length: u64,
         digest: Option<[u8; 32]>,
     ) -> Result<(), Outcome> {
-        self.destination.finish(&mut self.receiver)?;
+        self.destination.finish(self.machine.receiver_mut())?;
         let opened = self.opened.unwrap_or(now);
         self.news.complete(&Complete {
             length,
@@ -351,12 +420,14 @@ impl<'a> Session<'a> {
     fn stays(&self) -> bool {
         self.args
             .linger
-            .map_or(self.net.lms.is_some(), |linger| !linger.is_zero())
+            .map_or(self.config.assist != Assist::None, |linger| {
+                !linger.is_zero()
+            })
     }
 
     /// Whether others have been served long enough.
     fn has_served(&mut self, now: Instant) -> bool {
-        let taken = self.receiver.stats().requests_taken;
+        let taken = self.machine.receiver().stats().requests_taken;
         let Some((since, last)) = &mut self.serving else {
             return false;
         };
@@ -366,15 +437,15 @@ impl<'a> Session<'a> {
         }
         match self.args.linger {
             Some(linger) => now - *since >= Duration::from_micros(linger.as_micros() as u64),
-            None if self.net.lms.is_none() => true,
-            None => self.receiver.is_source_leaving() || now - *last >= LINGER,
+            None if self.config.assist == Assist::None => true,
+            None => self.machine.receiver().is_source_leaving() || now - *last >= LINGER,
         }
     }
 
     fn sleep(&mut self, now: Instant) -> anyhow::Result<()> {
         let lms = self.net.lms.as_ref();
         let next = [
-            self.receiver.poll_timeout(),
+            self.machine.poll_timeout(),
             lms.and_then(Lms::poll_timeout),
             self.gives_up_at(),
         ];
@@ -382,9 +453,10 @@ impl<'a> Session<'a> {
         if timeout.is_zero() {
             return Ok(());
         }
+        let unicast = self.net.unicast.as_ref().unwrap_or(&self.net.data);
         let mut set = [
             Watch::readable(self.net.data.as_fd()),
-            Watch::readable(self.net.unicast.as_fd()),
+            Watch::readable(unicast.as_fd()),
             Watch::readable(self.waker.as_fd()),
             Watch::readable(lms.map_or(self.waker.as_fd(), Lms::fd)),
         ];
@@ -399,9 +471,10 @@ impl<'a> Session<'a> {
     fn leave(&mut self) {
         let until = std::time::Instant::now() + FAREWELL;
         let now = self.clock.now();
-        self.receiver.close(now);
-        let receiver = &mut self.receiver;
-        while self.net.send(|buffer| receiver.poll_transmit(now, buffer)) {}
+        self.machine.receiver_mut().close(now);
+        let machine = &mut self.machine;
+        while self.net.send(|buffer| machine.poll_transmit(now, buffer)) {}
+        self.net.send(|buffer| machine.leave(buffer));
         let Some(lms) = &mut self.net.lms else { return };
         lms.leave(now);
         while lms.is_leaving() && std::time::Instant::now() < until {
@@ -411,7 +484,7 @@ impl<'a> Session<'a> {
     }
 
     fn end(&mut self, outcome: &Outcome) -> u8 {
-        if let Some(file) = self.receiver.store_mut().file() {
+        if let Some(file) = self.machine.receiver_mut().store_mut().file() {
             file.abandon();
         }
         self.leave();
@@ -419,7 +492,8 @@ impl<'a> Session<'a> {
         if kernel_drops > 0 && self.net.lms.is_none() {
             tracing::info!(kernel_drops, "packets came faster than they were taken");
         }
-        let counters = Counters::new(self.receiver.stats(), kernel_drops);
+        let mut counters = Counters::new(self.machine.receiver().stats(), kernel_drops);
+        counters.dropped += self.machine.relay_dropped();
         self.news.end(outcome, counters);
         outcome.code()
     }

@@ -1,13 +1,14 @@
 //! From arguments to machines.
 
 use anyhow::Context;
+use cli::assist::Assist;
 use cli::multicast::Local;
 use linux_net::OpenError;
 use ltp::store::HeapRing;
 use ltp::{Delivery, Duration, Instant, Receiver, ReceiverConfig, Start};
 
 use super::news::News;
-use crate::args::{self, Args, Assist};
+use crate::args::{self, Args};
 use crate::lms::Lms;
 use crate::sink::{FileSink, Sink, StreamSink};
 
@@ -17,11 +18,12 @@ const BLOCK_EXPONENT: u32 = 16;
 /// The LMS endpoint, if wanted and permitted.
 pub(super) fn open_lms(
     args: &Args,
+    assist: &Assist,
     local: &Local,
     now: Instant,
     news: &News,
 ) -> anyhow::Result<Option<Lms>> {
-    if args.assist == Assist::None {
+    if *assist != Assist::Lms {
         return Ok(None);
     }
     match Lms::open(args, local, now) {
@@ -36,15 +38,11 @@ pub(super) fn open_lms(
     }
 }
 
-pub(super) fn config(args: &Args, key: Option<[u8; 32]>, lms: bool) -> ReceiverConfig {
+pub(super) fn config(args: &Args, key: Option<[u8; 32]>, help: ltp::Assist) -> ReceiverConfig {
     let mut config = ReceiverConfig::new(args.group.group.into());
     config.source = args.source.map(Into::into);
     config.key = key;
-    config.assist = if lms {
-        ltp::Assist::Lms
-    } else {
-        ltp::Assist::None
-    };
+    config.assist = help;
     config.start = match args.start {
         args::Start::Beginning => Start::Beginning,
         args::Start::Now => Start::Now,
@@ -55,7 +53,7 @@ pub(super) fn config(args: &Args, key: Option<[u8; 32]>, lms: bool) -> ReceiverC
         Delivery::Store
     };
     config.source_timeout = Duration::from_micros(args.timeout.as_micros() as u64);
-    config.replier.enabled = lms && !args.no_replier;
+    config.replier.enabled = help != ltp::Assist::None && !args.no_replier;
     config.limits.window_blocks = window_blocks(args);
     config
 }

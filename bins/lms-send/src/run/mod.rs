@@ -3,10 +3,12 @@
 mod news;
 mod setup;
 
+use std::net::SocketAddrV4;
 use std::os::fd::AsFd;
 use std::time::Duration as StdDuration;
 
 use anyhow::{Context, anyhow};
+use cli::assist::Absence;
 use cli::clock::Clock;
 use cli::events::hex;
 use cli::multicast::Local;
@@ -14,6 +16,7 @@ use cli::units::ByteSize;
 use linux_net::poll::{self, Watch};
 use linux_net::wake::Waker;
 use ltp::store::HeapRing;
+use ltp::tree::AttachmentEvent;
 use ltp::{Duration, Instant, Sender, SenderEvent, SenderStats};
 
 use self::news::News;
@@ -21,6 +24,7 @@ use self::news::News;
 use crate::adapt::{Counts, RateControl};
 use crate::args::Args;
 use crate::events::{Event, reason, receiver};
+use crate::machine::Machine;
 use crate::net::Net;
 use crate::outcome::Outcome;
 use crate::source::{Content, FileStore, Source, Stream};
@@ -50,8 +54,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
 /// Everything that a transfer needs; `None`: interrupted.
 fn open(args: &Args) -> anyhow::Result<Option<Session<'_>>> {
     let key = args.group.key().map_err(anyhow::Error::msg)?;
-    let local = args.group.local(args.source).map_err(anyhow::Error::msg)?;
-    if !local.interface.is_multicast && !local.interface.is_loopback {
+    let assist = args.assist().map_err(anyhow::Error::msg)?;
+    let relays = assist.relays().map_err(anyhow::Error::msg)?;
+    let way = relays.first().copied().unwrap_or(args.group.group);
+    let local = cli::multicast::local(way, args.group.interface.as_deref(), args.source)
+        .map_err(anyhow::Error::msg)?;
+    if relays.is_empty() && !local.interface.is_multicast && !local.interface.is_loopback {
         tracing::warn!(
             interface = local.interface.name,
             "the interface carries no multicast"
@@ -62,8 +70,24 @@ fn open(args: &Args) -> anyhow::Result<Option<Session<'_>>> {
     let Some(digest) = setup::first_digest(args, &source, key, news.speaks)? else {
         return Ok(None);
     };
-    let net = Net::open(args, &local, digest)?;
-    Session::new(args, &local, source, net, news, key, digest).map(Some)
+    let net = Net::open(args, &assist, &local, digest)?;
+    let opened = Opened {
+        local,
+        relays,
+        source,
+        key,
+        digest,
+    };
+    Session::new(args, opened, net, news).map(Some)
+}
+
+/// What was looked up and opened before the sender is made.
+struct Opened {
+    local: Local,
+    relays: Vec<SocketAddrV4>,
+    source: Source,
+    key: Option<[u8; 32]>,
+    digest: Option<[u8; 32]>,
 }
 
 struct Session<'a> {
@@ -71,7 +95,9 @@ struct Session<'a> {
     clock: Clock,
     started: Instant,
     net: Net,
-    sender: Sender<'static, Content>,
+    machine: Machine,
+    /// How long there has been no relay, where there should be one.
+    absence: Option<Absence>,
     stream: Option<Stream>,
     control: RateControl,
     waker: Waker,
@@ -86,22 +112,23 @@ struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    fn new(
-        args: &'a Args,
-        local: &Local,
-        source: Source,
-        net: Net,
-        mut news: News,
-        key: Option<[u8; 32]>,
-        digest: Option<[u8; 32]>,
-    ) -> anyhow::Result<Self> {
+    fn new(args: &'a Args, opened: Opened, net: Net, mut news: News) -> anyhow::Result<Self> {
+        let Opened {
+            local,
+            relays,
+            source,
+            key,
+            digest,
+        } = opened;
+        let relayed = !relays.is_empty();
         let clock = Clock::new();
         let now = clock.now();
         let control = RateControl::new(args.rate.bits(), now);
         let length = source.length();
-        let mut config = setup::config(args, local, length, key, digest)?;
+        let mut config = setup::config(args, &local, length, key, digest, relayed)?;
         config.rate_bps = control.rate();
-        config.max_segments = net.data.max_segments();
+        let max_segments = net.data.max_segments();
+        config.max_segments = if relayed { 1 } else { max_segments };
         let block_len = 1u64 << config.block_exponent;
         let (content, stream) = match source {
             Source::File { file, length, .. } => {
@@ -118,17 +145,25 @@ impl<'a> Session<'a> {
         };
         let name = String::from_utf8_lossy(&config.name).into_owned();
         let sender = Sender::new(config, content, cli::clock::seed()?, now)?;
+        let session = sender.session().to_string();
+        let socket = net.data.local_address()?;
+        let machine = if relayed {
+            let group = args.group.group.ip().to_owned().into();
+            Machine::above(sender, socket, group, &relays, max_segments, now)?
+        } else {
+            Machine::Alone(Box::new(sender))
+        };
         let waker = Waker::new()?;
         let raised = waker.clone();
         cli::interrupt::on_raise(move || raised.wake());
         news.opened(
             length,
             &Event::Opened {
-                session: sender.session().to_string(),
+                session,
                 name: &name,
                 length,
                 group: args.group.group.to_string(),
-                source: net.data.local_address()?.to_string(),
+                source: socket.to_string(),
                 interface: &local.interface.name,
                 rate_bps: control.rate(),
             },
@@ -138,7 +173,8 @@ impl<'a> Session<'a> {
             clock,
             started: now,
             net,
-            sender,
+            machine,
+            absence: relayed.then(|| Absence::new(relays)),
             stream,
             control,
             waker,
@@ -155,7 +191,8 @@ impl<'a> Session<'a> {
         loop {
             let now = self.clock.now();
             self.receive(now)?;
-            self.sender.handle_timeout(now);
+            self.machine.handle_timeout(now);
+            self.look_after_relays();
             self.feed(now)?;
             let busy = self.transmit()?;
             self.take_events();
@@ -172,11 +209,10 @@ impl<'a> Session<'a> {
     }
 
     fn receive(&mut self, now: Instant) -> anyhow::Result<()> {
-        let (sender, control) = (&mut self.sender, &mut self.control);
+        let (machine, control) = (&mut self.machine, &mut self.control);
         self.net.receive(|meta, packet| {
             control.heard(meta.source);
-            // Counted by the machine under its reason.
-            let _ = sender.handle_packet(now, &meta, packet);
+            machine.handle_packet(now, &meta, packet);
         })
     }
 
@@ -184,8 +220,8 @@ impl<'a> Session<'a> {
     fn transmit(&mut self) -> anyhow::Result<bool> {
         for _ in 0..BATCHES {
             let now = self.clock.now();
-            let sender = &mut self.sender;
-            if !self.net.send(|buffer| sender.poll_transmit(now, buffer))? {
+            let machine = &mut self.machine;
+            if !self.net.send(|buffer| machine.poll_transmit(now, buffer))? {
                 return Ok(false);
             }
         }
@@ -197,7 +233,8 @@ impl<'a> Session<'a> {
         let Some(stream) = &mut self.stream else {
             return Ok(());
         };
-        while self.sender.room() > 0 && !stream.ended {
+        let sender = self.machine.sender_mut();
+        while sender.room() > 0 && !stream.ended {
             if !stream.has_bytes() {
                 let mut watch = [Watch::readable(stream.file.as_fd())];
                 poll::wait(&mut watch, Some(StdDuration::ZERO))?;
@@ -206,15 +243,14 @@ impl<'a> Session<'a> {
                 }
             }
             let bytes = stream.fill().context("cannot read the stream")?;
-            let taken = self
-                .sender
+            let taken = sender
                 .send(now, bytes)
                 .map_err(|error| anyhow!("{error}"))?;
             stream.take(taken);
         }
         if stream.ended && !stream.has_bytes() {
-            self.sender.finish(now);
-            self.news.length(self.sender.progress().1);
+            sender.finish(now);
+            self.news.length(sender.progress().1);
             self.stream = None;
         }
         Ok(())
@@ -226,7 +262,7 @@ impl<'a> Session<'a> {
         let next = if blocked {
             None
         } else {
-            self.sender.poll_timeout()
+            self.machine.poll_timeout(now)
         };
         let timeout = Clock::until(now, next, LONGEST_SLEEP);
         if timeout.is_zero() {
@@ -245,7 +281,7 @@ impl<'a> Session<'a> {
             set.push(Watch::readable(requests.as_fd()));
         }
         if let Some(stream) = &self.stream
-            && self.sender.room() > 0
+            && self.machine.sender().room() > 0
         {
             set.push(Watch::readable(stream.file.as_fd()));
         }
@@ -254,7 +290,7 @@ impl<'a> Session<'a> {
     }
 
     fn adapt(&mut self, now: Instant) {
-        let stats = self.sender.stats();
+        let stats = self.machine.sender().stats();
         let counts = Counts {
             sent: stats.data_packets,
             requested: stats.requested_packets,
@@ -263,19 +299,49 @@ impl<'a> Session<'a> {
         if self.control.update(now, counts) {
             let rate_bps = self.control.rate();
             tracing::debug!(?rate_bps, "the rate follows what receivers miss");
-            self.sender.set_rate(now, rate_bps);
+            self.machine.sender_mut().set_rate(now, rate_bps);
             self.news.emit(&Event::Rate { rate_bps });
         }
     }
 
+    /// What the relays did, and whether any is left.
+    fn look_after_relays(&mut self) {
+        while let Some(event) = self.machine.poll_relay_event() {
+            let (state, address) = match event {
+                AttachmentEvent::Attached(relay) => ("attached", relay),
+                AttachmentEvent::Lost(relay) => ("lost", relay),
+                AttachmentEvent::Refused(relay) => ("refused", relay),
+            };
+            match state {
+                "attached" => tracing::info!(relay = %address, "the relay serves this source"),
+                _ => tracing::warn!(relay = %address, "relay {state}, trying the next one"),
+            }
+            if let (Some(absence), "refused") = (&mut self.absence, state) {
+                absence.refused(address);
+            }
+            self.news.emit(&Event::Relay { address, state });
+        }
+        let (Some(absence), Some(attached)) = (&mut self.absence, self.machine.is_attached())
+        else {
+            return;
+        };
+        absence.update(attached);
+        if self.parting.is_none()
+            && let Some(complaint) = absence.complaint(self.args.timeout)
+        {
+            self.failed = Some(complaint);
+            self.parting = Some(self.clock.now());
+        }
+    }
+
     fn show_progress(&mut self, now: Instant) {
-        let (bytes, length) = self.sender.progress();
+        let (bytes, length) = self.machine.sender().progress();
         self.news.position(bytes);
         if now < self.next_progress {
             return;
         }
         self.next_progress = now + Duration::from_secs(1);
-        let (joined, complete) = self.sender.receivers();
+        let (joined, complete) = self.machine.sender().receivers();
         self.news.progress(
             self.args.receivers,
             &Event::Progress {
@@ -291,7 +357,7 @@ impl<'a> Session<'a> {
     fn interrupts(&mut self, now: Instant) {
         if cli::interrupt::raised() && self.parting.is_none() {
             self.parting = Some(now);
-            self.sender.close(now);
+            self.machine.sender_mut().close(now);
         }
     }
 
@@ -300,7 +366,7 @@ impl<'a> Session<'a> {
     }
 
     fn take_events(&mut self) {
-        while let Some(event) = self.sender.poll_event() {
+        while let Some(event) = self.machine.sender_mut().poll_event() {
             self.event(event);
         }
     }
@@ -342,7 +408,7 @@ impl<'a> Session<'a> {
                 let reason = reason(failure);
                 tracing::warn!(%address, reason, "a receiver failed");
                 self.lost.push(format!("{address} {reason}"));
-                let bytes = self.sender.geometry().block_offset(blocks);
+                let bytes = self.machine.sender().geometry().block_offset(blocks);
                 let id = receiver(id);
                 self.news.emit(&Event::ReceiverFailed {
                     receiver: id,
@@ -362,12 +428,12 @@ impl<'a> Session<'a> {
             }
             SenderEvent::Complete if self.args.receivers.is_some() => {
                 self.all_complete = true;
-                self.sender.close(self.clock.now());
+                self.machine.sender_mut().close(self.clock.now());
             }
             SenderEvent::Complete => {}
             SenderEvent::Finished => {}
             SenderEvent::StoreFailed => {
-                let error = self.sender.store().error();
+                let error = self.machine.sender().store().error();
                 let why = match error {
                     Some(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
                         "it became shorter while it was sent".to_owned()
@@ -384,12 +450,12 @@ impl<'a> Session<'a> {
     /// The result, once nothing more will be sent.
     fn outcome(&self) -> Option<Outcome> {
         if let Some(at) = self.parting
-            && (self.sender.is_ended() || self.clock.now() - at > FAREWELL)
+            && (self.machine.sender().is_ended() || self.clock.now() - at > FAREWELL)
         {
             let failed = self.failed.clone().map(Outcome::Failed);
             return Some(failed.unwrap_or(Outcome::Interrupted));
         }
-        if !self.sender.is_ended() || self.net.is_blocked() {
+        if !self.machine.sender().is_ended() || self.net.is_blocked() {
             return None;
         }
         if self.all_complete {
@@ -402,7 +468,7 @@ impl<'a> Session<'a> {
     }
 
     fn unconfirmed(&self, expected: u32) -> String {
-        let (joined, complete) = self.sender.receivers();
+        let (joined, complete) = self.machine.sender().receivers();
         let mut message = format!(
             "{} of {expected} receivers did not confirm",
             expected - complete.min(expected)
@@ -417,11 +483,14 @@ impl<'a> Session<'a> {
     }
 
     fn end(&mut self, outcome: &Outcome) -> u8 {
-        let (_, complete) = self.sender.receivers();
+        let machine = &mut self.machine;
+        // Without it the relay finds out by silence.
+        let _ = self.net.send(|buffer| machine.leave(buffer));
+        let (_, complete) = self.machine.sender().receivers();
         let seconds = self.seconds();
-        let stats = self.sender.stats();
-        let end = Event::end(outcome, stats, self.sender.receivers(), seconds);
-        let size = ByteSize(self.sender.progress().0);
+        let stats = self.machine.sender().stats();
+        let end = Event::end(outcome, stats, self.machine.sender().receivers(), seconds);
+        let size = ByteSize(self.machine.sender().progress().0);
         let plural = if complete == 1 { "" } else { "s" };
         let words = format!("{size} in {seconds:.1} s, {complete} receiver{plural} confirmed");
         self.news.end(outcome, &end, &words);

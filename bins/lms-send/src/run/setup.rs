@@ -19,6 +19,8 @@ const WINDOW_BYTES: u64 = 24 << 20;
 const UNCOUNTED: u32 = 64;
 /// Those that are there already have so long to say so.
 const UNCOUNTED_WAIT: Duration = Duration::from_millis(200);
+/// What a relay's packets take beside the headers of IP and UDP.
+const RELAY_HEADERS: u16 = 20 + 8 + ltp::tree::OVERHEAD as u16;
 /// Headers that IP and UDP add, and what a dmcast adds on top (LMS option and outer header).
 const HEADERS: u16 = 20 + 8 + 36;
 
@@ -50,12 +52,13 @@ pub(super) fn config(
     length: Option<u64>,
     key: Option<[u8; 32]>,
     digest: Option<[u8; 32]>,
+    relayed: bool,
 ) -> anyhow::Result<SenderConfig> {
     let millis = |time: StdDuration| Duration::from_millis(time.as_millis().min(1 << 40) as u64);
     let mtu = args
         .mtu
         .unwrap_or_else(|| u16::try_from(local.interface.mtu).unwrap_or(1500).min(1500));
-    let max_packet_len = mtu - HEADERS;
+    let max_packet_len = mtu - if relayed { RELAY_HEADERS } else { HEADERS };
     let mut config = SenderConfig::new(args.group.group.into());
     config.name = name(args)?;
     config.length = length;
@@ -73,7 +76,9 @@ pub(super) fn config(
         config.start_wait = UNCOUNTED_WAIT;
     }
     let window = (WINDOW_BYTES >> config.block_exponent) as u32;
-    config.window_blocks = config.receivers.map(|_| window);
+    // Relays tell how far the slowest below them is, whoever that is.
+    let has_window = relayed || config.receivers.is_some();
+    config.window_blocks = has_window.then_some(window);
     config.receiver_timeout = millis(args.timeout);
     config.linger = millis(args.linger);
     // Room for twice as many as expected: a guess at a stranger's identifier costs nothing.

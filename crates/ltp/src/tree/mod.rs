@@ -22,6 +22,8 @@ mod root;
 pub use leaf::Leaf;
 pub use root::Root;
 
+pub use dyram::{AttachmentEvent, Parents};
+
 use core::net::SocketAddr;
 
 use dyram::wire::{Body, Repr};
@@ -47,6 +49,16 @@ pub struct Transmit {
     pub destination: SocketAddr,
     /// Bytes used of the buffer.
     pub len: usize,
+}
+
+impl From<Transmit> for crate::Transmit {
+    fn from(transmit: Transmit) -> Self {
+        crate::Transmit {
+            destination: crate::Destination::Unicast(transmit.destination),
+            len: transmit.len,
+            segment_len: None,
+        }
+    }
 }
 
 impl From<dyram::Transmit> for Transmit {

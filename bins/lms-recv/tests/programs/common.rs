@@ -18,20 +18,27 @@ pub fn lms_recv() -> PathBuf {
 /// `lms-send` lies beside `lms-recv` once it is built.
 pub fn lms_send() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let build = || {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "-p", "lms-send"]);
-        if !cfg!(debug_assertions) {
-            cargo.arg("--release");
-        }
-        cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
-        assert!(
-            cargo.status().expect("cargo runs").success(),
-            "building lms-send"
-        );
-        lms_recv().with_file_name("lms-send")
-    };
-    BUILT.get_or_init(build).clone()
+    BUILT.get_or_init(|| build("lms-send")).clone()
+}
+
+/// And so does `dyram-relay`.
+pub fn dyram_relay() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| build("dyram-relay")).clone()
+}
+
+fn build(program: &str) -> PathBuf {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "-p", program]);
+    if !cfg!(debug_assertions) {
+        cargo.arg("--release");
+    }
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+    assert!(
+        cargo.status().expect("cargo runs").success(),
+        "building {program}"
+    );
+    lms_recv().with_file_name(program)
 }
 
 /// A group of its own for each test.

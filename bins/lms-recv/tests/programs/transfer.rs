@@ -1,16 +1,13 @@
 //! Transfers as a user runs them: both programs, real sockets, the loopback interface.
-#![allow(missing_docs, unreachable_pub)]
-
-mod common;
 
 use std::fs;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Running, content, group, lms_recv, names, receive, send, wait_for_temporary};
+use super::common::{Running, content, group, lms_recv, names, receive, send, wait_for_temporary};
 
-fn folder() -> tempfile::TempDir {
+pub fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("folder")
 }
 
@@ -361,7 +358,11 @@ fn a_key_is_needed_where_one_is_set() {
 
 /// Runs `lms-recv` with a full disk: a small tmpfs in a mount namespace. `None` where namespaces are
 /// not permitted.
-fn receive_on_small_disk(group: &str, mount: &std::path::Path) -> Option<Running> {
+pub fn receive_on_small_disk(
+    group: &str,
+    mount: &std::path::Path,
+    more: &[&str],
+) -> Option<Running> {
     let probe = Command::new("unshare").args(["-rm", "true"]).status();
     if !probe.is_ok_and(|status| status.success()) {
         eprintln!("skipped: mount namespaces are not permitted here");
@@ -375,7 +376,8 @@ fn receive_on_small_disk(group: &str, mount: &std::path::Path) -> Option<Running
         .arg(lms_recv());
     command
         .args(["--group", group, "--interface", "lo", "--output"])
-        .arg(mount);
+        .arg(mount)
+        .args(more);
     Some(Running::start("receiver", &mut command))
 }
 
@@ -385,7 +387,7 @@ fn a_full_disk_is_known_before_the_transfer() {
     let file = from.path().join("x");
     fs::write(&file, content(3_000_000)).expect("content");
     let group = group();
-    let Some(receiver) = receive_on_small_disk(&group, to.path()) else {
+    let Some(receiver) = receive_on_small_disk(&group, to.path(), &[]) else {
         return;
     };
     let options = ["--receivers", "1", "--linger", "500ms", "--rate", "10M"];
@@ -403,7 +405,7 @@ fn a_full_disk_is_known_before_the_transfer() {
 fn a_disk_that_fills_up_during_a_stream_is_an_error() {
     let to = folder();
     let group = group();
-    let Some(receiver) = receive_on_small_disk(&group, to.path()) else {
+    let Some(receiver) = receive_on_small_disk(&group, to.path(), &[]) else {
         return;
     };
     let options = [

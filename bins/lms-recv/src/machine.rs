@@ -1,0 +1,121 @@
+//! The receiver, alone or below a tree of DyRAM relays.
+
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+
+use anyhow::Context;
+use ltp::tree::{AttachmentEvent, Leaf};
+use ltp::{Error, Instant, Meta, Receiver, Transmit};
+
+use crate::sink::Sink;
+
+/// A machine that the loop drives.
+pub(crate) enum Machine {
+    Alone(Box<Receiver<'static, Sink>>),
+    Below(Box<Below>),
+}
+
+/// A receiver whose packets come from a relay.
+pub(crate) struct Below {
+    leaf: Leaf<'static, Sink>,
+    /// Packets of relays that did not fit.
+    dropped: u64,
+}
+
+impl Machine {
+    /// A receiver below one of these relays.
+    pub(crate) fn below(
+        receiver: Receiver<'static, Sink>,
+        source: IpAddr,
+        group: IpAddr,
+        relays: &[SocketAddrV4],
+        now: Instant,
+    ) -> anyhow::Result<Machine> {
+        let relays = relays.iter().copied().map(SocketAddr::V4).collect();
+        let seed = cli::clock::seed()?;
+        let leaf = Leaf::new(receiver, source, group, relays, seed, now)
+            .context("source and group are of different address families")?;
+        Ok(Machine::Below(Box::new(Below { leaf, dropped: 0 })))
+    }
+
+    pub(crate) fn receiver(&self) -> &Receiver<'static, Sink> {
+        match self {
+            Machine::Alone(receiver) => receiver,
+            Machine::Below(below) => below.leaf.receiver(),
+        }
+    }
+
+    pub(crate) fn receiver_mut(&mut self) -> &mut Receiver<'static, Sink> {
+        match self {
+            Machine::Alone(receiver) => receiver,
+            Machine::Below(below) => below.leaf.receiver_mut(),
+        }
+    }
+
+    /// A packet arrived; what is dropped is counted.
+    #[inline]
+    pub(crate) fn handle_packet(&mut self, now: Instant, meta: &Meta, packet: &[u8]) {
+        match self {
+            Machine::Alone(receiver) => {
+                // Counted by the machine under its reason.
+                let _ = receiver.handle_packet(now, meta, packet);
+            }
+            Machine::Below(below) => {
+                if below.leaf.handle_packet(now, meta.source, packet) == Err(Error::Relay) {
+                    below.dropped += 1;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        match self {
+            Machine::Alone(receiver) => receiver.handle_timeout(now),
+            Machine::Below(below) => below.leaf.handle_timeout(now),
+        }
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        match self {
+            Machine::Alone(receiver) => receiver.poll_timeout(),
+            Machine::Below(below) => below.leaf.poll_timeout(),
+        }
+    }
+
+    pub(crate) fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        match self {
+            Machine::Alone(receiver) => receiver.poll_transmit(now, buffer),
+            Machine::Below(below) => below.leaf.poll_transmit(now, buffer).map(Transmit::from),
+        }
+    }
+
+    /// Whether a relay serves it: `None` without relays.
+    pub(crate) fn is_attached(&self) -> Option<bool> {
+        match self {
+            Machine::Alone(_) => None,
+            Machine::Below(below) => Some(below.leaf.relay().is_some()),
+        }
+    }
+
+    pub(crate) fn poll_relay_event(&mut self) -> Option<AttachmentEvent> {
+        match self {
+            Machine::Alone(_) => None,
+            Machine::Below(below) => below.leaf.poll_relay_event(),
+        }
+    }
+
+    /// Packets of relays that did not fit.
+    pub(crate) fn relay_dropped(&self) -> u64 {
+        match self {
+            Machine::Alone(_) => 0,
+            Machine::Below(below) => below.dropped,
+        }
+    }
+
+    /// Says goodbye to the relay.
+    pub(crate) fn leave(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
+        match self {
+            Machine::Alone(_) => None,
+            Machine::Below(below) => below.leaf.leave(buffer).map(Transmit::from),
+        }
+    }
+}

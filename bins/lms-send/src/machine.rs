@@ -1,0 +1,154 @@
+//! The sender, alone or above a tree of DyRAM relays.
+
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+
+use anyhow::Context;
+use ltp::tree::{AttachmentEvent, Root};
+use ltp::{Instant, Meta, Sender, Transmit};
+
+use crate::source::Content;
+
+/// A machine that the loop drives.
+pub(crate) enum Machine {
+    Alone(Box<Sender<'static, Content>>),
+    Above(Box<Above>),
+}
+
+/// A sender whose packets go to a relay.
+pub(crate) struct Above {
+    root: Root<'static, Content>,
+    /// Packets of one length that the kernel takes at once.
+    max_segments: usize,
+    /// A packet that did not fit to those before it.
+    held: Option<(SocketAddr, Vec<u8>)>,
+    /// Room for one packet, so that none is cut.
+    packet: usize,
+}
+
+impl Machine {
+    /// A sender whose data the relays carry; its socket has that address.
+    pub(crate) fn above(
+        sender: Sender<'static, Content>,
+        socket: SocketAddrV4,
+        group: IpAddr,
+        relays: &[SocketAddrV4],
+        max_segments: usize,
+        now: Instant,
+    ) -> anyhow::Result<Machine> {
+        let packet = usize::from(u16::MAX).min(sender.geometry().packet_len() + 256);
+        let relays = relays.iter().copied().map(SocketAddr::V4).collect();
+        let seed = cli::clock::seed()?;
+        let root = Root::new(sender, socket.into(), group, relays, seed, now)
+            .context("source and group are of different address families")?;
+        Ok(Machine::Above(Box::new(Above {
+            root,
+            max_segments,
+            held: None,
+            packet,
+        })))
+    }
+
+    pub(crate) fn sender(&self) -> &Sender<'static, Content> {
+        match self {
+            Machine::Alone(sender) => sender,
+            Machine::Above(above) => above.root.sender(),
+        }
+    }
+
+    pub(crate) fn sender_mut(&mut self) -> &mut Sender<'static, Content> {
+        match self {
+            Machine::Alone(sender) => sender,
+            Machine::Above(above) => above.root.sender_mut(),
+        }
+    }
+
+    /// A packet arrived; what is dropped is counted by the machine under its reason.
+    pub(crate) fn handle_packet(&mut self, now: Instant, meta: &Meta, packet: &[u8]) {
+        let _ = match self {
+            Machine::Alone(sender) => sender.handle_packet(now, meta, packet),
+            Machine::Above(above) => above.root.handle_packet(now, meta.source, packet),
+        };
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        match self {
+            Machine::Alone(sender) => sender.handle_timeout(now),
+            Machine::Above(above) => above.root.handle_timeout(now),
+        }
+    }
+
+    pub(crate) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        match self {
+            Machine::Alone(sender) => sender.poll_timeout(),
+            Machine::Above(above) if above.held.is_some() => Some(now),
+            Machine::Above(above) => above.root.poll_timeout(),
+        }
+    }
+
+    /// The next packets, as many of one length as the kernel takes at once.
+    pub(crate) fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        match self {
+            Machine::Alone(sender) => sender.poll_transmit(now, buffer),
+            Machine::Above(above) => above.gather(now, buffer),
+        }
+    }
+
+    /// Whether relays serve it: `None` without relays.
+    pub(crate) fn is_attached(&self) -> Option<bool> {
+        match self {
+            Machine::Alone(_) => None,
+            Machine::Above(above) => Some(above.root.relay().is_some()),
+        }
+    }
+
+    pub(crate) fn poll_relay_event(&mut self) -> Option<AttachmentEvent> {
+        match self {
+            Machine::Alone(_) => None,
+            Machine::Above(above) => above.root.poll_relay_event(),
+        }
+    }
+
+    /// Says goodbye to the relay.
+    pub(crate) fn leave(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
+        match self {
+            Machine::Alone(_) => None,
+            Machine::Above(above) => above.root.leave(buffer).map(Transmit::from),
+        }
+    }
+}
+
+impl Above {
+    fn gather(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        let (destination, len) = match self.held.take() {
+            Some((destination, bytes)) => {
+                buffer[..bytes.len()].copy_from_slice(&bytes);
+                (destination, bytes.len())
+            }
+            None => {
+                let first = self.root.poll_transmit(now, buffer)?;
+                (first.destination, first.len)
+            }
+        };
+        let (mut total, mut count, mut last) = (len, 1, len);
+        // The last one may be shorter.
+        while last == len && count < self.max_segments {
+            let room = &mut buffer[total..];
+            if room.len() < self.packet {
+                break;
+            }
+            let Some(next) = self.root.poll_transmit(now, room) else {
+                break;
+            };
+            if next.destination != destination || next.len > len {
+                self.held = Some((next.destination, room[..next.len].to_vec()));
+                break;
+            }
+            (total, count, last) = (total + next.len, count + 1, next.len);
+        }
+        Some(Transmit {
+            destination: ltp::Destination::Unicast(destination),
+            len: total,
+            segment_len: (count > 1).then_some(len),
+        })
+    }
+}
