@@ -210,6 +210,7 @@ impl<S: Store> Endpoint<S> {
         pcb.settled = true;
         let session = pcb.session;
         flow.payload = flow.payload.min(pcb.max_payload());
+        flow.headers = flow.headers.max(pcb.headers());
         let in_group = self
             .sessions
             .get(session)

@@ -162,6 +162,7 @@ impl<S: Store> Endpoint<S> {
         main.unas.clear(slot);
         let mut flow = Flow::new(main.payload, main.stamp_base, main.nagle);
         flow.payload = flow.payload.min(pcb.max_payload());
+        flow.headers = main.headers;
         flow.nxt = main.nxt;
         flow.unsent = main.unsent;
         flow.closing = main.closing;

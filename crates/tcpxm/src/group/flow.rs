@@ -15,8 +15,6 @@ use crate::recovery::SentLog;
 pub(crate) const BURST_SEGMENTS: u64 = 16;
 /// Segments are not cut shorter than this for small windows.
 const LEAST_SEGMENT: u64 = 64;
-/// IP, UDP and TCP headers with timestamps, for the rate of IP packets.
-const HEADERS_BYTES: u64 = 60;
 
 /// A group address that some receivers of the flow listen to.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +58,8 @@ pub(crate) struct Flow {
     pub(crate) log: SentLog,
     /// Bytes of a full segment: the least over all receivers.
     pub(crate) payload: u16,
+    /// Bytes before it in an IP packet, the most over all receivers: what a rate counts.
+    pub(crate) headers: u16,
     /// Added to milliseconds to make timestamps: one clock for the whole session.
     pub(crate) stamp_base: u32,
     pub(crate) last_sent: Option<Instant>,
@@ -117,6 +117,7 @@ impl Flow {
             closing: false,
             log: SentLog::default(),
             payload,
+            headers: 0,
             stamp_base,
             last_sent: None,
             quantum: Duration::ZERO,
@@ -263,7 +264,7 @@ impl Flow {
             .count();
         let copies = copies + self.unicast.len();
         let segments = span.len().div_ceil(segment);
-        let bytes = span.len() + HEADERS_BYTES * segments;
+        let bytes = span.len() + u64::from(self.headers) * segments;
         self.spread.spend(now, bytes);
         copies as u64 * bytes
     }

@@ -322,9 +322,9 @@ impl Pcb {
                 ack_every: config.ack_every.max(1),
                 user_timeout: config.user_timeout.min(LONGEST),
                 connect_timeout: config.connect_timeout.min(LONGEST),
-                keep_alive: config.keep_alive,
+                keep_alive: config.keep_alive.map(|idle| idle.min(LONGEST)),
                 time_wait: config.time_wait.min(LONGEST),
-                max_rto: config.max_rto,
+                max_rto: config.max_rto.min(LONGEST),
                 challenges: config.challenge_acks_per_second,
                 our_mss,
                 overhead: config.carrier_overhead(birth.key.remote) + 20,
@@ -423,6 +423,16 @@ impl Pcb {
 
     /// What options leave of a maximum segment size.
     fn payload_of(&self, mss: u16) -> u16 {
+        mss.saturating_sub(self.options_len()).max(8)
+    }
+
+    /// Bytes of an IP packet of data to this peer that come before the data.
+    pub(crate) fn headers(&self) -> u16 {
+        self.limits.overhead + self.options_len()
+    }
+
+    /// Bytes of the options that each segment of data has.
+    fn options_len(&self) -> u16 {
         let mut options = Options::default();
         if self.agreed.timestamps {
             options.timestamps = Some((0, 0));
@@ -434,7 +444,7 @@ impl Pcb {
             options.group = Some(GroupOption::Leave);
         }
         options.tag = self.empty_tag();
-        mss.saturating_sub(options.buffer_len() as u16).max(8)
+        options.buffer_len() as u16
     }
 
     /// What this side signs its segments with.
@@ -560,7 +570,7 @@ impl Send {
             wl1: 0,
             wl2: 0,
             fin: Fin::No,
-            rtt: Rtt::new(config.min_rto, config.max_rto),
+            rtt: Rtt::new(config.min_rto, config.max_rto.min(LONGEST)),
             cc: Controller::new(config.congestion_control, segment),
             recovery: None,
             force_one: false,

@@ -259,6 +259,8 @@ fn times_without_end_do_not_overflow() {
             connect_timeout: forever,
             user_timeout: forever,
             time_wait: forever,
+            keep_alive: Some(forever),
+            max_rto: forever,
             ..Config::default()
         },
         Options::default(),
