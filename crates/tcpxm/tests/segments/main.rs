@@ -6,4 +6,5 @@ mod corners;
 mod floods;
 mod group;
 mod hand;
+mod interleaved;
 mod keyed;
