@@ -217,6 +217,19 @@ pub enum ReceiveError {
 }
 
 impl ReceiveError {
+    /// Whether the socket is of no use any more. All others pass: a host short of memory, an ICMP
+    /// message about what was sent before.
+    #[must_use]
+    pub fn is_lasting(&self) -> bool {
+        match self {
+            Self::InterfaceDown => true,
+            Self::Io(source) => matches!(
+                source.raw_os_error(),
+                Some(libc::EBADF | libc::ENOTSOCK | libc::EINVAL | libc::EOPNOTSUPP | libc::EFAULT)
+            ),
+        }
+    }
+
     /// `None` for an empty queue or an interrupted call.
     pub(crate) fn sort(source: io::Error) -> Option<Self> {
         match source.raw_os_error() {
