@@ -33,7 +33,7 @@ impl<S: Store> Endpoint<S> {
     ///
     /// [`CommandError::PortInUse`] when it listens already; [`CommandError::Address`] for port 0.
     pub fn listen(&mut self, now: Instant, port: u16) -> Result<(), CommandError> {
-        self.listen_with(now, port, None)
+        self.listen_with(now, port, Listener::default())
     }
 
     /// As [`Endpoint::listen`], for peers whose segments are signed with this key
@@ -49,14 +49,47 @@ impl<S: Store> Endpoint<S> {
         port: u16,
         key: SegmentKey,
     ) -> Result<(), CommandError> {
-        self.listen_with(now, port, Some(key))
+        let key = Some(key);
+        self.listen_with(
+            now,
+            port,
+            Listener {
+                key,
+                ..Listener::default()
+            },
+        )
+    }
+
+    /// As [`Endpoint::listen_keyed`], or without a key as [`Endpoint::listen`], for one peer alone, by
+    /// its address and TCP port: to all others nobody listens there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Endpoint::listen`].
+    pub fn listen_to(
+        &mut self,
+        now: Instant,
+        port: u16,
+        peer: SocketAddr,
+        key: Option<SegmentKey>,
+    ) -> Result<(), CommandError> {
+        let only = Some((peer.ip(), peer.port()));
+        self.listen_with(
+            now,
+            port,
+            Listener {
+                key,
+                only,
+                ..Listener::default()
+            },
+        )
     }
 
     fn listen_with(
         &mut self,
         now: Instant,
         port: u16,
-        key: Option<SegmentKey>,
+        listener: Listener,
     ) -> Result<(), CommandError> {
         self.advance(now);
         if port == 0 {
@@ -65,10 +98,6 @@ impl<S: Store> Endpoint<S> {
         if self.listeners.contains_key(&port) {
             return Err(CommandError::PortInUse);
         }
-        let listener = Listener {
-            key,
-            ..Listener::default()
-        };
         self.listeners.insert(port, listener);
         Ok(())
     }
@@ -433,6 +462,36 @@ impl<S: Store> Endpoint<S> {
     /// [`CommandError::Unknown`].
     pub fn remote(&self, id: ConnId) -> Result<SocketAddr, CommandError> {
         Ok(self.pcb(id)?.remote())
+    }
+
+    /// The other side's TCP port: that of [`Endpoint::remote`], unless a translator of addresses
+    /// changed that on the way.
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError::Unknown`].
+    pub fn remote_port(&self, id: ConnId) -> Result<u16, CommandError> {
+        Ok(self.pcb(id)?.key.remote_port)
+    }
+
+    /// The group that a connection's data may come by, or goes by: both sides agreed on it, and
+    /// nobody has left it.
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError::Unknown`].
+    pub fn group_of(&self, id: ConnId) -> Result<Option<IpAddr>, CommandError> {
+        Ok(self.pcb(id)?.group)
+    }
+
+    /// Why the connection has failed, if it has: also before [`Event::Closed`](crate::Event::Closed)
+    /// is taken.
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError::Unknown`].
+    pub fn failure(&self, id: ConnId) -> Result<Option<Failure>, CommandError> {
+        Ok(self.pcb(id)?.failure)
     }
 
     /// Our port of a connection.

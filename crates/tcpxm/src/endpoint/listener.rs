@@ -1,6 +1,7 @@
 //! Listening ports, and the bounds on handshakes that others begin.
 
 use alloc::collections::VecDeque;
+use core::net::IpAddr;
 
 use smoltcp::time::Instant;
 
@@ -20,6 +21,15 @@ pub(super) struct Listener {
     pub(super) complete: VecDeque<ConnId>,
     /// What the other side's segments have to be signed with.
     pub(super) key: Option<SegmentKey>,
+    /// The peer, by address and TCP port, that alone is heard.
+    pub(super) only: Option<(IpAddr, u16)>,
+}
+
+impl Listener {
+    fn hears(&self, key: &Key) -> bool {
+        self.only
+            .is_none_or(|only| only == (key.remote, key.remote_port))
+    }
 }
 
 impl<S: Store> Endpoint<S> {
@@ -35,7 +45,8 @@ impl<S: Store> Endpoint<S> {
         if flags.rst {
             return self.count(Error::ListenerIgnored);
         }
-        if flags.ack {
+        let stranger = !self.listeners[&key.local_port].hears(&key);
+        if flags.ack || (flags.syn && stranger) {
             self.queue_reset(now, meta, segment);
             return self.count(Error::NoConnection);
         }
@@ -101,7 +112,7 @@ impl<S: Store> Endpoint<S> {
     pub(super) fn new_single(
         &mut self,
         key: Key,
-        local: core::net::IpAddr,
+        local: IpAddr,
         now: Instant,
         make: impl FnOnce(&crate::config::Config, Birth) -> Pcb,
     ) -> u32 {

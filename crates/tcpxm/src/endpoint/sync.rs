@@ -124,9 +124,11 @@ impl<S: Store> Endpoint<S> {
         if session.wants_room && session.is_writable() {
             session.wants_room = false;
             match &mut session.group {
+                // Told once, however often there was room since somebody asked.
                 Some(group) => {
-                    group.writable_due = true;
-                    self.telling_groups.push_back(pcb.session);
+                    if !core::mem::replace(&mut group.writable_due, true) {
+                        self.telling_groups.push_back(pcb.session);
+                    }
                 }
                 None => pcb.note(Note::Writable),
             }
