@@ -13,13 +13,15 @@ use tcpxm::{Event, Meta};
 use crate::LINGER;
 use crate::group::GroupEvent;
 use crate::shared::{Shared, State};
-use crate::sockets::Sockets;
+use crate::sockets::{Sockets, Taken};
 
 /// Datagrams of one destination in a row, handed to the kernel at once: the longest payload of UDP.
 const RUN_BYTES: usize = 65_000;
 const RUN_SEGMENTS: usize = 64;
 /// Runs sent before looking at what has arrived.
 const RUNS: usize = 8;
+/// After an error that passes: found again at once, it would keep the thread busy.
+const PAUSE: Duration = Duration::from_millis(5);
 /// Longest sleep, so that nothing is overlooked for long.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 
@@ -162,7 +164,7 @@ impl Driver {
     fn run(&mut self) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
         loop {
-            let received = self.receive()?;
+            let taken = self.receive()?;
             let mut state = shared.lock();
             let now = shared.now();
             state.machine.handle_timeout(now);
@@ -172,18 +174,21 @@ impl Driver {
             if self.is_over() {
                 return Ok(());
             }
-            if received == 0 && !sent {
+            if taken.packets == 0 && !sent {
+                if taken.errors > 0 {
+                    std::thread::sleep(PAUSE);
+                }
                 self.sleep()?;
             }
         }
     }
 
     /// Takes batches of datagrams and hands them in under one lock.
-    fn receive(&mut self) -> io::Result<usize> {
+    fn receive(&mut self) -> io::Result<Taken> {
         let shared = Arc::clone(&self.shared);
         let now = shared.now();
         let mut state = None;
-        let received = self.sockets.receive(|source, destination, payload| {
+        let taken = self.sockets.receive(|source, destination, payload| {
             let state = state.get_or_insert_with(|| shared.lock());
             let meta = Meta {
                 source,
@@ -191,8 +196,12 @@ impl Driver {
             };
             // Counted by the machine under its reason.
             let _ = state.machine.handle_packet(now, &meta, payload);
-        });
-        received.map_err(|error| io::Error::other(error.to_string()))
+        })?;
+        if taken.errors > 0 {
+            let state = state.get_or_insert_with(|| shared.lock());
+            state.receive_errors += taken.errors;
+        }
+        Ok(taken)
     }
 
     /// Sends a few runs; whether there may be more to send at once.
@@ -260,7 +269,9 @@ impl Driver {
                 Event::Join { group, source, .. } => {
                     // Without it nothing comes by multicast: the sender sees that, and stays with
                     // unicast.
-                    let _ = self.sockets.join(group, source);
+                    if self.sockets.join(group, source).is_err() {
+                        state.groups_refused += 1;
+                    }
                 }
                 Event::Leave { group, source, .. } => self.sockets.leave(group, source),
                 event => note(state, &event),

@@ -40,7 +40,9 @@
 //!
 //! One thread an endpoint, 200 KiB for packets on their way out, and up to 36 pieces of 64 KiB for those on
 //! their way in, of which only what was used takes memory, besides what [`tcpxm`] documents for
-//! connections and groups; at most 64 groups are heard at once, each by a socket of its own. Dropping a stream closes it in good order, in the background; dropping
+//! connections and groups; at most 64 groups are heard at once, each by a socket of its own,
+//! whose room for what arrives gets smaller with their number ([`Config::receive_buffer_bytes`] for the
+//! first, half of it for the second, and so on, at least 1 MiB). Dropping a stream closes it in good order, in the background; dropping
 //! all handles of an endpoint ends its thread when its connections are closed, at most 3 s later.
 #![forbid(unsafe_code)]
 
@@ -108,6 +110,17 @@ impl Config {
     }
 }
 
+/// Counters of an endpoint.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    /// Those of the machine: segments, bytes, drops.
+    pub machine: tcpxm::Stats,
+    /// Errors that the kernel had for who wanted to receive, and that ended nothing.
+    pub receive_errors: u64,
+    /// Groups of senders that were not joined: there were as many as may be, or the kernel refused.
+    pub groups_refused: u64,
+}
+
 /// One socket that speaks TCP-XM. Clones are handles to the same.
 #[derive(Clone, Debug)]
 pub struct XmEndpoint {
@@ -152,7 +165,7 @@ impl XmEndpoint {
     /// # Errors
     /// It listens already.
     pub fn listen(&self) -> io::Result<XmListener> {
-        XmListener::new(Arc::clone(&self.hold.0), None)
+        XmListener::new(Arc::clone(&self.hold.0), None, None)
     }
 
     /// As [`XmEndpoint::listen`], for senders whose segments are signed with this key
@@ -161,7 +174,27 @@ impl XmEndpoint {
     /// # Errors
     /// It listens already.
     pub fn listen_keyed(&self, key: SegmentKey) -> io::Result<XmListener> {
-        XmListener::new(Arc::clone(&self.hold.0), Some(key))
+        XmListener::new(Arc::clone(&self.hold.0), None, Some(key))
+    }
+
+    /// As [`XmEndpoint::listen`], or with a key as [`XmEndpoint::listen_keyed`], for one peer alone, by its
+    /// address and TCP port (which a translator of addresses on the way leaves alone): all others are
+    /// refused, and none of their groups is joined.
+    ///
+    /// # Errors
+    /// It listens already.
+    pub fn listen_to(&self, peer: SocketAddr, key: Option<SegmentKey>) -> io::Result<XmListener> {
+        XmListener::new(Arc::clone(&self.hold.0), Some(peer), key)
+    }
+
+    /// Counters since the start.
+    pub fn stats(&self) -> Stats {
+        let state = self.hold.0.lock();
+        Stats {
+            machine: state.machine.stats().clone(),
+            receive_errors: state.receive_errors,
+            groups_refused: state.groups_refused,
+        }
     }
 
     /// Opens a connection; the stream can be written to at once.

@@ -38,6 +38,10 @@ pub(crate) struct State {
     pub(crate) groups: BTreeMap<GroupId, Group>,
     /// The driver sleeps until then, or until it is woken.
     pub(crate) asleep: Option<tcpxm::Instant>,
+    /// Errors of the sockets that ended nothing.
+    pub(crate) receive_errors: u64,
+    /// Groups that were not joined.
+    pub(crate) groups_refused: u64,
     /// The thread has ended, and why.
     pub(crate) dead: Option<io::ErrorKind>,
     /// Tasks to wake at the next change.
@@ -89,6 +93,8 @@ impl Shared {
                 connections: BTreeMap::new(),
                 groups: BTreeMap::new(),
                 asleep: None,
+                receive_errors: 0,
+                groups_refused: 0,
                 dead: None,
                 tasks: Vec::new(),
             }),
@@ -241,10 +247,10 @@ impl State {
 
     /// An error of a command on a connection, as what users of streams expect.
     pub(crate) fn error(&self, id: ConnId, error: CommandError) -> io::Error {
-        let failure = self
-            .connections
-            .get(&id)
-            .and_then(|known| known.closed.flatten());
+        let known = self.connections.get(&id);
+        let failure = known.and_then(|known| known.closed.flatten());
+        // The machine knows it before its driver has told.
+        let failure = failure.or_else(|| self.machine.failure(id).ok().flatten());
         match (failure, error) {
             (Some(failure), _) => failed(failure),
             (None, CommandError::Failed | CommandError::Unknown) => {
@@ -284,5 +290,61 @@ pub(crate) fn until<T>(mut attempt: impl FnMut() -> io::Result<Option<T>>) -> io
         if let Some(result) = attempt()? {
             return Ok(result);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tcpxm::Meta;
+    use tcpxm::wire::{Flags, Options, Segment};
+
+    #[test]
+    fn who_reads_before_the_driver_has_told_learns_the_true_failure() {
+        let local = SocketAddr::from(([127, 0, 0, 1], 7000));
+        let remote = SocketAddr::from(([127, 0, 0, 1], 7001));
+        let shared = Shared::new(&Config::new(local), local).expect("an endpoint");
+        let mut state = shared.lock();
+        let now = shared.now();
+        let id = state.machine.connect(now, local, remote).expect("opened");
+        state.connections.entry(id).or_default();
+        let mut buffer = vec![0; state.machine.max_segment_bytes()];
+        let sent = state
+            .machine
+            .poll_transmit(now, &mut buffer)
+            .expect("a SYN");
+        let syn = Segment::parse(&buffer[..sent.len]).expect("a segment");
+        let reset = Segment {
+            source_port: remote.port(),
+            destination_port: local.port(),
+            seq: tcpxm::Seq(0),
+            ack: tcpxm::Seq(syn.seq.0.wrapping_add(1)),
+            flags: Flags {
+                rst: true,
+                ack: true,
+                ..Flags::default()
+            },
+            window: 0,
+            options: Options::default(),
+            payload: &[],
+        };
+        let mut bytes = vec![0; reset.buffer_len()];
+        reset.emit(&mut bytes);
+        let meta = Meta {
+            source: remote,
+            destination: local.ip(),
+        };
+        state
+            .machine
+            .handle_packet(now, &meta, &bytes)
+            .expect("taken");
+        let error = state
+            .machine
+            .recv(now, id, &mut [0; 1])
+            .expect_err("refused");
+        assert_eq!(
+            state.error(id, error).kind(),
+            io::ErrorKind::ConnectionRefused
+        );
     }
 }

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use linux_net::inet::{
     self, Membership, Received, SegmentBatch, SegmentSocket, Transmit, UdpSocket,
 };
-use linux_net::poll::Watch;
+use linux_net::poll::{self, Watch};
 use linux_net::udp::Batch;
 use linux_net::{OpenError, ReceiveError, SendError};
 use tcpxm::Carrier;
@@ -25,6 +26,10 @@ const SEND_BYTES: usize = 256 << 10;
 /// Groups that are heard at once. Anybody can open a connection with a group of its own, and each costs
 /// a socket with room of its own; who comes later is served by unicast.
 const MAX_GROUPS: usize = 64;
+/// With so many the kernel is asked first which of them have something.
+const MANY_GROUPS: usize = 3;
+/// Least room of a group's socket.
+const LEAST_ROOM: usize = 1 << 20;
 /// Packets in a batch of segments.
 const PACKETS: usize = 16;
 
@@ -152,6 +157,40 @@ impl Socket {
     }
 }
 
+impl Socket {
+    /// Takes batches until there is nothing for now. What passes is counted.
+    ///
+    /// # Errors
+    /// The socket is of no use any more.
+    fn drain(
+        &self,
+        room: &mut Room,
+        errors: &mut u64,
+        mut take: impl FnMut(Received<'_>),
+    ) -> Result<(), ReceiveError> {
+        for _ in 0..BATCHES {
+            match self.receive(room, &mut take) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) if error.is_lasting() => return Err(error),
+                Err(_) => {
+                    *errors += 1;
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a look at the sockets gave.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Taken {
+    pub(crate) packets: usize,
+    /// Times that the kernel had something else to say.
+    pub(crate) errors: u64,
+}
+
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
@@ -205,8 +244,12 @@ impl Sockets {
                 return Err(io::Error::other("as many groups as may be"));
             }
             let bind = SocketAddr::new(group, self.local.port());
+            // All together may not keep any amount of memory waiting: the n-th has an n-th of the room.
+            let room = self.config.receive_buffer_bytes;
+            let least = room.min(LEAST_ROOM);
             let config = inet::Config {
                 bind,
+                receive_buffer_bytes: (room / (1 + self.groups.len())).max(least),
                 ..self.config.clone()
             };
             let socket = Socket::open(self.carrier, &config)?;
@@ -246,35 +289,67 @@ impl Sockets {
         }
     }
 
-    /// Takes what has arrived, batches of it: source, destination and payload.
+    /// Takes what has arrived, batches of it: source, destination and payload. A group whose socket is
+    /// of no use any more is not heard any more.
+    ///
+    /// # Errors
+    /// The socket for unicast is of no use any more.
     pub(crate) fn receive(
         &mut self,
         mut take: impl FnMut(SocketAddr, IpAddr, &[u8]),
-    ) -> Result<usize, ReceiveError> {
-        let mut taken = 0;
-        let local = self.local.ip();
-        let groups = self
-            .groups
-            .iter()
-            .map(|(group, (socket, _))| (*group, socket));
-        for (destination, socket) in groups.chain([(local, &self.unicast)]) {
-            for _ in 0..BATCHES {
-                let more = socket.receive(&mut self.room, |received| {
-                    // A socket that is bound to every address learns which one it was.
-                    let to = if destination.is_unspecified() {
-                        received.destination
-                    } else {
-                        destination
-                    };
-                    take(received.source, to, received.payload);
-                    taken += 1;
-                })?;
-                if !more {
-                    break;
-                }
+    ) -> io::Result<Taken> {
+        let mut taken = Taken::default();
+        let ready = self.ready();
+        let mut failed = Vec::new();
+        for (number, (group, (socket, _))) in self.groups.iter().enumerate() {
+            if ready & 1 << number == 0 {
+                continue;
+            }
+            let drained = socket.drain(&mut self.room, &mut taken.errors, |received| {
+                taken.packets += 1;
+                take(received.source, *group, received.payload);
+            });
+            if drained.is_err() {
+                failed.push(*group);
             }
         }
+        for group in failed {
+            taken.errors += 1;
+            self.groups.remove(&group);
+        }
+        let local = self.local.ip();
+        let drained = self
+            .unicast
+            .drain(&mut self.room, &mut taken.errors, |received| {
+                taken.packets += 1;
+                // A socket that is bound to every address learns which one it was.
+                let to = if local.is_unspecified() {
+                    received.destination
+                } else {
+                    local
+                };
+                take(received.source, to, received.payload);
+            });
+        drained.map_err(|error| io::Error::other(error.to_string()))?;
         Ok(taken)
+    }
+
+    /// Which groups may have something to read: one bit each, in their order.
+    fn ready(&self) -> u64 {
+        const { assert!(MAX_GROUPS <= u64::BITS as usize) };
+        if self.groups.len() < MANY_GROUPS {
+            return u64::MAX;
+        }
+        let sockets = self.groups.values();
+        let mut set: Vec<Watch<'_>> = sockets
+            .map(|(socket, _)| Watch::readable(socket.as_fd()))
+            .collect();
+        if poll::wait(&mut set, Some(Duration::ZERO)).is_err() {
+            return u64::MAX;
+        }
+        let bits = set.iter().enumerate();
+        bits.filter(|(_, watch)| watch.is_readable())
+            .fold(0, |bits, (number, _)| bits | 1 << number)
     }
 
     /// Sends one run of packets; how many bytes the kernel took.
@@ -344,5 +419,80 @@ mod tests {
         sockets
             .join(group(MAX_GROUPS), here.into())
             .expect("joined");
+    }
+
+    /// What a datagram to a port where nobody is comes back as: an error of the socket, once.
+    #[test]
+    fn an_error_that_passes_is_counted_and_ends_nothing() {
+        let here = Ipv4Addr::LOCALHOST;
+        let mut sockets =
+            Sockets::open(&Config::new(SocketAddr::new(here.into(), 0))).expect("a socket");
+        let peer = std::net::UdpSocket::bind((here, 0)).expect("a peer");
+        let peer_address = peer.local_addr().expect("known");
+        let same = sockets
+            .unicast
+            .as_fd()
+            .try_clone_to_owned()
+            .expect("the same socket");
+        let same = std::net::UdpSocket::from(same);
+        same.connect(peer_address).expect("connected");
+        drop(peer);
+        same.send(b"nobody is there").expect("sent");
+        let mut errors = 0;
+        for _ in 0..100 {
+            let taken = sockets.receive(|_, _, _| {}).expect("goes on");
+            errors += taken.errors;
+            if errors > 0 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(errors, 1);
+        let peer = std::net::UdpSocket::bind(peer_address).expect("the peer again");
+        peer.send_to(b"somebody is", sockets.local_address())
+            .expect("sent");
+        let mut heard = Vec::new();
+        let taken = sockets.receive(|_, _, bytes| heard.extend_from_slice(bytes));
+        assert_eq!(
+            taken.expect("goes on"),
+            Taken {
+                packets: 1,
+                errors: 0
+            }
+        );
+        assert_eq!(heard, b"somebody is");
+    }
+
+    #[test]
+    fn of_many_groups_those_with_something_are_read() {
+        let here = Ipv4Addr::LOCALHOST;
+        let mut config = Config::new(SocketAddr::new(here.into(), 0));
+        config.interface = 1;
+        let mut sockets = Sockets::open(&config).expect("a socket");
+        let group = |number: u8| IpAddr::from([239, 192, 8, number]);
+        for number in 0..5 {
+            sockets.join(group(number), here.into()).expect("joined");
+        }
+        assert_eq!(sockets.ready(), 0);
+        let port = sockets.local_address().port();
+        for number in [1, 4] {
+            let to = SocketAddr::new(group(number), port);
+            let transmit = Transmit {
+                source: None,
+                destination: to,
+                bytes: &[number],
+                segment_len: None,
+            };
+            let Socket::Udp(socket) = &sockets.unicast else {
+                panic!("UDP is the default");
+            };
+            socket.send(&transmit).expect("sent");
+        }
+        assert_eq!(sockets.ready(), 0b10010);
+        let mut heard = Vec::new();
+        let taken = sockets.receive(|_, to, bytes| heard.push((to, bytes.to_vec())));
+        assert_eq!(taken.expect("goes on").packets, 2);
+        assert_eq!(heard, [(group(1), vec![1]), (group(4), vec![4])]);
+        assert_eq!(sockets.ready(), 0);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -21,15 +21,20 @@ pub struct XmListener {
 }
 
 impl XmListener {
-    pub(crate) fn new(shared: Arc<Shared>, key: Option<SegmentKey>) -> io::Result<XmListener> {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        peer: Option<SocketAddr>,
+        key: Option<SegmentKey>,
+    ) -> io::Result<XmListener> {
         let mut state = shared.lock();
         state.alive()?;
         let now = shared.now();
         let port = shared.local.port();
         let machine = &mut state.machine;
-        let listening = match key {
-            Some(key) => machine.listen_keyed(now, port, key),
-            None => machine.listen(now, port),
+        let listening = match (peer, key) {
+            (Some(peer), key) => machine.listen_to(now, port, peer, key),
+            (None, Some(key)) => machine.listen_keyed(now, port, key),
+            (None, None) => machine.listen(now, port),
         };
         listening.map_err(refused)?;
         drop(state);
@@ -137,6 +142,16 @@ impl XmStream {
         let state = self.shared.lock();
         let remote = state.machine.remote(self.id);
         remote.map_err(|error| state.error(self.id, error))
+    }
+
+    /// The group that its data may come by: both sides agreed on it, and nobody has left it.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn group(&self) -> io::Result<Option<IpAddr>> {
+        let state = self.shared.lock();
+        let group = state.machine.group_of(self.id);
+        group.map_err(|error| state.error(self.id, error))
     }
 
     /// Ends the connection at once, with a reset.
