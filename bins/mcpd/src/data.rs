@@ -88,7 +88,8 @@ pub(crate) struct Incoming {
     listener: Option<XmListener>,
     /// Keeps the socket.
     _endpoint: XmEndpoint,
-    from: IpAddr,
+    /// The group of the plan.
+    group: Option<IpAddr>,
     key: Option<[u8; 32]>,
     stream: Option<Stream>,
     /// Room for [`Incoming::piece`].
@@ -102,22 +103,23 @@ enum Stream {
 }
 
 impl Incoming {
-    /// Listens on the kept port for a connection from `from`.
+    /// Listens on the kept port for a connection from this address and TCP port, with this group or
+    /// none.
     pub(crate) fn open(
         reservation: Reservation,
-        from: IpAddr,
+        from: SocketAddr,
+        group: Option<IpAddr>,
         key: Option<[u8; 32]>,
         abort: Abort,
     ) -> io::Result<Incoming> {
         // With a key nothing but what the sender has signed gets as far as the records.
-        let listener = match &key {
-            Some(key) => reservation.0.listen_keyed(segment_key(key)),
-            None => reservation.0.listen(),
-        };
+        let listener = reservation
+            .0
+            .listen_to(from, key.as_ref().map(segment_key))?;
         Ok(Incoming {
-            listener: Some(listener?),
+            listener: Some(listener),
             _endpoint: reservation.0,
-            from,
+            group,
             key,
             stream: None,
             piece: vec![0; PIECE],
@@ -125,7 +127,7 @@ impl Incoming {
         })
     }
 
-    /// Waits for the sender. Others that connect are hung up on.
+    /// Waits for the sender. One that comes with another group than was agreed is hung up on.
     pub(crate) fn accept(&mut self) -> io::Result<()> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -141,8 +143,9 @@ impl Incoming {
                 }
                 Err(error) => return Err(error),
             };
-            let peer = stream.peer_address();
-            if !peer.is_ok_and(|peer| peer.ip() == self.from) {
+            // A sender may go without its group, but not with another one than was agreed.
+            let group = stream.group();
+            if !group.is_ok_and(|group| group.is_none() || group == self.group) {
                 stream.abort();
                 continue;
             }
@@ -194,30 +197,68 @@ impl Incoming {
 mod tests {
     use super::*;
     use std::io::Write;
+    use tcpxm_tokio::{Failure, GroupChoice, GroupConfig, GroupEvent};
 
-    #[test]
-    fn nobody_else_is_heard_once_the_sender_is_there() {
+    fn client() -> XmEndpoint {
+        let mut config = Config::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        // Loopback's index is 1 in every network namespace.
+        config.interface = 1;
+        XmEndpoint::open(&config).expect("a port")
+    }
+
+    /// Who listens for this sender and group, and where.
+    fn incoming(sender: &XmEndpoint, group: Option<IpAddr>) -> (Incoming, SocketAddr) {
         let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let reservation = Reservation::new(Carrier::Udp, here, 0).expect("a port");
         let to = SocketAddr::new(here.ip(), reservation.port());
         let abort = Abort::default();
-        let mut incoming = Incoming::open(reservation, here.ip(), None, abort).expect("listening");
-        let client = || XmEndpoint::open(&Config::new(here)).expect("a port");
+        let incoming = Incoming::open(reservation, sender.local_address(), group, None, abort);
+        (incoming.expect("listening"), to)
+    }
+
+    #[test]
+    fn nobody_but_the_sender_of_the_plan_is_heard() {
         let (sender, stranger) = (client(), client());
-        let mut sender = sender.connect(to).expect("opened");
+        let (mut incoming, to) = incoming(&sender, None);
+        // Refused: what it writes is not kept. Before the sender is there, and after.
+        let refuse = || {
+            let mut stream = stranger.connect(to).expect("opened");
+            let _ = stream.write_all(&[0; 100_000]);
+            let refused = stream.read(&mut [0]).expect_err("nobody");
+            assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        };
+        refuse();
+        let mut stream = sender.connect(to).expect("opened");
         incoming.accept().expect("the sender");
-        // Refused, or reset: what it writes is not kept.
-        let mut stranger = stranger.connect(to).expect("opened");
-        let _ = stranger.write_all(&[0; 100_000]);
-        let refused = stranger.read(&mut [0]).expect_err("nobody");
-        assert!(
-            matches!(
-                refused.kind(),
-                io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset
-            ),
-            "{refused:?}"
-        );
-        sender.write_all(b"data").expect("written");
+        refuse();
+        stream.write_all(b"data").expect("written");
         assert_eq!(incoming.piece(4).expect("read"), b"data");
+    }
+
+    #[test]
+    fn a_group_that_was_not_agreed_on_is_hung_up_on() {
+        let agreed: IpAddr = [239, 192, 1, 1].into();
+        for (named, is_heard) in [([239, 192, 1, 1], true), ([239, 192, 1, 2], false)] {
+            let sender = client();
+            let (mut incoming, to) = incoming(&sender, Some(agreed));
+            let mut config = GroupConfig::new(sender.local_address(), vec![to.ip()], to.port());
+            config.group = GroupChoice::Given(named.into());
+            let mut group = sender.open_group(config).expect("a group");
+            let handle = group.handle();
+            group.write_all(b"data").expect("written");
+            if is_heard {
+                incoming.accept().expect("the sender");
+                assert_eq!(incoming.piece(4).expect("read"), b"data");
+                continue;
+            }
+            let abort = incoming.abort.clone();
+            let waiting = std::thread::spawn(move || incoming.accept());
+            assert_eq!(group.wait_delivered().expect("an answer"), 0);
+            abort.abort();
+            waiting.join().expect("the thread").expect_err("nobody");
+            let mut events = std::iter::from_fn(|| handle.poll_event());
+            let reset = GroupEvent::Closed(0, Some(Failure::Reset));
+            assert!(events.any(|event| event == reset));
+        }
     }
 }

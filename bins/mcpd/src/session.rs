@@ -253,8 +253,8 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
         let reservation = reservation.filter(|port| port.port() == plan.destination);
         let reservation = reservation.ok_or((Reason::Protocol, String::new()))?;
         let key = plan.key.map(|key| key.0);
-        let (peer, abort) = (self.peer.ip(), self.abort.clone());
-        Incoming::open(reservation, peer, key, abort)
+        let from = SocketAddr::new(self.peer.ip(), plan.source);
+        Incoming::open(reservation, from, plan.group, key, self.abort.clone())
             .map_err(|error| (Reason::Data, error.to_string()))
     }
 
