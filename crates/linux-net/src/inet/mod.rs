@@ -191,6 +191,25 @@ fn configure(
     Ok(())
 }
 
+/// Generalized TTL security (RFC 5082) of a socket whose other side is `peer`: it sends with a TTL, or
+/// hop limit, of 255, and the kernel drops what arrives with less than `least`.
+///
+/// # Errors
+/// The kernel's.
+pub fn bound_hops(socket: &impl AsFd, peer: IpAddr, least: u8) -> std::io::Result<()> {
+    let least = libc::c_int::from(least);
+    let (level, send, receive) = match peer {
+        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TTL, libc::IP_MINTTL),
+        IpAddr::V6(_) => (
+            libc::IPPROTO_IPV6,
+            libc::IPV6_UNICAST_HOPS,
+            libc::IPV6_MINHOPCOUNT,
+        ),
+    };
+    sys::set_int(socket, level, send, 255)?;
+    sys::set_int(socket, level, receive, least)
+}
+
 /// No packet leaves in fragments; what is longer than the path takes is refused.
 fn discover_path_mtu(socket: &impl AsFd, version: IpAddr) -> std::io::Result<()> {
     match version {
