@@ -391,3 +391,48 @@ impl ClientCertVerifier for PinnedKey {
         true
     }
 }
+
+/// What the other side of a connection has proved to be.
+#[derive(Clone, Debug)]
+pub enum Proof {
+    /// It has the secret: it may be any of those who have.
+    Secret,
+    /// It has a certificate of the authority.
+    Certificate(CertificateDer<'static>),
+}
+
+impl Credentials {
+    /// What the other side has proved, after a handshake of this side's server.
+    #[must_use]
+    pub fn proof(&self, connection: &rustls::ServerConnection) -> Proof {
+        let certificate = connection
+            .peer_certificates()
+            .and_then(|chain| chain.first());
+        match certificate.filter(|_| self.has_names) {
+            Some(certificate) => Proof::Certificate(certificate.clone().into_owned()),
+            None => Proof::Secret,
+        }
+    }
+}
+
+impl Proof {
+    /// Whether the other side may call itself `host`.
+    ///
+    /// # Errors
+    /// Its certificate is for others: a sentence.
+    pub fn is_for(&self, host: &str) -> Result<(), String> {
+        let Proof::Certificate(certificate) = self else {
+            return Ok(());
+        };
+        let name = ServerName::try_from(host).map_err(|_| format!("{host} is no host name"))?;
+        let parsed = rustls::server::ParsedCertificate::try_from(certificate);
+        parsed
+            .and_then(|parsed| rustls::client::verify_server_name(&parsed, &name))
+            .map_err(|error| match error {
+                Error::InvalidCertificate(error) => {
+                    format!("its certificate {}", what_is_wrong(&error))
+                }
+                error => error.to_string(),
+            })
+    }
+}

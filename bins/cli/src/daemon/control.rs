@@ -1,6 +1,8 @@
 //! How the control thread talks to the data thread: commands through a bounded channel, and an
 //! eventfd that wakes the receiver.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use linux_net::wake::Waker;
@@ -14,6 +16,7 @@ const QUEUE: usize = 64;
 pub struct Controller<C> {
     commands: SyncSender<C>,
     waker: Waker,
+    closed: Arc<AtomicBool>,
 }
 
 /// The data thread did not take a command: it is ending, or too many wait.
@@ -31,6 +34,7 @@ impl<C> Clone for Controller<C> {
         Controller {
             commands: self.commands.clone(),
             waker: self.waker.clone(),
+            closed: Arc::clone(&self.closed),
         }
     }
 }
@@ -39,16 +43,30 @@ impl<C> Controller<C> {
     /// Both ends.
     pub fn new(waker: Waker) -> (Controller<C>, Receiver<C>) {
         let (commands, receiver) = sync_channel(QUEUE);
-        (Controller { commands, waker }, receiver)
+        let closed = Arc::default();
+        let controller = Controller {
+            commands,
+            waker,
+            closed,
+        };
+        (controller, receiver)
     }
 
     /// Sends a command without waiting for room.
     pub fn send(&self, command: C) -> Result<(), Unavailable> {
         let sent = self.commands.try_send(command);
         self.waker.wake();
-        sent.map_err(|error| match error {
-            TrySendError::Full(_) | TrySendError::Disconnected(_) => Unavailable,
+        sent.map_err(|error| {
+            if matches!(error, TrySendError::Disconnected(_)) {
+                self.closed.store(true, Ordering::Release);
+            }
+            Unavailable
         })
+    }
+
+    /// Whether a command was not taken because the data thread has ended.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     /// Sends a command and waits for its answer.

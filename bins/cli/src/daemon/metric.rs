@@ -123,4 +123,12 @@ impl Lines<'_> {
             .encode_family(&labels)?
             .encode_counter::<[(&str, &str); 0], _, u64>(&count, None)
     }
+
+    /// A line of a gauge.
+    ///
+    /// # Errors
+    /// The page takes no more.
+    pub fn gauge(&mut self, labels: &[(&str, &str)], value: u64) -> fmt::Result {
+        self.0.encode_family(&labels)?.encode_gauge(&value)
+    }
 }

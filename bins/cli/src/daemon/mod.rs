@@ -1,8 +1,10 @@
-//! What the daemons share: `lms-router` and `dyram-relay`.
+//! What the daemons share: `lms-router`, `dyram-relay` and `bfed-gateway`.
 //!
 //! | module | what |
 //! | --- | --- |
 //! | [`reader`], [`value`] | the configuration: every problem with its line, column, key, and what to write instead |
+//! | [`settings`] | `[daemon]`: the status socket, the user, the core |
+//! | [`signals`], [`verbs`] | what signals ask for; what `check` and `status` print |
 //! | [`socket`], [`server`], [`client`] | the status socket: its file, answering, asking |
 //! | [`standing`] | how long the program has been running, what became of reloads |
 //! | [`notify`] | telling a service manager |
@@ -15,10 +17,13 @@ pub mod metric;
 pub mod notify;
 pub mod reader;
 pub mod server;
+pub mod settings;
+pub mod signals;
 pub mod socket;
 pub mod standing;
 pub mod table;
 pub mod value;
+pub mod verbs;
 
 use linux_net::Capability;
 use linux_net::privileges::{self, User};

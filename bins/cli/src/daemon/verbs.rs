@@ -1,0 +1,56 @@
+//! What `check`, `status` and a wrong configuration print.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use super::client::QueryError;
+use super::reader::ConfigError;
+use crate::exit;
+
+/// The problems of a configuration as they are, one a line: editors know `FILE:LINE:COLUMN: `.
+pub fn wrong(error: &ConfigError) -> ExitCode {
+    eprintln!("{error}");
+    ExitCode::from(exit::USAGE)
+}
+
+/// What `check` answers.
+pub fn check<T>(file: &Path, result: Result<T, ConfigError>) -> ExitCode {
+    match result {
+        Ok(_) => {
+            print(&format!("{}: no problems\n", file.display()));
+            ExitCode::SUCCESS
+        }
+        Err(error) => wrong(&error),
+    }
+}
+
+/// What `status` answers: the document itself, or the text that `render` makes of it.
+pub fn status(
+    answer: Result<serde_json::Value, QueryError>,
+    json: bool,
+    render: impl FnOnce(&serde_json::Value) -> Option<String>,
+) -> ExitCode {
+    match answer {
+        Err(error) => exit::fail(exit::FAILED, error),
+        Ok(answer) if json => {
+            print(&format!("{answer}\n"));
+            ExitCode::SUCCESS
+        }
+        Ok(answer) => match render(&answer) {
+            Some(text) => {
+                print(&text);
+                ExitCode::SUCCESS
+            }
+            None => exit::fail(
+                exit::FAILED,
+                "the answer is from another version of this program; --json shows it as it is",
+            ),
+        },
+    }
+}
+
+/// A closed standard output is the reader's business.
+pub fn print(text: &str) {
+    use std::io::Write;
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
