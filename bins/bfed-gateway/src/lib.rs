@@ -1,15 +1,120 @@
 //! `bfed-gateway`: a gateway of the Broadcast Federation for Linux.
+//!
+//! It drives the machines of [`bfed`]: a control node, which speaks with peers over TCP and carries no
+//! data, and data nodes, which forward over UDP (real-time sessions, congestion-controlled), over TCP
+//! (bulk sessions) and through the native broadcast of their own network.
+//!
+//! # Processes and threads
+//!
+//! | process | thread | what it does |
+//! | --- | --- | --- |
+//! | `all`, `control` | main | tokio, one thread: peers, data nodes, clients of the native network, status, metrics |
+//! | `all`, `data` | one a data node (`bfed-data-N`) | its own sockets, its own machine, its own part of the native network's addresses |
+//!
+//! A process has as many data nodes as cores unless told otherwise; each registers with the control
+//! node by itself, and sessions are spread over all of them, whether they share a machine or not. No
+//! packet of data ever meets another thread.
+//!
+//! # Slow receivers
+//!
+//! | session | what waits | at the bound |
+//! | --- | --- | --- |
+//! | real-time | `limits.receiver-queue` for each receiver | the oldest frame is dropped: `drops{reason="queue_full"}` |
+//! | bulk | the same, and at most 192 KiB beside it | from half of it on the source is read no more: `plane{event="pauses"}`; a receiver that takes nothing for `limits.stall` is cut off: `drops{reason="stalled"}` |
+//!
+//! # Privileges
+//!
+//! None are needed (ports below 1024 aside), and none are kept: capabilities go once the sockets are
+//! open, and `daemon.user` changes the user.
+//!
+//! # What a reload changes
+//!
+//! SIGHUP reads the configuration again, whole or not at all. Peers, policies, names, timers and the
+//! control node's limits change at once (what an OPEN says, hold time and tables, with each peering's
+//! next session); the rest waits for a restart, and log and `status` name what differs
+//! ([`config::Config::needs_restart`]).
+//!
+//! # Metrics
+//!
+//! | metric | type | labels | what it says |
+//! | --- | --- | --- | --- |
+//! | `bfed_gateway_info` | gauge | version, gateway, mode, network | 1, and in its labels what is running |
+//! | `bfed_gateway_uptime_seconds` | gauge |  | Seconds since the start |
+//! | `bfed_gateway_reloads_total` | counter | result | Reloads, accepted and rejected |
+//! | `bfed_gateway_active` | gauge |  | 1 where this is the active control node |
+//! | `bfed_gateway_peers` | gauge | state | Peers configured, and those established |
+//! | `bfed_gateway_routes` | gauge |  | Routes known, over all tables |
+//! | `bfed_gateway_sessions` | gauge |  | Sessions whose trees go through this gateway |
+//! | `bfed_gateway_nodes` | gauge |  | Data nodes registered |
+//! | `bfed_gateway_control_total` | counter | event | What the control node did |
+//! | `bfed_gateway_routing_total` | counter | event | What routing did |
+//! | `bfed_gateway_control_drops_total` | counter | reason | Messages dropped by the control node, by reason |
+//! | `bfed_gateway_mediator_total` | counter | event | What the native network's mediator did |
+//! | `bfed_gateway_node_sessions` | gauge | node | Sessions of a data node of this process |
+//! | `bfed_gateway_node_edges` | gauge | node | Ways in and out of its flows |
+//! | `bfed_gateway_node_streams` | gauge | node | Its TCP channels |
+//! | `bfed_gateway_node_connected` | gauge | node | 1 while it has a control node |
+//! | `bfed_gateway_plane_total` | counter | node, event | What a data node forwarded |
+//! | `bfed_gateway_drops_total` | counter | node, reason | Packets and copies dropped, by reason |
+//! | `bfed_gateway_sockets_total` | counter | node, event | What went through a data node's sockets |
+//! | `bfed_gateway_native_total` | counter | node, event | What the native network did for a data node |
+//!
+//! # Exit codes
+//!
+//! 0: all well, or ended by a signal in order; 1: failed; 2: the command line or the configuration is
+//! wrong.
 #![forbid(unsafe_code)]
 
+mod args;
+pub mod config;
+mod control;
+mod daemon;
+mod data;
+mod links;
+pub mod metrics;
 pub mod native;
+pub mod status;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use args::{Args, Verb};
+use cli::daemon::RunError;
+use cli::daemon::verbs;
+use cli::exit;
+use config::{Config, Mode};
+
+/// What the program calls itself.
+const PROGRAM: &str = "bfed-gateway";
+
 /// Runs the program with its arguments, the first of which is its name.
-pub fn main_from(_arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    cli::exit::fail(
-        cli::exit::FAILED,
-        "the gateway's networks are there, the gateway is not yet",
-    )
+pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Args = match cli::args::parse(arguments) {
+        Ok(args) => args,
+        Err(code) => return code,
+    };
+    if let Err(message) = args.log.init("info") {
+        return cli::args::usage(message);
+    }
+    let run = |mode, file: args::File| match daemon::run(mode, &file.config) {
+        Ok(code) => code,
+        Err(RunError::Config(error)) => verbs::wrong(&error),
+        Err(error) => exit::fail(exit::FAILED, error),
+    };
+    match args.verb {
+        Verb::All(file) => run(Mode::All, file),
+        Verb::Control(file) => run(Mode::Control, file),
+        Verb::Data(file) => run(Mode::Data, file),
+        Verb::Check(file) => verbs::check(&file.config, Config::load(&file.config)),
+        Verb::Status { what, json, at } => {
+            let answer = status::query(&at.socket, what);
+            verbs::status(answer, json, |answer| status::render(what, answer))
+        }
+        Verb::Drain { node, at } => {
+            let answer = status::drain(&at.socket, node);
+            verbs::status(answer, false, |_| {
+                Some(format!("data node {node} drains\n"))
+            })
+        }
+    }
 }

@@ -1,0 +1,221 @@
+//! The configuration: TOML, checked as a whole, with every problem told at once. Each key's meaning,
+//! unit and default stand in the example `examples/gateway.toml`, which a test reads.
+
+mod machine;
+mod peers;
+mod sections;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bfed::{DataConfig, PeerId};
+use cli::daemon::reader::{self, ConfigError, Problem, Section};
+use cli::daemon::settings::Daemon;
+
+use crate::native::NetworkConfig;
+
+/// Where the status socket stands unless told otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/polycast/bfed-gateway.sock";
+
+/// What a process is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Mode {
+    /// Control node and data nodes in one process.
+    All,
+    /// A control node; data nodes are other processes.
+    Control,
+    /// Data nodes.
+    Data,
+}
+
+impl Mode {
+    /// Whether the process is a control node.
+    #[must_use]
+    pub fn controls(self) -> bool {
+        self != Mode::Data
+    }
+
+    /// Whether the process has data nodes.
+    #[must_use]
+    pub fn forwards(self) -> bool {
+        self != Mode::Control
+    }
+
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::All => "all",
+            Mode::Control => "control",
+            Mode::Data => "data",
+        }
+    }
+}
+
+/// A whole configuration that `check` accepts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// What the control node is told: `[gateway]`, `[[name]]`, `[timers]`, `[limits]`.
+    pub machine: bfed::Config,
+    /// `gateway.listen`: where peers call.
+    pub listen: Option<SocketAddr>,
+    /// `gateway.key-file`: who this gateway is, and whom it believes.
+    pub key_file: Option<PathBuf>,
+    /// `[[peer]]`, by the place in the file.
+    pub peers: BTreeMap<PeerId, Peer>,
+    /// `[cluster]`.
+    pub cluster: Cluster,
+    /// `[data]`.
+    pub data: Data,
+    /// `[network]`.
+    pub network: NetworkConfig,
+    /// `timers.shutdown`: how long an orderly end may take.
+    pub shutdown: Duration,
+    /// `[etcd]`.
+    pub etcd: Option<Etcd>,
+    /// `metrics.listen`.
+    pub metrics: Option<SocketAddr>,
+    /// `status.page`.
+    pub page: Option<SocketAddr>,
+    /// `[daemon]`.
+    pub daemon: Daemon,
+}
+
+/// `[[peer]]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Peer {
+    /// What the control node is told.
+    pub machine: bfed::PeerConfig,
+    /// `address`: where to call it; it calls us where there is none.
+    pub address: Option<SocketAddr>,
+    /// `tls-name`: the name that its certificate must bear; its address where there is none.
+    pub tls_name: Option<String>,
+}
+
+/// `[cluster]`: the control node and its data nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// `listen`: where data nodes of other processes call the control node.
+    pub listen: Option<SocketAddr>,
+    /// `control`: where a data process finds control nodes, the first that answers as active.
+    pub control: Vec<SocketAddr>,
+    /// `tls-name`: the name that a control node's certificate must bear.
+    pub tls_name: Option<String>,
+}
+
+/// `[data]`: the data nodes of this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Data {
+    /// `listen`: address, and the port of the first node; each further node has the next port.
+    pub listen: SocketAddr,
+    /// `nodes`: how many data nodes there are, each on a thread of its own.
+    pub nodes: usize,
+    /// `first-node`: the number of the first; each further node has the next number.
+    pub first_node: u32,
+    /// What each is told, but for its number and addresses.
+    pub machine: DataConfig,
+    /// `limits.streams`: most TCP channels of a node.
+    pub max_streams: usize,
+}
+
+/// `[etcd]`: the store of a gateway that spans machines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Etcd {
+    /// `endpoints`.
+    pub endpoints: Vec<String>,
+    /// `prefix` of all its keys.
+    pub prefix: String,
+    /// `name` of this control node in the election.
+    pub name: String,
+    /// `lease`: how long a control node that says nothing stays elected.
+    pub lease: Duration,
+}
+
+impl Config {
+    /// Reads a configuration from its text.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn parse(text: &str) -> Result<Config, Vec<Problem>> {
+        reader::parse(text, config)
+    }
+
+    /// Reads a configuration file (1 MiB at most).
+    ///
+    /// # Errors
+    /// It cannot be read, or says things that cannot be.
+    pub fn load(path: &Path) -> Result<Config, ConfigError> {
+        reader::load(path, Config::parse)
+    }
+
+    /// The peers as the control node is told.
+    #[must_use]
+    pub fn machine_peers(&self) -> BTreeMap<PeerId, bfed::PeerConfig> {
+        let told = |(id, peer): (&PeerId, &Peer)| (*id, peer.machine.clone());
+        self.peers.iter().map(told).collect()
+    }
+
+    /// The keys that differ between `self`, which runs, and `next`, and that only a restart changes.
+    #[must_use]
+    pub fn needs_restart(&self, next: &Config) -> Vec<&'static str> {
+        let (a, b) = (&self.machine, &next.machine);
+        let data = (&self.data, &next.data);
+        [
+            ("gateway.network", a.gateway.network != b.gateway.network),
+            ("gateway.number", a.gateway.number != b.gateway.number),
+            ("gateway.listen", self.listen != next.listen),
+            ("gateway.key-file", self.key_file != next.key_file),
+            ("cluster", self.cluster != next.cluster),
+            ("data", data.0 != data.1),
+            ("network", self.network != next.network),
+            ("etcd", self.etcd != next.etcd),
+            ("metrics.listen", self.metrics != next.metrics),
+            ("status.page", self.page != next.page),
+        ]
+        .into_iter()
+        .filter_map(|(key, differs)| differs.then_some(key))
+        .chain(self.daemon.differences(&next.daemon))
+        .collect()
+    }
+
+    /// What runs after a reload of `next`: everything that only a restart changes stays.
+    #[must_use]
+    pub fn reloaded(&self, next: Config) -> Config {
+        Config {
+            machine: bfed::Config {
+                gateway: self.machine.gateway,
+                ..next.machine
+            },
+            peers: next.peers,
+            shutdown: next.shutdown,
+            ..self.clone()
+        }
+    }
+}
+
+fn config(root: &Section<'_, '_>) -> Config {
+    let (mut machine, gateway) = machine::gateway(root.section("gateway"));
+    machine::names(root, &mut machine);
+    let shutdown = machine::timers(root.section("timers"), &mut machine);
+    let limits = machine::limits(root.section("limits"), &mut machine);
+    let peers = peers::peers(root, &machine, gateway.key_file.is_some());
+    let data = sections::data(root.section("data"), &machine, limits);
+    let metrics = sections::address(root.section("metrics"), "listen");
+    let page = sections::address(root.section("status"), "page");
+    Config {
+        listen: gateway.listen,
+        cluster: sections::cluster(root.section("cluster"), gateway.key_file.is_some()),
+        key_file: gateway.key_file,
+        peers,
+        data,
+        network: NetworkConfig::read(root.section("network")),
+        shutdown,
+        etcd: sections::etcd(root),
+        metrics,
+        page,
+        daemon: Daemon::read(root.section("daemon"), DEFAULT_SOCKET),
+        machine,
+    }
+}

@@ -1,0 +1,136 @@
+//! `[data]`, `[cluster]`, `[etcd]` and the addresses of pages.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use bfed::{DataConfig, NodeId};
+use cli::daemon::reader::Section;
+use cli::daemon::value::{LISTEN, listen, text};
+
+use super::machine::DataLimits;
+use super::{Cluster, Data, Etcd};
+
+/// A section with one address.
+pub(super) fn address(section: Section<'_, '_>, key: &'static str) -> Option<SocketAddr> {
+    let address = section.get(key, LISTEN, listen);
+    section.finish();
+    address.map(|at| at.value)
+}
+
+pub(super) fn data(section: Section<'_, '_>, machine: &bfed::Config, limits: DataLimits) -> Data {
+    let default = SocketAddr::from((Ipv4Addr::LOCALHOST, 4141));
+    let address = section.get(
+        "listen",
+        "this host's address and a port, such as \"192.0.2.1:4141\"",
+        |value| {
+            let address = listen(value)?;
+            match address.ip().is_unspecified() || address.ip().is_multicast() {
+                // Peers are told where to send to.
+                true => Err(format!(
+                    "{address} is not an address that peers can send to"
+                )),
+                false => Ok(address),
+            }
+        },
+    );
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(64));
+    let nodes = section.number("nodes", 1..=64, cores as u32) as usize;
+    let first_node = section.number("first-node", 1..=u32::MAX - 64, 1);
+    let address = address.map_or(default, |at| at.value);
+    if address.port() != 0 && usize::from(address.port()) + nodes > 65_536 {
+        let wrong = format!("leaves no ports for {nodes} nodes");
+        section.complain(
+            section.offset_of("listen"),
+            "listen",
+            wrong,
+            "write a lower port",
+        );
+    }
+    section.finish();
+    let mut node = DataConfig::new(NodeId(first_node));
+    node.max_sessions = limits.sessions;
+    node.soft_state_lifetime = machine.soft_state_lifetime;
+    node.heartbeat_interval = machine.heartbeat_interval;
+    node.max_queue = machine.limits.max_queue;
+    node.plane = limits.plane;
+    Data {
+        listen: address,
+        nodes,
+        first_node,
+        machine: node,
+        max_streams: limits.streams,
+    }
+}
+
+pub(super) fn cluster(section: Section<'_, '_>, has_key: bool) -> Cluster {
+    let outside = |address: SocketAddr| !address.ip().is_loopback() && !has_key;
+    let here = section.get("listen", LISTEN, listen);
+    if let Some(at) = here.as_ref().filter(|at| outside(at.value)) {
+        let wrong = format!(
+            "{} is reachable from outside, and there is no gateway.key-file",
+            at.value
+        );
+        section.complain(
+            at.offset,
+            "listen",
+            wrong,
+            "write key-file = \"...\" in [gateway]",
+        );
+    }
+    let wants = "where control nodes listen, such as [\"192.0.2.1:4142\"]";
+    let control = section.list("control", wants, listen);
+    let control = control.map_or_else(Vec::new, |at| at.value);
+    for at in control.iter().filter(|at| outside(at.value)) {
+        let wrong = format!(
+            "{} is not on loopback, and there is no gateway.key-file",
+            at.value
+        );
+        section.complain(
+            at.offset,
+            "control",
+            wrong,
+            "write key-file = \"...\" in [gateway]",
+        );
+    }
+    let tls_name = section.get("tls-name", "the name in a control node's certificate", text);
+    section.finish();
+    Cluster {
+        listen: here.map(|at| at.value),
+        control: control.into_iter().map(|at| at.value).collect(),
+        tls_name: tls_name.map(|at| at.value),
+    }
+}
+
+pub(super) fn etcd(root: &Section<'_, '_>) -> Option<Etcd> {
+    let given = root.has("etcd");
+    let section = root.section("etcd");
+    if !given {
+        return None;
+    }
+    if !cfg!(feature = "etcd") {
+        let instead = "build it with `--features etcd`, or leave [etcd] out";
+        section.complain_whole("this program was built without etcd", instead);
+    }
+    let wants = "where etcd listens, such as [\"http://127.0.0.1:2379\"]";
+    let endpoints = section.list("endpoints", wants, text);
+    let empty = endpoints.as_ref().is_none_or(|at| at.value.is_empty());
+    if empty {
+        let offset = section.offset_of("endpoints");
+        section.complain(offset, "endpoints", "names none", format!("write {wants}"));
+    }
+    let prefix = section.get(
+        "prefix",
+        "a prefix of keys, such as \"/polycast/1.1/\"",
+        text,
+    );
+    let name = section.require("name", "this control node's name, such as \"a\"", text);
+    let range = Duration::from_secs(1)..=Duration::from_secs(60);
+    let lease = section.duration("lease", range, Duration::from_secs(2));
+    section.finish();
+    Some(Etcd {
+        endpoints: endpoints?.value.into_iter().map(|at| at.value).collect(),
+        prefix: prefix.map_or_else(|| "/polycast/bfed/".to_owned(), |at| at.value),
+        name: name?.value,
+        lease: lease.value,
+    })
+}

@@ -1,0 +1,172 @@
+//! What the control node shows: documents, and everything that is counted.
+
+use bfed::session::{Down, State};
+use bfed::{Coordinator, GatewayId};
+use serde_json::{Value, json};
+
+use super::{Driver, Snapshot};
+use crate::status::{Counts, Show};
+
+fn counts<const N: usize>(all: [(&str, u64); N]) -> Counts {
+    all.map(|(name, count)| (name.to_owned(), count)).into()
+}
+
+/// Why a peering ended, as a sentence.
+pub(super) fn down(why: &Down) -> String {
+    match why {
+        Down::Here(why) => format!("ended here: {}: {}", why.reason.name(), why.text),
+        Down::There(why) => format!("ended by the peer: {}: {}", why.reason.name(), why.text),
+        Down::Lost => "the connection broke".to_owned(),
+    }
+}
+
+fn state(state: State) -> &'static str {
+    match state {
+        State::Idle => "idle",
+        State::Connecting => "connecting",
+        State::OpenSent => "open-sent",
+        State::OpenConfirm => "open-confirm",
+        State::Established => "established",
+    }
+}
+
+fn path(path: &[GatewayId]) -> Vec<String> {
+    path.iter().map(ToString::to_string).collect()
+}
+
+impl Driver {
+    pub(super) fn show(&mut self, what: Show) -> Value {
+        match what {
+            Show::Overview => json!({
+                "gateway": self.config.machine.gateway.to_string(),
+                "active": self.node.coordinator().is_active(),
+                "epoch": self.node.coordinator().epoch(),
+                "peers": self.node.peers().count(),
+                "established": self.node.peers().filter(|peer| peer.state == State::Established).count(),
+                "sessions": self.node.trees().count(),
+                "nodes": self.node.nodes().count(),
+            }),
+            Show::Routes => self.routes(),
+            Show::Peers => self.peers(),
+            Show::Sessions => self.sessions(),
+            Show::Nodes => self.data_nodes(),
+            Show::Counters => {
+                let s = self.snapshot();
+                json!({"control": s.control, "routing": s.routing, "control_drops": s.drops, "mediator": s.native})
+            }
+        }
+    }
+
+    fn peers(&self) -> Value {
+        let row = |peer: bfed::control::PeerStatus| {
+            let known = self.config.peers.get(&peer.peer);
+            json!({
+                "gateway": peer.gateway.to_string(),
+                "address": known.and_then(|known| known.address),
+                "state": state(peer.state),
+                "stale": peer.stale,
+                "routes": peer.routes,
+                "sessions": peer.sessions,
+                "queued": peer.queued,
+                "cost": known.map(|known| known.machine.link.get(bfed::Table::new(
+                    bfed::Metric::Hops, bfed::Content::Bulk, false)).0),
+                "last_end": self.last_down.get(&peer.peer),
+            })
+        };
+        json!({"peers": self.node.peers().map(row).collect::<Vec<_>>()})
+    }
+
+    fn routes(&self) -> Value {
+        let row = |route: bfed::control::RouteStatus| {
+            json!({
+                "table": route.table.to_string(),
+                "destination": route.destination.to_string(),
+                "peer": self.name(route.peer),
+                "best": route.best,
+                "cost": route.route.cost.is_finite().then_some(route.route.cost.0),
+                "path": path(&route.route.path),
+                "tags": route.route.tags.to_vec(),
+            })
+        };
+        json!({"routes": self.node.routes().map(row).collect::<Vec<_>>()})
+    }
+
+    fn sessions(&self) -> Value {
+        let row = |tree: bfed::control::TreeStatus| {
+            let carried = self.carried.get(&tree.session);
+            json!({
+                "session": tree.session.as_str(),
+                "attached": tree.attached,
+                "upstream": tree.upstream.map(|peer| self.name(peer)),
+                "path": path(&tree.path),
+                "downstream": tree.downstream.iter().map(|&peer| self.name(peer)).collect::<Vec<_>>(),
+                "clients": tree.clients,
+                "node": tree.node.map(|node| node.0),
+                "packets": carried.map(|carried| carried.packets),
+                "bytes": carried.map(|carried| carried.bytes),
+                "copies": carried.map(|carried| carried.copies),
+                "dropped": carried.map(|carried| carried.dropped),
+                "rate_bps": carried.map(|carried| carried.rate_bps),
+            })
+        };
+        json!({"sessions": self.node.trees().map(row).collect::<Vec<_>>()})
+    }
+
+    fn data_nodes(&self) -> Value {
+        let row = |(node, sessions, rate_bps): (bfed::NodeId, usize, u64)| json!({"node": node.0, "sessions": sessions, "rate_bps": rate_bps});
+        json!({"nodes": self.node.nodes().map(row).collect::<Vec<_>>()})
+    }
+
+    pub(super) fn snapshot(&mut self) -> Snapshot {
+        let stats = self.node.stats().clone();
+        let routes = stats.routes;
+        let established = |peer: &bfed::control::PeerStatus| peer.state == State::Established;
+        Snapshot {
+            active: self.node.coordinator().is_active(),
+            peers: self.node.peers().count() as u64,
+            established: self.node.peers().filter(established).count() as u64,
+            routes: self.node.routes().count() as u64,
+            sessions: self.node.trees().count() as u64,
+            nodes: self.node.nodes().count() as u64,
+            control: counts([
+                ("messages_received", stats.messages_received),
+                ("messages_sent", stats.messages_sent),
+                ("peerings", stats.peerings),
+                ("strangers", self.strangers),
+                ("trees", stats.trees),
+                ("reroutes", stats.reroutes),
+                ("loops", stats.loops),
+                ("discoveries", stats.discoveries),
+                ("discoveries_failed", stats.discoveries_failed),
+                ("clients", stats.clients),
+                ("redirected", stats.redirected),
+                ("refused", stats.refused),
+                ("nodes_lost", stats.nodes_lost),
+                ("moved", stats.moved),
+                ("expired", stats.expired),
+            ]),
+            routing: counts([
+                ("announced", routes.announced),
+                ("withdrawn", routes.withdrawn),
+                ("loops", routes.loops),
+                ("not_from_peer", routes.not_from_peer),
+                ("attributes_discarded", routes.attributes_discarded),
+                ("faulty", routes.faulty),
+                ("suppressed", routes.suppressed),
+                ("changes", routes.changes),
+                ("told", routes.told),
+            ]),
+            drops: stats
+                .drops
+                .iter()
+                .map(|(reason, count)| (reason.name().to_owned(), count))
+                .collect(),
+            native: self
+                .network
+                .counters()
+                .into_iter()
+                .map(|(name, count)| (name.to_owned(), count))
+                .collect(),
+        }
+    }
+}

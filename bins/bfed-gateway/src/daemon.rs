@@ -1,0 +1,470 @@
+//! `bfed-gateway all|control|data`: opens everything, gives privileges up, starts the data nodes'
+//! threads, and then is the main thread: control node, signals, reloads, status, metrics.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bfed::ControlNode;
+use cli::clock::{self, Clock};
+use cli::daemon::reader::{ConfigError, Problem};
+use cli::daemon::signals::{Signals, Wish};
+use cli::daemon::socket::StatusSocket;
+use cli::daemon::{RunError, give_up_privileges, notify, standing};
+use cli::metrics::Exporter;
+use cli::secure::Credentials;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::PROGRAM;
+use crate::config::{Config, Mode};
+use crate::control::{self, Command, Coordinated, Driver};
+use crate::data::{self, Opened, Worker};
+use crate::links::{self, Towards};
+use crate::native::{Network, Owner, Role};
+use crate::status::Desk;
+use crate::{metrics, status};
+
+/// What the main thread itself knows of the program's state.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    pub(crate) of_daemon: standing::Standing,
+    pub(crate) mode: Mode,
+    pub(crate) gateway: String,
+    pub(crate) network: &'static str,
+    pub(crate) listen: Option<SocketAddr>,
+    pub(crate) cluster: Option<SocketAddr>,
+    pub(crate) data: Vec<SocketAddr>,
+    pub(crate) metrics: Option<SocketAddr>,
+}
+
+/// Everything that is opened before privileges are given up.
+struct House {
+    config: Config,
+    mode: Mode,
+    clock: Clock,
+    credentials: Option<Arc<Credentials>>,
+    /// The control node's: for peers, for data nodes, for clients.
+    peers: Option<TcpListener>,
+    cluster: Option<TcpListener>,
+    mediator: Option<Box<dyn Network>>,
+    data: Vec<Opened>,
+    exporter: Option<Exporter>,
+    standing: Arc<Standing>,
+    marker: Marker,
+}
+
+/// Runs until a signal ends it.
+pub(crate) fn run(mode: Mode, file: &Path) -> Result<ExitCode, RunError> {
+    let config = Config::load(file)?;
+    fits(mode, &config, file)?;
+    let (path, mode_bits) = (&config.daemon.socket, config.daemon.socket_mode);
+    let socket = StatusSocket::bind(path, mode_bits, PROGRAM)?;
+    let house = House::open(mode, file, config)?;
+    give_up_privileges(&[], house.config.daemon.user.as_deref(), &socket)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| RunError::Io("starting the main thread", error))?;
+    let result = runtime.block_on(house.live(file, &socket));
+    drop(runtime);
+    drop(socket);
+    result
+}
+
+/// What one mode needs, and another does not.
+fn fits(mode: Mode, config: &Config, file: &Path) -> Result<(), ConfigError> {
+    let missing = match mode {
+        Mode::All => None,
+        Mode::Control if config.cluster.listen.is_none() => Some((
+            "cluster.listen",
+            "an address and a port where data nodes call",
+        )),
+        Mode::Data if config.cluster.control.is_empty() => {
+            Some(("cluster.control", "where the control nodes listen"))
+        }
+        Mode::Control | Mode::Data => None,
+    };
+    let Some((key, instead)) = missing else {
+        return Ok(());
+    };
+    let problem = Problem {
+        line: 1,
+        column: 1,
+        key: key.to_owned(),
+        wrong: format!("is missing, and `{}` needs it", mode.name()),
+        instead: format!("write {instead}"),
+    };
+    Err(ConfigError::Wrong(file.to_owned(), vec![problem]))
+}
+
+fn listen(
+    address: Option<SocketAddr>,
+    what: &'static str,
+) -> Result<Option<TcpListener>, RunError> {
+    let open = |address| {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    };
+    let open = |address| open(address).map_err(RunError::open::<std::io::Error>(what));
+    address.map(open).transpose()
+}
+
+fn address(listener: Option<&TcpListener>) -> Option<SocketAddr> {
+    listener.and_then(|listener| listener.local_addr().ok())
+}
+
+impl House {
+    fn open(mode: Mode, file: &Path, config: Config) -> Result<House, RunError> {
+        let clock = Clock::new();
+        let credentials = config
+            .key_file
+            .as_deref()
+            .map(Credentials::read)
+            .transpose()
+            .map_err(|why| RunError::Open {
+                what: "gateway.key-file",
+                source: why.into(),
+            })?;
+        let controls = mode.controls();
+        let peers = listen(config.listen.filter(|_| controls), "gateway.listen")?;
+        let cluster = listen(config.cluster.listen.filter(|_| controls), "cluster.listen")?;
+        let mediator = controls.then(|| mediator(&config, clock)).transpose()?;
+        let data = match mode.forwards() {
+            true => Opened::open(&config, clock)?,
+            false => Vec::new(),
+        };
+        let bind = |address| Exporter::bind(address).map_err(RunError::open("metrics.listen"));
+        let exporter = config.metrics.map(bind).transpose()?;
+        let standing = Arc::new(Standing {
+            of_daemon: standing::Standing::new(file),
+            mode,
+            gateway: config.machine.gateway.to_string(),
+            network: config.network.kind(),
+            listen: address(peers.as_ref()),
+            cluster: address(cluster.as_ref()),
+            data: data.iter().filter_map(Opened::datagram).collect(),
+            metrics: exporter.as_ref().map(Exporter::local_address),
+        });
+        Ok(House {
+            marker: Marker::new(mode, &config),
+            config,
+            mode,
+            clock,
+            credentials: credentials.map(Arc::new),
+            peers,
+            cluster,
+            mediator,
+            data,
+            exporter,
+            standing,
+        })
+    }
+
+    async fn live(self, file: &Path, socket: &StatusSocket) -> Result<ExitCode, RunError> {
+        // Before anything else runs: a signal that comes early must not end us half started.
+        let mut signals = Signals::new().map_err(|e| RunError::Io("watching signals", e))?;
+        let (to_driver, inputs) = mpsc::channel(control::INPUTS);
+        let (mut tasks, clock, marker) = (JoinSet::new(), self.clock, self.marker);
+        let mut threads = Threads::start(self.data)?;
+        let driver = match self.mediator {
+            None => None,
+            Some(network) => {
+                let (to_self, config) = (to_driver.clone(), self.config.clone());
+                let (_, news) = mpsc::channel(1);
+                let mut machine = config.machine.clone();
+                machine.restarting = marker.was_running();
+                let node = control_node(&config, machine, clock)?;
+                let parts = control::Parts {
+                    config,
+                    clock,
+                    node,
+                    network,
+                    credentials: self.credentials.clone(),
+                    to_self,
+                    inputs,
+                    news,
+                };
+                let driver = Driver::new(parts).map_err(|e| RunError::Io("the mediator", e))?;
+                let (commands, receiver) = mpsc::channel(64);
+                Some((commands, tokio::spawn(driver.run(receiver))))
+            }
+        };
+        let tokio_listener = |listener: Option<TcpListener>| {
+            let listener = listener.map(tokio::net::TcpListener::from_std).transpose();
+            listener.map_err(|e| RunError::Io("listening", e))
+        };
+        if let Some(listener) = tokio_listener(self.peers)? {
+            tasks.spawn(control::peers(
+                listener,
+                self.credentials.clone(),
+                to_driver.clone(),
+            ));
+        }
+        if let Some(listener) = tokio_listener(self.cluster)? {
+            tasks.spawn(control::nodes(
+                listener,
+                self.credentials.clone(),
+                to_driver.clone(),
+            ));
+        }
+        let towards = match self.mode {
+            Mode::Data => Towards::Cluster(self.config.cluster.clone(), self.credentials.clone()),
+            Mode::All | Mode::Control => Towards::Driver(to_driver),
+        };
+        for node in &threads.controllers {
+            tasks.spawn(links::keep(node.clone(), towards.clone()));
+        }
+        let desk = Desk {
+            driver: driver.as_ref().map(|(commands, _)| commands.clone()),
+            data: threads.controllers.clone(),
+            standing: Arc::clone(&self.standing),
+        };
+        let listener = socket
+            .listener()
+            .and_then(tokio::net::UnixListener::from_std)
+            .map_err(|e| RunError::Io("status socket", e))?;
+        tasks.spawn(status::serve(listener, desk.clone()));
+        if let Some(exporter) = self.exporter {
+            tasks.spawn(metrics::serve(exporter, desk.clone()));
+        }
+        marker.set();
+        tracing::info!(
+            configuration = %file.display(),
+            gateway = self.standing.gateway,
+            mode = self.mode.name(),
+            "running"
+        );
+        notify::state("READY=1");
+        let mut life = Life {
+            file: file.to_owned(),
+            running: self.config,
+            desk,
+            driver,
+        };
+        let wish = loop {
+            let wish = tokio::select! {
+                wish = signals.next() => wish,
+                error = threads.ended() => return Err(error),
+                () = life.driver_ended() => {
+                    return Err(RunError::Data("the control node stopped".to_owned()));
+                }
+            };
+            match wish {
+                Wish::Reload => life.reload().await,
+                Wish::Drain => life.drain(),
+                Wish::Restart | Wish::End => break wish,
+            }
+        };
+        notify::state("STOPPING=1");
+        let code = tokio::select! {
+            () = life.end(wish) => ExitCode::SUCCESS,
+            () = signals.end() => ExitCode::FAILURE,
+        };
+        if wish == Wish::End {
+            marker.clear();
+        }
+        drop(tasks);
+        threads.stop().await.map(|()| code)
+    }
+}
+
+fn mediator(config: &Config, clock: Clock) -> Result<Box<dyn Network>, RunError> {
+    let seed = clock::seed().map_err(|e| RunError::Io("reading /dev/urandom", e))?;
+    let owner = Owner {
+        gateway: config.machine.gateway,
+        seed,
+        now: clock.now(),
+    };
+    let opened = config.network.open(Role::Mediator, owner);
+    opened.map_err(|source| RunError::Open {
+        what: "network",
+        source,
+    })
+}
+
+fn control_node(
+    config: &Config,
+    machine: bfed::Config,
+    clock: Clock,
+) -> Result<ControlNode<Coordinated>, RunError> {
+    let (seed, now) = (
+        clock::seed().map_err(|e| RunError::Io("reading /dev/urandom", e))?,
+        clock.now(),
+    );
+    let made = ControlNode::with_coordinator(machine, Coordinated::memory(), seed, now);
+    let mut node = made.map_err(RunError::open("gateway"))?;
+    for (id, peer) in config.machine_peers() {
+        node.add_peer(now, id, peer)
+            .map_err(RunError::open("peer"))?;
+    }
+    Ok(node)
+}
+
+/// The data nodes' threads.
+struct Threads {
+    controllers: Vec<data::Controller>,
+    ends: JoinSet<Result<std::io::Result<()>, oneshot::error::RecvError>>,
+}
+
+impl Threads {
+    fn start(opened: Vec<Opened>) -> Result<Threads, RunError> {
+        let mut threads = Threads {
+            controllers: Vec::new(),
+            ends: JoinSet::new(),
+        };
+        for node in opened {
+            let (controller, commands) = data::Controller::new(node.waker());
+            let (ended, end) = oneshot::channel();
+            let name = format!("bfed-data-{}", node.node().0);
+            std::thread::Builder::new()
+                .name(name)
+                .spawn(move || {
+                    if let Some(cpu) = node.cpu {
+                        cli::daemon::pin(cpu);
+                    }
+                    let _ = ended.send(Worker::new(node).and_then(|worker| worker.run(&commands)));
+                })
+                .map_err(|e| RunError::Io("starting a data node's thread", e))?;
+            threads.controllers.push(controller);
+            threads.ends.spawn(end);
+        }
+        Ok(threads)
+    }
+
+    /// A thread has ended by itself.
+    async fn ended(&mut self) -> RunError {
+        match self.ends.join_next().await {
+            None => std::future::pending().await,
+            Some(Ok(Ok(Err(error)))) => RunError::Data(error.to_string()),
+            Some(_) => RunError::Data("it stopped with no reason given".to_owned()),
+        }
+    }
+
+    async fn stop(mut self) -> Result<(), RunError> {
+        for controller in &self.controllers {
+            let _ = controller.send(data::Command::Stop);
+        }
+        while let Some(end) = self.ends.join_next().await {
+            if let Ok(Ok(Err(error))) = end {
+                return Err(RunError::Data(error.to_string()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What signals ask for while the program runs.
+struct Life {
+    file: PathBuf,
+    running: Config,
+    desk: Desk,
+    driver: Option<(mpsc::Sender<Command>, JoinHandle<()>)>,
+}
+
+impl Life {
+    async fn driver_ended(&mut self) {
+        match &mut self.driver {
+            Some((_, task)) => drop(task.await),
+            None => std::future::pending().await,
+        }
+    }
+
+    fn drain(&self) {
+        tracing::info!("draining: sessions move to other data nodes");
+        for node in &self.desk.data {
+            let _ = node.send(data::Command::Drain);
+        }
+    }
+
+    /// Accepts a new configuration as a whole, or rejects it as a whole.
+    async fn reload(&mut self) {
+        notify::reloading();
+        let result = self.try_reload().await;
+        self.desk.standing.of_daemon.reloaded(result);
+        notify::state("READY=1");
+    }
+
+    async fn try_reload(&mut self) -> Result<Vec<&'static str>, String> {
+        let next = Config::load(&self.file).map_err(|error| error.to_string())?;
+        fits(self.desk.standing.mode, &next, &self.file).map_err(|error| error.to_string())?;
+        let waiting = self.running.needs_restart(&next);
+        let next = self.running.reloaded(next);
+        let command = Box::new(next.clone());
+        if let Some(done) = self.desk.ask(|reply| Command::Reload(command, reply)).await {
+            done.map_err(|error| error.to_string())?
+                .map_err(|error| error.to_string())?;
+        }
+        self.running = next;
+        Ok(waiting)
+    }
+
+    /// An orderly end: peers are told, or left to wait; a data process first gives its sessions away.
+    async fn end(&mut self, wish: Wish) {
+        match &mut self.driver {
+            Some((commands, task)) => {
+                let command = match wish {
+                    Wish::Restart => Command::Restart,
+                    _ => Command::Close,
+                };
+                tracing::info!("ending");
+                let _ = commands.send(command).await;
+                let _ = task.await;
+            }
+            None => {
+                self.drain();
+                let end = tokio::time::Instant::now() + self.running.shutdown;
+                while self.has_sessions().await && tokio::time::Instant::now() < end {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+    }
+
+    async fn has_sessions(&self) -> bool {
+        let snapshot = self.desk.snapshot().await;
+        snapshot.is_ok_and(|all| {
+            all.data
+                .iter()
+                .any(|node| node.sessions > 0 && node.connected)
+        })
+    }
+}
+
+/// A file that stands as long as a control node runs, and until it has ended for good: the next start
+/// learns from it that peers and data nodes have been waiting (RFC 4724).
+struct Marker(Option<PathBuf>);
+
+impl Marker {
+    fn new(mode: Mode, config: &Config) -> Self {
+        // Only data nodes of other processes outlive a control node.
+        let outlived = mode == Mode::Control && config.machine.restart_time_s > 0;
+        Marker(outlived.then(|| {
+            let mut path = config.daemon.socket.as_os_str().to_owned();
+            path.push(".running");
+            path.into()
+        }))
+    }
+
+    /// Whether the last run ended without an end.
+    fn was_running(&self) -> bool {
+        self.0.as_deref().is_some_and(Path::exists)
+    }
+
+    fn set(&self) {
+        if let Some(path) = &self.0
+            && let Err(error) = std::fs::write(path, [])
+        {
+            tracing::warn!(path = %path.display(), %error, "a restart will not be told from a start");
+        }
+    }
+
+    fn clear(&self) {
+        if let Some(path) = &self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}

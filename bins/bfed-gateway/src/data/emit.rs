@@ -1,0 +1,147 @@
+//! Copies of packets on their way out.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use bfed::data::{Copy, Destination, EdgeId, Meta, Verdict};
+use bfed::native::{ChannelId, NativeError};
+use bfed::{DataNode, Instant};
+
+use super::streams::Streams;
+use super::udp::Datagrams;
+use crate::native::Network;
+
+/// Everything that takes copies.
+pub(crate) struct Output {
+    pub(crate) network: Box<dyn Network>,
+    pub(crate) datagrams: Datagrams,
+    pub(crate) streams: Streams,
+    /// A frame that a native channel had no room for: one for each channel, since its edge is
+    /// blocked from then on.
+    pub(crate) held: BTreeMap<ChannelId, (EdgeId, Vec<u8>)>,
+    pub(crate) native_failed: u64,
+}
+
+impl Output {
+    /// A packet at `at` of `buffer`, to wherever it goes. What goes to streams is only noted:
+    /// [`Output::flush`] follows while the buffer's bytes still are where they were. True if the packet
+    /// was for this node itself.
+    pub(crate) fn forward(
+        &mut self,
+        now: Instant,
+        node: &mut DataNode,
+        meta: &Meta,
+        buffer: &mut [u8],
+        at: Range<usize>,
+    ) -> bool {
+        let start = at.start;
+        let frame = &mut buffer[at];
+        let mut cursor = match node.plane().forward(now, meta, frame) {
+            Verdict::Forward(cursor) => cursor,
+            Verdict::Taken => return true,
+            Verdict::Drop(_) => return false,
+        };
+        while let Some(copy) = node.plane().next_copy(now, &mut cursor, frame) {
+            match copy.to {
+                Destination::Stream(conn) => {
+                    self.streams
+                        .note(conn, copy.edge, &frame[copy.range.clone()], start);
+                }
+                _ => self.send(now, node, &copy, &frame[copy.range.clone()]),
+            }
+        }
+        false
+    }
+
+    /// A packet that lies somewhere else.
+    pub(crate) fn forward_alone(
+        &mut self,
+        now: Instant,
+        node: &mut DataNode,
+        meta: &Meta,
+        frame: &mut [u8],
+    ) {
+        let Verdict::Forward(mut cursor) = node.plane().forward(now, meta, frame) else {
+            return;
+        };
+        while let Some(copy) = node.plane().next_copy(now, &mut cursor, frame) {
+            self.send(now, node, &copy, &frame[copy.range.clone()]);
+        }
+    }
+
+    /// Sends one copy.
+    pub(crate) fn send(&mut self, now: Instant, node: &mut DataNode, copy: &Copy, bytes: &[u8]) {
+        match copy.to {
+            Destination::Datagram(to) => self.datagrams.push(to, bytes),
+            Destination::Stream(conn) => {
+                if self.streams.write(conn, copy.edge, bytes) {
+                    node.plane().blocked(copy.edge);
+                }
+            }
+            Destination::Native(channel) => match self.network.send_data(now, channel, bytes) {
+                Ok(()) => {}
+                Err(NativeError::Busy) => {
+                    self.held.insert(channel, (copy.edge, bytes.to_vec()));
+                    node.plane().blocked(copy.edge);
+                }
+                Err(_) => self.native_failed += 1,
+            },
+        }
+    }
+
+    /// Writes what was noted for streams; the bytes are in `buffer`.
+    pub(crate) fn flush(&mut self, node: &mut DataNode, buffer: &[u8]) {
+        while let Some(edge) = self.streams.flush_one(buffer) {
+            if let Some(edge) = edge {
+                node.plane().blocked(edge);
+            }
+        }
+        self.datagrams.flush();
+    }
+
+    /// A native channel has room again.
+    pub(crate) fn native_writable(
+        &mut self,
+        now: Instant,
+        node: &mut DataNode,
+        channel: ChannelId,
+    ) {
+        let Some((edge, frame)) = self.held.remove(&channel) else {
+            return;
+        };
+        match self.network.send_data(now, channel, &frame) {
+            Err(NativeError::Busy) => {
+                self.held.insert(channel, (edge, frame));
+                return;
+            }
+            Err(_) => self.native_failed += 1,
+            Ok(()) => {}
+        }
+        node.plane().writable(now, edge);
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let network = self.network.poll_timeout();
+        [network, self.streams.poll_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    pub(crate) fn counters(&self) -> [(&'static str, u64); 11] {
+        let (datagrams, streams) = (&self.datagrams.counts, &self.streams.counts);
+        [
+            ("datagrams_received", datagrams.received),
+            ("datagram_bytes_received", datagrams.received_bytes),
+            ("datagrams_sent", datagrams.sent),
+            ("datagrams_send_failed", datagrams.send_failed),
+            ("datagrams_receive_failed", datagrams.receive_failed),
+            ("streams_opened", streams.opened),
+            ("streams_refused", streams.refused),
+            ("streams_malformed", streams.malformed),
+            ("stream_bytes_received", streams.received_bytes),
+            ("stream_bytes_sent", streams.sent_bytes),
+            ("native_send_failed", self.native_failed),
+        ]
+    }
+}

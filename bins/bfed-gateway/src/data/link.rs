@@ -1,0 +1,98 @@
+//! A data node's end of the stream to its control node.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use bfed::wire::{Frames, MAX_MESSAGE_LEN};
+use bfed::{DataNode, Instant, NativeNet};
+use linux_net::poll::Watch;
+
+/// Bytes that may wait to be written: more stay with the machine, whose queue is bounded.
+const WAITING: usize = 4 * MAX_MESSAGE_LEN;
+/// Reads in a row.
+const ROUNDS: usize = 4;
+
+/// A stream, inside this process: whoever has the other end carries it on.
+#[derive(Debug)]
+pub(crate) struct Link {
+    stream: UnixStream,
+    frames: Frames,
+    waiting: Vec<u8>,
+    /// The stream takes no more for now.
+    full: bool,
+}
+
+impl Link {
+    pub(crate) fn new(stream: UnixStream) -> io::Result<Link> {
+        stream.set_nonblocking(true)?;
+        Ok(Link {
+            stream,
+            frames: Frames::new(),
+            waiting: Vec::new(),
+            full: false,
+        })
+    }
+
+    pub(crate) fn watch(&self) -> Watch<'_> {
+        if self.full {
+            Watch::both(self.stream.as_fd())
+        } else {
+            Watch::readable(self.stream.as_fd())
+        }
+    }
+
+    /// Writes what the machine has to say.
+    pub(crate) fn write(&mut self, node: &mut DataNode) -> io::Result<()> {
+        let mut message = [0; MAX_MESSAGE_LEN];
+        loop {
+            while self.waiting.len() < WAITING
+                && let Some(len) = node.poll_control(&mut message)
+            {
+                self.waiting.extend_from_slice(&message[..len]);
+            }
+            self.full = false;
+            if self.waiting.is_empty() {
+                return Ok(());
+            }
+            match self.stream.write(&self.waiting) {
+                Ok(written) => drop(self.waiting.drain(..written)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.full = true;
+                    return Ok(());
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Hands messages to the machine.
+    pub(crate) fn read(
+        &mut self,
+        now: Instant,
+        node: &mut DataNode,
+        native: &mut dyn NativeNet,
+        buffer: &mut [u8],
+    ) -> io::Result<()> {
+        for _ in 0..ROUNDS {
+            let read = match self.stream.read(buffer) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(read) => read,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            let mut input = &buffer[..read];
+            loop {
+                match self.frames.next(&mut input) {
+                    // A message that does nothing was counted.
+                    Ok(Some(message)) => drop(node.handle_packet(now, native, message)),
+                    Ok(None) => break,
+                    Err(error) => return Err(io::Error::other(error.to_string())),
+                }
+            }
+        }
+        Ok(())
+    }
+}

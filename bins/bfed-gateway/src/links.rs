@@ -1,0 +1,124 @@
+//! The streams between data nodes and their control node: kept up by a task for each data node of
+//! this process. The data node's own end is a socket inside the process; its other end is copied to a
+//! control node of the same process, or over TCP to the one that is active.
+
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cli::secure::Credentials;
+use tokio::io::{AsyncWriteExt, duplex};
+use tokio::sync::mpsc;
+
+use crate::config::Cluster;
+use crate::control::streams::Stream;
+use crate::control::{Call, Input, call};
+use crate::data;
+
+/// Room of a stream inside the process, in bytes.
+const ROOM: usize = 1 << 16;
+/// Between two tries.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Where the control node is.
+#[derive(Clone)]
+pub(crate) enum Towards {
+    /// In this process.
+    Driver(mpsc::Sender<Input>),
+    /// Elsewhere: the first of them that takes the stream and keeps it.
+    Cluster(Cluster, Option<Arc<Credentials>>),
+}
+
+impl Towards {
+    async fn open(&self, turn: usize) -> Result<Stream, String> {
+        match self {
+            Towards::Driver(driver) => {
+                let (here, there) = duplex(ROOM);
+                let gone = "the control node has ended";
+                let taken = driver.send(Input::Node(Box::new(there))).await;
+                taken.map_err(|_| gone.to_owned())?;
+                Ok(Box::new(here))
+            }
+            Towards::Cluster(cluster, credentials) => {
+                let to = cluster.control[turn % cluster.control.len()];
+                let wanted = Call {
+                    to,
+                    tls_name: cluster.tls_name.clone(),
+                    max_hops: None,
+                };
+                let called = call(wanted, credentials.clone()).await;
+                called.map_err(|why| format!("{to}: {why}"))
+            }
+        }
+    }
+}
+
+/// Keeps a data node's stream up until the data node ends.
+pub(crate) async fn keep(node: data::Controller, towards: Towards) {
+    let mut said = String::new();
+    for turn in 0.. {
+        match towards.open(turn).await {
+            Ok(stream) => match connect(&node, stream).await {
+                Ok(true) => said.clear(),
+                Ok(false) => {}
+                Err(Ended) => return,
+            },
+            Err(why) if why != said => {
+                // Once for each reason, not ten times a second.
+                tracing::warn!(why, "no way to the control node; forwarding goes on");
+                said = why;
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// The data node has ended.
+struct Ended;
+
+/// Carries a stream until either side ends it; whether the control node said anything at all.
+async fn connect(node: &data::Controller, mut stream: Stream) -> Result<bool, Ended> {
+    let pair = UnixStream::pair().and_then(|(own, theirs)| {
+        own.set_nonblocking(true)?;
+        Ok((tokio::net::UnixStream::from_std(own)?, theirs))
+    });
+    let (mut own, theirs) = match pair {
+        Ok(pair) => pair,
+        Err(error) => {
+            tracing::warn!(%error, "a stream inside the process");
+            return Ok(false);
+        }
+    };
+    if node.send(data::Command::Connect(theirs)).is_err() {
+        // Busy, or ended: then the next stream is not taken either.
+        let _ = stream.shutdown().await;
+        return if node.is_closed() {
+            Err(Ended)
+        } else {
+            Ok(false)
+        };
+    }
+    let (mut read_own, mut write_own) = own.split();
+    let (mut read, mut write) = tokio::io::split(stream);
+    let mut heard = false;
+    let hear = async {
+        let mut buffer = vec![0; 1 << 14];
+        loop {
+            use tokio::io::AsyncReadExt;
+            let len = match read.read(&mut buffer).await {
+                Ok(0) | Err(_) => return,
+                Ok(len) => len,
+            };
+            heard = true;
+            if write_own.write_all(&buffer[..len]).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = hear => {}
+        _ = tokio::io::copy(&mut read_own, &mut write) => {}
+    }
+    Ok(heard)
+}

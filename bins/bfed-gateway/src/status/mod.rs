@@ -1,0 +1,233 @@
+//! What `bfed-gateway status` shows: the question is one line on the status socket, such as
+//! `{"show": "sessions"}`, the answer one JSON object, then the end of the stream. `{"drain": 3}` drains
+//! data node 3.
+
+mod text;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use cli::daemon::Unavailable;
+use cli::daemon::client::{self, QueryError};
+use cli::daemon::server::{self, Failure, Out};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::net::UnixListener;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::control::{self, Command};
+use crate::daemon::Standing;
+use crate::{PROGRAM, data};
+
+pub use text::render;
+
+/// Counts by name.
+pub(crate) type Counts = BTreeMap<String, u64>;
+
+/// Which document is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Show {
+    /// The program at a glance
+    Overview,
+    /// Routes of every table
+    Routes,
+    /// Peers: the state of each, and why its last session ended
+    Peers,
+    /// Sessions and their trees
+    Sessions,
+    /// Data nodes
+    Nodes,
+    /// Everything that is counted
+    Counters,
+}
+
+/// The line that asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub enum Question {
+    /// To see something.
+    Show(Show),
+    /// To drain a data node.
+    Drain(u32),
+}
+
+/// Asks the gateway at `socket`; waits a few seconds at most between pieces of the answer.
+///
+/// # Errors
+/// There is no answer.
+pub fn query(socket: &Path, show: Show) -> Result<Value, QueryError> {
+    client::query(socket, PROGRAM, &Question::Show(show))
+}
+
+/// Has the gateway at `socket` drain a data node.
+///
+/// # Errors
+/// There is no answer, or no such node.
+pub fn drain(socket: &Path, node: u32) -> Result<Value, QueryError> {
+    client::query(socket, PROGRAM, &Question::Drain(node))
+}
+
+/// Who answers: the process's parts.
+#[derive(Clone, Debug)]
+pub(crate) struct Desk {
+    pub(crate) driver: Option<mpsc::Sender<Command>>,
+    pub(crate) data: Vec<data::Controller>,
+    pub(crate) standing: Arc<Standing>,
+}
+
+/// Everything that the process counts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Snapshot {
+    pub(crate) control: Option<control::Snapshot>,
+    pub(crate) data: Vec<data::Snapshot>,
+}
+
+impl Desk {
+    /// Asks the control node's driver.
+    pub(crate) async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Option<Result<T, Unavailable>> {
+        let driver = self.driver.as_ref()?;
+        let (reply, answer) = oneshot::channel();
+        if driver.send(command(reply)).await.is_err() {
+            return Some(Err(Unavailable));
+        }
+        Some(answer.await.map_err(|_| Unavailable))
+    }
+
+    pub(crate) async fn snapshot(&self) -> Result<Snapshot, Unavailable> {
+        let control = self.ask(Command::Counters).await.transpose()?;
+        let mut nodes = Vec::new();
+        for node in &self.data {
+            nodes.push(node.ask(data::Command::Counters).await?);
+        }
+        Ok(Snapshot {
+            control,
+            data: nodes,
+        })
+    }
+
+    /// A document; none where this process has nothing of the kind.
+    pub(crate) async fn document(&self, show: Show) -> Option<Result<Value, Unavailable>> {
+        let mut document = match self.ask(|reply| Command::Show(show, reply)).await {
+            Some(Ok(document)) => document,
+            Some(Err(unavailable)) => return Some(Err(unavailable)),
+            None if matches!(show, Show::Overview | Show::Nodes | Show::Counters) => json!({}),
+            None => return None,
+        };
+        let mut own = Vec::new();
+        for node in &self.data {
+            match node.ask(data::Command::Counters).await {
+                Ok(snapshot) => own.push(snapshot),
+                Err(unavailable) => return Some(Err(unavailable)),
+            }
+        }
+        match show {
+            Show::Overview => self.overview(&mut document, &own),
+            Show::Nodes => nodes(&mut document, &own),
+            Show::Counters => counters(&mut document, &own),
+            Show::Routes | Show::Peers | Show::Sessions => {}
+        }
+        Some(Ok(document))
+    }
+
+    fn overview(&self, document: &mut Value, own: &[data::Snapshot]) {
+        let standing = &self.standing;
+        document["gateway"] = json!(standing.gateway);
+        document["version"] = json!(env!("CARGO_PKG_VERSION"));
+        document["pid"] = json!(std::process::id());
+        document["uptime_s"] = json!(standing.of_daemon.uptime_s());
+        document["mode"] = json!(standing.mode.name());
+        document["network"] = json!(standing.network);
+        document["listen"] = json!(standing.listen);
+        document["cluster"] = json!(standing.cluster);
+        document["data"] = json!(standing.data);
+        document["own_nodes"] = json!(own.len());
+        document["metrics"] = json!(standing.metrics);
+        document["configuration"] = json!(standing.of_daemon.configuration());
+    }
+}
+
+/// Adds what this process's own data nodes say of themselves.
+fn nodes(document: &mut Value, own: &[data::Snapshot]) {
+    let known = document["nodes"].as_array().cloned().unwrap_or_default();
+    let mut rows = known;
+    for node in own {
+        let at = rows.iter().position(|row| row["node"] == json!(node.node));
+        let at = at.unwrap_or_else(|| {
+            rows.push(json!({"node": node.node, "sessions": node.sessions}));
+            rows.len() - 1
+        });
+        let row = &mut rows[at];
+        row["connected"] = json!(node.connected);
+        row["edges"] = json!(node.edges);
+        row["streams"] = json!(node.streams);
+        row["packets"] = json!(node.plane.get("packets"));
+        row["copies"] = json!(node.plane.get("copies"));
+    }
+    document["nodes"] = json!(rows);
+}
+
+/// Adds up what this process's own data nodes count.
+fn counters(document: &mut Value, own: &[data::Snapshot]) {
+    let sum = |of: fn(&data::Snapshot) -> &Counts| {
+        let mut sum = Counts::new();
+        for (name, count) in own.iter().flat_map(of) {
+            *sum.entry(name.clone()).or_default() += count;
+        }
+        sum
+    };
+    if !own.is_empty() {
+        document["plane"] = json!(sum(|node| &node.plane));
+        document["drops"] = json!(sum(|node| &node.drops));
+        document["sockets"] = json!(sum(|node| &node.sockets));
+        document["native"] = json!(sum(|node| &node.native));
+    }
+}
+
+/// Serves until the task is dropped.
+pub(crate) async fn serve(listener: UnixListener, desk: Desk) {
+    server::serve(listener, move |line, mut out: Out| {
+        let desk = desk.clone();
+        async move {
+            let question = serde_json::from_slice::<Question>(&line);
+            match question {
+                Ok(Question::Show(show)) => answer(&desk, show, &mut out).await,
+                Ok(Question::Drain(node)) => drain_node(&desk, node, &mut out).await,
+                Err(_) => {
+                    let error = "ask with one line such as {\"show\": \"overview\"}; known: overview, routes, peers, sessions, nodes, counters; or {\"drain\": NODE}";
+                    Ok(out.refuse(error).await?)
+                }
+            }
+        }
+    })
+    .await;
+}
+
+const NO_CONTROL: &str = "this process has data nodes alone: ask the one with the control node";
+
+async fn answer(desk: &Desk, show: Show, out: &mut Out) -> Result<(), Failure> {
+    // Gathered before anything is written: half an answer would pass for a whole one.
+    let written = match desk.document(show).await {
+        Some(Ok(document)) => out.document(&document).await,
+        Some(Err(unavailable)) => out.refuse(unavailable).await,
+        None => out.refuse(NO_CONTROL).await,
+    };
+    written.map_err(Failure::from)
+}
+
+async fn drain_node(desk: &Desk, node: u32, out: &mut Out) -> Result<(), Failure> {
+    let done = desk
+        .ask(|reply| Command::Drain(bfed::NodeId(node), reply))
+        .await;
+    let written = match done {
+        Some(Ok(true)) => out.document(&json!({"draining": node})).await,
+        Some(Ok(false)) => out.refuse(format!("there is no data node {node}")).await,
+        Some(Err(unavailable)) => out.refuse(unavailable).await,
+        None => out.refuse(NO_CONTROL).await,
+    };
+    written.map_err(Failure::from)
+}
