@@ -1,9 +1,8 @@
 //! Forwarding with 10,000 flows; routes that are announced; the decision between many.
 
 use std::hint::black_box;
-use std::net::SocketAddr;
 
-use bfed::data::{Meta, Verdict};
+use bfed::data::{Destination, Meta, Verdict};
 use bfed::native::{ChannelId, Direction, NativeError, Upcall};
 use bfed::wire::allocate::Response;
 use bfed::wire::attributes::Attributes;
@@ -72,10 +71,29 @@ impl NativeNet for None {
     }
 }
 
-const UPSTREAM: ([u8; 4], u16) = ([10, 0, 0, 1], 4000);
+/// The labels that the upstream peer gives.
+fn label_of(number: u32) -> FlowLabel {
+    FlowLabel::new(number.wrapping_mul(2_654_435_761) | 1).unwrap()
+}
 
-/// A data node with `flows` bulk sessions from one peer to another; headers of packets of each.
-fn node(flows: u32) -> (DataNode, Vec<(Meta, [u8; HEADER_LEN])>) {
+/// The header of a packet of the flow with that label.
+fn header(kind: Kind, label: FlowLabel, payload_len: usize) -> [u8; HEADER_LEN] {
+    let mut header = [0; HEADER_LEN];
+    Repr {
+        kind,
+        label,
+        sequence: 0,
+        timestamp_us: 0,
+        rtt_us: 0,
+        payload_len,
+    }
+    .emit(&mut header);
+    header
+}
+
+/// A data node with `flows` bulk sessions from one peer to another: session `n` comes on stream `2 n`
+/// and goes out on `2 n + 1`.
+fn node(flows: u32) -> DataNode {
     let now = Instant::from_secs(1);
     let mut config = DataConfig::new(NodeId(1));
     config.stream = Some(([10, 0, 0, 2], 4000).into());
@@ -83,100 +101,129 @@ fn node(flows: u32) -> (DataNode, Vec<(Meta, [u8; HEADER_LEN])>) {
     let mut node = DataNode::new(config, [1; 32], now);
     node.connected(now);
     let mut buffer = vec![0; MAX_MESSAGE_LEN];
-    let mut packets = Vec::new();
     for number in 0..flows {
         let session = SessionName::parse(&format!("bfed://1/{number}")).unwrap();
         let address = |last| ChannelAddress::Stream(([10, 0, 0, last], 4000).into());
-        let label = FlowLabel::new(number.wrapping_mul(2_654_435_761) | 1);
-        for (up, last, label) in [(true, 1, label), (false, 3, Option::None)] {
-            let edge = Edge::Peer {
-                peer: PeerId(last.into()),
-                rate_bps: 0,
-            };
-            let flows = vec![FlowChannel {
-                label,
-                address: address(last),
-            }];
-            let (request, epoch, session) = (1, 1, session.clone());
+        for (up, last, label) in [(true, 1, Some(label_of(number))), (false, 3, Option::None)] {
             let ask = Subscribe {
                 up,
-                request,
-                epoch,
-                edge,
-                flows,
-                session,
+                request: 1,
+                epoch: 1,
+                edge: Edge::Peer {
+                    peer: PeerId(last.into()),
+                    rate_bps: 0,
+                },
+                flows: vec![FlowChannel {
+                    label,
+                    address: address(last),
+                }],
+                session: session.clone(),
             };
-            let ask = Message::Subscribe(ask);
-            let len = ask.emit(&mut buffer);
+            let len = Message::Subscribe(ask).emit(&mut buffer);
             node.handle_packet(now, &mut None, &buffer[..len]).unwrap();
         }
-        let (up, down) = (
-            ConnId(u64::from(number) * 2),
-            ConnId(u64::from(number) * 2 + 1),
-        );
+        let number = u64::from(number);
         let Some(data::DataEvent::Dial { edge, .. }) = node.poll_event() else {
             panic!()
         };
-        assert!(node.dialled(edge, up));
+        assert!(node.dialled(edge, ConnId(2 * number)));
         while let Some(len) = node.poll_control(&mut buffer) {
             if let Ok(Message::AllocateResponse(Response { flows, .. })) =
                 Message::parse(&buffer[..len])
                 && let Some(flow) = flows.first()
             {
-                let mut attach = vec![0; HEADER_LEN];
-                let (kind, label) = (Kind::Attach, flow.label.unwrap());
-                let (sequence, timestamp_us, rtt_us, payload_len) = (0, 0, 0, 0);
-                Repr {
-                    kind,
-                    label,
-                    sequence,
-                    timestamp_us,
-                    rtt_us,
-                    payload_len,
-                }
-                .emit(&mut attach);
-                let from = Meta::Stream(down, [10, 0, 0, 3].into());
-                assert!(matches!(
-                    node.plane().forward(now, &from, &mut attach),
-                    Verdict::Taken
-                ));
+                let mut attach = header(Kind::Attach, flow.label.unwrap(), 0);
+                let from = Meta::Stream(ConnId(2 * number + 1), [10, 0, 0, 3].into());
+                let verdict = node.plane().forward(now, &from, &mut attach);
+                assert!(matches!(verdict, Verdict::Taken));
             }
         }
-        let mut packet = [0; HEADER_LEN];
-        let (kind, label) = (Kind::Data, label.unwrap());
-        let (sequence, timestamp_us, rtt_us, payload_len) = (0, 0, 0, 1200);
-        Repr {
-            kind,
-            label,
-            sequence,
-            timestamp_us,
-            rtt_us,
-            payload_len,
-        }
-        .emit(&mut packet);
-        packets.push((Meta::Stream(up, SocketAddr::from(UPSTREAM).ip()), packet));
     }
-    (node, packets)
+    let mut frame = vec![0; HEADER_LEN];
+    while node.plane().poll_transmit(now, &mut frame).is_some() {}
+    node
+}
+
+/// The next of so many numbers, in no order that a prefetcher finds.
+fn next(state: &mut u64, count: u32) -> u32 {
+    *state = state
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
+    (((*state >> 32) * u64::from(count)) >> 32) as u32
+}
+
+const PAYLOAD_LEN: usize = 1200;
+
+/// What forwarding cannot do without: a place in a table, a line of the flow that is counted in, and a
+/// line of the edge that says where to. No logic, only the memory that they stand in.
+fn control_of_memory(c: &mut Criterion) {
+    #[derive(Clone)]
+    #[repr(align(32))]
+    struct Place([u64; 4]);
+    #[derive(Clone)]
+    #[repr(align(64))]
+    struct Line([u64; 8]);
+
+    const FLOWS: u32 = 10_000;
+    let size = (4 * FLOWS as usize).next_power_of_two() / 2;
+    let home = |flow: u32| (u64::from(flow) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) as usize >> 32;
+    let mut places = vec![Place([0; 4]); size];
+    for flow in 0..FLOWS {
+        places[home(flow) & (size - 1)].0[3] = flow.into();
+    }
+    let mut flows = vec![Line([0; 8]); FLOWS as usize];
+    let edges = vec![[Line([1; 8]), Line([1; 8])]; FLOWS as usize];
+    // A processor looks ahead over a few hundred instructions: it fetches the lines of several of these
+    // steps at once, but not those of several packets. So the second waits for each step's last line.
+    for (name, waits) in [
+        ("three cache lines of 10000 flows, overlapping", false),
+        ("three cache lines of 10000 flows, one after another", true),
+    ] {
+        let mut state = 1;
+        c.bench_function(name, |b| {
+            b.iter(|| {
+                let place = home(next(&mut state, FLOWS)) & (size - 1);
+                let at = places[place].0[3] as usize;
+                let flow = &mut flows[at].0;
+                (flow[0], flow[1]) = (flow[0] + 1, flow[1] + 1200);
+                let edge = &edges[at + flow[3] as usize][1].0;
+                let last = black_box(edge[0]);
+                if waits {
+                    state += last;
+                }
+            });
+        });
+    }
 }
 
 fn forward(c: &mut Criterion) {
+    control_of_memory(c);
     for flows in [1, 10_000] {
-        let (mut node, packets) = node(flows);
+        let mut node = node(flows);
         let now = Instant::from_secs(2);
-        // One buffer, as a driver has; what varies is the label.
-        let mut frame = vec![0; HEADER_LEN + 1200];
-        let mut at = 0;
+        // One buffer, as a driver has.
+        let mut frame = vec![0; HEADER_LEN + PAYLOAD_LEN];
+        let packet = header(Kind::Data, label_of(0), PAYLOAD_LEN);
+        let mut state = 1;
         c.bench_function(&format!("forward one copy, {flows} flows"), |b| {
             b.iter(|| {
-                at = (at + 7919) % packets.len();
-                let (meta, packet) = &packets[at];
-                frame[..HEADER_LEN].copy_from_slice(packet);
-                let Verdict::Forward(mut cursor) = node.plane().forward(now, meta, &mut frame)
-                else {
+                let number = next(&mut state, flows);
+                frame[..HEADER_LEN].copy_from_slice(&packet);
+                frame[4..8].copy_from_slice(&label_of(number).get().to_be_bytes());
+                let from = Meta::Stream(ConnId(2 * u64::from(number)), [10, 0, 0, 1].into());
+                let plane = node.plane();
+                let Verdict::Forward(mut cursor) = plane.forward(now, &from, &mut frame) else {
                     panic!();
                 };
-                let copy = node.plane().next_copy(now, &mut cursor, &mut frame);
-                assert!(black_box(copy).is_some());
+                let mut copies = 0;
+                while let Some(copy) = plane.next_copy(now, &mut cursor, &mut frame) {
+                    let Destination::Stream(conn) = copy.to else {
+                        panic!();
+                    };
+                    black_box((conn, &frame[copy.range]));
+                    copies += 1;
+                }
+                assert_eq!(copies, 1);
             });
         });
     }

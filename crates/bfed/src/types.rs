@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::net::SocketAddr;
+use core::num::NonZeroU32;
 
 /// The number of a broadcast network: globally unique, 32 bits, never 0 (§3.1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -73,23 +74,22 @@ pub struct ConnId(pub u64);
 /// What a sender puts before the packets of one flow, so that the receiver finds the flow by it
 /// (§5.3.2). Unique at the sender, random, never 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct FlowLabel(u32);
+pub struct FlowLabel(NonZeroU32);
 
 impl FlowLabel {
     /// The label with that number; `None` for 0.
     #[must_use]
     pub const fn new(number: u32) -> Option<Self> {
-        if number == 0 {
-            None
-        } else {
-            Some(FlowLabel(number))
+        match NonZeroU32::new(number) {
+            Some(number) => Some(FlowLabel(number)),
+            None => None,
         }
     }
 
     /// The number.
     #[must_use]
     pub const fn get(self) -> u32 {
-        self.0
+        self.0.get()
     }
 }
 

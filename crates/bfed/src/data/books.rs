@@ -120,6 +120,7 @@ impl Books {
         if let Some(side) = self.down.get(&same(link))
             && side.theirs == theirs
         {
+            plane.set_bound(bound(link));
             return Ok(side.ours.clone());
         }
         self.drop_receiver(now, plane, native, link);
@@ -158,7 +159,7 @@ impl Books {
             };
             let label = plane.new_label();
             edge.label_out = Some(label);
-            edge.label_in = side.theirs[at].label.filter(|_| self.name.multi_source());
+            edge.rest.label_in = side.theirs[at].label.filter(|_| self.name.multi_source());
             let Some(id) = plane.add_edge(now, edge, bound(link)) else {
                 self.drop_side(now, plane, None, &side, Direction::Down);
                 return Err(Outcome::Full);
@@ -241,6 +242,7 @@ impl Books {
             && *old == same(link)
             && side.theirs == theirs
         {
+            plane.set_bound(bound(link));
             return Ok(());
         }
         self.drop_source(now, plane, native);
@@ -291,7 +293,7 @@ impl Books {
     ) -> Result<(), Outcome> {
         let carrier = carrier(Some(theirs)).ok_or(Outcome::Refused)?;
         let mut edge = Edge::new(self.flows[at], true, carrier);
-        edge.label_in = Some(theirs.label.ok_or(Outcome::Refused)?);
+        edge.rest.label_in = Some(theirs.label.ok_or(Outcome::Refused)?);
         // The label that the JOIN named for packets that go up.
         let own = self
             .allocated
@@ -302,7 +304,7 @@ impl Books {
             .add_edge(now, edge, bound(link))
             .ok_or(Outcome::Full)?;
         side.edges.push(id);
-        if let Carrier::Stream(to, _) = carrier {
+        if let Carrier::Stream(to) = carrier {
             plane.events.push_back(DataEvent::Dial { edge: id, to });
         }
         Ok(())
@@ -387,7 +389,7 @@ impl Books {
 fn carrier(channel: Option<&FlowChannel>) -> Option<Carrier> {
     match &channel?.address {
         ChannelAddress::Datagram(to) => Some(Carrier::Datagram(*to)),
-        ChannelAddress::Stream(to) => Some(Carrier::Stream(*to, None)),
+        ChannelAddress::Stream(to) => Some(Carrier::Stream(*to)),
         ChannelAddress::Native(_) => None,
     }
 }

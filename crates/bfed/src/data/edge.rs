@@ -6,10 +6,13 @@ use alloc::sync::Arc;
 
 use smoltcp::time::{Duration, Instant};
 
+use super::link::Links;
+use super::table::Key;
 use super::tfrc::{Receiver, Sender};
-use super::{Destination, PlaneConfig};
+use super::{Destination, HEADER_LEN, PlaneConfig};
 use crate::native::ChannelId;
-use crate::types::{ConnId, Content, FlowLabel, PeerId};
+use crate::types::{ConnId, Content, FlowLabel};
+use crate::wire::data::{Kind, Repr};
 
 use core::net::SocketAddr;
 
@@ -18,62 +21,64 @@ use core::net::SocketAddr;
 pub(crate) enum Carrier {
     /// UDP, to and from that address.
     Datagram(SocketAddr),
-    /// TCP with that address; no stream until it is opened.
-    Stream(SocketAddr, Option<ConnId>),
+    /// TCP with that address; there is no stream until one is opened.
+    Stream(SocketAddr),
     /// The native network.
     Native(ChannelId),
 }
 
 /// Frames that wait.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+struct Queue {
     frames: VecDeque<Arc<[u8]>>,
-    pub(super) bytes: usize,
+    bytes: usize,
 }
 
 impl Queue {
-    pub(super) fn push(&mut self, frame: Arc<[u8]>) {
+    fn push(&mut self, frame: Arc<[u8]>) {
         self.bytes += frame.len();
         self.frames.push_back(frame);
     }
 
-    pub(super) fn pop(&mut self) -> Option<Arc<[u8]>> {
+    fn pop(&mut self) -> Option<Arc<[u8]>> {
         let frame = self.frames.pop_front()?;
         self.bytes -= frame.len();
         Some(frame)
     }
-
-    pub(super) fn front_len(&self) -> Option<usize> {
-        self.frames.front().map(|frame| frame.len())
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.frames.is_empty()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.frames.len()
-    }
 }
 
-/// One way in or out.
+/// One way in or out: what each packet that goes out looks at, in one cache line.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Edge {
-    pub(super) flow: u32,
-    /// It leads to the owner.
-    pub(super) up: bool,
-    pub(super) carrier: Carrier,
-    /// The peer whose link it goes over, if its rate is bounded.
-    pub(super) link: Option<PeerId>,
+    /// Where packets go; none while its TCP channel is not open.
+    pub(super) to: Option<Destination>,
+    pub(super) sender: Option<Box<Sender>>,
+    pub(super) rest: Box<Rest>,
     /// What is put before packets that go out; none if none do.
     pub(super) label_out: Option<FlowLabel>,
+    pub(super) flow: u32,
+    /// The place of its link.
+    pub(super) link: u32,
+    /// It leads to the owner.
+    pub(super) up: bool,
+    pub(super) blocked: bool,
+    /// Frames wait for it.
+    waits: bool,
+}
+
+const _: () = assert!(size_of::<Option<Edge>>() == 64);
+
+/// What is looked at only where something waits, comes in, or changes.
+#[derive(Debug, Default)]
+pub(super) struct Rest {
+    pub(super) generation: u32,
     /// What packets bear that come in; none if none do.
     pub(super) label_in: Option<FlowLabel>,
-    pub(super) sequence: u32,
-    pub(super) sender: Option<Box<Sender>>,
     pub(super) receiver: Option<Box<Receiver>>,
-    pub(super) queue: Queue,
-    pub(super) blocked: bool,
+    queue: Queue,
+    /// Where the other end of its TCP channel is, if it has one.
+    pub(super) remote: Option<SocketAddr>,
     /// Full, and nothing was taken since.
     pub(super) full_since: Option<Instant>,
     /// When the plane's timer for it runs out.
@@ -82,29 +87,89 @@ pub(super) struct Edge {
 
 impl Edge {
     pub(super) fn new(flow: u32, up: bool, carrier: Carrier) -> Self {
+        let (to, remote) = match carrier {
+            Carrier::Datagram(to) => (Some(Destination::Datagram(to)), None),
+            Carrier::Stream(remote) => (None, Some(remote)),
+            Carrier::Native(channel) => (Some(Destination::Native(channel)), None),
+        };
         Edge {
-            flow,
-            up,
-            carrier,
-            link: None,
-            label_out: None,
-            label_in: None,
-            sequence: 0,
+            to,
             sender: None,
-            receiver: None,
-            queue: Queue::default(),
+            rest: Box::new(Rest {
+                remote,
+                ..Rest::default()
+            }),
+            label_out: None,
+            flow,
+            link: 0,
+            up,
             blocked: false,
-            full_since: None,
-            due: None,
+            waits: false,
         }
     }
 
-    pub(super) fn destination(&self) -> Option<Destination> {
-        match self.carrier {
-            Carrier::Datagram(to) => Some(Destination::Datagram(to)),
-            Carrier::Stream(_, conn) => conn.map(Destination::Stream),
-            Carrier::Native(channel) => Some(Destination::Native(channel)),
+    /// The TCP channel that it has.
+    pub(super) fn stream(&self) -> Option<ConnId> {
+        match self.to {
+            Some(Destination::Stream(conn)) => Some(conn),
+            _ => None,
         }
+    }
+
+    /// What leads packets to it.
+    pub(super) fn key(&self) -> Option<Key> {
+        match self.to? {
+            Destination::Datagram(from) => Some(Key::datagram(from, self.rest.label_in?)),
+            Destination::Stream(conn) => Some(Key::stream(conn, self.rest.label_in?)),
+            Destination::Native(channel) => Some(Key::native(channel)),
+        }
+    }
+
+    #[inline]
+    pub(super) fn waits(&self) -> bool {
+        self.waits
+    }
+
+    /// Whether rates allow a packet with so much payload; if so it is counted.
+    #[inline]
+    pub(super) fn allowed(&mut self, now: Instant, links: &mut Links, payload_len: usize) -> bool {
+        let len = HEADER_LEN + payload_len;
+        if links.next_send(self.link).is_some_and(|at| at > now) {
+            return false;
+        }
+        let allowed = self
+            .sender
+            .as_mut()
+            .is_none_or(|sender| sender.send(now, len));
+        if allowed {
+            links.sent(now, self.link, len);
+        }
+        allowed
+    }
+
+    /// Writes the header of its next packet over the front of `frame`; where what is to be sent
+    /// begins. There is none on native edges.
+    #[inline]
+    pub(super) fn stamp(&mut self, now: Instant, payload_len: usize, frame: &mut [u8]) -> usize {
+        let Some(label) = self.label_out else {
+            return HEADER_LEN;
+        };
+        let (mut sequence, mut timestamp_us, mut rtt_us) = (0, 0, 0);
+        if let Some(sender) = &mut self.sender {
+            sequence = sender.next_sequence();
+            timestamp_us = now.total_micros() as u32;
+            rtt_us = sender.rtt_us();
+        }
+        let header = Repr {
+            kind: Kind::Data,
+            label,
+            sequence,
+            timestamp_us,
+            rtt_us,
+            payload_len,
+        };
+        header.emit(frame);
+        0
     }
 
     /// Queues a frame; how many older ones had to go.
@@ -116,26 +181,46 @@ impl Edge {
         config: &PlaneConfig,
     ) -> u64 {
         let mut dropped = 0;
-        while self.queue.bytes + frame.len() > config.max_queue_bytes && !self.queue.is_empty() {
-            // Bulk sources are paused long before; what still comes finds room, or the frame
-            // that waited longest has to go.
-            self.queue.pop();
+        // Bulk sources are paused long before; what still comes finds room, or the frame that waited
+        // longest has to go.
+        while self.rest.queue.bytes + frame.len() > config.max_queue_bytes
+            && self.rest.queue.pop().is_some()
+        {
             dropped += 1;
         }
-        self.queue.push(frame);
+        self.rest.queue.push(frame);
+        self.waits = true;
         if content == Content::Bulk && self.is_full(config) {
-            self.full_since.get_or_insert(now);
+            self.rest.full_since.get_or_insert(now);
         }
         dropped
     }
 
+    /// The frame that waited longest.
+    pub(super) fn pop(&mut self) -> Option<Arc<[u8]>> {
+        let frame = self.rest.queue.pop();
+        self.waits = !self.rest.queue.frames.is_empty();
+        frame
+    }
+
+    /// Length of that frame in bytes.
+    pub(super) fn front_len(&self) -> Option<usize> {
+        self.rest.queue.frames.front().map(|frame| frame.len())
+    }
+
+    /// Forgets what waits; how many frames.
+    pub(super) fn clear(&mut self) -> u64 {
+        self.waits = false;
+        core::mem::take(&mut self.rest.queue).frames.len() as u64
+    }
+
     /// From here on the source of a bulk session is paused.
     pub(super) fn is_full(&self, config: &PlaneConfig) -> bool {
-        self.queue.bytes > config.max_queue_bytes / 2
+        self.rest.queue.bytes > config.max_queue_bytes / 2
     }
 
     /// It holds up its session for too long.
     pub(super) fn stalls_at(&self, timeout: Duration) -> Option<Instant> {
-        self.full_since.map(|since| since + timeout)
+        self.rest.full_since.map(|since| since + timeout)
     }
 }

@@ -2,10 +2,9 @@
 
 use smoltcp::time::Instant;
 
-use super::edge::Carrier;
-use super::plane::{Cursor, entry};
+use super::plane::Cursor;
 use super::table::{Entry, Key};
-use super::{DataError, HEADER_LEN, Meta, Plane, Verdict};
+use super::{DataError, Destination, EdgeId, HEADER_LEN, Meta, Plane, Verdict};
 use crate::types::FlowLabel;
 use crate::wire::data::{Kind, MAX_PAYLOAD_LEN, Packet};
 use crate::wire::report::Repr as Report;
@@ -13,11 +12,12 @@ use crate::wire::report::Repr as Report;
 impl Plane {
     /// What becomes of a packet. `frame` is the whole packet, header included; from the native
     /// network, [`HEADER_LEN`] bytes of room and the data.
+    #[inline]
     pub fn forward(&mut self, now: Instant, meta: &Meta, frame: &mut [u8]) -> Verdict {
         self.now = now;
         self.stats.packets += 1;
         match self.ingress(now, meta, frame) {
-            Ok(Some(from)) => match self.start(&from, frame.len()) {
+            Ok(Some(from)) => match self.start(from, frame.len()) {
                 Ok(cursor) => Verdict::Forward(cursor),
                 Err(reason) => self.dropped(reason),
             },
@@ -26,29 +26,27 @@ impl Plane {
         }
     }
 
+    #[cold]
     fn dropped(&mut self, reason: DataError) -> Verdict {
         self.stats.drop(reason, 1);
         Verdict::Drop(reason)
     }
 
-    /// The edge that a packet of data came on.
+    /// Where a packet of data belongs.
+    #[inline]
     fn ingress(
         &mut self,
         now: Instant,
         meta: &Meta,
         frame: &[u8],
     ) -> Result<Option<Entry>, DataError> {
-        if let Meta::Native(channel) = meta {
+        if let Meta::Native(channel) = *meta {
             let fits = (HEADER_LEN..=HEADER_LEN + MAX_PAYLOAD_LEN).contains(&frame.len());
             if !fits {
                 return Err(DataError::Malformed);
             }
-            let id = *self
-                .channels
-                .get(channel)
-                .ok_or(DataError::UnknownChannel)?;
-            let edge = self.edge(id).ok_or(DataError::UnknownChannel)?;
-            return Ok(Some(entry(id, edge)));
+            let entry = self.table.get(&Key::native(channel));
+            return entry.map(Some).ok_or(DataError::UnknownChannel);
         }
         let packet = Packet::new_checked(frame).map_err(|_| DataError::Malformed)?;
         match packet.kind() {
@@ -58,23 +56,37 @@ impl Plane {
         }
     }
 
+    #[inline]
     fn data(
         &mut self,
         now: Instant,
         meta: &Meta,
         packet: &Packet<&[u8]>,
     ) -> Result<Entry, DataError> {
-        let key = match *meta {
-            Meta::Datagram(from) => Key::datagram(from, packet.label()),
-            Meta::Stream(conn, _) => Key::stream(conn, packet.label()),
-            Meta::Native(_) => return Err(DataError::UnknownFlow),
-        };
-        let entry = self.table.get(&key).ok_or(DataError::UnknownFlow)?;
-        if !entry.counts {
-            return Ok(entry);
+        match *meta {
+            Meta::Datagram(from) => {
+                let entry = self.table.get(&Key::datagram(from, packet.label()));
+                let entry = entry.ok_or(DataError::UnknownFlow)?;
+                self.received(now, entry.edge, packet)?;
+                Ok(entry)
+            }
+            Meta::Stream(conn, _) => {
+                let entry = self.table.get(&Key::stream(conn, packet.label()));
+                entry.ok_or(DataError::UnknownFlow)
+            }
+            Meta::Native(_) => Err(DataError::UnknownFlow),
         }
-        let edge = self.edge_mut(entry.edge).ok_or(DataError::UnknownFlow)?;
-        if let Some(receiver) = &mut edge.receiver {
+    }
+
+    /// Losses and rates of a UDP channel are counted.
+    fn received(&mut self, now: Instant, at: u32, packet: &Packet<&[u8]>) -> Result<(), DataError> {
+        let edge = self.edges.get_mut(at as usize).and_then(Option::as_mut);
+        let edge = edge.ok_or(DataError::UnknownFlow)?;
+        let id = EdgeId {
+            index: at,
+            generation: edge.rest.generation,
+        };
+        if let Some(receiver) = &mut edge.rest.receiver {
             let before = receiver.poll_timeout();
             let len = HEADER_LEN + packet.payload().len();
             let (sequence, time) = (packet.sequence(), packet.timestamp_us());
@@ -82,10 +94,10 @@ impl Plane {
                 return Err(DataError::Duplicate);
             }
             if receiver.poll_timeout() != before {
-                self.schedule(entry.edge);
+                self.schedule(id);
             }
         }
-        Ok(entry)
+        Ok(())
     }
 
     /// The other side of a TCP channel says which flow it has come for.
@@ -99,12 +111,8 @@ impl Plane {
             .copied()
             .ok_or(DataError::UnknownFlow)?;
         let edge = self.edge(id).ok_or(DataError::UnknownFlow)?;
-        let theirs = match edge.carrier {
-            Carrier::Stream(address, _) => {
-                !edge.up && address.ip().to_canonical() == from.to_canonical()
-            }
-            _ => false,
-        };
+        let remote = edge.rest.remote.filter(|_| !edge.up);
+        let theirs = remote.is_some_and(|to| to.ip().to_canonical() == from.to_canonical());
         if !theirs || self.streams.contains_key(&conn) {
             return Err(DataError::NotYours);
         }
@@ -125,8 +133,8 @@ impl Plane {
             .copied()
             .ok_or(DataError::UnknownFlow)?;
         let edge = self.edge_mut(id).ok_or(DataError::UnknownFlow)?;
-        let theirs = match (edge.carrier, meta) {
-            (Carrier::Datagram(to), Meta::Datagram(from)) => to == *from,
+        let theirs = match *meta {
+            Meta::Datagram(from) => edge.to == Some(Destination::Datagram(from)),
             _ => false,
         };
         let sender = edge
@@ -135,30 +143,25 @@ impl Plane {
             .filter(|_| theirs)
             .ok_or(DataError::NotYours)?;
         sender.report(now, &report);
-        if !edge.queue.is_empty() {
+        if edge.waits() {
             self.ready.insert(id);
         }
         Ok(())
     }
 
-    fn start(&mut self, from: &Entry, end: usize) -> Result<Cursor, DataError> {
-        let Entry {
-            edge: from,
-            flow,
-            up,
-            ..
-        } = *from;
-        let state = self.flow_mut(flow).ok_or(DataError::UnknownFlow)?;
-        if !up && !state.multi {
+    #[inline]
+    fn start(&mut self, from: Entry, end: usize) -> Result<Cursor, DataError> {
+        let flow = self.flow_mut(from.flow).ok_or(DataError::UnknownFlow)?;
+        if !flow.multi && flow.up.is_none_or(|up| up.index != from.edge) {
             return Err(DataError::WrongDirection);
         }
         let len = (end - HEADER_LEN) as u64;
-        state.counts.packets += 1;
-        state.counts.bytes += len;
+        flow.packets += 1;
+        flow.bytes += len;
         self.stats.bytes += len;
         Ok(Cursor {
-            flow,
-            from,
+            flow: from.flow,
+            from: from.edge,
             next: 0,
             end,
             shared: None,

@@ -46,7 +46,9 @@
 
 mod books;
 mod edge;
+mod flow;
 mod ingress;
+mod link;
 mod node;
 mod plane;
 mod table;

@@ -198,7 +198,7 @@ impl DataNode {
         let edge = self.plane.stream_ended(conn);
         if let Some((id, edge)) = edge.and_then(|id| Some((id, self.plane.edge(id)?)))
             && edge.up
-            && let super::edge::Carrier::Stream(to, _) = edge.carrier
+            && let Some(to) = edge.rest.remote
         {
             self.dial_failed(now, id, to);
         }

@@ -7,16 +7,16 @@ use alloc::vec::Vec;
 
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
-use smoltcp::time::{Duration, Instant};
+use smoltcp::time::Instant;
 
-use super::edge::{Carrier, Edge};
+use super::edge::Edge;
+use super::flow::{Flow, FlowCounts};
+use super::link::Links;
 use super::node::DataEvent;
-use super::table::{Entry, Key, Table};
+use super::table::{Entry, Table};
 use super::tfrc::{Receiver, Sender};
 use super::{Copy, DataError, Destination, EdgeId, HEADER_LEN, PlaneConfig};
-use crate::native::ChannelId;
 use crate::types::{ConnId, Content, FlowLabel, PeerId};
-use crate::wire::data::{Kind, Repr};
 
 /// Counters of a plane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -48,55 +48,13 @@ impl PlaneStats {
     pub(super) fn drop(&mut self, reason: DataError, count: u64) {
         self.drops[reason as usize] += count;
     }
-}
 
-/// What one flow did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct FlowCounts {
-    pub(crate) packets: u64,
-    pub(crate) bytes: u64,
-    pub(crate) copies: u64,
-    pub(crate) dropped: u64,
-}
-
-#[derive(Debug)]
-pub(super) struct Flow {
-    pub(super) multi: bool,
-    pub(super) content: Content,
-    /// All edges that packets may go out on; the upward one too if it is of many sources.
-    pub(super) out: Vec<EdgeId>,
-    /// All edges.
-    pub(super) edges: Vec<EdgeId>,
-    pub(super) paused: bool,
-    /// Edges that are full.
-    pub(super) full: usize,
-    pub(super) counts: FlowCounts,
-}
-
-/// The bound on what a link carries (§3.1).
-#[derive(Debug)]
-pub(super) struct Link {
-    rate_bps: u64,
-    /// When all that was sent has passed at that rate.
-    pub(super) busy_until: Instant,
-    edges: usize,
-}
-
-impl Link {
-    /// A tenth of a second may be sent at once.
-    const BURST: Duration = Duration::from_millis(100);
-
-    pub(super) fn send(&mut self, now: Instant, len: usize) -> bool {
-        if self.busy_until > now + Self::BURST {
-            return false;
-        }
-        let micros = (len as u64 * 8).saturating_mul(1_000_000) / self.rate_bps.max(1);
-        self.busy_until = self.busy_until.max(now) + Duration::from_micros(micros);
-        true
-    }
-
-    pub(super) fn next_send(&self) -> Instant {
-        self.busy_until - Self::BURST
+    /// A copy of a packet of that flow goes out.
+    #[inline]
+    pub(super) fn copied(&mut self, flow: &mut Flow, payload_len: usize) {
+        self.copies += 1;
+        self.copied_bytes += payload_len as u64;
+        flow.copies += 1;
     }
 }
 
@@ -104,8 +62,9 @@ impl Link {
 #[derive(Debug)]
 pub struct Cursor {
     pub(super) flow: u32,
-    pub(super) from: EdgeId,
-    pub(super) next: usize,
+    /// The place of the edge that it came on.
+    pub(super) from: u32,
+    pub(super) next: u32,
     /// End of the payload in the frame.
     pub(super) end: usize,
     /// The payload, once an edge has to queue it.
@@ -117,17 +76,16 @@ pub struct Cursor {
 pub struct Plane {
     pub(super) config: PlaneConfig,
     rng: ChaCha12Rng,
-    pub(super) edges: Vec<(u32, Option<Edge>)>,
-    free_edges: Vec<u32>,
-    edge_count: usize,
+    pub(super) edges: Vec<Option<Edge>>,
+    /// Handles for edges to come.
+    free_edges: Vec<EdgeId>,
     pub(super) flows: Vec<Option<Flow>>,
     free_flows: Vec<u32>,
     pub(super) table: Table,
-    pub(super) channels: BTreeMap<ChannelId, EdgeId>,
     /// By the labels that this node gave.
     pub(super) labels: BTreeMap<FlowLabel, EdgeId>,
     pub(super) streams: BTreeMap<ConnId, EdgeId>,
-    pub(super) links: BTreeMap<PeerId, Link>,
+    pub(super) links: Links,
     pub(super) timers: BTreeSet<(Instant, EdgeId)>,
     /// Edges whose queue may move.
     pub(super) ready: BTreeSet<EdgeId>,
@@ -147,14 +105,12 @@ impl Plane {
             rng,
             edges: Vec::new(),
             free_edges: Vec::new(),
-            edge_count: 0,
             flows: Vec::new(),
             free_flows: Vec::new(),
             table: Table::new(secret),
-            channels: BTreeMap::new(),
             labels: BTreeMap::new(),
             streams: BTreeMap::new(),
-            links: BTreeMap::new(),
+            links: Links::new(),
             timers: BTreeSet::new(),
             ready: BTreeSet::new(),
             attach: VecDeque::new(),
@@ -173,38 +129,31 @@ impl Plane {
     /// How many edges there are.
     #[must_use]
     pub fn edge_count(&self) -> usize {
-        self.edge_count
+        self.edges.len() - self.free_edges.len()
     }
 
     pub(super) fn edge(&self, id: EdgeId) -> Option<&Edge> {
-        let (generation, edge) = self.edges.get(id.index as usize)?;
-        edge.as_ref().filter(|_| *generation == id.generation)
+        let edge = self.edges.get(id.index as usize)?.as_ref()?;
+        (edge.rest.generation == id.generation).then_some(edge)
     }
 
     pub(super) fn edge_mut(&mut self, id: EdgeId) -> Option<&mut Edge> {
-        let (generation, edge) = self.edges.get_mut(id.index as usize)?;
-        edge.as_mut().filter(|_| *generation == id.generation)
+        let edge = self.edges.get_mut(id.index as usize)?.as_mut()?;
+        (edge.rest.generation == id.generation).then_some(edge)
     }
 
+    #[inline]
     pub(super) fn flow_mut(&mut self, flow: u32) -> Option<&mut Flow> {
         self.flows.get_mut(flow as usize)?.as_mut()
     }
 
     pub(super) fn counts(&self, flow: u32) -> FlowCounts {
         let flow = self.flows.get(flow as usize).and_then(Option::as_ref);
-        flow.map_or_else(FlowCounts::default, |flow| flow.counts)
+        flow.map_or_else(FlowCounts::default, Flow::counts)
     }
 
     pub(super) fn add_flow(&mut self, content: Content, multi: bool) -> u32 {
-        let flow = Flow {
-            multi,
-            content,
-            out: Vec::new(),
-            edges: Vec::new(),
-            paused: false,
-            full: 0,
-            counts: FlowCounts::default(),
-        };
+        let flow = Flow::new(content, multi);
         match self.free_flows.pop() {
             Some(free) => {
                 self.flows[free as usize] = Some(flow);
@@ -220,7 +169,7 @@ impl Plane {
     pub(super) fn remove_flow(&mut self, flow: u32) {
         let edges = self
             .flow_mut(flow)
-            .map_or_else(Vec::new, |flow| flow.edges.clone());
+            .map_or_else(Vec::new, |flow| flow.rest.edges.clone());
         for edge in edges {
             self.remove_edge(edge);
         }
@@ -234,70 +183,49 @@ impl Plane {
         }
     }
 
-    /// Adds an edge; none at the limit.
+    /// Adds an edge, over the link to a peer with its bound in bit/s (0: none), or a native one; none
+    /// at the limit.
     pub(super) fn add_edge(
         &mut self,
         now: Instant,
-        edge: Edge,
+        mut edge: Edge,
         link: Option<(PeerId, u64)>,
     ) -> Option<EdgeId> {
-        if self.edge_count >= self.config.max_edges {
+        if self.edge_count() >= self.config.max_edges {
             return None;
         }
-        let mut edge = edge;
-        let flow = edge.flow;
-        let goes_out = !edge.up || self.flow_mut(flow).is_some_and(|flow| flow.multi);
-        if let Carrier::Datagram(_) = edge.carrier {
+        if let Some(Destination::Datagram(_)) = edge.to {
             let sends = edge.label_out.is_some();
             edge.sender = sends.then(|| Box::new(Sender::new(now, 1200)));
-            edge.receiver = edge.label_in.map(|_| Box::new(Receiver::new(now)));
+            edge.rest.receiver = edge.rest.label_in.map(|_| Box::new(Receiver::new(now)));
         }
-        if let Some((peer, rate_bps)) = link.filter(|(_, rate)| *rate > 0) {
-            let fresh = Link {
-                rate_bps,
-                busy_until: now,
-                edges: 0,
-            };
-            let link = self.links.entry(peer).or_insert(fresh);
-            link.rate_bps = rate_bps;
-            link.edges += 1;
-            edge.link = Some(peer);
-        }
-        let index = self.free_edges.pop().unwrap_or_else(|| {
-            self.edges.push((0, None));
-            self.edges.len() as u32 - 1
-        });
-        let id = EdgeId {
-            index,
-            generation: self.edges[index as usize].0,
-        };
-        self.index_edge(id, &edge);
-        self.edges[index as usize].1 = Some(edge);
-        self.edge_count += 1;
-        if let Some(flow) = self.flow_mut(flow) {
-            flow.edges.push(id);
-            if goes_out {
-                flow.out.push(id);
+        edge.link = link.map_or(0, |(peer, rate_bps)| self.links.add(now, peer, rate_bps));
+        let id = self.free_edges.pop().unwrap_or_else(|| {
+            self.edges.push(None);
+            EdgeId {
+                index: self.edges.len() as u32 - 1,
+                generation: 0,
             }
-        }
-        Some(id)
-    }
-
-    fn index_edge(&mut self, id: EdgeId, edge: &Edge) {
+        });
+        edge.rest.generation = id.generation;
         if let Some(label) = edge.label_out {
             self.labels.insert(label, id);
         }
-        if let Some(key) = key_of(edge) {
-            self.table.insert(key, entry(id, edge));
+        if let Some(key) = edge.key() {
+            self.table.insert(key, entry(id, &edge));
         }
-        match edge.carrier {
-            Carrier::Native(channel) => {
-                self.channels.insert(channel, id);
-            }
-            Carrier::Stream(_, Some(conn)) => {
-                self.streams.insert(conn, id);
-            }
-            _ => {}
+        let up = edge.up;
+        if let Some(flow) = self.flow_mut(edge.flow) {
+            flow.add(id, up);
+        }
+        self.edges[id.index as usize] = Some(edge);
+        Some(id)
+    }
+
+    /// The link to a peer has another bound from now on, in bit/s; 0 for none.
+    pub(super) fn set_bound(&mut self, link: Option<(PeerId, u64)>) {
+        if let Some((peer, rate_bps)) = link {
+            self.links.set_rate(peer, rate_bps);
         }
     }
 
@@ -305,41 +233,31 @@ impl Plane {
         if self.edge(id).is_none() {
             return;
         }
-        let (generation, slot) = &mut self.edges[id.index as usize];
-        *generation = generation.wrapping_add(1);
-        let Some(edge) = slot.take() else {
+        let Some(edge) = self.edges[id.index as usize].take() else {
             return;
         };
-        self.free_edges.push(id.index);
-        self.edge_count -= 1;
+        self.free_edges.push(EdgeId {
+            index: id.index,
+            generation: id.generation.wrapping_add(1),
+        });
         if let Some(label) = edge.label_out {
             self.labels.remove(&label);
         }
-        if let Some(key) = key_of(&edge) {
-            self.table.remove(&key, id);
+        if let Some(key) = edge.key() {
+            self.table.remove(&key, id.index);
         }
-        match edge.carrier {
-            Carrier::Native(channel) => {
-                self.channels.remove(&channel);
-            }
-            Carrier::Stream(_, Some(conn)) => {
-                self.streams.remove(&conn);
-                self.events.push_back(DataEvent::Close(conn));
-            }
-            _ => {}
+        if let Some(conn) = edge.stream() {
+            self.streams.remove(&conn);
+            self.events.push_back(DataEvent::Close(conn));
         }
-        if let Some(link) = edge.link.and_then(|peer| self.links.get_mut(&peer)) {
-            link.edges -= 1;
-        }
-        self.links.retain(|_, link| link.edges > 0);
-        if let Some(due) = edge.due {
+        self.links.remove(edge.link);
+        if let Some(due) = edge.rest.due {
             self.timers.remove(&(due, id));
         }
         self.ready.remove(&id);
         if let Some(flow) = self.flow_mut(edge.flow) {
-            flow.edges.retain(|other| *other != id);
-            flow.out.retain(|other| *other != id);
-            flow.full -= usize::from(edge.full_since.is_some());
+            flow.remove(id);
+            flow.rest.full -= usize::from(edge.rest.full_since.is_some());
         }
         self.resume(edge.flow);
     }
@@ -356,50 +274,49 @@ impl Plane {
 
     /// The stream of an edge is there.
     pub(super) fn set_stream(&mut self, id: EdgeId, conn: ConnId) -> bool {
+        if self.edge(id).is_none_or(|edge| edge.rest.remote.is_none()) {
+            return false;
+        }
+        if let Some(old) = self.unset_stream(id).filter(|old| *old != conn) {
+            self.events.push_back(DataEvent::Close(old));
+        }
         let Some(edge) = self.edge_mut(id) else {
             return false;
         };
-        let Carrier::Stream(address, old) = edge.carrier else {
-            return false;
-        };
-        edge.carrier = Carrier::Stream(address, Some(conn));
-        edge.blocked = false;
-        let label = edge.label_in;
-        let entry = entry(id, edge);
-        if let Some(old) = old.filter(|old| *old != conn) {
-            self.streams.remove(&old);
-            self.events.push_back(DataEvent::Close(old));
-            if let Some(label) = label {
-                self.table.remove(&Key::stream(old, label), id);
-            }
-        }
-        if let Some(label) = label {
-            self.table.insert(Key::stream(conn, label), entry);
+        edge.to = Some(Destination::Stream(conn));
+        if let Some((key, entry)) = edge.key().map(|key| (key, entry(id, edge))) {
+            self.table.insert(key, entry);
         }
         self.streams.insert(conn, id);
         self.ready.insert(id);
         true
     }
 
+    /// An edge has no TCP channel any more; which it was.
+    fn unset_stream(&mut self, id: EdgeId) -> Option<ConnId> {
+        let edge = self.edge_mut(id)?;
+        let conn = edge.stream()?;
+        let key = edge.key();
+        edge.to = None;
+        edge.blocked = false;
+        if let Some(key) = key {
+            self.table.remove(&key, id.index);
+        }
+        self.streams.remove(&conn);
+        Some(conn)
+    }
+
     /// A TCP channel has ended. The edge stays: its other side may open another.
     pub fn stream_ended(&mut self, conn: ConnId) -> Option<EdgeId> {
-        let id = self.streams.remove(&conn)?;
-        let edge = self.edge_mut(id)?;
-        let Carrier::Stream(address, _) = edge.carrier else {
-            return None;
-        };
-        edge.carrier = Carrier::Stream(address, None);
-        edge.blocked = false;
-        let label = edge.label_in;
-        if let Some(label) = label {
-            self.table.remove(&Key::stream(conn, label), id);
-        }
+        let id = *self.streams.get(&conn)?;
+        self.unset_stream(id);
         self.clear_queue(id, DataError::NotAttached);
         Some(id)
     }
 
     /// The next copy of the packet in `frame` that can be sent now, its header written for whom it
     /// goes to; those that have to wait are queued. Drain until `None`.
+    #[inline]
     pub fn next_copy(
         &mut self,
         now: Instant,
@@ -407,128 +324,48 @@ impl Plane {
         frame: &mut [u8],
     ) -> Option<Copy> {
         loop {
-            let flow = self.flows.get(cursor.flow as usize)?.as_ref()?;
-            let id = *flow.out.get(cursor.next)?;
+            let flow = self.flows.get_mut(cursor.flow as usize)?.as_mut()?;
+            let id = flow.out(cursor.next)?;
             cursor.next += 1;
-            if id == cursor.from {
+            if id.index == cursor.from {
                 continue;
             }
-            let payload = HEADER_LEN..cursor.end;
-            if self.may_send(now, id, payload.len()) {
-                if let Some(header) = self.stamp(now, id, payload.len()) {
-                    header.emit(frame);
-                    return self.copy(id, 0..cursor.end);
-                }
-                return self.copy(id, payload);
-            }
-            if self
-                .edge(id)
-                .is_some_and(|edge| edge.destination().is_none())
+            let edge = self.edges.get_mut(id.index as usize)?.as_mut()?;
+            let len = cursor.end - HEADER_LEN;
+            if let Some(to) = edge.to.filter(|_| !edge.blocked && !edge.waits())
+                && edge.allowed(now, &mut self.links, len)
             {
-                self.lose(id, DataError::NotAttached, 1);
-                continue;
+                self.stats.copied(flow, len);
+                let range = edge.stamp(now, len, frame)..cursor.end;
+                return Some(Copy {
+                    edge: id,
+                    to,
+                    range,
+                });
             }
-            let shared = cursor
-                .shared
-                .get_or_insert_with(|| frame[payload].into())
-                .clone();
-            self.enqueue(now, id, shared);
+            self.wait(now, id, cursor, frame);
         }
     }
 
-    /// Whether the edge can be sent on at once; if so that is counted.
-    pub(super) fn may_send(&mut self, now: Instant, id: EdgeId, len: usize) -> bool {
-        let Some(edge) = self.edge(id) else {
-            return false;
-        };
-        if edge.blocked || !edge.queue.is_empty() || edge.destination().is_none() {
-            return false;
+    /// A copy cannot be sent now.
+    #[cold]
+    fn wait(&mut self, now: Instant, id: EdgeId, cursor: &mut Cursor, frame: &[u8]) {
+        if self.edge(id).is_none_or(|edge| edge.to.is_none()) {
+            self.lose(id, DataError::NotAttached, 1);
+            return;
         }
-        self.allowed(now, id, len)
-    }
-
-    /// Whether rates allow it.
-    pub(super) fn allowed(&mut self, now: Instant, id: EdgeId, len: usize) -> bool {
-        let Some((_, Some(edge))) = self.edges.get_mut(id.index as usize) else {
-            return false;
-        };
-        let len = HEADER_LEN + len;
-        if let Some(link) = edge.link.and_then(|peer| self.links.get_mut(&peer)) {
-            if link.next_send() > now {
-                return false;
-            }
-            if edge
-                .sender
-                .as_mut()
-                .is_none_or(|sender| sender.send(now, len))
-            {
-                return link.send(now, len);
-            }
-            return false;
-        }
-        edge.sender
-            .as_mut()
-            .is_none_or(|sender| sender.send(now, len))
-    }
-
-    /// The header of the next packet on an edge; none on native ones.
-    pub(super) fn stamp(&mut self, now: Instant, id: EdgeId, payload_len: usize) -> Option<Repr> {
-        let edge = self.edge_mut(id)?;
-        let label = edge.label_out?;
-        let (mut sequence, mut timestamp_us, mut rtt_us) = (0, 0, 0);
-        if let Some(sender) = &edge.sender {
-            edge.sequence = edge.sequence.wrapping_add(1);
-            sequence = edge.sequence;
-            timestamp_us = now.total_micros() as u32;
-            rtt_us = sender.rtt_us();
-        }
-        Some(Repr {
-            kind: Kind::Data,
-            label,
-            sequence,
-            timestamp_us,
-            rtt_us,
-            payload_len,
-        })
-    }
-
-    pub(super) fn copy(&mut self, id: EdgeId, range: core::ops::Range<usize>) -> Option<Copy> {
-        let edge = self.edge(id)?;
-        let (to, flow) = (edge.destination()?, edge.flow);
-        let header = if matches!(to, Destination::Native(_)) {
-            0
-        } else {
-            HEADER_LEN
-        };
-        self.stats.copies += 1;
-        self.stats.copied_bytes += (range.len() - header) as u64;
-        if let Some(flow) = self.flow_mut(flow) {
-            flow.counts.copies += 1;
-        }
-        Some(Copy {
-            edge: id,
-            to,
-            range,
-        })
+        let shared = cursor
+            .shared
+            .get_or_insert_with(|| frame[HEADER_LEN..cursor.end].into())
+            .clone();
+        self.enqueue(now, id, shared);
     }
 }
 
 /// What packets that come on the edge are led by.
-pub(super) fn entry(id: EdgeId, edge: &Edge) -> Entry {
+fn entry(id: EdgeId, edge: &Edge) -> Entry {
     Entry {
-        edge: id,
+        edge: id.index,
         flow: edge.flow,
-        up: edge.up,
-        counts: edge.receiver.is_some(),
-    }
-}
-
-/// What leads to the edge.
-fn key_of(edge: &Edge) -> Option<Key> {
-    let label = edge.label_in?;
-    match edge.carrier {
-        Carrier::Datagram(from) => Some(Key::datagram(from, label)),
-        Carrier::Stream(_, Some(conn)) => Some(Key::stream(conn, label)),
-        Carrier::Stream(_, None) | Carrier::Native(_) => None,
     }
 }

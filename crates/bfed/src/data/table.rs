@@ -1,17 +1,19 @@
-//! From (sender, flow label) to the edge it comes on: one keyed hash, a probe or two.
+//! From (sender, flow label) or native channel to the edge that a packet comes on: one keyed hash, a
+//! probe or two, two places a cache line.
 
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
-use super::EdgeId;
+use crate::native::ChannelId;
 use crate::types::{ConnId, FlowLabel};
 
-/// Who sent a packet, and the label it bears.
+/// Who sent a packet, and the label it bears. The last word says which kind of sender, and is never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Key([u64; 3]);
 
 impl Key {
+    #[inline]
     pub(super) fn datagram(from: SocketAddr, label: FlowLabel) -> Self {
         let ip = match from.ip() {
             IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
@@ -21,33 +23,49 @@ impl Key {
         Key([(ip >> 64) as u64, ip as u64, rest])
     }
 
+    #[inline]
     pub(super) fn stream(conn: ConnId, label: FlowLabel) -> Self {
         Key([conn.0, 0, 1 << 63 | u64::from(label.get())])
     }
+
+    /// Word by word: a wider comparison would wait for the words to reach memory first.
+    #[inline]
+    fn is(&self, other: &Key) -> bool {
+        let ([a, b, c], [x, y, z]) = (self.0, other.0);
+        (a ^ x) | (b ^ y) | (c ^ z) == 0
+    }
+
+    #[inline]
+    pub(super) fn native(channel: ChannelId) -> Self {
+        Key([channel.0, 0, 1 << 62])
+    }
 }
 
-/// Where a packet belongs: what forwarding needs of its edge, so that the edge itself is only looked
-/// at where it has a receiver that counts losses.
+/// Where a packet belongs: the places of its edge and its flow in the plane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Entry {
-    pub(super) edge: EdgeId,
+    pub(super) edge: u32,
     pub(super) flow: u32,
-    /// The edge leads to the owner.
-    pub(super) up: bool,
-    /// The edge counts losses.
-    pub(super) counts: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
 struct Place {
     key: Key,
-    entry: Option<Entry>,
+    entry: Entry,
 }
 
 const FREE: Place = Place {
     key: Key([0; 3]),
-    entry: None,
+    entry: Entry { edge: 0, flow: 0 },
 };
+
+impl Place {
+    #[inline]
+    fn is_free(&self) -> bool {
+        self.key.0[2] == 0
+    }
+}
 
 /// An open hash table, at most half full. Peers choose their labels, so its hash is keyed with what
 /// nobody outside knows or can observe: collisions cannot be made on demand.
@@ -59,6 +77,7 @@ pub(super) struct Table {
 }
 
 /// Both halves of the product, mixed: every bit of the factors changes half of the result.
+#[inline]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> 64) as u64
@@ -73,6 +92,7 @@ impl Table {
         }
     }
 
+    #[inline]
     fn home(&self, key: &Key) -> usize {
         let [a, b, c] = key.0;
         let [x, y, z] = self.secret;
@@ -81,42 +101,39 @@ impl Table {
     }
 
     /// Where the key is, or the free place where it would be.
+    #[inline]
     fn find(&self, key: &Key) -> usize {
         let mut at = self.home(key);
-        while self.places[at].entry.is_some() && self.places[at].key != *key {
+        while !self.places[at].key.is(key) && !self.places[at].is_free() {
             at = (at + 1) & (self.places.len() - 1);
         }
         at
     }
 
+    #[inline]
     pub(super) fn get(&self, key: &Key) -> Option<Entry> {
-        self.places[self.find(key)].entry
+        let place = &self.places[self.find(key)];
+        (!place.is_free()).then_some(place.entry)
     }
 
     pub(super) fn insert(&mut self, key: Key, entry: Entry) {
         if 2 * (self.len + 1) > self.places.len() {
             let twice = vec![FREE; 2 * self.places.len()];
             let before = core::mem::replace(&mut self.places, twice);
-            for place in before.into_iter().filter(|place| place.entry.is_some()) {
+            for place in before.into_iter().filter(|place| !place.is_free()) {
                 let at = self.find(&place.key);
                 self.places[at] = place;
             }
         }
         let at = self.find(&key);
-        self.len += usize::from(self.places[at].entry.is_none());
-        self.places[at] = Place {
-            key,
-            entry: Some(entry),
-        };
+        self.len += usize::from(self.places[at].is_free());
+        self.places[at] = Place { key, entry };
     }
 
     /// Removes the key if it leads to `edge`: it may have been given to another since.
-    pub(super) fn remove(&mut self, key: &Key, edge: EdgeId) {
+    pub(super) fn remove(&mut self, key: &Key, edge: u32) {
         let mut hole = self.find(key);
-        if self.places[hole]
-            .entry
-            .is_none_or(|entry| entry.edge != edge)
-        {
+        if self.places[hole].is_free() || self.places[hole].entry.edge != edge {
             return;
         }
         self.places[hole] = FREE;
@@ -124,7 +141,7 @@ impl Table {
         // What was pushed past the hole moves back into it.
         let mask = self.places.len() - 1;
         let mut at = (hole + 1) & mask;
-        while self.places[at].entry.is_some() {
+        while !self.places[at].is_free() {
             let home = self.home(&self.places[at].key);
             if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
                 self.places[hole] = core::mem::replace(&mut self.places[at], FREE);
@@ -158,18 +175,12 @@ mod tests {
                 .wrapping_add(1_442_695_040_888_963_407);
             let label = (state >> 33) as u32 % 600 + 1;
             let key = Key::datagram(([10, 0, 0, 1], 9).into(), FlowLabel::new(label).unwrap());
-            let edge = EdgeId {
-                index: label,
-                generation: 0,
-            };
             let entry = Entry {
-                edge,
+                edge: label,
                 flow: label,
-                up: true,
-                counts: false,
             };
             if state >> 62 == 0 {
-                table.remove(&key, edge);
+                table.remove(&key, label);
                 map.remove(&label);
             } else {
                 table.insert(key, entry);

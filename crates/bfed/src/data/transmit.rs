@@ -4,7 +4,6 @@ use alloc::sync::Arc;
 
 use smoltcp::time::Instant;
 
-use super::edge::Carrier;
 use super::node::DataEvent;
 use super::{Copy, DataError, Destination, EdgeId, HEADER_LEN, Plane};
 use crate::wire::data::{Kind, Repr};
@@ -24,7 +23,7 @@ impl Plane {
         self.now = now;
         if let Some(edge) = self.edge_mut(id) {
             edge.blocked = false;
-            if !edge.queue.is_empty() {
+            if edge.waits() {
                 self.ready.insert(id);
             }
         }
@@ -34,7 +33,7 @@ impl Plane {
         self.stats.drop(reason, count);
         let flow = self.edge(id).map(|edge| edge.flow);
         if let Some(flow) = flow.and_then(|flow| self.flow_mut(flow)) {
-            flow.counts.dropped += count;
+            flow.rest.dropped += count;
         }
     }
 
@@ -49,9 +48,9 @@ impl Plane {
         let Some(edge) = self.edge_mut(id) else {
             return;
         };
-        let was_full = edge.full_since.is_some();
+        let was_full = edge.rest.full_since.is_some();
         let dropped = edge.push(now, frame, content, &config);
-        let full = edge.full_since.is_some();
+        let full = edge.rest.full_since.is_some();
         self.stats.queued += 1;
         self.lose(id, DataError::QueueFull, dropped);
         if full && !was_full {
@@ -65,7 +64,7 @@ impl Plane {
         let Some(state) = self.flow_mut(flow) else {
             return;
         };
-        state.full += 1;
+        state.rest.full += 1;
         if core::mem::replace(&mut state.paused, true) {
             return;
         }
@@ -79,7 +78,7 @@ impl Plane {
     pub(super) fn resume(&mut self, flow: u32) {
         let Some(state) = self
             .flow_mut(flow)
-            .filter(|flow| flow.full == 0 && flow.paused)
+            .filter(|flow| flow.rest.full == 0 && flow.paused)
         else {
             return;
         };
@@ -92,12 +91,7 @@ impl Plane {
     /// Where a flow comes from.
     fn source(&self, flow: u32) -> Option<Destination> {
         let flow = self.flows.get(flow as usize)?.as_ref()?;
-        let up = flow
-            .edges
-            .iter()
-            .filter_map(|&id| self.edge(id))
-            .find(|edge| edge.up)?;
-        up.destination()
+        self.edge(flow.up?)?.to
     }
 
     pub(super) fn clear_queue(&mut self, id: EdgeId, reason: DataError) {
@@ -105,11 +99,10 @@ impl Plane {
             return;
         };
         let flow = edge.flow;
-        let lost = edge.queue.len() as u64;
-        edge.queue = super::edge::Queue::default();
-        if edge.full_since.take().is_some() {
+        let lost = edge.clear();
+        if edge.rest.full_since.take().is_some() {
             if let Some(flow) = self.flow_mut(flow) {
-                flow.full -= 1;
+                flow.rest.full -= 1;
             }
             self.resume(flow);
         }
@@ -121,20 +114,18 @@ impl Plane {
     pub(super) fn schedule(&mut self, id: EdgeId) {
         let (now, stall) = (self.now, self.config.stall_timeout);
         let links = &self.links;
-        let Some((_, Some(edge))) = self.edges.get_mut(id.index as usize) else {
+        let Some(Some(edge)) = self.edges.get_mut(id.index as usize) else {
             return;
         };
-        let waits = !edge.queue.is_empty() && !edge.blocked;
+        let waits = edge.waits() && !edge.blocked;
         let paced = edge
             .sender
             .as_ref()
             .map_or(now, |sender| sender.next_send(now));
-        let link = edge
-            .link
-            .and_then(|peer| links.get(&peer))
-            .map(|link| link.next_send());
+        let link = links.next_send(edge.link);
         let times = [
-            edge.receiver
+            edge.rest
+                .receiver
                 .as_ref()
                 .and_then(|receiver| receiver.poll_timeout()),
             waits.then(|| link.map_or(paced, |link| paced.max(link))),
@@ -145,10 +136,10 @@ impl Plane {
             edge.stalls_at(stall),
         ];
         let due = times.into_iter().flatten().min();
-        if due == edge.due {
+        if due == edge.rest.due {
             return;
         }
-        if let Some(before) = core::mem::replace(&mut edge.due, due) {
+        if let Some(before) = core::mem::replace(&mut edge.rest.due, due) {
             self.timers.remove(&(before, id));
         }
         if let Some(due) = due {
@@ -165,7 +156,7 @@ impl Plane {
             let Some(edge) = self.edge_mut(id) else {
                 continue;
             };
-            edge.due = None;
+            edge.rest.due = None;
             if let Some(sender) = &mut edge.sender {
                 sender.handle_timeout(now);
             }
@@ -180,11 +171,7 @@ impl Plane {
     /// A receiver that holds up its session is cut off; it may come again.
     fn cut(&mut self, id: EdgeId) {
         self.clear_queue(id, DataError::Stalled);
-        let stream = self.edge(id).and_then(|edge| match edge.carrier {
-            Carrier::Stream(_, conn) => conn,
-            _ => None,
-        });
-        if let Some(conn) = stream {
+        if let Some(conn) = self.edge(id).and_then(|edge| edge.stream()) {
             self.stream_ended(conn);
             self.events.push_back(DataEvent::Close(conn));
         }
@@ -219,8 +206,8 @@ impl Plane {
 
     fn next_attach(&mut self, buffer: &mut [u8]) -> Option<Copy> {
         while let Some(id) = self.attach.pop_front() {
-            let label = self.edge(id).and_then(|edge| edge.label_in);
-            let to = self.edge(id).and_then(|edge| edge.destination());
+            let label = self.edge(id).and_then(|edge| edge.rest.label_in);
+            let to = self.edge(id).and_then(|edge| edge.to);
             if let (Some(label), Some(to)) = (label, to) {
                 let kind = Kind::Attach;
                 let (sequence, timestamp_us, rtt_us, payload_len) = (0, 0, 0, 0);
@@ -245,8 +232,8 @@ impl Plane {
 
     fn report(&mut self, now: Instant, id: EdgeId, buffer: &mut [u8]) -> Option<Copy> {
         let edge = self.edge_mut(id)?;
-        let report = edge.receiver.as_mut()?.poll_report(now)?;
-        let (label, to) = (edge.label_in?, edge.destination()?);
+        let report = edge.rest.receiver.as_mut()?.poll_report(now)?;
+        let (label, to) = (edge.rest.label_in?, edge.to?);
         let kind = Kind::Report;
         let payload_len = report::LEN;
         Repr {
@@ -268,31 +255,30 @@ impl Plane {
     }
 
     fn dequeue(&mut self, now: Instant, id: EdgeId, buffer: &mut [u8]) -> Option<Copy> {
-        let edge = self.edge(id)?;
-        let len = edge.queue.front_len().filter(|_| !edge.blocked)?;
-        if edge.destination().is_none() || !self.allowed(now, id, len) {
+        let edge = self.edges.get_mut(id.index as usize)?.as_mut()?;
+        let len = edge.front_len().filter(|_| !edge.blocked)?;
+        let to = edge.to?;
+        if !edge.allowed(now, &mut self.links, len) {
             return None;
         }
-        let config = self.config;
-        let edge = self.edge_mut(id)?;
-        let frame = edge.queue.pop()?;
-        let flow = edge.flow;
-        let room = edge.full_since.is_some() && !edge.is_full(&config);
-        edge.full_since = edge.full_since.filter(|_| !room).map(|_| now);
-        if room {
-            if let Some(flow) = self.flow_mut(flow) {
-                flow.full -= 1;
-            }
-            self.resume(flow);
-        }
+        let frame = edge.pop()?;
+        let room = edge.rest.full_since.is_some() && !edge.is_full(&self.config);
+        edge.rest.full_since = edge.rest.full_since.filter(|_| !room).map(|_| now);
         let end = HEADER_LEN + frame.len();
         buffer[HEADER_LEN..end].copy_from_slice(&frame);
-        match self.stamp(now, id, frame.len()) {
-            Some(header) => {
-                header.emit(buffer);
-                self.copy(id, 0..end)
-            }
-            None => self.copy(id, HEADER_LEN..end),
+        let range = edge.stamp(now, frame.len(), buffer)..end;
+        let at = edge.flow;
+        if let Some(flow) = self.flows.get_mut(at as usize).and_then(Option::as_mut) {
+            self.stats.copied(flow, frame.len());
+            flow.rest.full -= usize::from(room);
         }
+        if room {
+            self.resume(at);
+        }
+        Some(Copy {
+            edge: id,
+            to,
+            range,
+        })
     }
 }

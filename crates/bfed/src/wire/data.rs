@@ -60,6 +60,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
     ///
     /// # Errors
     /// It is not one, or its length is not that of `buffer`.
+    #[inline]
     pub fn new_checked(buffer: T) -> Result<Self, ParseError> {
         let len = Packet::<&[u8]>::check_header(buffer.as_ref())?;
         match buffer.as_ref().len() {
@@ -74,6 +75,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
     ///
     /// # Errors
     /// It is not a header.
+    #[inline]
     pub fn check_header(bytes: &[u8]) -> Result<usize, ParseError> {
         if bytes.len() < HEADER_LEN {
             return Err(ParseError::Truncated);
@@ -98,6 +100,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
     }
 
     /// What it is.
+    #[inline]
     pub fn kind(&self) -> Kind {
         match self.buffer.as_ref()[0] & 15 {
             1 => Kind::Data,
@@ -107,6 +110,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
     }
 
     /// The flow label.
+    #[inline]
     pub fn label(&self) -> FlowLabel {
         let label = u32::from_be_bytes(word(self.buffer.as_ref(), 4));
         FlowLabel::new(label).unwrap_or(const { FlowLabel::new(u32::MAX).unwrap() })
@@ -173,13 +177,16 @@ impl Repr {
     ///
     /// # Panics
     /// `packet` is shorter than [`HEADER_LEN`].
+    #[inline]
     pub fn emit(&self, packet: &mut [u8]) {
-        packet[0] = VERSION << 4 | self.kind as u8;
-        packet[1] = 0;
-        packet[2..4].copy_from_slice(&(self.payload_len as u16).to_be_bytes());
-        packet[4..8].copy_from_slice(&self.label.get().to_be_bytes());
-        packet[8..12].copy_from_slice(&self.sequence.to_be_bytes());
-        packet[12..16].copy_from_slice(&self.timestamp_us.to_be_bytes());
-        packet[16..20].copy_from_slice(&self.rtt_us.to_be_bytes());
+        // In words: bytes that are put together on the way cost as much as finding the flow.
+        let packet = &mut packet[..HEADER_LEN];
+        let first =
+            u32::from(VERSION << 4 | self.kind as u8) << 24 | self.payload_len as u32 & 0xffff;
+        let label = u64::from(first) << 32 | u64::from(self.label.get());
+        let time = u64::from(self.sequence) << 32 | u64::from(self.timestamp_us);
+        packet[..8].copy_from_slice(&label.to_be_bytes());
+        packet[8..16].copy_from_slice(&time.to_be_bytes());
+        packet[16..].copy_from_slice(&self.rtt_us.to_be_bytes());
     }
 }

@@ -13,6 +13,7 @@ const MAX_RTT_S: f64 = 60.0;
 /// How fast one UDP channel may be sent on.
 #[derive(Clone, Debug)]
 pub struct Sender {
+    sequence: u32,
     /// Allowed rate X, bytes a second.
     rate: f64,
     /// Mean packet size s, bytes.
@@ -45,6 +46,7 @@ impl Sender {
     pub fn new(now: Instant, size: usize) -> Self {
         let size = (size as f64).max(64.0);
         Sender {
+            sequence: 0,
             rate: size,
             size,
             rtt: None,
@@ -68,6 +70,12 @@ impl Sender {
     #[must_use]
     pub fn rtt_us(&self) -> u32 {
         self.rtt.map_or(0, |rtt| (rtt * 1e6) as u32)
+    }
+
+    /// The number of the next packet: one more with each.
+    pub fn next_sequence(&mut self) -> u32 {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.sequence
     }
 
     fn refill(&mut self, now: Instant) {

@@ -1,0 +1,111 @@
+//! Flows: what a data node carries of a session, and where to.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::EdgeId;
+use crate::types::Content;
+
+/// What one flow did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct FlowCounts {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    pub(crate) copies: u64,
+    pub(crate) dropped: u64,
+}
+
+/// A flow: what each packet looks at, in one cache line.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct Flow {
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+    pub(super) copies: u64,
+    /// The first edge that packets may go out on: most flows have no other.
+    first: Option<EdgeId>,
+    /// The edge that leads to the owner.
+    pub(super) up: Option<EdgeId>,
+    /// How many edges packets may go out on.
+    outs: u32,
+    pub(super) multi: bool,
+    pub(super) paused: bool,
+    pub(super) content: Content,
+    pub(super) rest: Box<Rest>,
+}
+
+const _: () = assert!(size_of::<Option<Flow>>() == 64);
+
+/// What is looked at only where there are more edges, or something changes.
+#[derive(Debug, Default)]
+pub(super) struct Rest {
+    /// The other edges that packets may go out on.
+    out: Vec<EdgeId>,
+    /// All edges.
+    pub(super) edges: Vec<EdgeId>,
+    /// Edges that are full.
+    pub(super) full: usize,
+    pub(super) dropped: u64,
+}
+
+impl Flow {
+    pub(super) fn new(content: Content, multi: bool) -> Self {
+        Flow {
+            packets: 0,
+            bytes: 0,
+            copies: 0,
+            first: None,
+            up: None,
+            outs: 0,
+            multi,
+            paused: false,
+            content,
+            rest: Box::default(),
+        }
+    }
+
+    pub(super) fn counts(&self) -> FlowCounts {
+        FlowCounts {
+            packets: self.packets,
+            bytes: self.bytes,
+            copies: self.copies,
+            dropped: self.rest.dropped,
+        }
+    }
+
+    /// The edges that packets may go out on, one after another; the upward one too if the flow has
+    /// many sources.
+    #[inline]
+    pub(super) fn out(&self, at: u32) -> Option<EdgeId> {
+        match at {
+            _ if at >= self.outs => None,
+            0 => self.first,
+            _ => self.rest.out.get(at as usize - 1).copied(),
+        }
+    }
+
+    pub(super) fn add(&mut self, id: EdgeId, up: bool) {
+        self.rest.edges.push(id);
+        if up {
+            self.up = Some(id);
+        }
+        if !up || self.multi {
+            match self.first {
+                None => self.first = Some(id),
+                Some(_) => self.rest.out.push(id),
+            }
+            self.outs += 1;
+        }
+    }
+
+    pub(super) fn remove(&mut self, id: EdgeId) {
+        self.rest.edges.retain(|other| *other != id);
+        self.up = self.up.filter(|up| *up != id);
+        if self.first == Some(id) {
+            self.first = (!self.rest.out.is_empty()).then(|| self.rest.out.remove(0));
+        } else {
+            self.rest.out.retain(|other| *other != id);
+        }
+        self.outs = u32::from(self.first.is_some()) + self.rest.out.len() as u32;
+    }
+}
