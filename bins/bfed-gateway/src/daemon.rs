@@ -21,7 +21,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::PROGRAM;
 use crate::config::{Config, Mode};
 use crate::control::{self, Command, Coordinated, Driver};
-use crate::data::{self, Opened, Worker};
+use crate::data::{self, Opened, Opener, Worker, not_opened};
 use crate::links::{self, Towards};
 use crate::native::{Network, Owner, Role};
 use crate::status::Desk;
@@ -41,7 +41,7 @@ pub(crate) struct Standing {
 }
 
 /// Everything that is opened before privileges are given up.
-struct House {
+pub(crate) struct House {
     config: Config,
     mode: Mode,
     clock: Clock,
@@ -62,7 +62,8 @@ pub(crate) fn run(mode: Mode, file: &Path) -> Result<ExitCode, RunError> {
     fits(mode, &config, file)?;
     let (path, mode_bits) = (&config.daemon.socket, config.daemon.socket_mode);
     let socket = StatusSocket::bind(path, mode_bits, PROGRAM)?;
-    let house = House::open(mode, file, config)?;
+    let network = config.network.clone();
+    let house = House::open(mode, file, config, &|role, owner| network.open(role, owner))?;
     give_up_privileges(&[], house.config.daemon.user.as_deref(), &socket)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -118,7 +119,12 @@ fn address(listener: Option<&TcpListener>) -> Option<SocketAddr> {
 }
 
 impl House {
-    fn open(mode: Mode, file: &Path, config: Config) -> Result<House, RunError> {
+    pub(crate) fn open(
+        mode: Mode,
+        file: &Path,
+        config: Config,
+        open: Opener<'_>,
+    ) -> Result<House, RunError> {
         let clock = Clock::new();
         let credentials = config
             .key_file
@@ -132,9 +138,11 @@ impl House {
         let controls = mode.controls();
         let peers = listen(config.listen.filter(|_| controls), "gateway.listen")?;
         let cluster = listen(config.cluster.listen.filter(|_| controls), "cluster.listen")?;
-        let mediator = controls.then(|| mediator(&config, clock)).transpose()?;
+        let mediator = controls
+            .then(|| mediator(&config, clock, open))
+            .transpose()?;
         let data = match mode.forwards() {
-            true => Opened::open(&config, clock)?,
+            true => Opened::open(&config, clock, open)?,
             false => Vec::new(),
         };
         let bind = |address| Exporter::bind(address).map_err(RunError::open("metrics.listen"));
@@ -164,7 +172,11 @@ impl House {
         })
     }
 
-    async fn live(self, file: &Path, socket: &StatusSocket) -> Result<ExitCode, RunError> {
+    pub(crate) async fn live(
+        self,
+        file: &Path,
+        socket: &StatusSocket,
+    ) -> Result<ExitCode, RunError> {
         // Before anything else runs: a signal that comes early must not end us half started.
         let mut signals = Signals::new().map_err(|e| RunError::Io("watching signals", e))?;
         let (to_driver, inputs) = mpsc::channel(control::INPUTS);
@@ -272,18 +284,14 @@ impl House {
     }
 }
 
-fn mediator(config: &Config, clock: Clock) -> Result<Box<dyn Network>, RunError> {
+fn mediator(config: &Config, clock: Clock, open: Opener<'_>) -> Result<Box<dyn Network>, RunError> {
     let seed = clock::seed().map_err(|e| RunError::Io("reading /dev/urandom", e))?;
     let owner = Owner {
         gateway: config.machine.gateway,
         seed,
         now: clock.now(),
     };
-    let opened = config.network.open(Role::Mediator, owner);
-    opened.map_err(|source| RunError::Open {
-        what: "network",
-        source,
-    })
+    open(Role::Mediator, owner).map_err(not_opened)
 }
 
 fn control_node(

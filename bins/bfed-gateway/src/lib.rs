@@ -74,6 +74,8 @@ mod links;
 pub mod metrics;
 pub mod native;
 pub mod status;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -1,5 +1,6 @@
 //! `[gateway]`, `[[name]]`, `[timers]`, `[limits]`: what the machines are told.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -119,14 +120,16 @@ pub(super) const METRICS: [(&str, Metric); 3] = [
 /// The tables of some metrics, and of one or both capabilities.
 pub(super) fn tables(section: &Section<'_, '_>, key: &'static str) -> Tables {
     let wants = "some of [\"hops\", \"latency\", \"bandwidth\"]";
+    let named = Cell::new(false);
     let metrics = section.list(key, wants, |value| {
+        named.set(true);
         let word = text(value)?;
         let found = METRICS.iter().find(|(name, _)| *name == word);
         found
             .map(|(_, metric)| *metric)
             .ok_or_else(|| format!("{word:?} is no metric"))
     });
-    if let Some(at) = metrics.as_ref().filter(|at| at.value.is_empty()) {
+    if let Some(at) = metrics.as_ref().filter(|_| !named.get()) {
         section.complain(at.offset, key, "names none", format!("write {wants}"));
     }
     let multi = section

@@ -73,6 +73,18 @@ pub(crate) struct Snapshot {
     pub(crate) native: Counts,
 }
 
+/// Opens the native network.
+pub(crate) type Opener<'a> = &'a dyn Fn(Role, Owner) -> Result<Box<dyn Network>, NotOpened>;
+/// Why it was not opened.
+pub(crate) type NotOpened = Box<dyn std::error::Error + Send + Sync>;
+
+pub(crate) fn not_opened(source: NotOpened) -> RunError {
+    RunError::Open {
+        what: "network",
+        source,
+    }
+}
+
 /// A data node's sockets.
 pub(crate) struct Opened {
     config: DataConfig,
@@ -89,13 +101,22 @@ pub(crate) struct Opened {
 
 impl Opened {
     /// Opens the sockets of the process's data nodes.
-    pub(crate) fn open(config: &Config, clock: Clock) -> Result<Vec<Opened>, RunError> {
+    pub(crate) fn open(
+        config: &Config,
+        clock: Clock,
+        open: Opener<'_>,
+    ) -> Result<Vec<Opened>, RunError> {
         (0..config.data.nodes)
-            .map(|part| Opened::one(config, clock, part))
+            .map(|part| Opened::one(config, clock, open, part))
             .collect()
     }
 
-    fn one(config: &Config, clock: Clock, part: usize) -> Result<Opened, RunError> {
+    fn one(
+        config: &Config,
+        clock: Clock,
+        open: Opener<'_>,
+        part: usize,
+    ) -> Result<Opened, RunError> {
         let data = &config.data;
         let number = u32::try_from(part).unwrap_or(u32::MAX);
         let mut address = data.listen;
@@ -122,13 +143,7 @@ impl Opened {
             seed: seed()?,
             now: clock.now(),
         };
-        let network = config
-            .network
-            .open(role, owner)
-            .map_err(|source| RunError::Open {
-                what: "network",
-                source,
-            })?;
+        let network = open(role, owner).map_err(not_opened)?;
         Ok(Opened {
             config: DataConfig {
                 node: NodeId(data.first_node + number),

@@ -1,0 +1,110 @@
+//! Data from a source in one network to clients in another.
+
+use bfed::wire::client::Answer;
+
+use super::{Gateway, eventually, line};
+use crate::status::Show;
+
+pub(super) const DATA: &str = "[data]\nlisten = \"127.0.0.1:0\"\nnodes = 2";
+pub(super) const BULK: &str = "bfed://1/fake/file/?content=bulk-data";
+pub(super) const REAL_TIME: &str = "bfed://1/fake/film/?content=real-time";
+
+pub(super) fn frames(count: u32, len: usize) -> Vec<Vec<u8>> {
+    let frame = |number: u32| {
+        let mut frame = vec![number as u8; len];
+        frame[..4].copy_from_slice(&number.to_be_bytes());
+        frame
+    };
+    (0..count).map(frame).collect()
+}
+
+/// A client of `to` has the session.
+pub(super) fn join(to: &Gateway, client: u64, session: &str) {
+    // Routes may still be on their way.
+    let mut asked = client;
+    eventually("a translation", || {
+        to.hand.join(asked, session);
+        let answer = eventually("an answer", || to.hand.answer(asked));
+        asked += 1;
+        matches!(answer, Answer::Translation(_)).then_some(())
+    });
+}
+
+fn sent(from: &Gateway, session: &str, frames: &[Vec<u8>]) {
+    eventually("a source that is listened to", || {
+        from.hand
+            .send(session, frames.iter().cloned())
+            .then_some(())
+    });
+}
+
+#[test]
+fn a_file_comes_whole_and_in_order_through_three_gateways() {
+    let line = line(3, DATA);
+    join(&line[2], 1, BULK);
+    let frames = frames(400, 16_384);
+    sent(&line[0], BULK, &frames);
+    eventually("all frames", || {
+        (line[2].hand.got(BULK).len() >= frames.len()).then_some(())
+    });
+    assert!(line[2].hand.got(BULK) == frames, "not the same bytes");
+    let sessions = line[1].show(Show::Sessions);
+    let session = &sessions["sessions"][0];
+    assert_eq!(
+        session["session"].as_str(),
+        Some(BULK).map(|_| session["session"].as_str().unwrap())
+    );
+    assert_eq!(session["upstream"], "1.1");
+    assert_eq!(session["downstream"][0], "3.1");
+}
+
+#[test]
+fn a_film_comes_through_with_its_frames_as_they_were() {
+    let line = line(2, DATA);
+    join(&line[1], 1, REAL_TIME);
+    let frames = frames(200, 1200);
+    for some in frames.chunks(4) {
+        sent(&line[0], REAL_TIME, some);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let last = frames.last().unwrap();
+    eventually("the last frame", || {
+        line[1].hand.got(REAL_TIME).contains(last).then_some(())
+    });
+    let got = line[1].hand.got(REAL_TIME);
+    assert!(
+        got.iter().all(|frame| frames.contains(frame)),
+        "a frame that nobody sent"
+    );
+    assert!(got.is_sorted(), "out of order");
+}
+
+#[test]
+fn a_receiver_that_takes_nothing_pauses_the_source_of_a_file_and_loses_nothing() {
+    let line = line(2, DATA);
+    join(&line[1], 1, BULK);
+    line[1].hand.set_busy(BULK, true);
+    let frames = frames(3000, 16_384);
+    sent(&line[0], BULK, &frames);
+    eventually("a pause at the receiver's gateway", || {
+        (line[1].counter("plane", "pauses") > 0).then_some(())
+    });
+    eventually("a pause at the source", || {
+        (line[0].counter("plane", "pauses") > 0).then_some(())
+    });
+    assert_eq!(line[1].hand.got(BULK).len(), 0);
+    line[1].hand.set_busy(BULK, false);
+    eventually("all frames", || {
+        (line[1].hand.got(BULK).len() >= frames.len()).then_some(())
+    });
+    assert!(line[1].hand.got(BULK) == frames, "not the same bytes");
+    assert_eq!(line[0].counter("drops", "queue_full"), 0);
+}
+
+#[test]
+fn a_client_is_told_why_a_session_cannot_be_had() {
+    let line = line(2, DATA);
+    line[1].hand.join(1, "bfed://9/fake/none/");
+    let answer = eventually("an answer", || line[1].hand.answer(1));
+    assert!(matches!(answer, Answer::NoRoute(_)), "{answer:?}");
+}

@@ -1,0 +1,145 @@
+//! Whole gateways in one process, on loopback: everything but their native networks is real.
+
+mod cluster;
+mod fake;
+mod forward;
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use cli::daemon::socket::StatusSocket;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+use crate::config::{Config, Mode};
+use crate::daemon::House;
+use crate::status::{self, Show};
+use fake::Hand;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Calls `look` until it answers something.
+fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A port of loopback that nobody has now.
+fn port() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
+}
+
+/// A running gateway.
+struct Gateway {
+    hand: Hand,
+    folder: TempDir,
+    kill: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Gateway {
+    /// Gateway `number`.1, which listens at the address of its number and knows the others.
+    fn start(mode: Mode, number: usize, at: &[SocketAddr], peers: &[usize], more: &str) -> Gateway {
+        let folder = tempfile::tempdir().unwrap();
+        let mut text = format!(
+            "[gateway]\nnetwork = {}\nlisten = \"{}\"\n[daemon]\nsocket = {:?}\n{more}\n",
+            number + 1,
+            at[number],
+            folder.path().join("sock"),
+        );
+        for &peer in peers {
+            let entry = format!(
+                "[[peer]]\nnetwork = {}\naddress = \"{}\"\n",
+                peer + 1,
+                at[peer]
+            );
+            text.push_str(&entry);
+        }
+        Gateway::run(mode, folder, &text)
+    }
+
+    fn run(mode: Mode, folder: TempDir, text: &str) -> Gateway {
+        let file = folder.path().join("gateway.toml");
+        std::fs::write(&file, text).unwrap();
+        let config = Config::load(&file)
+            .map_err(|error| error.to_string())
+            .unwrap();
+        let hand = Hand::default();
+        let socket = StatusSocket::bind(&config.daemon.socket, 0o600, "test").unwrap();
+        let open = |role, owner| Ok(hand.open(role, owner));
+        let house = House::open(mode, &file, config, &open).unwrap();
+        let (kill, killed) = oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                tokio::select! {
+                    ended = house.live(&file, &socket) => panic!("ended: {ended:?}"),
+                    _ = killed => {}
+                }
+            });
+        });
+        Gateway {
+            hand,
+            folder,
+            kill: Some(kill),
+            thread: Some(thread),
+        }
+    }
+
+    /// Ends without a word.
+    fn kill(&mut self) {
+        drop(self.kill.take());
+        let _ = self.thread.take().map(std::thread::JoinHandle::join);
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("sock")
+    }
+
+    fn show(&self, what: Show) -> Value {
+        eventually("an answer", || status::query(&self.socket(), what).ok())
+    }
+
+    /// Waits until so many peerings stand.
+    fn peered(&self, count: u64) {
+        eventually("peerings", || {
+            let overview = self.show(Show::Overview);
+            (overview["established"] == count && overview["nodes"] != 0).then_some(())
+        });
+    }
+
+    fn counter(&self, part: &str, name: &str) -> u64 {
+        self.show(Show::Counters)[part][name].as_u64().unwrap()
+    }
+}
+
+/// Gateways in a line, each with its neighbours as peers.
+fn line(count: usize, more: &str) -> Vec<Gateway> {
+    let at: Vec<_> = (0..count).map(|_| port()).collect();
+    let start = |number: usize| {
+        let near = |other: &usize| number.abs_diff(*other) == 1;
+        let peers: Vec<_> = (0..count).filter(near).collect();
+        Gateway::start(Mode::All, number, &at, &peers, more)
+    };
+    let gateways: Vec<_> = (0..count).map(start).collect();
+    for (number, gateway) in gateways.iter().enumerate() {
+        gateway.peered(if number == 0 || number + 1 == count {
+            1
+        } else {
+            2
+        });
+    }
+    gateways
+}

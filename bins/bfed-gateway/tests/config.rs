@@ -1,0 +1,215 @@
+//! The configuration: what is accepted, and what is said of what is not.
+
+use bfed::routing::Action;
+use bfed::{Content, Cost, Metric, Table};
+use bfed_gateway::config::Config;
+
+const EXAMPLE: &str = include_str!("../examples/gateway.toml");
+
+fn problems(text: &str) -> Vec<String> {
+    match Config::parse(text) {
+        Ok(_) => Vec::new(),
+        Err(problems) => problems.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// The one thing that is wrong with `text` in a configuration that is fine otherwise.
+#[track_caller]
+fn problem(text: &str) -> String {
+    let found = problems(text);
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0].clone()
+}
+
+fn with(more: &str) -> String {
+    format!("[gateway]\nnetwork = 1\n{more}")
+}
+
+#[test]
+fn the_example_is_accepted_and_shows_the_defaults() {
+    let example = Config::parse(EXAMPLE).unwrap();
+    let least = Config::parse(&with("")).unwrap();
+    let (mut a, b) = (example.machine.clone(), &least.machine);
+    a.names.clear();
+    assert_eq!(a, *b);
+    assert_eq!(example.data.machine, least.data.machine);
+    assert_eq!(example.data.listen, least.data.listen);
+    assert_eq!(example.data.max_streams, least.data.max_streams);
+    assert_eq!(example.shutdown, least.shutdown);
+    assert_eq!(example.daemon, least.daemon);
+    assert_eq!(
+        (least.listen, least.metrics, least.page),
+        (None, None, None)
+    );
+}
+
+/// What is commented out is right too, each line on its own.
+#[test]
+fn every_line_of_the_example_that_is_commented_out_can_be_used() {
+    let candidates = EXAMPLE.lines().filter(|line| {
+        let key = line
+            .strip_prefix("# ")
+            .and_then(|rest| rest.split_once(" = "));
+        key.is_some_and(|(key, _)| !key.contains(' '))
+    });
+    let mut count = 0;
+    for line in candidates {
+        let text = EXAMPLE.replace(line, &line[2..]);
+        assert_eq!(problems(&text), Vec::<String>::new(), "{line}");
+        count += 1;
+    }
+    assert!(count >= 10, "only {count}");
+}
+
+#[test]
+fn policies_mean_what_they_say() {
+    let config = Config::parse(EXAMPLE).unwrap();
+    let peer = config.peers.values().next().unwrap();
+    assert_eq!(
+        peer.machine
+            .link
+            .get(Table::new(Metric::Latency, Content::Bulk, true)),
+        Cost(20_000)
+    );
+    assert_eq!(peer.machine.rate_bps, Some(100_000_000));
+    let rule = &peer.machine.import.rules[0];
+    let tables: Vec<_> = rule.when.tables.unwrap().iter().collect();
+    assert_eq!(
+        tables,
+        [Table::new(Metric::Latency, Content::RealTime, false)]
+    );
+    assert_eq!(rule.when.destination.unwrap().to_string(), "7.1");
+    let Action::Accept(changes) = rule.then else {
+        panic!("rejected");
+    };
+    assert_eq!(
+        (changes.preference, changes.add_cost),
+        (Some(120), Cost(10))
+    );
+    assert_eq!(peer.machine.export.rules[0].then, Action::Reject);
+}
+
+#[test]
+fn a_peer_keeps_its_number_whatever_comes_before_it() {
+    let one = "[[peer]]\nnetwork = 2\naddress = \"127.0.0.1:1\"\n";
+    let other = "[[peer]]\nnetwork = 3\naddress = \"127.0.0.1:2\"\n";
+    let id = |text: &str| {
+        let config = Config::parse(&with(text)).unwrap();
+        let found = config
+            .peers
+            .iter()
+            .find(|(_, peer)| peer.machine.gateway.network.get() == 2);
+        *found.unwrap().0
+    };
+    assert_eq!(id(one), id(&format!("{other}{one}")));
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_place_and_what_to_write() {
+    for (text, said) in [
+        (
+            "",
+            "1:1: gateway.network: is missing; write a network's number, from 1 on",
+        ),
+        (
+            "[gateway]\nnetwork = 0",
+            "2:11: gateway.network: is 0; write a number from 1 on",
+        ),
+    ] {
+        assert_eq!(problem(text), said);
+    }
+    let peer = "[[peer]]\nnetwork = 2\n";
+    for (more, said) in [
+        (
+            "hold-time = \"2s\"",
+            "3:13: gateway.hold-time: is too short; write 3s or more, or 0s for ever",
+        ),
+        ("hold-time = \"3500ms\"", "is not whole seconds"),
+        (
+            "listen = \"192.0.2.1:4140\"",
+            "is reachable from outside, and there is no key-file",
+        ),
+        ("metrics = []", "names none"),
+        ("metrics = [\"beauty\"]", "\"beauty\" is no metric"),
+        (
+            "assignment = \"least-loded\"",
+            "did you mean \"least-loaded\"?",
+        ),
+        ("holdtime = 3", "did you mean hold-time?"),
+        ("[timers]\nlifetime = \"59s\"", "is below two times refresh"),
+        ("[limits]\nreceiver-queue = 1000", "1000 is too small"),
+        (
+            "[data]\nlisten = \"0.0.0.0:4141\"",
+            "is not an address that peers can send to",
+        ),
+        (
+            "[data]\nlisten = \"127.0.0.1:65535\"\nnodes = 2",
+            "leaves no ports for 2 nodes",
+        ),
+        (
+            "[cluster]\nlisten = \"192.0.2.1:1\"",
+            "there is no gateway.key-file",
+        ),
+        (
+            "[cluster]\ncontrol = [\"192.0.2.1:1\"]",
+            "there is no gateway.key-file",
+        ),
+        (
+            "[network]\nkind = \"smoke-signals\"",
+            "\"smoke-signals\" is unknown",
+        ),
+        (
+            &format!("{peer}address = \"192.0.2.1:4140\""),
+            "is not on loopback",
+        ),
+        (
+            &format!("{peer}address = \"0.0.0.0:4140\""),
+            "is not where a gateway listens",
+        ),
+        (&format!("{peer}cost = 0"), "0 is too small"),
+        (&format!("{peer}rate = \"fast\""), "is not a bit rate"),
+        (&format!("{peer}max-hops = 0"), "0 is too small"),
+        (
+            &format!("{peer}mediator = {:?}", "m".repeat(129)),
+            "is longer than 128 bytes",
+        ),
+        (&format!("{peer}{peer}"), "there are two peers 2.1"),
+        ("[[peer]]\nnetwork = 1", "1.1 is this gateway itself"),
+        (
+            &format!("{peer}[[peer.import]]\naccept = false\nadd-cost = 1"),
+            "the route is to be changed",
+        ),
+        (
+            &format!("{peer}[[peer.import]]\naccept = true\ngateway = 1"),
+            "is of no network",
+        ),
+        (
+            &format!("{peer}[[peer.import]]\nnetwork = 3"),
+            "accept: is missing",
+        ),
+        (
+            "[[name]]\nhost = \"a\"\nnetwork = 2\n[[name]]\nhost = \"A\"\nnetwork = 3",
+            "is there twice",
+        ),
+    ] {
+        let found = problem(&with(more));
+        assert!(found.contains(said), "{more}: {found}");
+    }
+}
+
+#[test]
+fn one_problem_never_hides_another() {
+    let found = problems(&with(
+        "hold-time = \"1s\"\n[limits]\npeers = 0\nqeue = 1\n[data]\nnodes = 99",
+    ));
+    assert_eq!(found.len(), 4, "{found:?}");
+}
+
+#[cfg(not(feature = "etcd"))]
+#[test]
+fn without_etcd_its_section_is_refused() {
+    let found = problem(&with(
+        "[etcd]\nendpoints = [\"http://127.0.0.1:2379\"]\nname = \"a\"",
+    ));
+    assert!(found.contains("built without etcd"), "{found}");
+}

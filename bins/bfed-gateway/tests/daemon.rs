@@ -1,0 +1,482 @@
+//! The real program on the loopback: peers and strangers, and an operator who does what operators do.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use bfed::wire::notification::{Reason, Repr as Notification};
+use bfed::wire::open::Repr as Open;
+use bfed::{GatewayId, Tables};
+use bfed_gateway::metrics::METRICS;
+use bfed_gateway::status::{self, Show};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A port of loopback that nobody has now.
+fn port() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
+}
+
+/// A running gateway; killed when dropped.
+struct Daemon {
+    child: Child,
+    folder: TempDir,
+}
+
+fn program(arguments: &[&str], folder: &TempDir) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bfed-gateway"));
+    let config = folder.path().join("gateway.toml");
+    command.args(arguments).arg("--config").arg(config);
+    command
+}
+
+fn text(folder: &TempDir, network: u32, gateway: &str, rest: &str) -> String {
+    let socket = folder.path().join("sock");
+    format!(
+        "[gateway]\nnetwork = {network}\n{gateway}\n[daemon]\nsocket = {socket:?}\n[data]\nlisten = \"127.0.0.1:0\"\nnodes = 1\n{rest}"
+    )
+}
+
+fn write(folder: &TempDir, text: &str) {
+    std::fs::write(folder.path().join("gateway.toml"), text).unwrap();
+}
+
+fn peer(network: u32, address: SocketAddr) -> String {
+    format!("[[peer]]\nnetwork = {network}\naddress = \"{address}\"\n")
+}
+
+impl Daemon {
+    fn start(mode: &str, network: u32, gateway: &str, rest: &str) -> Daemon {
+        let folder = tempfile::tempdir().unwrap();
+        write(&folder, &text(&folder, network, gateway, rest));
+        Daemon::again(mode, folder)
+    }
+
+    fn again(mode: &str, folder: TempDir) -> Daemon {
+        let log = folder.path().join("log");
+        let log = std::fs::File::options()
+            .append(true)
+            .create(true)
+            .open(log)
+            .unwrap();
+        let child = program(&[mode, "--log", "debug"], &folder)
+            .stderr(Stdio::from(log))
+            .spawn()
+            .unwrap();
+        let daemon = Daemon { child, folder };
+        daemon.show(Show::Overview);
+        daemon
+    }
+
+    fn show(&self, what: Show) -> Value {
+        let socket = self.folder.path().join("sock");
+        eventually("an answer", || status::query(&socket, what).ok())
+    }
+
+    fn status(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_bfed-gateway"))
+            .args(arguments)
+            .arg("--socket")
+            .arg(self.folder.path().join("sock"))
+            .output()
+            .unwrap()
+    }
+
+    fn peered(&self) {
+        eventually("a peering", || {
+            (self.show(Show::Overview)["established"] == 1).then_some(())
+        });
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+    }
+
+    /// Its exit code, and what it leaves.
+    fn end(mut self, signal: Signal) -> (Option<i32>, TempDir) {
+        self.signal(signal);
+        let code = self.child.wait().unwrap().code();
+        (
+            code,
+            std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap()),
+        )
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn listen(at: SocketAddr) -> String {
+    format!("listen = \"{at}\"")
+}
+
+/// Two gateways that know each other.
+fn pair(more: &str) -> (Daemon, Daemon) {
+    let at = [port(), port()];
+    let start = |own: usize| {
+        let other = 1 - own;
+        let gateway = format!("{}\n{more}", listen(at[own]));
+        Daemon::start(
+            "all",
+            own as u32 + 1,
+            &gateway,
+            &peer(other as u32 + 1, at[other]),
+        )
+    };
+    (start(0), start(1))
+}
+
+#[test]
+fn check_and_wrong_usage_have_their_exit_codes() {
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder, &text(&folder, 1, "", ""));
+    let fine = program(&["check"], &folder).output().unwrap();
+    assert_eq!(fine.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&fine.stdout).contains("no problems"));
+    for mode in ["control", "data"] {
+        let missing = program(&[mode], &folder).output().unwrap();
+        assert_eq!(missing.status.code(), Some(2));
+        let said = String::from_utf8_lossy(&missing.stderr).into_owned();
+        assert!(
+            said.contains(":1:1: cluster.") && said.contains("is missing"),
+            "{said}"
+        );
+    }
+    write(&folder, "[gateway]\nnetwork = 1\nnumbr = 2\n");
+    let wrong = program(&["check"], &folder).output().unwrap();
+    assert_eq!(wrong.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(
+        said.contains("gateway.toml:3:1: gateway.numbr: is unknown; did you mean number?"),
+        "{said}"
+    );
+    let usage = Command::new(env!("CARGO_BIN_EXE_bfed-gateway"))
+        .arg("sing")
+        .output()
+        .unwrap();
+    assert_eq!(usage.status.code(), Some(2));
+}
+
+#[test]
+fn what_cannot_be_opened_ends_the_program_with_a_sentence() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = taken.local_addr().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for (gateway, rest, said) in [
+        (listen(at), String::new(), "gateway.listen"),
+        (
+            "key-file = \"/nowhere\"".to_owned(),
+            String::new(),
+            "gateway.key-file",
+        ),
+        (
+            String::new(),
+            format!("[metrics]\nlisten = \"{at}\""),
+            "metrics.listen",
+        ),
+    ] {
+        write(&folder, &text(&folder, 1, &gateway, &rest));
+        let failed = program(&["all"], &folder).output().unwrap();
+        assert_eq!(failed.status.code(), Some(1));
+        let error = String::from_utf8_lossy(&failed.stderr).into_owned();
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+#[test]
+fn gateways_peer_and_show_it() {
+    let (one, other) = pair("");
+    one.peered();
+    other.peered();
+    eventually("routes", || {
+        let routes = one.show(Show::Routes);
+        (routes["routes"].as_array()?.len() == 12).then_some(())
+    });
+    for what in [
+        "overview", "routes", "peers", "sessions", "nodes", "counters",
+    ] {
+        let shown = one.status(&["status", what]);
+        assert_eq!(shown.status.code(), Some(0), "{what}");
+        assert!(!shown.stdout.is_empty() || what == "sessions", "{what}");
+        let json = one.status(&["status", what, "--json"]);
+        assert!(
+            serde_json::from_slice::<Value>(&json.stdout)
+                .unwrap()
+                .is_object()
+        );
+    }
+    assert_eq!(one.status(&["drain", "9"]).status.code(), Some(1));
+    assert_eq!(one.status(&["drain", "1"]).status.code(), Some(0));
+    // An end that is told: the other side knows why.
+    let (code, _) = other.end(Signal::SIGTERM);
+    assert_eq!(code, Some(0));
+    let why = eventually("the reason", || {
+        let peers = one.show(Show::Peers);
+        let why = peers["peers"][0]["last_end"].as_str()?.to_owned();
+        why.contains("shutdown").then_some(why)
+    });
+    assert!(why.contains("ended by the peer"), "{why}");
+    // A second signal ends it at once, whatever waits.
+    assert_eq!(one.end(Signal::SIGINT).0, Some(0));
+}
+
+#[test]
+fn an_end_for_a_restart_keeps_the_peers_routes() {
+    let (one, other) = pair("");
+    one.peered();
+    other.peered();
+    eventually("routes", || {
+        (one.show(Show::Routes)["routes"].as_array()?.len() == 12).then_some(())
+    });
+    let (code, folder) = other.end(Signal::SIGUSR2);
+    assert_eq!(code, Some(0));
+    eventually("the loss", || {
+        (one.show(Show::Overview)["established"] == 0).then_some(())
+    });
+    let peers = one.show(Show::Peers);
+    assert_eq!(peers["peers"][0]["stale"], true);
+    assert_eq!(
+        one.show(Show::Routes)["routes"].as_array().unwrap().len(),
+        12
+    );
+    let other = Daemon::again("all", folder);
+    one.peered();
+    other.peered();
+    eventually("no stale routes", || {
+        (one.show(Show::Peers)["peers"][0]["stale"] == false).then_some(())
+    });
+}
+
+#[test]
+fn a_reload_is_taken_whole_or_not_at_all() {
+    let (one, other) = pair("");
+    one.peered();
+    let config = one.folder.path().join("gateway.toml");
+    let good = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(
+        &config,
+        good.replace("network = 2", "network = 2\ncost = 0"),
+    )
+    .unwrap();
+    one.signal(Signal::SIGHUP);
+    let told = eventually("a rejection", || {
+        let overview = one.show(Show::Overview);
+        overview["configuration"]["last_error"]
+            .as_str()
+            .map(str::to_owned)
+    });
+    assert!(told.contains("cost: 0 is too small"), "{told}");
+    one.peered();
+    // A policy counts at once; a new port for peers waits, and is named.
+    let policy = "network = 2\nimport-default = \"reject\"";
+    let next = good
+        .replace("network = 2", policy)
+        .replace("nodes = 1", "nodes = 2");
+    std::fs::write(&config, next).unwrap();
+    one.signal(Signal::SIGHUP);
+    eventually("no route that is used", || {
+        let routes = one.show(Show::Routes);
+        let mut routes = routes["routes"].as_array()?.iter();
+        routes.all(|route| route["best"] == false).then_some(())
+    });
+    let overview = one.show(Show::Overview);
+    assert_eq!(overview["configuration"]["reloads"], 1);
+    assert_eq!(overview["configuration"]["rejected"], 1);
+    assert_eq!(overview["configuration"]["needs_restart"][0], "data");
+    assert_eq!(overview["established"], 1);
+    // Without its peer.
+    let at = good.find("[[peer]]").unwrap();
+    std::fs::write(&config, &good[..at]).unwrap();
+    one.signal(Signal::SIGHUP);
+    eventually("the peer is gone", || {
+        (one.show(Show::Overview)["peers"] == 0).then_some(())
+    });
+    eventually("the other knows why", || {
+        let peers = other.show(Show::Peers);
+        let why = peers["peers"][0]["last_end"].as_str()?;
+        (why.contains("reconfigured") || why.contains("no such peer")).then_some(())
+    });
+}
+
+fn secret(folder: &TempDir, digit: &str) -> String {
+    let file = folder.path().join(format!("secret-{digit}"));
+    std::fs::write(&file, digit.repeat(64)).unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    format!("key-file = {file:?}")
+}
+
+#[test]
+fn peers_prove_who_they_are_or_are_not_heard() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = secret(&folder, "a");
+    let (one, other) = pair(&key);
+    one.peered();
+    other.peered();
+    // Another secret, and none at all.
+    let at = one.show(Show::Overview)["listen"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let forger = Daemon::start("all", 2, &secret(&folder, "b"), &peer(1, at));
+    let why = eventually("a failed call", || {
+        let peers = forger.show(Show::Peers);
+        peers["peers"][0]["last_end"].as_str().map(str::to_owned)
+    });
+    assert!(!why.is_empty());
+    let plain = Daemon::start("all", 2, "", &peer(1, at));
+    eventually("strangers", || {
+        let counters = one.show(Show::Counters);
+        (counters["control"]["strangers"].as_u64()? >= 2).then_some(())
+    });
+    assert_eq!(plain.show(Show::Overview)["established"], 0);
+    assert_eq!(forger.show(Show::Overview)["established"], 0);
+    one.peered();
+}
+
+/// What a gateway answers to bytes on its port, until it hangs up.
+fn say(at: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(bytes).unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    answer
+}
+
+fn open(network: u32) -> Vec<u8> {
+    let open = Open {
+        version_low: 1,
+        version_high: 1,
+        hold_time_s: 90,
+        gateway: GatewayId::new(network, 1).unwrap(),
+        boot: 7,
+        tables: Tables::ALL,
+        graceful: None,
+    };
+    let mut bytes = vec![0; open.buffer_len()];
+    open.emit(&mut bytes);
+    bytes
+}
+
+#[test]
+fn nonsense_costs_its_sender_the_session_and_nobody_else() {
+    let at = [port(), port()];
+    let more = format!("{}[[peer]]\nnetwork = 3\n", peer(2, at[1]));
+    let one = Daemon::start("all", 1, &listen(at[0]), &more);
+    let other = Daemon::start("all", 2, &listen(at[1]), &peer(1, at[0]));
+    one.peered();
+    let reason = |answer: &[u8]| {
+        let mut frames = bfed::wire::Frames::new();
+        let (mut input, mut last) = (answer, None);
+        while let Ok(Some(message)) = frames.next(&mut input) {
+            last = Notification::parse(message).ok();
+        }
+        last.map(|last| last.reason)
+    };
+    assert_eq!(
+        reason(&say(at[0], b"GET / HTTP/1.1\r\n\r\n")),
+        Some(Reason::BadMessage)
+    );
+    assert_eq!(reason(&say(at[0], &open(9))), Some(Reason::BadPeer));
+    // A peer that is known, and then talks nonsense.
+    let nonsense = [open(3), b"nonsense, and more of it".to_vec()].concat();
+    let answer = say(at[0], &nonsense);
+    assert!(
+        matches!(reason(&answer), Some(Reason::BadMessage | Reason::Version)),
+        "{answer:?}"
+    );
+    let why = eventually("the reason", || {
+        let peers = one.show(Show::Peers);
+        let mut all = peers["peers"].as_array()?.iter();
+        let third = all.find(|peer| peer["gateway"] == "3.1")?;
+        third["last_end"].as_str().map(str::to_owned)
+    });
+    assert!(why.contains("ended here"), "{why}");
+    one.peered();
+    other.peered();
+    assert!(one.log().contains("no such peer is configured here"));
+}
+
+#[test]
+fn a_peering_that_may_cross_no_hop_stands_on_one_link() {
+    let at = [port(), port()];
+    let near = |network, at| format!("{}max-hops = 1\n", peer(network, at));
+    let one = Daemon::start("all", 1, &listen(at[0]), &near(2, at[1]));
+    let other = Daemon::start("all", 2, &listen(at[1]), &near(1, at[0]));
+    one.peered();
+    other.peered();
+    // Who does not send with the highest TTL may have crossed any number of hops: it is not heard.
+    drop(other);
+    eventually("the loss", || {
+        (one.show(Show::Overview)["established"] == 0).then_some(())
+    });
+    let far = Daemon::start("all", 2, "", &peer(1, at[0]));
+    eventually("an OPEN that is not confirmed", || {
+        let peers = one.show(Show::Peers);
+        (peers["peers"][0]["state"] == "open-confirm").then_some(())
+    });
+    drop(far);
+    eventually("the loss", || {
+        let peers = one.show(Show::Peers);
+        (peers["peers"][0]["state"] != "open-confirm").then_some(())
+    });
+    assert!(one.log().matches("peering established").nth(1).is_none());
+}
+
+#[test]
+fn every_metric_of_the_table_is_on_the_page() {
+    let one = Daemon::start("all", 1, "", "[metrics]\nlisten = \"127.0.0.1:0\"");
+    let overview = one.show(Show::Overview);
+    let at: SocketAddr = overview["metrics"].as_str().unwrap().parse().unwrap();
+    eventually("its data node", || {
+        (one.show(Show::Overview)["nodes"] == 1).then_some(())
+    });
+    let page = say(
+        at,
+        b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+    );
+    let page = String::from_utf8(page).unwrap();
+    for metric in METRICS {
+        let name = format!("# TYPE bfed_gateway_{} ", metric.name);
+        assert!(page.contains(&name), "{}", metric.name);
+        let documented = format!(
+            "`bfed_gateway_{}{}`",
+            metric.name,
+            if metric.counter { "_total" } else { "" }
+        );
+        assert!(
+            include_str!("../src/lib.rs").contains(&documented),
+            "{documented}"
+        );
+        assert!(
+            include_str!("../../../docs/operating.md").contains(&documented),
+            "{documented}"
+        );
+    }
+}
