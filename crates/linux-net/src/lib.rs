@@ -23,7 +23,7 @@
 //! | change interfaces, look a neighbour up | [`link::Editor`] | nothing | CAP_NET_ADMIN |
 //! | switch offloads | [`ethtool`] | | CAP_NET_ADMIN |
 //! | build a network inside one machine | [`netns::Namespace`] | CAP_SYS_ADMIN, or [`netns::become_root`] | |
-//! | wait for several descriptors, wake a waiting thread | [`poll`], [`wake::Waker`] | nothing | nothing |
+//! | wait for several descriptors, or for thousands; wake a waiting thread | [`poll::wait`], [`poll::Set`], [`wake::Waker`] | nothing | nothing |
 //! | give up privileges | [`privileges::drop_to`] | | |
 //!
 //! Everything works as root, and as an ordinary user inside `unshare -Urn`.

@@ -1,9 +1,99 @@
-//! Waiting for several descriptors, to the nanosecond.
+//! Waiting for several descriptors, to the nanosecond; and for thousands of them.
 
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+
+/// Descriptors that are waited for together, thousands of them: what a look at them costs grows with
+/// those that are ready alone (`epoll`, level-triggered).
+///
+/// It is itself a descriptor, readable while one of its own is ready, so that it fits into a
+/// [`wait`]. A descriptor that is closed leaves by itself.
+#[derive(Debug)]
+pub struct Set(Epoll);
+
+/// A descriptor of a [`Set`] that is ready.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ready {
+    /// What it was added with.
+    pub key: u64,
+    /// There is something to read, or an error to fetch by reading.
+    pub readable: bool,
+    /// There is room to write.
+    pub writable: bool,
+}
+
+impl Set {
+    /// Most descriptors that one [`Set::ready`] tells of.
+    pub const MAX: usize = 64;
+
+    /// An empty set.
+    ///
+    /// # Errors
+    /// The kernel's: no descriptor left, most likely.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?))
+    }
+
+    fn event(key: u64, read: bool, write: bool) -> EpollEvent {
+        let mut flags = EpollFlags::empty();
+        flags.set(EpollFlags::EPOLLIN, read);
+        flags.set(EpollFlags::EPOLLOUT, write);
+        EpollEvent::new(flags, key)
+    }
+
+    /// Adds a descriptor, to wait for something to read, for room to write, or for both.
+    ///
+    /// # Errors
+    /// The kernel's: it is there already, or `fs.epoll.max_user_watches` is reached.
+    pub fn add(&self, fd: BorrowedFd<'_>, key: u64, read: bool, write: bool) -> io::Result<()> {
+        Ok(self.0.add(fd, Self::event(key, read, write))?)
+    }
+
+    /// What is waited for changes; for neither, the descriptor stays and is silent but for errors.
+    ///
+    /// # Errors
+    /// The kernel's: it is not in the set.
+    pub fn change(&self, fd: BorrowedFd<'_>, key: u64, read: bool, write: bool) -> io::Result<()> {
+        Ok(self.0.modify(fd, &mut Self::event(key, read, write))?)
+    }
+
+    /// Takes a descriptor out.
+    ///
+    /// # Errors
+    /// The kernel's: it is not in the set.
+    pub fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(self.0.delete(fd)?)
+    }
+
+    /// Those that are ready now, at most [`Set::MAX`]; whoever is left out comes first next time. Does
+    /// not wait.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn ready(&self) -> io::Result<impl Iterator<Item = Ready> + use<>> {
+        let mut events = [EpollEvent::empty(); Self::MAX];
+        let count = match self.0.wait(&mut events, EpollTimeout::ZERO) {
+            Err(nix::errno::Errno::EINTR) => 0,
+            count => count?,
+        };
+        let failed = EpollFlags::EPOLLERR | EpollFlags::EPOLLHUP;
+        Ok(events.into_iter().take(count).map(move |event| Ready {
+            key: event.data(),
+            readable: event.events().intersects(EpollFlags::EPOLLIN | failed),
+            writable: event.events().intersects(EpollFlags::EPOLLOUT | failed),
+        }))
+    }
+}
+
+impl AsFd for Set {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.0.as_fd()
+    }
+}
 
 /// One descriptor to wait for.
 #[derive(Clone, Copy, Debug)]

@@ -90,6 +90,19 @@ impl UdpSocket {
         membership.apply(&self.socket, false)
     }
 
+    /// The class of service of what a [`SendQueue`] sends, 0 to 63 (RFC 2474);
+    /// [`send`](Self::send) sets it to 0 for its datagrams.
+    ///
+    /// # Errors
+    /// The kernel's: some classes take CAP_NET_ADMIN where the administrator says so.
+    pub fn set_dscp(&self, dscp: u8) -> std::io::Result<()> {
+        let (level, name) = match self.local_address()? {
+            SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
+            SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+        };
+        sys::set_int(&self.socket, level, name, i32::from(dscp & 63) << 2)
+    }
+
     /// Most datagrams of equal length that one call hands to the kernel in one piece; 1 where
     /// the interface cannot segment.
     pub fn max_segments(&self) -> usize {
