@@ -14,6 +14,7 @@
 //! | [`units`] | `100M` as a bit rate, `64MiB` as a size, `2.5s` as a time |
 //! | [`clock`] | the clock that machines are driven with |
 //! | [`multicast`] | `--group`, `--interface`, `--ttl`, `--key-file`: where a group is and how it is reached |
+//! | [`federation`] | groups and mediators of the Broadcast Federation |
 //! | [`interrupt`] | Ctrl-C and SIGTERM as a flag |
 //! | [`progress`], [`bars`] | a progress bar, or several, on a terminal only |
 //! | [`events`] | `--json`: one event a line |
@@ -33,6 +34,7 @@ pub mod copying;
 pub mod daemon;
 pub mod events;
 pub mod exit;
+pub mod federation;
 pub mod interrupt;
 pub mod logging;
 #[cfg(feature = "metrics")]
