@@ -1,6 +1,8 @@
 //! What a gateway of the Broadcast Federation and its clients must agree on: how addresses of groups
 //! are written, and where the mediator is unless somebody says otherwise.
 
+pub mod http;
+
 use core::fmt;
 use core::str::FromStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

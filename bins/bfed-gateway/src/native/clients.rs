@@ -1,0 +1,410 @@
+//! Clients of a mediator (§5.2.1): what they ask, who has which session, and when the last one of a
+//! session is gone. Without sockets.
+//!
+//! | a request | does |
+//! | --- | --- |
+//! | JOIN, the first of its client for the session | [`Upcall::Join`]; the client is remembered once it gets a TRANSLATION, for the lifetime that it names |
+//! | JOIN while the client's last one is not answered | nothing: one answer serves both |
+//! | COST | [`Upcall::Join`] with `cost_only` |
+//! | LEAVE of a client that has the session | it is forgotten after the grace; when no client is left, [`Upcall::Leave`] |
+//! | any, faster than the configured rate, or past a bound | dropped, counted |
+//!
+//! The network says what a client is: in an IP multicast network all who hear the mediator's group are
+//! one, since one answer serves them all (damping).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bfed::native::Upcall;
+use bfed::wire::client::{Answer, AnswerRepr, Request, Want};
+use bfed::{ClientId, Duration, Instant, Scope, SessionName};
+
+/// How long an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Bounds of a mediator.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClientLimits {
+    /// Most sessions that clients have, and most clients of all sessions; about 300 bytes each beside
+    /// the session's name.
+    pub clients: usize,
+    /// Most requests in a second, over all clients.
+    pub requests_per_second: u32,
+}
+
+impl Default for ClientLimits {
+    fn default() -> Self {
+        ClientLimits {
+            clients: 16_384,
+            requests_per_second: 1000,
+        }
+    }
+}
+
+/// Why a request did nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Refused {
+    /// Faster than [`ClientLimits::requests_per_second`].
+    Rate,
+    /// As many clients as may be.
+    Full,
+    /// The client has asked already, and the answer is on its way.
+    Again,
+}
+
+/// A request that waits for its answer.
+#[derive(Clone, Debug)]
+pub(super) struct Asked<K> {
+    /// Who asked.
+    pub(super) key: K,
+    /// The nonce of the request.
+    pub(super) nonce: u32,
+    /// Only the cost.
+    pub(super) cost_only: bool,
+    session: SessionName,
+    until: Instant,
+}
+
+/// The clients; `K` is what makes one.
+#[derive(Debug)]
+pub(super) struct Clients<K> {
+    limits: ClientLimits,
+    scope: Scope,
+    /// How long a session stays after a LEAVE, in case somebody else still wants it.
+    grace: Duration,
+    /// Who has which session, and for how long.
+    sessions: BTreeMap<SessionName, BTreeMap<K, Instant>>,
+    count: usize,
+    asked: BTreeMap<ClientId, Asked<K>>,
+    joining: BTreeMap<(SessionName, K), ClientId>,
+    upcalls: VecDeque<Upcall>,
+    next: u64,
+    /// Requests that may come now, in thousandths.
+    tokens: u64,
+    filled: Instant,
+    due: Option<Instant>,
+}
+
+impl<K: Ord + Clone> Clients<K> {
+    pub(super) fn new(limits: ClientLimits, scope: Scope, grace: Duration) -> Self {
+        Clients {
+            limits,
+            scope,
+            grace,
+            sessions: BTreeMap::new(),
+            count: 0,
+            asked: BTreeMap::new(),
+            joining: BTreeMap::new(),
+            upcalls: VecDeque::new(),
+            next: 0,
+            tokens: u64::from(limits.requests_per_second) * 1000,
+            filled: Instant::ZERO,
+            due: None,
+        }
+    }
+
+    /// How many sessions clients have.
+    pub(super) fn session_count(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Whether the client has the session.
+    pub(super) fn has(&self, key: &K, session: &SessionName) -> bool {
+        self.sessions
+            .get(session)
+            .is_some_and(|clients| clients.contains_key(key))
+    }
+
+    /// A request came.
+    pub(super) fn request(&mut self, now: Instant, key: K, request: Request) -> Result<(), Refused> {
+        if !self.take_token(now) {
+            return Err(Refused::Rate);
+        }
+        match request.want {
+            Want::Leave => self.leave(now, &key, &request.session),
+            Want::Join => {
+                let joining = (request.session.clone(), key.clone());
+                if self.joining.contains_key(&joining) {
+                    return Err(Refused::Again);
+                }
+                if self.count >= self.limits.clients && !self.has(&key, &request.session) {
+                    return Err(Refused::Full);
+                }
+                let client = self.ask(now, key, request, false)?;
+                self.joining.insert(joining, client);
+            }
+            Want::Cost => {
+                self.ask(now, key, request, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_token(&mut self, now: Instant) -> bool {
+        let full = u64::from(self.limits.requests_per_second) * 1000;
+        let millis = (now.total_millis() - self.filled.total_millis()).max(0).unsigned_abs();
+        if millis > 0 {
+            let more = millis.saturating_mul(u64::from(self.limits.requests_per_second));
+            self.tokens = self.tokens.saturating_add(more).min(full);
+            self.filled = now;
+        }
+        let enough = self.tokens >= 1000;
+        if enough {
+            self.tokens -= 1000;
+        }
+        enough
+    }
+
+    fn ask(
+        &mut self,
+        now: Instant,
+        key: K,
+        request: Request,
+        cost_only: bool,
+    ) -> Result<ClientId, Refused> {
+        if self.asked.len() >= self.limits.clients {
+            return Err(Refused::Full);
+        }
+        self.next += 1;
+        let client = ClientId(self.next);
+        let until = now + PATIENCE;
+        self.asked.insert(
+            client,
+            Asked {
+                key,
+                nonce: request.nonce,
+                cost_only,
+                session: request.session.clone(),
+                until,
+            },
+        );
+        self.schedule(until);
+        self.upcalls.push_back(Upcall::Join {
+            client,
+            session: request.session,
+            redirects: request.redirects,
+            scope: self.scope,
+            cost_only,
+        });
+        Ok(client)
+    }
+
+    fn leave(&mut self, now: Instant, key: &K, session: &SessionName) {
+        let Some(until) = self
+            .sessions
+            .get_mut(session)
+            .and_then(|clients| clients.get_mut(key))
+        else {
+            return;
+        };
+        *until = (*until).min(now + self.grace);
+        let until = *until;
+        self.schedule(until);
+        self.handle_timeout(now);
+    }
+
+    fn forget_asked(&mut self, client: ClientId) -> Option<Asked<K>> {
+        let asked = self.asked.remove(&client)?;
+        if !asked.cost_only {
+            self.joining.remove(&(asked.session.clone(), asked.key.clone()));
+        }
+        Some(asked)
+    }
+
+    /// The answer to a request: who gets it, with which nonce. `None`: nobody waits for it any more.
+    pub(super) fn answer(
+        &mut self,
+        now: Instant,
+        client: ClientId,
+        answer: &AnswerRepr,
+    ) -> Option<Asked<K>> {
+        let asked = self.forget_asked(client)?;
+        if matches!(answer.answer, Answer::Translation(_)) && !asked.cost_only {
+            self.remember(now, &asked, answer.lifetime_s);
+        }
+        Some(asked)
+    }
+
+    fn remember(&mut self, now: Instant, asked: &Asked<K>, lifetime_s: u16) {
+        let until = now + Duration::from_secs(lifetime_s.into());
+        let clients = self.sessions.entry(asked.session.clone()).or_default();
+        if clients.insert(asked.key.clone(), until).is_none() {
+            self.count += 1;
+        }
+        self.schedule(until);
+    }
+
+    /// All who have a session are told something: who they are. After an answer that ends it they
+    /// have it no more.
+    pub(super) fn everybody(&mut self, answer: &AnswerRepr) -> Vec<K> {
+        if matches!(answer.answer, Answer::NoRoute(_)) {
+            let gone = self.sessions.remove(&answer.session).unwrap_or_default();
+            self.count -= gone.len();
+            return gone.into_keys().collect();
+        }
+        self.sessions
+            .get(&answer.session)
+            .map_or_else(Vec::new, |clients| clients.keys().cloned().collect())
+    }
+
+    pub(super) fn poll_upcall(&mut self) -> Option<Upcall> {
+        self.upcalls.pop_front()
+    }
+
+    fn schedule(&mut self, at: Instant) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+
+    /// Requests that nobody answered are forgotten, and clients that did not ask again.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if self.due.is_none_or(|due| due > now) {
+            return;
+        }
+        let late = |asked: &Asked<K>| asked.until <= now;
+        let given_up: Vec<_> = self.asked.iter().filter(|(_, asked)| late(asked)).map(|(&id, _)| id).collect();
+        for client in given_up {
+            self.forget_asked(client);
+        }
+        let (mut gone, upcalls) = (0, &mut self.upcalls);
+        self.sessions.retain(|session, clients| {
+            let before = clients.len();
+            clients.retain(|_, until| *until > now);
+            gone += before - clients.len();
+            if clients.is_empty() {
+                upcalls.push_back(Upcall::Leave(session.clone()));
+            }
+            !clients.is_empty()
+        });
+        self.count -= gone;
+        let have = self.sessions.values().flat_map(BTreeMap::values);
+        self.due = have.chain(self.asked.values().map(|asked| &asked.until)).min().copied();
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bfed::ChannelAddress;
+    use bfed::wire::no_route::Reason;
+
+    fn name(number: u32) -> SessionName {
+        SessionName::parse(&format!("bfed://7/239.1.2.3/{number}")).unwrap()
+    }
+
+    fn request(want: Want, number: u32) -> Request {
+        Request { nonce: 5, want, redirects: 0, session: name(number) }
+    }
+
+    fn translation(number: u32) -> AnswerRepr {
+        let answer = Answer::Translation(vec![ChannelAddress::Native(b"x".to_vec())]);
+        AnswerRepr { nonce: 0, lifetime_s: 100, answer, session: name(number) }
+    }
+
+    fn clients(limits: ClientLimits) -> Clients<u8> {
+        Clients::new(limits, Scope::Chosen, Duration::ZERO)
+    }
+
+    fn asks(clients: &mut Clients<u8>) -> Vec<ClientId> {
+        let joins = std::iter::from_fn(|| clients.poll_upcall()).map(|upcall| match upcall {
+            Upcall::Join { client, .. } => client,
+            other => panic!("{other:?}"),
+        });
+        joins.collect()
+    }
+
+    #[test]
+    fn one_answer_serves_whoever_asks_meanwhile() {
+        let mut all = clients(ClientLimits::default());
+        let now = Instant::from_secs(1);
+        assert_eq!(all.request(now, 1, request(Want::Join, 1)), Ok(()));
+        assert_eq!(all.request(now, 1, request(Want::Join, 1)), Err(Refused::Again));
+        assert_eq!(all.request(now, 2, request(Want::Join, 1)), Ok(()));
+        assert_eq!(asks(&mut all).len(), 2);
+        assert!(all.answer(now, ClientId(1), &translation(1)).is_some());
+        assert!(all.answer(now, ClientId(1), &translation(1)).is_none(), "answered once");
+        // A refresh is passed on: the control node's state is soft too.
+        assert_eq!(all.request(now, 1, request(Want::Join, 1)), Ok(()));
+    }
+
+    #[test]
+    fn the_last_client_that_leaves_or_falls_silent_takes_the_session_with_it() {
+        let mut all = clients(ClientLimits::default());
+        let mut now = Instant::from_secs(1);
+        for key in [1, 2] {
+            all.request(now, key, request(Want::Join, 1)).unwrap();
+        }
+        for client in asks(&mut all) {
+            all.answer(now, client, &translation(1));
+        }
+        all.request(now, 1, request(Want::Leave, 1)).unwrap();
+        all.request(now, 3, request(Want::Leave, 1)).unwrap();
+        assert_eq!(all.poll_upcall(), None, "2 has it still, 3 never had it");
+        now += Duration::from_secs(99);
+        all.handle_timeout(now);
+        assert_eq!(all.poll_upcall(), None);
+        now += Duration::from_secs(1);
+        assert_eq!(all.poll_timeout(), Some(now));
+        all.handle_timeout(now);
+        assert_eq!(all.poll_upcall(), Some(Upcall::Leave(name(1))));
+        assert_eq!((all.session_count(), all.poll_timeout()), (0, None));
+    }
+
+    #[test]
+    fn who_hears_a_leave_has_time_to_object() {
+        let mut all: Clients<()> = Clients::new(ClientLimits::default(), Scope::Heard, Duration::from_secs(3));
+        let now = Instant::from_secs(1);
+        let join = |all: &mut Clients<()>, now| {
+            all.request(now, (), request(Want::Join, 1)).unwrap();
+            match all.poll_upcall() {
+                Some(Upcall::Join { client, scope: Scope::Heard, .. }) => {
+                    all.answer(now, client, &translation(1));
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        join(&mut all, now);
+        all.request(now, (), request(Want::Leave, 1)).unwrap();
+        join(&mut all, now + Duration::from_secs(1));
+        all.handle_timeout(now + Duration::from_secs(4));
+        assert_eq!(all.poll_upcall(), None);
+        all.request(now + Duration::from_secs(5), (), request(Want::Leave, 1)).unwrap();
+        all.handle_timeout(now + Duration::from_secs(8));
+        assert_eq!(all.poll_upcall(), Some(Upcall::Leave(name(1))));
+    }
+
+    #[test]
+    fn floods_end_at_the_bounds_and_pass() {
+        let limits = ClientLimits { clients: 10, requests_per_second: 50 };
+        let mut all = clients(limits);
+        let now = Instant::from_secs(1);
+        let results: Vec<_> = (0..1000).map(|n| all.request(now, 1, request(Want::Join, n))).collect();
+        assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 10);
+        assert_eq!(results.iter().filter(|result| **result == Err(Refused::Rate)).count(), 950);
+        assert_eq!(asks(&mut all).len(), 10);
+        // Nobody answers: the requests are forgotten, and there is room again.
+        let later = now + PATIENCE;
+        all.handle_timeout(later);
+        assert_eq!(all.request(later, 1, request(Want::Join, 1)), Ok(()));
+        assert_eq!((all.asked.len(), all.joining.len()), (1, 1));
+    }
+
+    #[test]
+    fn an_end_is_told_to_all_and_forgets_them() {
+        let mut all = clients(ClientLimits::default());
+        let now = Instant::from_secs(1);
+        for key in [1, 2] {
+            all.request(now, key, request(Want::Join, 1)).unwrap();
+        }
+        for client in asks(&mut all) {
+            all.answer(now, client, &translation(1));
+        }
+        assert_eq!(all.everybody(&translation(1)), [1, 2]);
+        let end = AnswerRepr { answer: Answer::NoRoute(Reason::Unreachable), ..translation(1) };
+        assert_eq!(all.everybody(&end), [1, 2]);
+        assert_eq!(all.everybody(&end), []);
+        assert_eq!(all.count, 0);
+    }
+}

@@ -1,0 +1,190 @@
+//! The section `[native]` of a configuration. Its keys and their defaults stand in `gateway.toml`.
+
+use std::net::SocketAddr;
+
+use cli::daemon::reader::{Section, shown};
+use cli::daemon::value::{LISTEN, listen, text};
+use cli::federation;
+use toml::de::DeValue;
+
+use super::{ClientLimits, Config, Groups, GroupsConfig, IpConfig, Link, SsmConfig};
+
+#[derive(Clone, Copy)]
+enum Kind {
+    None,
+    Ip,
+    Ssm,
+}
+
+impl Config {
+    /// Reads the section; what is wrong with it is noted there, and something that can be gone on with
+    /// is given back.
+    #[must_use]
+    pub fn read(section: Section<'_, '_>) -> Config {
+        let kinds = [("none", Kind::None), ("ip", Kind::Ip), ("ssm", Kind::Ssm)];
+        let config = match section.choice("kind", &kinds, Kind::None) {
+            None | Some(Kind::None) => Config::None,
+            Some(Kind::Ip) => Config::Ip(ip(&section)),
+            Some(Kind::Ssm) => Config::Ssm(ssm(&section)),
+        };
+        section.finish();
+        config
+    }
+}
+
+fn link(section: &Section<'_, '_>) -> Link {
+    let default = Link::default();
+    let wanted = "the name of an interface or one of its addresses, such as \"eth0\"";
+    let payload = section.number("max-payload", 0..=65_000u16, 0);
+    Link {
+        interface: section.get("interface", wanted, text).map(|at| at.value),
+        ttl: section.number("ttl", 1..=255u8, default.ttl),
+        dscp: section.number("dscp", 0..=63u8, default.dscp),
+        max_payload: (payload > 0).then_some(payload),
+        receive_buffer: section.number("receive-buffer", 4096..=1 << 30u32, 4 << 20) as usize,
+    }
+}
+
+fn groups(section: &Section<'_, '_>, default: &str, specific: bool) -> Groups {
+    let expected = format!("a prefix of groups, such as {default:?}");
+    let read = |value: &DeValue<'_>| {
+        let groups = Groups::parse(&text(value)?)?;
+        let in_range = match groups.first() {
+            std::net::IpAddr::V4(first) => first.octets()[0] == 232,
+            std::net::IpAddr::V6(first) => first.segments()[0] & 0xfff0 == 0xff30,
+        };
+        match specific && !in_range {
+            true => Err("source-specific groups are in 232.0.0.0/8 and ff3x::/32".to_owned()),
+            false => Ok(groups),
+        }
+    };
+    let found = section.get("groups", &expected, read);
+    // The defaults are right.
+    found.map_or_else(|| Groups::parse(default).unwrap_or_else(|e| unreachable!("{e}")), |at| at.value)
+}
+
+fn limits(section: &Section<'_, '_>) -> ClientLimits {
+    let default = ClientLimits::default();
+    ClientLimits {
+        clients: section.number("max-clients", 1..=1 << 20u32, default.clients as u32) as usize,
+        requests_per_second: section.number(
+            "requests-per-second",
+            1..=1_000_000u32,
+            default.requests_per_second,
+        ),
+    }
+}
+
+fn cost(section: &Section<'_, '_>) -> Option<u32> {
+    let none = u32::MAX;
+    let cost = section.number("cost", 0..=none - 1, none);
+    Some(cost).filter(|&cost| cost != none)
+}
+
+fn data(section: &Section<'_, '_>, default: &str, specific: bool) -> GroupsConfig {
+    GroupsConfig {
+        link: link(section),
+        groups: groups(section, default, specific),
+        port: section.number("port", 1..=65_535u16, federation::DEFAULT_PORT),
+    }
+}
+
+fn ip(section: &Section<'_, '_>) -> IpConfig {
+    let data = data(section, "239.255.0.0/18", false);
+    let default = match data.groups.is_ipv4() {
+        true => federation::MEDIATOR_V4,
+        false => federation::MEDIATOR_V6,
+    };
+    let wanted = format!("a group and a port, such as \"{default}\"");
+    let group = section.get("mediator", &wanted, |value| {
+        let group = listen(value)?;
+        match group.ip().is_multicast() && group.port() != 0 {
+            true if group.is_ipv4() != data.groups.is_ipv4() => {
+                Err(format!("{group} is not of the address family of groups"))
+            }
+            true if data.groups.contains(group.ip()) => Err(format!("{group} is in the pool")),
+            true => Ok(group),
+            false => Err(format!("{} is not a group and a port", shown(value))),
+        }
+    });
+    IpConfig {
+        data,
+        mediator: group.map_or(default, |at| at.value),
+        limits: limits(section),
+        cost: cost(section),
+    }
+}
+
+fn ssm(section: &Section<'_, '_>) -> SsmConfig {
+    let data = data(section, "232.98.0.0/16", true);
+    let any: SocketAddr = match data.groups.is_ipv4() {
+        true => ([0; 4], federation::MEDIATOR_PORT).into(),
+        false => ([0u16; 8], federation::MEDIATOR_PORT).into(),
+    };
+    let address = section.get("mediator", LISTEN, |value| {
+        let address = listen(value)?;
+        match address.ip().is_multicast() {
+            true => Err(format!("{address} is a group's: only its source can send there")),
+            false => Ok(address),
+        }
+    });
+    SsmConfig {
+        data,
+        mediator: address.map_or(any, |at| at.value),
+        limits: limits(section),
+        cost: cost(section),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cli::daemon::reader;
+
+    fn read(text: &str) -> Result<Config, String> {
+        let parsed = reader::parse(text, |root| Config::read(root.section("native")));
+        parsed.map_err(|problems| problems.iter().map(|problem| format!("{problem}\n")).collect())
+    }
+
+    #[test]
+    fn nothing_said_is_no_network() {
+        assert_eq!(read(""), Ok(Config::None));
+        assert_eq!(read("[native]\nkind = \"none\""), Ok(Config::None));
+    }
+
+    #[test]
+    fn each_kind_has_its_defaults() {
+        let Ok(Config::Ip(ip)) = read("[native]\nkind = \"ip\"") else {
+            panic!();
+        };
+        assert_eq!((ip.mediator, ip.cost, ip.data.port), (federation::MEDIATOR_V4, None, 5004));
+        assert!(!ip.data.groups.contains(ip.mediator.ip()));
+        let text = "[native]\nkind = \"ip\"\ngroups = \"ff18::8000:0/112\"\ncost = 7\ndscp = 34";
+        let Ok(Config::Ip(ip)) = read(text) else {
+            panic!();
+        };
+        assert_eq!((ip.mediator, ip.cost, ip.data.link.dscp), (federation::MEDIATOR_V6, Some(7), 34));
+        let Ok(Config::Ssm(ssm)) = read("[native]\nkind = \"ssm\"\nmediator = \"10.0.0.1:99\"") else {
+            panic!();
+        };
+        assert_eq!(ssm.mediator, "10.0.0.1:99".parse().unwrap());
+    }
+
+    #[test]
+    fn what_cannot_be_is_told() {
+        for (text, complaint) in [
+            ("kind = \"ipx\"", "unknown"),
+            ("kind = \"ip\"\ngroups = \"10.0.0.0/8\"", "not a prefix of groups"),
+            ("kind = \"ip\"\nmediator = \"10.0.0.1:5\"", "not a group"),
+            ("kind = \"ip\"\nmediator = \"239.255.0.5:5\"", "in the pool"),
+            ("kind = \"ip\"\nmediator = \"[ff15::1]:5\"", "family"),
+            ("kind = \"ssm\"\ngroups = \"239.0.0.0/16\"", "232.0.0.0/8"),
+            ("kind = \"ssm\"\nmediator = \"239.1.1.1:5\"", "source can send"),
+            ("kind = \"ip\"\nttl = 0", "too small"),
+            ("kind = \"ip\"\ncolour = 0", "unknown"),
+        ] {
+            let problems = read(&format!("[native]\n{text}")).unwrap_err();
+            assert!(problems.contains(complaint), "{text}: {problems}");
+        }
+    }
+}

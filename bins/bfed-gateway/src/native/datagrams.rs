@@ -1,0 +1,432 @@
+//! Channels of a network whose channels are groups that UDP datagrams are sent to: IP multicast, with
+//! a source or without.
+//!
+//! All of a data node's channels send from one socket; each one that listens has its own, bound to its
+//! group. What this socket sent and the network gives back is known by its source address and port,
+//! and dropped.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use bfed::native::{ChannelId, NativeError, Upcall};
+use bfed::wire::data::{HEADER_LEN, MAX_PAYLOAD_LEN};
+use bfed::{Content, SessionName};
+use cli::federation::GroupAddress;
+use linux_net::SendError;
+use linux_net::inet::{self, Membership, Transmit, UdpSocket};
+use linux_net::poll::Set;
+use linux_net::udp::Batch;
+
+/// Key of the socket that sends; channels' numbers stay below.
+const SENDER: u64 = u64::MAX;
+/// Most bytes that are read ahead of the caller.
+const SPOOL: usize = 1 << 20;
+/// Most bytes that are gathered into one call.
+const GATHER: usize = 60_000;
+
+/// How datagrams leave, and how channels listen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// Interface, by name or by one of its addresses; where the routes lead if not set.
+    pub interface: Option<String>,
+    /// Routers that datagrams may pass, plus one.
+    pub ttl: u8,
+    /// Class of service, 0 to 63.
+    pub dscp: u8,
+    /// Most bytes of payload in a datagram; as the interface's MTU allows if not set.
+    pub max_payload: Option<u16>,
+    /// Room for what arrives on a channel and was not read yet, in bytes.
+    pub receive_buffer: usize,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Link {
+            interface: None,
+            ttl: 16,
+            dscp: 0,
+            max_payload: None,
+            receive_buffer: 4 << 20,
+        }
+    }
+}
+
+/// This host's end of the way to groups.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Local {
+    pub(super) index: u32,
+    pub(super) address: IpAddr,
+    /// Most bytes of payload.
+    payload: usize,
+}
+
+impl Link {
+    /// Finds the interface towards a group, and this host's address there.
+    pub(super) fn local(&self, group: IpAddr) -> Result<Local, String> {
+        let mut named = None;
+        if let Some(name) = &self.interface {
+            named = Some(cli::multicast::find(name)?);
+        }
+        let index = named.as_ref().map_or(0, |interface| interface.index);
+        let first = named.as_ref().and_then(|interface| interface.addresses.first());
+        let route = inet::route(group, index);
+        let address = match (group, first, &route) {
+            (IpAddr::V4(_), Some(first), _) => first.address.into(),
+            (_, _, Ok(route)) => route.source,
+            (_, _, Err(error)) => {
+                return Err(format!("no way to the group {group}: {error}; name the interface"));
+            }
+        };
+        let index = match named {
+            Some(named) => named.index,
+            None => cli::multicast::find(&address.to_string())?.index,
+        };
+        let headers = if group.is_ipv4() { 28 } else { 48 };
+        let mtu = route.map_or(1500, |route| route.mtu);
+        let payload = self.max_payload.unwrap_or(mtu.saturating_sub(headers)).min(65_000);
+        Ok(Local { index, address, payload: payload.into() })
+    }
+
+    /// A socket that sends to groups from that address.
+    pub(super) fn sender(&self, local: Local, port: u16) -> Result<UdpSocket, String> {
+        let bind = SocketAddr::new(local.address, port);
+        self.open(local, bind, false)
+    }
+
+    pub(super) fn open(&self, local: Local, bind: SocketAddr, listens: bool) -> Result<UdpSocket, String> {
+        let socket = UdpSocket::open(&inet::Config {
+            interface: local.index,
+            ttl: self.ttl,
+            loopback: true,
+            receive_buffer_bytes: if listens { self.receive_buffer } else { 64 << 10 },
+            ..inet::Config::new(bind)
+        })
+        .map_err(|error| error.to_string())?;
+        if self.dscp != 0 {
+            let failed = |error| format!("class of service {}: {error}", self.dscp);
+            socket.set_dscp(self.dscp).map_err(failed)?;
+        }
+        Ok(socket)
+    }
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Counts {
+    own: u64,
+    too_big: u64,
+    unsent: u64,
+    unread: u64,
+    received: u64,
+    sent: u64,
+}
+
+#[derive(Debug)]
+struct Channel {
+    content: Content,
+    /// Where its data goes.
+    to: Option<SocketAddr>,
+    listener: Option<UdpSocket>,
+    paused: bool,
+}
+
+/// Datagrams of one channel that leave together.
+#[derive(Debug)]
+struct Gathered {
+    channel: ChannelId,
+    to: SocketAddr,
+    segment: usize,
+    bytes: Vec<u8>,
+}
+
+/// The channels of one data node.
+#[derive(Debug)]
+pub(super) struct Channels {
+    link: Link,
+    local: Local,
+    set: Set,
+    sender: UdpSocket,
+    own: SocketAddr,
+    channels: BTreeMap<ChannelId, Channel>,
+    next: u64,
+    batch: Batch,
+    spool: Vec<u8>,
+    received: VecDeque<(ChannelId, Range<usize>)>,
+    gathered: Option<Gathered>,
+    /// The socket that sends is full, and watched.
+    full: bool,
+    busy: Vec<ChannelId>,
+    writable: VecDeque<ChannelId>,
+    counts: Counts,
+}
+
+impl Channels {
+    pub(super) fn open(link: &Link, group: IpAddr) -> Result<Self, String> {
+        let local = link.local(group)?;
+        let sender = link.sender(local, 0)?;
+        let io = |error: std::io::Error| error.to_string();
+        let set = Set::new().map_err(io)?;
+        set.add(sender.as_fd(), SENDER, false, false).map_err(io)?;
+        Ok(Channels {
+            link: link.clone(),
+            local,
+            set,
+            own: sender.local_address().map_err(io)?,
+            sender,
+            channels: BTreeMap::new(),
+            next: 0,
+            batch: Batch::new(4),
+            spool: Vec::new(),
+            received: VecDeque::new(),
+            gathered: None,
+            full: false,
+            busy: Vec::new(),
+            writable: VecDeque::new(),
+            counts: Counts::default(),
+        })
+    }
+
+    /// This host's address, that data comes from.
+    pub(super) fn address(&self) -> IpAddr {
+        self.local.address
+    }
+
+    /// A new channel whose data goes there.
+    pub(super) fn add(&mut self, session: &SessionName, to: Option<SocketAddr>) -> ChannelId {
+        let channel = ChannelId(self.next);
+        self.next += 1;
+        let content = session.content();
+        let new = Channel { content, to, listener: None, paused: false };
+        self.channels.insert(channel, new);
+        channel
+    }
+
+    /// Where a channel's data goes.
+    pub(super) fn destination(&self, channel: ChannelId) -> Option<SocketAddr> {
+        self.channels.get(&channel)?.to
+    }
+
+    /// Listens to a group; data that the channel sends goes there too.
+    pub(super) fn listen(&mut self, id: ChannelId, to: &GroupAddress) -> Result<(), NativeError> {
+        let channel = self.channels.get_mut(&id).ok_or(NativeError::Refused)?;
+        if channel.listener.is_some() && channel.to == Some(to.group) {
+            return Ok(());
+        }
+        if to.group.is_ipv4() != self.own.is_ipv4() {
+            return Err(NativeError::NoSession);
+        }
+        // The old one, if there is one, ends here: two with one key would be confused.
+        channel.listener = None;
+        let opened = self.link.open(self.local, to.group, true).and_then(|socket| {
+            let (group, source, interface) = (to.group.ip(), to.source, self.local.index);
+            let joined = socket.join(&Membership { group, source, interface });
+            joined.map_err(|error| error.to_string())?;
+            let added = self.set.add(socket.as_fd(), id.0, !channel.paused, false);
+            added.map_err(|error| error.to_string())?;
+            Ok(socket)
+        });
+        match opened {
+            Ok(socket) => {
+                channel.listener = Some(socket);
+                channel.to = Some(to.group);
+                Ok(())
+            }
+            Err(error) => {
+                tracing::warn!(group = %to, error, "cannot listen");
+                Err(NativeError::Full)
+            }
+        }
+    }
+
+    /// Listens no more.
+    pub(super) fn silence(&mut self, id: ChannelId) {
+        if let Some(channel) = self.channels.get_mut(&id) {
+            channel.listener = None;
+        }
+    }
+
+    /// The channel is gone; where its data went.
+    pub(super) fn remove(&mut self, id: ChannelId) -> Option<SocketAddr> {
+        if self.gathered.as_ref().is_some_and(|gathered| gathered.channel == id) {
+            self.flush();
+            self.gathered = self.gathered.take().filter(|gathered| gathered.channel != id);
+        }
+        self.busy.retain(|busy| *busy != id);
+        self.writable.retain(|writable| *writable != id);
+        self.channels.remove(&id)?.to
+    }
+
+    /// Reads a channel no more, or again: meanwhile the socket's buffer holds what comes.
+    pub(super) fn set_paused(&mut self, id: ChannelId, paused: bool) {
+        if let Some(channel) = self.channels.get_mut(&id) {
+            channel.paused = paused;
+            if let Some(listener) = &channel.listener {
+                // It is in the set: that cannot fail.
+                let _ = self.set.change(listener.as_fd(), id.0, !paused, false);
+            }
+        }
+    }
+
+    /// Sends a frame: as it is, or cut into datagrams where it is a part of a byte stream.
+    pub(super) fn send(&mut self, id: ChannelId, data: &[u8]) -> Result<(), NativeError> {
+        let channel = self.channels.get(&id).ok_or(NativeError::Refused)?;
+        let (to, most) = (channel.to.ok_or(NativeError::Refused)?, self.local.payload);
+        if data.is_empty() {
+            return Ok(());
+        }
+        if data.len() > most && channel.content == Content::RealTime {
+            self.counts.too_big += 1;
+            return Err(NativeError::Refused);
+        }
+        let segment = data.len().min(most);
+        let fits = self.gathered.as_ref().is_none_or(|gathered| {
+            gathered.channel == id
+                && gathered.segment >= segment
+                && gathered.bytes.len() % gathered.segment == 0
+                && gathered.bytes.len() + data.len() <= GATHER
+                && gathered.bytes.len() / gathered.segment < self.sender.max_segments()
+        });
+        if !fits {
+            self.flush();
+        }
+        if self.full {
+            if !self.busy.contains(&id) {
+                self.busy.push(id);
+            }
+            return Err(NativeError::Busy);
+        }
+        let gathered = self.gathered.get_or_insert_with(|| Gathered {
+            channel: id,
+            to,
+            segment,
+            bytes: Vec::new(),
+        });
+        gathered.bytes.extend_from_slice(data);
+        self.counts.sent += 1;
+        Ok(())
+    }
+
+    /// Sends what was gathered.
+    pub(super) fn flush(&mut self) {
+        let Some(gathered) = &mut self.gathered else {
+            return;
+        };
+        let sent = match self.link.dscp {
+            0 => self.sender.send(&Transmit {
+                source: None,
+                destination: gathered.to,
+                bytes: &gathered.bytes,
+                segment_len: Some(gathered.segment),
+            }),
+            _ => {
+                let mut queue = self.sender.queue();
+                for datagram in gathered.bytes.chunks(gathered.segment) {
+                    queue.push(gathered.to, datagram);
+                }
+                self.counts.unsent += queue.flush().failed;
+                Ok(gathered.bytes.len())
+            }
+        };
+        let full = match sent {
+            Ok(taken) => {
+                gathered.bytes.drain(..taken);
+                !gathered.bytes.is_empty()
+            }
+            Err(SendError::WouldBlock) => true,
+            Err(error) => {
+                tracing::debug!(group = %gathered.to, %error, "datagrams are not sent");
+                self.counts.unsent += gathered.bytes.len().div_ceil(gathered.segment) as u64;
+                false
+            }
+        };
+        if !full {
+            self.gathered = None;
+        }
+        if full != self.full {
+            self.full = full;
+            let _ = self.set.change(self.sender.as_fd(), SENDER, false, full);
+        }
+        if !full {
+            self.writable.extend(self.busy.drain(..));
+        }
+    }
+
+    /// A channel that takes data again.
+    pub(super) fn poll_writable(&mut self) -> Option<ChannelId> {
+        if self.full && self.writable.is_empty() {
+            self.flush();
+        }
+        self.writable.pop_front()
+    }
+
+    /// The next data, written behind the room for a header.
+    ///
+    /// # Panics
+    /// `buffer` does not hold a whole frame, as [`NativeNet::poll_upcall`](bfed::NativeNet) demands.
+    pub(super) fn poll_data(&mut self, buffer: &mut [u8]) -> Option<Upcall> {
+        if self.received.is_empty() {
+            self.read();
+        }
+        let (channel, range) = self.received.pop_front()?;
+        let len = range.len();
+        buffer[HEADER_LEN..HEADER_LEN + len].copy_from_slice(&self.spool[range]);
+        Some(Upcall::Data { channel, len })
+    }
+
+    /// Reads one batch of each socket that has something, as far as there is room.
+    fn read(&mut self) {
+        self.spool.clear();
+        let Ok(ready) = self.set.ready() else {
+            return;
+        };
+        for ready in ready {
+            let id = ChannelId(ready.key);
+            let socket = self.channels.get(&id).and_then(|channel| channel.listener.as_ref());
+            let Some(socket) = socket.filter(|_| ready.readable) else {
+                continue;
+            };
+            if self.spool.len() >= SPOOL {
+                break;
+            }
+            if socket.receive(&mut self.batch).is_err() {
+                self.counts.unread += 1;
+                continue;
+            }
+            for datagram in self.batch.received() {
+                if datagram.source == self.own {
+                    self.counts.own += 1;
+                    continue;
+                }
+                if datagram.payload.len() > MAX_PAYLOAD_LEN {
+                    self.counts.too_big += 1;
+                    continue;
+                }
+                let start = self.spool.len();
+                self.spool.extend_from_slice(datagram.payload);
+                self.received.push_back((id, start..self.spool.len()));
+                self.counts.received += 1;
+            }
+        }
+    }
+
+    pub(super) fn counters(&self) -> Vec<(&'static str, u64)> {
+        let counts = &self.counts;
+        vec![
+            ("datagrams_received", counts.received),
+            ("frames_sent", counts.sent),
+            ("own_datagrams", counts.own),
+            ("frames_too_big", counts.too_big),
+            ("datagrams_unsent", counts.unsent),
+            ("reads_failed", counts.unread),
+            ("channels", self.channels.len() as u64),
+        ]
+    }
+}
+
+impl AsFd for Channels {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.set.as_fd()
+    }
+}

@@ -1,0 +1,213 @@
+//! The data side of IP multicast networks, of any source and of one: channels are groups.
+//!
+//! | channel | its address |
+//! | --- | --- |
+//! | of a session from elsewhere | a group of this data node's part of the pool; with this host as its source where networks are source-specific |
+//! | of a session of this network | what its name says: `bfed://NETWORK/239.1.2.3/5004`, `bfed://NETWORK/10.0.0.1@232.1.2.3/5004` |
+//! | of a session that comes through another gateway of this network | what that gateway's TRANSLATION says |
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use bfed::native::{ChannelId, Direction, NativeError, Upcall};
+use bfed::wire::client::AnswerRepr;
+use bfed::{ClientId, GatewayId, Instant, NativeNet, SessionName, Sroutes};
+use cli::federation::GroupAddress;
+
+use super::datagrams::{Channels, Link};
+use super::pool::{Groups, Pool};
+use super::{Network, Role};
+
+/// What the data side of a network of groups needs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupsConfig {
+    /// How datagrams leave and are heard.
+    pub link: Link,
+    /// The pool of groups, shared by the data nodes of this process alone.
+    pub groups: Groups,
+    /// The UDP port of channels in groups of the pool.
+    pub port: u16,
+}
+
+/// A network of groups, for a data node.
+#[derive(Debug)]
+pub(super) struct GroupNet {
+    channels: Channels,
+    pool: Pool,
+    config: GroupsConfig,
+    /// Groups are of one source.
+    specific: bool,
+    /// Where the mediator talks: no session is there.
+    reserved: Option<SocketAddr>,
+}
+
+/// The group that a session of this network is sent to; `None` if its name is no group's, or one that
+/// gateways use themselves.
+pub(super) fn own_group(
+    session: &SessionName,
+    flow: &str,
+    specific: bool,
+    groups: &Groups,
+    reserved: Option<SocketAddr>,
+) -> Option<GroupAddress> {
+    let address = GroupAddress::of_session(&session.native_bytes(), flow).ok()?;
+    let group = address.group;
+    let taken = !specific && groups.contains(group.ip());
+    let fits = address.source.is_some() == specific && group.is_ipv4() == groups.is_ipv4();
+    let mediator = reserved.is_some_and(|reserved| reserved.ip() == group.ip());
+    (fits && !taken && !mediator).then_some(address)
+}
+
+impl GroupNet {
+    pub(super) fn open(
+        config: &GroupsConfig,
+        role: Role,
+        specific: bool,
+        reserved: Option<SocketAddr>,
+    ) -> Result<Self, String> {
+        let (part, parts) = match role {
+            Role::Channels { part, parts } => (part, parts),
+            Role::Mediator => (0, 1),
+        };
+        Ok(GroupNet {
+            channels: Channels::open(&config.link, config.groups.first())?,
+            pool: Pool::new(config.groups, part, parts),
+            config: config.clone(),
+            specific,
+            reserved,
+        })
+    }
+
+    fn address(&self, group: SocketAddr) -> GroupAddress {
+        let source = self.specific.then(|| self.channels.address());
+        GroupAddress { source, group }
+    }
+}
+
+impl AsFd for GroupNet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channels.as_fd()
+    }
+}
+
+impl NativeNet for GroupNet {
+    fn allocate_channel(
+        &mut self,
+        _: Instant,
+        session: &SessionName,
+        _: &str,
+        direction: Direction,
+    ) -> Result<(ChannelId, Vec<u8>), NativeError> {
+        if direction == Direction::Up {
+            // Where it comes from is said by `subscribe`.
+            return Ok((self.channels.add(session, None), Vec::new()));
+        }
+        if self.specific && session.multi_source() {
+            // Nobody but this gateway can send there (§5.1).
+            return Err(NativeError::Refused);
+        }
+        let group = self.pool.take().ok_or(NativeError::Full)?;
+        let group = SocketAddr::new(group, self.config.port);
+        let address = self.address(group).to_string().into_bytes();
+        Ok((self.channels.add(session, Some(group)), address))
+    }
+
+    fn subscribe(
+        &mut self,
+        _: Instant,
+        session: &SessionName,
+        flow: &str,
+        _: Direction,
+        channel: ChannelId,
+        address: Option<&[u8]>,
+    ) -> Result<(), NativeError> {
+        let address = match (address, self.channels.destination(channel)) {
+            (Some(text), _) => {
+                let text = core::str::from_utf8(text).ok();
+                let parsed = text.and_then(|text| text.parse::<GroupAddress>().ok());
+                parsed.filter(|address| address.source.is_some() == self.specific)
+            }
+            (None, Some(own)) => Some(self.address(own)),
+            (None, None) => {
+                own_group(session, flow, self.specific, &self.config.groups, self.reserved)
+            }
+        };
+        self.channels.listen(channel, &address.ok_or(NativeError::NoSession)?)
+    }
+
+    /// The kernel refreshes memberships by itself (§5.4).
+    fn refresh(&mut self, _: Instant, _: &SessionName, _: &str, _: Direction, _: ChannelId) {}
+
+    fn unsubscribe(
+        &mut self,
+        _: Instant,
+        _: &SessionName,
+        _: &str,
+        _: Direction,
+        channel: ChannelId,
+    ) {
+        self.channels.silence(channel);
+    }
+
+    fn reclaim_channel(
+        &mut self,
+        _: Instant,
+        _: &SessionName,
+        _: &str,
+        direction: Direction,
+        channel: ChannelId,
+    ) {
+        let group = self.channels.remove(channel);
+        if let Some(group) = group.filter(|_| direction == Direction::Down) {
+            self.pool.give_back(group.ip());
+        }
+    }
+
+    fn send_data(&mut self, _: Instant, channel: ChannelId, data: &[u8]) -> Result<(), NativeError> {
+        self.channels.send(channel, data)
+    }
+
+    fn get_sroutes(
+        &mut self,
+        _: Instant,
+        _: u32,
+        _: &SessionName,
+        _: &[GatewayId],
+    ) -> Option<Sroutes> {
+        Some(super::unknown_costs())
+    }
+
+    fn answer(&mut self, _: Instant, _: Option<ClientId>, _: &AnswerRepr) {}
+
+    fn poll_upcall(&mut self, _: Instant, buffer: &mut [u8]) -> Option<Upcall> {
+        self.channels.poll_data(buffer)
+    }
+
+    fn handle_timeout(&mut self, _: Instant) {}
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+}
+
+impl Network for GroupNet {
+    fn pause(&mut self, channel: ChannelId) {
+        self.channels.set_paused(channel, true);
+    }
+
+    fn resume(&mut self, channel: ChannelId) {
+        self.channels.set_paused(channel, false);
+    }
+
+    fn poll_writable(&mut self) -> Option<ChannelId> {
+        self.channels.poll_writable()
+    }
+
+    fn flush(&mut self, _: Instant) {
+        self.channels.flush();
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.channels.counters()
+    }
+}

@@ -1,0 +1,216 @@
+//! Source-specific multicast (RFC 4607, §5.3.1): channels are pairs of source and group; the data side
+//! is in [`groups`](super::groups), here is the mediator. Nobody but its source can send to a group, so
+//! the mediator has a unicast UDP address, which clients are told by their administrator.
+//!
+//! A request is a datagram, padded with zeros: the answer goes back to where it came from and is never
+//! longer, so that a forged address draws no more than was sent. A client is known by its address and the
+//! nonce that its first JOIN chose, and uses the same as long as it has the session: nobody else can
+//! leave in its name.
+
+use std::cmp::Ordering;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use bfed::native::Upcall;
+use bfed::wire::Header;
+use bfed::wire::client::{AnswerRepr, Request};
+use bfed::{ClientId, Duration, GatewayId, Instant, Scope, SessionName};
+use linux_net::inet::{self, Transmit, UdpSocket};
+use linux_net::udp::Batch;
+
+use super::clients::{ClientLimits, Clients};
+use super::groups::{GroupNet, GroupsConfig, own_group};
+use super::ip::Counts;
+use super::mediator::{Front, Mediator};
+use super::{Network, Role};
+
+/// Source-specific multicast.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SsmConfig {
+    /// The data side.
+    pub data: GroupsConfig,
+    /// Where the mediator listens.
+    pub mediator: SocketAddr,
+    /// Bounds of the mediator.
+    pub limits: ClientLimits,
+    /// What this gateway costs for sessions of this network, from their root on; `None` tells nothing.
+    pub cost: Option<u32>,
+}
+
+/// Opens it.
+pub(super) fn open(
+    config: &SsmConfig,
+    role: Role,
+    gateway: GatewayId,
+) -> Result<Box<dyn Network>, String> {
+    Ok(match role {
+        Role::Mediator => {
+            let front = UnicastMediator::open(config)?;
+            Box::new(Mediator::new(front, gateway, config.cost))
+        }
+        Role::Channels { .. } => Box::new(GroupNet::open(&config.data, role, true, None)?),
+    })
+}
+
+/// A client: its address and its nonce.
+#[derive(Clone, Copy, Debug)]
+struct Asker {
+    address: SocketAddr,
+    nonce: u32,
+    /// How long the datagram was that it asked with: so long may the answer be. Makes no other client
+    /// of it.
+    room: u16,
+}
+
+impl Asker {
+    fn identity(&self) -> (SocketAddr, u32) {
+        (self.address, self.nonce)
+    }
+}
+
+impl PartialEq for Asker {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity() == other.identity()
+    }
+}
+
+impl Eq for Asker {}
+
+impl PartialOrd for Asker {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Asker {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.identity().cmp(&other.identity())
+    }
+}
+
+#[derive(Debug)]
+struct UnicastMediator {
+    config: SsmConfig,
+    socket: UdpSocket,
+    batch: Batch,
+    clients: Clients<Asker>,
+    counts: Counts,
+    unpadded: u64,
+}
+
+/// A request, whatever padding follows it.
+fn parse(datagram: &[u8]) -> Option<Request> {
+    let len = Header::new_checked(datagram).ok()?.message_len();
+    let (message, padding) = datagram.split_at_checked(len)?;
+    let zeros = padding.iter().all(|&byte| byte == 0);
+    Request::parse(message).ok().filter(|_| zeros)
+}
+
+impl UnicastMediator {
+    fn open(config: &SsmConfig) -> Result<Self, String> {
+        let socket = UdpSocket::open(&inet::Config {
+            exclusive: true,
+            receive_buffer_bytes: config.data.link.receive_buffer,
+            send_buffer_bytes: 1 << 20,
+            ..inet::Config::new(config.mediator)
+        })
+        .map_err(|error| format!("mediator at {}: {error}", config.mediator))?;
+        Ok(UnicastMediator {
+            config: config.clone(),
+            socket,
+            batch: Batch::new(2),
+            clients: Clients::new(config.limits, Scope::Chosen, Duration::ZERO),
+            counts: Counts::default(),
+            unpadded: 0,
+        })
+    }
+
+    fn send(&mut self, to: Asker, nonce: u32, answer: &AnswerRepr) {
+        let len = answer.buffer_len();
+        if len > to.room.into() {
+            self.unpadded += 1;
+            return;
+        }
+        let mut bytes = vec![0; len];
+        AnswerRepr { nonce, ..answer.clone() }.emit(&mut bytes);
+        let sent = self.socket.send(&Transmit {
+            source: None,
+            destination: to.address,
+            bytes: &bytes,
+            segment_len: None,
+        });
+        match sent {
+            Ok(_) => self.counts.answers += 1,
+            // Clients ask again.
+            Err(_) => self.counts.unanswered += 1,
+        }
+    }
+}
+
+impl AsFd for UnicastMediator {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Front for UnicastMediator {
+    fn answer(&mut self, now: Instant, client: Option<ClientId>, answer: &AnswerRepr) {
+        match client {
+            Some(client) => {
+                if let Some(asked) = self.clients.answer(now, client, answer) {
+                    self.send(asked.key, asked.nonce, answer);
+                }
+            }
+            None => {
+                for client in self.clients.everybody(answer) {
+                    self.send(client, client.nonce, answer);
+                }
+            }
+        }
+    }
+
+    fn poll_upcall(&mut self, now: Instant) -> Option<Upcall> {
+        loop {
+            if let Some(upcall) = self.clients.poll_upcall() {
+                return Some(upcall);
+            }
+            // What cannot be read now is still there later.
+            if self.socket.receive(&mut self.batch).unwrap_or(0) == 0 {
+                return None;
+            }
+            for datagram in self.batch.received() {
+                let Some(request) = parse(datagram.payload) else {
+                    self.counts.malformed += 1;
+                    continue;
+                };
+                let asker = Asker {
+                    address: datagram.source,
+                    nonce: request.nonce,
+                    room: u16::try_from(datagram.payload.len()).unwrap_or(u16::MAX),
+                };
+                let outcome = self.clients.request(now, asker, request);
+                self.counts.request(outcome);
+            }
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.clients.handle_timeout(now);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.clients.poll_timeout()
+    }
+
+    fn knows(&self, session: &SessionName) -> bool {
+        let groups = &self.config.data.groups;
+        let mut flows = session.flows();
+        flows.all(|flow| own_group(session, flow, true, groups, None).is_some())
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let mut list = self.counts.list(self.clients.session_count());
+        list.push(("answers_longer_than_request", self.unpadded));
+        list
+    }
+}
