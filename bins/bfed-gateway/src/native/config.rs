@@ -1,4 +1,19 @@
-//! The section `[native]` of a configuration. Its keys and their defaults stand in `gateway.toml`.
+//! The section `[network]` of a configuration.
+//!
+//! | key | kinds | default | |
+//! | --- | --- | --- | --- |
+//! | `kind` | | `"none"` | `"none"`, `"ip"` or `"ssm"` |
+//! | `interface` | ip, ssm | where the routes lead | interface of groups, by name or address |
+//! | `groups` | ip, ssm | `"239.255.0.0/18"`, `"232.98.0.0/16"` | pool of groups; gateways and data nodes on other machines need others |
+//! | `port` | ip, ssm | 5004 | UDP port of channels in groups of the pool |
+//! | `ttl` | ip, ssm | 16 | routers that datagrams may pass, plus one |
+//! | `dscp` | ip, ssm | 0 | class of service, 0 to 63 |
+//! | `max-payload` | ip, ssm | 0: as the MTU allows | most bytes in a datagram |
+//! | `receive-buffer` | ip, ssm | 4 MiB | room for what a channel was sent and nobody read yet, in bytes |
+//! | `mediator` | ip | `"239.255.98.102:25190"`, `"[ff15::6266]:25190"` | the mediator's group |
+//! | | ssm | `"0.0.0.0:25190"` | where the mediator listens |
+//! | `max-clients`, `requests-per-second` | ip, ssm | 16384, 1000 | bounds of the mediator |
+//! | `cost` | ip, ssm | none is told | what this gateway costs for sessions of its network |
 
 use std::net::SocketAddr;
 
@@ -7,7 +22,7 @@ use cli::daemon::value::{LISTEN, listen, text};
 use cli::federation;
 use toml::de::DeValue;
 
-use super::{ClientLimits, Config, Groups, GroupsConfig, IpConfig, Link, SsmConfig};
+use super::{ClientLimits, Groups, GroupsConfig, IpConfig, Link, NetworkConfig, SsmConfig};
 
 #[derive(Clone, Copy)]
 enum Kind {
@@ -16,16 +31,16 @@ enum Kind {
     Ssm,
 }
 
-impl Config {
+impl NetworkConfig {
     /// Reads the section; what is wrong with it is noted there, and something that can be gone on with
     /// is given back.
     #[must_use]
-    pub fn read(section: Section<'_, '_>) -> Config {
+    pub fn read(section: Section<'_, '_>) -> NetworkConfig {
         let kinds = [("none", Kind::None), ("ip", Kind::Ip), ("ssm", Kind::Ssm)];
         let config = match section.choice("kind", &kinds, Kind::None) {
-            None | Some(Kind::None) => Config::None,
-            Some(Kind::Ip) => Config::Ip(ip(&section)),
-            Some(Kind::Ssm) => Config::Ssm(ssm(&section)),
+            None | Some(Kind::None) => NetworkConfig::None,
+            Some(Kind::Ip) => NetworkConfig::Ip(ip(&section)),
+            Some(Kind::Ssm) => NetworkConfig::Ssm(ssm(&section)),
         };
         section.finish();
         config
@@ -41,7 +56,7 @@ fn link(section: &Section<'_, '_>) -> Link {
         ttl: section.number("ttl", 1..=255u8, default.ttl),
         dscp: section.number("dscp", 0..=63u8, default.dscp),
         max_payload: (payload > 0).then_some(payload),
-        receive_buffer: section.number("receive-buffer", 4096..=1 << 30u32, 4 << 20) as usize,
+        receive_buffer: section.number("receive-buffer", 4096u32..=1 << 30, 4 << 20) as usize,
     }
 }
 
@@ -60,13 +75,17 @@ fn groups(section: &Section<'_, '_>, default: &str, specific: bool) -> Groups {
     };
     let found = section.get("groups", &expected, read);
     // The defaults are right.
-    found.map_or_else(|| Groups::parse(default).unwrap_or_else(|e| unreachable!("{e}")), |at| at.value)
+    match (found, Groups::parse(default)) {
+        (Some(found), _) => found.value,
+        (None, Ok(default)) => default,
+        (None, Err(error)) => unreachable!("{error}"),
+    }
 }
 
 fn limits(section: &Section<'_, '_>) -> ClientLimits {
     let default = ClientLimits::default();
     ClientLimits {
-        clients: section.number("max-clients", 1..=1 << 20u32, default.clients as u32) as usize,
+        clients: section.number("max-clients", 1u32..=1 << 20, default.clients as u32) as usize,
         requests_per_second: section.number(
             "requests-per-second",
             1..=1_000_000u32,
@@ -124,7 +143,9 @@ fn ssm(section: &Section<'_, '_>) -> SsmConfig {
     let address = section.get("mediator", LISTEN, |value| {
         let address = listen(value)?;
         match address.ip().is_multicast() {
-            true => Err(format!("{address} is a group's: only its source can send there")),
+            true => Err(format!(
+                "{address} is a group's: only its source can send there"
+            )),
             false => Ok(address),
         }
     });
@@ -141,30 +162,43 @@ mod tests {
     use super::*;
     use cli::daemon::reader;
 
-    fn read(text: &str) -> Result<Config, String> {
-        let parsed = reader::parse(text, |root| Config::read(root.section("native")));
-        parsed.map_err(|problems| problems.iter().map(|problem| format!("{problem}\n")).collect())
+    fn read(text: &str) -> Result<NetworkConfig, String> {
+        let parsed = reader::parse(text, |root| NetworkConfig::read(root.section("network")));
+        parsed.map_err(|problems| {
+            problems
+                .iter()
+                .map(|problem| format!("{problem}\n"))
+                .collect()
+        })
     }
 
     #[test]
     fn nothing_said_is_no_network() {
-        assert_eq!(read(""), Ok(Config::None));
-        assert_eq!(read("[native]\nkind = \"none\""), Ok(Config::None));
+        assert_eq!(read(""), Ok(NetworkConfig::None));
+        assert_eq!(read("[network]\nkind = \"none\""), Ok(NetworkConfig::None));
     }
 
     #[test]
     fn each_kind_has_its_defaults() {
-        let Ok(Config::Ip(ip)) = read("[native]\nkind = \"ip\"") else {
+        let Ok(NetworkConfig::Ip(ip)) = read("[network]\nkind = \"ip\"") else {
             panic!();
         };
-        assert_eq!((ip.mediator, ip.cost, ip.data.port), (federation::MEDIATOR_V4, None, 5004));
+        assert_eq!(
+            (ip.mediator, ip.cost, ip.data.port),
+            (federation::MEDIATOR_V4, None, 5004)
+        );
         assert!(!ip.data.groups.contains(ip.mediator.ip()));
-        let text = "[native]\nkind = \"ip\"\ngroups = \"ff18::8000:0/112\"\ncost = 7\ndscp = 34";
-        let Ok(Config::Ip(ip)) = read(text) else {
+        let text = "[network]\nkind = \"ip\"\ngroups = \"ff18::8000:0/112\"\ncost = 7\ndscp = 34";
+        let Ok(NetworkConfig::Ip(ip)) = read(text) else {
             panic!();
         };
-        assert_eq!((ip.mediator, ip.cost, ip.data.link.dscp), (federation::MEDIATOR_V6, Some(7), 34));
-        let Ok(Config::Ssm(ssm)) = read("[native]\nkind = \"ssm\"\nmediator = \"10.0.0.1:99\"") else {
+        assert_eq!(
+            (ip.mediator, ip.cost, ip.data.link.dscp),
+            (federation::MEDIATOR_V6, Some(7), 34)
+        );
+        let Ok(NetworkConfig::Ssm(ssm)) =
+            read("[network]\nkind = \"ssm\"\nmediator = \"10.0.0.1:99\"")
+        else {
             panic!();
         };
         assert_eq!(ssm.mediator, "10.0.0.1:99".parse().unwrap());
@@ -174,16 +208,22 @@ mod tests {
     fn what_cannot_be_is_told() {
         for (text, complaint) in [
             ("kind = \"ipx\"", "unknown"),
-            ("kind = \"ip\"\ngroups = \"10.0.0.0/8\"", "not a prefix of groups"),
+            (
+                "kind = \"ip\"\ngroups = \"10.0.0.0/8\"",
+                "not a prefix of groups",
+            ),
             ("kind = \"ip\"\nmediator = \"10.0.0.1:5\"", "not a group"),
             ("kind = \"ip\"\nmediator = \"239.255.0.5:5\"", "in the pool"),
             ("kind = \"ip\"\nmediator = \"[ff15::1]:5\"", "family"),
             ("kind = \"ssm\"\ngroups = \"239.0.0.0/16\"", "232.0.0.0/8"),
-            ("kind = \"ssm\"\nmediator = \"239.1.1.1:5\"", "source can send"),
+            (
+                "kind = \"ssm\"\nmediator = \"239.1.1.1:5\"",
+                "source can send",
+            ),
             ("kind = \"ip\"\nttl = 0", "too small"),
             ("kind = \"ip\"\ncolour = 0", "unknown"),
         ] {
-            let problems = read(&format!("[native]\n{text}")).unwrap_err();
+            let problems = read(&format!("[network]\n{text}")).unwrap_err();
             assert!(problems.contains(complaint), "{text}: {problems}");
         }
     }

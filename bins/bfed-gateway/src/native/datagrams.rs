@@ -70,13 +70,17 @@ impl Link {
             named = Some(cli::multicast::find(name)?);
         }
         let index = named.as_ref().map_or(0, |interface| interface.index);
-        let first = named.as_ref().and_then(|interface| interface.addresses.first());
+        let first = named
+            .as_ref()
+            .and_then(|interface| interface.addresses.first());
         let route = inet::route(group, index);
         let address = match (group, first, &route) {
             (IpAddr::V4(_), Some(first), _) => first.address.into(),
             (_, _, Ok(route)) => route.source,
             (_, _, Err(error)) => {
-                return Err(format!("no way to the group {group}: {error}; name the interface"));
+                return Err(format!(
+                    "no way to the group {group}: {error}; name the interface"
+                ));
             }
         };
         let index = match named {
@@ -85,8 +89,15 @@ impl Link {
         };
         let headers = if group.is_ipv4() { 28 } else { 48 };
         let mtu = route.map_or(1500, |route| route.mtu);
-        let payload = self.max_payload.unwrap_or(mtu.saturating_sub(headers)).min(65_000);
-        Ok(Local { index, address, payload: payload.into() })
+        let payload = self
+            .max_payload
+            .unwrap_or(mtu.saturating_sub(headers))
+            .min(65_000);
+        Ok(Local {
+            index,
+            address,
+            payload: payload.into(),
+        })
     }
 
     /// A socket that sends to groups from that address.
@@ -95,12 +106,21 @@ impl Link {
         self.open(local, bind, false)
     }
 
-    pub(super) fn open(&self, local: Local, bind: SocketAddr, listens: bool) -> Result<UdpSocket, String> {
+    pub(super) fn open(
+        &self,
+        local: Local,
+        bind: SocketAddr,
+        listens: bool,
+    ) -> Result<UdpSocket, String> {
         let socket = UdpSocket::open(&inet::Config {
             interface: local.index,
             ttl: self.ttl,
             loopback: true,
-            receive_buffer_bytes: if listens { self.receive_buffer } else { 64 << 10 },
+            receive_buffer_bytes: if listens {
+                self.receive_buffer
+            } else {
+                64 << 10
+            },
             ..inet::Config::new(bind)
         })
         .map_err(|error| error.to_string())?;
@@ -198,7 +218,12 @@ impl Channels {
         let channel = ChannelId(self.next);
         self.next += 1;
         let content = session.content();
-        let new = Channel { content, to, listener: None, paused: false };
+        let new = Channel {
+            content,
+            to,
+            listener: None,
+            paused: false,
+        };
         self.channels.insert(channel, new);
         channel
     }
@@ -219,14 +244,21 @@ impl Channels {
         }
         // The old one, if there is one, ends here: two with one key would be confused.
         channel.listener = None;
-        let opened = self.link.open(self.local, to.group, true).and_then(|socket| {
-            let (group, source, interface) = (to.group.ip(), to.source, self.local.index);
-            let joined = socket.join(&Membership { group, source, interface });
-            joined.map_err(|error| error.to_string())?;
-            let added = self.set.add(socket.as_fd(), id.0, !channel.paused, false);
-            added.map_err(|error| error.to_string())?;
-            Ok(socket)
-        });
+        let opened = self
+            .link
+            .open(self.local, to.group, true)
+            .and_then(|socket| {
+                let (group, source, interface) = (to.group.ip(), to.source, self.local.index);
+                let joined = socket.join(&Membership {
+                    group,
+                    source,
+                    interface,
+                });
+                joined.map_err(|error| error.to_string())?;
+                let added = self.set.add(socket.as_fd(), id.0, !channel.paused, false);
+                added.map_err(|error| error.to_string())?;
+                Ok(socket)
+            });
         match opened {
             Ok(socket) => {
                 channel.listener = Some(socket);
@@ -249,9 +281,16 @@ impl Channels {
 
     /// The channel is gone; where its data went.
     pub(super) fn remove(&mut self, id: ChannelId) -> Option<SocketAddr> {
-        if self.gathered.as_ref().is_some_and(|gathered| gathered.channel == id) {
+        if self
+            .gathered
+            .as_ref()
+            .is_some_and(|gathered| gathered.channel == id)
+        {
             self.flush();
-            self.gathered = self.gathered.take().filter(|gathered| gathered.channel != id);
+            self.gathered = self
+                .gathered
+                .take()
+                .filter(|gathered| gathered.channel != id);
         }
         self.busy.retain(|busy| *busy != id);
         self.writable.retain(|writable| *writable != id);
@@ -383,7 +422,10 @@ impl Channels {
         };
         for ready in ready {
             let id = ChannelId(ready.key);
-            let socket = self.channels.get(&id).and_then(|channel| channel.listener.as_ref());
+            let socket = self
+                .channels
+                .get(&id)
+                .and_then(|channel| channel.listener.as_ref());
             let Some(socket) = socket.filter(|_| ready.readable) else {
                 continue;
             };

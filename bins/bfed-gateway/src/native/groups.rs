@@ -128,11 +128,16 @@ impl NativeNet for GroupNet {
                 parsed.filter(|address| address.source.is_some() == self.specific)
             }
             (None, Some(own)) => Some(self.address(own)),
-            (None, None) => {
-                own_group(session, flow, self.specific, &self.config.groups, self.reserved)
-            }
+            (None, None) => own_group(
+                session,
+                flow,
+                self.specific,
+                &self.config.groups,
+                self.reserved,
+            ),
         };
-        self.channels.listen(channel, &address.ok_or(NativeError::NoSession)?)
+        self.channels
+            .listen(channel, &address.ok_or(NativeError::NoSession)?)
     }
 
     /// The kernel refreshes memberships by itself (§5.4).
@@ -163,7 +168,12 @@ impl NativeNet for GroupNet {
         }
     }
 
-    fn send_data(&mut self, _: Instant, channel: ChannelId, data: &[u8]) -> Result<(), NativeError> {
+    fn send_data(
+        &mut self,
+        _: Instant,
+        channel: ChannelId,
+        data: &[u8],
+    ) -> Result<(), NativeError> {
         self.channels.send(channel, data)
     }
 

@@ -1,4 +1,4 @@
-//! IP multicast of any source (§5.4): the pool of groups is in [`groups`](super::groups), here is the
+//! IP multicast of any source (§5.4): the pool of groups is in `groups`, here is the
 //! mediator: a well-known group that clients and gateways belong to (§5.2.1).
 //!
 //! Clients send REQUESTs to the group, each in a datagram of its own. All of the network's gateways hear
@@ -118,7 +118,11 @@ impl GroupMediator {
         let failed = |error: String| format!("mediator's group {group}: {error}");
         let socket = link.open(local, group, true).map_err(failed)?;
         let (group, source, interface) = (group.ip(), None, local.index);
-        let joined = socket.join(&Membership { group, source, interface });
+        let joined = socket.join(&Membership {
+            group,
+            source,
+            interface,
+        });
         joined.map_err(|error| failed(error.to_string()))?;
         Ok(GroupMediator {
             config: config.clone(),
@@ -163,7 +167,10 @@ impl Front for GroupMediator {
             None if self.clients.everybody(answer).is_empty() => return,
             None => 0,
         };
-        self.send(&AnswerRepr { nonce, ..answer.clone() });
+        self.send(&AnswerRepr {
+            nonce,
+            ..answer.clone()
+        });
     }
 
     fn poll_upcall(&mut self, now: Instant) -> Option<Upcall> {

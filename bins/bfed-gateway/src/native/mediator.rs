@@ -36,7 +36,11 @@ pub(super) struct Mediator<F> {
 
 impl<F: Front> Mediator<F> {
     pub(super) fn new(front: F, gateway: GatewayId, cost: Option<u32>) -> Self {
-        Mediator { front, gateway, cost }
+        Mediator {
+            front,
+            gateway,
+            cost,
+        }
     }
 }
 
@@ -73,7 +77,14 @@ impl<F: Front> NativeNet for Mediator<F> {
 
     fn unsubscribe(&mut self, _: Instant, _: &SessionName, _: &str, _: Direction, _: ChannelId) {}
 
-    fn reclaim_channel(&mut self, _: Instant, _: &SessionName, _: &str, _: Direction, _: ChannelId) {
+    fn reclaim_channel(
+        &mut self,
+        _: Instant,
+        _: &SessionName,
+        _: &str,
+        _: Direction,
+        _: ChannelId,
+    ) {
     }
 
     fn send_data(&mut self, _: Instant, _: ChannelId, _: &[u8]) -> Result<(), NativeError> {
@@ -92,13 +103,19 @@ impl<F: Front> NativeNet for Mediator<F> {
             None => (Outcome::Null, Vec::new()),
             Some(cost) => {
                 let (gateway, cost) = (self.gateway, Cost(cost));
-                let own = gateways.contains(&gateway).then_some(GatewayCost { gateway, cost });
+                let own = gateways
+                    .contains(&gateway)
+                    .then_some(GatewayCost { gateway, cost });
                 (Outcome::Costs, own.into_iter().collect())
             }
         };
         // Other gateways know their own costs: they are asked.
         let got_all = outcome != Outcome::Costs;
-        Some(Sroutes { outcome, costs, got_all })
+        Some(Sroutes {
+            outcome,
+            costs,
+            got_all,
+        })
     }
 
     fn answer(&mut self, now: Instant, client: Option<ClientId>, answer: &AnswerRepr) {

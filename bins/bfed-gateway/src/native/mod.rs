@@ -19,17 +19,39 @@
 //!
 //! Data is asked for at most a few hundred times in a row, so that other sockets get a look; what
 //! is left keeps the descriptor readable.
+//!
+//! # Kinds
+//!
+//! | kind | module |
+//! | --- | --- |
+//! | `none` | no sessions, no clients |
+//! | `ip` | IP multicast of any source: [`ip`] |
+//! | `ssm` | source-specific multicast: [`ssm`] |
 
+mod clients;
+mod config;
+mod datagrams;
+mod groups;
+pub mod ip;
+mod mediator;
 mod none;
+mod pool;
+pub mod ssm;
 
 use std::error::Error;
 use std::os::fd::AsFd;
 
 use bfed::native::ChannelId;
-use bfed::{GatewayId, Instant, NativeNet};
-use cli::daemon::reader::Section;
+use bfed::wire::sroute::Outcome;
+use bfed::{GatewayId, Instant, NativeNet, Sroutes};
 
+pub use clients::ClientLimits;
+pub use datagrams::Link;
+pub use groups::GroupsConfig;
+pub use ip::IpConfig;
 pub use none::NoNetwork;
+pub use pool::{Groups, MAX_GROUPS};
+pub use ssm::SsmConfig;
 
 /// What a network is opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +96,10 @@ pub trait Network: NativeNet + AsFd + Send {
 pub enum NetworkConfig {
     /// `kind = "none"`: no native network, only other gateways.
     None,
+    /// `kind = "ip"`: IP multicast of any source.
+    Ip(IpConfig),
+    /// `kind = "ssm"`: source-specific multicast.
+    Ssm(SsmConfig),
 }
 
 /// Who opens a network.
@@ -88,35 +114,38 @@ pub struct Owner {
 }
 
 impl NetworkConfig {
-    /// Reads `[network]`; what is wrong is noted there.
-    #[must_use]
-    pub fn read(section: Section<'_, '_>) -> Self {
-        let kind = section.choice("kind", &[("none", ())], ());
-        section.finish();
-        match kind {
-            Some(()) | None => NetworkConfig::None,
-        }
-    }
-
     /// The word for it.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
             NetworkConfig::None => "none",
+            NetworkConfig::Ip(_) => "ip",
+            NetworkConfig::Ssm(_) => "ssm",
         }
     }
 
     /// Opens it: before privileges are given up.
     ///
     /// # Errors
-    /// A socket cannot be opened.
+    /// A socket cannot be opened: a sentence that says what to do.
     pub fn open(
         &self,
-        _role: Role,
-        _owner: Owner,
+        role: Role,
+        owner: Owner,
     ) -> Result<Box<dyn Network>, Box<dyn Error + Send + Sync>> {
-        match self {
-            NetworkConfig::None => Ok(Box::new(NoNetwork::new()?)),
-        }
+        Ok(match self {
+            NetworkConfig::None => Box::new(NoNetwork::new()?),
+            NetworkConfig::Ip(config) => ip::open(config, role, owner.gateway)?,
+            NetworkConfig::Ssm(config) => ssm::open(config, role, owner.gateway)?,
+        })
+    }
+}
+
+/// What a data node knows of costs.
+fn unknown_costs() -> Sroutes {
+    Sroutes {
+        outcome: Outcome::Null,
+        costs: Vec::new(),
+        got_all: true,
     }
 }

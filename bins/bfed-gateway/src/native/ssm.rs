@@ -1,5 +1,5 @@
 //! Source-specific multicast (RFC 4607, §5.3.1): channels are pairs of source and group; the data side
-//! is in [`groups`](super::groups), here is the mediator. Nobody but its source can send to a group, so
+//! is in `groups`, here is the mediator. Nobody but its source can send to a group, so
 //! the mediator has a unicast UDP address, which clients are told by their administrator.
 //!
 //! A request is a datagram, padded with zeros: the answer goes back to where it came from and is never
@@ -132,7 +132,11 @@ impl UnicastMediator {
             return;
         }
         let mut bytes = vec![0; len];
-        AnswerRepr { nonce, ..answer.clone() }.emit(&mut bytes);
+        AnswerRepr {
+            nonce,
+            ..answer.clone()
+        }
+        .emit(&mut bytes);
         let sent = self.socket.send(&Transmit {
             source: None,
             destination: to.address,

@@ -1,0 +1,5 @@
+//! Native networks on real sockets, each test in a network namespace of its own.
+
+mod common;
+mod ip;
+mod ssm;
