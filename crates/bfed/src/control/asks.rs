@@ -1,5 +1,6 @@
 //! What a session's data node is asked for, and its answers (§5.3.1, §5.3.2).
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use smoltcp::time::Instant;
@@ -29,6 +30,45 @@ impl<C: Coordinator> ControlNode<C> {
         Edge::Peer {
             peer: id,
             rate_bps: rate.map_or(0, |rate| (rate / nodes).max(1)),
+        }
+    }
+
+    /// The link to a peer has another bound. Edges to one peer share it at a data node, so each is told
+    /// with the first edge that it has.
+    pub(super) fn bound_changed(&mut self, id: PeerId) {
+        let mut told = BTreeSet::new();
+        let mut again = Vec::new();
+        for (slot, tree) in self.trees.iter() {
+            let down = tree.down.get(&id).map(|down| &down.flows);
+            let up = tree.up.as_ref().filter(|up| up.peer == Some(id));
+            let known = down.is_some_and(|flows| !flows.is_empty()) || up.is_some();
+            if let Some(node) = tree.node.filter(|_| known)
+                && told.insert(node)
+            {
+                again.push((slot, up.map(|up| up.flows.clone())));
+            }
+        }
+        let edge = self.edge(id);
+        for (slot, up) in again {
+            let ask = up.map(|flows| self.ask_up(slot, edge, flows));
+            if let Some(tree) = self.trees.get_mut(slot) {
+                if let Some(down) = tree.down.get_mut(&id) {
+                    down.ask = Ask::Nothing;
+                }
+                if let (Some(up), Some(ask)) = (&mut tree.up, ask) {
+                    up.ask = ask;
+                }
+                self.trees.pending.insert(slot);
+            }
+        }
+    }
+
+    /// Each data node has another share of the links.
+    pub(super) fn shares_changed(&mut self) {
+        let bounded = |state: &super::PeerState| state.config.rate_bps.is_some();
+        let ids = self.peers.iter().filter(|(_, state)| bounded(state));
+        for id in ids.map(|(&id, _)| id).collect::<Vec<_>>() {
+            self.bound_changed(id);
         }
     }
 

@@ -44,7 +44,9 @@ impl<C: Coordinator> ControlNode<C> {
 
     /// The coordinator has news: this control node may have become the active one, or have ceased to
     /// be. One that has ceased closes all streams without a word, so that peers wait for its
-    /// successor, and forgets its trees; data nodes go on forwarding.
+    /// successor, and forgets its trees; data nodes go on forwarding. One that is the active one
+    /// [again](crate::Config::restarting) tells routes once it has heard its peers', or after the
+    /// restart time: else they would give up what they kept.
     pub fn coordinator_changed(&mut self, now: Instant) {
         self.now = now;
         let active = self.coordinator.is_active();
@@ -53,7 +55,15 @@ impl<C: Coordinator> ControlNode<C> {
         }
         self.active = active;
         if active {
+            let patience = Duration::from_secs(self.config.restart_time_s.into());
+            self.deferral_until = self.config.restarting.then_some(now + patience);
             return;
+        }
+        self.config.restarting = self.config.restart_time_s > 0;
+        self.rib.deferred = self.config.restarting;
+        for conn in core::mem::take(&mut self.closing).into_keys() {
+            self.hot.remove(&conn);
+            self.events.push_back(Event::Close(conn));
         }
         for (conn, of) in core::mem::take(&mut self.streams) {
             self.hot.remove(&conn);
@@ -183,6 +193,7 @@ impl<C: Coordinator> ControlNode<C> {
                 }
                 self.nodes.map.insert(id, Node::new(now, conn, register));
                 self.trees.mark_all();
+                self.shares_changed();
                 self.events.push_back(Event::NodeUp(id));
             }
         }
@@ -256,6 +267,7 @@ impl<C: Coordinator> ControlNode<C> {
         }
         self.events.push_back(Event::NodeDown(id));
         self.trees.pending.extend(node.sessions);
+        self.shares_changed();
     }
 
     pub(super) fn time_of_nodes(&mut self, now: Instant) {

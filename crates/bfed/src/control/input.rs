@@ -140,13 +140,7 @@ impl<C: Coordinator> ControlNode<C> {
                 .announce(now, id, table, route.destination, route.attributes);
             let (count, max) = self.rib.count(id, table);
             if count > max {
-                let rest = self
-                    .peers
-                    .get(&id)
-                    .map(|state| state.config.rest_after_limit);
-                let text = alloc::format!("more than {max} routes in table {table}");
-                let why = Notification::new(Reason::PrefixLimit, &text);
-                self.end_peer(now, id, Down::Here(why), rest.unwrap_or(Duration::ZERO));
+                self.too_many_routes(now, id, table);
                 return Err(Error::PrefixLimit);
             }
         }

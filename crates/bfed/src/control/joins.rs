@@ -103,6 +103,7 @@ impl<C: Coordinator> ControlNode<C> {
         }
         if let Some(network) = tree.network
             && !internal
+            && !self.rib.deferred
             && !self.rib.is_told(id, tree.table, network)
         {
             if found.is_none() {
@@ -219,7 +220,7 @@ impl<C: Coordinator> ControlNode<C> {
     }
 
     /// Peers that joined before the owner was known, and may not.
-    fn check_told(&mut self, now: Instant, slot: Slot, network: BnNum) {
+    pub(super) fn check_told(&mut self, now: Instant, slot: Slot, network: BnNum) {
         let Some(tree) = self.trees.get(slot) else {
             return;
         };

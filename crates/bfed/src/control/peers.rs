@@ -10,15 +10,23 @@ use crate::config::{Config, ConfigError, PeerConfig};
 use crate::coordination::Coordinator;
 use crate::event::Event;
 use crate::session::{Admission, Down, Due, FAREWELL_TIMEOUT, Session, VERSIONS};
-use crate::types::{ConnId, PeerId};
+use crate::types::{ConnId, PeerId, Table};
 use crate::wire::Message;
 use crate::wire::notification::{Reason, Repr as Notification};
 use crate::wire::open::{Graceful, Repr as Open};
 
 impl<C: Coordinator> ControlNode<C> {
     /// Replaces the configuration and all peers, or changes nothing. Peers whose identity has not
-    /// changed keep their streams, and hear of routes that their policies give or take; the others'
-    /// sessions end with the reason "reconfigured".
+    /// changed keep their streams; the others' sessions end with the reason "reconfigured".
+    ///
+    /// | what has changed | holds |
+    /// | --- | --- |
+    /// | costs, policies, damping | at once: peers are told the routes that this gives or takes |
+    /// | [`PeerConfig::max_routes`] is lower | at once: who has announced more loses the session |
+    /// | it is higher | at once: a peer that rests because of it is called again |
+    /// | [`PeerConfig::rate_bps`] | at once: data nodes are told |
+    /// | [`Limits`](crate::Limits) | at once, for what comes from then on |
+    /// | what OPEN says: hold time, restart time, a table more | with the next session |
     ///
     /// # Errors
     /// What is wrong; nothing has changed.
@@ -122,7 +130,8 @@ impl<C: Coordinator> ControlNode<C> {
         self.rib.set_peer(id, config.clone());
         if let Some(state) = self.peers.get_mut(&id) {
             state.session.set_own(own, config.dial, delay, now);
-            state.config = config;
+            let before = core::mem::replace(&mut state.config, config);
+            self.peer_changed(now, id, &before);
         } else {
             let session = Session::new(own, config.gateway, config.dial, delay, now);
             let state = PeerState {
@@ -138,6 +147,34 @@ impl<C: Coordinator> ControlNode<C> {
             };
             self.peers.insert(id, state);
         }
+    }
+
+    /// What else follows from a peer's new configuration.
+    fn peer_changed(&mut self, now: Instant, id: PeerId, before: &PeerConfig) {
+        let Some(state) = self.peers.get_mut(&id) else {
+            return;
+        };
+        if state.config.max_routes > before.max_routes && state.resting_until.take().is_some() {
+            state.session.call_now(now);
+        }
+        if state.config.rate_bps != before.rate_bps {
+            self.bound_changed(id);
+        }
+        if let Some(table) = self.rib.over_limit(id) {
+            self.too_many_routes(now, id, table);
+        }
+        self.news_of_routes(now);
+    }
+
+    /// A peer has announced more routes than it may: its session ends, and rests.
+    pub(super) fn too_many_routes(&mut self, now: Instant, id: PeerId, table: Table) {
+        let Some(config) = self.peers.get(&id).map(|state| &state.config) else {
+            return;
+        };
+        let (max, rest) = (config.max_routes, config.rest_after_limit);
+        let text = alloc::format!("more than {max} routes in table {table}");
+        let why = Notification::new(Reason::PrefixLimit, &text);
+        self.end_peer(now, id, Down::Here(why), rest);
     }
 
     fn drop_peer(&mut self, now: Instant, id: PeerId, reason: Reason) {
@@ -357,6 +394,14 @@ impl<C: Coordinator> ControlNode<C> {
         self.config.restarting = false;
         self.rib.end_deferral();
         self.news_of_routes(now);
+        // Until now everybody could join what they had before.
+        let trees = self.trees.iter();
+        let trees: Vec<_> = trees
+            .filter_map(|(slot, tree)| Some((slot, tree.network?)))
+            .collect();
+        for (slot, network) in trees {
+            self.check_told(now, slot, network);
+        }
     }
 
     /// Routes have changed: peers are told after the advertisement interval.

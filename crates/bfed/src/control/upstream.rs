@@ -254,8 +254,8 @@ impl<C: Coordinator> ControlNode<C> {
         let Some(tree) = self.trees.get_mut(slot) else {
             return;
         };
-        // A tree that never was up does not wait for better days.
-        let young = tree.node.is_none();
+        // A tree that never was up does not wait for better days; after a restart they are near.
+        let young = tree.node.is_none() && !self.rib.deferred;
         let until = *tree.orphan_until.get_or_insert(deadline);
         let mut reason = tree.last_refusal.unwrap_or(Reason::Unreachable);
         if young || until <= now {

@@ -78,6 +78,17 @@ impl Flaps {
         }
     }
 
+    /// Takes other limits: for penalties from now on.
+    pub(super) fn reconfigure(&mut self, config: Damping, max: usize) {
+        (self.config, self.max) = (config, max);
+    }
+
+    /// A peer is no longer configured: another may get its number.
+    pub(super) fn forget_peer(&mut self, id: PeerId) {
+        self.records.retain(|(peer, ..), _| *peer != id);
+        self.reuse.retain(|(_, (peer, ..))| *peer != id);
+    }
+
     fn decayed(&self, record: &Record, now: Instant) -> f64 {
         let lives = (now - record.at).total_micros() as f64
             / self.config.half_life.total_micros().max(1) as f64;

@@ -4,6 +4,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 
 use super::policy::Action;
 use super::{Rib, Route};
@@ -26,16 +27,24 @@ pub(super) struct Out {
 
 impl Out {
     pub(super) fn has_told(&self, table: Table, network: BnNum) -> bool {
-        let first = (table, GatewayId { network, number: 0 });
-        let last = (
-            table,
-            GatewayId {
-                network,
-                number: u32::MAX,
-            },
-        );
-        self.told.range(first..=last).next().is_some()
+        self.told.range(gateways(table, network)).next().is_some()
     }
+
+    /// Gateways of a network of which there is news for the peer.
+    pub(super) fn to_tell(
+        &self,
+        table: Table,
+        network: BnNum,
+    ) -> impl Iterator<Item = GatewayId> + '_ {
+        let news = self.dirty.range(gateways(table, network));
+        news.map(|(_, destination)| *destination)
+    }
+}
+
+/// All gateways that a network may have.
+fn gateways(table: Table, network: BnNum) -> RangeInclusive<(Table, GatewayId)> {
+    let gateway = |number| (table, GatewayId { network, number });
+    gateway(0)..=gateway(u32::MAX)
 }
 
 impl Rib {
@@ -146,7 +155,7 @@ impl Rib {
     }
 
     /// The route to `destination` as the peer is to be told it, if at all.
-    fn export(&self, id: PeerId, table: Table, destination: GatewayId) -> Option<Route> {
+    pub(super) fn export(&self, id: PeerId, table: Table, destination: GatewayId) -> Option<Route> {
         let peer = self.peers.get(&id)?;
         if !peer.tables.contains(table) || !self.config.tables.contains(table) {
             return None;

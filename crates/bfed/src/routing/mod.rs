@@ -180,12 +180,10 @@ impl Rib {
         self.destinations
             .retain(|(_, destination), entry| *destination != own || !entry.candidates.is_empty());
         self.add_own();
-        if let Some(damping) = config.damping
-            && self.flaps.is_none()
-        {
-            self.flaps = Some(Flaps::new(damping, config.limits.max_flapping));
-        } else if config.damping.is_none() {
-            self.flaps = None;
+        let max = config.limits.max_flapping;
+        match (config.damping, &mut self.flaps) {
+            (Some(damping), Some(flaps)) => flaps.reconfigure(damping, max),
+            (damping, flaps) => *flaps = damping.map(|damping| Flaps::new(damping, max)),
         }
         self.decide_all();
         self.tell_all();
@@ -219,6 +217,9 @@ impl Rib {
     pub(crate) fn remove_peer(&mut self, now: Instant, id: PeerId) {
         self.peer_down(now, id, false);
         self.peers.remove(&id);
+        if let Some(flaps) = &mut self.flaps {
+            flaps.forget_peer(id);
+        }
     }
 
     /// A peer is there: it is to be told the full table, and its own is awaited.
@@ -419,6 +420,14 @@ impl Rib {
                 peer.count[usize::from(table.number())],
                 peer.config.max_routes,
             )
+        })
+    }
+
+    /// A table in which the peer has announced more routes than it may.
+    pub(crate) fn over_limit(&self, id: PeerId) -> Option<Table> {
+        Table::all().find(|&table| {
+            let (count, max) = self.count(id, table);
+            count > max
         })
     }
 

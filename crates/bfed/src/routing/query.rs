@@ -108,11 +108,14 @@ impl Rib {
         self.best(table, gateway).map(|(id, _)| id)
     }
 
-    /// Whether the peer was told a route to a gateway of `network`: only then may it join sessions
-    /// from there through this gateway (§5.1: no transit against the policy).
+    /// Whether the peer was told a route to a gateway of `network`, or is about to be: only then may it
+    /// join sessions from there through this gateway (§5.1: no transit against the policy). One whose
+    /// stream is new joins what it had before it can have heard the table.
     pub(crate) fn is_told(&self, id: PeerId, table: Table, network: BnNum) -> bool {
-        self.peers
-            .get(&id)
-            .is_some_and(|peer| peer.out.has_told(table, network))
+        self.peers.get(&id).is_some_and(|peer| {
+            let mut to_tell = peer.out.to_tell(table, network);
+            peer.out.has_told(table, network)
+                || to_tell.any(|destination| self.export(id, table, destination).is_some())
+        })
     }
 }

@@ -177,6 +177,13 @@ impl Session {
         self.dial = dial;
     }
 
+    /// Nothing speaks against a call any more.
+    pub(crate) fn call_now(&mut self, now: Instant) {
+        if self.dial && self.state == State::Idle {
+            self.timer = Some(now);
+        }
+    }
+
     /// Which of two streams is kept, by the table above.
     pub(crate) fn admit(&self, dialled: bool) -> Admission {
         let Some(first) = self.stream else {
