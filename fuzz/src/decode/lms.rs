@@ -1,0 +1,111 @@
+//! LMS: the option, IPv4 headers around it, LMS-HIER, IGMP.
+
+use lms_proto::endpoint::find_option;
+use lms_proto::igmp::datagram;
+use lms_proto::wire::encap::{decapsulate, open_inner, open_outer};
+use lms_proto::wire::hier::{self, Entry, MAX_ENTRIES, Repr};
+use lms_proto::wire::igmp::{Message, PROTOCOL};
+use lms_proto::wire::ipv4::{self, Layout};
+use lms_proto::{Iface, LmsOption};
+
+/// The option alone, and as ancillary data.
+pub fn option(bytes: &[u8]) {
+    if let Ok((form, option)) = LmsOption::parse(bytes) {
+        let mut out = [0; 20];
+        let len = option
+            .emit(form, &mut out)
+            .expect("what parses can be written");
+        assert_eq!(out[..len], bytes[..len]);
+    }
+    let _ = find_option(bytes);
+}
+
+/// Headers, options among others, and the edits that a router makes in place.
+pub fn ipv4(bytes: &[u8]) {
+    let Ok(layout) = Layout::check(bytes) else {
+        return;
+    };
+    let header = &bytes[..layout.header_len];
+    for option in ipv4::Options::new(header).flatten() {
+        assert!(option.at >= ipv4::HEADER_LEN && option.at + option.len <= layout.header_len);
+    }
+    if let Ok(inner) = open_outer(bytes, layout) {
+        let mut copy = bytes.to_vec();
+        let at = decapsulate(&mut copy, &inner);
+        Layout::check(&copy[at]).expect("what is inside was checked");
+    }
+    if let Ok(Some((_, inner))) = open_inner(bytes, layout) {
+        let mut copy = bytes.to_vec();
+        let at = decapsulate(&mut copy, &inner);
+        let inner = &copy[at];
+        let layout = Layout::check(inner).expect("what is inside was checked");
+        assert!(
+            ipv4::checksum_ok(&inner[..layout.header_len]),
+            "kept up to date"
+        );
+    }
+    edits(bytes, layout);
+}
+
+fn edits(bytes: &[u8], layout: Layout) {
+    let mut packet = bytes[..layout.total_len].to_vec();
+    ipv4::fill_checksum(&mut packet[..layout.header_len]);
+    let good = |packet: &[u8]| {
+        let layout = Layout::check(packet).expect("still a packet");
+        assert!(ipv4::checksum_ok(&packet[..layout.header_len]));
+    };
+    good(&packet);
+    ipv4::decrement_ttl(&mut packet);
+    good(&packet);
+    let Ok(Some(found)) = ipv4::find_lms(&packet[..layout.header_len]) else {
+        return;
+    };
+    ipv4::set_turning_point(&mut packet, found.body_at, [10, 0, 0, 9].into(), Iface(7));
+    good(&packet);
+    let again = ipv4::find_lms(&packet[..layout.header_len]);
+    let again = again.expect("still well-formed").expect("still there");
+    assert_eq!((again.turning_iface, again.group), (Iface(7), found.group));
+    let start = ipv4::strip_option(&mut packet, found.option);
+    good(&packet[start..]);
+}
+
+/// LMS-HIER messages: what parses is written back byte by byte.
+pub fn hier(bytes: &[u8]) {
+    let mut entries = [Entry::EMPTY; MAX_ENTRIES];
+    let Ok(repr) = Repr::parse(bytes, &mut entries) else {
+        return;
+    };
+    let mut out = [0; hier::MAX_LEN];
+    let len = repr.emit(&mut out).expect("what parses can be written");
+    assert_eq!(&out[..len], bytes);
+}
+
+/// IGMP messages, alone and in their datagrams.
+pub fn igmp(bytes: &[u8]) {
+    if let Some(ip) = datagram::parse(bytes, PROTOCOL) {
+        message(ip.payload);
+    }
+    if let Some(ip) = datagram::parse(bytes, 17)
+        && let Some(payload) = datagram::udp_payload(&ip, hier::PORT)
+    {
+        hier(payload);
+    }
+    message(bytes);
+}
+
+fn message(bytes: &[u8]) {
+    let Ok(parsed) = Message::parse(bytes) else {
+        return;
+    };
+    if let Message::V3Report(records) = &parsed {
+        assert_eq!(records.iter().count(), records.len());
+        for record in records.iter() {
+            let _ = (record.cost(), record.sources.iter().count());
+        }
+        return; // written by `ReportWriter`, record by record
+    }
+    // Bytes behind the message are not its own, and a fuzzer's checksum may be any.
+    let mut out = vec![0; parsed.buffer_len()];
+    let len = parsed.emit(&mut out).expect("what parses can be written");
+    assert_eq!(Message::parse(&out[..len]), Ok(parsed));
+}

@@ -1,0 +1,57 @@
+//! LTP packets.
+
+use ltp::wire::report::{Report, ReportAck};
+use ltp::wire::{Header, Sequence, data, digests, request, sync};
+
+pub fn packet(bytes: &[u8]) {
+    if let Ok(header) = Header::parse(bytes) {
+        let mut out = [0; 8];
+        header.emit(&mut out);
+        assert_eq!(Header::parse(&out), Ok(header));
+    }
+    if let Ok(packet) = data::Packet::new_checked(bytes) {
+        let repr = data::Repr::parse(&packet);
+        let mut out = bytes.to_vec();
+        out[..repr.buffer_len()].fill(0);
+        repr.emit(&mut out);
+        assert_eq!(out, bytes);
+        if let Some(number) = packet.sequence().expand(u64::from(u32::MAX)) {
+            assert_eq!(Sequence::of(number, Sequence(0)), packet.sequence());
+        }
+    }
+    if let Ok(packet) = sync::Packet::new_checked(bytes)
+        && let Ok(repr) = sync::Repr::parse(&packet)
+    {
+        let mut out = vec![0; repr.buffer_len()];
+        repr.emit(&mut out);
+        let packet = sync::Packet::new_checked(&out[..]).expect("what is written parses");
+        assert_eq!(sync::Repr::parse(&packet), Ok(repr));
+    }
+    if let Ok(packet) = digests::Packet::new_checked(bytes) {
+        let repr = digests::Repr::parse(&packet);
+        let mut out = bytes.to_vec();
+        repr.emit(&mut out);
+        let again = digests::Packet::new_checked(&out[..]).expect("what is written parses");
+        assert_eq!(digests::Repr::parse(&again), repr);
+        for index in 0..packet.count() {
+            assert_eq!(again.digest(index), packet.digest(index));
+        }
+    }
+    if let Ok(packet) = request::Packet::new_checked(bytes) {
+        let repr = request::Repr::parse(&packet);
+        let mut out = vec![0; repr.buffer_len()];
+        repr.emit(&mut out);
+        let again = request::Packet::new_checked(&out[..]).expect("what is written parses");
+        assert_eq!(request::Repr::parse(&again), repr);
+    }
+    if let Ok(report) = Report::parse(bytes) {
+        let mut out = vec![0; report.buffer_len()];
+        report.emit(&mut out);
+        assert_eq!(Report::parse(&out), Ok(report));
+    }
+    if let Ok(ack) = ReportAck::parse(bytes) {
+        let mut out = vec![0; ack.buffer_len()];
+        ack.emit(&mut out);
+        assert_eq!(ReportAck::parse(&out), Ok(ack));
+    }
+}

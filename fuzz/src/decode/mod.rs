@@ -1,0 +1,9 @@
+//! One target for each decoder: any bytes give a value or an error, and what parses is written back.
+
+pub mod bfed;
+pub mod dyram;
+pub mod ldc;
+pub mod lms;
+pub mod ltp;
+pub mod mcp;
+pub mod tcpxm;

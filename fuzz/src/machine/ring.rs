@@ -1,0 +1,62 @@
+//! The packet ring against the list of its own tests, `crates/ldc-ring/tests/oracle_list`.
+//!
+//! Asserted: every answer, every byte, the free slots and what is pending after each step.
+
+#[path = "../../../crates/ldc-ring/tests/oracle_list/mod.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the strategy is for proptest")]
+mod oracle_list;
+
+use ldc_ring::{Shape, channel};
+use oracle_list::{Here, SLOT_BYTES, Step, compare};
+
+use crate::script::Script;
+
+fn step(script: &mut Script<'_>) -> Step {
+    let kind = script.pick(13);
+    let seq = u64::from(script.u8() % 10);
+    match kind {
+        0 => Step::Send {
+            seq,
+            len: usize::from(script.u8()),
+            deadline: script.flag().then(|| i64::from(script.u8() % 50)),
+        },
+        1 => Step::Drop(seq),
+        2 => Step::Modify(seq),
+        3 => Step::HoldBack(seq),
+        4 => Step::HoldBackAll,
+        5 => Step::ReleaseUntil(seq),
+        6 => Step::Release,
+        7 => Step::Claim {
+            now: i64::from(script.u8() % 60),
+        },
+        8 => Step::Complete(seq as usize % 4),
+        9 => Step::Ack(seq as usize % 4),
+        10 => Step::PollAck,
+        11 => Step::Idle,
+        _ => Step::Notify,
+    }
+}
+
+pub fn run(bytes: &[u8]) {
+    let mut script = Script::new(bytes);
+    let slots = 1 << (script.u8() % 5);
+    let (mut producer, consumer) = channel(Shape::new(slots, SLOT_BYTES).expect("a shape"));
+    let mut consumer = Here {
+        consumer,
+        claimed: Vec::new(),
+    };
+    let mut steps = Vec::new();
+    while script.more() && steps.len() < 400 {
+        steps.push(step(&mut script));
+    }
+    compare(steps, &mut producer, &mut consumer).expect("the ring does what a list would");
+}
+
+pub fn seeds() -> Vec<Vec<u8>> {
+    let walk = |factor: usize| {
+        let mut bytes = vec![factor as u8];
+        bytes.extend((0..200).map(|at| (at * factor + at / 13) as u8));
+        bytes
+    };
+    (1..14).map(walk).collect()
+}

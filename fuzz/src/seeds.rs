@@ -1,0 +1,74 @@
+//! What each target starts from.
+
+use crate::goldens::of as goldens;
+use crate::machine;
+
+/// The seeds of a target.
+///
+/// # Panics
+/// If there is no such target.
+pub fn of(target: &str) -> Vec<Vec<u8>> {
+    match target {
+        "decode_lms_option" => goldens("crates/lms-proto/tests/golden_option.rs"),
+        "decode_ipv4" => machine::router::packets(),
+        "decode_lms_hier" | "decode_igmp" => goldens("crates/lms-proto/tests/hier/wire.rs"),
+        "decode_ltp" => goldens("crates/ltp/tests/golden_wire.rs"),
+        "decode_dyram" => machine::dyram::goldens(),
+        "decode_tcpxm" => goldens("crates/tcpxm/tests/golden_wire.rs"),
+        "decode_tcpxm_options" => {
+            let segments = goldens("crates/tcpxm/tests/golden_wire.rs");
+            segments
+                .iter()
+                .filter_map(|segment| Some(segment.get(20..)?.to_vec()))
+                .collect()
+        }
+        "decode_mcp" => goldens("crates/mcp-control/tests/golden_wire.rs"),
+        "decode_mcp_path" => texts(&[
+            "\u{3}t/a/../b",
+            "\u{2}../../etc",
+            "t/.a.mcp-part",
+            "a//b",
+            "/a",
+            "x\u{7f}\u{1b}[0m",
+        ]),
+        "decode_ldc_stream" => stream(),
+        "decode_bfed_message" => goldens("crates/bfed/tests/wire/golden.rs"),
+        "decode_bfed_data" => goldens("crates/bfed/tests/wire/golden.rs"),
+        "decode_bfed_name" => texts(&[
+            "bfed://1/news/?content=real-time",
+            "bfed://example.org/a%20b/?flows=audio,video&sources=many",
+            "bfed://7/239.1.2.3/?metric=latency",
+        ]),
+        "lms_router" => machine::router::seeds(),
+        "lms_endpoint" => machine::lms_endpoint::seeds(),
+        "igmp_proxy" => machine::igmp::seeds(),
+        "ltp_session" => machine::ltp::seeds(),
+        "ltp_tree" => machine::tree::seeds(),
+        "dyram_relay" => machine::dyram::relay_seeds(),
+        "dyram_attachment" => machine::dyram::attachment_seeds(),
+        "tcpxm_endpoint" => machine::tcpxm::seeds(),
+        "ldc_ring" => machine::ring::seeds(),
+        "bfed_control" => machine::bfed_control::seeds(),
+        "bfed_data" => machine::bfed_data::seeds(),
+        "mcp_client" | "mcp_server" => machine::mcp::seeds(),
+        _ => panic!("no target {target}"),
+    }
+}
+
+fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
+
+/// A hello, with each of the headers behind it.
+fn stream() -> Vec<Vec<u8>> {
+    let parts = goldens("bins/ldc-stream/tests/golden_wire.rs");
+    let hellos = parts.iter().filter(|part| part.starts_with(b"LDCS"));
+    let headers = || {
+        parts
+            .iter()
+            .filter(|part| part.len() == 32 && !part.starts_with(b"LDCS"))
+    };
+    hellos
+        .flat_map(|hello| headers().map(move |header| [&hello[..], header].concat()))
+        .collect()
+}
