@@ -3,12 +3,14 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use nix::unistd::{AccessFlags, access};
 use serde_json::json;
 
+use crate::page::{self, Wanted};
 use crate::report::Report;
 use crate::scenario::{Context, Need, Scenario, Usage};
 use crate::{net, programs, sandbox, scenarios};
@@ -87,6 +89,7 @@ fn parse(args: &[OsString], inside: bool) -> Result<ExitCode> {
         Some(("list", matches)) => list(matches.get_flag("json")),
         Some(("run", matches)) => run(matches, args, inside),
         Some(("demo", matches)) => demo(matches, args, inside),
+        Some(("report", matches)) => report(matches),
         _ => Ok(ExitCode::from(2)),
     }
 }
@@ -153,6 +156,7 @@ fn command() -> Command {
                 .arg(flag("json", "as a JSON array")),
         )
         .subcommand(run)
+        .subcommand(report_command())
         .subcommand(
             Command::new("demo")
                 .about("A real file through LMS routers over lossy links, in under a minute")
@@ -162,6 +166,75 @@ fn command() -> Command {
                 .arg(flag("quiet", "no live table"))
                 .arg(untimed()),
         )
+}
+
+fn report_command() -> Command {
+    Command::new("report")
+        .about("Run every scenario and write one page: the papers' figures, ours, and other tools' beside both")
+        .after_help(
+            "DIR/report.html is one file that needs nothing beside it; it is written again after each scenario, so \
+             whoever stops early has a page. A second `lab report --only NAME --out DIR` replaces one scenario on it.",
+        )
+        .arg(out().required(true).help("write report.html, and each scenario's files, into this folder"))
+        .arg(
+            Arg::new("only")
+                .long("only")
+                .value_name("NAME,...")
+                .value_delimiter(',')
+                .value_parser(scenarios::all().iter().map(|s| s.name()).collect::<Vec<_>>())
+                .hide_possible_values(true)
+                .help("run these scenarios alone [default: all]"),
+        )
+        .arg(flag("full", "full sizes: hours, where --quick takes minutes"))
+        .arg(flag("render", "run nothing: draw the page from what DIR has").conflicts_with_all(["only", "full"]))
+        .arg(
+            Arg::new("limit")
+                .long("limit")
+                .value_name("MINUTES")
+                .value_parser(value_parser!(u64).range(1..=10_000))
+                .default_value("30")
+                .help("how long one scenario may take"),
+        )
+        .arg(flag("quiet", "no line for each scenario"))
+}
+
+/// Exit codes: of the worst scenario; a target of speed that is missed is no failure of the report.
+fn report(matches: &ArgMatches) -> Result<ExitCode> {
+    prepare_out(matches, true)?;
+    let folder = matches.get_one::<PathBuf>("out").context("--out")?;
+    let folder = folder
+        .canonicalize()
+        .with_context(|| folder.display().to_string())?;
+    let only = matches.get_many::<String>("only").unwrap_or_default();
+    let minutes = matches.get_one::<u64>("limit").copied().unwrap_or(30);
+    let wanted = Wanted {
+        only: only.cloned().collect(),
+        quick: !matches.get_flag("full"),
+        render: matches.get_flag("render"),
+        limit: Duration::from_secs(minutes * 60),
+        verbose: !matches.get_flag("quiet"),
+    };
+    let entries = page::run(&folder, &wanted)?;
+    println!("{}", folder.join(page::PAGE).display());
+    let failed = |entry: &page::Entry| !matches!(entry.ran.code, Some(0 | 3));
+    let missed = |entry: &page::Entry| {
+        let checks = entry
+            .report
+            .as_ref()
+            .and_then(|report| report["checks"].as_array());
+        checks.is_some_and(|checks| {
+            let bad =
+                |check: &serde_json::Value| check["passed"] == false && check["timed"] != true;
+            checks.iter().any(bad)
+        })
+    };
+    Ok(if entries.iter().any(failed) {
+        ExitCode::FAILURE
+    } else if entries.iter().any(missed) {
+        ExitCode::from(MISSED)
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 fn list(as_json: bool) -> Result<ExitCode> {

@@ -1,7 +1,8 @@
 //! Builds small networks out of Linux namespaces and runs every experiment of polycast in them.
 //!
 //! `lab list` names the scenarios, `lab run NAME --out DIR` runs one and writes its table, JSON and
-//! plot, `lab demo` shows the main job in under a minute. `lab` carries the programs themselves: it
+//! plot, `lab report --out DIR` runs all and writes one page, `lab demo` shows the main job in under a
+//! minute. `lab` carries the programs themselves: it
 //! starts itself again as `lab lms-send ...`, so one build is enough for any experiment.
 //!
 //! | to add | where |
@@ -18,6 +19,7 @@ pub mod emulator;
 pub mod mroute;
 pub mod net;
 pub mod packets;
+mod page;
 pub mod plot;
 pub mod programs;
 pub mod report;

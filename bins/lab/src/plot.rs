@@ -74,6 +74,17 @@ impl Plot {
 
 const WIDTH: u32 = 900;
 const HEIGHT: u32 = 480;
+/// Told apart by people who see colours differently, too (after Okabe and Ito).
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(0, 92, 169),
+    RGBColor(222, 115, 32),
+    RGBColor(0, 143, 105),
+    RGBColor(190, 80, 140),
+    RGBColor(94, 172, 224),
+    RGBColor(150, 120, 20),
+    RGBColor(105, 85, 180),
+    RGBColor(110, 118, 130),
+];
 
 /// Draws the panels below each other.
 ///
@@ -184,6 +195,8 @@ where
     chart
         .configure_mesh()
         .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(BLACK.mix(0.12))
         .x_labels(if plot.bars.is_empty() {
             10
         } else {
@@ -202,7 +215,7 @@ where
             && (!plot.y_log || p.1 > 0.0)
     };
     for (at, series) in plot.series.iter().enumerate() {
-        let colour = Palette99::pick(at).to_rgba();
+        let colour = COLOURS[at % COLOURS.len()].to_rgba();
         let points: Vec<(f64, f64)> = series.points.iter().copied().filter(usable).collect();
         let drawn = if plot.bars.is_empty() {
             chart
