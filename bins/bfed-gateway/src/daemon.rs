@@ -25,7 +25,7 @@ use crate::data::{self, Opened, Opener, Worker, not_opened};
 use crate::links::{self, Towards};
 use crate::native::{Network, Owner, Role};
 use crate::status::Desk;
-use crate::{metrics, status};
+use crate::{metrics, page, status};
 
 /// What the main thread itself knows of the program's state.
 #[derive(Debug)]
@@ -38,6 +38,7 @@ pub(crate) struct Standing {
     pub(crate) cluster: Option<SocketAddr>,
     pub(crate) data: Vec<SocketAddr>,
     pub(crate) metrics: Option<SocketAddr>,
+    pub(crate) page: Option<SocketAddr>,
 }
 
 /// Everything that is opened before privileges are given up.
@@ -52,6 +53,7 @@ pub(crate) struct House {
     mediator: Option<Box<dyn Network>>,
     data: Vec<Opened>,
     exporter: Option<Exporter>,
+    page: Option<Exporter>,
     standing: Arc<Standing>,
     marker: Marker,
 }
@@ -147,6 +149,8 @@ impl House {
         };
         let bind = |address| Exporter::bind(address).map_err(RunError::open("metrics.listen"));
         let exporter = config.metrics.map(bind).transpose()?;
+        let bind = |address| Exporter::bind(address).map_err(RunError::open("status.page"));
+        let page = config.page.map(bind).transpose()?;
         let standing = Arc::new(Standing {
             of_daemon: standing::Standing::new(file),
             mode,
@@ -156,6 +160,7 @@ impl House {
             cluster: address(cluster.as_ref()),
             data: data.iter().filter_map(Opened::datagram).collect(),
             metrics: exporter.as_ref().map(Exporter::local_address),
+            page: page.as_ref().map(Exporter::local_address),
         });
         Ok(House {
             marker: Marker::new(mode, &config),
@@ -168,6 +173,7 @@ impl House {
             mediator,
             data,
             exporter,
+            page,
             standing,
         })
     }
@@ -242,6 +248,9 @@ impl House {
         tasks.spawn(status::serve(listener, desk.clone()));
         if let Some(exporter) = self.exporter {
             tasks.spawn(metrics::serve(exporter, desk.clone()));
+        }
+        if let Some(listener) = self.page {
+            tasks.spawn(page::serve(listener, desk.clone()));
         }
         marker.set();
         tracing::info!(

@@ -73,6 +73,7 @@ mod data;
 mod links;
 pub mod metrics;
 pub mod native;
+mod page;
 pub mod status;
 #[cfg(test)]
 mod tests;

@@ -78,6 +78,11 @@ impl Exporter {
                 get(|| async { Html("<a href=\"/metrics\">metrics</a>\n") }),
             )
             .route("/metrics", get(metrics));
+        self.serve_router(router).await
+    }
+
+    /// Serves other pages with the same bounds until the future is dropped.
+    pub async fn serve_router(self, router: Router) -> io::Result<()> {
         let listener = Doorkeeper {
             listener: tokio::net::TcpListener::from_std(self.listener)?,
             places: Arc::new(Semaphore::new(CONNECTIONS)),

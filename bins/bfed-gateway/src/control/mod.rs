@@ -64,6 +64,8 @@ pub(crate) enum Command {
     Show(Show, oneshot::Sender<Value>),
     /// Everything that is counted.
     Counters(oneshot::Sender<Snapshot>),
+    /// What the status page shows of the control node.
+    Page(oneshot::Sender<Value>),
     /// A new configuration, already checked.
     Reload(Box<Config>, oneshot::Sender<Result<(), ConfigError>>),
     /// No more sessions for a data node; whether there is such a one.
@@ -83,6 +85,8 @@ pub(crate) struct Snapshot {
     pub(crate) routes: u64,
     pub(crate) sessions: u64,
     pub(crate) nodes: u64,
+    /// What all data nodes forward, in bit/s.
+    pub(crate) rate_bps: u64,
     pub(crate) control: Counts,
     pub(crate) routing: Counts,
     pub(crate) drops: Counts,
@@ -513,6 +517,9 @@ impl Driver {
             }
             Command::Counters(reply) => {
                 let _ = reply.send(self.snapshot());
+            }
+            Command::Page(reply) => {
+                let _ = reply.send(self.page());
             }
             Command::Reload(config, reply) => {
                 let done =

@@ -1,11 +1,18 @@
 //! What the control node shows: documents, and everything that is counted.
 
+use std::collections::BTreeSet;
+
 use bfed::session::{Down, State};
 use bfed::{Coordinator, GatewayId};
 use serde_json::{Value, json};
 
 use super::{Driver, Snapshot};
 use crate::status::{Counts, Show};
+
+/// Sessions on the status page: the busiest.
+const PAGE_SESSIONS: usize = 500;
+/// Links on it.
+const PAGE_LINKS: usize = 2000;
 
 fn counts<const N: usize>(all: [(&str, u64); N]) -> Counts {
     all.map(|(name, count)| (name.to_owned(), count)).into()
@@ -57,6 +64,35 @@ impl Driver {
         }
     }
 
+    /// Peers, sessions and data nodes; gateways and the links between them as routes tell them. What is
+    /// beyond what a page can show is left out: how much there is stands in the overview.
+    pub(super) fn page(&self) -> Value {
+        let own = self.config.machine.gateway;
+        let mut links = BTreeSet::new();
+        let peers = self.node.peers().map(|peer| [own, peer.gateway]);
+        links.extend(peers);
+        for route in self.node.routes().filter(|route| route.best) {
+            let path = [&[own], &route.route.path[..]].concat();
+            links.extend(
+                path.windows(2)
+                    .map(|pair| [pair[0].min(pair[1]), pair[0].max(pair[1])]),
+            );
+            if links.len() > PAGE_LINKS {
+                break;
+            }
+        }
+        let ordered = |[a, b]: [GatewayId; 2]| [a.min(b).to_string(), a.max(b).to_string()];
+        let links: BTreeSet<_> = links.into_iter().map(ordered).collect();
+        let mut page = json!({"links": links});
+        let all = self.sessions();
+        let mut sessions = all["sessions"].as_array().cloned().unwrap_or_default();
+        sessions.sort_by_key(|row| std::cmp::Reverse(row["rate_bps"].as_u64()));
+        sessions.truncate(PAGE_SESSIONS);
+        page["sessions"] = json!(sessions);
+        page["peers"] = self.peers()["peers"].take();
+        page
+    }
+
     fn peers(&self) -> Value {
         let row = |peer: bfed::control::PeerStatus| {
             let known = self.config.peers.get(&peer.peer);
@@ -73,7 +109,9 @@ impl Driver {
                 "last_end": self.last_down.get(&peer.peer),
             })
         };
-        json!({"peers": self.node.peers().map(row).collect::<Vec<_>>()})
+        let mut peers: Vec<_> = self.node.peers().collect();
+        peers.sort_by_key(|peer| peer.gateway);
+        json!({"peers": peers.into_iter().map(row).collect::<Vec<_>>()})
     }
 
     fn routes(&self) -> Value {
@@ -128,6 +166,7 @@ impl Driver {
             routes: self.node.routes().count() as u64,
             sessions: self.node.trees().count() as u64,
             nodes: self.node.nodes().count() as u64,
+            rate_bps: self.node.nodes().map(|(.., rate_bps)| rate_bps).sum(),
             control: counts([
                 ("messages_received", stats.messages_received),
                 ("messages_sent", stats.messages_sent),

@@ -147,6 +147,7 @@ impl Desk {
         document["data"] = json!(standing.data);
         document["own_nodes"] = json!(own.len());
         document["metrics"] = json!(standing.metrics);
+        document["page"] = json!(standing.page);
         document["configuration"] = json!(standing.of_daemon.configuration());
     }
 }

@@ -117,6 +117,7 @@ fn overview(answer: &Value) -> Option<String> {
         ("data nodes call", "cluster"),
         ("data comes to", "data"),
         ("metrics", "metrics"),
+        ("status page", "page"),
     ] {
         rows.push(row([title, &of(name)]));
     }

@@ -3,6 +3,7 @@
 mod cluster;
 mod fake;
 mod forward;
+mod page;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;

@@ -1,0 +1,163 @@
+//! The status page, by hand and in a browser.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+
+use bfed::wire::notification::{Reason, Repr as Notification};
+use bfed::wire::open::Repr as Open;
+use bfed::{GatewayId, Tables};
+
+use super::forward::{BULK, DATA, frames, join};
+use super::{Gateway, eventually, port};
+use crate::config::Mode;
+use crate::status::Show;
+
+/// What somebody calls a session, and what a peer says at last, who wishes the reader of the page ill.
+const HOSTILE_NAME: &str = "bfed://1/fake/%3Cimg%20src=x%20onerror=document.title='owned'%3E/";
+const HOSTILE_WORDS: &str = "</td></script><img src=x onerror=\"document.title='owned'\">";
+
+/// Two gateways, the first with a page and a peer that has said its last.
+fn gateways() -> (Gateway, Gateway, SocketAddr) {
+    let at = [port(), port()];
+    let more = format!("{DATA}\n[status]\npage = \"127.0.0.1:0\"\n[[peer]]\nnetwork = 3\n");
+    let one = Gateway::start(Mode::All, 0, &at, &[1], &more);
+    let other = Gateway::start(Mode::All, 1, &at, &[0], DATA);
+    one.peered(1);
+    other.peered(1);
+    let open = Open {
+        version_low: 1,
+        version_high: 1,
+        hold_time_s: 90,
+        gateway: GatewayId::new(3, 1).unwrap(),
+        boot: 7,
+        tables: Tables::ALL,
+        graceful: None,
+    };
+    let words = Notification::new(Reason::Shutdown, HOSTILE_WORDS);
+    let mut bytes = vec![0; open.buffer_len() + words.buffer_len()];
+    let (first, last) = bytes.split_at_mut(open.buffer_len());
+    open.emit(first);
+    words.emit(last);
+    let mut stream = TcpStream::connect(at[0]).unwrap();
+    stream.write_all(&bytes).unwrap();
+    eventually("the last words", || {
+        let peers = one.show(Show::Peers);
+        let mut all = peers["peers"].as_array()?.iter();
+        all.any(|peer| {
+            peer["last_end"]
+                .as_str()
+                .is_some_and(|end| end.contains("<img"))
+        })
+        .then_some(())
+    });
+    let page = one.show(Show::Overview)["page"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    (one, other, page)
+}
+
+fn get(at: SocketAddr, path: &str, host: &str) -> String {
+    let mut stream = TcpStream::connect(at).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn the_page_needs_nothing_from_outside_and_runs_no_script_but_its_own() {
+    let at = port();
+    let one = Gateway::start(
+        Mode::All,
+        0,
+        &[at],
+        &[],
+        &format!("{DATA}\n[status]\npage = \"127.0.0.1:0\""),
+    );
+    let page: SocketAddr = one.show(Show::Overview)["page"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let host = page.to_string();
+    let answer = get(page, "/", &host);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(
+        head.contains("200 OK") && head.contains("default-src 'none'"),
+        "{head}"
+    );
+    let nonce = head
+        .split("script-src 'nonce-")
+        .nth(1)
+        .unwrap()
+        .split('\'')
+        .next()
+        .unwrap();
+    assert!(body.contains(&format!("<script nonce=\"{nonce}\">")));
+    assert!(
+        !get(page, "/", &host).contains(nonce),
+        "the same nonce twice"
+    );
+    let outside = body.replace("http://www.w3.org/2000/svg", "");
+    assert!(
+        !outside.contains("http:") && !outside.contains("https:") && !body.contains("innerHTML")
+    );
+    assert!(get(page, "/data", &host).contains("\"overview\""));
+    for path in ["/", "/data"] {
+        assert!(get(page, path, "evil.example").starts_with("HTTP/1.1 403"));
+    }
+    assert!(get(page, "/else", &host).starts_with("HTTP/1.1 404"));
+}
+
+#[test]
+fn a_browser_shows_the_federation_and_hostile_text_as_text() {
+    let browser = ["chromium", "chromium-browser", "google-chrome"];
+    let there = |name: &&&str| Command::new(name).arg("--version").output().is_ok();
+    let Some(browser) = browser.iter().find(there) else {
+        eprintln!("SKIPPED: there is no chromium here, the status page was not looked at");
+        return;
+    };
+    let (one, other, page) = gateways();
+    join(&other, 1, BULK);
+    join(&other, 100, HOSTILE_NAME);
+    eventually("a source", || {
+        one.hand.send(BULK, frames(10, 1000)).then_some(())
+    });
+    eventually("statistics", || {
+        let sessions = one.show(Show::Sessions);
+        let mut all = sessions["sessions"].as_array()?.iter();
+        all.any(|row| row["packets"] == 10).then_some(())
+    });
+    let profile = tempfile::tempdir().unwrap();
+    let seen = Command::new(browser)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--dump-dom",
+            "--virtual-time-budget=4000",
+        ])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("http://{page}/"))
+        .output()
+        .unwrap();
+    let seen = String::from_utf8_lossy(&seen.stdout).into_owned();
+    let body = seen.split("<script").next().unwrap_or_default();
+    assert!(seen.contains("<title>Gateway 1.1</title>"), "{seen}");
+    assert!(
+        body.contains("established") && body.contains("bfed://1/fake/file"),
+        "{body}"
+    );
+    // Own, two peers, and the links to them.
+    assert_eq!(body.matches("<circle").count(), 3, "{body}");
+    assert_eq!(body.matches("class=\"link").count(), 2, "{body}");
+    assert!(
+        body.contains("&lt;img src=x"),
+        "the peer's words are missing: {body}"
+    );
+    assert!(!body.contains("<img"), "{body}");
+}
