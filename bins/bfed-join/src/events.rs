@@ -1,0 +1,54 @@
+//! What `--json` prints; `--help` describes it.
+
+use serde::Serialize;
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(crate) enum Event<'a> {
+    Cost {
+        mediator: String,
+        cost: Option<u32>,
+    },
+    Asking {
+        mediator: String,
+    },
+    Joined {
+        mediator: String,
+        addresses: Vec<String>,
+        lifetime_s: u16,
+    },
+    Redirected {
+        from: String,
+        to: String,
+        gateway: String,
+    },
+    Refused {
+        reason: &'a str,
+        again_s: Option<f64>,
+    },
+    Progress {
+        seconds: f64,
+        bytes: u64,
+        frames: u64,
+        lost: u64,
+    },
+    End(Box<End<'a>>),
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct End<'a> {
+    pub(crate) result: &'a str,
+    pub(crate) exit_code: u8,
+    pub(crate) message: &'a str,
+    pub(crate) seconds: f64,
+    pub(crate) bytes: u64,
+    pub(crate) digest: String,
+    pub(crate) frames: u64,
+    pub(crate) lost: u64,
+    pub(crate) late: u64,
+    pub(crate) skipped_bytes: u64,
+    pub(crate) datagrams: u64,
+    pub(crate) requests: u64,
+    pub(crate) damped: u64,
+    pub(crate) moved: u64,
+}

@@ -1,0 +1,405 @@
+//! The program against mediators that the tests play, in networks of one host.
+
+use std::io::Read;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use bfed::wire::Header;
+use bfed::wire::client::{Answer, AnswerRepr, Request, Want};
+use bfed::wire::no_route::Reason;
+use bfed::{ChannelAddress, Cost, GatewayId, SessionName};
+use linux_net::inet::{self, Membership, Transmit, UdpSocket as GroupSocket};
+use linux_net::netns::Namespace;
+use linux_net::poll::{self, Watch};
+use linux_net::udp::Batch;
+
+const GROUP: &str = "239.255.98.102:25190";
+const NUMBERED: &str = "bfed://1/239.1.2.3/5004/?framing=numbered";
+
+fn alone(body: impl FnOnce() + Send) {
+    match Namespace::new() {
+        Ok(namespace) => namespace.run(body).expect("enter namespace"),
+        Err(error) => eprintln!("SKIPPED: no namespaces here: {error}"),
+    }
+}
+
+fn start(arguments: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bfed-join"));
+    command.args(arguments).args(["--interface", "lo"]);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap_or_else(|| panic!("{output:?}"))
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A mediator on the group.
+struct OnGroup(GroupSocket, Batch);
+
+impl OnGroup {
+    fn new() -> Self {
+        let group: SocketAddr = GROUP.parse().unwrap();
+        let config = inet::Config {
+            interface: 1,
+            loopback: true,
+            ..inet::Config::new(group)
+        };
+        let socket = GroupSocket::open(&config).unwrap();
+        socket
+            .join(&Membership {
+                group: group.ip(),
+                source: None,
+                interface: 1,
+            })
+            .unwrap();
+        OnGroup(socket, Batch::new(4))
+    }
+
+    /// The next request, within ten seconds.
+    fn heard(&mut self, want: Want) -> Request {
+        for _ in 0..100 {
+            let mut watch = [Watch::readable(self.0.as_fd())];
+            poll::wait(&mut watch, Some(Duration::from_millis(100))).unwrap();
+            self.0.receive(&mut self.1).unwrap();
+            let requests = self
+                .1
+                .received()
+                .filter_map(|one| Request::parse(one.payload).ok());
+            if let Some(request) = requests.filter(|request| request.want == want).last() {
+                return request;
+            }
+        }
+        panic!("no request to {want}");
+    }
+
+    fn send(&self, bytes: &[u8]) {
+        let destination = GROUP.parse().unwrap();
+        let transmit = Transmit {
+            source: None,
+            destination,
+            bytes,
+            segment_len: None,
+        };
+        self.0.send(&transmit).unwrap();
+    }
+
+    fn say(&self, session: &SessionName, nonce: u32, answer: Answer) {
+        self.send(&message(session, nonce, answer));
+    }
+}
+
+fn message(session: &SessionName, nonce: u32, answer: Answer) -> Vec<u8> {
+    let answer = AnswerRepr {
+        nonce,
+        lifetime_s: 100,
+        answer,
+        session: session.clone(),
+    };
+    let mut bytes = vec![0; answer.buffer_len()];
+    answer.emit(&mut bytes);
+    bytes
+}
+
+/// A mediator at a unicast address: answers `count` requests.
+fn unicast(
+    address: &'static str,
+    count: usize,
+    answer: impl Fn(Want) -> Answer + Send,
+) -> Vec<Request> {
+    let socket = UdpSocket::bind(address).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    let mut requests = vec![];
+    while requests.len() < count {
+        let mut buffer = [0; 2000];
+        let (len, from) = socket.recv_from(&mut buffer).unwrap();
+        assert!(len >= 1200, "padded");
+        let message_len = Header::new_checked(&buffer[..len]).unwrap().message_len();
+        let request = Request::parse(&buffer[..message_len]).unwrap();
+        let answer = message(&request.session, request.nonce, answer(request.want));
+        socket.send_to(&answer, from).unwrap();
+        requests.push(request);
+    }
+    requests
+}
+
+fn to_group(group: &str, bytes: &[u8]) {
+    let config = inet::Config {
+        interface: 1,
+        loopback: true,
+        ..inet::Config::new(([127, 0, 0, 1], 0).into())
+    };
+    let transmit = Transmit {
+        source: None,
+        destination: group.parse().unwrap(),
+        bytes,
+        segment_len: None,
+    };
+    GroupSocket::open(&config).unwrap().send(&transmit).unwrap();
+}
+
+fn translation(address: &str) -> Answer {
+    Answer::Translation(vec![ChannelAddress::Native(address.as_bytes().to_vec())])
+}
+
+fn film() -> (tempfile::NamedTempFile, Vec<u8>) {
+    let bytes: Vec<u8> = (0..300_000u32)
+        .map(|n| (n.wrapping_mul(2_654_435_761) >> 9) as u8)
+        .collect();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &bytes).unwrap();
+    (file, bytes)
+}
+
+#[test]
+fn a_numbered_session_arrives_whole_from_the_group_that_a_gateway_names() {
+    alone(|| {
+        let (file, bytes) = film();
+        let mut mediator = OnGroup::new();
+        let viewer = start(&[NUMBERED]);
+        let request = mediator.heard(Want::Join);
+        assert_eq!(request.session.as_str(), NUMBERED);
+        mediator.say(&request.session, 0, translation("239.9.9.9:7000"));
+        let reader = std::thread::spawn(|| viewer.wait_with_output().unwrap());
+        std::thread::sleep(Duration::from_millis(300));
+        let source = "bfed://1/239.9.9.9/7000/?framing=numbered";
+        let input = file.path().to_str().unwrap();
+        let source = start(&["--send", source, "--input", input, "--rate", "20M"]);
+        let sent = source.wait_with_output().unwrap();
+        assert_eq!(code(&sent), 0, "{}", errors(&sent));
+        let viewer = reader.join().unwrap();
+        assert_eq!(code(&viewer), 0, "{}", errors(&viewer));
+        assert!(
+            viewer.stdout == bytes,
+            "{} bytes of {}",
+            viewer.stdout.len(),
+            bytes.len()
+        );
+        mediator.heard(Want::Leave);
+    });
+}
+
+#[test]
+fn a_session_of_the_own_network_is_received_natively() {
+    alone(|| {
+        let (file, bytes) = film();
+        let mut mediator = OnGroup::new();
+        let viewer = start(&["bfed://1/239.1.2.3/5004", "--length", "300000"]);
+        let request = mediator.heard(Want::Join);
+        mediator.say(&request.session, 0, Answer::NoRoute(Reason::Local));
+        let reader = std::thread::spawn(|| viewer.wait_with_output().unwrap());
+        std::thread::sleep(Duration::from_millis(300));
+        let input = file.path().to_str().unwrap();
+        let source = start(&[
+            "--send",
+            "bfed://1/239.1.2.3/5004",
+            "--input",
+            input,
+            "--rate",
+            "20M",
+        ]);
+        assert_eq!(code(&source.wait_with_output().unwrap()), 0);
+        let viewer = reader.join().unwrap();
+        assert_eq!(
+            (code(&viewer), viewer.stdout == bytes),
+            (0, true),
+            "{}",
+            errors(&viewer)
+        );
+    });
+}
+
+#[test]
+fn missing_frames_are_counted_and_fail_unless_late_is_said() {
+    alone(|| {
+        for (late, expected) in [(false, 1), (true, 0)] {
+            let mut mediator = OnGroup::new();
+            let mut arguments = vec![NUMBERED, "--json", "--output", "/dev/null"];
+            arguments.extend(late.then_some("--late"));
+            let viewer = start(&arguments);
+            let request = mediator.heard(Want::Join);
+            mediator.say(&request.session, 0, translation("239.9.9.9:7000"));
+            std::thread::sleep(Duration::from_millis(300));
+            let mut frame = vec![];
+            for number in [0, 1, 4] {
+                bfed_join::frames::emit_data(number, b"x", &mut frame);
+                to_group("239.9.9.9:7000", &frame);
+            }
+            bfed_join::frames::emit_end(5, 5, &[0; 32], &mut frame);
+            to_group("239.9.9.9:7000", &frame);
+            let done = viewer.wait_with_output().unwrap();
+            let events = String::from_utf8_lossy(&done.stdout).into_owned();
+            assert_eq!(code(&done), expected, "{events}");
+            assert!(events.contains("\"lost\":2,\"late\":0"), "{events}");
+        }
+    });
+}
+
+#[test]
+fn no_route_and_no_answer_have_their_codes() {
+    alone(|| {
+        let mut mediator = OnGroup::new();
+        let viewer = start(&["bfed://1/x", "--wait", "500ms"]);
+        let request = mediator.heard(Want::Join);
+        // A session of somebody else, and an answer to somebody else, are nothing to it.
+        let other = SessionName::parse("bfed://1/y").unwrap();
+        mediator.say(&other, 0, Answer::NoRoute(Reason::Limit));
+        mediator.say(
+            &request.session,
+            request.nonce ^ 1,
+            Answer::NoRoute(Reason::Limit),
+        );
+        mediator.say(&request.session, 0, Answer::NoRoute(Reason::Unreachable));
+        let done = viewer.wait_with_output().unwrap();
+        assert_eq!(code(&done), 3);
+        assert!(errors(&done).contains("unreachable"), "{}", errors(&done));
+        let done = start(&["bfed://1/x", "--wait", "500ms"])
+            .wait_with_output()
+            .unwrap();
+        assert_eq!(code(&done), 4, "{}", errors(&done));
+    });
+}
+
+#[test]
+fn the_cheapest_mediator_is_asked() {
+    alone(|| {
+        let mediator = |address: &'static str, cost: u32, count: usize| {
+            // A thread is born into the network of its parent.
+            std::thread::spawn(move || {
+                unicast(address, count, |want| match want {
+                    Want::Cost => Answer::Cost(Cost(cost)),
+                    _ => Answer::NoRoute(Reason::Policy),
+                })
+            })
+        };
+        let dear = mediator("127.0.0.1:25190", 5, 1);
+        let cheap = mediator("127.0.0.2:25190", 3, 2);
+        std::thread::sleep(Duration::from_millis(100));
+        // Nobody is at the third.
+        let mut asked = vec!["bfed://9/x"];
+        for address in ["127.0.0.1", "127.0.0.2", "127.0.0.3"] {
+            asked.extend(["--mediator", address]);
+        }
+        let done = start(&asked).wait_with_output().unwrap();
+        assert_eq!(code(&done), 3, "{}", errors(&done));
+        assert_eq!(dear.join().unwrap()[0].want, Want::Cost);
+        assert_eq!(cheap.join().unwrap()[1].want, Want::Join);
+    });
+}
+
+#[test]
+fn redirections_are_followed_and_loops_named() {
+    alone(|| {
+        let gateway = GatewayId::new(1, 2).unwrap();
+        let mediator = |address: &'static str, to: &'static str| {
+            let answer = move |_| Answer::Redirect {
+                gateway,
+                mediator: to.into(),
+            };
+            std::thread::spawn(move || unicast(address, 1, answer))
+        };
+        let first = mediator("127.0.0.1:25190", "127.0.0.2:25190");
+        let second = mediator("127.0.0.2:25190", "127.0.0.1:25190");
+        std::thread::sleep(Duration::from_millis(100));
+        let done = start(&["bfed://9/x", "--mediator", "127.0.0.1"]);
+        let done = done.wait_with_output().unwrap();
+        assert_eq!(code(&done), 1);
+        let errors = errors(&done);
+        assert!(errors.contains("a loop of redirections"), "{errors}");
+        assert_eq!(first.join().unwrap()[0].redirects, 0);
+        assert_eq!(second.join().unwrap()[0].redirects, 1);
+    });
+}
+
+#[test]
+fn ctrl_c_leaves() {
+    alone(|| {
+        let mut mediator = OnGroup::new();
+        let viewer = start(&["bfed://9/x"]);
+        let request = mediator.heard(Want::Join);
+        mediator.say(&request.session, 0, translation("239.9.9.9:7000"));
+        std::thread::sleep(Duration::from_millis(300));
+        let pid = viewer.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-INT", &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+        let left = mediator.heard(Want::Leave);
+        assert_eq!(
+            (left.nonce, &left.session),
+            (request.nonce, &request.session)
+        );
+        assert_eq!(code(&viewer.wait_with_output().unwrap()), 130);
+    });
+}
+
+#[test]
+fn a_request_is_left_to_others_who_ask_the_same() {
+    alone(|| {
+        let mut mediator = OnGroup::new();
+        let mut viewer = start(&[
+            "bfed://9/x",
+            "--json",
+            "--output",
+            "/dev/null",
+            "--duration",
+            "700ms",
+        ]);
+        let request = mediator.heard(Want::Join);
+        // Another client asks before it repeats its question, and the answer is for all.
+        let other = Request {
+            nonce: request.nonce ^ 1,
+            ..request.clone()
+        };
+        let mut bytes = vec![0; other.buffer_len()];
+        other.emit(&mut bytes);
+        mediator.send(&bytes);
+        mediator.say(&request.session, 0, translation("239.9.9.9:7000"));
+        let mut events = String::new();
+        viewer
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut events)
+            .unwrap();
+        assert!(events.contains("\"damped\":1"), "{events}");
+        assert!(events.contains("\"event\":\"joined\""), "{events}");
+        assert_eq!(viewer.wait().unwrap().code(), Some(0));
+    });
+}
+
+#[test]
+fn wrong_usage_is_told() {
+    for arguments in [
+        &["http://x/"][..],
+        &["bfed://1/x", "--kind", "ssm"],
+        &["bfed://1/x", "--mediator", "nobody"],
+        &["bfed://1/x", "--flow", "audio"],
+        &["bfed://1/x", "--send"],
+        &["bfed://1/x", "--rate", "5M"],
+        &[
+            "bfed://1/x",
+            "--mediator",
+            "239.1.1.1",
+            "--mediator",
+            "239.1.1.2",
+        ],
+    ] {
+        let done = start(arguments).wait_with_output().unwrap();
+        assert_eq!(code(&done), 2, "{arguments:?}");
+    }
+}
