@@ -46,8 +46,8 @@ pub struct Config {
     pub default_replier: DefaultReplier,
     /// Whether gaps are NACKed as soon as they are seen; otherwise only when a child asks.
     pub early_detection: bool,
-    /// Bounds of the delay to decide; between them it is the round trip to the farthest receiver
-    /// below.
+    /// Bounds of the delay to decide; between them it is the propagation time to the farthest
+    /// receiver below.
     pub decide: (Duration, Duration),
     /// Shortest time for which like NACKs are ignored, and for which an answer is waited for.
     pub hold_min: Duration,

@@ -213,10 +213,11 @@ impl<'a> Relay<'a> {
         (far * 2).max(self.config.hold_min)
     }
 
-    /// The delay to decide: time for a NACK from the farthest receiver below (DyRAM §3.2.2).
+    /// The delay to decide: the propagation time to the farthest receiver below (DyRAM §4.3). Who asks
+    /// later is still in time for the repair.
     fn delay_to_decide(&self, session: u16) -> Duration {
         let far = Duration::from_micros(u64::from(self.tables.session(session).far_us));
-        far.clamp(self.config.decide.0, self.config.decide.1)
+        (far / 2).clamp(self.config.decide.0, self.config.decide.1)
     }
 
     fn tell(&mut self, event: Event) {

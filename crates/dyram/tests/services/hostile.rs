@@ -1,6 +1,6 @@
 //! What others may try.
 
-use dyram::wire::{Body, Join, Nack, Role, Status};
+use dyram::wire::{Body, Join, Nack, Role, Service, Status};
 use dyram::{DropReason, Event, Meta, RelayId, Seq, Verdict};
 
 use super::hand::{Hand, ID, child, key, nack_to, source};
@@ -62,6 +62,103 @@ fn a_receiver_that_asks_for_everything_gets_as_many_states_as_there_are() {
     hand.after(20);
     hand.nack(2, 200);
     assert_eq!(hand.after(2), [nack_to(child(0), 200)]);
+}
+
+/// The crate's documentation promises: for each packet that comes up at most `replier_tries` NACKs go
+/// down and `parent_tries` up, whatever is in it. Nobody answers here, and the same is asked again and again.
+#[test]
+fn what_a_greedy_receiver_causes_is_bounded_by_what_it_sends() {
+    let mut hand = Hand::new(8, |_| {});
+    for seq in 0..250 {
+        hand.data(seq);
+    }
+    let tries = u64::from(hand.relay.config().replier_tries + hand.relay.config().parent_tries);
+    let (mut asked, mut sent, mut bits) = (0, 0, 0);
+    for round in 0..5_000 {
+        let nack = Nack {
+            mask: u64::MAX,
+            ..Nack::default()
+        };
+        hand.handle(child(7), ID, 7, round % 185, Body::Nack(nack));
+        asked += 1;
+        for packet in hand.after(1) {
+            if packet.service == Service::Nack {
+                sent += 1;
+                bits += 1 + u64::from(packet.mask.count_ones());
+            }
+        }
+    }
+    assert!(sent > 0);
+    assert!(sent <= tries * asked, "{sent} packets for {asked}");
+    // Waits double, so far fewer are named than it asked for.
+    assert!(
+        bits < 65 * asked / 10,
+        "{bits} named for {} asked for",
+        65 * asked
+    );
+    assert_eq!(hand.relay.children(&key()).count(), 8);
+}
+
+/// A repair goes to those who asked, once: asking more often does not make it more.
+#[test]
+fn repairs_for_a_greedy_receiver_go_to_it_alone_and_once_for_each_that_was_sent() {
+    let mut hand = Hand::new(8, |_| {});
+    for seq in 0..64 {
+        hand.data(seq);
+    }
+    let (mut repairs, mut copies) = (0, 0);
+    for _ in 0..2_000 {
+        for seq in 0..8 {
+            hand.nack(7, seq);
+        }
+        for packet in hand.after(1) {
+            if packet.service != Service::Nack || packet.to != child(0) {
+                continue;
+            }
+            for seq in dyram::packets(Seq(packet.first), packet.mask) {
+                repairs += 1;
+                let verdict = hand.repair(0, seq.0);
+                let targets = hand.targets(verdict);
+                assert_eq!(targets, [child(7)]);
+                copies += targets.len();
+                // The same again was not asked for.
+                let again = hand.repair(0, seq.0);
+                assert_eq!(again, Verdict::Drop(DropReason::Unrequested));
+            }
+        }
+    }
+    assert!(repairs > 0);
+    assert_eq!(repairs, copies);
+    // Like NACKs are ignored for the hold time, 5 ms at least, after the delay to decide.
+    assert!(repairs <= 8 * 2_000 / 5, "{repairs}");
+}
+
+#[test]
+fn a_join_is_never_shorter_than_its_answer() {
+    let mut hand = Hand::new(1, |_| {});
+    let join = Join {
+        role: Role::Receiver,
+        token: 0,
+        stamp: 0,
+        far_us: 0,
+        receivers: 1,
+        relay: RelayId(0),
+    };
+    let repr = dyram::wire::Repr {
+        key: key(),
+        session: 0,
+        child: 0xffff,
+        sequence: Seq(0),
+        body: Body::Join(join),
+    };
+    let mut bytes = vec![0; repr.buffer_len()];
+    repr.emit(&mut bytes);
+    let len = bytes.len();
+    let from = Meta::unicast(child(50));
+    let _ = hand.relay.forward(hand.now, &from, &mut bytes);
+    let mut buffer = [0; 256];
+    let answer = hand.relay.poll_transmit(hand.now, &mut buffer).unwrap();
+    assert!(answer.len <= len, "{} for {len}", answer.len);
 }
 
 #[test]
