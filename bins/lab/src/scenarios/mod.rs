@@ -1,6 +1,7 @@
 //! The registry of scenarios.
 
 mod adapt;
+mod dyram;
 mod forwarding;
 mod ldc;
 mod links;
@@ -20,6 +21,11 @@ use crate::scenario::Scenario;
 pub fn all() -> &'static [&'static dyn Scenario] {
     &[
         &adapt::Adapt,
+        &dyram::Election,
+        &recovery::DyramRecovery,
+        &dyram::RelayFailure,
+        &dyram::Services,
+        &dyram::Tree,
         &forwarding::ForwardingCost,
         &ldc::Latency,
         &ldc::Layers,

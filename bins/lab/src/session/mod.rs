@@ -3,6 +3,7 @@
 
 mod owner;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
@@ -33,6 +34,8 @@ pub struct Session {
     pub group: SocketAddrV4,
     /// What each router forwards.
     pub branches: Vec<Branch>,
+    /// `--assist` of the hosts that LMS routers do not help.
+    pub assist: BTreeMap<NodeId, String>,
     /// More arguments of every `lms-recv`.
     pub receive_more: Vec<String>,
     owners: Vec<Process>,
@@ -105,6 +108,7 @@ impl Session {
             receivers,
             group,
             branches,
+            assist: BTreeMap::new(),
             receive_more: Vec::new(),
             members: Vec::new(),
             owners,
@@ -324,9 +328,10 @@ impl Session {
     }
 
     /// What both ends of a transfer are told.
-    fn endpoint(&self, program: &str) -> Launch {
+    fn endpoint(&self, program: &str, node: NodeId) -> Launch {
+        let assist = self.assist.get(&node).map_or("lms", String::as_str);
         Launch::carried(program)
-            .args(["--json", "--quiet", "--assist", "lms"])
+            .args(["--json", "--quiet", "--assist", assist])
             .args(["--interface", "eth0", "--group"])
             .arg(self.group.to_string())
     }
@@ -342,7 +347,7 @@ impl Session {
         fs::create_dir_all(&folder)?;
         let name = self.network.plan().name(receiver);
         let launch = self
-            .endpoint("lms-recv")
+            .endpoint("lms-recv", receiver)
             .named(format!("lms-recv on {name}"))
             .arg("--output")
             .arg(&folder)
@@ -356,7 +361,7 @@ impl Session {
     /// # Errors
     /// When it does not start.
     pub fn send(&self, file: &Path, more: &[&str]) -> Result<Process> {
-        let launch = self.endpoint("lms-send").args(more).arg(file);
+        let launch = self.endpoint("lms-send", self.source).args(more).arg(file);
         self.network.start(self.source, launch)
     }
 }

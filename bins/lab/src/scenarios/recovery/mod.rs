@@ -10,6 +10,13 @@
 //! | `srm` | SRM with fixed timers, C1 = C2 = 2, D1 = D2 = 1, the defaults of ns-2 (Floyd, Jacobson, Liu, McCanne, Zhang, IEEE/ACM ToN 5(6), 1997); exact distances instead of session messages, and no limit to any member's rate |
 //! | `srm-log` | the same with D1 = D2 = log10 of the number of members, which versions of ns-2 set |
 //!
+//! `dyram-recovery` runs the same worlds with DyRAM:
+//!
+//! | protocol | what it is |
+//! | --- | --- |
+//! | `dyram` | `ltp::tree` at the source and the receivers, a `dyram::Relay` in each router, which carries the data by unicast from relay to relay |
+//! | `dyram-late` | the same, and relays ask for what they miss only when a child asks |
+//!
 //! # Settings
 //!
 //! Chosen before any result was seen, but for the three below:
@@ -50,6 +57,8 @@
 //! repairs received by those who had not lost the packet are counted for each data packet that
 //! anybody lost. Bytes are not compared: SRM's messages here are as short as they can be.
 
+mod dyram_recovery;
+mod relays;
 mod srm;
 mod summary;
 mod transport;
@@ -69,6 +78,8 @@ use transport::Variant;
 use watch::Outcome;
 use world::{Plan, World};
 
+pub(super) use dyram_recovery::DyramRecovery;
+
 /// The scenario `lms-recovery`.
 pub(crate) struct Recovery;
 
@@ -82,6 +93,7 @@ const PACKETS: std::ops::RangeInclusive<u32> = 1..=1_000_000;
 enum Protocol {
     Ltp(Variant),
     Srm(srm::Constants),
+    Dyram(relays::Detection),
 }
 
 impl Protocol {
@@ -89,6 +101,7 @@ impl Protocol {
         match self {
             Self::Ltp(variant) => variant.name(),
             Self::Srm(constants) => constants.name(),
+            Self::Dyram(detection) => detection.name(),
         }
     }
 
@@ -104,6 +117,7 @@ impl Protocol {
         match self {
             Self::Ltp(variant) => transport::run(world, variant),
             Self::Srm(constants) => srm::run(world, constants),
+            Self::Dyram(detection) => relays::run(world, detection),
         }
     }
 }
@@ -162,33 +176,41 @@ impl Scenario for Recovery {
     }
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let loss: f64 = context.option("loss")?;
-        let seeds: u64 = context.sized("seeds", 2)?;
-        let jobs: usize = context.option("jobs")?;
-        ensure!(
-            loss > 0.0 && loss <= 0.5,
-            "--loss {loss}: above 0, at most 0.5"
-        );
-        ensure!((1..=1000).contains(&seeds), "--seeds {seeds}: 1 to 1000");
-        ensure!((1..=256).contains(&jobs), "--jobs {jobs}: 1 to 256");
-        let protocols = protocols(context)?;
-        let mut samples = Vec::new();
-        let sizes = numbers(context, "receivers", "100,200", RECEIVERS)?;
-        let packets = numbers(context, "packets", "100", PACKETS)?;
-        let packets = packets.iter().chain(packets.last().into_iter().cycle());
-        for (&receivers, &packets) in sizes.iter().zip(packets) {
-            let plan = |seed| Plan {
-                receivers,
-                packets,
-                loss,
-                seed,
-            };
-            let worlds: Vec<World> = (1..=seeds).map(|seed| World::new(plan(seed))).collect();
-            let outcomes = run_all(context, &worlds, &protocols, jobs);
-            samples.push(Sample { worlds, outcomes });
-        }
-        Ok(summary::report(self, context, &protocols, &samples))
+        let (protocols, samples) = measure(context)?;
+        let mut report = summary::report(self, context, &protocols, &samples);
+        summary::lms_targets(&mut report, &protocols, &samples);
+        Ok(report)
     }
+}
+
+/// Runs every protocol in every world that the options ask for.
+fn measure(context: &Context) -> Result<(Vec<Protocol>, Vec<Sample>)> {
+    let loss: f64 = context.option("loss")?;
+    let seeds: u64 = context.sized("seeds", 2)?;
+    let jobs: usize = context.option("jobs")?;
+    ensure!(
+        loss > 0.0 && loss <= 0.5,
+        "--loss {loss}: above 0, at most 0.5"
+    );
+    ensure!((1..=1000).contains(&seeds), "--seeds {seeds}: 1 to 1000");
+    ensure!((1..=256).contains(&jobs), "--jobs {jobs}: 1 to 256");
+    let protocols = protocols(context)?;
+    let mut samples = Vec::new();
+    let sizes = numbers(context, "receivers", "100,200", RECEIVERS)?;
+    let packets = numbers(context, "packets", "100", PACKETS)?;
+    let packets = packets.iter().chain(packets.last().into_iter().cycle());
+    for (&receivers, &packets) in sizes.iter().zip(packets) {
+        let plan = |seed| Plan {
+            receivers,
+            packets,
+            loss,
+            seed,
+        };
+        let worlds: Vec<World> = (1..=seeds).map(|seed| World::new(plan(seed))).collect();
+        let outcomes = run_all(context, &worlds, &protocols, jobs);
+        samples.push(Sample { worlds, outcomes });
+    }
+    Ok((protocols, samples))
 }
 
 /// A list of numbers.
@@ -215,11 +237,11 @@ fn numbers(
 }
 
 fn protocols(context: &Context) -> Result<Vec<Protocol>> {
-    let repliers: String = context.option("repliers")?;
-    let help = match repliers.as_str() {
+    let repliers = context.options.get("repliers");
+    let help = match repliers.map_or("live", String::as_str) {
         "live" => Help::Live,
         "set" => Help::Static,
-        _ => bail!("--repliers {repliers}: live or set"),
+        repliers => bail!("--repliers {repliers}: live or set"),
     };
     let names: String = context.option("protocols")?;
     let each = names.split(',').map(|name| {
@@ -229,7 +251,11 @@ fn protocols(context: &Context) -> Result<Vec<Protocol>> {
             "unicast-ideal" => Protocol::Ltp(Variant::UnicastIdeal),
             "srm" => Protocol::Srm(srm::Constants::Fixed),
             "srm-log" => Protocol::Srm(srm::Constants::LogOfGroup),
-            _ => bail!("--protocols {name}: lms, unicast, unicast-ideal, srm or srm-log"),
+            "dyram" => Protocol::Dyram(relays::Detection::Early),
+            "dyram-late" => Protocol::Dyram(relays::Detection::Late),
+            _ => bail!(
+                "--protocols {name}: lms, unicast, unicast-ideal, srm, srm-log, dyram or dyram-late"
+            ),
         })
     });
     each.collect()

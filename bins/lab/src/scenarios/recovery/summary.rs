@@ -17,7 +17,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    fn receivers(&self) -> u32 {
+    pub(super) fn receivers(&self) -> u32 {
         self.worlds[0].plan.receivers
     }
 }
@@ -65,12 +65,13 @@ pub(super) fn report(
         hierarchy_table(samples),
         trees_table(samples),
         costs_table(samples),
+        loads_table(samples),
     ];
     for line in NOTES {
         report.note(*line);
     }
     for sample in samples {
-        check(&mut report, protocols, sample);
+        check_repaired(&mut report, sample);
         report.datum(
             &format!("receivers_{}", sample.receivers()),
             sample.outcomes.concat(),
@@ -196,6 +197,39 @@ fn trees_table(samples: &[Sample]) -> Table {
     table
 }
 
+fn loads_table(samples: &[Sample]) -> Table {
+    let columns = [
+        "receivers",
+        "protocol",
+        "by the source",
+        "by receivers",
+        "receivers that sent some",
+        "most by one",
+        "range",
+        "most by one, % of all",
+    ];
+    let mut table = Table::new("repairs sent, and the load on repliers", &columns);
+    for (sample, runs) in rows(samples) {
+        let median = |figure: fn(&Outcome) -> f64| Range::of(runs, figure);
+        let count = |figure: fn(&Outcome) -> f64| Cell::Count(median(figure).median as u64);
+        let mut row: Vec<Cell> = vec![
+            u64::from(sample.receivers()).into(),
+            runs[0].protocol.into(),
+            count(|o| o.source_repairs as f64),
+            count(|o| o.receiver_repairs as f64),
+            count(|o| f64::from(o.repliers)),
+        ];
+        row.extend(median(|o| o.most_by_one as f64).cells(0));
+        let share = |o: &Outcome| {
+            let all = o.source_repairs + o.receiver_repairs;
+            o.most_by_one as f64 * 100.0 / all.max(1) as f64
+        };
+        row.push(Cell::number(Range::of(runs, share).median, 2));
+        table.row(row);
+    }
+    table
+}
+
 fn costs_table(samples: &[Sample]) -> Table {
     let columns = [
         "receivers",
@@ -225,8 +259,8 @@ fn costs_table(samples: &[Sample]) -> Table {
     table
 }
 
-/// The worst ratio of a figure of LMS to that of another protocol in the same world.
-fn worst(lms: &[Outcome], other: &[Outcome], figure: fn(&Outcome) -> f64) -> f64 {
+/// The worst ratio of a figure of one protocol to that of another in the same world.
+pub(super) fn worst(lms: &[Outcome], other: &[Outcome], figure: fn(&Outcome) -> f64) -> f64 {
     let ratios = lms.iter().zip(other).map(|(a, b)| figure(a) / figure(b));
     ratios.fold(f64::NEG_INFINITY, |worst, ratio| {
         if ratio > worst || ratio.is_nan() {
@@ -237,12 +271,23 @@ fn worst(lms: &[Outcome], other: &[Outcome], figure: fn(&Outcome) -> f64) -> f64
     })
 }
 
-fn check(report: &mut Report, protocols: &[Protocol], sample: &Sample) {
+fn check_repaired(report: &mut Report, sample: &Sample) {
     let n = sample.receivers();
-    let seeds = sample.worlds.len();
     let unrepaired: u64 = sample.outcomes.iter().flatten().map(|o| o.unrepaired).sum();
     let name = format!("{n} receivers: losses not repaired, all protocols and seeds");
     report.check(name, unrepaired as f64, "", Bound::Exactly(0.0));
+}
+
+/// The targets of `lms-recovery`.
+pub(super) fn lms_targets(report: &mut Report, protocols: &[Protocol], samples: &[Sample]) {
+    for sample in samples {
+        lms_target(report, protocols, sample);
+    }
+}
+
+fn lms_target(report: &mut Report, protocols: &[Protocol], sample: &Sample) {
+    let n = sample.receivers();
+    let seeds = sample.worlds.len();
     let Some(lms) = protocols.iter().position(|protocol| protocol.is_lms()) else {
         return;
     };
@@ -316,5 +361,8 @@ fn plots(protocols: &[Protocol], samples: &[Sample]) -> Vec<Plot> {
             "for each packet lost",
             |o| o.exposed_per_lost_packet,
         ),
+        draw("Repairs sent by the busiest receiver", "repairs", |o| {
+            o.most_by_one as f64
+        }),
     ]
 }

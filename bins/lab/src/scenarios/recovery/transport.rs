@@ -55,11 +55,21 @@ impl Variant {
 
 /// The application that feeds the source: a packet's worth each [`GAP`], so that every packet leaves
 /// at the same time in every protocol.
-struct Feed {
+pub(super) struct Feed {
     packets_left: u32,
     next: Instant,
     /// REQUEST packets that arrived.
-    requests: u64,
+    pub(super) requests: u64,
+}
+
+impl Feed {
+    pub(super) fn new(packets: u32) -> Self {
+        Feed {
+            packets_left: packets,
+            next: BEGIN,
+            requests: 0,
+        }
+    }
 }
 
 impl Application<Lengths> for Feed {
@@ -111,25 +121,26 @@ impl Watcher for Watch {
 
 type Peer = simulated::Peer<Lengths, Feed, Watch>;
 
-fn source(world: &World, plan: &Rc<Plan>, variant: Variant) -> simulated::Source<Lengths, Feed> {
-    let mut config = SenderConfig {
+/// The source's configuration.
+pub(super) fn sender_config() -> SenderConfig {
+    SenderConfig {
         integrity: false, // there are no bytes
         max_packet_len: PAYLOAD_LEN + data::DATA_HEADER_LEN as u16,
         rate_bps: Some(SOURCE_RATE_BPS),
         linger: Duration::from_secs(3600),
         ..SenderConfig::new(GROUP.into())
-    };
+    }
+}
+
+fn source(world: &World, plan: &Rc<Plan>, variant: Variant) -> simulated::Source<Lengths, Feed> {
+    let mut config = sender_config();
     if variant == Variant::UnicastIdeal {
         config.rate_bps = None;
         config.repair.aggregate = Duration::ZERO;
     }
     let open = BEGIN - OPENING;
     let sender = Sender::new(config, Lengths::new(), world.node_seed(0), open);
-    let feed = Feed {
-        packets_left: world.plan.packets,
-        next: BEGIN,
-        requests: 0,
-    };
+    let feed = Feed::new(world.plan.packets);
     simulated::Source::new(plan, sender.expect("the configuration is sound"), feed)
 }
 
@@ -143,6 +154,13 @@ fn host(
         Variant::Lms(_) => Assist::Lms,
         Variant::Unicast | Variant::UnicastIdeal => Assist::None,
     };
+    let seed = world.node_seed(node);
+    let receiver = receiver(assist, seed);
+    simulated::Host::new(plan, node, variant.help(), receiver, seed, Watch::default())
+}
+
+/// A receiver that helps others in that way.
+pub(super) fn receiver(assist: Assist, seed: [u8; 32]) -> Receiver<'static, Lengths> {
     let config = ReceiverConfig {
         require_integrity: false,
         assist,
@@ -156,9 +174,7 @@ fn host(
         },
         ..ReceiverConfig::new(GROUP.into())
     };
-    let seed = world.node_seed(node);
-    let receiver = Receiver::new(config, Lengths::new(), seed, Instant::ZERO);
-    simulated::Host::new(plan, node, variant.help(), receiver, seed, Watch::default())
+    Receiver::new(config, Lengths::new(), seed, Instant::ZERO)
 }
 
 /// The sequence of a DATA packet of LTP.
@@ -205,10 +221,19 @@ pub(super) fn run(world: &World, variant: Variant) -> Outcome {
     });
     let mut outcome = Outcome::gather(variant.name(), world, watches);
     outcome.hierarchy = hierarchy;
-    let requests = match sim.node(NodeId(0)) {
-        Some(Peer::Source(source)) => source.application.requests,
-        _ => 0,
+    let (requests, repairs) = match sim.node(NodeId(0)) {
+        Some(Peer::Source(source)) => {
+            let stats = source.sender.stats();
+            let repairs = stats.repairs_group + stats.repairs_unicast;
+            (source.application.requests, repairs)
+        }
+        _ => (0, 0),
     };
+    let sent = sim.nodes().filter_map(|(_, node)| match node {
+        Peer::Host(host) => Some(host.receiver.stats().repairs_sent),
+        Peer::Source(_) | Peer::Router(_) => None,
+    });
+    let outcome = outcome.loads(repairs, sent);
     outcome.source_requests(requests).costs(&sim, world, since)
 }
 

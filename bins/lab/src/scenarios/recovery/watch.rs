@@ -151,6 +151,12 @@ pub(super) struct Outcome {
     pub(super) exposure: f64,
     /// Repairs received again by those who had lost it.
     pub(super) repeated: u64,
+    /// Repairs that the source sent, and those that receivers sent: all, by how many receivers, and by
+    /// the one that sent most.
+    pub(super) source_repairs: u64,
+    pub(super) receiver_repairs: u64,
+    pub(super) repliers: u32,
+    pub(super) most_by_one: u64,
     /// Packets handed to links, of every kind, for each data packet and link: 1 with no loss.
     pub(super) link_packets: f64,
     /// Under LMS with elected repliers.
@@ -214,6 +220,17 @@ impl Outcome {
         };
         self.latency_mean = latencies.iter().sum::<f64>() / latencies.len() as f64;
         (self.latency_median, self.latency_p95, self.latency_max) = (at(0.5), at(0.95), at(1.0));
+    }
+
+    /// Sets who sent the repairs: the source, and each receiver.
+    pub(super) fn loads(mut self, source: u64, receivers: impl Iterator<Item = u64>) -> Self {
+        self.source_repairs = source;
+        for sent in receivers {
+            self.receiver_repairs += sent;
+            self.repliers += u32::from(sent > 0);
+            self.most_by_one = self.most_by_one.max(sent);
+        }
+        self
     }
 
     /// Sets the requests that reached the source.

@@ -1,0 +1,237 @@
+//! A network where no router speaks multicast, with `dyram-relay` in some of its routers.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use dyram_relay::status::{Show, query};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::net::{Launch, Network, NodeId, Process};
+use crate::report::{Cell, Table};
+use crate::sandbox::SCRATCH;
+use crate::session::Session;
+use crate::transfer::count;
+
+/// The port of every relay.
+const PORT: u16 = 4143;
+/// The group, which only names the session: nothing is sent to it.
+pub(super) const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 4, 1, 43), 5_000);
+/// A relay comes up, and children attach, within this.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running `dyram-relay`.
+pub(super) struct Relay {
+    pub(super) node: NodeId,
+    pub(super) name: String,
+    config: PathBuf,
+    socket: PathBuf,
+    process: Process,
+}
+
+/// A session whose data relays carry.
+pub(super) struct Stage {
+    pub(super) session: Session,
+    pub(super) relays: Vec<Relay>,
+}
+
+/// Where a relay listens, seen from a neighbour: its end of the link between them.
+fn address(network: &Network, from: NodeId, relay: NodeId) -> Result<SocketAddrV4> {
+    let plan = network.plan();
+    let (link, _) = plan.toward(relay)[from.0].context("no way to the relay")?;
+    // The last link of the way: on longer ones the relay's first address does.
+    let near = plan.address_on(relay, link);
+    Ok(SocketAddrV4::new(
+        near.unwrap_or_else(|| plan.address(relay)),
+        PORT,
+    ))
+}
+
+impl Stage {
+    /// The endpoints' relays: the source's, and for each receiver those it may attach to.
+    pub(super) fn new(
+        network: Network,
+        source: (NodeId, NodeId),
+        receivers: &[(NodeId, Vec<NodeId>)],
+    ) -> Result<Stage> {
+        let mut assist = std::collections::BTreeMap::new();
+        let ends = receivers
+            .iter()
+            .cloned()
+            .chain([(source.0, vec![source.1])]);
+        for (node, relays) in ends {
+            let relays: Result<Vec<String>> = relays
+                .iter()
+                .map(|relay| Ok(address(&network, node, *relay)?.to_string()))
+                .collect();
+            assist.insert(node, format!("dyram://{}", relays?.join(",")));
+        }
+        let nodes = receivers.iter().map(|(node, _)| *node).collect();
+        let mut session = Session::new(network, source.0, nodes, GROUP);
+        let from = session.source_address().to_string();
+        session.receive_more = vec!["--source".to_owned(), from];
+        session.assist = assist;
+        Ok(Stage {
+            session,
+            relays: Vec::new(),
+        })
+    }
+
+    /// Starts relays, each with the parents it may attach to, and waits until they answer.
+    pub(super) fn start(&mut self, relays: &[(NodeId, Vec<NodeId>)], more: &str) -> Result<()> {
+        for (node, parents) in relays {
+            let relay = Relay::start(&self.session.network, *node, parents, more)?;
+            self.relays.push(relay);
+        }
+        self.relays.iter_mut().try_for_each(Relay::wait)
+    }
+
+    /// The relay in that node.
+    pub(super) fn relay(&mut self, node: NodeId) -> Result<&mut Relay> {
+        let found = self.relays.iter_mut().find(|relay| relay.node == node);
+        found.context("no relay in that node")
+    }
+
+    /// Whether any router has a multicast route.
+    pub(super) fn has_multicast(&self) -> Result<bool> {
+        let network = &self.session.network;
+        for node in network.plan().nodes() {
+            if network.plan().is_router(node) && !network.multicast_routes(node)?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What each relay did.
+    pub(super) fn table(&self) -> Result<(Table, Totals)> {
+        let columns = [
+            "relay",
+            "data",
+            "gaps",
+            "nacked",
+            "suppressed",
+            "asked repliers",
+            "repaired below",
+            "asked parent",
+            "repaired above",
+            "given up",
+        ];
+        let mut table = Table::new("relays", &columns);
+        let mut totals = Totals::default();
+        for (index, relay) in self.relays.iter().enumerate() {
+            let counters = relay.status(Show::Counters)?;
+            let (r, drops) = (&counters["recovery"], &counters["drops"]);
+            let cell = |name: &str| Cell::Count(count(r, name));
+            table.row([
+                relay.name.as_str().into(),
+                cell("data"),
+                cell("gaps"),
+                cell("nacked"),
+                Cell::Count(count(drops, "suppressed")),
+                cell("asked_repliers"),
+                cell("repaired_below"),
+                cell("asked_parent"),
+                cell("repaired_above"),
+                cell("given_up"),
+            ]);
+            totals.below += count(r, "repaired_below");
+            totals.nacked += count(r, "nacked");
+            if index == 0 {
+                totals.asked_source = count(r, "asked_parent");
+            }
+        }
+        Ok((table, totals))
+    }
+}
+
+/// Sums over relays.
+#[derive(Default)]
+pub(super) struct Totals {
+    /// Repairs that receivers sent, counted at each relay that passed them on.
+    pub(super) below: u64,
+    /// Packets that children asked for.
+    pub(super) nacked: u64,
+    /// Packets that the first relay asked the source for.
+    pub(super) asked_source: u64,
+}
+
+impl Relay {
+    fn start(network: &Network, node: NodeId, parents: &[NodeId], more: &str) -> Result<Relay> {
+        let name = network.plan().name(node).to_owned();
+        let folder = Path::new(SCRATCH).join("relays");
+        fs::create_dir_all(&folder)?;
+        let (config, socket) = (
+            folder.join(format!("{name}.toml")),
+            folder.join(format!("{name}.sock")),
+        );
+        let parents: Result<Vec<String>> = parents
+            .iter()
+            .map(|parent| Ok(format!("\"{}\"", address(network, node, *parent)?)))
+            .collect();
+        let text = format!(
+            "[relay]\nid = \"{}\"\nparents = [{}]\n[daemon]\nsocket = \"{}\"\n{more}",
+            network.plan().address(node),
+            parents?.join(", "),
+            socket.display(),
+        );
+        fs::write(&config, text)?;
+        let process = Relay::launch(network, node, &name, &config)?;
+        Ok(Relay {
+            node,
+            name,
+            config,
+            socket,
+            process,
+        })
+    }
+
+    fn launch(network: &Network, node: NodeId, name: &str, config: &Path) -> Result<Process> {
+        let launch = Launch::carried("dyram-relay")
+            .named(format!("dyram-relay on {name}"))
+            .args(["run", "--config"])
+            .arg(config);
+        network.start(node, launch)
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        let end = Instant::now() + PATIENCE;
+        while let Err(error) = self.status(Show::Overview) {
+            if self.process.ended().is_some() || Instant::now() > end {
+                bail!("{error:#}\n{}", self.process.tail());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// What `dyram-relay status` shows.
+    pub(super) fn status(&self, show: Show) -> Result<Value> {
+        query(&self.socket, show).with_context(|| format!("dyram-relay on {}", self.name))
+    }
+
+    /// How many children it has; none when it does not answer.
+    pub(super) fn children(&self) -> u64 {
+        let overview = self.status(Show::Overview).unwrap_or_default();
+        count(&overview, "children")
+    }
+
+    /// Kills it, or asks it to end.
+    pub(super) fn signal(&self, signal: Signal) -> Result<()> {
+        self.process.signal(signal)
+    }
+
+    /// Whether it has ended, and its exit code.
+    pub(super) fn ended(&mut self) -> Option<Option<i32>> {
+        self.process.ended().map(|status| status.code())
+    }
+
+    /// Starts it again.
+    pub(super) fn again(&mut self, network: &Network) -> Result<()> {
+        self.process = Relay::launch(network, self.node, &self.name, &self.config)?;
+        self.wait()
+    }
+}

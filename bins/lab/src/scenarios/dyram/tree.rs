@@ -1,0 +1,180 @@
+//! `dyram-tree`: a file through 15 relays to 64 receivers, where no router speaks multicast.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::stage::Stage;
+use crate::net::{Network, NodeId, Plan, Shape};
+use crate::plot::Plot;
+use crate::report::{Bound, Cell, Report, Table};
+use crate::sandbox::SCRATCH;
+use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::transfer::{Outcome, Transfer, count, write_file};
+
+/// The scenario.
+pub(crate) struct Tree;
+
+/// Relays: four levels, each with two below.
+const RELAYS: usize = 15;
+/// Receivers below each of the last eight.
+const BELOW: usize = 8;
+
+impl Scenario for Tree {
+    fn name(&self) -> &'static str {
+        "dyram-tree"
+    }
+
+    fn about(&self) -> &'static str {
+        "15 relays, 64 receivers, loss on each link, no multicast routing anywhere"
+    }
+
+    fn figure(&self) -> &'static str {
+        "DyRAM §3"
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need::Namespaces]
+    }
+
+    fn options(&self) -> &'static [Opt] {
+        &[
+            Opt {
+                name: "mib",
+                help: "size of the file in MiB (quick: 2)",
+                default: "64",
+            },
+            Opt {
+                name: "loss",
+                help: "loss on each link, 0.02 is 2 %",
+                default: "0.02",
+            },
+            Opt {
+                name: "rate",
+                help: "the sender's rate",
+                default: "12M",
+            },
+        ]
+    }
+
+    fn run(&self, context: &Context) -> Result<Report> {
+        let mut report = Report::new(self.name(), "a file to 64 receivers through 15 relays");
+        let bytes = context.sized("mib", 2u64)? << 20;
+        let mut stage = build(context.option("loss")?)?;
+        let file = Path::new(SCRATCH).join("file.bin");
+        write_file(&file, bytes)?;
+        let rate: String = context.option("rate")?;
+        let options = ["--rate", &rate, "--start-wait", "60s", "--timeout", "30s"];
+        let mut transfer = Transfer::start(&stage.session, &file, &options)?;
+        context.note("transfer");
+        let mut last = None;
+        transfer.watch(Duration::from_secs(120 + bytes / 250_000), |_| {
+            // Counters of relays stay when their sessions end.
+            last = stage.table().ok().or(last.take());
+        })?;
+        let outcome = transfer.finish(&stage.session, Duration::from_secs(20))?;
+        judge(&mut report, &mut stage, &outcome)?;
+        Ok(report)
+    }
+}
+
+/// Relays in a binary tree, the receivers below the last eight.
+fn build(loss: f64) -> Result<Stage> {
+    let mut plan = Plan::default();
+    let shape = Shape {
+        delay: Duration::from_millis(1),
+        ..Shape::lossy(loss)
+    };
+    let source = plan.host("source");
+    let nodes: Vec<NodeId> = (1..=RELAYS)
+        .map(|n| plan.router(&format!("r{n}")))
+        .collect();
+    plan.link(source, nodes[0], shape);
+    let mut relays = vec![(nodes[0], Vec::new())];
+    for child in 1..RELAYS {
+        let parent = nodes[(child - 1) / 2];
+        plan.link(parent, nodes[child], shape);
+        relays.push((nodes[child], vec![parent]));
+    }
+    let first = RELAYS / 2;
+    let receivers: Vec<(NodeId, Vec<NodeId>)> = (0..(RELAYS - first) * BELOW)
+        .map(|number| {
+            let host = plan.host(&format!("h{}", number + 1));
+            let relay = nodes[first + number / BELOW];
+            plan.link(relay, host, shape);
+            (host, vec![relay])
+        })
+        .collect();
+    let mut stage = Stage::new(Network::build(plan, 17)?, (source, nodes[0]), &receivers)?;
+    stage.start(&relays, "")?;
+    Ok(stage)
+}
+
+fn judge(report: &mut Report, stage: &mut Stage, outcome: &Outcome) -> Result<()> {
+    let (table, totals) = stage.table()?;
+    report.tables.push(table);
+    let repairs = outcome.sum("repairs_sent");
+    let source =
+        count(&outcome.sender, "repairs_group") + count(&outcome.sender, "repairs_unicast");
+    let whole = outcome.receivers.iter().filter(|r| r.whole).count();
+    let lost: u64 = stage
+        .session
+        .network
+        .emulated()?
+        .iter()
+        .map(|link| link.forward.lost)
+        .sum();
+    let mut table = Table::new(
+        "repairs",
+        &[
+            "s",
+            "whole",
+            "lost by receivers",
+            "lost on links downward",
+            "sent by receivers",
+            "sent by the source",
+            "unneeded",
+            "requests to the source itself",
+        ],
+    );
+    table.row([
+        Cell::number(outcome.seconds, 1),
+        format!("{whole} of {}", outcome.receivers.len()).into(),
+        outcome.sum("lost_packets").into(),
+        lost.into(),
+        repairs.into(),
+        source.into(),
+        outcome.sum("unneeded_repairs").into(),
+        outcome.sum("requests_source").into(),
+    ]);
+    report.tables.push(table);
+    let all = outcome.whole() && outcome.receivers.len() == 64;
+    report.holds("64 receivers have every byte, and the sender's digest", all);
+    report.holds("no router has a multicast route", !stage.has_multicast()?);
+    let asked = totals.asked_source as f64 / (totals.nacked as f64).max(1.0);
+    report.check(
+        "packets asked of the source, for each that receivers and relays asked for",
+        asked,
+        "",
+        Bound::AtMost(0.2),
+    );
+    let share = repairs as f64 * 100.0 / ((repairs + source) as f64).max(1.0);
+    report.check(
+        "repairs that receivers sent",
+        share,
+        "%",
+        Bound::AtLeast(50.0),
+    );
+    report.note("lost on links downward: packets of every kind; of a loss near the source all below it know");
+    let per_receiver: Vec<(f64, f64)> = outcome
+        .receivers
+        .iter()
+        .enumerate()
+        .map(|(at, r)| (at as f64 + 1.0, count(&r.end, "repairs_sent") as f64))
+        .collect();
+    let plot = Plot::lines("repairs sent by each receiver", "receiver", "repairs");
+    report.plots.push(plot.series("repairs", per_receiver));
+    report.datum("outcome", outcome);
+    Ok(())
+}
