@@ -501,3 +501,22 @@ fn forged_reports_are_not_believed() {
     });
     finish(&mut net, &bytes);
 }
+
+/// Who forges the lowest cost is elected replier; if he then says nothing, receivers lose time alone.
+#[test]
+fn a_replier_that_never_answers_costs_time_and_no_bytes() {
+    let bytes = content(600_000, 31);
+    let mut receiver = receiver_config();
+    receiver.assist = ltp::Assist::Lms;
+    let mut net = files(&bytes, 2, 31, sender_config(bytes.len()), &receiver);
+    net.lms = true;
+    net.deaf[0] = true;
+    net.faults.loss = 20_000;
+    net.run_until(LIMIT, |net| net.receivers[1].is_complete());
+    assert!(net.receivers[1].store().as_bytes()[..bytes.len()] == *bytes);
+    let stats = net.receivers[1].stats();
+    assert!(
+        stats.requests_group > 0 && stats.requests_source > 0,
+        "{stats:?}"
+    );
+}
