@@ -20,7 +20,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::PROGRAM;
 use crate::config::{Config, Mode};
-use crate::control::{self, Command, Coordinated, Driver};
+use crate::control::{self, Command, Coordinated, Driver, News};
 use crate::data::{self, Opened, Opener, Worker, not_opened};
 use crate::links::{self, Towards};
 use crate::native::{Network, Owner, Role};
@@ -192,10 +192,10 @@ impl House {
             None => None,
             Some(network) => {
                 let (to_self, config) = (to_driver.clone(), self.config.clone());
-                let (_, news) = mpsc::channel(1);
+                let (coordinator, news) = coordinator(&config, &mut tasks);
                 let mut machine = config.machine.clone();
                 machine.restarting = marker.was_running();
-                let node = control_node(&config, machine, clock)?;
+                let node = control_node(&config, machine, coordinator, clock)?;
                 let parts = control::Parts {
                     config,
                     clock,
@@ -303,16 +303,33 @@ fn mediator(config: &Config, clock: Clock, open: Opener<'_>) -> Result<Box<dyn N
     open(Role::Mediator, owner).map_err(not_opened)
 }
 
+/// Who coordinates the gateway, and where its news come from.
+#[cfg_attr(
+    not(feature = "etcd"),
+    expect(unused_variables, reason = "memory has no news")
+)]
+fn coordinator(config: &Config, tasks: &mut JoinSet<()>) -> (Coordinated, mpsc::Receiver<News>) {
+    let (to_driver, news) = mpsc::channel(16);
+    #[cfg(feature = "etcd")]
+    if let Some(etcd) = &config.etcd {
+        let (speaker, store) = control::etcd::Speaker::new(etcd.clone(), to_driver);
+        tasks.spawn(speaker.run());
+        return (Coordinated::Etcd(store), news);
+    }
+    (Coordinated::memory(), news)
+}
+
 fn control_node(
     config: &Config,
     machine: bfed::Config,
+    coordinator: Coordinated,
     clock: Clock,
 ) -> Result<ControlNode<Coordinated>, RunError> {
     let (seed, now) = (
         clock::seed().map_err(|e| RunError::Io("reading /dev/urandom", e))?,
         clock.now(),
     );
-    let made = ControlNode::with_coordinator(machine, Coordinated::memory(), seed, now);
+    let made = ControlNode::with_coordinator(machine, coordinator, seed, now);
     let mut node = made.map_err(RunError::open("gateway"))?;
     for (id, peer) in config.machine_peers() {
         node.add_peer(now, id, peer)

@@ -3,6 +3,8 @@
 
 mod coordinator;
 mod doors;
+#[cfg(feature = "etcd")]
+pub(crate) mod etcd;
 mod show;
 pub(crate) mod streams;
 
@@ -121,6 +123,8 @@ pub(crate) struct Driver {
     last_down: BTreeMap<PeerId, String>,
     carried: BTreeMap<SessionName, Carried>,
     strangers: u64,
+    /// Whether a store outside of the process answers, if there is one.
+    store_answers: Option<bool>,
     buffer: Box<[u8]>,
     /// All is said.
     leaving: bool,
@@ -155,7 +159,6 @@ impl Driver {
         let descriptor = parts.network.as_fd().try_clone_to_owned()?;
         Ok(Driver {
             readable: AsyncFd::new(descriptor)?,
-            config: parts.config,
             clock: parts.clock,
             node: parts.node,
             network: parts.network,
@@ -168,7 +171,9 @@ impl Driver {
             last_down: BTreeMap::new(),
             carried: BTreeMap::new(),
             strangers: 0,
+            store_answers: parts.config.etcd.is_some().then_some(false),
             buffer: vec![0; 1 << 17].into(),
+            config: parts.config,
             leaving: false,
         })
     }
@@ -197,6 +202,7 @@ impl Driver {
                 }
                 Wake::Command(Command::Restart) => return,
                 Wake::Command(command) => self.command(command),
+                Wake::News(News::Reachable(reachable)) => self.store_answers = Some(reachable),
                 Wake::News(news) => {
                     let now = self.clock.now();
                     self.node.coordinator_mut().hear(news);

@@ -47,6 +47,7 @@ impl Driver {
             Show::Overview => json!({
                 "gateway": self.config.machine.gateway.to_string(),
                 "active": self.node.coordinator().is_active(),
+                "store_answers": self.store_answers,
                 "epoch": self.node.coordinator().epoch(),
                 "peers": self.node.peers().count(),
                 "established": self.node.peers().filter(|peer| peer.state == State::Established).count(),

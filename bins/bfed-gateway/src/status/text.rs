@@ -107,6 +107,9 @@ fn overview(answer: &Value) -> Option<String> {
     if answer["peers"].is_number() {
         let peers = format!("{} of {} established", of("established"), of("peers"));
         rows.push(row(["active", &of("active")]));
+        if answer["store_answers"].is_boolean() {
+            rows.push(row(["etcd answers", &of("store_answers")]));
+        }
         rows.push(row(["peers", &peers]));
         rows.push(row(["sessions", &of("sessions")]));
         rows.push(row(["data nodes", &of("nodes")]));

@@ -1,6 +1,8 @@
 //! Whole gateways in one process, on loopback: everything but their native networks is real.
 
 mod cluster;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod fake;
 mod forward;
 mod page;
