@@ -4,11 +4,20 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use cli::secure::{Credentials, explain, write_new_secret};
+use cli::secure::{Credentials, Proof, explain, write_new_secret};
 use rustls::{ClientConnection, Connection, ServerConnection};
 
 /// Both ends, until both are done or one has refused.
 fn handshake(client: &Credentials, server: &Credentials, host: &str) -> Result<(), rustls::Error> {
+    ends(client, server, host).map(drop)
+}
+
+/// Both ends after their handshake.
+fn ends(
+    client: &Credentials,
+    server: &Credentials,
+    host: &str,
+) -> Result<[Connection; 2], rustls::Error> {
     let name = client.server_name(host).expect("a name");
     let client = ClientConnection::new(client.client.clone(), name).expect("a client");
     let server = ServerConnection::new(server.server.clone()).expect("a server");
@@ -31,7 +40,7 @@ fn handshake(client: &Credentials, server: &Credentials, host: &str) -> Result<(
         ends[0].protocol_version(),
         Some(rustls::ProtocolVersion::TLSv1_3)
     );
-    Ok(())
+    Ok(ends)
 }
 
 fn keys() -> PathBuf {
@@ -50,6 +59,36 @@ fn secret(byte: u8) -> Credentials {
 #[test]
 fn who_has_the_secret_may_connect() {
     handshake(&secret(1), &secret(1), "anything").expect("the same secret");
+}
+
+/// What the server of `ends` knows of the other side.
+fn proof(server: &Credentials, ends: [Connection; 2]) -> Proof {
+    let [_, server_end] = ends;
+    match server_end {
+        Connection::Server(end) => server.proof(&end),
+        Connection::Client(_) => unreachable!("the second end listens"),
+    }
+}
+
+#[test]
+fn a_caller_is_who_its_certificate_says_and_nobody_else() {
+    let (client, server) = (pem("client.pem"), pem("server.pem"));
+    let whole = ends(&server, &server, "server.example").expect("a handshake");
+    let caller = proof(&server, whole);
+    caller.is_for("server.example").expect("its name");
+    caller.is_for("127.0.0.1").expect("its address");
+    let error = caller.is_for("other.example").expect_err("another's name");
+    assert!(error.contains("for another host"), "{error}");
+    let whole = ends(&client, &server, "server.example").expect("a handshake");
+    proof(&server, whole)
+        .is_for("server.example")
+        .expect_err("a client's certificate");
+    // Who has the secret may be anybody.
+    let (one, other) = (secret(1), secret(1));
+    let whole = ends(&one, &other, "anything").expect("a handshake");
+    proof(&other, whole)
+        .is_for("whoever.example")
+        .expect("no names");
 }
 
 #[test]

@@ -3,13 +3,12 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use cli::daemon::reader::{self, At, ConfigError, Problem, Section, shown};
-use cli::daemon::value::{
-    INTERFACE, LISTEN, MODE, boolean, interface, listen, mode, socket_path, text,
-};
+pub use cli::daemon::settings::Daemon;
+use cli::daemon::value::{INTERFACE, LISTEN, boolean, interface, listen};
 use dyram::storage::{Limits, MAX_ENTRIES};
 use dyram::{Carriage, DefaultReplier, MAX_PARENTS, RelayId};
 use toml::de::DeValue;
@@ -54,19 +53,6 @@ pub struct Multicast {
     pub groups: Vec<SocketAddr>,
 }
 
-/// `[daemon]`: the process itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Daemon {
-    /// `socket`: the status socket.
-    pub socket: PathBuf,
-    /// `socket-mode`: its permissions.
-    pub socket_mode: u32,
-    /// `user`: whom the process becomes.
-    pub user: Option<String>,
-    /// `cpu`: the core of the data path.
-    pub cpu: Option<usize>,
-}
-
 impl Config {
     /// Reads a configuration from its text.
     ///
@@ -96,7 +82,6 @@ impl Config {
     /// The keys that differ between `self`, which runs, and `next`, and that only a restart changes.
     #[must_use]
     pub fn needs_restart(&self, next: &Config) -> Vec<&'static str> {
-        let (a, b) = (&self.daemon, &next.daemon);
         let (l, m) = (&self.limits, &next.limits);
         [
             ("relay.id", self.relay.id != next.relay.id),
@@ -108,13 +93,10 @@ impl Config {
             ("limits.nack-states", l.nack_states != m.nack_states),
             ("limits.window", l.window != m.window),
             ("metrics.listen", self.metrics != next.metrics),
-            ("daemon.socket", a.socket != b.socket),
-            ("daemon.socket-mode", a.socket_mode != b.socket_mode),
-            ("daemon.user", a.user != b.user),
-            ("daemon.cpu", a.cpu != b.cpu),
         ]
         .into_iter()
         .filter_map(|(key, differs)| differs.then_some(key))
+        .chain(self.daemon.differences(&next.daemon))
         .collect()
     }
 
@@ -148,7 +130,7 @@ fn config(root: &Section<'_, '_>) -> Config {
         drain,
         limits: limits(root.section("limits")),
         metrics: metrics_listen.map(|at| at.value),
-        daemon: daemon(root.section("daemon")),
+        daemon: Daemon::read(root.section("daemon"), DEFAULT_SOCKET),
     }
 }
 
@@ -348,22 +330,4 @@ fn limits(section: Section<'_, '_>) -> Limits {
     }
     section.finish();
     limits
-}
-
-fn daemon(section: Section<'_, '_>) -> Daemon {
-    let wants = format!("an absolute path, such as {DEFAULT_SOCKET:?}");
-    let socket = section.get("socket", &wants, socket_path);
-    let socket_mode = section.get("socket-mode", MODE, mode);
-    let user = section.get("user", "the name of a user, such as \"polycast\"", text);
-    let cpu = match section.number("cpu", 0..=4095, u32::MAX) {
-        u32::MAX => None,
-        cpu => usize::try_from(cpu).ok(),
-    };
-    section.finish();
-    Daemon {
-        socket: socket.map_or_else(|| DEFAULT_SOCKET.into(), |at| at.value),
-        socket_mode: socket_mode.map_or(0o660, |at| at.value),
-        user: user.map(|at| at.value),
-        cpu,
-    }
 }

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use cli::daemon::signals::{Signals, Wish};
 use cli::daemon::socket::StatusSocket;
 use cli::daemon::{RunError, give_up_privileges, notify, standing};
 use cli::metrics::Exporter;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::PROGRAM;
@@ -52,32 +52,6 @@ pub(crate) fn run(file: &Path) -> Result<ExitCode, RunError> {
     drop(runtime);
     drop(socket);
     result
-}
-
-struct Signals {
-    hangup: Signal,
-    drain: Signal,
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Signals> {
-        Ok(Signals {
-            hangup: signal(SignalKind::hangup())?,
-            drain: signal(SignalKind::user_defined1())?,
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    /// SIGTERM or SIGINT.
-    async fn end(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }
 
 async fn control(
@@ -128,13 +102,15 @@ async fn control(
     };
     loop {
         tokio::select! {
-            _ = signals.hangup.recv() => reloader.reload().await,
-            _ = signals.drain.recv() => {
-                tracing::info!("draining: children move to their next relays");
-                let _ = reloader.controller.send(Command::Drain(false));
-            }
-            _ = signals.terminate.recv() => break,
-            _ = signals.interrupt.recv() => break,
+            wish = signals.next() => match wish {
+                Wish::Reload => reloader.reload().await,
+                Wish::Drain => {
+                    tracing::info!("draining: children move to their next relays");
+                    let _ = reloader.controller.send(Command::Drain(false));
+                }
+                Wish::End => break,
+                Wish::Restart => {}
+            },
             result = &mut end => return ended_early(result),
         }
     }

@@ -56,7 +56,7 @@ use std::process::ExitCode;
 
 use args::{Args, Verb};
 use cli::daemon::RunError;
-use cli::daemon::reader::ConfigError;
+use cli::daemon::verbs;
 use cli::exit;
 use config::Config;
 
@@ -75,44 +75,13 @@ pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match args.verb {
         Verb::Run { config } => match daemon::run(&config) {
             Ok(code) => code,
-            Err(RunError::Config(error)) => wrong(&error),
+            Err(RunError::Config(error)) => verbs::wrong(&error),
             Err(error) => exit::fail(exit::FAILED, error),
         },
-        Verb::Check { config } => match Config::load(&config) {
-            Ok(_) => {
-                print(&format!("{}: no problems\n", config.display()));
-                ExitCode::SUCCESS
-            }
-            Err(error) => wrong(&error),
-        },
-        Verb::Status { what, json, socket } => match status::query(&socket, what) {
-            Err(error) => exit::fail(exit::FAILED, error),
-            Ok(answer) if json => {
-                print(&format!("{answer}\n"));
-                ExitCode::SUCCESS
-            }
-            Ok(answer) => match status::render(what, &answer) {
-                Some(text) => {
-                    print(&text);
-                    ExitCode::SUCCESS
-                }
-                None => exit::fail(
-                    exit::FAILED,
-                    "this relay's answer is from another version; --json shows it as it is",
-                ),
-            },
-        },
+        Verb::Check { config } => verbs::check(&config, Config::load(&config)),
+        Verb::Status { what, json, socket } => {
+            let answer = status::query(&socket, what);
+            verbs::status(answer, json, |answer| status::render(what, answer))
+        }
     }
-}
-
-/// The problems as they are, one a line: editors know `FILE:LINE:COLUMN: `.
-fn wrong(error: &ConfigError) -> ExitCode {
-    eprintln!("{error}");
-    ExitCode::from(exit::USAGE)
-}
-
-/// A closed standard output is the reader's business.
-fn print(text: &str) {
-    use std::io::Write;
-    let _ = std::io::stdout().write_all(text.as_bytes());
 }

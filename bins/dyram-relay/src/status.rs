@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cli::daemon::client::{self, QueryError};
 use cli::daemon::server::{self, Failure, Out};
 use cli::daemon::standing::Configuration;
-use cli::daemon::table::{row, table};
+use cli::daemon::table::{cell, columns, row, table};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::UnixListener;
@@ -196,23 +196,6 @@ pub fn render(show: Show, answer: &Value) -> Option<String> {
             table(&rows)
         }
     })
-}
-
-fn columns(rows: &[Value], names: &[&str]) -> String {
-    let mut lines = vec![names.iter().map(|name| name.to_uppercase()).collect()];
-    for row in rows {
-        lines.push(names.iter().map(|name| cell(&row[*name])).collect());
-    }
-    table(&lines)
-}
-
-fn cell(value: &Value) -> String {
-    match value {
-        Value::Null => "-".to_owned(),
-        Value::Bool(value) => if *value { "yes" } else { "no" }.to_owned(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
 }
 
 fn overview(answer: &Value) -> Option<String> {

@@ -64,12 +64,11 @@ pub mod metrics;
 pub mod status;
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::process::ExitCode;
 
 use args::{Args, Verb, What};
 use cli::daemon::RunError;
-use cli::daemon::reader::ConfigError;
+use cli::daemon::verbs;
 use cli::exit;
 use config::Config;
 
@@ -88,49 +87,14 @@ pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match args.verb {
         Verb::Run { config } => match daemon::run(&config) {
             Ok(code) => code,
-            Err(RunError::Config(error)) => wrong(&error),
+            Err(RunError::Config(error)) => verbs::wrong(&error),
             Err(error) => exit::fail(exit::FAILED, error),
         },
-        Verb::Check { config } => match Config::load(&config) {
-            Ok(_) => {
-                print(&format!("{}: no problems\n", config.display()));
-                ExitCode::SUCCESS
-            }
-            Err(error) => wrong(&error),
-        },
-        Verb::Status { what, json, socket } => status(&socket, What::show(what), json),
-    }
-}
-
-/// The problems as they are, one a line: editors know `FILE:LINE:COLUMN: `.
-fn wrong(error: &ConfigError) -> ExitCode {
-    eprintln!("{error}");
-    ExitCode::from(exit::USAGE)
-}
-
-fn status(socket: &Path, show: status::Show, json: bool) -> ExitCode {
-    let answer = match status::query(socket, show) {
-        Ok(answer) => answer,
-        Err(error) => return exit::fail(exit::FAILED, error),
-    };
-    if json {
-        print(&format!("{answer}\n"));
-        return ExitCode::SUCCESS;
-    }
-    match status::render(show, &answer) {
-        Some(text) => {
-            print(&text);
-            ExitCode::SUCCESS
+        Verb::Check { config } => verbs::check(&config, Config::load(&config)),
+        Verb::Status { what, json, socket } => {
+            let show = What::show(what);
+            let answer = status::query(&socket, show);
+            verbs::status(answer, json, |answer| status::render(show, answer))
         }
-        None => exit::fail(
-            exit::FAILED,
-            "this router's answer is from another version; --json shows it as it is",
-        ),
     }
-}
-
-/// A closed standard output is the reader's business.
-fn print(text: &str) {
-    use std::io::Write;
-    let _ = std::io::stdout().write_all(text.as_bytes());
 }

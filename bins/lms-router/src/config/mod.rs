@@ -7,11 +7,12 @@ mod sections;
 mod value;
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use cli::daemon::reader;
 pub use cli::daemon::reader::{ConfigError, Problem};
+pub use cli::daemon::settings::Daemon;
 pub use value::Pattern;
 
 /// Where the status socket stands unless told otherwise.
@@ -34,19 +35,6 @@ pub struct Config {
     pub limits: Limits,
     /// `[capture]`.
     pub capture: Capture,
-}
-
-/// The process itself. A reload changes nothing here.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Daemon {
-    /// `socket`: the status socket.
-    pub socket: PathBuf,
-    /// `socket-mode`: its permissions, `"0660"`.
-    pub socket_mode: u32,
-    /// `user`: whom the process becomes once its sockets are open.
-    pub user: Option<String>,
-    /// `cpu`: the core that the data path stays on.
-    pub cpu: Option<usize>,
 }
 
 /// Where multicast routes come from.
@@ -213,17 +201,12 @@ impl Config {
     /// The keys that differ between `self`, which runs, and `next`, and that only a restart
     /// changes.
     pub fn needs_restart(&self, next: &Config) -> Vec<&'static str> {
-        let mut keys = Vec::new();
+        let mut keys: Vec<_> = self.daemon.differences(&next.daemon).collect();
         let mut differ = |key, differs: bool| {
             if differs {
                 keys.push(key);
             }
         };
-        let (a, b) = (&self.daemon, &next.daemon);
-        differ("daemon.socket", a.socket != b.socket);
-        differ("daemon.socket-mode", a.socket_mode != b.socket_mode);
-        differ("daemon.user", a.user != b.user);
-        differ("daemon.cpu", a.cpu != b.cpu);
         differ("metrics.listen", self.metrics != next.metrics);
         differ("source.kind", self.source.kind() != next.source.kind());
         if let (Source::IgmpProxy(a), Source::IgmpProxy(b)) = (&self.source, &next.source) {

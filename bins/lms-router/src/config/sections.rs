@@ -5,9 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use cli::daemon::reader::{self, Section};
-use cli::daemon::value::{
-    INTERFACE, LISTEN, MODE, boolean, interface, listen, mode, socket_path, spelled, text,
-};
+use cli::daemon::value::{INTERFACE, LISTEN, boolean, interface, listen, spelled};
 
 use super::value::{
     PATTERN, ROUTED_GROUP, SOURCE, UNICAST, pattern, routed_group, source, unicast,
@@ -35,7 +33,7 @@ pub(super) fn parse(text: &str) -> Result<Config, Vec<Problem>> {
             limits(root.section("limits")),
         );
         Config {
-            daemon: daemon(root.section("daemon")),
+            daemon: Daemon::read(root.section("daemon"), DEFAULT_SOCKET),
             metrics: metrics(root.section("metrics")),
             source: source_section(root.section("source"), root.sections("route")),
             interfaces: interfaces(root.sections("interface")),
@@ -44,30 +42,6 @@ pub(super) fn parse(text: &str) -> Result<Config, Vec<Problem>> {
             capture: capture(root.section("capture")),
         }
     })
-}
-
-fn daemon(section: Section<'_, '_>) -> Daemon {
-    let daemon = Daemon {
-        socket: section
-            .get(
-                "socket",
-                &format!("an absolute path, such as {DEFAULT_SOCKET:?}"),
-                socket_path,
-            )
-            .map_or_else(|| DEFAULT_SOCKET.into(), |at| at.value),
-        socket_mode: section
-            .get("socket-mode", MODE, mode)
-            .map_or(0o660, |at| at.value),
-        user: section
-            .get("user", "the name of a user, such as \"polycast\"", text)
-            .map(|at| at.value),
-        cpu: match section.number("cpu", 0..=4095, u32::MAX) {
-            u32::MAX => None,
-            cpu => usize::try_from(cpu).ok(),
-        },
-    };
-    section.finish();
-    daemon
 }
 
 fn metrics(section: Section<'_, '_>) -> Option<std::net::SocketAddr> {

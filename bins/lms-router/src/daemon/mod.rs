@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cli::daemon::signals::{Signals, Wish};
 use cli::daemon::socket::StatusSocket;
 use cli::daemon::{RunError, notify};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 pub(crate) use standing::Standing;
@@ -59,22 +59,6 @@ pub(crate) fn run(file: &Path) -> Result<ExitCode, RunError> {
 fn give_up_privileges(config: &Config, socket: &StatusSocket) -> Result<Vec<String>, RunError> {
     let keep = DataPath::needed_later(config);
     cli::daemon::give_up_privileges(&keep, config.daemon.user.as_deref(), socket)
-}
-
-struct Signals {
-    hangup: Signal,
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Signals> {
-        Ok(Signals {
-            hangup: signal(SignalKind::hangup())?,
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
 }
 
 async fn control(
@@ -130,9 +114,11 @@ async fn control(
     };
     loop {
         tokio::select! {
-            _ = signals.hangup.recv() => reloader.reload().await,
-            _ = signals.terminate.recv() => break,
-            _ = signals.interrupt.recv() => break,
+            wish = signals.next() => match wish {
+                Wish::Reload => reloader.reload().await,
+                Wish::End => break,
+                Wish::Drain | Wish::Restart => {}
+            },
             result = &mut end => return Err(RunError::Data(match result {
                 Ok(Err(error)) => error.to_string(),
                 _ => "it stopped with no reason given".to_owned(),
@@ -151,8 +137,7 @@ async fn control(
         _ = tokio::time::sleep(ENDING) => {
             Err(RunError::Data(format!("it did not end within {} s", ENDING.as_secs())))
         }
-        _ = signals.terminate.recv() => Ok(ExitCode::FAILURE),
-        _ = signals.interrupt.recv() => Ok(ExitCode::FAILURE),
+        () = signals.end() => Ok(ExitCode::FAILURE),
     }
 }
 
