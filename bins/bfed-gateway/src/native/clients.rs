@@ -114,18 +114,21 @@ impl<K: Ord + Clone> Clients<K> {
             .is_some_and(|clients| clients.contains_key(key))
     }
 
-    /// A request came.
+    /// A request came; its number, if it will be answered.
     pub(super) fn request(
         &mut self,
         now: Instant,
         key: K,
         request: Request,
-    ) -> Result<(), Refused> {
+    ) -> Result<Option<ClientId>, Refused> {
         if !self.take_token(now) {
             return Err(Refused::Rate);
         }
         match request.want {
-            Want::Leave => self.leave(now, &key, &request.session),
+            Want::Leave => {
+                self.leave(now, &key, &request.session);
+                Ok(None)
+            }
             Want::Join => {
                 let joining = (request.session.clone(), key.clone());
                 if self.joining.contains_key(&joining) {
@@ -136,12 +139,10 @@ impl<K: Ord + Clone> Clients<K> {
                 }
                 let client = self.ask(now, key, request, false)?;
                 self.joining.insert(joining, client);
+                Ok(Some(client))
             }
-            Want::Cost => {
-                self.ask(now, key, request, true)?;
-            }
+            Want::Cost => self.ask(now, key, request, true).map(Some),
         }
-        Ok(())
     }
 
     fn take_token(&mut self, now: Instant) -> bool {
@@ -345,12 +346,12 @@ mod tests {
     fn one_answer_serves_whoever_asks_meanwhile() {
         let mut all = clients(ClientLimits::default());
         let now = Instant::from_secs(1);
-        assert_eq!(all.request(now, 1, request(Want::Join, 1)), Ok(()));
+        assert!(all.request(now, 1, request(Want::Join, 1)).is_ok());
         assert_eq!(
             all.request(now, 1, request(Want::Join, 1)),
             Err(Refused::Again)
         );
-        assert_eq!(all.request(now, 2, request(Want::Join, 1)), Ok(()));
+        assert!(all.request(now, 2, request(Want::Join, 1)).is_ok());
         assert_eq!(asks(&mut all).len(), 2);
         assert!(all.answer(now, ClientId(1), &translation(1)).is_some());
         assert!(
@@ -358,7 +359,7 @@ mod tests {
             "answered once"
         );
         // A refresh is passed on: the control node's state is soft too.
-        assert_eq!(all.request(now, 1, request(Want::Join, 1)), Ok(()));
+        assert!(all.request(now, 1, request(Want::Join, 1)).is_ok());
     }
 
     #[test]
@@ -439,7 +440,7 @@ mod tests {
         // Nobody answers: the requests are forgotten, and there is room again.
         let later = now + PATIENCE;
         all.handle_timeout(later);
-        assert_eq!(all.request(later, 1, request(Want::Join, 1)), Ok(()));
+        assert!(all.request(later, 1, request(Want::Join, 1)).is_ok());
         assert_eq!((all.asked.len(), all.joining.len()), (1, 1));
     }
 

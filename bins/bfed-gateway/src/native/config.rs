@@ -2,7 +2,7 @@
 //!
 //! | key | kinds | default | |
 //! | --- | --- | --- | --- |
-//! | `kind` | | `"none"` | `"none"`, `"ip"` or `"ssm"` |
+//! | `kind` | | `"none"` | `"none"`, `"ip"`, `"ssm"` or `"http"` |
 //! | `interface` | ip, ssm | where the routes lead | interface of groups, by name or address |
 //! | `groups` | ip, ssm | `"239.255.0.0/18"`, `"232.98.0.0/16"` | pool of groups; gateways and data nodes on other machines need others |
 //! | `port` | ip, ssm | 5004 | UDP port of channels in groups of the pool |
@@ -12,23 +12,34 @@
 //! | `receive-buffer` | ip, ssm | 4 MiB | room for what a channel was sent and nobody read yet, in bytes |
 //! | `mediator` | ip | `"239.255.98.102:25190"`, `"[ff15::6266]:25190"` | the mediator's group |
 //! | | ssm | `"0.0.0.0:25190"` | where the mediator listens |
-//! | `max-clients`, `requests-per-second` | ip, ssm | 16384, 1000 | bounds of the mediator |
-//! | `cost` | ip, ssm | none is told | what this gateway costs for sessions of its network |
+//! | | http | `"127.0.0.1:8080"` | where the mediator's server listens |
+//! | `listen` | http | `"127.0.0.1:8081"` | the first data node's server; the others on the ports that follow |
+//! | `host` | http | that of `listen` | host that readers know the servers by |
+//! | `ask` | http | `mediator` | URL of the mediator, for data nodes on other machines |
+//! | `origin` | http | the first data node | URL of the server that sources of this network send to |
+//! | `max-connections` | http | 4096 | of each server |
+//! | `queue` | http | 4 MiB | most bytes that wait for one reader |
+//! | `stall` | http | `"10s"` | a reader of a bulk session that takes nothing for so long is cut off |
+//! | `max-clients`, `requests-per-second` | all | 16384, 1000 | bounds of the mediator |
+//! | `cost` | all | none is told | what this gateway costs for sessions of its network |
 
 use std::net::SocketAddr;
 
 use cli::daemon::reader::{Section, shown};
 use cli::daemon::value::{LISTEN, listen, text};
-use cli::federation;
+use cli::federation::{self, http::Url};
 use toml::de::DeValue;
 
-use super::{ClientLimits, Groups, GroupsConfig, IpConfig, Link, NetworkConfig, SsmConfig};
+use super::{
+    ClientLimits, Groups, GroupsConfig, HttpConfig, IpConfig, Link, NetworkConfig, SsmConfig,
+};
 
 #[derive(Clone, Copy)]
 enum Kind {
     None,
     Ip,
     Ssm,
+    Http,
 }
 
 impl NetworkConfig {
@@ -36,11 +47,17 @@ impl NetworkConfig {
     /// is given back.
     #[must_use]
     pub fn read(section: Section<'_, '_>) -> NetworkConfig {
-        let kinds = [("none", Kind::None), ("ip", Kind::Ip), ("ssm", Kind::Ssm)];
+        let kinds = [
+            ("none", Kind::None),
+            ("ip", Kind::Ip),
+            ("ssm", Kind::Ssm),
+            ("http", Kind::Http),
+        ];
         let config = match section.choice("kind", &kinds, Kind::None) {
             None | Some(Kind::None) => NetworkConfig::None,
             Some(Kind::Ip) => NetworkConfig::Ip(ip(&section)),
             Some(Kind::Ssm) => NetworkConfig::Ssm(ssm(&section)),
+            Some(Kind::Http) => NetworkConfig::Http(http(&section)),
         };
         section.finish();
         config
@@ -154,6 +171,54 @@ fn ssm(section: &Section<'_, '_>) -> SsmConfig {
         mediator: address.map_or(any, |at| at.value),
         limits: limits(section),
         cost: cost(section),
+    }
+}
+
+fn http(section: &Section<'_, '_>) -> HttpConfig {
+    let local = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+    let address = |key: &'static str, default| {
+        let found = section.get(key, LISTEN, |value| {
+            let address = listen(value)?;
+            match address.ip().is_multicast() {
+                true => Err(format!("{address} is a group's")),
+                false => Ok(address),
+            }
+        });
+        found.map_or(default, |at| at.value)
+    };
+    let url = |key: &'static str| {
+        let wanted = "a URL such as \"http://10.0.0.1:8080/\"";
+        let read = |value: &DeValue<'_>| text(value)?.parse::<Url>();
+        section.get(key, wanted, read).map(|at| at.value)
+    };
+    let host = section.get("host", "a name or an address", |value| {
+        let host = text(value)?;
+        let probe = format!("http://{host}:80/").parse::<Url>();
+        match probe.is_ok_and(|url| url.path == "/") {
+            true => Ok(host),
+            false => Err(format!("{host:?} is not a host")),
+        }
+    });
+    let config = HttpConfig::new(
+        address("listen", local(8081)),
+        address("mediator", local(8080)),
+    );
+    let seconds = std::time::Duration::from_secs;
+    HttpConfig {
+        host: host.map(|at| at.value),
+        ask: url("ask").map(|url| match url.path.as_str() {
+            "/" => url.with_path("/mediator"),
+            _ => url,
+        }),
+        origin: url("origin"),
+        max_connections: section.number("max-connections", 1u32..=1 << 20, 4096) as usize,
+        queue: section.number("queue", 65_536u32..=1 << 30, 4 << 20) as usize,
+        stall: section
+            .duration("stall", seconds(1)..=seconds(600), config.stall)
+            .value,
+        limits: limits(section),
+        cost: cost(section),
+        ..config
     }
 }
 

@@ -87,10 +87,10 @@ pub(super) struct Counts {
 
 impl Counts {
     /// What became of a request.
-    pub(super) fn request(&mut self, outcome: Result<(), Refused>) {
+    pub(super) fn request<T>(&mut self, outcome: &Result<T, Refused>) {
         self.requests += 1;
         match outcome {
-            Ok(()) => {}
+            Ok(_) => {}
             Err(Refused::Again) => self.damped += 1,
             Err(Refused::Rate) => self.rate_limited += 1,
             Err(Refused::Full) => self.full += 1,
@@ -186,7 +186,7 @@ impl Front for GroupMediator {
                 match Request::parse(datagram.payload) {
                     Ok(request) => {
                         let outcome = self.clients.request(now, (), request);
-                        self.counts.request(outcome);
+                        self.counts.request(&outcome);
                     }
                     // Answers come back from the group too, other gateways' and this one's.
                     Err(_) if AnswerRepr::parse(datagram.payload).is_ok() => {}

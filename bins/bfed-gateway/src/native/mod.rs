@@ -27,11 +27,13 @@
 //! | `none` | no sessions, no clients |
 //! | `ip` | IP multicast of any source: [`ip`] |
 //! | `ssm` | source-specific multicast: [`ssm`] |
+//! | `http` | bodies without end over HTTP: [`http`] |
 
 mod clients;
 mod config;
 mod datagrams;
 mod groups;
+pub mod http;
 pub mod ip;
 mod mediator;
 mod none;
@@ -48,6 +50,7 @@ use bfed::{GatewayId, Instant, NativeNet, Sroutes};
 pub use clients::ClientLimits;
 pub use datagrams::Link;
 pub use groups::GroupsConfig;
+pub use http::HttpConfig;
 pub use ip::IpConfig;
 pub use none::NoNetwork;
 pub use pool::{Groups, MAX_GROUPS};
@@ -100,6 +103,8 @@ pub enum NetworkConfig {
     Ip(IpConfig),
     /// `kind = "ssm"`: source-specific multicast.
     Ssm(SsmConfig),
+    /// `kind = "http"`: sessions over plain HTTP.
+    Http(HttpConfig),
 }
 
 /// Who opens a network.
@@ -121,6 +126,7 @@ impl NetworkConfig {
             NetworkConfig::None => "none",
             NetworkConfig::Ip(_) => "ip",
             NetworkConfig::Ssm(_) => "ssm",
+            NetworkConfig::Http(_) => "http",
         }
     }
 
@@ -137,6 +143,7 @@ impl NetworkConfig {
             NetworkConfig::None => Box::new(NoNetwork::new()?),
             NetworkConfig::Ip(config) => ip::open(config, role, owner.gateway)?,
             NetworkConfig::Ssm(config) => ssm::open(config, role, owner.gateway)?,
+            NetworkConfig::Http(config) => http::open(config, role, owner)?,
         })
     }
 }

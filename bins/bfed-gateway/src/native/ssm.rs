@@ -193,7 +193,7 @@ impl Front for UnicastMediator {
                     room: u16::try_from(datagram.payload.len()).unwrap_or(u16::MAX),
                 };
                 let outcome = self.clients.request(now, asker, request);
-                self.counts.request(outcome);
+                self.counts.request(&outcome);
             }
         }
     }

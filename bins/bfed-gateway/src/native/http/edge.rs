@@ -1,0 +1,360 @@
+//! A data node's server: readers and sources, and what it reads from other servers.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bfed::name::Owner;
+use bfed::native::ChannelId;
+use bfed::wire::client::{Answer as Mediated, AnswerRepr, Request as Ask, Want};
+use bfed::wire::no_route::Reason;
+use bfed::{BnNum, ChannelAddress, SessionName};
+use cli::federation::http::{HttpError, Part, Reader, Url, parse_session_path};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{self, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+use super::hub::{Key, NoSource, Shared};
+use super::server::{Answer, PATIENCE, Site, Stream, piece, redirect, text};
+
+/// Longest frame that a source's data is cut into: the paper's throughput is flat from there on
+/// (Figure 11).
+const MAX_FRAME: usize = 16 << 10;
+/// A source that is silent for so long is gone.
+const SOURCE_SILENCE: Duration = Duration::from_secs(60);
+/// Time between questions to the mediator for sessions that are read.
+const REFRESH: Duration = Duration::from_secs(30);
+/// Time between looks for readers that take nothing.
+const SWEEP: Duration = Duration::from_secs(5);
+
+/// The server of a data node.
+pub(super) struct Edge {
+    pub(super) shared: Arc<Shared>,
+    pub(super) network: BnNum,
+    /// Where sources send to, unless that is here.
+    pub(super) origin: Option<Url>,
+    pub(super) mediator: Url,
+    /// This edge, to the mediator.
+    pub(super) nonce: u32,
+}
+
+/// Which flow a path is about.
+pub(super) fn flow(path: &str) -> Option<(Key, SessionName)> {
+    let (name, at) = parse_session_path(path)?;
+    let session = SessionName::parse(&name).ok()?;
+    let key = (session.as_str().to_owned(), at);
+    (at < session.flow_count()).then_some((key, session))
+}
+
+impl Edge {
+    async fn get(
+        &self,
+        key: Key,
+        session: SessionName,
+        path: &str,
+        cut: Arc<Notify>,
+    ) -> Response<Answer> {
+        if self.shared.hub().is_here(&key) {
+            return self.stream(&key, &session, cut);
+        }
+        let own = match session.owner() {
+            Owner::Number(network) => network == self.network,
+            Owner::Name(_) => false,
+        };
+        match &self.origin {
+            Some(origin) if own => return redirect(&origin.with_path(path).to_string()),
+            // It waits for the source.
+            None if own => return self.stream(&key, &session, cut),
+            _ => {}
+        }
+        match self.join(&session).await {
+            Ok(Mediated::Translation(addresses)) => {
+                let text = addresses.get(key.1).and_then(|address| match address {
+                    ChannelAddress::Native(bytes) => core::str::from_utf8(bytes).ok(),
+                    _ => None,
+                });
+                if self.shared.hub().has_down(&key) {
+                    return self.stream(&key, &session, cut);
+                }
+                match text {
+                    Some(url) => redirect(url),
+                    None => self::text(StatusCode::BAD_GATEWAY, "the gateway's answer is no URL"),
+                }
+            }
+            Ok(Mediated::NoRoute(Reason::Local)) => match &self.origin {
+                Some(origin) => redirect(&origin.with_path(path).to_string()),
+                None => self.stream(&key, &session, cut),
+            },
+            Ok(Mediated::Redirect { mediator, .. }) => match mediator.parse::<Url>() {
+                Ok(url) => redirect(&url.with_path(path).to_string()),
+                Err(why) => text(StatusCode::BAD_GATEWAY, why),
+            },
+            Ok(Mediated::NoRoute(reason)) => text(
+                StatusCode::NOT_FOUND,
+                format!("no way to the session: {reason}"),
+            ),
+            Ok(Mediated::Cost(_)) => text(StatusCode::BAD_GATEWAY, "not an answer to a JOIN"),
+            Err(why) => text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("the mediator: {why}"),
+            ),
+        }
+    }
+
+    fn stream(&self, key: &Key, session: &SessionName, cut: Arc<Notify>) -> Response<Answer> {
+        let id = self.shared.hub().add_reader(key, session, cut);
+        let mut response = Response::new(Answer::Stream(Stream::new(Arc::clone(&self.shared), id)));
+        let headers = response.headers_mut();
+        for (name, value) in [
+            (header::CONTENT_TYPE, "application/octet-stream"),
+            (header::CACHE_CONTROL, "no-store"),
+            (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
+        ] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        response
+    }
+
+    async fn put(&self, key: Key, session: SessionName, mut body: Incoming) -> Response<Answer> {
+        let foreign = match session.owner() {
+            Owner::Number(network) => network != self.network,
+            Owner::Name(_) => !self.shared.hub().is_here(&key),
+        };
+        if foreign && !(session.multi_source() && self.shared.hub().has_down(&key)) {
+            return text(
+                StatusCode::FORBIDDEN,
+                "the session belongs to another network",
+            );
+        }
+        if let Some(origin) = self.origin.as_ref().filter(|_| !foreign) {
+            return text(
+                StatusCode::MISDIRECTED_REQUEST,
+                format!("sources send to {origin}"),
+            );
+        }
+        let Ok(_source) = Source::new(&self.shared, &key, &session) else {
+            return text(StatusCode::CONFLICT, "the session has a source");
+        };
+        let mut count = 0;
+        loop {
+            match piece(&mut body, SOURCE_SILENCE).await {
+                Ok(None) => return text(StatusCode::OK, format!("{count} bytes")),
+                Err(status) => return text(status, format!("ended after {count} bytes")),
+                Ok(Some(mut data)) => {
+                    count += data.len();
+                    while !data.is_empty() {
+                        let frame = data.split_to(data.len().min(MAX_FRAME));
+                        self.shared.publish(&key, frame).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks the mediator for a session, in the place of readers.
+    async fn join(&self, session: &SessionName) -> Result<Mediated, String> {
+        let ask = Ask {
+            nonce: self.nonce.max(1),
+            want: Want::Join,
+            redirects: 0,
+            session: session.clone(),
+        };
+        let mut body = vec![0; ask.buffer_len()];
+        ask.emit(&mut body);
+        let asked = post(&self.mediator, &body);
+        let bytes = match tokio::time::timeout(PATIENCE * 2, asked).await {
+            Ok(done) => done.map_err(|error| error.to_string())?,
+            Err(_) => return Err("no answer in time".into()),
+        };
+        AnswerRepr::parse(&bytes)
+            .map(|answer| answer.answer)
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// A source of a flow, as long as it lives.
+struct Source<'a>(&'a Shared, &'a Key);
+
+impl<'a> Source<'a> {
+    fn new(shared: &'a Shared, key: &'a Key, session: &SessionName) -> Result<Self, NoSource> {
+        shared.hub().add_source(key, session)?;
+        Ok(Source(shared, key))
+    }
+}
+
+impl Drop for Source<'_> {
+    fn drop(&mut self) {
+        self.0.hub().forget_source(self.1);
+    }
+}
+
+impl Site for Edge {
+    async fn answer(
+        self: Arc<Self>,
+        _: SocketAddr,
+        request: Request<Incoming>,
+        cut: Arc<Notify>,
+    ) -> Response<Answer> {
+        let path = path_of(&request);
+        let short = path
+            .strip_prefix("/c/")
+            .and_then(|number| number.parse().ok());
+        let flow = match short {
+            Some(number) => {
+                let key = self.shared.hub().key_of(ChannelId(number));
+                key.and_then(|key| SessionName::parse(&key.0).ok().map(|name| (key, name)))
+            }
+            None => flow(&path),
+        };
+        let Some((key, session)) = flow else {
+            return text(
+                StatusCode::NOT_FOUND,
+                "sessions are at /s/NAME, the name percent-encoded",
+            );
+        };
+        match *request.method() {
+            Method::GET => self.get(key, session, &path, cut).await,
+            Method::PUT | Method::POST => self.put(key, session, request.into_body()).await,
+            _ => text(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "GET reads a session, PUT is its source",
+            ),
+        }
+    }
+
+    async fn beside(self: Arc<Self>) {
+        let (mut refresh, mut sweep) =
+            (tokio::time::interval(REFRESH), tokio::time::interval(SWEEP));
+        loop {
+            tokio::select! {
+                _ = refresh.tick() => {
+                    let names = self.shared.hub().read_sessions();
+                    for session in names.iter().filter_map(|name| SessionName::parse(name).ok()) {
+                        if let Err(error) = self.join(&session).await {
+                            tracing::warn!(%session, error, "the mediator is not told of readers");
+                        }
+                    }
+                }
+                _ = sweep.tick() => self.shared.hub().sweep(),
+            }
+        }
+    }
+}
+
+/// The path of a request, whole URLs of proxies included.
+pub(super) fn path_of(request: &Request<Incoming>) -> String {
+    request.uri().path().to_owned()
+}
+
+async fn connect(url: &Url, method: &str, more: &str) -> io::Result<TcpStream> {
+    let url_ = url.clone();
+    let resolved = tokio::task::spawn_blocking(move || url_.resolve()).await;
+    let address = resolved
+        .map_err(io::Error::other)?
+        .map_err(io::Error::other)?;
+    let mut stream = TcpStream::connect(address).await?;
+    let head = format!(
+        "{method} {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n{more}\r\n",
+        url.path, url.authority
+    );
+    stream.write_all(head.as_bytes()).await?;
+    Ok(stream)
+}
+
+/// Reads an answer, giving its body away piece by piece; its status.
+async fn read<F: Future<Output = bool>>(
+    stream: &mut TcpStream,
+    silence: Duration,
+    mut take: impl FnMut(Bytes) -> F,
+) -> io::Result<u16> {
+    let (mut reader, mut status, mut wanted) = (Reader::default(), 0, true);
+    let mut buffer = vec![0; 64 << 10];
+    while !reader.is_done() {
+        let len = tokio::time::timeout(silence, stream.read(&mut buffer)).await??;
+        if len == 0 {
+            reader.finish().map_err(io::Error::other)?;
+            break;
+        }
+        let mut rest = &buffer[..len];
+        while !rest.is_empty() {
+            let (used, part) = reader.feed(rest).map_err(io::Error::other)?;
+            match part {
+                Some(Part::Head(head)) if head.status == 200 => status = head.status,
+                Some(Part::Head(head)) => return Ok(head.status),
+                Some(Part::Data(range)) => {
+                    wanted = take(Bytes::copy_from_slice(&rest[range])).await;
+                }
+                None => {}
+            }
+            if !wanted {
+                return Ok(status);
+            }
+            rest = &rest[used..];
+        }
+    }
+    Ok(status)
+}
+
+async fn post(url: &Url, body: &[u8]) -> io::Result<Vec<u8>> {
+    let more = format!("Content-Length: {}\r\n", body.len());
+    let mut stream = connect(url, "POST", &more).await?;
+    stream.write_all(body).await?;
+    let mut answer = Vec::new();
+    let status = read(&mut stream, PATIENCE * 2, |data| {
+        answer.extend_from_slice(&data);
+        std::future::ready(answer.len() <= bfed::wire::MAX_MESSAGE_LEN)
+    })
+    .await?;
+    match status {
+        200 => Ok(answer),
+        0 => Err(io::Error::other(HttpError::Truncated)),
+        status => Err(io::Error::other(format!("status {status}"))),
+    }
+}
+
+/// Reads a flow from another server, as long as the data node wants it: of the origin, or of another
+/// gateway of this network.
+pub(super) async fn fetch(shared: Arc<Shared>, channel: ChannelId, from: Url) {
+    let Some(key) = shared.hub().key_of(channel) else {
+        return;
+    };
+    let Ok(session) = SessionName::parse(&key.0) else {
+        return;
+    };
+    while shared.hub().listens(channel) {
+        if let Ok(_source) = Source::new(&shared, &key, &session) {
+            let read = async {
+                let mut stream = connect(&from, "GET", "").await?;
+                read(&mut stream, Duration::from_secs(300), |data| {
+                    forward(&shared, &key, channel, data)
+                })
+                .await
+            };
+            tokio::select! {
+                done = read => tracing::debug!(%from, ?done, "the session's server"),
+                () = unwanted(&shared, channel) => return,
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// Until the data node wants the flow no more.
+async fn unwanted(shared: &Shared, channel: ChannelId) {
+    while shared.hub().listens(channel) {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+async fn forward(shared: &Shared, key: &Key, channel: ChannelId, mut data: Bytes) -> bool {
+    while !data.is_empty() {
+        let frame = data.split_to(data.len().min(MAX_FRAME));
+        shared.publish(key, frame).await;
+    }
+    shared.hub().listens(channel)
+}

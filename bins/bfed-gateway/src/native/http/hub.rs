@@ -1,0 +1,566 @@
+//! The streams of one server: who reads and who writes them. Data comes from the data node's thread and
+//! from sources' connections; what waits for each reader is bounded.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker as TaskWaker};
+use std::time::{Duration, Instant};
+
+use bfed::native::{ChannelId, Direction, NativeError};
+use bfed::{Content, SessionName};
+use hyper::body::Bytes;
+use linux_net::wake::Waker;
+use tokio::sync::Notify;
+
+/// Bytes that wait for the data node before sources are held back.
+const MAX_RECEIVED: usize = 1 << 20;
+
+/// A flow of a session: the session's name, and the flow's number.
+pub(super) type Key = (String, usize);
+
+/// What the server's thread and the data node's share.
+pub(super) struct Shared {
+    hub: Mutex<Hub>,
+    /// Wakes the data node's thread.
+    pub(super) waker: Waker,
+    /// There is room for sources again.
+    pub(super) room: Notify,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    received: u64,
+    sent: u64,
+    dropped: u64,
+    cut: u64,
+    refused: u64,
+}
+
+#[derive(Default)]
+struct Stream {
+    content: Content,
+    multi: bool,
+    down: Option<ChannelId>,
+    up: Option<ChannelId>,
+    /// Channels whose data the data node wants.
+    listens: [Option<ChannelId>; 2],
+    paused: bool,
+    /// The data node was told that it is busy.
+    busy: Option<ChannelId>,
+    readers: Vec<u64>,
+    sources: usize,
+}
+
+impl Stream {
+    fn is_idle(&self) -> bool {
+        self.down.is_none() && self.up.is_none() && self.readers.is_empty() && self.sources == 0
+    }
+}
+
+struct Reader {
+    stream: Key,
+    queue: VecDeque<Bytes>,
+    bytes: usize,
+    /// When something was taken last, or the queue was empty.
+    took: Instant,
+    ended: bool,
+    task: Option<TaskWaker>,
+    /// Ends the connection.
+    cut: Arc<Notify>,
+}
+
+impl Reader {
+    fn wake(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.wake();
+        }
+    }
+}
+
+/// The streams.
+pub(super) struct Hub {
+    streams: BTreeMap<Key, Stream>,
+    channels: BTreeMap<ChannelId, Key>,
+    readers: BTreeMap<u64, Reader>,
+    next: u64,
+    received: VecDeque<(ChannelId, Bytes)>,
+    received_bytes: usize,
+    writable: VecDeque<ChannelId>,
+    queue: usize,
+    stall: Duration,
+    counts: Counts,
+}
+
+/// Why somebody cannot be a source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum NoSource {
+    /// Another one is.
+    Taken,
+}
+
+impl Shared {
+    pub(super) fn new(queue: usize, stall: Duration) -> io::Result<Arc<Self>> {
+        let hub = Hub {
+            streams: BTreeMap::new(),
+            channels: BTreeMap::new(),
+            readers: BTreeMap::new(),
+            next: 0,
+            received: VecDeque::new(),
+            received_bytes: 0,
+            writable: VecDeque::new(),
+            queue,
+            stall,
+            counts: Counts::default(),
+        };
+        Ok(Arc::new(Shared {
+            hub: Mutex::new(hub),
+            waker: Waker::new()?,
+            room: Notify::new(),
+        }))
+    }
+
+    pub(super) fn hub(&self) -> MutexGuard<'_, Hub> {
+        self.hub.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next data for the data node.
+    pub(super) fn received(&self) -> Option<(ChannelId, Bytes)> {
+        let mut hub = self.hub();
+        let Some((channel, data)) = hub.received.pop_front() else {
+            if hub.writable.is_empty() {
+                self.waker.reset();
+            }
+            return None;
+        };
+        let before = hub.received_bytes;
+        hub.received_bytes -= data.len();
+        let room = before >= MAX_RECEIVED / 2 && hub.received_bytes < MAX_RECEIVED / 2;
+        drop(hub);
+        if room {
+            self.room.notify_waiters();
+        }
+        Some((channel, data))
+    }
+
+    /// A channel that takes data again.
+    pub(super) fn writable(&self) -> Option<ChannelId> {
+        let mut hub = self.hub();
+        let channel = hub.writable.pop_front();
+        if hub.writable.is_empty() && hub.received.is_empty() {
+            self.waker.reset();
+        }
+        channel
+    }
+
+    /// A source's data, as soon as there is room for it.
+    pub(super) async fn publish(&self, key: &Key, data: Bytes) {
+        loop {
+            let room = self.room.notified();
+            tokio::pin!(room);
+            // From here on no news of room is missed.
+            room.as_mut().enable();
+            if self.hub().publish(key, &data) {
+                self.waker.wake();
+                return;
+            }
+            // Readers that take nothing are found out by looking again.
+            let _ = tokio::time::timeout(Duration::from_millis(500), room).await;
+        }
+    }
+
+    /// The next data of a reader; `None` at the end.
+    pub(super) fn poll_reader(&self, id: u64, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let mut hub = self.hub();
+        let Some(reader) = hub.readers.get_mut(&id) else {
+            return Poll::Ready(None);
+        };
+        let Some(data) = reader.queue.pop_front() else {
+            if reader.ended {
+                return Poll::Ready(None);
+            }
+            reader.task = Some(context.waker().clone());
+            return Poll::Pending;
+        };
+        reader.bytes -= data.len();
+        reader.took = Instant::now();
+        let key = reader.stream.clone();
+        let (writable, room) = hub.eased(&key);
+        drop(hub);
+        if writable {
+            self.waker.wake();
+        }
+        if room {
+            self.room.notify_waiters();
+        }
+        Poll::Ready(Some(data))
+    }
+
+    /// A reader is gone.
+    pub(super) fn forget_reader(&self, id: u64) {
+        let writable = self.hub().forget_reader(id);
+        if writable {
+            self.waker.wake();
+        }
+        self.room.notify_waiters();
+    }
+}
+
+impl Hub {
+    /// A new channel of a flow.
+    pub(super) fn add(
+        &mut self,
+        key: Key,
+        session: &SessionName,
+        direction: Direction,
+    ) -> Result<ChannelId, NativeError> {
+        let channel = ChannelId(self.next);
+        self.next += 1;
+        let stream = self.stream(&key, session);
+        let place = match direction {
+            Direction::Up => &mut stream.up,
+            Direction::Down => &mut stream.down,
+        };
+        if place.is_some() {
+            return Err(NativeError::Refused);
+        }
+        *place = Some(channel);
+        self.channels.insert(channel, key);
+        Ok(channel)
+    }
+
+    fn stream(&mut self, key: &Key, session: &SessionName) -> &mut Stream {
+        let new = || Stream {
+            content: session.content(),
+            multi: session.multi_source(),
+            ..Stream::default()
+        };
+        self.streams.entry(key.clone()).or_insert_with(new)
+    }
+
+    fn of(&mut self, channel: ChannelId) -> Option<&mut Stream> {
+        let key = self.channels.get(&channel)?;
+        self.streams.get_mut(key)
+    }
+
+    /// The flow of a channel.
+    pub(super) fn key_of(&self, channel: ChannelId) -> Option<Key> {
+        self.channels.get(&channel).cloned()
+    }
+
+    /// Whether data of elsewhere comes for the flow.
+    pub(super) fn has_down(&self, key: &Key) -> bool {
+        self.streams
+            .get(key)
+            .is_some_and(|stream| stream.down.is_some())
+    }
+
+    /// Whether the flow's data can be had here: from a source, or from a gateway's tree.
+    pub(super) fn is_here(&self, key: &Key) -> bool {
+        let here =
+            |stream: &Stream| stream.down.is_some() || stream.up.is_some() || stream.sources > 0;
+        self.streams.get(key).is_some_and(here)
+    }
+
+    /// Sessions of elsewhere that have readers here.
+    pub(super) fn read_sessions(&self) -> Vec<String> {
+        let read =
+            |(_, stream): &(&Key, &Stream)| stream.down.is_some() && !stream.readers.is_empty();
+        let mut names: Vec<String> = self
+            .streams
+            .iter()
+            .filter(read)
+            .map(|(key, _)| key.0.clone())
+            .collect();
+        names.dedup();
+        names
+    }
+
+    /// Sources' data of the channel's flow is for the data node.
+    pub(super) fn listen(&mut self, channel: ChannelId) -> Result<(), NativeError> {
+        let stream = self.of(channel).ok_or(NativeError::Refused)?;
+        if !stream.listens.contains(&Some(channel)) {
+            let free = stream.listens.iter_mut().find(|place| place.is_none());
+            *free.ok_or(NativeError::Refused)? = Some(channel);
+        }
+        Ok(())
+    }
+
+    /// It is not any more.
+    pub(super) fn silence(&mut self, channel: ChannelId) {
+        if let Some(stream) = self.of(channel) {
+            let place = stream
+                .listens
+                .iter_mut()
+                .find(|place| **place == Some(channel));
+            if let Some(place) = place {
+                *place = None;
+            }
+            stream.paused = false;
+        }
+    }
+
+    /// Whether the channel is listened to.
+    pub(super) fn listens(&mut self, channel: ChannelId) -> bool {
+        self.of(channel)
+            .is_some_and(|stream| stream.listens.contains(&Some(channel)))
+    }
+
+    pub(super) fn set_paused(&mut self, channel: ChannelId, paused: bool) {
+        if let Some(stream) = self.of(channel) {
+            stream.paused = paused;
+        }
+    }
+
+    /// The channel is gone; readers of a session from elsewhere have come to its end.
+    pub(super) fn remove(&mut self, channel: ChannelId) {
+        self.silence(channel);
+        self.writable.retain(|writable| *writable != channel);
+        let Some(key) = self.channels.remove(&channel) else {
+            return;
+        };
+        let mut ends = false;
+        if let Some(stream) = self.streams.get_mut(&key) {
+            if stream.down == Some(channel) {
+                stream.down = None;
+                ends = true;
+            }
+            if stream.up == Some(channel) {
+                stream.up = None;
+            }
+            stream.busy = stream.busy.filter(|busy| *busy != channel);
+        }
+        self.received.retain(|(of, _)| *of != channel);
+        self.received_bytes = self.received.iter().map(|(_, data)| data.len()).sum();
+        if ends {
+            self.end_readers(&key);
+        }
+        self.tidy(&key);
+    }
+
+    /// Unless there is another supply nothing more comes: readers get what waits for them, and the end.
+    fn end_readers(&mut self, key: &Key) {
+        let Some(stream) = self.streams.get(key) else {
+            return;
+        };
+        if stream.down.is_some() || stream.sources > 0 {
+            return;
+        }
+        for id in stream.readers.clone() {
+            if let Some(reader) = self.readers.get_mut(&id) {
+                reader.ended = true;
+                reader.wake();
+            }
+        }
+    }
+
+    fn tidy(&mut self, key: &Key) {
+        if self.streams.get(key).is_some_and(Stream::is_idle) {
+            self.streams.remove(key);
+        }
+    }
+
+    /// A reader comes. `cut` ends its connection.
+    pub(super) fn add_reader(&mut self, key: &Key, session: &SessionName, cut: Arc<Notify>) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.stream(key, session).readers.push(id);
+        let reader = Reader {
+            stream: key.clone(),
+            queue: VecDeque::new(),
+            bytes: 0,
+            took: Instant::now(),
+            ended: false,
+            task: None,
+            cut,
+        };
+        self.readers.insert(id, reader);
+        id
+    }
+
+    fn forget_reader(&mut self, id: u64) -> bool {
+        let Some(reader) = self.readers.remove(&id) else {
+            return false;
+        };
+        if let Some(stream) = self.streams.get_mut(&reader.stream) {
+            stream.readers.retain(|other| *other != id);
+        }
+        let (writable, _) = self.eased(&reader.stream);
+        self.tidy(&reader.stream);
+        writable
+    }
+
+    /// A source comes.
+    pub(super) fn add_source(&mut self, key: &Key, session: &SessionName) -> Result<(), NoSource> {
+        let stream = self.stream(key, session);
+        if stream.sources > 0 && !stream.multi {
+            self.counts.refused += 1;
+            return Err(NoSource::Taken);
+        }
+        stream.sources += 1;
+        Ok(())
+    }
+
+    /// A source is gone: with the last one, readers within this network have come to the end.
+    pub(super) fn forget_source(&mut self, key: &Key) {
+        let Some(stream) = self.streams.get_mut(key) else {
+            return;
+        };
+        stream.sources = stream.sources.saturating_sub(1);
+        self.end_readers(key);
+        self.tidy(key);
+    }
+
+    /// Readers of the flow have taken something: a channel that was busy may be writable, and there may
+    /// be room for sources.
+    fn eased(&mut self, key: &Key) -> (bool, bool) {
+        let (queue, readers) = (self.queue, &self.readers);
+        let Some(stream) = self.streams.get_mut(key) else {
+            return (false, false);
+        };
+        let waits = |id: &u64| {
+            readers
+                .get(id)
+                .is_some_and(|reader| reader.bytes > queue / 2)
+        };
+        if stream.readers.iter().any(waits) {
+            return (false, false);
+        }
+        match stream.busy.take() {
+            Some(channel) => {
+                self.writable.push_back(channel);
+                (true, true)
+            }
+            None => (false, stream.sources > 0),
+        }
+    }
+
+    /// Whether every reader has room; who takes nothing for too long is cut off.
+    fn has_room(&mut self, key: &Key, len: usize) -> bool {
+        let Some(stream) = self.streams.get(key) else {
+            return true;
+        };
+        let mut room = true;
+        for id in &stream.readers {
+            let Some(reader) = self.readers.get_mut(id) else {
+                continue;
+            };
+            if reader.ended || reader.queue.is_empty() || reader.bytes + len <= self.queue {
+                continue;
+            }
+            if reader.took.elapsed() < self.stall {
+                room = false;
+                continue;
+            }
+            reader.ended = true;
+            reader.queue.clear();
+            reader.bytes = 0;
+            reader.cut.notify_one();
+            self.counts.cut += 1;
+        }
+        room
+    }
+
+    /// Gives data to all readers of a flow; bulk data only if all have room.
+    fn spread(&mut self, key: &Key, data: &Bytes) -> bool {
+        let Some(content) = self.streams.get(key).map(|stream| stream.content) else {
+            return true;
+        };
+        if content == Content::Bulk && !self.has_room(key, data.len()) {
+            return false;
+        }
+        let Some(stream) = self.streams.get(key) else {
+            return true;
+        };
+        for id in &stream.readers {
+            let Some(reader) = self.readers.get_mut(id).filter(|reader| !reader.ended) else {
+                continue;
+            };
+            while reader.bytes + data.len() > self.queue && content == Content::RealTime {
+                let Some(old) = reader.queue.pop_front() else {
+                    break;
+                };
+                reader.bytes -= old.len();
+                self.counts.dropped += 1;
+            }
+            if reader.queue.is_empty() {
+                reader.took = Instant::now();
+            }
+            reader.bytes += data.len();
+            reader.queue.push_back(data.clone());
+            reader.wake();
+        }
+        self.counts.sent += 1;
+        true
+    }
+
+    /// Data of the data node's.
+    pub(super) fn send(&mut self, channel: ChannelId, data: &[u8]) -> Result<(), NativeError> {
+        let key = self
+            .channels
+            .get(&channel)
+            .cloned()
+            .ok_or(NativeError::Refused)?;
+        let has_readers = self
+            .streams
+            .get(&key)
+            .is_some_and(|stream| !stream.readers.is_empty());
+        if !has_readers || data.is_empty() {
+            return Ok(());
+        }
+        if self.spread(&key, &Bytes::copy_from_slice(data)) {
+            return Ok(());
+        }
+        if let Some(stream) = self.streams.get_mut(&key) {
+            stream.busy = Some(channel);
+        }
+        Err(NativeError::Busy)
+    }
+
+    /// Data of a source; `false`: there is no room, try again.
+    fn publish(&mut self, key: &Key, data: &Bytes) -> bool {
+        let Some(stream) = self.streams.get(key) else {
+            return true;
+        };
+        let listens: Vec<ChannelId> = stream.listens.iter().flatten().copied().collect();
+        let full = self.received_bytes + data.len() > MAX_RECEIVED && !self.received.is_empty();
+        let held = !listens.is_empty() && (stream.paused || full);
+        if held || !self.spread(key, data) {
+            return false;
+        }
+        for channel in listens {
+            self.received_bytes += data.len();
+            self.received.push_back((channel, data.clone()));
+        }
+        self.counts.received += 1;
+        true
+    }
+
+    /// Readers that take nothing while their queue waits, of real-time sessions too, are cut off;
+    /// called now and then.
+    pub(super) fn sweep(&mut self) {
+        for reader in self.readers.values_mut() {
+            let stuck = !reader.queue.is_empty() && reader.took.elapsed() >= self.stall * 3;
+            if stuck && !reader.ended {
+                reader.ended = true;
+                reader.queue.clear();
+                reader.bytes = 0;
+                reader.cut.notify_one();
+                self.counts.cut += 1;
+            }
+        }
+    }
+
+    pub(super) fn counters(&self) -> Vec<(&'static str, u64)> {
+        let counts = &self.counts;
+        vec![
+            ("chunks_received", counts.received),
+            ("frames_sent", counts.sent),
+            ("frames_dropped_slow_reader", counts.dropped),
+            ("readers_cut_off", counts.cut),
+            ("sources_refused", counts.refused),
+            ("readers", self.readers.len() as u64),
+            ("streams", self.streams.len() as u64),
+        ]
+    }
+}

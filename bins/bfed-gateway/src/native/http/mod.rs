@@ -1,0 +1,324 @@
+//! An HTTP network (§5.3.1: "a CDN URL that can be interpreted by the CDN's servers"): sessions are bodies
+//! without end, read and written over plain HTTP/1.1 by any player or `curl`.
+//!
+//! Each data node is a server, each an *edge* for readers; the *origin* is the one that sources of this
+//! network send to. The control node's is the mediator. TLS and caches belong in front of them.
+//!
+//! | request | at | does |
+//! | --- | --- | --- |
+//! | `GET /s/NAME`, `/s/NAME/FLOW` | an edge | the session's flow as it comes, from now on; NAME is the session's, percent-encoded, FLOW its number from 0. Of a session from elsewhere that this edge has not: asks the mediator, and redirects (307) to the edge that has it |
+//! | `PUT`, `POST` there | the origin | is the session's source: one at a time unless it has many sources |
+//! | `GET /s/...` | the mediator | joins, and redirects to an edge |
+//! | `POST /mediator` | the mediator | the body is a REQUEST, that of the answer an ANSWER |
+//!
+//! The edges see to it that what they are read from stays: while a session has readers, its edge asks the
+//! mediator again, in their place (§5.2.1: "native broadcast components such as a CDN's edge servers
+//! themselves can incorporate the functionality of the mediator").
+//!
+//! | bound | at it |
+//! | --- | --- |
+//! | `max-connections` of a server | further ones wait to be accepted |
+//! | head of a request: 64 KiB, 64 fields, 10 s | 431, or the end |
+//! | a REQUEST: 2 KiB, 10 s | 413, 408 |
+//! | a source that is silent for 60 s | 408; the session may have another |
+//! | a reader without data for 120 s | the end |
+//! | `queue` bytes that wait for a reader of a real-time session | the oldest frame is dropped, counted |
+//! | of a bulk session | the source is held back; a reader that takes nothing for 10 s is cut off, counted |
+//! | 1 MiB that wait for the data node | the source is held back |
+
+mod edge;
+mod front;
+mod hub;
+mod server;
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bfed::native::{ChannelId, Direction, NativeError, Upcall};
+use bfed::wire::address::MAX_NATIVE_ADDRESS_LEN;
+use bfed::wire::client::AnswerRepr;
+use bfed::wire::data::HEADER_LEN;
+use bfed::{ClientId, Instant, NativeNet, SessionName, Sroutes};
+use cli::federation::http::{Url, session_path};
+
+use super::{ClientLimits, Network, Owner, Role};
+use hub::{Key, Shared};
+use server::Server;
+
+/// An HTTP network.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HttpConfig {
+    /// Where the first data node's server listens; the others on the ports that follow.
+    pub listen: SocketAddr,
+    /// The host that readers know the servers by; the address of `listen` if not set.
+    pub host: Option<String>,
+    /// Where the mediator listens.
+    pub mediator: SocketAddr,
+    /// Where edges find the mediator; at `mediator` if not set.
+    pub ask: Option<Url>,
+    /// Where sources of this network send to; the first data node if not set.
+    pub origin: Option<Url>,
+    /// Most connections of a server.
+    pub max_connections: usize,
+    /// Most bytes that wait for one reader.
+    pub queue: usize,
+    /// How long a reader of a bulk session may take nothing.
+    pub stall: Duration,
+    /// Bounds of the mediator.
+    pub limits: ClientLimits,
+    /// What this gateway costs for sessions of this network, from their root on; `None` tells nothing.
+    pub cost: Option<u32>,
+}
+
+/// An address that others can connect to, for one that is listened on.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => [127, 0, 0, 1].into(),
+        IpAddr::V6(_) => [0, 0, 0, 0, 0, 0, 0, 1u16].into(),
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+impl HttpConfig {
+    /// With these listeners and the bounds that are usual.
+    #[must_use]
+    pub fn new(listen: SocketAddr, mediator: SocketAddr) -> Self {
+        HttpConfig {
+            listen,
+            host: None,
+            mediator,
+            ask: None,
+            origin: None,
+            max_connections: 4096,
+            queue: 4 << 20,
+            stall: Duration::from_secs(10),
+            limits: ClientLimits::default(),
+            cost: None,
+        }
+    }
+
+    fn authority(&self, part: usize) -> Result<String, String> {
+        let port = usize::from(self.listen.port()) + part;
+        let port = u16::try_from(port).map_err(|_| "listen: no port is left for each data node")?;
+        Ok(match &self.host {
+            Some(host) => format!("{host}:{port}"),
+            None => SocketAddr::new(reachable(self.listen).ip(), port).to_string(),
+        })
+    }
+
+    fn mediator_url(&self) -> Url {
+        self.ask.clone().unwrap_or_else(|| Url {
+            authority: reachable(self.mediator).to_string(),
+            path: "/mediator".into(),
+        })
+    }
+}
+
+/// Opens it.
+pub(super) fn open(
+    config: &HttpConfig,
+    role: Role,
+    owner: Owner,
+) -> Result<Box<dyn Network>, String> {
+    match role {
+        Role::Mediator => front::open(config, owner),
+        Role::Channels { part, .. } => Ok(Box::new(HttpNet::open(config, part, owner)?)),
+    }
+}
+
+/// The data side: one server.
+struct HttpNet {
+    shared: Arc<Shared>,
+    server: Server,
+    base: Url,
+    /// Where sources send to, unless that is here.
+    origin: Option<Url>,
+}
+
+impl HttpNet {
+    fn open(config: &HttpConfig, part: usize, owner: Owner) -> Result<Self, String> {
+        let authority = config.authority(part)?;
+        let base = Url {
+            authority,
+            path: "/".into(),
+        };
+        let listen = SocketAddr::new(config.listen.ip(), config.listen.port() + part as u16);
+        let own = |origin: &Url| origin.authority != base.authority;
+        let first = Url {
+            authority: config.authority(0)?,
+            path: "/".into(),
+        };
+        let origin = Some(config.origin.clone().unwrap_or(first)).filter(own);
+        let shared = Shared::new(config.queue, config.stall).map_err(|error| error.to_string())?;
+        let edge = edge::Edge {
+            shared: Arc::clone(&shared),
+            network: owner.gateway.network,
+            origin: origin.clone(),
+            mediator: config.mediator_url(),
+            nonce: u32::from_le_bytes([owner.seed[0], owner.seed[1], owner.seed[2], 1])
+                ^ part as u32,
+        };
+        let server = Server::open(listen, config.max_connections, edge)?;
+        Ok(HttpNet {
+            shared,
+            server,
+            base,
+            origin,
+        })
+    }
+}
+
+fn key(session: &SessionName, flow: &str) -> Key {
+    let at = session.flows().position(|name| name == flow).unwrap_or(0);
+    (session.as_str().to_owned(), at)
+}
+
+impl AsFd for HttpNet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.waker.as_fd()
+    }
+}
+
+impl NativeNet for HttpNet {
+    fn allocate_channel(
+        &mut self,
+        _: Instant,
+        session: &SessionName,
+        flow: &str,
+        direction: Direction,
+    ) -> Result<(ChannelId, Vec<u8>), NativeError> {
+        let (text, at) = key(session, flow);
+        let path = session_path(&text, at);
+        let channel = self.shared.hub().add((text, at), session, direction)?;
+        let mut url = self.base.with_path(&path).to_string();
+        if url.len() > MAX_NATIVE_ADDRESS_LEN {
+            url = self
+                .base
+                .with_path(&format!("/c/{}", channel.0))
+                .to_string();
+        }
+        match url.len() <= MAX_NATIVE_ADDRESS_LEN {
+            true => Ok((channel, url.into_bytes())),
+            false => {
+                self.shared.hub().remove(channel);
+                Err(NativeError::Refused)
+            }
+        }
+    }
+
+    fn subscribe(
+        &mut self,
+        _: Instant,
+        session: &SessionName,
+        flow: &str,
+        direction: Direction,
+        channel: ChannelId,
+        address: Option<&[u8]>,
+    ) -> Result<(), NativeError> {
+        let (text, at) = key(session, flow);
+        let from = match address {
+            Some(address) => {
+                let text = core::str::from_utf8(address).map_err(|_| NativeError::NoSession)?;
+                Some(text.parse::<Url>().map_err(|_| NativeError::NoSession)?)
+            }
+            None if direction == Direction::Down => None,
+            None => self
+                .origin
+                .as_ref()
+                .map(|origin| origin.with_path(&session_path(&text, at))),
+        };
+        self.shared.hub().listen(channel)?;
+        if let Some(from) = from {
+            self.server
+                .spawn(edge::fetch(Arc::clone(&self.shared), channel, from));
+        }
+        Ok(())
+    }
+
+    /// Readers, not gateways, keep what they read.
+    fn refresh(&mut self, _: Instant, _: &SessionName, _: &str, _: Direction, _: ChannelId) {}
+
+    fn unsubscribe(
+        &mut self,
+        _: Instant,
+        _: &SessionName,
+        _: &str,
+        _: Direction,
+        channel: ChannelId,
+    ) {
+        self.shared.hub().silence(channel);
+        self.shared.room.notify_waiters();
+    }
+
+    fn reclaim_channel(
+        &mut self,
+        _: Instant,
+        _: &SessionName,
+        _: &str,
+        _: Direction,
+        channel: ChannelId,
+    ) {
+        self.shared.hub().remove(channel);
+        self.shared.room.notify_waiters();
+    }
+
+    fn send_data(
+        &mut self,
+        _: Instant,
+        channel: ChannelId,
+        data: &[u8],
+    ) -> Result<(), NativeError> {
+        self.shared.hub().send(channel, data)
+    }
+
+    fn get_sroutes(
+        &mut self,
+        _: Instant,
+        _: u32,
+        _: &SessionName,
+        _: &[bfed::GatewayId],
+    ) -> Option<Sroutes> {
+        Some(super::unknown_costs())
+    }
+
+    fn answer(&mut self, _: Instant, _: Option<ClientId>, _: &AnswerRepr) {}
+
+    fn poll_upcall(&mut self, _: Instant, buffer: &mut [u8]) -> Option<Upcall> {
+        let (channel, data) = self.shared.received()?;
+        buffer[HEADER_LEN..HEADER_LEN + data.len()].copy_from_slice(&data);
+        Some(Upcall::Data {
+            channel,
+            len: data.len(),
+        })
+    }
+
+    fn handle_timeout(&mut self, _: Instant) {}
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+}
+
+impl Network for HttpNet {
+    fn pause(&mut self, channel: ChannelId) {
+        self.shared.hub().set_paused(channel, true);
+    }
+
+    fn resume(&mut self, channel: ChannelId) {
+        self.shared.hub().set_paused(channel, false);
+        self.shared.room.notify_waiters();
+    }
+
+    fn poll_writable(&mut self) -> Option<ChannelId> {
+        self.shared.writable()
+    }
+
+    fn flush(&mut self, _: Instant) {}
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.shared.hub().counters()
+    }
+}
