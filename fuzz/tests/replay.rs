@@ -27,7 +27,7 @@ fn corpora_replay() {
             .collect();
         assert!(
             !inputs.is_empty(),
-            "{name} has no seeds: cargo run --bin seeds"
+            "{name} has no seeds: cargo run --example seeds"
         );
         println!("{name}: {}", inputs.len());
         for path in inputs {
@@ -50,6 +50,6 @@ fn seeds_are_of_the_goldens() {
         committed.sort();
         made.sort();
         made.dedup();
-        assert!(committed == made, "{name}: cargo run --bin seeds");
+        assert!(committed == made, "{name}: cargo run --example seeds");
     }
 }

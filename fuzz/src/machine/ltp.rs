@@ -101,6 +101,7 @@ struct Bench {
     sender: Sender<'static, HeapRing>,
     receivers: Vec<Receiver<'static, HeapRing>>,
     complete: [bool; RECEIVERS],
+    failed: [bool; RECEIVERS],
     /// The first byte that each was to deliver.
     starts: [u64; RECEIVERS],
     wire: VecDeque<Flight>,
@@ -132,6 +133,7 @@ impl Bench {
             sender: sender.expect("a configuration that works"),
             receivers: (0..RECEIVERS).map(receiver).collect(),
             complete: [false; RECEIVERS],
+            failed: [false; RECEIVERS],
             starts: [0; RECEIVERS],
             wire: VecDeque::new(),
             meter: Meter::default(),
@@ -239,6 +241,7 @@ impl Bench {
             while let Some(event) = self.receivers[index].poll_event() {
                 match event {
                     ReceiverEvent::Complete { .. } => self.complete[index] = true,
+                    ReceiverEvent::Failed { .. } => self.failed[index] = true,
                     ReceiverEvent::Opened { start, .. } => self.starts[index] = start,
                     _ => {}
                 }
@@ -252,6 +255,10 @@ impl Bench {
                 );
             }
         }
+    }
+
+    fn is_over(&self, index: usize) -> bool {
+        self.complete[index] || self.failed[index] || self.receivers[index].is_ended()
     }
 
     fn read(&mut self, index: usize) {
@@ -537,7 +544,7 @@ pub fn run(bytes: &[u8]) {
     for _ in 0..400 {
         bench.arrive(WIRE);
         bench.wait(200_000);
-        if (0..RECEIVERS).all(|index| bench.receivers[index].is_ended() || bench.complete[index]) {
+        if (0..RECEIVERS).all(|index| bench.is_over(index)) {
             return;
         }
     }

@@ -41,6 +41,7 @@ struct Bench {
     relay: Relay<'static>,
     leaves: Vec<Leaf<'static, HeapRing>>,
     complete: [bool; LEAVES],
+    failed: [bool; LEAVES],
     wire: VecDeque<Flight>,
     meter: Meter,
 }
@@ -76,6 +77,7 @@ impl Bench {
             relay: machine.expect("a configuration that works"),
             leaves: (0..LEAVES).map(leaf).collect(),
             complete: [false; LEAVES],
+            failed: [false; LEAVES],
             wire: VecDeque::new(),
             meter: Meter::default(),
         }
@@ -123,6 +125,7 @@ impl Bench {
             }
             while let Some(event) = self.leaves[index].receiver_mut().poll_event() {
                 self.complete[index] |= matches!(event, ReceiverEvent::Complete { .. });
+                self.failed[index] |= matches!(event, ReceiverEvent::Failed { .. });
             }
             if self.complete[index] {
                 let store = self.leaves[index].receiver().store();
@@ -285,7 +288,7 @@ pub fn run(bytes: &[u8]) {
         bench.arrive(WIRE);
         bench.wait(200_000);
         if (0..LEAVES)
-            .all(|index| bench.complete[index] || bench.leaves[index].receiver().is_ended())
+            .all(|index| bench.complete[index] || bench.failed[index])
         {
             return;
         }

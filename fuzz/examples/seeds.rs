@@ -1,4 +1,4 @@
-//! Writes the seed corpora from the goldens: `cargo run --bin seeds`. What is there already and is
+//! Writes the seed corpora from the goldens: `cargo run --example seeds`. What is there already and is
 //! no seed any more is removed.
 
 use std::path::Path;
