@@ -44,14 +44,26 @@ pub(crate) fn now() -> Instant {
     Instant::from_secs(1000)
 }
 
+/// As a driver leaves it that looks when the network wants to be looked at.
+pub(crate) fn started(mut network: Box<dyn Network>) -> Box<dyn Network> {
+    if !is_readable(&network, 0) {
+        return network;
+    }
+    let mut buffer = vec![0; HEADER_LEN + MAX_PAYLOAD_LEN];
+    assert_eq!(network.poll_upcall(now(), &mut buffer), None);
+    network
+}
+
 pub(crate) fn channels(config: &NetworkConfig) -> Box<dyn Network> {
-    config
-        .open(Role::Channels { part: 0, parts: 1 }, owner())
-        .unwrap()
+    started(
+        config
+            .open(Role::Channels { part: 0, parts: 1 }, owner())
+            .unwrap(),
+    )
 }
 
 pub(crate) fn mediator(config: &NetworkConfig) -> Box<dyn Network> {
-    config.open(Role::Mediator, owner()).unwrap()
+    started(config.open(Role::Mediator, owner()).unwrap())
 }
 
 fn is_readable(fd: &impl AsFd, millis: u64) -> bool {

@@ -416,9 +416,8 @@ fn data_nodes_read_sources_from_the_origin() {
     alone(|| {
         let config = NetworkConfig::Http(config());
         let origin = channels(&config);
-        let mut second = config
-            .open(Role::Channels { part: 1, parts: 2 }, owner())
-            .unwrap();
+        let second = config.open(Role::Channels { part: 1, parts: 2 }, owner());
+        let mut second = started(second.unwrap());
         let session = "bfed://7/talk";
         let channel = up(&mut *second, &name(session)).unwrap();
         let mut refused = Client::put("127.0.0.1:8082", &path(session));
@@ -488,6 +487,26 @@ fn connections_are_bounded_and_the_silent_are_sent_away() {
             let mut rest = vec![];
             let _ = stream.read_to_end(&mut rest);
         }
+    });
+}
+
+#[test]
+fn a_server_listens_at_once_and_serves_once_it_is_driven() {
+    // A process gives its privileges up in between, and must have one thread then.
+    alone(|| {
+        let config = NetworkConfig::Http(config());
+        let role = Role::Channels { part: 0, parts: 1 };
+        let net = config.open(role, owner()).unwrap();
+        let mut early = Client::get(EDGE, "/");
+        let short = Some(StdDuration::from_millis(200));
+        early.stream.set_read_timeout(short).unwrap();
+        assert!(early.stream.read(&mut [0; 10]).is_err());
+        let _net = started(net);
+        early
+            .stream
+            .set_read_timeout(Some(StdDuration::from_secs(30)))
+            .unwrap();
+        assert_eq!(early.head(), 404);
     });
 }
 

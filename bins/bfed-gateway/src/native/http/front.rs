@@ -172,7 +172,7 @@ impl Site for MediatorSite {
 /// The mediator, for the control node.
 struct HttpMediator {
     shared: Arc<Shared>,
-    _server: Server,
+    server: Server,
     network: BnNum,
     clients: Clients<Asker>,
     waiting: BTreeMap<ClientId, oneshot::Sender<AnswerRepr>>,
@@ -185,6 +185,8 @@ pub(super) fn open(config: &HttpConfig, owner: Owner) -> Result<Box<dyn Network>
         nonce: u32::from_le_bytes([owner.seed[4], owner.seed[5], owner.seed[6], owner.seed[7]]),
         ..Inbox::default()
     };
+    // The driver has a look, and that starts the server.
+    waker.wake();
     let shared = Arc::new(Shared {
         inbox: Mutex::new(inbox),
         waker,
@@ -203,7 +205,7 @@ pub(super) fn open(config: &HttpConfig, owner: Owner) -> Result<Box<dyn Network>
     let server = Server::open(config.mediator, config.max_connections, site)?;
     let front = HttpMediator {
         shared,
-        _server: server,
+        server,
         network: owner.gateway.network,
         clients: Clients::new(config.limits, Scope::Chosen, Duration::ZERO),
         waiting: BTreeMap::new(),
@@ -235,6 +237,7 @@ impl Front for HttpMediator {
     }
 
     fn poll_upcall(&mut self, now: Instant) -> Option<Upcall> {
+        self.server.start();
         loop {
             if let Some(upcall) = self.clients.poll_upcall() {
                 return Some(upcall);

@@ -161,6 +161,8 @@ impl HttpNet {
             nonce: u32::from_le_bytes([owner.seed[0], owner.seed[1], owner.seed[2], 1])
                 ^ part as u32,
         };
+        // The driver has a look, and that starts the server.
+        shared.waker.wake();
         let server = Server::open(listen, config.max_connections, edge)?;
         Ok(HttpNet {
             shared,
@@ -287,6 +289,7 @@ impl NativeNet for HttpNet {
     fn answer(&mut self, _: Instant, _: Option<ClientId>, _: &AnswerRepr) {}
 
     fn poll_upcall(&mut self, _: Instant, buffer: &mut [u8]) -> Option<Upcall> {
+        self.server.start();
         let (channel, data) = self.shared.received()?;
         buffer[HEADER_LEN..HEADER_LEN + data.len()].copy_from_slice(&data);
         Some(Upcall::Data {

@@ -149,15 +149,17 @@ pub(super) trait Site: Send + Sync + 'static {
     }
 }
 
-/// A server, until it is dropped.
+/// A server, until it is dropped. It listens from the beginning, and serves once it is started: a process
+/// gives its privileges up in between, while it has one thread.
 pub(super) struct Server {
     handle: Handle,
     stop: Arc<Notify>,
+    serve: Option<Box<dyn FnOnce() + Send>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Server {
-    /// Listens, and serves.
+    /// Listens.
     pub(super) fn open<S: Site>(
         address: SocketAddr,
         max_connections: usize,
@@ -186,13 +188,23 @@ impl Server {
             });
             runtime.shutdown_background();
         };
-        let named = std::thread::Builder::new().name("http".into());
-        let thread = named.spawn(serve).map_err(failed)?;
         Ok(Server {
             handle,
             stop,
-            thread: Some(thread),
+            serve: Some(Box::new(serve)),
+            thread: None,
         })
+    }
+
+    /// Serves, from the first call on.
+    pub(super) fn start(&mut self) {
+        if let Some(serve) = self.serve.take() {
+            let named = std::thread::Builder::new().name("http".into());
+            match named.spawn(serve) {
+                Ok(thread) => self.thread = Some(thread),
+                Err(error) => tracing::error!(%error, "the HTTP server has no thread"),
+            }
+        }
     }
 
     /// Has something done on the server's thread.
