@@ -42,10 +42,9 @@ impl<S: Store> Endpoint<S> {
         if let Some(reply) = self.replies.pop_front() {
             return Some(self.write_reply(&reply, buffer));
         }
-        if let Some(transmit) = self.transmit_own(now, buffer) {
-            return Some(transmit);
-        }
-        self.transmit_new(now, buffer)
+        self.transmit_burst(now, buffer)
+            .or_else(|| self.transmit_own(now, buffer))
+            .or_else(|| self.transmit_new(now, buffer))
     }
 
     /// What blocks have to send by themselves.
@@ -68,15 +67,16 @@ impl<S: Store> Endpoint<S> {
         None
     }
 
-    /// New data of flows.
-    fn transmit_new(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
-        while let Some(&(session, number)) = self.flows_ready.front() {
-            let copy = self.flow(session, number).and_then(|flow| flow.next_copy());
-            let transmit = match copy {
-                Some((Copy::Group(group), span)) => {
+    /// The rest of a burst that was begun, before all that was asked for since: it counts as sent
+    /// when it began, and a repair that overtook it would show it as lost (RFC 8985 §6.2).
+    fn transmit_burst(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        let &(session, number) = self.flows_ready.front()?;
+        loop {
+            let transmit = match self.flow(session, number)?.next_copy()? {
+                (Copy::Group(group), span) => {
                     self.write_group(now, session, number, group, span, buffer)
                 }
-                Some((Copy::Unicast(index), span)) => {
+                (Copy::Unicast(index), span) => {
                     let plan = self
                         .parts(index)
                         .map(|(pcb, flow, _)| pcb.data(now, flow, span));
@@ -84,14 +84,22 @@ impl<S: Store> Endpoint<S> {
                     self.sync(index);
                     transmit
                 }
-                None => {
-                    if !self.begin_burst(now, session, number) {
-                        self.flows_ready.pop_front();
-                        self.end_turn(session, number);
-                    }
-                    None
-                }
             };
+            if transmit.is_some() {
+                return transmit;
+            }
+        }
+    }
+
+    /// New data of flows.
+    fn transmit_new(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        while let Some(&(session, number)) = self.flows_ready.front() {
+            if !self.begin_burst(now, session, number) {
+                self.flows_ready.pop_front();
+                self.end_turn(session, number);
+                continue;
+            }
+            let transmit = self.transmit_burst(now, buffer);
             if transmit.is_some() {
                 return transmit;
             }

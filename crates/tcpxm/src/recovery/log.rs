@@ -1,5 +1,9 @@
 //! When the bytes of a stream were sent for the first time.
 //!
+//! Sendings that lie close together share an entry, with the times of the first and of the last of
+//! them. Round trips count from the first; what has to be later than something else, such as the
+//! repair whose arrival tells what is lost, has to be later than the last.
+//!
 //! One log serves all receivers of a synchronised group: it is the part of their state that they
 //! share. Offsets and times both grow along it, so that "everything sent before then" is one search.
 
@@ -7,45 +11,49 @@ use alloc::collections::VecDeque;
 
 use smoltcp::time::{Duration, Instant};
 
-/// Entries of a log; beyond it neighbours are merged: times lose precision, by a twenty-fourth of what
-/// the log spans.
+/// Entries of a log; beyond it neighbours are merged: they span a twenty-fourth of the log's time.
 pub(crate) const MAX_ENTRIES: usize = 48;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     /// Behind the last byte of this entry; it begins where the one before ends.
     end: u64,
-    time: Instant,
+    /// First and last sending.
+    first: Instant,
+    last: Instant,
 }
 
-/// First transmissions, oldest first; 16 bytes an entry.
+/// First transmissions, oldest first; 24 bytes an entry.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SentLog {
     entries: VecDeque<Entry>,
 }
 
 impl SentLog {
-    /// Bytes up to `end` were sent now. Sendings within `quantum` of each other share an entry, and
-    /// the time of the first of them.
+    /// Bytes up to `end` were sent now. Sendings within `quantum` of each other share an entry.
     pub(crate) fn push(&mut self, end: u64, now: Instant, quantum: Duration) {
         if let Some(last) = self.entries.back_mut()
-            && now <= last.time + quantum
+            && now <= last.first + quantum
         {
-            last.end = end;
+            (last.end, last.last) = (end, now);
             return;
         }
         if self.entries.len() >= MAX_ENTRIES {
             self.compact();
         }
-        self.entries.push_back(Entry { end, time: now });
+        self.entries.push_back(Entry {
+            end,
+            first: now,
+            last: now,
+        });
     }
 
-    /// Two and two entries become one, with the time of the earlier.
+    /// Two and two entries become one.
     fn compact(&mut self) {
         for pair in 0..self.entries.len() / 2 {
             self.entries[pair] = Entry {
-                end: self.entries[2 * pair + 1].end,
-                time: self.entries[2 * pair].time,
+                first: self.entries[2 * pair].first,
+                ..self.entries[2 * pair + 1]
             };
         }
         self.entries.truncate(self.entries.len() / 2);
@@ -62,15 +70,16 @@ impl SentLog {
         }
     }
 
-    /// When the byte at `offset` was sent first; `None` when it was not sent, or is forgotten.
-    pub(crate) fn time_of(&self, offset: u64) -> Option<Instant> {
+    /// The time at which the byte at `offset` was sent first, at the earliest and at the latest;
+    /// `None` when it was not sent, or is forgotten.
+    pub(crate) fn times_of(&self, offset: u64) -> Option<(Instant, Instant)> {
         let at = self.entries.partition_point(|entry| entry.end <= offset);
-        self.entries.get(at).map(|entry| entry.time)
+        self.entries.get(at).map(|entry| (entry.first, entry.last))
     }
 
-    /// Behind the last byte whose first sending was at this time or earlier.
+    /// Behind the last byte whose first sending was certainly at this time or earlier.
     pub(crate) fn sent_by(&self, time: Instant) -> u64 {
-        let at = self.entries.partition_point(|entry| entry.time <= time);
+        let at = self.entries.partition_point(|entry| entry.last <= time);
         at.checked_sub(1).map_or(0, |at| self.entries[at].end)
     }
 }

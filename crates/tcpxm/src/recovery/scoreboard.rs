@@ -61,6 +61,8 @@ pub(crate) struct Scoreboard {
     lost: Ranges<MAX_LOST>,
     again: Vec<Again>,
     newest: Option<Newest>,
+    /// Behind the last byte that arrived on its first sending: all before were sent earlier.
+    first_high: u64,
     /// Behind the last byte that was ever sent again: round trips are measured beyond (Karn's rule,
     /// RFC 6298 §3).
     again_high: u64,
@@ -185,7 +187,8 @@ impl Scoreboard {
             if end > multicast_from {
                 delivered.first_try = delivered.first_try.max(Some(end));
             }
-            if let Some(time) = log.time_of(end - 1) {
+            self.first_high = self.first_high.max(end);
+            if let Some((time, _)) = log.times_of(end - 1) {
                 let rtt = now - time;
                 if end > self.again_high {
                     delivered.rtt = Some(delivered.rtt.map_or(rtt, |other| other.min(rtt)));
@@ -270,17 +273,17 @@ impl Scoreboard {
         let mut timer: Option<Instant> = None;
         let mut sooner = |at: Instant| timer = Some(timer.map_or(at, |other| other.min(at)));
 
-        // First sendings: those before the newest delivered one form a prefix of the stream.
+        // First sendings: those before the newest delivered one form a prefix of the stream. Where
+        // that was a repair, they have to be certainly earlier.
         let tick = Duration::from_micros(1);
-        let older = view.log.sent_by(newest.time - tick);
-        let upper = older.max(view.log.sent_by(newest.time).min(newest.end));
+        let upper = self.first_high.max(view.log.sent_by(newest.time - tick));
         let upper = upper.min(view.nxt);
         let expired = view.log.sent_by(view.now - patience).min(upper);
         let mut at = self.una;
         let mut run = Run::default();
         while let Some(hole) = self.next_hole(at, upper) {
             if hole.start >= expired {
-                if let Some(time) = view.log.time_of(hole.start) {
+                if let Some((_, time)) = view.log.times_of(hole.start) {
                     sooner(time + patience);
                 }
                 break;
