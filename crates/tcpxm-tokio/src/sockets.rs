@@ -17,8 +17,11 @@ use tcpxm::Carrier;
 
 use crate::Config;
 
-/// Batches taken before something is sent again.
+/// Batches taken from one socket before the next one's turn.
 const BATCHES: usize = 4;
+/// Looks at all sockets, and bytes taken, before something is sent again.
+const LOOKS: usize = 4;
+const ENOUGH_BYTES: usize = 1 << 20;
 /// What may wait in this host's own queue for a slow link, in the kernel's count (it doubles the number
 /// and takes half as much again for itself): less than such queues hold, so that a full one makes us
 /// wait instead of losing packets, which all receivers of a group would lose together.
@@ -165,16 +168,21 @@ impl Socket {
     fn drain(
         &self,
         room: &mut Room,
-        errors: &mut u64,
+        taken: &mut Taken,
         mut take: impl FnMut(Received<'_>),
     ) -> Result<(), ReceiveError> {
         for _ in 0..BATCHES {
-            match self.receive(room, &mut take) {
+            let more = self.receive(room, |received| {
+                taken.packets += 1;
+                taken.bytes += received.payload.len();
+                take(received);
+            });
+            match more {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) if error.is_lasting() => return Err(error),
                 Err(_) => {
-                    *errors += 1;
+                    taken.errors += 1;
                     break;
                 }
             }
@@ -187,6 +195,7 @@ impl Socket {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Taken {
     pub(crate) packets: usize,
+    pub(crate) bytes: usize,
     /// Times that the kernel had something else to say.
     pub(crate) errors: u64,
 }
@@ -292,21 +301,62 @@ impl Sockets {
     /// Takes what has arrived, batches of it: source, destination and payload. A group whose socket is
     /// of no use any more is not heard any more.
     ///
+    /// What came by two sockets came in some order, which the kernel does not tell; so all are looked
+    /// at until nobody has anything more. Of what was taken then nothing is missing that came before:
+    /// a repair that is acknowledged before the data that it followed would show that data as lost.
+    /// Where that takes too long, unicast was looked at first, for that reason.
+    ///
     /// # Errors
     /// The socket for unicast is of no use any more.
     pub(crate) fn receive(
         &mut self,
         mut take: impl FnMut(SocketAddr, IpAddr, &[u8]),
     ) -> io::Result<Taken> {
-        let mut taken = Taken::default();
+        let mut all = Taken::default();
+        for _ in 0..LOOKS {
+            let mut taken = Taken::default();
+            self.receive_unicast(&mut taken, &mut take)?;
+            self.receive_groups(&mut taken, &mut take);
+            all.packets += taken.packets;
+            all.bytes += taken.bytes;
+            all.errors += taken.errors;
+            if taken.packets == 0 || self.groups.is_empty() || all.bytes >= ENOUGH_BYTES {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    fn receive_unicast(
+        &mut self,
+        taken: &mut Taken,
+        take: &mut impl FnMut(SocketAddr, IpAddr, &[u8]),
+    ) -> io::Result<()> {
+        let local = self.local.ip();
+        let drained = self.unicast.drain(&mut self.room, taken, |received| {
+            // A socket that is bound to every address learns which one it was.
+            let to = if local.is_unspecified() {
+                received.destination
+            } else {
+                local
+            };
+            take(received.source, to, received.payload);
+        });
+        drained.map_err(|error| io::Error::other(error.to_string()))
+    }
+
+    fn receive_groups(
+        &mut self,
+        taken: &mut Taken,
+        take: &mut impl FnMut(SocketAddr, IpAddr, &[u8]),
+    ) {
         let ready = self.ready();
         let mut failed = Vec::new();
         for (number, (group, (socket, _))) in self.groups.iter().enumerate() {
             if ready & 1 << number == 0 {
                 continue;
             }
-            let drained = socket.drain(&mut self.room, &mut taken.errors, |received| {
-                taken.packets += 1;
+            let drained = socket.drain(&mut self.room, taken, |received| {
                 take(received.source, *group, received.payload);
             });
             if drained.is_err() {
@@ -317,21 +367,6 @@ impl Sockets {
             taken.errors += 1;
             self.groups.remove(&group);
         }
-        let local = self.local.ip();
-        let drained = self
-            .unicast
-            .drain(&mut self.room, &mut taken.errors, |received| {
-                taken.packets += 1;
-                // A socket that is bound to every address learns which one it was.
-                let to = if local.is_unspecified() {
-                    received.destination
-                } else {
-                    local
-                };
-                take(received.source, to, received.payload);
-            });
-        drained.map_err(|error| io::Error::other(error.to_string()))?;
-        Ok(taken)
     }
 
     /// Which groups may have something to read: one bit each, in their order.
@@ -453,13 +488,8 @@ mod tests {
             .expect("sent");
         let mut heard = Vec::new();
         let taken = sockets.receive(|_, _, bytes| heard.extend_from_slice(bytes));
-        assert_eq!(
-            taken.expect("goes on"),
-            Taken {
-                packets: 1,
-                errors: 0
-            }
-        );
+        let taken = taken.expect("goes on");
+        assert_eq!((taken.packets, taken.errors), (1, 0));
         assert_eq!(heard, b"somebody is");
     }
 
