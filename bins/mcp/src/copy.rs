@@ -1,19 +1,20 @@
-//! One copy, from the first connection to the last word of the last host.
+//! One copy, from the first connection to the last word of the last host: what happens, and what is
+//! told of it.
 
-use std::net::{IpAddr, SocketAddr};
+mod rounds;
+
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc as orders;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use cli::copying::sentence;
 use cli::events::Events;
-use mcp_control::limits::MAX_SUGGESTIONS;
-use mcp_control::wire::plan::{Carrier, DataKey};
-use mcp_control::{BlockSet, ClientEvent, DataPath, Failed, Layout, Reason, Side};
+use mcp_control::{ClientEvent, Failed, Reason, Side};
 use tokio::sync::{mpsc, watch};
 
-use crate::data::{DataNews, Options, Outgoing, Reservation};
+use crate::data::DataNews;
 use crate::events::Event;
 use crate::host::{Command, Common, Host, News};
 use crate::hosts::Target;
@@ -24,12 +25,6 @@ use crate::tree::Tree;
 
 /// News of hosts that wait: a host is not read while nobody takes them.
 const MAX_NEWS: usize = 256;
-/// Before the next round.
-const PAUSE: Duration = Duration::from_secs(1);
-/// A mcpd that has ended is waited for so long to come back, without --max-wait.
-const RESTART: Duration = Duration::from_secs(3);
-/// Ports that are suggested (RFC 6335 §6: dynamic ports).
-const FIRST_PORT: u16 = 49_152;
 
 /// Everything about one copy.
 pub(crate) struct Copy {
@@ -124,123 +119,6 @@ impl Copy {
         };
         tokio::spawn(host.run());
         commands
-    }
-
-    /// Runs it to its end, with `retries` more rounds for the hosts that failed on the way. An error:
-    /// nothing was sent.
-    pub(crate) async fn run(
-        &mut self,
-        options: &Options,
-        min_receivers: usize,
-        retries: u32,
-    ) -> anyhow::Result<()> {
-        self.rounds = retries.saturating_add(1);
-        self.run_round(options, min_receivers).await?;
-        while self.members.iter().any(Member::waits_for_next_round) && !self.interrupted {
-            let ran = match self.start_again().await {
-                // Anybody on the way can forge a segment of the group, and break it.
-                Ok(()) if self.has_broken => self.run_round(&options.without_multicast(), 0).await,
-                Ok(()) => self.run_round(options, 0).await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = ran {
-                // The first round has sent data: this is no error of the copy.
-                let failed = Failed::new(Reason::Storage, None, &format!("{error:#}"));
-                self.give_up(&failed).await;
-            }
-        }
-        Ok(())
-    }
-
-    /// Connects again to the hosts that failed on the way.
-    async fn start_again(&mut self) -> anyhow::Result<()> {
-        self.round += 1;
-        let stopped = self.stop.wait_for(|stop| *stop);
-        // What made them fail is over then, perhaps.
-        if tokio::time::timeout(PAUSE, stopped).await.is_ok() {
-            self.interrupted = true;
-            return Ok(());
-        }
-        let members = self.members.iter().enumerate();
-        let again: Vec<usize> = members
-            .filter(|(_, member)| member.waits_for_next_round())
-            .map(|(index, _)| index)
-            .collect();
-        let text = |&index: &usize| self.members[index].target.text.as_str();
-        self.events.emit(&Event::Round {
-            round: self.round,
-            hosts: again.iter().map(text).collect(),
-        });
-        (self.orders, self.read) = start_reader(&self.tree, self.members.len())?;
-        self.data = None;
-        self.receivers.clear();
-        let mut common = self.common.clone();
-        let patience = if common.again {
-            common.patience
-        } else {
-            RESTART
-        };
-        common.again = true;
-        common.deadline = Instant::now() + patience;
-        let common = Arc::new(common);
-        for index in again {
-            let target = self.members[index].target.clone();
-            let commands = self.connect(index, &target, &common);
-            self.members[index].restart(commands);
-            self.show.again(index);
-        }
-        Ok(())
-    }
-
-    /// From the first answers to the last verdict. An error: nothing was sent.
-    async fn run_round(&mut self, options: &Options, min_receivers: usize) -> anyhow::Result<()> {
-        self.wait(|member| member.stage != Stage::Answering).await;
-        if !self.goes_on(min_receivers)? {
-            return Ok(());
-        }
-        let layout = Arc::new(self.union());
-        self.stream_len = layout.len();
-        let reservation = if layout.is_empty() {
-            None
-        } else {
-            Some(self.agree(options).await?)
-        };
-        if !self.goes_on(min_receivers)? {
-            return Ok(());
-        }
-        let group = options.group(reservation.as_ref().is_some_and(Reservation::is_ipv6))?;
-        let key = options.sealed.then(cli::clock::seed).transpose()?;
-        self.plan(&layout, reservation.as_ref(), group, key);
-        self.wait(|member| member.stage != Stage::Compared).await;
-        if !self.goes_on(min_receivers)? {
-            return Ok(());
-        }
-        let outgoing = match reservation {
-            Some(reservation) => self.open(&reservation, group, key, options, &layout)?,
-            None => None,
-        };
-        if outgoing.is_some() {
-            self.sent += self.stream_len;
-        }
-        // The reader ends when it has sent; it cannot have ended before.
-        let _ = self.orders.send(Order::Send(layout, outgoing));
-        self.wait(Member::is_over).await;
-        Ok(())
-    }
-
-    /// Is there a host left to go on with, and has the user not stopped it?
-    ///
-    /// # Errors
-    /// There are fewer than wanted.
-    fn goes_on(&self, min_receivers: usize) -> anyhow::Result<bool> {
-        match self.members.iter().filter(|m| !m.is_over()).count() {
-            _ if self.interrupted => Ok(false),
-            0 => Ok(false),
-            some if some < min_receivers => {
-                bail!("only {some} of --min-receivers {min_receivers} hosts take part")
-            }
-            _ => Ok(true),
-        }
     }
 
     /// Acts on what happens until `is_done` holds for every host, or the user stops the copy.
@@ -463,154 +341,6 @@ impl Copy {
         for member in self.members.iter().filter(|m| !m.is_over()) {
             member.command(command.clone());
         }
-    }
-
-    /// What at least one host lacks.
-    fn union(&mut self) -> Layout {
-        let manifest = &self.tree.manifest;
-        let mut missing = BlockSet::new(manifest.blocks());
-        for member in self.members.iter_mut().filter(|m| !m.is_over()) {
-            member.takes_data = !member.has.is_full();
-            missing.insert_missing(&member.has);
-        }
-        // Runs of a set are a plan by construction.
-        Layout::new(manifest, missing.plan()).unwrap_or_default()
-    }
-
-    /// The data goes to all hosts as one: those that are reached over the other version of IP than the
-    /// first are given up. This host's addresses on the connections to the others.
-    async fn same_version(&mut self) -> Vec<SocketAddr> {
-        let taking = |member: &&Member| member.takes_data && !member.is_over();
-        let locals = self.members.iter().filter(taking);
-        let mut locals: Vec<SocketAddr> = locals.filter_map(|m| m.local).collect();
-        let Some(ipv6) = locals.first().map(SocketAddr::is_ipv6) else {
-            return locals;
-        };
-        locals.retain(|local| local.is_ipv6() == ipv6);
-        let version = |ipv6: bool| if ipv6 { "IPv6" } else { "IPv4" };
-        let text = format!(
-            "is reached over {}, and the data goes over {}: copy to it in a run of its own",
-            version(!ipv6),
-            version(ipv6)
-        );
-        let other = |member: &Member| member.local.is_some_and(|local| local.is_ipv6() != ipv6);
-        for member in self.members.iter().filter(taking).filter(|m| other(m)) {
-            member.command(Command::Fail(Failed::new(Reason::NoPort, None, &text)));
-        }
-        self.wait(|member| !member.takes_data || !other(member))
-            .await;
-        locals
-    }
-
-    /// Finds a port that is free on all hosts that take data (TCP-XM §3.4), and one to send from.
-    async fn agree(&mut self, options: &Options) -> anyhow::Result<Reservation> {
-        let locals = self.same_version().await;
-        let reservation = Reservation::new(options, &locals)?;
-        let source = reservation.port();
-        let seed = cli::clock::seed()?;
-        let mut destination = u16::from_be_bytes([seed[0], seed[1]]) | FIRST_PORT;
-        for _ in 0..MAX_SUGGESTIONS {
-            for member in self
-                .members
-                .iter_mut()
-                .filter(|m| m.takes_data && !m.is_over())
-            {
-                member.port = None;
-                member.command(Command::Suggest {
-                    carrier: options.carrier,
-                    source,
-                    destination,
-                });
-            }
-            self.wait(|member| !member.takes_data || member.port.is_some())
-                .await;
-            if self.interrupted {
-                break;
-            }
-            let alive = self.members.iter().filter(|m| m.takes_data && !m.is_over());
-            let mut others = alive.filter_map(|m| m.port.filter(|port| !port.0));
-            match others.next() {
-                None => break,
-                Some((_, port)) => destination = port,
-            }
-        }
-        let failed = Failed::new(Reason::NoPort, None, "");
-        for member in self.members.iter().filter(|m| m.takes_data) {
-            if member.port.is_some_and(|(confirmed, _)| !confirmed) {
-                member.command(Command::Fail(failed.clone()));
-            }
-        }
-        self.wait(|member| member.port.is_none_or(|(confirmed, _)| confirmed))
-            .await;
-        Ok(reservation)
-    }
-
-    fn plan(
-        &mut self,
-        layout: &Arc<Layout>,
-        reservation: Option<&Reservation>,
-        group: Option<IpAddr>,
-        key: Option<[u8; 32]>,
-    ) {
-        for member in self.members.iter().filter(|m| !m.is_over()) {
-            let path = reservation
-                .filter(|_| member.takes_data)
-                .map(|reservation| DataPath {
-                    carrier: reservation.carrier(),
-                    group,
-                    source: reservation.port(),
-                    destination: member.port.map_or(0, |(_, port)| port),
-                    key: key.map(DataKey),
-                });
-            member.command(Command::Plan(path.map(|path| (path, Arc::clone(layout)))));
-        }
-    }
-
-    /// Opens the data connection to all who take data.
-    fn open(
-        &mut self,
-        reservation: &Reservation,
-        group: Option<IpAddr>,
-        key: Option<[u8; 32]>,
-        options: &Options,
-        layout: &Arc<Layout>,
-    ) -> anyhow::Result<Option<Outgoing>> {
-        let takes = |member: &Member| member.takes_data && !member.is_over();
-        let members = self.members.iter().enumerate();
-        self.receivers = members
-            .filter(|(_, m)| takes(m))
-            .map(|(at, _)| at)
-            .collect();
-        let address = |&at: &usize| self.members[at].address.map(|address| address.ip());
-        let addresses: Vec<IpAddr> = self.receivers.iter().filter_map(address).collect();
-        let port = self.receivers.first().and_then(|&at| self.members[at].port);
-        let Some((_, port)) = port else {
-            return Ok(None);
-        };
-        let source_port = reservation.port();
-        let what = (Arc::clone(&self.tree), Arc::clone(layout));
-        let (outgoing, handle, data) =
-            Outgoing::open(reservation, options, &addresses, port, group, key, what)
-                .context("cannot open the data connection")?;
-        self.data = Some(data);
-        for &at in &self.receivers {
-            self.members[at].mode = Some(options.first_mode());
-        }
-        self.events.emit(&Event::Started {
-            hosts: self.receivers.len(),
-            to_send: self.stream_len,
-            group: group.map(|group| group.to_string()),
-            source_port,
-            port,
-            sealed: key.is_some(),
-            carrier: match reservation.carrier() {
-                Carrier::Udp => "udp",
-                Carrier::Ip => "ip",
-            },
-        });
-        let labels = self.receivers.clone();
-        self.show.started(&labels, self.stream_len, handle);
-        Ok(Some(outgoing))
     }
 
     fn data(&mut self, news: DataNews) {
