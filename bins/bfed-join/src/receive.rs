@@ -138,6 +138,9 @@ impl Receiver<'_> {
             }
             match self.read(now) {
                 Ok(Outcome::Open) => {}
+                Ok(Outcome::Ended) if session.is_served() && !self.output.is_done() => {
+                    self.broke(now, "the gateway ended the stream".into());
+                }
                 Ok(Outcome::Ended) => return ended("complete", exit::OK, ""),
                 Ok(Outcome::Broken(why)) => self.broke(now, why),
                 Err(error) => return ended("failed", exit::FAILED, format!("--output: {error}")),

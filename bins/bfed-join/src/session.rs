@@ -5,6 +5,7 @@
 //! | TRANSLATION | takes the data from there; asks again after a third of its lifetime |
 //! | TRANSLATION with other addresses | moves there |
 //! | REDIRECT | asks there; [`MAX_REDIRECTS`] times at most, and nobody twice |
+//! | the end of an HTTP stream that a gateway serves | asks again: the gateway may have moved the session |
 //! | NO_ROUTE, local | takes the data natively, without the gateway |
 //! | NO_ROUTE else | asks again every two seconds as long as `--wait` says; then gives up |
 //! | nothing | repeats the question after 1, 2, 4, 8 s; gives up after `--wait` |
@@ -131,7 +132,13 @@ impl<'a> Session<'a> {
         self.give_up_at = now + millis(self.args.wait.as_millis() as u64);
         self.visited.clear();
         self.redirects = 0;
+        self.place = None;
         self.ask_soon(now);
+    }
+
+    /// Whether a gateway serves it: its server's end is not the session's.
+    pub(crate) fn is_served(&self) -> bool {
+        self.place.is_some() && self.ask_at.is_some()
     }
 
     fn ask_soon(&mut self, now: Instant) {
@@ -338,7 +345,7 @@ impl<'a> Session<'a> {
 
     /// The session is wanted no more.
     pub(crate) fn leave(&mut self) {
-        if self.place.is_some() && self.ask_at.is_some() {
+        if self.is_served() {
             self.line.ask(Want::Leave, 0);
         }
     }

@@ -1,7 +1,7 @@
 //! The program against mediators that the tests play, in networks of one host.
 
-use std::io::Read;
-use std::net::{SocketAddr, UdpSocket};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -379,6 +379,90 @@ fn a_request_is_left_to_others_who_ask_the_same() {
         assert!(events.contains("\"damped\":1"), "{events}");
         assert!(events.contains("\"event\":\"joined\""), "{events}");
         assert_eq!(viewer.wait().unwrap().code(), Some(0));
+    });
+}
+
+/// One request to an HTTP server: its first line, and what follows the head.
+fn request(listener: &TcpListener) -> (TcpStream, String, Vec<u8>) {
+    let (mut stream, _) = listener.accept().unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    let (mut bytes, mut buffer) = (vec![], [0; 4096]);
+    let end = loop {
+        let len = stream.read(&mut buffer).unwrap();
+        bytes.extend_from_slice(&buffer[..len]);
+        if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+            break end;
+        }
+    };
+    let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("Content-Length: "));
+    let length: usize = length.map_or(0, |length| length.parse().unwrap());
+    let mut body = bytes[end + 4..].to_vec();
+    while body.len() < length {
+        let len = stream.read(&mut buffer).unwrap();
+        body.extend_from_slice(&buffer[..len]);
+    }
+    (stream, head.lines().next().unwrap().to_owned(), body)
+}
+
+#[test]
+fn over_http_redirections_are_followed_and_a_stream_that_moves_is_found_again() {
+    alone(|| {
+        let listener = TcpListener::bind("127.0.0.1:8080").unwrap();
+        let viewer = start(&[NUMBERED, "--mediator", "http://127.0.0.1:8080"]);
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let chunk =
+            |bytes: &[u8]| [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
+        let (mut first, mut second, mut end) = (vec![], vec![], vec![]);
+        bfed_join::frames::emit_data(0, b"hello, ", &mut first);
+        bfed_join::frames::emit_data(1, b"world", &mut second);
+        let digest = blake3::hash(b"hello, world");
+        bfed_join::frames::emit_end(2, 12, digest.as_bytes(), &mut end);
+        for turn in 0..2 {
+            let (mut stream, line, body) = request(&listener);
+            assert_eq!(line, "POST /mediator HTTP/1.1");
+            let ask = Request::parse(&body).unwrap();
+            assert_eq!(ask.want, Want::Join);
+            let answer = message(
+                &ask.session,
+                ask.nonce,
+                translation("http://127.0.0.1:8080/s/x"),
+            );
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n",
+                answer.len()
+            );
+            stream
+                .write_all(&[head.as_bytes(), &answer].concat())
+                .unwrap();
+            let (mut stream, line, _) = request(&listener);
+            assert_eq!(line, "GET /s/x HTTP/1.1");
+            stream
+                .write_all(b"HTTP/1.1 307 x\r\nLocation: /s/y\r\nContent-Length: 0\r\n\r\n")
+                .unwrap();
+            let (mut stream, line, _) = request(&listener);
+            assert_eq!(line, "GET /s/y HTTP/1.1");
+            stream.write_all(chunked.as_bytes()).unwrap();
+            // The first stream ends before the session does.
+            let frames = [first.clone(), [second.clone(), end.clone()].concat()];
+            stream.write_all(&chunk(&frames[turn])).unwrap();
+            stream.write_all(b"0\r\n\r\n").unwrap();
+        }
+        let (_, line, body) = request(&listener);
+        assert_eq!(line, "POST /mediator HTTP/1.1");
+        assert_eq!(Request::parse(&body).unwrap().want, Want::Leave);
+        drop(listener);
+        let done = viewer.wait_with_output().unwrap();
+        assert_eq!(
+            (code(&done), &done.stdout[..]),
+            (0, &b"hello, world"[..]),
+            "{}",
+            errors(&done)
+        );
     });
 }
 
