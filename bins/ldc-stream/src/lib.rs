@@ -26,6 +26,11 @@ use std::process::ExitCode;
 
 use args::{Args, Verb};
 
+/// The command line, as `--help` shows it: man pages and completions are made of it.
+pub fn command() -> clap::Command {
+    <args::Args as clap::CommandFactory>::command()
+}
+
 /// Runs the program with these arguments, its name first.
 pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     cli::args::main(

@@ -28,6 +28,11 @@ mod sink;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+/// The command line, as `--help` shows it: man pages and completions are made of it.
+pub fn command() -> clap::Command {
+    <args::Args as clap::CommandFactory>::command()
+}
+
 /// Runs the program with these arguments, its name first.
 pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     cli::args::main(args, |args| &args.log, args::Args::check, run::run)

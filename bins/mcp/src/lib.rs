@@ -52,6 +52,11 @@ use tree::Tree;
 /// Every host failed.
 const ALL_FAILED: u8 = 4;
 
+/// The command line, as `--help` shows it: man pages and completions are made of it.
+pub fn command() -> clap::Command {
+    <args::Args as clap::CommandFactory>::command()
+}
+
 /// Runs the program with these arguments, its name first.
 pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Args = match cli::args::parse(args) {

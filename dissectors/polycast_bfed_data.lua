@@ -1,0 +1,109 @@
+-- Broadcast Federation: data packets between data nodes, over UDP, or TCP that begins with an ATTACH
+-- (docs/wire.md, Federation data packets). Ports are agreed on in TRANSLATION, so they are recognised.
+
+local here = debug.getinfo(1, "S").source:gsub("^@", ""):match("^(.*[/\\])") or ""
+package.path = here .. "?.lua;" .. package.path
+local polycast = require("polycast_shared")
+
+local DATA, ATTACH, REPORT = 1, 2, 3
+local TYPES = { [DATA] = "DATA", [ATTACH] = "ATTACH", [REPORT] = "REPORT" }
+local HEADER_LEN, REPORT_LEN, MAX_PAYLOAD_LEN = 20, 16, 65000
+
+local data = polycast.protocol("bfed_data", "Broadcast Federation data (polycast)", {
+	version = { "uint8", "Version", base.DEC, nil, 0xf0 },
+	type = { "uint8", "Type", base.DEC, TYPES, 0x0f },
+	payload_length = { "uint16", "Length of the payload", base.DEC },
+	label = { "uint32", "Flow label", base.HEX },
+	sequence = { "uint32", "Sequence", base.DEC },
+	timestamp = { "uint32", "Sent (us)", base.DEC },
+	rtt = { "uint32", "Round-trip time (us)", base.DEC },
+	payload = { "bytes", "Payload" },
+	echo = { "uint32", "Time of the newest packet (us)", base.DEC },
+	delay = { "uint32", "How long ago that came (us)", base.DEC },
+	rate = { "uint32", "Received (bytes/s)", base.DEC },
+	loss = { "uint32", "Loss event rate (2^-32)", base.DEC },
+})
+
+local function packet(reader)
+	local version, kind = reader:version_and_type()
+	reader:expect(version == 1, "another version")
+	if not TYPES[kind] then
+		reader:stop_here("unknown type")
+	end
+	reader:zero(1)
+	local length = reader:number("payload_length", 2)
+	local label = reader:number("label", 4)
+	local sequence = reader:number("sequence", 4)
+	reader:number("timestamp", 4)
+	reader:number("rtt", 4)
+	reader:expect(label ~= 0, "no label")
+	reader:expect(length <= MAX_PAYLOAD_LEN, "a payload longer than 65,000 bytes")
+	reader:expect(length == reader:left_on_wire(), "the length is not that of the payload")
+	if kind == REPORT and reader:left_on_wire() == REPORT_LEN then
+		reader:number("echo", 4)
+		reader:number("delay", 4)
+		reader:number("rate", 4)
+		local loss, item = reader:number("loss", 4)
+		item:append_text(string.format(" (%.4f %%)", 100 * loss / 2 ^ 32))
+	elseif reader:left() > 0 then
+		reader:expect(kind ~= REPORT, "a REPORT has 16 bytes")
+		reader:field("payload", reader:left())
+	else
+		reader:expect(kind ~= REPORT, "a REPORT has 16 bytes")
+	end
+	return string.format("%s, label %08x, sequence %d", TYPES[kind], label, sequence)
+end
+
+local function one(tvb, pinfo, tree)
+	local info, reader = polycast.dissect(data, tvb, tree, packet)
+	polycast.columns(pinfo, "BFed data", info, reader)
+	return tvb:captured_len()
+end
+
+-- What is no packet of ours is one packet up to its end, which is then refused.
+local function packet_length(tvb, pinfo, offset)
+	if tvb(offset, 1):bitfield(0, 4) ~= 1 or tvb(offset + 1, 1):uint() ~= 0 then
+		return tvb:len() - offset
+	end
+	return HEADER_LEN + tvb(offset + 2, 2):uint()
+end
+
+function data.proto.dissector(tvb, pinfo, tree)
+	if pinfo.port_type == 3 then
+		return one(tvb, pinfo, tree)
+	end
+	dissect_tcp_pdus(tvb, tree, HEADER_LEN, packet_length, one)
+	return tvb:captured_len()
+end
+
+local function over_udp(tvb, pinfo, tree)
+	if tvb:captured_len() < HEADER_LEN or tvb(0, 1):bitfield(0, 4) ~= 1 or tvb(1, 1):uint() ~= 0 then
+		return false
+	end
+	local kind, length = tvb(0, 1):bitfield(4, 4), tvb(2, 2):uint()
+	local fits = length == tvb:reported_len() - HEADER_LEN and tvb(4, 4):uint() ~= 0
+	local ours = fits and (kind == DATA and length > 0 or kind == REPORT and length == REPORT_LEN)
+	if ours then
+		pinfo.conversation = data.proto
+		one(tvb, pinfo, tree)
+	end
+	return ours
+end
+
+-- A TCP channel: its first packet is an ATTACH of 20 bytes, all zero but type and label.
+local function over_tcp(tvb, pinfo, tree)
+	if tvb:captured_len() < HEADER_LEN or tvb(0, 4):uint() ~= 0x12000000 or tvb(4, 4):uint() == 0 then
+		return false
+	end
+	if not polycast.is_zero(tvb(8, 12)) then
+		return false
+	end
+	pinfo.conversation = data.proto
+	data.proto.dissector(tvb, pinfo, tree)
+	return true
+end
+
+data.proto:register_heuristic("udp", over_udp)
+data.proto:register_heuristic("tcp", over_tcp)
+DissectorTable.get("udp.port"):add_for_decode_as(data.proto)
+DissectorTable.get("tcp.port"):add_for_decode_as(data.proto)

@@ -1,0 +1,179 @@
+//! The LMS option, LMS-HIER, and replier costs in IGMP reports.
+
+use std::net::Ipv4Addr;
+
+use lms_proto::wire::hier::{Entry, Kind as HierKind, MAX_ENTRIES, Repr};
+use lms_proto::wire::igmp::Message;
+use lms_proto::wire::ipv4::{Layout, find_lms};
+use lms_proto::wire::option::View;
+use lms_proto::{Form, Kind};
+
+use crate::Fields;
+use crate::goldens::{Golden, hex};
+use crate::packets::Carrier;
+
+fn option(bytes: &[u8]) -> Option<Fields> {
+    let view = View::new_checked(bytes).ok()?;
+    let mut fields = Fields::of("lms");
+    let request = view.kind() == Kind::Request;
+    match view.form() {
+        Form::Classic => {
+            fields.put("type", if request { 138 } else { 139 });
+            fields.put("length", 16);
+        }
+        Form::Single => {
+            fields
+                .put("type", 158)
+                .put("length", 20)
+                .put("experiment", 0x4c4d)
+                .put("sub_option", if request { 1 } else { 2 })
+                .put("sub_length", 16);
+        }
+    }
+    fields
+        .put("turning_interface", view.turning_point_iface().0)
+        .put("turning_address", view.turning_point_address())
+        .put("source", view.source())
+        .put("group", view.group());
+    Some(fields)
+}
+
+fn dmcast(bytes: &[u8]) -> Option<Fields> {
+    let layout = Layout::check(bytes).ok()?;
+    let header = &bytes[..layout.header_len];
+    find_lms(header).ok()??;
+    option(&header[20..])
+}
+
+fn hier(bytes: &[u8]) -> Option<Fields> {
+    let mut room = [Entry::EMPTY; MAX_ENTRIES];
+    let message = Repr::parse(bytes, &mut room).ok()?;
+    let mut fields = Fields::of("hier");
+    let elected = message.header.kind == HierKind::Elected;
+    fields
+        .put("version", 1)
+        .put("type", if elected { 2 } else { 1 })
+        .put("identifier", 0x4c4d)
+        .put("boot", message.header.boot)
+        .put("sequence", message.header.sequence)
+        .put("hold_time", message.header.hold_time_ms)
+        .put("entries", message.entries.len());
+    for entry in message.entries {
+        fields
+            .put("source", entry.key.source)
+            .put("group", entry.key.group)
+            .put(
+                "neighbour",
+                entry.neighbour.unwrap_or(Ipv4Addr::UNSPECIFIED),
+            )
+            .put("cost", entry.cost.0);
+    }
+    Some(fields)
+}
+
+/// Only what is ours in it: the costs.
+fn igmp(bytes: &[u8]) -> Option<Fields> {
+    let mut fields = Fields::of("lms");
+    if let Ok(Message::V3Report(records)) = Message::parse(bytes) {
+        for cost in records.iter().filter_map(|record| record.cost()) {
+            fields.put("experiment", 0x4c4d).put("cost", cost.0);
+        }
+    }
+    Some(fields).filter(|fields| !fields.shown.is_empty())
+}
+
+const OPTIONS: &[(&str, &str)] = &[
+    ("lms request", "8a10ffff 00000000 0a010002 e8010203"),
+    ("lms dmcast", "8b100102 c0000207 0a010002 e8010203"),
+    (
+        "lms request, single",
+        "9e144c4d 01100102 c0000207 0a010002 e8010203",
+    ),
+    (
+        "lms dmcast, single",
+        "9e144c4d 02100102 c0000207 0a010002 e8010203",
+    ),
+];
+
+const HIER: &[(&str, &str)] = &[
+    (
+        "hier update",
+        "01014c4d deadbeef 0000002a 88b80002
+         0a000901 e8010101 00000000 00040000
+         00000000 ef010203 00000000 ffff0000",
+    ),
+    (
+        "hier elected",
+        "01024c4d 00000007 ffffffff 015e0002
+         0a000901 e8010101 0a000107 00030000
+         0a000901 e8010102 00000000 ffff0000",
+    ),
+];
+
+/// Around the UPDATE.
+const HIER_HEADERS: &str = "45c0004c 00004000 01118ce1 0a000102 e00000fe 102a102a 00380000";
+
+const DMCAST: &str = "4900003c 00070000 4004d38e 0a010209 0a010201
+    8b100003 0a010201 0a010002 e8010203
+    45000018 12340000 4011749a 0a010002 e8010203 deadbeef";
+
+const REPORT: &str = "220094a6 00000001 01010001 e8010101 0a000901 4c4d0005";
+/// The same without a cost, and what else stands in the goldens of IGMP: nothing of ours in it.
+const FOREIGN: &[&str] = &[
+    "46c00030 00004000 0102f8ea 0a000107 e0000016 94040000",
+    "110acd6e ef010203 0a7d0002 0a000901 0a000902",
+    "1164fd96 ef010203",
+    "1100fdfa ef010203",
+    "1200fcfa ef010203",
+    "1600f8fa ef010203",
+    "1700f7fa ef010203",
+];
+
+fn nothing(_: &[u8]) -> Option<Fields> {
+    Some(Fields::of("lms"))
+}
+
+pub(crate) fn goldens() -> Vec<Golden> {
+    let mut goldens = Vec::new();
+    for (name, text) in OPTIONS {
+        let mut golden = Golden::new(name, hex(text), Carrier::IpOption, option);
+        // Another option, or another experiment: not ours, and not malformed.
+        golden.text.push(0..1);
+        if golden.bytes.len() == 20 {
+            golden.text.push(2..4);
+        }
+        goldens.push(golden);
+    }
+    for (name, text) in HIER {
+        goldens.push(Golden::new(name, hex(text), Carrier::Udp(4138), hier));
+    }
+    let packet = [hex(HIER_HEADERS), hex(HIER[0].1)].concat();
+    let mut packet = Golden::new("hier packet", packet, Carrier::Raw, |bytes| {
+        hier(&bytes[28..])
+    });
+    // Headers of other protocols.
+    packet.text.push(0..packet.bytes.len());
+    goldens.push(packet);
+    let whole = |name, text, parse| {
+        let mut golden = Golden::new(name, hex(text), Carrier::Raw, parse);
+        // Headers of other protocols.
+        golden.text.push(0..golden.bytes.len());
+        golden
+    };
+    goldens.push(whole("lms encapsulated", DMCAST, dmcast));
+    let mut report = Golden::new("lms cost", hex(REPORT), Carrier::Igmp, igmp);
+    // A checksum covers it all.
+    report.text.push(0..report.bytes.len());
+    goldens.push(report);
+    for text in FOREIGN {
+        let carrier = if text.starts_with("46") {
+            Carrier::Raw
+        } else {
+            Carrier::Igmp
+        };
+        let mut golden = Golden::new("igmp", hex(text), carrier, nothing);
+        golden.text.push(0..golden.bytes.len());
+        goldens.push(golden);
+    }
+    goldens
+}

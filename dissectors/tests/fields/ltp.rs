@@ -1,0 +1,205 @@
+//! LTP.
+
+use ltp::wire::report::{Report, ReportAck};
+use ltp::wire::{Header, Type, data, digests, request, sync};
+
+use crate::Fields;
+use crate::goldens::{Golden, hex};
+use crate::packets::Carrier;
+
+fn head(header: &Header) -> Fields {
+    let mut fields = Fields::of("ltp");
+    fields
+        .put("version", 1)
+        .put("type", header.kind as u8)
+        .put("session", header.session.0);
+    fields
+}
+
+fn of_data(header: &Header, bytes: &[u8]) -> Option<Fields> {
+    let packet = data::Packet::new_checked(bytes).ok()?;
+    let mut fields = head(header);
+    fields
+        .put("flags", 0)
+        .put("tag", data::Repr::parse(&packet).repair.unwrap_or(0))
+        .put("sequence", packet.sequence().0)
+        .bytes("payload", packet.payload());
+    Some(fields)
+}
+
+fn of_sync(header: &Header, bytes: &[u8]) -> Option<Fields> {
+    let packet = sync::Packet::new_checked(bytes).ok()?;
+    let repr = sync::Repr::parse(&packet).ok()?;
+    let mut fields = head(header);
+    fields
+        .put("flags", header.flags)
+        .flag("flag_end", repr.length.is_some())
+        .flag("flag_digest", repr.digest.is_some())
+        .flag("flag_integrity", repr.digested.is_some())
+        .flag("flag_reports", repr.reports)
+        .flag("flag_answer", repr.answer.is_some())
+        .flag("flag_closing", repr.closing)
+        .flag("flag_stalled", repr.stalled)
+        .flag("flag_stream", repr.stream)
+        .put("silence", repr.silence_ms)
+        .put("oldest", repr.oldest)
+        .put("next", repr.next)
+        .put("length", repr.length.unwrap_or(0))
+        .put("digested", repr.digested.unwrap_or(0))
+        .put("first_sequence", repr.geometry.first().0)
+        .put("payload_length", repr.geometry.payload_len())
+        .put("block_exponent", repr.geometry.block_exponent())
+        .put("name_length", repr.name.len())
+        .put("progress_blocks", repr.progress_blocks)
+        .put("report_window", repr.report_window_us)
+        .put("nonce", repr.answer.unwrap_or(0))
+        .bytes("digest", &repr.digest.unwrap_or([0; 32]));
+    if !repr.name.is_empty() {
+        fields.put("name", String::from_utf8_lossy(repr.name));
+    }
+    Some(fields)
+}
+
+fn of_digests(header: &Header, bytes: &[u8]) -> Option<Fields> {
+    let packet = digests::Packet::new_checked(bytes).ok()?;
+    let repr = digests::Repr::parse(&packet);
+    let mut fields = head(header);
+    fields
+        .put("flags", header.flags)
+        .flag("flag_answer", repr.answer.is_some())
+        .flag("flag_left", repr.left)
+        .put("first_block", repr.first_block)
+        .put("nonce", repr.answer.unwrap_or(0));
+    for index in 0..repr.count {
+        fields.bytes("digest", &packet.digest(index));
+    }
+    Some(fields)
+}
+
+fn of_request(header: &Header, bytes: &[u8]) -> Option<Fields> {
+    let packet = request::Packet::new_checked(bytes).ok()?;
+    let repr = request::Repr::parse(&packet);
+    let mut fields = head(header);
+    fields
+        .put("kind", repr.kind as u8)
+        .put("tag", repr.tag)
+        .put("number", repr.number)
+        .put("round_trip", repr.round_trip_us)
+        .put("token", repr.token)
+        .put("nonce", repr.nonce);
+    for range in packet.ranges() {
+        fields.put("lo", range.lo).put("hi", range.hi);
+    }
+    Some(fields)
+}
+
+fn of_report(header: &Header, bytes: &[u8]) -> Option<Fields> {
+    let report = Report::parse(bytes).ok()?;
+    let mut fields = head(header);
+    fields
+        .put("status", report.status as u8)
+        .put("tag", report.tag)
+        .put("receiver", report.receiver)
+        .put("blocks", report.blocks)
+        .put("token", report.token)
+        .put("digest_start", report.digest);
+    Some(fields)
+}
+
+fn of_report_ack(header: &Header, bytes: &[u8]) -> Option<Fields> {
+    let ack = ReportAck::parse(bytes).ok()?;
+    let mut fields = head(header);
+    fields
+        .put("verdict", ack.verdict as u8)
+        .put("tag", ack.tag)
+        .put("receiver", ack.receiver)
+        .put("token", ack.token);
+    Some(fields)
+}
+
+pub(crate) fn parse(bytes: &[u8]) -> Option<Fields> {
+    let header = Header::parse(bytes).ok()?;
+    match header.kind {
+        Type::Data | Type::Repair => of_data(&header, bytes),
+        Type::Sync => of_sync(&header, bytes),
+        Type::Digests => of_digests(&header, bytes),
+        Type::Request => of_request(&header, bytes),
+        Type::Report => of_report(&header, bytes),
+        Type::ReportAck => of_report_ack(&header, bytes),
+    }
+}
+
+const GOLDENS: &[(&str, &str)] = &[
+    ("ltp data", "11 00 0000 a1b2c3d4 fffffffe 68656c6c6f"),
+    ("ltp repair", "12 00 beef a1b2c3d4 00000003 68656c6c6f"),
+    (
+        "ltp sync",
+        "13 0f 01f4 a1b2c3d4
+         0000000000000000 0000000000000030 0000000000010400 0000000000000002
+         ffffff00 0573 10 04 00000010 000003e8 0000000000000000
+         000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f 6e616d65",
+    ),
+    (
+        "ltp sync answer",
+        "13 b0 0001 a1b2c3d4
+         0000000000000005 0000000000000030 0000000000000000 0000000000000000
+         00000000 0573 10 00 00000000 00000000 0123456789abcdef
+         0000000000000000000000000000000000000000000000000000000000000000",
+    ),
+    (
+        "ltp digests",
+        "14 10 0000 a1b2c3d4 00000007 0123456789abcdef
+         0101010101010101010101010101010101010101010101010101010101010101
+         0202020202020202020202020202020202020202020202020202020202020202",
+    ),
+    (
+        "ltp left",
+        "14 30 0000 a1b2c3d4 00000009 0102030405060708
+         aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
+         bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb",
+    ),
+    (
+        "ltp request",
+        "15 00 beef a1b2c3d4 00000003 00000005 00000002 00001388
+         1111111122222222 3333333344444444 00000009 00000009",
+    ),
+    (
+        "ltp digests request",
+        "15 01 0001 a1b2c3d4 00000000 00000001 00000001 00000000
+         0000000000000000 3333333344444444",
+    ),
+    (
+        "ltp left request",
+        "15 03 0001 a1b2c3d4 00000009 00000009 00000001 00000000
+         0000000000000000 3333333344444444",
+    ),
+    (
+        "ltp sync request",
+        "15 02 0001 a1b2c3d4 00000000 00000000 00000001 00000000
+         0000000000000000 3333333344444444",
+    ),
+    (
+        "ltp report",
+        "16 02 0007 a1b2c3d4 5555555566666666 0000000000000010
+         1111111122222222 0001020304050607",
+    ),
+    (
+        "ltp report ack",
+        "17 01 0007 a1b2c3d4 5555555566666666 1111111122222222",
+    ),
+];
+
+pub(crate) fn goldens() -> Vec<Golden> {
+    let golden = |&(name, text): &(&'static str, &str)| {
+        let mut bytes = hex(text);
+        if name == "ltp sync request" {
+            bytes.resize(96, 0);
+        }
+        let mut golden = Golden::new(name, bytes, Carrier::Udp(5000), parse);
+        if name == "ltp sync" {
+            golden.text.push(96..100);
+        }
+        golden
+    };
+    GOLDENS.iter().map(golden).collect()
+}

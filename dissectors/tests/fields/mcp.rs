@@ -1,0 +1,302 @@
+//! Control messages of `mcp` and `mcpd`.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use mcp_control::wire::held::{Held, Scanned};
+use mcp_control::wire::hello::{Capabilities, Hello, Welcome};
+use mcp_control::wire::offer::{Offer, parse_entries, parse_entry};
+use mcp_control::wire::plan::{Plan, parse_runs};
+use mcp_control::wire::port::{Port, Suggest};
+use mcp_control::wire::progress::{Done, FileDigest, FileVerdict, Progress};
+use mcp_control::wire::{Type, parse_keep_alive, parse_ready, parse_verified, split};
+use mcp_control::{Failed, Kind};
+
+use crate::Fields;
+use crate::goldens::{Golden, hex};
+use crate::packets::Carrier;
+
+fn head(kind: Type, body_len: usize) -> Fields {
+    let mut fields = Fields::of("mcp");
+    fields
+        .put("version", 1)
+        .put("type", kind as u8)
+        .put("body_length", body_len);
+    fields
+}
+
+fn capabilities(fields: &mut Fields, capabilities: Capabilities) {
+    fields
+        .put("identifier", "PMCP")
+        .put("capabilities", capabilities.0)
+        .flag("aead", capabilities.has(Capabilities::AEAD))
+        .flag("udp", capabilities.has(Capabilities::UDP))
+        .flag("ip", capabilities.has(Capabilities::IP));
+}
+
+fn appended(fields: &mut Fields, body: &[u8], known: usize) {
+    if body.len() > known {
+        fields.bytes("appended", &body[known..]);
+    }
+}
+
+fn first_words(fields: &mut Fields, kind: Type, bytes: &[u8], body: &[u8]) -> Option<()> {
+    match kind {
+        Type::Hello => {
+            let hello = Hello::parse(bytes).ok()?;
+            fields.put("lowest", hello.lowest);
+            fields.put("highest", hello.highest);
+            capabilities(fields, hello.capabilities);
+            appended(fields, body, 8);
+        }
+        Type::Welcome => {
+            let welcome = Welcome::parse(bytes).ok()?;
+            fields.put("chosen", welcome.version);
+            capabilities(fields, welcome.capabilities);
+            fields.put("max_entries", welcome.max_entries);
+            fields.put("max_bytes", welcome.max_bytes);
+            appended(fields, body, 20);
+        }
+        Type::Offer => {
+            let offer = Offer::parse(bytes).ok()?;
+            fields.bytes("copy", &offer.copy.0);
+            fields.put("entries", offer.entries);
+            fields.put("bytes", offer.bytes);
+        }
+        _ => entries(fields, bytes)?,
+    }
+    Some(())
+}
+
+fn entries(fields: &mut Fields, bytes: &[u8]) -> Option<()> {
+    let mut rest = parse_entries(bytes).ok()?;
+    while !rest.is_empty() {
+        let (entry, left) = parse_entry(rest).ok()?;
+        let path = entry.path.as_bytes();
+        let (kind, target) = match &entry.kind {
+            Kind::Folder => (1, &[][..]),
+            Kind::File { .. } => (2, &[][..]),
+            Kind::Link { target } => (3, &target[..]),
+        };
+        fields
+            .put("kind", kind)
+            .put("mode", entry.mode)
+            .put("path_length", path.len())
+            .put("target_length", target.len())
+            .put("nanoseconds", entry.modified.nanos)
+            .put("seconds", entry.modified.seconds)
+            .put("length", entry.len())
+            .put("path", String::from_utf8_lossy(path));
+        if !target.is_empty() {
+            fields.put("target", String::from_utf8_lossy(target));
+        }
+        rest = left;
+    }
+    Some(())
+}
+
+fn held(fields: &mut Fields, bytes: &[u8]) -> Option<()> {
+    let held = Held::parse(bytes).ok()?;
+    fields.put("first", held.first);
+    for digest in &held.digests {
+        fields.bytes("digest", digest);
+    }
+    Some(())
+}
+
+fn ports(fields: &mut Fields, kind: Type, bytes: &[u8]) -> Option<()> {
+    if kind == Type::Suggest {
+        let suggest = Suggest::parse(bytes).ok()?;
+        fields
+            .put("number", suggest.number)
+            .put("carrier", suggest.carrier as u8)
+            .put("source_port", suggest.source)
+            .put("destination_port", suggest.destination);
+    } else {
+        let port = Port::parse(bytes).ok()?;
+        fields
+            .put("number", port.number)
+            .put("confirmed", u16::from(!port.confirmed))
+            .put("port", port.port);
+    }
+    Some(())
+}
+
+fn plan(fields: &mut Fields, bytes: &[u8]) -> Option<()> {
+    let plan = Plan::parse(bytes).ok()?;
+    let group = match plan.group {
+        None => Ipv6Addr::UNSPECIFIED,
+        Some(IpAddr::V4(group)) => group.to_ipv6_mapped(),
+        Some(IpAddr::V6(group)) => group,
+    };
+    fields
+        .put("carrier", plan.carrier as u8)
+        .put("flags", u8::from(plan.key.is_some()))
+        .flag("flag_aead", plan.key.is_some())
+        .put("group", group)
+        .put("source_port", plan.source)
+        .put("destination_port", plan.destination)
+        .put("runs", plan.runs)
+        .put("stream_length", plan.stream_len)
+        .bytes("key", &plan.key.map_or([0; 32], |key| key.0));
+    Some(())
+}
+
+fn runs(fields: &mut Fields, bytes: &[u8]) -> Option<()> {
+    for run in parse_runs(bytes).ok()? {
+        fields.put("first", run.first).put("count", run.count);
+    }
+    Some(())
+}
+
+fn digest(fields: &mut Fields, bytes: &[u8]) -> Option<()> {
+    let digest = FileDigest::parse(bytes).ok()?;
+    let (status, value) = match digest.verdict {
+        FileVerdict::Digest(value) => (0, value),
+        FileVerdict::Changed => (1, [0; 32]),
+        FileVerdict::Unreadable => (2, [0; 32]),
+    };
+    fields
+        .put("entry", digest.entry)
+        .put("status", status)
+        .bytes("digest", &value);
+    Some(())
+}
+
+fn last_words(fields: &mut Fields, kind: Type, bytes: &[u8]) -> Option<()> {
+    match kind {
+        Type::Progress => {
+            let progress = Progress::parse(bytes).ok()?;
+            fields.put("received", progress.received);
+            fields.put("held", progress.held);
+        }
+        Type::Digest => digest(fields, bytes)?,
+        Type::Done => {
+            let done = Done::parse(bytes).ok()?;
+            fields.put("received", done.received);
+            fields.put("bytes", done.bytes);
+            fields.bytes("digest", &done.whole);
+        }
+        Type::Failed => {
+            let failed = Failed::parse(bytes).ok()?;
+            fields.put("reason", failed.reason as u16);
+            fields.put("entry", failed.entry.unwrap_or(u32::MAX));
+            if !failed.text.is_empty() {
+                fields.put("text", &failed.text);
+            }
+        }
+        Type::Ready => parse_ready(bytes).ok()?,
+        Type::Verified => parse_verified(bytes).ok()?,
+        _ => parse_keep_alive(bytes).ok()?,
+    }
+    Some(())
+}
+
+pub(crate) fn parse(bytes: &[u8]) -> Option<Fields> {
+    let (kind, body) = split(bytes).ok()?;
+    let mut fields = head(kind, body.len());
+    match kind {
+        Type::Hello | Type::Welcome | Type::Offer | Type::Entries => {
+            first_words(&mut fields, kind, bytes, body)?;
+        }
+        Type::Held => held(&mut fields, bytes)?,
+        Type::Scanned => {
+            fields.put("blocks", Scanned::parse(bytes).ok()?.blocks);
+        }
+        Type::Suggest | Type::Port => ports(&mut fields, kind, bytes)?,
+        Type::Plan => plan(&mut fields, bytes)?,
+        Type::Runs => runs(&mut fields, bytes)?,
+        _ => last_words(&mut fields, kind, bytes)?,
+    }
+    Some(fields)
+}
+
+const TWO_DIGESTS: &str = "1111111111111111111111111111111111111111111111111111111111111111
+    2222222222222222222222222222222222222222222222222222222222222222";
+
+const GOLDENS: &[(&str, &str)] = &[
+    ("mcp hello", "01010000 00000008 504d4350 0103 0003"),
+    (
+        "mcp welcome",
+        "01020000 00000014 504d4350 01000004 00100000 00001000 00000000",
+    ),
+    (
+        "mcp later hello",
+        "01010000 0000000c 504d4350 0102 0003 deadbeef",
+    ),
+    ("mcp newer hello", "01010000 00000008 504d4350 0205 0003"),
+    (
+        "mcp offer",
+        "01030000 0000001c 30313233343536373839616263646566 00000002 0000010203040506",
+    ),
+    (
+        "mcp entries",
+        "01040000 0000005c
+         01 00 01ed 0001 0000 3b9ac9ff ffffffffffffffff 0000000000000000 64
+         02 00 0180 0003 0000 00000000 000000006553f100 0000000000000102 642f66
+         03 00 01ff 0003 0001 00000000 0000000000000000 0000000000000000 642f6c 66",
+    ),
+    ("mcp scanned", "01060000 00000008 0000000000000102"),
+    ("mcp suggest", "01070000 00000008 00011100 c000c350"),
+    ("mcp port confirmed", "01080000 00000008 00010000 c3500000"),
+    ("mcp port other", "01080000 00000008 00020001 c3510000"),
+    (
+        "mcp plan",
+        "01090000 00000044 11010000 00000000000000000000ffffef010203 c000c350 00000002
+         0000000000300000 5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a",
+    ),
+    (
+        "mcp runs",
+        "010a0000 00000020 0000000000000000 0000000000000002 0000000000000007 0000000000000001",
+    ),
+    (
+        "mcp progress",
+        "010c0000 00000010 0000000000000001 0000000000000002",
+    ),
+    (
+        "mcp failed",
+        "01100000 00000010 00070000 00000009 6469736b66756c6c",
+    ),
+    ("mcp failed bare", "01100000 00000008 00010000 ffffffff"),
+    ("mcp ready", "010b0000 00000000"),
+    ("mcp verified", "010f0000 00000000"),
+    ("mcp keepalive", "01110000 00000000"),
+];
+
+fn golden(name: &'static str, bytes: Vec<u8>) -> Golden {
+    let mut golden = Golden::new(name, bytes, Carrier::Tcp(4139), parse);
+    golden.framing = Some((4, 4, 8));
+    // By its first byte the reader sees whether it should wait for the rest.
+    golden.text.push(0..1);
+    match name {
+        // Paths have rules, and what is too long for one entry may be two.
+        "mcp entries" => golden.text.push(8..golden.bytes.len()),
+        "mcp failed" => golden.text.push(16..golden.bytes.len()),
+        _ => {}
+    }
+    golden
+}
+
+pub(crate) fn goldens() -> Vec<Golden> {
+    let mut goldens: Vec<Golden> = GOLDENS
+        .iter()
+        .map(|&(name, text)| golden(name, hex(text)))
+        .collect();
+    let digests = |head: &str, byte: u8| {
+        let mut bytes = hex(head);
+        bytes.extend([byte; 32]);
+        bytes
+    };
+    let mut held = hex("01050000 00000048 0000000000000005");
+    held.extend(hex(TWO_DIGESTS));
+    goldens.push(golden("mcp held", held));
+    let mut nothing = hex("01090000 00000044 06000000");
+    nothing.resize(76, 0);
+    goldens.push(golden("mcp plan of nothing", nothing));
+    let digest = "010d0000 00000028 00000003 00000000";
+    goldens.push(golden("mcp digest", digests(digest, 0x77)));
+    let changed = "010d0000 00000028 00000003 01000000";
+    goldens.push(golden("mcp digest changed", digests(changed, 0)));
+    let done = "010e0000 00000030 0000000000000001 0000000000000002";
+    goldens.push(golden("mcp done", digests(done, 0x88)));
+    goldens
+}
