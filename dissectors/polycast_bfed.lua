@@ -557,7 +557,7 @@ end
 local function one(tvb, pinfo, tree)
 	local info, reader = polycast.dissect(bfed, tvb, tree, message)
 	pinfo.cols.protocol = "BFed"
-	pinfo.cols.info:append(" " .. (info or "?") .. ((reader.refused or not info) and " [malformed]" or ""))
+	pinfo.cols.info:append(" " .. polycast.summary(info, reader))
 	return tvb:captured_len()
 end
 

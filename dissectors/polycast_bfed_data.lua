@@ -45,11 +45,9 @@ local function packet(reader)
 		reader:number("rate", 4)
 		local loss, item = reader:number("loss", 4)
 		item:append_text(string.format(" (%.4f %%)", 100 * loss / 2 ^ 32))
-	elseif reader:left() > 0 then
-		reader:expect(kind ~= REPORT, "a REPORT has 16 bytes")
-		reader:field("payload", reader:left())
 	else
 		reader:expect(kind ~= REPORT, "a REPORT has 16 bytes")
+		reader:rest("payload")
 	end
 	return string.format("%s, label %08x, sequence %d", TYPES[kind], label, sequence)
 end

@@ -186,9 +186,7 @@ local function carried(reader, service, pinfo, tree)
 	local first = reader:peek(0, 1)
 	local is_ltp = first and first:bitfield(0, 4) == 1 and left >= 12 + tail and Dissector.get("polycast.ltp")
 	if not is_ltp then
-		if left > 0 then
-			reader:field("payload", left)
-		end
+		reader:rest("payload")
 		return
 	end
 	local payload = reader:range(left - tail)

@@ -56,7 +56,8 @@ local function data(reader)
 	reader:number("due", 8)
 	reader:expect(length >= 1 and length <= MAX_PAYLOAD and length <= of, "a payload of no possible length")
 	reader:expect(offset <= UInt64.max() - UInt64(length), "an offset that overflows")
-	reader:field("payload", length)
+	reader:expect(reader:left_on_wire() == length, "the length is not that of the payload")
+	reader:rest("payload")
 	return string.format("layer %d, window %d, %d bytes", layer, window, length)
 end
 

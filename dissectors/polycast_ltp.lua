@@ -234,7 +234,7 @@ local function data(reader, kind, flags)
 	reader:expect(kind == REPAIR or tag == 0, "DATA has no tag")
 	local session = reader:number("session", 4)
 	local sequence = reader:number("sequence", 4)
-	reader:field("payload", math.max(reader:left(), 1))
+	reader:expect(reader:rest("payload") > 0, "no payload")
 	return string.format("session %08x, sequence %d", session, sequence)
 end
 

@@ -282,7 +282,7 @@ end
 local function one(tvb, pinfo, tree)
 	local info, reader = polycast.dissect(mcp, tvb, tree, message)
 	pinfo.cols.protocol = "mcp"
-	pinfo.cols.info:append(" " .. (info or "?") .. ((reader.refused or not info) and " [malformed]" or ""))
+	pinfo.cols.info:append(" " .. polycast.summary(info, reader))
 	return tvb:captured_len()
 end
 

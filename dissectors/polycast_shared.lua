@@ -156,6 +156,16 @@ function Reader:part(len)
 	return polycast.reader(self.protocol, self.tvb, self.tree, from, self.at)
 end
 
+-- All that is left as one field, what the capture lacks of it too.
+function Reader:rest(name)
+	local wire = self:left_on_wire()
+	if self:left() > 0 then
+		self:field(name, self:left())
+	end
+	self.missing = 0
+	return wire
+end
+
 -- Nothing may follow.
 function Reader:finish()
 	local left = self:left_on_wire()
@@ -176,14 +186,18 @@ function polycast.dissect(protocol, tvb, tree, read)
 	return nil, reader
 end
 
--- Sets the columns of the packet list; a packet that is refused says so.
+-- Sets the columns of the packet list.
 function polycast.columns(pinfo, name, info, reader)
 	pinfo.cols.protocol = name
-	local text = info or "?"
-	if not info or (reader and reader.refused) then
-		text = text .. " [malformed]"
+	pinfo.cols.info = polycast.summary(info, reader)
+end
+
+-- The text for the info column; a packet that is refused says so.
+function polycast.summary(info, reader)
+	if reader.refused then
+		return (info or "?") .. " [malformed]"
 	end
-	pinfo.cols.info = text
+	return info or "? [cut short by the capture]"
 end
 
 return polycast

@@ -173,6 +173,33 @@ fn recognised_on_any_port() {
     }
 }
 
+/// What the programs said to each other: each message in its order, and none malformed. The captures
+/// keep 200 bytes of a packet.
+#[test]
+fn captures_of_the_programs() {
+    let Some(tshark) = tshark() else { return };
+    let said = |capture: &str, field: &str| -> Vec<String> {
+        let packets = tshark.capture(capture);
+        for seen in &packets {
+            assert_eq!(seen.lua_error, None);
+            assert!(!seen.malformed, "{capture}: {seen:?}");
+        }
+        let values = packets
+            .into_iter()
+            .filter_map(|mut seen| seen.fields.remove(field));
+        values.flatten().collect()
+    };
+    // One receiver: SYNC and REPORT until it has joined, then a file of one block.
+    let said_by_ltp = said("ltp.pcap", "polycast.ltp.type").join(" ");
+    assert_eq!(said_by_ltp, "3 6 7 3 6 7 3 1 4 3 6 7 3 3 3");
+    // HELLO, WELCOME ... DONE, VERIFIED.
+    let said_by_mcp = said("mcp.pcap", "polycast.mcp.type").join(" ");
+    assert_eq!(said_by_mcp, "1 2 3 4 6 7 8 9 10 11 13 12 14 15");
+    // The group in SYN and SYN-ACK, feedback in each acknowledgement.
+    let options = said("mcp.pcap", "polycast.tcpxm.kind").join(" ");
+    assert_eq!(options, "253 253 254 254");
+}
+
 /// Each golden that the tests of the crates spell out stands in the table here too.
 #[test]
 fn no_golden_is_forgotten() {

@@ -85,12 +85,23 @@ impl Tshark {
         self.run(packets, &[])
     }
 
+    /// Each packet of a capture file of `tests/captures`.
+    pub(crate) fn capture(&self, name: &str) -> Vec<Seen> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures");
+        self.read(&folder.join(name), &[])
+    }
+
     fn run(&self, packets: &[Vec<u8>], decode_as: &[&str]) -> Vec<Seen> {
-        let home = tempfile::tempdir().expect("a home");
-        let file = home.path().join("packets.pcap");
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("packets.pcap");
         std::fs::write(&file, pcap(packets)).expect("a capture file");
+        self.read(&file, decode_as)
+    }
+
+    fn read(&self, file: &Path, decode_as: &[&str]) -> Vec<Seen> {
+        let home = tempfile::tempdir().expect("a home");
         let mut command = command(home.path());
-        command.args(["-n", "-T", "json"]).arg("-r").arg(&file);
+        command.args(["-n", "-T", "json"]).arg("-r").arg(file);
         // Each packet by itself: nothing is put together, nothing is a retransmission.
         for option in ["tcp.analyze_sequence_numbers:FALSE", "ip.defragment:FALSE"] {
             command.args(["-o", option]);
