@@ -99,6 +99,7 @@ fn fits(mode: Mode, config: &Config, file: &Path) -> Result<(), ConfigError> {
         key: key.to_owned(),
         wrong: format!("is missing, and `{}` needs it", mode.name()),
         instead: format!("write {instead}"),
+        variable: None,
     };
     Err(ConfigError::Wrong(file.to_owned(), vec![problem]))
 }

@@ -90,6 +90,11 @@ use config::{Config, Mode};
 /// What the program calls itself.
 const PROGRAM: &str = "bfed-gateway";
 
+/// The command line, as `--help` shows it: man pages and completions are made of it.
+pub fn command() -> clap::Command {
+    <args::Args as clap::CommandFactory>::command()
+}
+
 /// Runs the program with its arguments, the first of which is its name.
 pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Args = match cli::args::parse(arguments) {

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
+use cli::daemon::environment::Document;
 use cli::daemon::reader::{self, At, ConfigError, Problem, Section, shown};
 pub use cli::daemon::settings::Daemon;
 use cli::daemon::value::{INTERFACE, LISTEN, boolean, interface, listen};
@@ -58,7 +59,7 @@ impl Config {
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    pub fn parse(text: &str) -> Result<Config, Vec<Problem>> {
+    pub fn parse<'t>(text: impl Into<Document<'t>>) -> Result<Config, Vec<Problem>> {
         reader::parse(text, config)
     }
 
@@ -67,7 +68,7 @@ impl Config {
     /// # Errors
     /// It cannot be read, or says things that cannot be.
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
-        reader::load(path, Config::parse)
+        reader::load(path, |document| Config::parse(document))
     }
 
     /// The word for who carries the data.

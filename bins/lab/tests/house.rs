@@ -25,8 +25,8 @@ fn allowed(from: &str, to: &str, from_bins: bool) -> bool {
         _ if PROTOCOLS.contains(&from) => false,
         "cli" => ["linux-net", "mcp-control"].contains(&to),
         "lab" => to != "lab",
-        // Tests alone.
-        "dissectors" => to != "lab",
+        // Neither is built upon: tests of formats, and packages of programs.
+        "dissectors" | "packaging" => to != "lab",
         _ if from_bins => {
             PROTOCOLS.contains(&to)
                 || ["linux-net", "tcpxm-tokio", "ldc-linux", "cli"].contains(&to)

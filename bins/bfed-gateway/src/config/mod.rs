@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bfed::{DataConfig, PeerId};
+use cli::daemon::environment::Document;
 use cli::daemon::reader::{self, ConfigError, Problem, Section};
 use cli::daemon::settings::Daemon;
 
@@ -138,7 +139,7 @@ impl Config {
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    pub fn parse(text: &str) -> Result<Config, Vec<Problem>> {
+    pub fn parse<'t>(text: impl Into<Document<'t>>) -> Result<Config, Vec<Problem>> {
         reader::parse(text, config)
     }
 
@@ -147,7 +148,7 @@ impl Config {
     /// # Errors
     /// It cannot be read, or says things that cannot be.
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
-        reader::load(path, Config::parse)
+        reader::load(path, |document| Config::parse(document))
     }
 
     /// The peers as the control node is told.

@@ -3,6 +3,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`reader`], [`value`] | the configuration: every problem with its line, column, key, and what to write instead |
+//! | [`environment`] | variables that win over the configuration's file |
 //! | [`settings`] | `[daemon]`: the status socket, the user, the core |
 //! | [`signals`], [`verbs`] | what signals ask for; what `check` and `status` print |
 //! | [`socket`], [`server`], [`client`] | the status socket: its file, answering, asking |
@@ -13,6 +14,7 @@
 
 pub mod client;
 mod control;
+pub mod environment;
 pub mod metric;
 pub mod notify;
 pub mod reader;

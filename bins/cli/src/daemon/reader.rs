@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::environment::{Document, Variable};
+
 /// One thing wrong with a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -22,11 +24,16 @@ pub struct Problem {
     pub wrong: String,
     /// What to write instead.
     pub instead: String,
+    /// The environment's variable that says it; then line and column are 0.
+    pub variable: Option<String>,
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: ", self.line, self.column)?;
+        match &self.variable {
+            Some(variable) => write!(f, "{variable}: ")?,
+            None => write!(f, "{}:{}: ", self.line, self.column)?,
+        }
         if !self.key.is_empty() {
             write!(f, "{}: ", self.key)?;
         }
@@ -54,7 +61,10 @@ impl fmt::Display for ConfigError {
             ConfigError::Wrong(path, problems) => {
                 for (i, problem) in problems.iter().enumerate() {
                     let end = if i + 1 < problems.len() { "\n" } else { "" };
-                    write!(f, "{}:{problem}{end}", path.display())?;
+                    match &problem.variable {
+                        Some(_) => write!(f, "{problem}{end}")?,
+                        None => write!(f, "{}:{problem}{end}", path.display())?,
+                    }
                 }
                 Ok(())
             }
@@ -64,13 +74,14 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Reads a configuration file, 1 MiB at most.
+/// Reads a configuration file, 1 MiB at most, and what the environment says beside it
+/// ([`Document::with_environment`]).
 ///
 /// # Errors
 /// The file cannot be read, or `parse` found something wrong.
 pub fn load<T>(
     path: &Path,
-    parse: impl FnOnce(&str) -> Result<T, Vec<Problem>>,
+    parse: impl FnOnce(Document<'_>) -> Result<T, Vec<Problem>>,
 ) -> Result<T, ConfigError> {
     let unreadable = |error| ConfigError::Unreadable(path.to_owned(), error);
     let mut text = String::new();
@@ -81,7 +92,12 @@ pub fn load<T>(
     if text.len() > 1 << 20 {
         return Err(unreadable(std::io::Error::other("longer than 1 MiB")));
     }
-    parse(&text).map_err(|problems| ConfigError::Wrong(path.to_owned(), problems))
+    let variables = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok()?;
+        Some((name, value.to_string_lossy().into_owned()))
+    });
+    let document = Document::with_environment(&text, variables);
+    parse(document).map_err(|problems| ConfigError::Wrong(path.to_owned(), problems))
 }
 
 /// Reads a document: `read` makes the value of its root, and every key that it did not ask for there
@@ -89,17 +105,25 @@ pub fn load<T>(
 ///
 /// # Errors
 /// Every problem, in the order of the file; of a document that is no TOML those alone.
-pub fn parse<T>(text: &str, read: impl FnOnce(&Section<'_, '_>) -> T) -> Result<T, Vec<Problem>> {
-    let (document, errors) = DeTable::parse_recoverable(text);
-    let reader = Reader::new(text);
+pub fn parse<'t, T>(
+    document: impl Into<Document<'t>>,
+    read: impl FnOnce(&Section<'_, '_>) -> T,
+) -> Result<T, Vec<Problem>> {
+    let document = document.into();
+    let (table, errors) = DeTable::parse_recoverable(document.text);
+    let reader = Reader::new(&document);
     for error in &errors {
         let offset = error.span().map_or(0, |span| span.start);
         reader.complain(offset, "", error.message(), "");
     }
-    if !errors.is_empty() {
+    let mut table = table.into_inner();
+    for (number, variable) in document.variables.iter().enumerate() {
+        variable.put_into(&mut table, document.offset_of(number), &reader);
+    }
+    if !reader.problems.borrow().is_empty() {
         return Err(reader.into_problems());
     }
-    let root = Section::root(&reader, document.get_ref());
+    let root = Section::root(&reader, &table);
     let value = read(&root);
     root.finish();
     let problems = reader.into_problems();
@@ -111,26 +135,43 @@ pub fn parse<T>(text: &str, read: impl FnOnce(&Section<'_, '_>) -> T) -> Result<
 }
 
 /// The document being read, and what was found wrong so far.
-struct Reader<'t> {
+pub(super) struct Reader<'t> {
     text: &'t str,
+    variables: &'t [Variable],
     problems: RefCell<Vec<(usize, Problem)>>,
 }
 
 impl<'t> Reader<'t> {
-    fn new(text: &'t str) -> Self {
+    fn new(document: &'t Document<'_>) -> Self {
         Reader {
-            text,
+            text: document.text,
+            variables: &document.variables,
             problems: RefCell::new(Vec::new()),
         }
     }
 
-    fn complain(
+    pub(super) fn complain(
         &self,
         offset: usize,
         key: impl Into<String>,
         wrong: impl Into<String>,
         instead: impl Into<String>,
     ) {
+        let variable = offset
+            .checked_sub(self.text.len() + 1)
+            .and_then(|number| self.variables.get(number));
+        if let Some(variable) = variable {
+            let problem = Problem {
+                line: 0,
+                column: 0,
+                key: key.into(),
+                wrong: wrong.into(),
+                instead: instead.into(),
+                variable: Some(variable.name.clone()),
+            };
+            self.problems.borrow_mut().push((offset, problem));
+            return;
+        }
         // Spans start at characters.
         let before = self.text.get(..offset).unwrap_or(self.text);
         let line_start = before.rfind('\n').map_or(0, |i| i + 1);
@@ -140,6 +181,7 @@ impl<'t> Reader<'t> {
             key: key.into(),
             wrong: wrong.into(),
             instead: instead.into(),
+            variable: None,
         };
         self.problems.borrow_mut().push((offset, problem));
     }

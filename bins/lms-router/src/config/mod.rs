@@ -10,6 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
+use cli::daemon::environment::Document;
 use cli::daemon::reader;
 pub use cli::daemon::reader::{ConfigError, Problem};
 pub use cli::daemon::settings::Daemon;
@@ -189,13 +190,13 @@ pub struct Capture {
 
 impl Config {
     /// Reads a configuration from its text.
-    pub fn parse(text: &str) -> Result<Config, Vec<Problem>> {
-        sections::parse(text)
+    pub fn parse<'t>(text: impl Into<Document<'t>>) -> Result<Config, Vec<Problem>> {
+        sections::parse(text.into())
     }
 
     /// Reads a configuration file (1 MiB at most).
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
-        reader::load(path, Config::parse)
+        reader::load(path, |document| Config::parse(document))
     }
 
     /// The keys that differ between `self`, which runs, and `next`, and that only a restart

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use cli::daemon::environment::Document;
 use cli::daemon::reader::{self, Section};
 use cli::daemon::value::{INTERFACE, LISTEN, boolean, interface, listen, spelled};
 
@@ -26,8 +27,8 @@ enum Kind {
     IgmpProxy,
 }
 
-pub(super) fn parse(text: &str) -> Result<Config, Vec<Problem>> {
-    reader::parse(text, |root| {
+pub(super) fn parse(document: Document<'_>) -> Result<Config, Vec<Problem>> {
+    reader::parse(document, |root| {
         let (replier, limits) = (
             replier(root.section("replier")),
             limits(root.section("limits")),

@@ -1,0 +1,10 @@
+//! Man pages, shell completions and Debian packages of polycast's programs, all made of the definitions that
+//! also make `--help`. `README.md` says how to use it, and what is in the packages.
+
+mod deb;
+mod documents;
+mod programs;
+
+pub use deb::{Machine, PACKAGES, Package, build};
+pub use documents::write_documents;
+pub use programs::{PROGRAMS, Program};
