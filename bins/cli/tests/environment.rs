@@ -69,8 +69,8 @@ fn errors_name_the_variable_and_the_key() {
         "POLYCAST_RELAY__TRIES: relay.tries: 11 is too large; write a whole number from 1 to 9"
     );
     assert_eq!(
-        problem(file, "POLYCAST_RELAY__TREIS", "1"),
-        "POLYCAST_RELAY__TREIS: relay.treis: is unknown; did you mean tries?"
+        problem(file, "POLYCAST_RELAY__TRIE", "1"),
+        "POLYCAST_RELAY__TRIE: relay.trie: is unknown; did you mean tries?"
     );
     assert_eq!(
         problem(file, "POLYCAST_RELAY__NAME__X", "1"),
