@@ -148,7 +148,7 @@ impl Config {
     /// # Errors
     /// It cannot be read, or says things that cannot be.
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
-        reader::load(path, |document| Config::parse(document))
+        reader::load(path, |document| reader::parse(document, config))
     }
 
     /// The peers as the control node is told.

@@ -196,7 +196,7 @@ impl Config {
 
     /// Reads a configuration file (1 MiB at most).
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
-        reader::load(path, |document| Config::parse(document))
+        reader::load(path, sections::parse)
     }
 
     /// The keys that differ between `self`, which runs, and `next`, and that only a restart
