@@ -108,8 +108,10 @@ fn listen(
     address: Option<SocketAddr>,
     what: &'static str,
 ) -> Result<Option<TcpListener>, RunError> {
-    let open = |address| {
+    let open = |address: SocketAddr| {
         let listener = TcpListener::bind(address)?;
+        // Callers that bound the hops hear of them from the first packet on.
+        linux_net::inet::tell_hops(&listener, address.ip())?;
         listener.set_nonblocking(true)?;
         Ok(listener)
     };

@@ -426,9 +426,12 @@ fn nonsense_costs_its_sender_the_session_and_nobody_else() {
 #[test]
 fn a_peering_that_may_cross_no_hop_stands_on_one_link() {
     let at = [port(), port()];
+    let folder = tempfile::tempdir().unwrap();
+    let key = secret(&folder, "c");
+    let gateway = |at| format!("{}\n{key}", listen(at));
     let near = |network, at| format!("{}max-hops = 1\n", peer(network, at));
-    let one = Daemon::start("all", 1, &listen(at[0]), &near(2, at[1]));
-    let other = Daemon::start("all", 2, &listen(at[1]), &near(1, at[0]));
+    let one = Daemon::start("all", 1, &gateway(at[0]), &near(2, at[1]));
+    let other = Daemon::start("all", 2, &gateway(at[1]), &near(1, at[0]));
     one.peered();
     other.peered();
     // Who does not send with the highest TTL may have crossed any number of hops: it is not heard.
@@ -436,7 +439,7 @@ fn a_peering_that_may_cross_no_hop_stands_on_one_link() {
     eventually("the loss", || {
         (one.show(Show::Overview)["established"] == 0).then_some(())
     });
-    let far = Daemon::start("all", 2, "", &peer(1, at[0]));
+    let far = Daemon::start("all", 2, &key, &peer(1, at[0]));
     eventually("an OPEN that is not confirmed", || {
         let peers = one.show(Show::Peers);
         (peers["peers"][0]["state"] == "open-confirm").then_some(())

@@ -191,23 +191,31 @@ fn configure(
     Ok(())
 }
 
-/// Generalized TTL security (RFC 5082) of a socket whose other side is `peer`: it sends with a TTL, or
-/// hop limit, of 255, and the kernel drops what arrives with less than `least`.
+/// Has a socket send with a TTL, or hop limit, of 255, so that its peer can tell how many hops its
+/// packets have crossed (RFC 5082). Those that a listener accepts inherit it; `version` is its address's.
 ///
 /// # Errors
 /// The kernel's.
-pub fn bound_hops(socket: &impl AsFd, peer: IpAddr, least: u8) -> std::io::Result<()> {
-    let least = libc::c_int::from(least);
-    let (level, send, receive) = match peer {
-        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TTL, libc::IP_MINTTL),
-        IpAddr::V6(_) => (
-            libc::IPPROTO_IPV6,
-            libc::IPV6_UNICAST_HOPS,
-            libc::IPV6_MINHOPCOUNT,
-        ),
+pub fn tell_hops(socket: &impl AsFd, version: IpAddr) -> std::io::Result<()> {
+    let (level, name) = match version {
+        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TTL),
+        IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
     };
-    sys::set_int(socket, level, send, 255)?;
-    sys::set_int(socket, level, receive, least)
+    sys::set_int(socket, level, name, 255)
+}
+
+/// Generalized TTL security (RFC 5082): beside [`tell_hops`], the kernel drops what arrives with a TTL,
+/// or hop limit, of less than `least`.
+///
+/// # Errors
+/// The kernel's.
+pub fn bound_hops(socket: &impl AsFd, version: IpAddr, least: u8) -> std::io::Result<()> {
+    tell_hops(socket, version)?;
+    let (level, name) = match version {
+        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MINTTL),
+        IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT),
+    };
+    sys::set_int(socket, level, name, least.into())
 }
 
 /// No packet leaves in fragments; what is longer than the path takes is refused.
