@@ -22,6 +22,7 @@ pub fn all() -> &'static [&'static dyn Scenario] {
     &[
         &adapt::Adapt,
         &dyram::Election,
+        &dyram::Forwarding,
         &recovery::DyramRecovery,
         &dyram::RelayFailure,
         &dyram::Services,

@@ -57,7 +57,7 @@ impl Scenario for RelayFailure {
         let (mut stage, [first, second]) = build()?;
         let file = Path::new(SCRATCH).join("file.bin");
         write_file(&file, bytes)?;
-        let options = ["--rate", "16M", "--start-wait", "30s", "--timeout", "20s"];
+        let options = ["--rate", "16M", "--start-wait", "30s", "--timeout", "60s"];
         let mut transfer = Transfer::start(&stage.session, &file, &options)?;
         let mut play = Play {
             first,

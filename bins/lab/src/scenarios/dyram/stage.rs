@@ -17,7 +17,7 @@ use crate::session::Session;
 use crate::transfer::count;
 
 /// The port of every relay.
-const PORT: u16 = 4143;
+pub(super) const PORT: u16 = 4143;
 /// The group, which only names the session: nothing is sent to it.
 pub(super) const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 4, 1, 43), 5_000);
 /// A relay comes up, and children attach, within this.
@@ -72,7 +72,9 @@ impl Stage {
         let nodes = receivers.iter().map(|(node, _)| *node).collect();
         let mut session = Session::new(network, source.0, nodes, GROUP);
         let from = session.source_address().to_string();
-        session.receive_more = vec!["--source".to_owned(), from];
+        // On a busy machine nobody is given up too early.
+        let more = ["--source", &from, "--timeout", "60s"];
+        session.receive_more = more.map(str::to_owned).to_vec();
         session.assist = assist;
         Ok(Stage {
             session,
@@ -160,7 +162,13 @@ pub(super) struct Totals {
 }
 
 impl Relay {
-    fn start(network: &Network, node: NodeId, parents: &[NodeId], more: &str) -> Result<Relay> {
+    /// Starts it with these parents.
+    pub(super) fn start(
+        network: &Network,
+        node: NodeId,
+        parents: &[NodeId],
+        more: &str,
+    ) -> Result<Relay> {
         let name = network.plan().name(node).to_owned();
         let folder = Path::new(SCRATCH).join("relays");
         fs::create_dir_all(&folder)?;
@@ -197,7 +205,8 @@ impl Relay {
         network.start(node, launch)
     }
 
-    fn wait(&mut self) -> Result<()> {
+    /// Waits until it answers.
+    pub(super) fn wait(&mut self) -> Result<()> {
         let end = Instant::now() + PATIENCE;
         while let Err(error) = self.status(Show::Overview) {
             if self.process.ended().is_some() || Instant::now() > end {
@@ -211,6 +220,11 @@ impl Relay {
     /// What `dyram-relay status` shows.
     pub(super) fn status(&self, show: Show) -> Result<Value> {
         query(&self.socket, show).with_context(|| format!("dyram-relay on {}", self.name))
+    }
+
+    /// Processor time it has used.
+    pub(super) fn cpu_time(&self) -> Duration {
+        self.process.cpu_time()
     }
 
     /// How many children it has; none when it does not answer.

@@ -65,7 +65,7 @@ impl Scenario for Tree {
         let file = Path::new(SCRATCH).join("file.bin");
         write_file(&file, bytes)?;
         let rate: String = context.option("rate")?;
-        let options = ["--rate", &rate, "--start-wait", "60s", "--timeout", "30s"];
+        let options = ["--rate", &rate, "--start-wait", "60s", "--timeout", "60s"];
         let mut transfer = Transfer::start(&stage.session, &file, &options)?;
         context.note("transfer");
         let mut last = None;

@@ -1,0 +1,314 @@
+//! `dyram-forwarding`: what a packet costs `dyram-relay`, beside the same loop with no protocol in it.
+
+use std::net::{SocketAddr, SocketAddrV4};
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use dyram::wire::Role;
+use dyram::{Attachment, AttachmentConfig, Seq, SessionKey};
+use linux_net::inet::{Config, UdpSocket};
+use linux_net::poll::{self, Watch};
+use linux_net::udp::Batch;
+
+use super::stage::{GROUP, PORT, Relay};
+use crate::net::{Network, NodeId, Plan, Shape};
+use crate::plot::Plot;
+use crate::report::{Bound, Cell, Report, Table};
+use crate::scenario::{Context, Need, Opt, Scenario};
+
+/// The scenario.
+pub(crate) struct Forwarding;
+
+/// Receivers below.
+const SINKS: usize = 4;
+/// Bytes of payload.
+const PAYLOAD: usize = 1024;
+/// Packets under way at most.
+const WINDOW: u64 = 256;
+/// Packets handed to the kernel at a time.
+const BURST: u64 = 32;
+/// The plain loop's port.
+const PLAIN: u16 = PORT + 1;
+const SESSION: u32 = 1;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl Scenario for Forwarding {
+    fn name(&self) -> &'static str {
+        "dyram-forwarding"
+    }
+
+    fn about(&self) -> &'static str {
+        "What a packet to 4 receivers costs dyram-relay, beside the same loop with no protocol in it"
+    }
+
+    fn figure(&self) -> &'static str {
+        "DyRAM §5: relays of regular PCs"
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need::Namespaces]
+    }
+
+    fn options(&self) -> &'static [Opt] {
+        &[
+            Opt {
+                name: "packets",
+                help: "packets of each round (quick: 10000)",
+                default: "300000",
+            },
+            Opt {
+                name: "rounds",
+                help: "rounds of each; the least counts (quick: 2)",
+                default: "5",
+            },
+        ]
+    }
+
+    fn run(&self, context: &Context) -> Result<Report> {
+        let mut report = Report::new(self.name(), "processor time for each packet forwarded");
+        let packets: u64 = context.sized("packets", 10_000)?;
+        let rounds: usize = context.sized("rounds", 2)?;
+        ensure!(packets >= 1000 && rounds >= 1, "too few packets or rounds");
+        let mut plan = Plan::default();
+        let (ends, relay) = (plan.host("ends"), plan.router("relay"));
+        plan.link(relay, ends, Shape::default());
+        let network = Network::build(plan, 0)?;
+        let mut daemon = Relay::start(&network, relay, &[], "")?;
+        daemon.wait()?;
+        let mut ends = Ends::open(&network, ends, relay)?;
+        ends.attach()?;
+        let plain = PlainLoop::start(&network, relay, ends.targets()?)?;
+        let mut costs = [Vec::new(), Vec::new()];
+        for _ in 0..rounds {
+            let before = daemon.cpu_time();
+            let sent = ends.drive(PORT, packets)?;
+            costs[0].push((daemon.cpu_time() - before).as_nanos() as f64 / sent as f64);
+            let before = plain.cpu_time()?;
+            let sent = ends.drive(PLAIN, packets)?;
+            costs[1].push((plain.cpu_time()? - before).as_nanos() as f64 / sent as f64);
+        }
+        plain.stop();
+        let mut table = Table::new(
+            "ns of processor time for a packet in and 4 out",
+            &["loop", "least", "median"],
+        );
+        let mut least = [0.0; 2];
+        for (index, name) in ["dyram-relay", "no protocol"].into_iter().enumerate() {
+            let values = &mut costs[index];
+            values.sort_by(f64::total_cmp);
+            least[index] = values[0];
+            table.row([
+                name.into(),
+                Cell::number(values[0], 0),
+                Cell::number(values[values.len() / 2], 0),
+            ]);
+        }
+        report.tables.push(table);
+        let name = "packet rate of dyram-relay over that of the loop with no protocol";
+        report.timed(name, least[1] / least[0], "", Bound::AtLeast(0.9));
+        report.note("both receive and send in batches by the same calls; the rate of a loop that fills a core is one over \
+                     its processor time for a packet, the kernel's part included; lost packets are not counted");
+        let plot = Plot::bars(
+            "processor time for a packet",
+            "ns",
+            &["dyram-relay", "no protocol"],
+        );
+        report
+            .plots
+            .push(plot.series("least", vec![(0.0, least[0]), (1.0, least[1])]));
+        Ok(report)
+    }
+}
+
+/// The source and the receivers, all on one host.
+struct Ends {
+    relay: SocketAddrV4,
+    began: Instant,
+    source: (UdpSocket, Attachment),
+    sinks: Vec<(UdpSocket, Attachment)>,
+    batch: Batch,
+    next: u32,
+}
+
+impl Ends {
+    fn open(network: &Network, ends: NodeId, relay: NodeId) -> Result<Ends> {
+        let plan = network.plan();
+        let (host, relay) = (plan.address(ends), plan.address(relay));
+        let relay = SocketAddrV4::new(relay, PORT);
+        let began = Instant::now();
+        let key = SessionKey::new(host.into(), (*GROUP.ip()).into()).context("both are IPv4")?;
+        let end = |role, seed| -> Result<(UdpSocket, Attachment)> {
+            let config = AttachmentConfig {
+                key,
+                role,
+                relays: [SocketAddr::V4(relay)].into_iter().collect(),
+            };
+            let settings = Config {
+                receive_buffer_bytes: 1 << 20,
+                ..Config::new((host, 0).into())
+            };
+            let attachment = Attachment::new(config, [seed; 32], dyram::Instant::ZERO);
+            Ok((UdpSocket::open(&settings)?, attachment))
+        };
+        network.within(ends, || {
+            let sinks: Result<Vec<_>> = (0..SINKS as u8)
+                .map(|number| end(Role::Receiver, number + 2))
+                .collect();
+            Ok(Ends {
+                relay,
+                began,
+                source: end(Role::Source, 1)?,
+                sinks: sinks?,
+                batch: Batch::new(Batch::MAX),
+                next: 0,
+            })
+        })
+    }
+
+    fn targets(&self) -> Result<Vec<SocketAddr>> {
+        let address = |(socket, _): &(UdpSocket, Attachment)| Ok(socket.local_address()?);
+        self.sinks.iter().map(address).collect()
+    }
+
+    /// Takes in what came; how many packets the first receiver got.
+    fn step(&mut self) -> Result<u64> {
+        let now = dyram::Instant::from_micros(self.began.elapsed().as_micros() as i64);
+        let mut arrived = 0;
+        let mut buffer = [0; dyram::MAX_CONTROL_LEN];
+        let all = std::iter::once(&mut self.source).chain(&mut self.sinks);
+        for (index, (socket, attachment)) in all.enumerate() {
+            while socket.receive(&mut self.batch)? > 0 {
+                for received in self.batch.received() {
+                    let meta = dyram::Meta::unicast(received.source);
+                    // Most are of the stream: only the session protocol is looked at.
+                    if received.payload.len() < PAYLOAD {
+                        let _ = attachment.handle_packet(now, &meta, received.payload);
+                    } else if index == 1 {
+                        arrived += 1;
+                    }
+                }
+            }
+            attachment.handle_timeout(now);
+            while let Some(out) = attachment.poll_transmit(now, &mut buffer) {
+                let mut queue = socket.queue();
+                queue.push(out.destination, &buffer[..out.len]);
+                queue.flush();
+            }
+        }
+        Ok(arrived)
+    }
+
+    fn attach(&mut self) -> Result<()> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            self.step()?;
+            let mut all = std::iter::once(&self.source).chain(&self.sinks);
+            if all.all(|(_, attachment)| attachment.relay().is_some()) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < end, "the relay takes nobody in");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Sends so many packets to a port of the relay's host, no more than a window ahead of what the first
+    /// receiver has; how many it got.
+    fn drive(&mut self, port: u16, packets: u64) -> Result<u64> {
+        let to = SocketAddr::V4(SocketAddrV4::new(*self.relay.ip(), port));
+        let (mut sent, mut arrived, mut lost) = (0, 0, 0);
+        let mut heard = Instant::now();
+        let mut buffers = vec![[0u8; PAYLOAD + 256]; BURST as usize];
+        while arrived + lost < packets {
+            let came = self.step()?;
+            if came > 0 {
+                heard = Instant::now();
+            } else if heard.elapsed() > Duration::from_millis(100) {
+                // What is under way is gone.
+                lost = sent - arrived;
+                heard = Instant::now();
+            }
+            arrived += came;
+            if sent + BURST > arrived + lost + WINDOW || sent >= packets {
+                continue;
+            }
+            let mut lens = [0; BURST as usize];
+            for (len, buffer) in lens.iter_mut().zip(&mut buffers) {
+                let seq = Seq(self.next);
+                self.next = self.next.wrapping_add(1);
+                let attachment = &self.source.1;
+                let out = attachment.data(SESSION, seq, &[7; PAYLOAD], buffer);
+                *len = out.context("the relay let the source go")?.len;
+            }
+            let mut queue = self.source.0.queue();
+            for (len, buffer) in lens.into_iter().zip(&buffers) {
+                queue.push(to, &buffer[..len]);
+            }
+            queue.flush();
+            sent += BURST;
+        }
+        ensure!(
+            arrived > packets / 2,
+            "{arrived} of {packets} packets arrived"
+        );
+        Ok(arrived)
+    }
+}
+
+/// A loop that passes on every packet to everybody.
+struct PlainLoop {
+    stop: Arc<AtomicBool>,
+    clock: nix::time::ClockId,
+}
+
+impl PlainLoop {
+    fn start(network: &Network, node: NodeId, targets: Vec<SocketAddr>) -> Result<PlainLoop> {
+        let address = (network.plan().address(node), PLAIN).into();
+        let socket = network.within(node, || Ok(UdpSocket::open(&Config::new(address))?))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let work = move || {
+            let mut batch = Batch::new(Batch::MAX);
+            while !stopped.load(Ordering::Relaxed) {
+                let mut watch = [Watch::readable(socket.as_fd())];
+                if poll::wait(&mut watch, Some(Duration::from_millis(100))).is_err() {
+                    return;
+                }
+                while socket.receive(&mut batch).is_ok_and(|count| count > 0) {
+                    let mut queue = socket.queue();
+                    for received in batch.received_mut() {
+                        for target in &targets {
+                            queue.push(*target, received.payload);
+                        }
+                    }
+                    queue.flush();
+                }
+            }
+        };
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            // The clock that others read this thread's processor time by.
+            let _ = tell.send(thread_clock());
+            work();
+        });
+        let clock = told.recv().context("the loop does not start")??;
+        Ok(PlainLoop { stop, clock })
+    }
+
+    fn cpu_time(&self) -> Result<Duration> {
+        Ok(nix::time::clock_gettime(self.clock)?.into())
+    }
+
+    fn stop(self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The processor clock of the calling thread, for other threads: Linux makes it of the thread's number.
+fn thread_clock() -> Result<nix::time::ClockId> {
+    let thread = nix::unistd::gettid().as_raw();
+    // CPUCLOCK_SCHED, of a thread.
+    Ok(nix::time::ClockId::from_raw((!thread << 3) | 6))
+}
