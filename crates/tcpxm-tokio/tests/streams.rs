@@ -2,10 +2,11 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tcpxm_tokio::{
-    Carrier, Config, GroupConfig, GroupEvent, GroupMode, Mode, SegmentKey, XmEndpoint,
+    Carrier, Config, GroupConfig, GroupEvent, GroupMode, Mode, SegmentKey, XmEndpoint, XmListener,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -18,6 +19,19 @@ fn open(last: u8, port: u16) -> XmEndpoint {
     // Loopback's index is 1 in every network namespace.
     config.interface = 1;
     XmEndpoint::open(&config).expect("an endpoint")
+}
+
+/// Threads that each take one connection and read it to its end.
+fn read_all(listeners: impl IntoIterator<Item = XmListener>) -> Vec<JoinHandle<Vec<u8>>> {
+    let read = |listener: XmListener| {
+        std::thread::spawn(move || {
+            let mut received = Vec::new();
+            let mut stream = listener.wait(None).expect("accepted");
+            Read::read_to_end(&mut stream, &mut received).expect("read");
+            received
+        })
+    };
+    listeners.into_iter().map(read).collect()
 }
 
 #[test]
@@ -61,17 +75,7 @@ fn a_group_reaches_every_receiver_by_multicast() {
     let mut group = sender.open_group(config).expect("a group");
     let handle = group.handle();
     let bytes = content(5_000_000);
-    let readers: Vec<_> = listeners
-        .into_iter()
-        .map(|listener| {
-            std::thread::spawn(move || {
-                let mut received = Vec::new();
-                let mut stream = listener.wait(None).expect("accepted");
-                Read::read_to_end(&mut stream, &mut received).expect("read");
-                received
-            })
-        })
-        .collect();
+    let readers = read_all(listeners);
     Write::write_all(&mut group, &bytes).expect("written");
     group.finish().expect("shut");
     assert_eq!(group.wait_delivered().expect("delivered"), 3);
@@ -265,14 +269,7 @@ fn over_ip_a_group_reaches_every_receiver_by_multicast() {
     let mut group = sender.open_group(config).expect("a group");
     let handle = group.handle();
     let bytes = content(5_000_000);
-    let readers = listeners.map(|listener| {
-        std::thread::spawn(move || {
-            let mut received = Vec::new();
-            let mut stream = listener.wait(None).expect("accepted");
-            Read::read_to_end(&mut stream, &mut received).expect("read");
-            received
-        })
-    });
+    let readers = read_all(listeners);
     Write::write_all(&mut group, &bytes).expect("written");
     group.finish().expect("shut");
     assert_eq!(group.wait_delivered().expect("delivered"), 2);
@@ -321,7 +318,10 @@ async fn shutting_down_after_the_other_side_has_closed_succeeds() {
 /// other side's end yet finds it all the same.
 #[tokio::test]
 async fn the_end_is_read_after_the_connection_is_gone() {
-    let server = open(1, 0);
+    let mut config = Config::new(SocketAddr::from(([127, 0, 0, 1], 0)));
+    // Where the other side's end comes last after all, the connection waits for this before it is gone.
+    config.machine.time_wait = tcpxm::Duration::from_millis(20);
+    let server = XmEndpoint::open(&config).expect("an endpoint");
     let listener = server.listen().expect("listening");
     let client = open(1, 0);
     let mut one = client.connect(server.local_address()).expect("opened");
