@@ -287,9 +287,7 @@ pub fn run(bytes: &[u8]) {
     for _ in 0..400 {
         bench.arrive(WIRE);
         bench.wait(200_000);
-        if (0..LEAVES)
-            .all(|index| bench.complete[index] || bench.failed[index])
-        {
+        if (0..LEAVES).all(|index| bench.complete[index] || bench.failed[index]) {
             return;
         }
     }
