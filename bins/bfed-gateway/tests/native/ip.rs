@@ -284,6 +284,52 @@ fn ipv6_works_alike() {
 }
 
 #[test]
+fn a_full_link_makes_a_channel_busy_and_then_writable_again() {
+    alone(|| {
+        let mut editor = Editor::open().unwrap();
+        editor.add_veth("v0", "v1", None).unwrap();
+        for name in ["v1", "v0"] {
+            let index = editor.index(name).unwrap();
+            editor.set_up(index, true).unwrap();
+        }
+        let near = editor.index("v0").unwrap();
+        editor
+            .add_address(near, std::net::Ipv4Addr::new(10, 1, 0, 1), 24)
+            .unwrap();
+        // A slow link with a long queue: the socket's buffer fills first.
+        editor
+            .set_token_bucket(near, 100_000_000, 20_000, 64 << 20)
+            .unwrap();
+        let mut config = config();
+        config.data.link.interface = Some("v0".into());
+        let mut net = channels(&NetworkConfig::Ip(config));
+        let (channel, _) = down(&mut *net, &name("bfed://9/x")).unwrap();
+        let frame = [7; 16_384];
+        let mut fits = 0;
+        let refused = loop {
+            match net.send_data(now(), channel, &frame) {
+                Ok(()) => fits += 1,
+                Err(error) => break error,
+            }
+            assert!(fits < 5000);
+        };
+        assert_eq!(refused, NativeError::Busy);
+        let mut writable = None;
+        for _ in 0..2000 {
+            writable = net.poll_writable();
+            if writable.is_some() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        assert_eq!(writable, Some(channel));
+        assert_eq!(net.poll_writable(), None, "told once");
+        assert_eq!(count(&*net, "datagrams_unsent"), 0);
+        assert_eq!(net.send_data(now(), channel, b"goes on"), Ok(()));
+    });
+}
+
+#[test]
 fn one_answer_to_the_group_serves_all_who_asked() {
     alone(|| {
         let mut front = mediator(&NetworkConfig::Ip(config()));
