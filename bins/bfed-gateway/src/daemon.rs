@@ -182,80 +182,25 @@ impl House {
     }
 
     pub(crate) async fn live(
-        self,
+        mut self,
         file: &Path,
         socket: &StatusSocket,
     ) -> Result<ExitCode, RunError> {
         // Before anything else runs: a signal that comes early must not end us half started.
-        let mut signals = Signals::new().map_err(|e| RunError::Io("watching signals", e))?;
+        let signals = Signals::new().map_err(|e| RunError::Io("watching signals", e))?;
         let (to_driver, inputs) = mpsc::channel(control::INPUTS);
-        let (mut tasks, clock, marker) = (JoinSet::new(), self.clock, self.marker);
-        let mut threads = Threads::start(self.data)?;
-        let driver = match self.mediator {
-            None => None,
-            Some(network) => {
-                let (to_self, config) = (to_driver.clone(), self.config.clone());
-                let (coordinator, news) = coordinator(&config, &mut tasks);
-                let mut machine = config.machine.clone();
-                machine.restarting = marker.was_running();
-                let node = control_node(&config, machine, coordinator, clock)?;
-                let parts = control::Parts {
-                    config,
-                    clock,
-                    node,
-                    network,
-                    credentials: self.credentials.clone(),
-                    to_self,
-                    inputs,
-                    news,
-                };
-                let driver = Driver::new(parts).map_err(|e| RunError::Io("the mediator", e))?;
-                let (commands, receiver) = mpsc::channel(64);
-                Some((commands, tokio::spawn(driver.run(receiver))))
-            }
-        };
-        let tokio_listener = |listener: Option<TcpListener>| {
-            let listener = listener.map(tokio::net::TcpListener::from_std).transpose();
-            listener.map_err(|e| RunError::Io("listening", e))
-        };
-        if let Some(listener) = tokio_listener(self.peers)? {
-            tasks.spawn(control::peers(
-                listener,
-                self.credentials.clone(),
-                to_driver.clone(),
-            ));
-        }
-        if let Some(listener) = tokio_listener(self.cluster)? {
-            tasks.spawn(control::nodes(
-                listener,
-                self.credentials.clone(),
-                to_driver.clone(),
-            ));
-        }
-        let towards = match self.mode {
-            Mode::Data => Towards::Cluster(self.config.cluster.clone(), self.credentials.clone()),
-            Mode::All | Mode::Control => Towards::Driver(to_driver),
-        };
-        for node in &threads.controllers {
-            tasks.spawn(links::keep(node.clone(), towards.clone()));
-        }
+        let mut tasks = JoinSet::new();
+        let threads = Threads::start(std::mem::take(&mut self.data))?;
+        let driver = self.drive(&mut tasks, to_driver.clone(), inputs)?;
         let desk = Desk {
             driver: driver.as_ref().map(|(commands, _)| commands.clone()),
             data: threads.controllers.clone(),
             standing: Arc::clone(&self.standing),
         };
-        let listener = socket
-            .listener()
-            .and_then(tokio::net::UnixListener::from_std)
-            .map_err(|e| RunError::Io("status socket", e))?;
-        tasks.spawn(status::serve(listener, desk.clone()));
-        if let Some(exporter) = self.exporter {
-            tasks.spawn(metrics::serve(exporter, desk.clone()));
-        }
-        if let Some(listener) = self.page {
-            tasks.spawn(page::serve(listener, desk.clone()));
-        }
-        marker.set();
+        self.take_calls(&mut tasks, &to_driver)?;
+        self.keep_links(&mut tasks, &threads.controllers, to_driver);
+        self.answer(&mut tasks, socket, &desk)?;
+        self.marker.set();
         tracing::info!(
             configuration = %file.display(),
             gateway = self.standing.gateway,
@@ -269,30 +214,98 @@ impl House {
             desk,
             driver,
         };
-        let wish = loop {
-            let wish = tokio::select! {
-                wish = signals.next() => wish,
-                error = threads.ended() => return Err(error),
-                () = life.driver_ended() => {
-                    return Err(RunError::Data("the control node stopped".to_owned()));
-                }
-            };
-            match wish {
-                Wish::Reload => life.reload().await,
-                Wish::Drain => life.drain(),
-                Wish::Restart | Wish::End => break wish,
-            }
-        };
-        notify::state("STOPPING=1");
-        let code = tokio::select! {
-            () = life.end(wish) => ExitCode::SUCCESS,
-            () = signals.end() => ExitCode::FAILURE,
-        };
+        let (wish, code) = life.run(signals, threads, tasks).await?;
         if wish == Wish::End {
-            marker.clear();
+            self.marker.clear();
         }
-        drop(tasks);
-        threads.stop().await.map(|()| code)
+        Ok(code)
+    }
+
+    /// Starts the control node, if this process has one.
+    fn drive(
+        &mut self,
+        tasks: &mut JoinSet<()>,
+        to_self: mpsc::Sender<control::Input>,
+        inputs: mpsc::Receiver<control::Input>,
+    ) -> Result<Option<RunningDriver>, RunError> {
+        let Some(network) = self.mediator.take() else {
+            return Ok(None);
+        };
+        let config = self.config.clone();
+        let (coordinator, news) = coordinator(&config, tasks);
+        let mut machine = config.machine.clone();
+        machine.restarting = self.marker.was_running();
+        let node = control_node(&config, machine, coordinator, self.clock)?;
+        let parts = control::Parts {
+            config,
+            clock: self.clock,
+            node,
+            network,
+            credentials: self.credentials.clone(),
+            to_self,
+            inputs,
+            news,
+        };
+        let driver = Driver::new(parts).map_err(|e| RunError::Io("the mediator", e))?;
+        let (commands, receiver) = mpsc::channel(64);
+        Ok(Some((commands, tokio::spawn(driver.run(receiver)))))
+    }
+
+    /// Peers and data nodes may call.
+    fn take_calls(
+        &mut self,
+        tasks: &mut JoinSet<()>,
+        to_driver: &mpsc::Sender<control::Input>,
+    ) -> Result<(), RunError> {
+        let tokio_listener = |listener: Option<TcpListener>| {
+            let listener = listener.map(tokio::net::TcpListener::from_std).transpose();
+            listener.map_err(|e| RunError::Io("listening", e))
+        };
+        let credentials = || self.credentials.clone();
+        if let Some(listener) = tokio_listener(self.peers.take())? {
+            tasks.spawn(control::peers(listener, credentials(), to_driver.clone()));
+        }
+        if let Some(listener) = tokio_listener(self.cluster.take())? {
+            tasks.spawn(control::nodes(listener, credentials(), to_driver.clone()));
+        }
+        Ok(())
+    }
+
+    /// Data nodes find their control node.
+    fn keep_links(
+        &self,
+        tasks: &mut JoinSet<()>,
+        nodes: &[data::Controller],
+        to_driver: mpsc::Sender<control::Input>,
+    ) {
+        let towards = match self.mode {
+            Mode::Data => Towards::Cluster(self.config.cluster.clone(), self.credentials.clone()),
+            Mode::All | Mode::Control => Towards::Driver(to_driver),
+        };
+        for node in nodes {
+            tasks.spawn(links::keep(node.clone(), towards.clone()));
+        }
+    }
+
+    /// People may ask.
+    fn answer(
+        &mut self,
+        tasks: &mut JoinSet<()>,
+        socket: &StatusSocket,
+        desk: &Desk,
+    ) -> Result<(), RunError> {
+        let listener = socket
+            .listener()
+            .and_then(tokio::net::UnixListener::from_std)
+            .map_err(|e| RunError::Io("status socket", e))?;
+        tasks.spawn(status::serve(listener, desk.clone()));
+        if let Some(exporter) = self.exporter.take() {
+            tasks.spawn(metrics::serve(exporter, desk.clone()));
+        }
+        if let Some(listener) = self.page.take() {
+            tasks.spawn(page::serve(listener, desk.clone()));
+        }
+        Ok(())
     }
 }
 
@@ -399,10 +412,43 @@ struct Life {
     file: PathBuf,
     running: Config,
     desk: Desk,
-    driver: Option<(mpsc::Sender<Command>, JoinHandle<()>)>,
+    driver: Option<RunningDriver>,
 }
 
+/// The control node's driver: where its commands go, and its task.
+type RunningDriver = (mpsc::Sender<Command>, JoinHandle<()>);
+
 impl Life {
+    /// Until a signal ends it: which, and the exit code.
+    async fn run(
+        &mut self,
+        mut signals: Signals,
+        mut threads: Threads,
+        tasks: JoinSet<()>,
+    ) -> Result<(Wish, ExitCode), RunError> {
+        let wish = loop {
+            let wish = tokio::select! {
+                wish = signals.next() => wish,
+                error = threads.ended() => return Err(error),
+                () = self.driver_ended() => {
+                    return Err(RunError::Data("the control node stopped".to_owned()));
+                }
+            };
+            match wish {
+                Wish::Reload => self.reload().await,
+                Wish::Drain => self.drain(),
+                Wish::Restart | Wish::End => break wish,
+            }
+        };
+        notify::state("STOPPING=1");
+        let code = tokio::select! {
+            () = self.end(wish) => ExitCode::SUCCESS,
+            () = signals.end() => ExitCode::FAILURE,
+        };
+        drop(tasks);
+        threads.stop().await.map(|()| (wish, code))
+    }
+
     async fn driver_ended(&mut self) {
         match &mut self.driver {
             Some((_, task)) => drop(task.await),
