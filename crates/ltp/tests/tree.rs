@@ -328,6 +328,18 @@ fn reports_and_completion_work_through_relays() {
     );
 }
 
+/// Leaves that stay after they have everything, as repliers, do not hold the source.
+#[test]
+fn the_source_ends_while_complete_leaves_stay() {
+    let bytes = content(100_000, 8);
+    let mut world = World::new(&bytes, &PARENTS, &LEAVES, 10_000, 8, |config| {
+        config.linger = Duration::from_secs(3);
+    });
+    world.run(20_000);
+    assert_eq!(world.complete(&bytes), 6);
+    assert!(world.root.sender().is_ended());
+}
+
 #[test]
 fn the_slowest_leaf_holds_the_window() {
     let bytes = content(800_000, 6);

@@ -56,8 +56,11 @@ impl<S: Store> Sender<'_, S> {
         let number = Sequence(sequence).number(self.geometry.first(), self.next);
         if let Some(number) = number.filter(|&number| number <= self.next) {
             let (block, _) = self.geometry.locate(number);
-            self.relay_ack = Some((block, self.now));
-            self.touch_linger();
+            let before = self.relay_ack.replace((block, self.now));
+            // Relays repeat themselves for as long as somebody is below them, who may want nothing.
+            if number < self.next || before.is_none_or(|(before, _)| before != block) {
+                self.touch_linger();
+            }
         }
     }
 
