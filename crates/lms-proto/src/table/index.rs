@@ -44,6 +44,7 @@ pub(crate) struct Index<'a> {
 }
 
 /// Slots for `values` values: the power of two that they fill to four fifths at most.
+#[cfg(feature = "alloc")]
 pub(crate) const fn slots_for(values: usize) -> usize {
     (values + values.div_ceil(4) + 1).next_power_of_two()
 }

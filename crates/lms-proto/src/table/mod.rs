@@ -26,8 +26,10 @@ pub(crate) use bucket::{Bucket, Limit};
 pub(crate) use hash::HashKey;
 pub use ifaces::{IFACES_PER_WORD, IfaceWord};
 use ifaces::{Set, SetMut};
+pub(crate) use index::Index;
 pub use index::Slot;
-pub(crate) use index::{Index, slots_for};
+#[cfg(feature = "alloc")]
+pub(crate) use index::slots_for;
 
 use crate::hier::PeerId;
 use crate::{Duration, Iface, Instant, Key, LinkAddr, NextHop};
