@@ -169,6 +169,9 @@ impl<S: Store, W: Watcher> Host<S, W> {
         let (meta, payload) = (&incoming.meta, incoming.payload);
         let _ = self.receiver.handle_packet(now, meta, payload); // counted there
         // Output that waits shows as a timeout that has come: most packets cause none.
+        while let Some(event) = self.receiver.poll_event() {
+            self.watch.event(now, &event);
+        }
         self.set_due();
         if self.due.is_some_and(|at| at <= now) {
             self.drain(now, io);
