@@ -1,6 +1,7 @@
 //! The registry of scenarios.
 
 mod adapt;
+mod campaign;
 mod dyram;
 mod forwarding;
 mod ldc;
@@ -9,6 +10,7 @@ mod lms_scenarios;
 mod overhead;
 mod recovery;
 mod replier_failure;
+mod soak;
 mod stage;
 mod tcpxm;
 mod testbed;
@@ -21,6 +23,7 @@ use crate::scenario::Scenario;
 pub fn all() -> &'static [&'static dyn Scenario] {
     &[
         &adapt::Adapt,
+        &campaign::Campaign,
         &dyram::Election,
         &dyram::Forwarding,
         &recovery::DyramRecovery,
@@ -39,6 +42,7 @@ pub fn all() -> &'static [&'static dyn Scenario] {
         &overhead::Overhead,
         &recovery::Recovery,
         &replier_failure::ReplierFailure,
+        &soak::Soak,
         &tcpxm::Bottleneck,
         &tcpxm::Fallback,
         &tcpxm::Flows,

@@ -1,0 +1,201 @@
+//! `soak`: the programs under load for as long as one likes, some of them restarted again and again,
+//! and what the others use of memory and descriptors.
+//!
+//! | from the start to the end, and looked at | again and again |
+//! | --- | --- |
+//! | `lms-router`, `dyram-relay`, `mcpd`; `lms-send` and two `lms-recv` with an endless stream; `ldc-stream` at both ends | files by `lms-send` to two `lms-recv`, with LMS and through relays; copies by `mcp` to two `mcpd`, one of them started for each; a second `lms-router` restarted and a second `dyram-relay` killed and started, in turn, while transfers run |
+//!
+//! Memory is what a process has of its own (`RssAnon` and `RssShmem`). The first fifth of the time is
+//! warm-up; after it the slope by least squares is held against a bound. The noise of such a slope
+//! falls with the time: below ten minutes it is shown and not checked.
+
+mod sample;
+mod world;
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde_json::json;
+
+use crate::plot::Plot;
+use crate::report::{Bound, Cell, Report, Table};
+use crate::scenario::{Context, Need, Opt, Scenario, Usage};
+
+use sample::{Sample, look, slope};
+use world::World;
+
+/// The scenario `soak`.
+pub(crate) struct Soak;
+
+/// Between two turns of the programs' keeper.
+const TURN: Duration = Duration::from_millis(100);
+/// Between two looks at memory and descriptors.
+const LOOK: Duration = Duration::from_secs(2);
+/// Between two lines of progress.
+const PROGRESS: Duration = Duration::from_secs(60);
+/// Share of the time that does not count.
+const WARM_UP: f64 = 0.2;
+/// Slopes of shorter soaks are not checked.
+const LEAST_MINUTES: f64 = 10.0;
+/// A megabyte an hour: what is lost for each session or packet shows as more.
+const KIB_A_MINUTE: f64 = 17.0;
+/// One descriptor in twenty minutes: there are some ten transfers a minute.
+const DESCRIPTORS_A_MINUTE: f64 = 0.05;
+
+impl Scenario for Soak {
+    fn name(&self) -> &'static str {
+        "soak"
+    }
+
+    fn about(&self) -> &'static str {
+        "All programs under load with restarts: memory and descriptors stay flat"
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need::Namespaces]
+    }
+
+    fn options(&self) -> &'static [Opt] {
+        &[
+            Opt {
+                name: "minutes",
+                help: "how long; --quick: 0.5",
+                default: "30",
+            },
+            Opt {
+                name: "mib",
+                help: "size of the files in MiB",
+                default: "2",
+            },
+            Opt {
+                name: "restart-seconds",
+                help: "between two restarts; --quick: 8",
+                default: "45",
+            },
+        ]
+    }
+
+    fn run(&self, context: &Context) -> Result<Report> {
+        let minutes: f64 = context.sized("minutes", 0.5)?;
+        if !(0.1..=100_000.0).contains(&minutes) {
+            return Err(Usage(format!("--minutes {minutes}: 0.1 to 100000")).into());
+        }
+        let restart = Duration::from_secs(context.sized("restart-seconds", 8)?);
+        let seconds = (minutes * 60.0) as u64;
+        let mut world = World::start(seconds, context.option::<u64>("mib")? << 20)?;
+        let mut watched: Vec<(String, u32, Vec<Sample>)> = world
+            .observed()
+            .into_iter()
+            .map(|(name, pid)| (name, pid, Vec::new()))
+            .collect();
+        let begin = Instant::now();
+        let mut faults = Vec::new();
+        let (mut looked, mut restarted, mut told) = (begin, begin, begin);
+        while begin.elapsed().as_secs() < seconds {
+            for fault in world.turn()? {
+                context.note(&fault);
+                faults.push(fault);
+            }
+            if looked.elapsed() >= LOOK {
+                looked = Instant::now();
+                let at = begin.elapsed().as_secs_f64() / 60.0;
+                for (_, pid, samples) in &mut watched {
+                    samples.extend(look(*pid, at));
+                }
+            }
+            if restarted.elapsed() >= restart {
+                restarted = Instant::now();
+                world.restart()?;
+            }
+            if told.elapsed() >= PROGRESS {
+                told = Instant::now();
+                let gone = begin.elapsed().as_secs() / 60;
+                context.note(format!("{gone} of {minutes} minutes"));
+            }
+            std::thread::sleep(TURN);
+        }
+        Ok(report(minutes, &watched, world.finish(faults)))
+    }
+}
+
+fn report(minutes: f64, watched: &[(String, u32, Vec<Sample>)], tally: world::Tally) -> Report {
+    let mut report = Report::new("soak", format!("{minutes} minutes of load with restarts"));
+    let columns = [
+        "program",
+        "KiB after warm-up",
+        "KiB at the end",
+        "most KiB",
+        "KiB a minute",
+        "descriptors",
+        "most",
+        "descriptors a minute",
+    ];
+    let mut table = Table::new("what each program has of its own", &columns);
+    let mut plot = Plot::lines("memory", "minutes", "KiB");
+    for (name, _, samples) in watched {
+        let after: Vec<Sample> = samples
+            .iter()
+            .copied()
+            .filter(|sample| sample.minutes >= minutes * WARM_UP)
+            .collect();
+        let (Some(first), Some(last)) = (after.first(), after.last()) else {
+            report.holds(format!("{name}: it was there to the end"), false);
+            continue;
+        };
+        let kib = slope(after.iter().map(|one| (one.minutes, one.kib)));
+        let descriptors = slope(after.iter().map(|one| (one.minutes, one.descriptors)));
+        let most = |value: fn(&Sample) -> f64| after.iter().map(value).fold(0.0, f64::max);
+        let (kib, descriptors) = (kib.unwrap_or(f64::NAN), descriptors.unwrap_or(f64::NAN));
+        table.row([
+            name.as_str().into(),
+            Cell::number(first.kib, 0),
+            Cell::number(last.kib, 0),
+            Cell::number(most(|one| one.kib), 0),
+            Cell::number(kib, 2),
+            Cell::number(last.descriptors, 0),
+            Cell::number(most(|one| one.descriptors), 0),
+            Cell::number(descriptors, 4),
+        ]);
+        plot = plot.series(
+            name,
+            samples.iter().map(|one| (one.minutes, one.kib)).collect(),
+        );
+        report.datum(
+            name,
+            json!({"kib_a_minute": kib, "descriptors_a_minute": descriptors, "samples": samples}),
+        );
+        if minutes >= LEAST_MINUTES {
+            let words = format!("{name}: growth of memory");
+            report.check(words, kib, "KiB/min", Bound::AtMost(KIB_A_MINUTE));
+            let words = format!("{name}: growth of descriptors");
+            report.check(
+                words,
+                descriptors,
+                "1/min",
+                Bound::AtMost(DESCRIPTORS_A_MINUTE),
+            );
+        }
+    }
+    report.tables.push(table);
+    report.plots.push(plot);
+    let mut rounds = Table::new("transfers", &["what", "made"]);
+    for (name, done) in &tally.rounds {
+        rounds.row([(*name).into(), (*done).into()]);
+        report.holds(format!("{name}: at least one was made"), *done > 0);
+    }
+    rounds.row([
+        "restarts of the second router and relay".into(),
+        tally.restarts.into(),
+    ]);
+    report.tables.push(rounds);
+    for fault in &tally.faults {
+        report.note(fault);
+    }
+    report.check(
+        "transfers that failed",
+        tally.faults.len() as f64,
+        "",
+        Bound::Exactly(0.0),
+    );
+    report
+}
