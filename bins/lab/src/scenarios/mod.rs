@@ -1,6 +1,7 @@
 //! The registry of scenarios.
 
 mod adapt;
+mod bfed;
 mod campaign;
 mod dyram;
 mod forwarding;
@@ -23,6 +24,8 @@ use crate::scenario::Scenario;
 pub fn all() -> &'static [&'static dyn Scenario] {
     &[
         &adapt::Adapt,
+        &bfed::Convergence,
+        &bfed::Islands,
         &campaign::Campaign,
         &dyram::Election,
         &dyram::Forwarding,

@@ -1,0 +1,188 @@
+//! `bfed-islands`: a session from an IP multicast island to viewers in two others, one of them
+//! source-specific, across three gateways: the digests match, and the tree is drawn.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use super::federation::{Federation, Kind, SOON};
+use crate::net::{Shape, text};
+use crate::report::{Cell, Report, Table};
+use crate::sandbox::SCRATCH;
+use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::transfer::{count, same, write_file};
+
+/// The scenario.
+pub(crate) struct Islands;
+
+/// The session: a group of network 1, in frames with numbers.
+const SESSION: &str = "bfed://1/239.1.2.3/5004/?framing=numbered";
+/// Where it comes from; where it is viewed: beside the source, one network on, two networks on.
+const SOURCE: usize = 0;
+const VIEWERS: [usize; 3] = [0, 1, 2];
+const KINDS: [Kind; 3] = [Kind::Ip, Kind::Ssm, Kind::Ip];
+
+impl Scenario for Islands {
+    fn name(&self) -> &'static str {
+        "bfed-islands"
+    }
+
+    fn about(&self) -> &'static str {
+        "a session from an IP multicast island to viewers in others, across three gateways"
+    }
+
+    fn figure(&self) -> &'static str {
+        "Broadcast Federation §3 to §5, Figure 1"
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need::Namespaces]
+    }
+
+    fn options(&self) -> &'static [Opt] {
+        &[
+            Opt {
+                name: "mib",
+                help: "size of the stream in MiB (quick: 2)",
+                default: "32",
+            },
+            Opt {
+                name: "rate",
+                help: "its rate in bit/s",
+                default: "20M",
+            },
+        ]
+    }
+
+    fn run(&self, context: &Context) -> Result<Report> {
+        let mib: u64 = context.sized("mib", 2)?;
+        let rate: String = context.option("rate")?;
+        let mut report = Report::new(self.name(), "one session, three islands");
+        let file = Path::new(SCRATCH).join("original.bin");
+        write_file(&file, mib << 20)?;
+        let shape = Shape {
+            delay: Duration::from_millis(10),
+            ..Shape::default()
+        };
+        let mut federation = Federation::build(&KINDS, &[(0, 1), (1, 2)], shape)?;
+        let settled = federation.settle()?;
+        context.note(format!("all routes after {:.2} s", settled.as_secs_f64()));
+        let viewers = VIEWERS.map(|at| federation.view(at, SESSION, &["--wait", "20s"]));
+        let mut viewers = viewers.into_iter().collect::<Result<Vec<_>>>()?;
+        for (viewer, at) in viewers.iter_mut().zip(VIEWERS) {
+            let process = &mut viewer.process;
+            let local = |value: &Value| at == SOURCE && text(value, "reason") == "local";
+            let limit = SOON;
+            process.wait_that("`joined`", limit, |value| {
+                value["event"] == "joined" || local(value)
+            })?;
+        }
+        context.note("all viewers have joined");
+        let mut source = federation.send(SOURCE, SESSION, &file, &rate)?;
+        source.succeed(SOON + Duration::from_secs(mib * 2))?;
+        let sent = source.last("end").context("the source told no end")?;
+        let trees = (0..KINDS.len()).map(|at| federation.status(at, "sessions"));
+        let trees = trees.collect::<Result<Vec<_>>>()?;
+
+        let mut table = Table::new(
+            format!("who saw {SESSION}"),
+            &[
+                "island",
+                "native network",
+                "joined after s",
+                "bytes",
+                "frames",
+                "lost",
+                "digest",
+            ],
+        );
+        let row =
+            |table: &mut Table, name: String, kind: Kind, joined: Option<f64>, end: &Value| {
+                table.row([
+                    name.into(),
+                    kind.words().into(),
+                    joined.map_or("-".into(), |joined| Cell::number(joined, 3)),
+                    count(end, "bytes").into(),
+                    count(end, "frames").into(),
+                    count(end, "lost").into(),
+                    text(end, "digest").get(..16).unwrap_or("-").into(),
+                ]);
+            };
+        row(
+            &mut table,
+            "1, the source".to_owned(),
+            KINDS[SOURCE],
+            None,
+            &sent,
+        );
+        let mut ends = vec![text(&sent, "digest").to_owned()];
+        for (viewer, at) in viewers.iter_mut().zip(VIEWERS) {
+            viewer.process.succeed(SOON)?;
+            let end = viewer.process.last("end").context("a viewer told no end")?;
+            let events = viewer.process.events();
+            let joined = events.iter().find(|event| event.value["event"] == "joined");
+            let joined = joined.map(|event| (event.at - viewer.process.started()).as_secs_f64());
+            row(&mut table, (at + 1).to_string(), KINDS[at], joined, &end);
+            ends.push(text(&end, "digest").to_owned());
+            let name = format!("island {}: what was seen is what was sent", at + 1);
+            report.holds(name, same(&file, &viewer.file)?);
+        }
+        report.tables.push(table);
+        let agree = ends
+            .iter()
+            .all(|digest| !digest.is_empty() && *digest == ends[0]);
+        report.holds("all digests match", agree);
+        picture(&mut report, &trees);
+        report.holds("gateways end in an orderly way", federation.stop());
+        report.datum("trees", &trees);
+        report.note(
+            "links between gateways: 10 ms; peerings over TLS with a shared secret; the session is bulk \
+             data, so TCP between gateways",
+        );
+        Ok(report)
+    }
+}
+
+/// The tree, as the gateways themselves show it.
+fn picture(report: &mut Report, trees: &[Value]) {
+    let mut depth = 0;
+    let mut whole = true;
+    report.note("the tree:");
+    for (at, shown) in trees.iter().enumerate() {
+        let rows = shown["sessions"].as_array().into_iter().flatten();
+        let found = rows
+            .into_iter()
+            .find(|row| text(row, "session").starts_with("bfed://1/239.1.2.3"));
+        let Some(tree) = found else {
+            whole = false;
+            report.note(format!("   gateway {}.1 has no part in it", at + 1));
+            continue;
+        };
+        let indent = "   ".repeat(depth + 1);
+        let path: Vec<&str> = tree["path"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        let clients = if tree["clients"] == true {
+            ", viewers here"
+        } else {
+            ""
+        };
+        let from = match path.is_empty() {
+            true => "the owner".to_owned(),
+            false => format!("by way of {}", path.join(", ")),
+        };
+        report.note(format!(
+            "{indent}gateway {}.1 ({}): {from}{clients}",
+            at + 1,
+            KINDS[at].words()
+        ));
+        whole &= tree["attached"] == true && path.len() == at;
+        depth += 1;
+    }
+    report.holds("the tree is the chain of the three gateways", whole);
+}
