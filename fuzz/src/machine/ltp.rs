@@ -206,7 +206,8 @@ impl Bench {
                 }
                 // The repair is the source's for everybody below.
                 Destination::Dmcast(_) => self.multicast(source(), packet),
-                Destination::Relay => panic!("there is no relay"),
+                // Asked for by `wanted`, which a relay would have done.
+                Destination::Relay => {}
             }
         }
     }
