@@ -1,7 +1,7 @@
 //! Streams a file over TCP as eight layers, 128 kbit/s each: every second the base layer first; what has not
 //! left when the second is over is dropped, the enhancement layers only (thesis chapter 5).
 //!
-//! `cargo run -p ldc-linux --example layers -- HOST:PORT FILE`, to `nc -l PORT`
+//! `cargo run -p ldc-linux --example stream_layers -- HOST:PORT FILE`, to `nc -l PORT`
 
 use std::{env, error::Error, fs, net::TcpStream, thread::sleep, time::Duration};
 
