@@ -197,6 +197,12 @@ pub(super) const SAID: &[Said] = &[
         Below,
     ),
     said(
+        "bfed-islands",
+        "islands of different kinds joined (Figure 1)",
+        "designed; the prototype joined two HTTP networks (Figure 9)",
+        Below,
+    ),
+    said(
         "bfed-throughput",
         "one session through 1 to 5 data nodes (Figure 10)",
         "a little less than 200 Mbit/s a node, linear; five 496 MHz Pentium III carry 1 Gbit/s",
