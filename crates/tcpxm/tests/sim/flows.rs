@@ -124,14 +124,18 @@ fn play(control: CongestionControl, seed: u64) -> Vec<([f64; 3], Instant)> {
 /// On average of some runs: drop-tail queues take turns in whom they drop.
 #[test]
 fn sessions_share_links_as_the_paper_says() {
-    const RUNS: u64 = 4;
+    // Short phases see much of the queues' chance: more of them are needed.
+    const RUNS: u64 = if cfg!(debug_assertions) { 16 } else { 4 };
     for control in [CongestionControl::Cubic, CongestionControl::NewReno] {
         let runs: Vec<_> = (0..RUNS).map(|seed| play(control, seed)).collect();
         let mut missed = Vec::new();
         for (number, (.., fair, paper)) in PHASES.into_iter().enumerate() {
             let mean = |session: usize| {
+                // A phase that was over before its first part was has no rate.
                 let rates = runs.iter().map(|run| run[number].0[session]);
-                rates.sum::<f64>() / RUNS as f64
+                let rates: Vec<f64> = rates.filter(|rate| rate.is_finite()).collect();
+                assert!(rates.len() as u64 >= RUNS / 2, "phase {}", number + 1);
+                rates.iter().sum::<f64>() / rates.len() as f64
             };
             let rates = [0, 1, 2].map(mean);
             let line = format!(
