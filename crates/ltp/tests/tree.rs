@@ -51,6 +51,34 @@ struct World {
     plain_requests: u32,
 }
 
+fn new_root(
+    bytes: &[u8],
+    number: u64,
+    now: Instant,
+    change: impl Fn(&mut SenderConfig),
+) -> Root<'static, HeapRing> {
+    let mut config = SenderConfig::new(SocketAddr::new(GROUP, 5000));
+    config.length = Some(bytes.len() as u64);
+    config.max_packet_len = 500;
+    config.rate_bps = Some(20_000_000);
+    config.block_exponent = 13;
+    change(&mut config);
+    let store = HeapRing::whole(bytes.to_vec());
+    let sender = Sender::new(config, store, seed(number), now).unwrap();
+    let first = [relay(0)].into_iter().collect();
+    Root::new(sender, source(), GROUP, first, seed(number + 1), now).unwrap()
+}
+
+fn new_leaf(bytes: &[u8], relays: &[usize], number: u64, now: Instant) -> Leaf<'static, HeapRing> {
+    let mut config = ReceiverConfig::new(SocketAddr::new(GROUP, 5000));
+    config.assist = Assist::Dyram;
+    config.source = Some(source().ip());
+    let store = HeapRing::new(bytes.len().next_multiple_of(1 << 16));
+    let receiver = Receiver::new(config, store, seed(number), now);
+    let relays = relays.iter().copied().map(relay).collect();
+    Leaf::new(receiver, source().ip(), GROUP, relays, seed(number), now).unwrap()
+}
+
 impl World {
     /// `parents[i]` is the relay above relay `i` (none: the source registers there), `leaves[i]`
     /// lists the relays of leaf `i`.
@@ -63,17 +91,7 @@ impl World {
         change: impl Fn(&mut SenderConfig),
     ) -> World {
         let now = Instant::from_millis(1);
-        let group = SocketAddr::new(GROUP, 5000);
-        let mut config = SenderConfig::new(group);
-        config.length = Some(bytes.len() as u64);
-        config.max_packet_len = 500;
-        config.rate_bps = Some(20_000_000);
-        config.block_exponent = 13;
-        change(&mut config);
-        let store = HeapRing::whole(bytes.to_vec());
-        let sender = Sender::new(config, store, seed(number), now).unwrap();
-        let first = [relay(0)].into_iter().collect();
-        let root = Root::new(sender, source(), GROUP, first, seed(number + 1), now).unwrap();
+        let root = new_root(bytes, number, now, change);
         let relays = parents.iter().enumerate().map(|(index, parent)| {
             let mut config = dyram::Config::new(RelayId(index as u32 + 1));
             config.parents = parent.map(relay).into_iter().collect();
@@ -83,16 +101,7 @@ impl World {
         let leaves: Vec<_> = leaves
             .iter()
             .enumerate()
-            .map(|(index, relays)| {
-                let mut config = ReceiverConfig::new(group);
-                config.assist = Assist::Dyram;
-                config.source = Some(source().ip());
-                let store = HeapRing::new(bytes.len().next_multiple_of(1 << 16));
-                let seed = seed(number + 1000 + index as u64);
-                let receiver = Receiver::new(config, store, seed, now);
-                let relays = relays.iter().copied().map(relay).collect();
-                Leaf::new(receiver, source().ip(), GROUP, relays, seed, now).unwrap()
-            })
+            .map(|(index, relays)| new_leaf(bytes, relays, number + 1000 + index as u64, now))
             .collect();
         World {
             now,
@@ -368,6 +377,38 @@ fn an_acknowledgement_that_is_lost_while_the_window_is_full_is_said_again() {
         world.run(120_000);
         assert!(world.root.sender().stats().stalls > 0);
         assert_eq!(world.complete(&bytes), 2, "seed {number}");
+    }
+}
+
+/// The same content once more, with the same identifier of LTP's and the same numbers, while the relays still
+/// have the last run's session and the children that never said goodbye.
+#[test]
+fn the_same_file_goes_through_the_same_relays_again_at_once() {
+    let bytes = content(100_000, 9);
+    let change = |config: &mut SenderConfig| {
+        config.session = ltp::SessionChoice::Fixed(ltp::SessionId(77));
+        config.receivers = Some(2);
+        config.start_wait = Duration::from_secs(5);
+        config.linger = Duration::from_secs(1);
+    };
+    let mut world = World::new(&bytes, &[None, Some(0)], &[&[1], &[1]], 1_000, 60, change);
+    world.run(10_000);
+    assert_eq!(world.complete(&bytes), 2);
+    assert!(world.root.sender().is_ended());
+    // Both receivers died, and were started again on the same addresses.
+    world.sender_events.clear();
+    world.root = new_root(&bytes, 70, world.now, change);
+    world.leaves = vec![
+        new_leaf(&bytes, &[1], 71, world.now),
+        new_leaf(&bytes, &[1], 72, world.now),
+    ];
+    world.run(40_000);
+    assert_eq!(world.complete(&bytes), 2);
+    assert!(world.sender_events.contains(&SenderEvent::Complete));
+    // The relays carry both runs: none of the second is a duplicate to them.
+    for relay in world.relays.iter().flatten() {
+        let duplicates = relay.stats().drops(dyram::DropReason::Duplicate);
+        assert_eq!(duplicates, 0, "{:?}", relay.stats());
     }
 }
 

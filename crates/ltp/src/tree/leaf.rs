@@ -23,6 +23,8 @@ pub struct Leaf<'a, S: Store> {
     receiver: Receiver<'a, S>,
     attachment: Attachment,
     key: SessionKey,
+    /// The source's run, by what came from it.
+    run: Option<u32>,
     /// Requests to the relay that wait to be sent, and how often they were made before.
     nacks: heapless::Deque<Named, NACKS>,
     repeats: u16,
@@ -56,6 +58,7 @@ impl<'a, S: Store> Leaf<'a, S> {
             receiver,
             attachment: Attachment::new(config, seed, now),
             key,
+            run: None,
             nacks: heapless::Deque::new(),
             repeats: 0,
             absent: heapless::Vec::new(),
@@ -105,19 +108,19 @@ impl<'a, S: Store> Leaf<'a, S> {
         let meta = dyram::Meta::unicast(from);
         let input = self.attachment.handle_packet(now, &meta, packet);
         match input.map_err(|_| Error::Relay)? {
-            Input::Data { payload, .. } => {
+            Input::Data {
+                session, payload, ..
+            } => {
                 // Of the source only the address counts with data.
                 let source = SocketAddr::new(self.key.source, 0);
-                self.receiver
-                    .handle_packet(now, &Meta::group(source), payload)
+                self.source_says(now, session, source, payload)
             }
-            Input::Cast { payload, .. } => {
+            Input::Cast { session, payload } => {
                 let at = payload.len().checked_sub(PORT_LEN).ok_or(Error::Relay)?;
                 let (inner, port) = payload.split_at(at);
                 let port = u16::from_be_bytes([port[0], port[1]]);
                 let source = SocketAddr::new(self.key.source, port);
-                self.receiver
-                    .handle_packet(now, &Meta::group(source), inner)
+                self.source_says(now, session, source, inner)
             }
             Input::Wanted {
                 session,
@@ -125,11 +128,7 @@ impl<'a, S: Store> Leaf<'a, S> {
                 mask,
                 ..
             } => {
-                if self
-                    .receiver
-                    .session()
-                    .is_some_and(|known| known.0 != session)
-                {
+                if self.run.is_some_and(|known| known != session) {
                     return Err(Error::OtherSession);
                 }
                 for seq in dyram::packets(first, mask) {
@@ -224,14 +223,29 @@ impl<'a, S: Store> Leaf<'a, S> {
         }
     }
 
-    fn session(&self) -> Option<u32> {
-        self.receiver.session().map(|session| session.0)
+    /// What the source sent to all. A source that was started again has another run; the receiver
+    /// knows whether it is the same session of LTP's.
+    fn source_says(
+        &mut self,
+        now: Instant,
+        run: u32,
+        source: SocketAddr,
+        packet: &[u8],
+    ) -> Result<(), Error> {
+        let meta = Meta::group(source);
+        self.receiver.handle_packet(now, &meta, packet)?;
+        if self.run != Some(run) {
+            // The relays have forgotten what the last run was told.
+            self.run = Some(run);
+            self.ack_sent = None;
+        }
+        Ok(())
     }
 
     fn wrap_repair(&self, buffer: &mut [u8], header: usize, len: usize) -> Option<Transmit> {
         let destination = self.attachment.relay()?;
         let sequence = Seq(crate::wire::u32_at(&buffer[header..], 8));
-        let (child, session) = (self.attachment.number(), self.session()?);
+        let (child, session) = (self.attachment.number(), self.run?);
         let body = Body::Repair(&[]);
         let len = wrap(buffer, self.key, child, session, sequence, body, len);
         Some(Transmit { destination, len })
@@ -268,7 +282,7 @@ impl<'a, S: Store> Leaf<'a, S> {
             ack: ack.map(Seq),
             repeats: self.repeats,
         };
-        let session = self.session()?;
+        let session = self.run?;
         let transmit = self
             .attachment
             .nack(session, Seq(named.first), nack, buffer)?;
@@ -281,7 +295,7 @@ impl<'a, S: Store> Leaf<'a, S> {
         let first = *self.absent.first()?;
         let mut named = Named::only(first);
         self.absent.retain(|&sequence| !named.add(sequence));
-        let session = self.session().unwrap_or(0);
+        let session = self.run.unwrap_or(0);
         let transmit = self
             .attachment
             .absent(session, Seq(first), named.mask, buffer)?;
@@ -293,7 +307,7 @@ impl<'a, S: Store> Leaf<'a, S> {
             return None;
         }
         let ack = self.receiver.acknowledged()?;
-        let transmit = self.attachment.ack(self.session()?, Seq(ack), buffer)?;
+        let transmit = self.attachment.ack(self.run?, Seq(ack), buffer)?;
         self.ack_sent = Some(ack);
         self.acked_at = self.now;
         Some(transmit.into())

@@ -4,6 +4,8 @@ use core::net::{IpAddr, SocketAddr};
 
 use dyram::wire::{Body, NO_CHILD, Role};
 use dyram::{Attachment, AttachmentConfig, AttachmentEvent, Input, Parents, Seq, SessionKey};
+use rand_chacha::ChaCha12Rng;
+use rand_core::{Rng, SeedableRng};
 use smoltcp::time::Instant;
 
 use super::{ABSENT, Named, PORT_LEN, Transmit, header_len, is_dyram, wrap};
@@ -21,6 +23,8 @@ pub struct Root<'a, S: Store> {
     sender: Sender<'a, S>,
     attachment: Attachment,
     key: SessionKey,
+    /// The session identifier towards relays: of this run, where LTP's is that of the content.
+    run: u32,
     /// Port of the socket: where leaves ask the source itself.
     port: u16,
     absent: heapless::Vec<u32, ABSENT>,
@@ -40,6 +44,10 @@ impl<'a, S: Store> Root<'a, S> {
         now: Instant,
     ) -> Option<Self> {
         let key = SessionKey::new(source.ip(), group)?;
+        let mut rng = ChaCha12Rng::from_seed(seed);
+        let run = rng.next_u32();
+        let mut seed = [0; 32];
+        rng.fill_bytes(&mut seed);
         let config = AttachmentConfig {
             key,
             role: Role::Source,
@@ -49,6 +57,7 @@ impl<'a, S: Store> Root<'a, S> {
             sender,
             attachment: Attachment::new(config, seed, now),
             key,
+            run,
             port: source.port(),
             absent: heapless::Vec::new(),
             now,
@@ -92,7 +101,7 @@ impl<'a, S: Store> Root<'a, S> {
         }
         let meta = dyram::Meta::unicast(from);
         let input = self.attachment.handle_packet(now, &meta, packet);
-        let own = self.sender.session().0;
+        let own = self.run;
         match input.map_err(|_| Error::Relay)? {
             Input::Wanted { session, .. } | Input::Acknowledged { session, .. }
                 if session != own =>
@@ -178,7 +187,7 @@ impl<'a, S: Store> Root<'a, S> {
                 len: inner.len,
             });
         }
-        let session = self.sender.session().0;
+        let session = self.run;
         let kind = buffer[header] & 0xf;
         let numbered = kind == Type::Data as u8 || inner.destination == Destination::Relay;
         let (sequence, body, len) = if numbered {
@@ -205,7 +214,7 @@ impl<'a, S: Store> Root<'a, S> {
         let first = *self.absent.first()?;
         let mut named = Named::only(first);
         self.absent.retain(|&sequence| !named.add(sequence));
-        let session = self.sender.session().0;
+        let session = self.run;
         let transmit = self
             .attachment
             .absent(session, Seq(first), named.mask, buffer)?;
