@@ -3,7 +3,7 @@
 use std::fmt;
 
 pub use cli::daemon::metric::Metric;
-use cli::daemon::metric::{counter, gauge};
+use cli::daemon::metric::{self, RELOADS, UPTIME, counter, gauge};
 use cli::metrics::Exporter;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -17,8 +17,6 @@ const INFO: Metric = gauge(
     &["version", "gateway", "mode", "network"],
     "1, and in its labels what is running",
 );
-const UPTIME: Metric = gauge("uptime_seconds", &[], "Seconds since the start");
-const RELOADS: Metric = counter("reloads", &["result"], "Reloads, accepted and rejected");
 const ACTIVE: Metric = gauge("active", &[], "1 where this is the active control node");
 const PEERS: Metric = gauge(
     "peers",
@@ -125,11 +123,8 @@ impl Collector for Page {
             ("network", standing.network),
         ];
         INFO.info(encoder, &info)?;
-        UPTIME.value(encoder, standing.of_daemon.uptime_s())?;
-        let configuration = standing.of_daemon.configuration();
-        let mut reloads = RELOADS.start(encoder)?;
-        reloads.count(&[("result", "accepted")], configuration.reloads)?;
-        reloads.count(&[("result", "rejected")], configuration.rejected)?;
+        let daemon = &standing.of_daemon;
+        metric::standing(encoder, daemon.uptime_s(), &daemon.configuration())?;
         if let Some(control) = &self.snapshot.control {
             control_node(encoder, control)?;
         }

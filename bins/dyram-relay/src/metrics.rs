@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use cli::daemon::metric::Metric;
-use cli::daemon::metric::{counter, gauge};
+use cli::daemon::metric::{self, RELOADS, UPTIME, counter, gauge};
 use cli::metrics::Exporter;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -18,8 +18,6 @@ const INFO: Metric = gauge(
     &["version", "id", "carriage"],
     "1, and in its labels what is running",
 );
-const UPTIME: Metric = gauge("uptime_seconds", &[], "Seconds since the start");
-const RELOADS: Metric = counter("reloads", &["result"], "Reloads, accepted and rejected");
 const DRAINING: Metric = gauge("draining", &[], "1 while children are sent away");
 const SESSIONS: Metric = gauge("sessions", &[], "Sessions served");
 const CHILDREN: Metric = gauge("children", &[], "Children of all sessions");
@@ -77,11 +75,8 @@ impl Collector for Page {
             ("carriage", standing.carriage),
         ];
         INFO.info(encoder, &info)?;
-        UPTIME.value(encoder, standing.of_daemon.uptime_s())?;
-        let configuration = standing.of_daemon.configuration();
-        let mut reloads = RELOADS.start(encoder)?;
-        reloads.count(&[("result", "accepted")], configuration.reloads)?;
-        reloads.count(&[("result", "rejected")], configuration.rejected)?;
+        let daemon = &standing.of_daemon;
+        metric::standing(encoder, daemon.uptime_s(), &daemon.configuration())?;
         DRAINING.value(encoder, u64::from(snapshot.draining))?;
         SESSIONS.value(encoder, snapshot.sessions)?;
         CHILDREN.value(encoder, snapshot.children)?;

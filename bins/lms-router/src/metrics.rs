@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use cli::daemon::metric::Metric;
-use cli::daemon::metric::{counter, gauge};
+use cli::daemon::metric::{self, RELOADS, UPTIME, counter, gauge};
 use cli::metrics::Exporter;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -19,8 +19,6 @@ const INFO: Metric = gauge(
     &["version", "source", "policy"],
     "1, and in its labels what is running",
 );
-const UPTIME: Metric = gauge("uptime_seconds", &[], "Seconds since the start");
-const RELOADS: Metric = counter("reloads", &["result"], "Reloads, accepted and rejected");
 const GROUPS: Metric = gauge("groups", &[], "Multicast routes known");
 const NEIGHBOURS: Metric = gauge(
     "neighbours",
@@ -106,10 +104,7 @@ impl Collector for Page {
             ("policy", overview.policy.as_str()),
         ];
         INFO.info(encoder, &info)?;
-        UPTIME.value(encoder, overview.uptime_s)?;
-        let mut reloads = RELOADS.start(encoder)?;
-        reloads.count(&[("result", "accepted")], overview.configuration.reloads)?;
-        reloads.count(&[("result", "rejected")], overview.configuration.rejected)?;
+        metric::standing(encoder, overview.uptime_s, &overview.configuration)?;
         GROUPS.value(encoder, overview.groups)?;
         NEIGHBOURS.value(encoder, overview.neighbours)?;
         INTERFACES.value(encoder, overview.interfaces)?;

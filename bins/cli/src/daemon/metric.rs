@@ -6,6 +6,28 @@ use std::fmt;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 
+use super::standing::Configuration;
+
+/// How long a daemon has been running.
+pub const UPTIME: Metric = gauge("uptime_seconds", &[], "Seconds since the start");
+/// What became of its reloads.
+pub const RELOADS: Metric = counter("reloads", &["result"], "Reloads, accepted and rejected");
+
+/// The lines of [`UPTIME`] and [`RELOADS`].
+///
+/// # Errors
+/// The page takes no more.
+pub fn standing(
+    encoder: &mut DescriptorEncoder<'_>,
+    uptime_s: u64,
+    configuration: &Configuration,
+) -> fmt::Result {
+    UPTIME.value(encoder, uptime_s)?;
+    let mut reloads = RELOADS.start(encoder)?;
+    reloads.count(&[("result", "accepted")], configuration.reloads)?;
+    reloads.count(&[("result", "rejected")], configuration.rejected)
+}
+
 /// One metric: its name without the program's prefix (and without `_total`, which counters
 /// get), its labels, and what it says.
 #[derive(Clone, Copy, Debug)]
