@@ -4,6 +4,18 @@ use lms_proto::endpoint::{Announcement, Session};
 use lms_proto::hier::{Advert, Entry, Neighbour, Peer, Slot, Stream};
 use lms_proto::igmp::{member, querier};
 
+/// The figures are of machines with 64 bits; others take less.
+fn documented<const N: usize>(sizes: [usize; N], documented: [usize; N]) {
+    if cfg!(target_pointer_width = "64") {
+        assert_eq!(sizes, documented);
+    }
+    let within = sizes
+        .iter()
+        .zip(&documented)
+        .all(|(size, most)| size <= most);
+    assert!(within, "{sizes:?}, documented {documented:?}");
+}
+
 #[test]
 fn slots_are_as_large_as_documented() {
     let sizes = [
@@ -13,13 +25,13 @@ fn slots_are_as_large_as_documented() {
         size_of::<Slot<Advert>>(),
         size_of::<Slot<Stream>>(),
     ];
-    assert_eq!(sizes, [72, 80, 120, 80, 88]);
+    documented(sizes, [72, 80, 120, 80, 88]);
 }
 
 #[test]
 fn an_endpoints_slots_are_too() {
     let sizes = [size_of::<Slot<Session>>(), size_of::<Slot<Announcement>>()];
-    assert_eq!(sizes, [40, 56]);
+    documented(sizes, [40, 56]);
 }
 
 #[test]
@@ -30,5 +42,5 @@ fn and_those_of_igmp() {
         size_of::<Slot<member::MemberGroup>>(),
         size_of::<Slot<member::MemberSource>>(),
     ];
-    assert_eq!(sizes, [120, 72, 80, 48]);
+    documented(sizes, [120, 72, 80, 48]);
 }
