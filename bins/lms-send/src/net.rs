@@ -178,8 +178,39 @@ impl Net {
 /// again, since that is where receivers still ask.
 fn port(group: SocketAddrV4, digest: Option<[u8; 32]>) -> u16 {
     const FIRST: u16 = 49_152;
-    let Some(digest) = digest else { return 0 };
-    let [.., b, c] = group.ip().octets();
-    let mixed = u16::from_be_bytes([digest[4] ^ b, digest[5] ^ c]) ^ group.port();
-    FIRST + mixed % (u16::MAX - FIRST)
+    let Some([_, _, _, _, a, b, c, d, ..]) = digest else {
+        return 0;
+    };
+    // Groups and ports that are counted up together must not meet: multiplied, the upper bits depend
+    // on every bit below (Fibonacci hashing).
+    let name = u64::from(group.ip().to_bits()) << 16 | u64::from(group.port());
+    let content = u64::from(u32::from_be_bytes([a, b, c, d]));
+    let mixed = (name ^ content << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+    FIRST + mixed as u16 % (u16::MAX - FIRST)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// One file to groups and ports that are counted up, as people do.
+    #[test]
+    fn neighbouring_groups_get_ports_of_their_own() {
+        let digest = Some(*blake3::hash(b"one file").as_bytes());
+        let ports = |step: u16| {
+            let group = |n: u16| {
+                let ip = std::net::Ipv4Addr::from_bits(0xe801_0102 + u32::from(n));
+                port(SocketAddrV4::new(ip, 5_002 + n * step), digest)
+            };
+            (0..32).map(group).collect::<BTreeSet<_>>().len()
+        };
+        assert!(
+            ports(1) >= 31 && ports(0) >= 31,
+            "{} {}",
+            ports(1),
+            ports(0)
+        );
+    }
 }

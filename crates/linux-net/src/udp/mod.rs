@@ -139,7 +139,10 @@ fn open(config: &Config, what: &'static str) -> Result<socket2::Socket, OpenErro
     let error = OpenError::from(what, Capability::NetBindService);
     let fd: OwnedFd = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0).map_err(error)?;
     let socket = socket2::Socket::from(fd);
-    socket.set_reuse_address(true).map_err(error)?;
+    // Programs share a group's address, each hears all of it. Of a host's own address and port the
+    // kernel would give all packets to the one that came last.
+    let shared = config.bind.ip().is_multicast() || config.bind.ip().is_unspecified();
+    socket.set_reuse_address(shared).map_err(error)?;
     // Without this a socket hears every group that any program of this host joined.
     sys::set_int(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0).map_err(error)?;
     let interface = libc::ip_mreqn {

@@ -11,7 +11,7 @@ use linux_net::packet::RequestTap;
 use linux_net::udp::{
     Batch, Config, GroupSocket, Membership, OptionBuffer, OptionSocket, Options, Transmit,
 };
-use linux_net::{JoinError, SendError};
+use linux_net::{JoinError, OpenError, SendError};
 
 const A: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const B: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
@@ -319,4 +319,22 @@ fn groups_that_are_none_are_refused() {
         interface: 1,
     };
     assert!(matches!(socket.leave(&stranger), Err(JoinError::NotJoined)));
+}
+
+/// Of two programs on one address and port of this host, one would take the other's packets.
+#[test]
+fn a_group_is_shared_and_a_hosts_own_port_is_not() {
+    let open = |ip, port| {
+        GroupSocket::open(&Config {
+            bind: SocketAddrV4::new(ip, port),
+            interface: 1,
+            ..Config::default()
+        })
+    };
+    let first = open(Ipv4Addr::LOCALHOST, 0).unwrap();
+    let port = first.local_address().unwrap().port();
+    let second = open(Ipv4Addr::LOCALHOST, port);
+    assert!(matches!(second, Err(OpenError::AddressInUse { .. })));
+    let _group = open(SSM, port).unwrap();
+    open(SSM, port).unwrap();
 }
