@@ -85,7 +85,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     pub(crate) start_wait: Duration,
 
-    /// Answer requests for so long after the last one, once everything was sent
+    /// Answer requests for so long after the last one, once everything was sent; with --receivers
+    /// those that have joined are waited for beyond that, each until --timeout
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = duration)]
     pub(crate) linger: Duration,
 

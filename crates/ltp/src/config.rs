@@ -128,7 +128,9 @@ pub struct SenderConfig {
     pub receiver_timeout: Duration,
     /// With `receivers`: they spread their reports so that no more than these come a second.
     pub reports_per_second: u32,
-    /// Serve repairs so long after everything was sent and the last request came.
+    /// Serve repairs so long after everything was sent and the last request came. With `receivers`
+    /// those that have joined are waited for beyond that, each until it is done, has given up, or is
+    /// silent for `receiver_timeout`.
     pub linger: Duration,
     /// How repairs are made.
     pub repair: RepairConfig,

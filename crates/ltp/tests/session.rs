@@ -119,3 +119,24 @@ fn a_content_that_is_whole_before_its_receiver_was_welcomed_is_confirmed_at_once
         "no report was sent before the content was whole"
     );
 }
+
+/// A receiver that joined and is not done is waited for, also when it asks for nothing for longer
+/// than the source lingers.
+#[test]
+fn the_source_stays_for_a_receiver_that_hears_nothing_for_a_while() {
+    let bytes = content(400_000, 31);
+    let mut sender = sender_config(bytes.len());
+    sender.receivers = Some(2);
+    sender.linger = Duration::from_secs(1);
+    let mut group = files(&bytes, 2, 31, sender, &receiver_config());
+    group.run_until(LIMIT, |group| group.sender.progress().0 > 200_000);
+    group.deaf[1] = true;
+    let back = group.now + Duration::from_secs(6);
+    group.run_until(LIMIT, |group| group.now >= back);
+    assert!(!group.sender.is_ended());
+    group.deaf[1] = false;
+    group.run_until(LIMIT, |group| {
+        group.all_complete() && group.sender_events.contains(&SenderEvent::Complete)
+    });
+    group.check_content(&bytes);
+}

@@ -355,6 +355,7 @@ impl<S: Store> Sender<'_, S> {
             member.blocks = report.blocks;
             member.address = address;
             self.members.joined += 1;
+            self.members.active += 1;
             let begun = self.blocks_begun();
             if report.blocks <= begun {
                 let counted = self.window.moved(None, report.blocks, begun);
@@ -412,8 +413,9 @@ impl<S: Store> Sender<'_, S> {
         if !matches!(member.state, State::Active | State::Failed) {
             return Verdict::Noted;
         }
-        member.state = State::Complete;
+        let was = core::mem::replace(&mut member.state, State::Complete);
         let (receiver, address, blocks) = (member.id, member.address, member.blocks);
+        self.members.active -= u32::from(was == State::Active);
         if core::mem::take(&mut self.members.get_mut(at).counted) {
             self.window.left(blocks);
         }

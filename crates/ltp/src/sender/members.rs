@@ -55,6 +55,8 @@ pub(crate) struct Members<'a> {
     key: [u8; 16],
     pub(crate) joined: u32,
     pub(crate) complete: u32,
+    /// Those that are waited for.
+    pub(crate) active: u32,
     cursor: usize,
 }
 
@@ -65,6 +67,7 @@ impl<'a> Members<'a> {
             key,
             joined: 0,
             complete: 0,
+            active: 0,
             cursor: 0,
         };
         members.table.fill(Member::default());

@@ -407,8 +407,13 @@ impl<'a, S: Store> Sender<'a, S> {
                 .set(Timer::Silence as usize, now + self.silence_tick());
         }
         self.digests_late |= self.timers.fired(Timer::Digests as usize, now);
-        if self.timers.fired(Timer::Linger as usize, now) && self.phase == Phase::Sent {
-            self.close(now);
+        if self.timers.fired(Timer::Linger as usize, now) {
+            if self.members.active > 0 {
+                // Who has joined and is not done is waited for, until it is silent for too long.
+                self.touch_linger();
+            } else if self.phase == Phase::Sent {
+                self.close(now);
+            }
         }
     }
 
@@ -544,6 +549,7 @@ impl<'a, S: Store> Sender<'a, S> {
         }
         member.state = State::Failed;
         let (id, address, blocks) = (member.id, member.address, member.blocks);
+        self.members.active -= 1;
         if core::mem::take(&mut self.members.get_mut(at).counted) {
             self.window.left(blocks);
         }
