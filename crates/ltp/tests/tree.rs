@@ -11,7 +11,7 @@ use dice::{Dice, content, seed};
 use dyram::storage::{Limits, Storage};
 use dyram::{Relay, RelayId, Verdict};
 use ltp::store::HeapRing;
-use ltp::tree::{Leaf, OVERHEAD, Root};
+use ltp::tree::{AttachmentEvent, Leaf, OVERHEAD, Root};
 use ltp::{
     Assist, Duration, Instant, Receiver, ReceiverConfig, ReceiverEvent, Sender, SenderConfig,
     SenderEvent,
@@ -41,6 +41,9 @@ struct World {
     leaves: Vec<Leaf<'static, HeapRing>>,
     events: Vec<Vec<ReceiverEvent>>,
     sender_events: Vec<SenderEvent>,
+    relay_events: Vec<AttachmentEvent>,
+    /// One way of each link.
+    delay_us: u64,
     loss: u64,
     /// The same for acknowledgements of leaves alone, in millionths.
     ack_loss: u64,
@@ -79,6 +82,13 @@ fn new_leaf(bytes: &[u8], relays: &[usize], number: u64, now: Instant) -> Leaf<'
     Leaf::new(receiver, source().ip(), GROUP, relays, seed(number), now).unwrap()
 }
 
+fn new_relay(index: usize, parent: Option<usize>, number: u64, now: Instant) -> Relay<'static> {
+    let mut config = dyram::Config::new(RelayId(index as u32 + 1));
+    config.parents = parent.map(relay).into_iter().collect();
+    let storage = Storage::owned(Limits::default()).unwrap();
+    Relay::new(config, storage, seed(number), now).unwrap()
+}
+
 impl World {
     /// `parents[i]` is the relay above relay `i` (none: the source registers there), `leaves[i]`
     /// lists the relays of leaf `i`.
@@ -92,11 +102,9 @@ impl World {
     ) -> World {
         let now = Instant::from_millis(1);
         let root = new_root(bytes, number, now, change);
-        let relays = parents.iter().enumerate().map(|(index, parent)| {
-            let mut config = dyram::Config::new(RelayId(index as u32 + 1));
-            config.parents = parent.map(relay).into_iter().collect();
-            let storage = Storage::owned(Limits::default()).unwrap();
-            Some(Relay::new(config, storage, seed(number + 2 + index as u64), now).unwrap())
+        let relays = parents.iter().enumerate().map(|(index, &parent)| {
+            let number = number + 2 + index as u64;
+            Some(new_relay(index, parent, number, now))
         });
         let leaves: Vec<_> = leaves
             .iter()
@@ -110,6 +118,8 @@ impl World {
             events: vec![Vec::new(); leaves.len()],
             leaves,
             sender_events: Vec::new(),
+            relay_events: Vec::new(),
+            delay_us: 2000,
             loss,
             ack_loss: 0,
             dice: Dice::new(number),
@@ -129,7 +139,7 @@ impl World {
             return;
         }
         self.count += 1;
-        let at = self.now + Duration::from_micros(2000 + self.dice.next() % 100);
+        let at = self.now + Duration::from_micros(self.delay_us + self.dice.next() % 100);
         let packet = (at.total_micros(), self.count, from, to, bytes.to_vec());
         self.in_flight.push(Reverse(packet));
     }
@@ -167,6 +177,7 @@ impl World {
         while let Some(event) = self.root.sender_mut().poll_event() {
             self.sender_events.push(event);
         }
+        self.relay_events.extend(self.root.poll_relay_event());
         for index in 0..self.leaves.len() {
             while let Some(transmit) = self.leaves[index].poll_transmit(now, &mut buffer) {
                 self.send(leaf(index), transmit.destination, &buffer[..transmit.len]);
@@ -174,6 +185,8 @@ impl World {
             while let Some(event) = self.leaves[index].receiver_mut().poll_event() {
                 self.events[index].push(event);
             }
+            self.relay_events
+                .extend(self.leaves[index].poll_relay_event());
         }
         for index in 0..self.relays.len() {
             while let Some(transmit) = self.relays[index]
@@ -301,6 +314,62 @@ fn when_the_relay_dies_the_leaves_go_on_with_the_next_one() {
     assert_eq!(world.leaves[0].relay(), Some(relay(2)));
 }
 
+/// Any relay of the tree, the source's own too; the source lingers for less time than it is away.
+#[test]
+fn a_relay_that_is_killed_and_started_again_costs_time_and_nothing_else() {
+    for number in 0..6 {
+        let bytes = content(500_000, number);
+        let mut world = World::new(&bytes, &PARENTS, &LEAVES, 5_000, 80 + number, |config| {
+            wait_for_six(config);
+            config.linger = Duration::from_secs(1);
+        });
+        let index = number as usize % 3;
+        world.run(60 + number as i64 * 30);
+        world.relays[index] = None;
+        world.run(world.now.total_millis() + 2_500);
+        world.relays[index] = Some(new_relay(index, PARENTS[index], 800 + number, world.now));
+        world.run(60_000);
+        assert_eq!(world.complete(&bytes), 6, "seed {number}");
+        assert!(world.sender_events.contains(&SenderEvent::Complete));
+    }
+}
+
+/// The only relay there is, is not told goodbye right behind a new JOIN: it would stop serving.
+#[test]
+fn who_hears_nothing_of_its_only_relay_for_a_while_goes_on_with_it_at_once() {
+    for number in 0..6 {
+        let bytes = content(600_000, number);
+        let mut world = World::new(&bytes, &[None], &[&[0]], 0, 20 + number, |config| {
+            config.rate_bps = Some(2_000_000);
+        });
+        // The refresh after two seconds and its repetitions are lost; the next JOIN is not.
+        world.run(1_950);
+        world.loss = 1_000_000;
+        world.run(2_740);
+        world.loss = 0;
+        world.run(4_600);
+        let lost = |event: &&AttachmentEvent| matches!(event, AttachmentEvent::Lost(_));
+        assert_eq!(world.relay_events.iter().filter(lost).count(), 2);
+        assert_eq!(world.complete(&bytes), 1, "seed {number}");
+    }
+}
+
+/// An answer to a JOIN that takes longer than the wait for it counts.
+#[test]
+fn who_is_far_from_its_relay_stays_attached() {
+    let bytes = content(200_000, 22);
+    let mut world = World::new(&bytes, &[None], &[&[0], &[0]], 0, 22, wait_for_six);
+    world.delay_us = 300_000;
+    world.run(40_000);
+    assert_eq!(world.complete(&bytes), 2);
+    let attached = |event: &AttachmentEvent| matches!(event, AttachmentEvent::Attached(_));
+    assert!(
+        world.relay_events.iter().all(attached) && world.relay_events.len() == 3,
+        "{:?}",
+        world.relay_events
+    );
+}
+
 #[test]
 fn without_any_relay_left_the_source_repairs_what_was_lost() {
     let bytes = content(100_000, 4);
@@ -410,6 +479,30 @@ fn the_same_file_goes_through_the_same_relays_again_at_once() {
         let duplicates = relay.stats().drops(dyram::DropReason::Duplicate);
         assert_eq!(duplicates, 0, "{:?}", relay.stats());
     }
+}
+
+/// Relays wait for none that has said goodbye: nor do those below that only see another identifier.
+#[test]
+fn after_a_source_that_left_the_next_is_served_at_once() {
+    let bytes = content(100_000, 11);
+    let change = |config: &mut SenderConfig| {
+        config.session = ltp::SessionChoice::Fixed(ltp::SessionId(78));
+        config.linger = Duration::from_millis(500);
+    };
+    let relays = [None, Some(0), Some(1)];
+    let mut world = World::new(&bytes, &relays, &[&[2], &[2]], 0, 60, change);
+    world.run(2_000);
+    assert_eq!(world.complete(&bytes), 2);
+    let mut buffer = [0; 1000];
+    let goodbye = world.root.leave(&mut buffer).unwrap();
+    world.send(source(), goodbye.destination, &buffer[..goodbye.len]);
+    world.root = new_root(&bytes, 70, world.now, change);
+    world.leaves = vec![
+        new_leaf(&bytes, &[2], 71, world.now),
+        new_leaf(&bytes, &[2], 72, world.now),
+    ];
+    world.run(3_500);
+    assert_eq!(world.complete(&bytes), 2);
 }
 
 #[test]

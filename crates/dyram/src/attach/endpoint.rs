@@ -287,7 +287,9 @@ impl Attachment {
             let Some(stamp) = self.parent.next_try(now, relays, &mut self.secrets) else {
                 if was_joined {
                     self.event = Some(AttachmentEvent::Lost(relay));
-                    self.goodbye = Some((relay, child, token));
+                    // The only relay there is, is the next one, too.
+                    let other = relays.len() > 1;
+                    self.goodbye = other.then_some((relay, child, token));
                 }
                 continue;
             };

@@ -33,8 +33,11 @@ pub(crate) enum Outcome {
 pub(crate) struct Parent {
     /// When to JOIN (again).
     due: Instant,
+    /// When the question was first put that waits for its answer.
     sent: Instant,
     token: u64,
+    /// Of that question: its repetitions carry it too, so that an answer that takes longer than the
+    /// wait counts.
     stamp: u32,
     /// Smoothed; 0: no sample yet.
     round_trip_us: u32,
@@ -46,8 +49,10 @@ pub(crate) struct Parent {
     /// Parents given up one after the other.
     failures: u8,
     joined: bool,
-    /// A JOIN is out whose answer has not come.
-    asking: bool,
+    /// JOINs with that stamp that are out; none once one was answered.
+    asked: u8,
+    /// The round trip was taken from an answer to one of several JOINs.
+    guessed: bool,
     pub(crate) attached: bool,
     pub(crate) path: Path,
 }
@@ -68,7 +73,8 @@ impl Parent {
             tries: 0,
             failures: 0,
             joined: false,
-            asking: false,
+            asked: 0,
+            guessed: false,
             attached: false,
             path: Path::new(),
         }
@@ -110,7 +116,7 @@ impl Parent {
 
     /// Something was asked in vain: see soon whether the parent is there.
     pub(crate) fn suspect(&mut self, now: Instant) {
-        if self.joined && !self.asking {
+        if self.joined && self.asked == 0 {
             self.due = self.due.min((self.sent + FIRST_WAIT).max(now));
         }
     }
@@ -133,10 +139,13 @@ impl Parent {
             return None;
         }
         self.tries += 1;
-        self.asking = true;
-        self.stamp = secrets.stamp();
-        self.sent = now;
-        let doubled = FIRST_WAIT * (1 << self.failures.min(4));
+        if self.asked == 0 {
+            self.stamp = secrets.stamp();
+            self.sent = now;
+        }
+        self.asked += 1;
+        let round_trip = Duration::from_micros(u64::from(self.round_trip_us));
+        let doubled = FIRST_WAIT.max(round_trip * 2) * (1 << self.failures.min(4));
         self.due = now + doubled.min(PATIENCE);
         Some(self.stamp)
     }
@@ -153,6 +162,7 @@ impl Parent {
             },
             failures: if self.joined { 0 } else { failures },
             round_trip_us: if alone { self.round_trip_us } else { 0 },
+            guessed: alone && self.guessed,
             token: if alone { self.token } else { 0 },
             ..Parent::new(now)
         };
@@ -174,10 +184,10 @@ impl Parent {
         child: u16,
         joined: &Joined,
     ) -> Option<Outcome> {
-        if !self.asking || joined.stamp != self.stamp {
+        if self.asked == 0 || joined.stamp != self.stamp {
             return None;
         }
-        self.asking = false;
+        let asked = core::mem::take(&mut self.asked);
         match joined.status {
             Status::Joined => {}
             Status::Challenge => {
@@ -204,10 +214,14 @@ impl Parent {
             return Some(Outcome::Loop(nearest));
         }
         let sample = (now - self.sent).total_micros().clamp(1, 4_000_000) as u32;
-        self.round_trip_us = match self.round_trip_us {
-            0 => sample,
-            smoothed => (smoothed - smoothed / 8 + sample / 8).max(1),
-        };
+        // Which of several JOINs was answered nobody knows (Karn): a guess until one answers one.
+        let guess = asked > 1;
+        if self.round_trip_us == 0 || self.guessed && !guess {
+            (self.round_trip_us, self.guessed) = (sample, guess);
+        } else if !guess {
+            let smoothed = self.round_trip_us;
+            self.round_trip_us = (smoothed - smoothed / 8 + sample / 8).max(1);
+        }
         self.token = joined.token;
         self.child = child;
         self.repair_us = joined.repair_us.min(4_000_000);

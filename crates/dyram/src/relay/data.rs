@@ -99,17 +99,28 @@ impl Relay<'_> {
         if let (Some(running), Some(key)) = (session.id, key)
             && time_since(now, session.id_heard) < takeover
         {
-            if !core::mem::replace(&mut session.collided, true) {
-                self.tell(Event::Collision(key, [running, id]));
-            }
+            self.another_run(now, number, Event::Collision(key, [running, id]));
             return Err(DropReason::OtherSession);
         }
         self.begin(now, number, id);
         Ok(())
     }
 
+    /// Something has another session identifier than the running one. With a parent the source may
+    /// have been started again: the parent knows, and is asked. Else that is told once.
+    #[cold]
+    fn another_run(&mut self, now: Instant, number: u16, collision: Event) {
+        let session = self.tables.session_mut(number);
+        if let Some(parent) = &mut session.parent {
+            parent.suspect(now);
+            self.set_timer(number);
+        } else if !core::mem::replace(&mut session.collided, true) {
+            self.tell(collision);
+        }
+    }
+
     /// Another run of the source: nothing that was known of the packets counts any more.
-    fn begin(&mut self, now: Instant, number: u16, id: u32) {
+    pub(super) fn begin(&mut self, now: Instant, number: u16, id: u32) {
         self.tables.forget_states(number);
         let (track, lost) = self.tables.track(number);
         *track = crate::track::Track::default();

@@ -5,6 +5,7 @@ use smoltcp::time::Instant;
 use super::table::{Child, Owner};
 use super::{FAR_SHIFT, Relay, Reply, Verdict};
 use crate::attach::{Outcome, Parent};
+use crate::config::Carriage;
 use crate::event::Event;
 use crate::stats::DropReason;
 use crate::types::{Addr, RawKey};
@@ -153,6 +154,7 @@ impl Relay<'_> {
             let session = self.tables.session_mut(number);
             session.has_source = true;
             session.above = Some(from);
+            session.expect_another_run();
             self.tell(Event::SourceArrived(key, from.into()));
         }
         self.look_after(number, now);
@@ -226,6 +228,11 @@ impl Relay<'_> {
             Outcome::Refused => self.tell(Event::Refused(key, address)),
             Outcome::Loop(relay) => self.tell(Event::Loop(key, relay)),
             Outcome::Refreshed | Outcome::Challenged => {}
+        }
+        // Whose data the parent passes on is what it says, not what somebody writes on a packet.
+        let other = self.tables.session(number).id != Some(packet.session());
+        if joined.live && other && self.config.carriage == Carriage::Relays {
+            self.begin(now, number, packet.session());
         }
         self.look_after(number, now);
         Ok(Verdict::Done)

@@ -260,13 +260,9 @@ impl Relay<'_> {
         key: SessionKey,
         buffer: &mut [u8],
     ) -> Option<Transmit> {
-        if self
-            .tables
-            .session(number)
-            .parent
-            .as_ref()
-            .is_some_and(|p| p.gives_up())
-        {
+        let parent = self.tables.session(number).parent.as_ref();
+        // The only parent there is, is the next one, too.
+        if self.config.parents.len() > 1 && parent.is_some_and(|p| p.gives_up()) {
             self.goodbye(number);
         }
         let parents = &self.config.parents;

@@ -65,6 +65,11 @@ impl Session {
         self.key.is_some()
     }
 
+    /// Its source was started again, or another is here by now: the next identifier counts at once.
+    pub(crate) fn expect_another_run(&mut self) {
+        self.id_heard = self.id_heard.wrapping_sub(1 << 31);
+    }
+
     /// Its name; `None`: not in use.
     pub(crate) fn name(&self) -> Option<SessionKey> {
         self.key.map(SessionKey::from)

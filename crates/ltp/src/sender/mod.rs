@@ -119,6 +119,8 @@ pub struct Sender<'a, S: Store> {
     window: Window<'a>,
     /// What the DyRAM relay last said: the first block that somebody below may lack, and when.
     relay_ack: Option<(u64, Instant)>,
+    /// No relay has taken this source in: new data waits.
+    held: bool,
     repairs: Repairs<'a>,
     longest_round_trip: Duration,
     answers: heapless::Deque<Answer, 32>,
@@ -238,6 +240,7 @@ impl<'a, S: Store> Sender<'a, S> {
             members: Members::new(storage.members, member_key),
             window: Window::new(storage.window, resumed),
             relay_ack: None,
+            held: false,
             repairs,
             longest_round_trip: Duration::ZERO,
             answers: heapless::Deque::new(),
@@ -474,7 +477,8 @@ impl<'a, S: Store> Sender<'a, S> {
 
     /// Whether a packet that was never sent may go, the rate aside.
     fn data_waits(&self) -> bool {
-        self.phase == Phase::Sending && self.has_data() && self.block < self.limit()
+        let open = self.phase == Phase::Sending && !self.held;
+        open && self.has_data() && self.block < self.limit()
     }
 
     fn has_data(&self) -> bool {

@@ -64,6 +64,11 @@ impl<S: Store> Sender<'_, S> {
         }
     }
 
+    /// Whether new data has to wait, since nobody would carry it.
+    pub(crate) fn hold(&mut self, held: bool) {
+        self.held = held;
+    }
+
     pub(crate) fn has_relay_ack(&self) -> bool {
         self.relay_ack.is_some()
     }

@@ -17,7 +17,7 @@ use crate::{Destination, Meta, Sender};
 /// A [`Sender`] and its attachment to the relay nearest to it. Drive it like the sender, from one
 /// UDP socket; commands and events are [`Root::sender_mut`]'s.
 ///
-/// While no relay has taken it in, the sender waits. It must be configured with `max_segments` of 1
+/// While no relay has taken it in, the sender sends nothing new and answers by unicast only. It must be configured with `max_segments` of 1
 /// and a `max_packet_len` that leaves [`super::OVERHEAD`] bytes free.
 pub struct Root<'a, S: Store> {
     sender: Sender<'a, S>,
@@ -158,10 +158,8 @@ impl<'a, S: Store> Root<'a, S> {
         }
         let sender = self.sender.poll_timeout();
         let attachment = self.attachment.poll_timeout();
-        if self.attachment.relay().is_none() {
-            return attachment;
-        }
-        let absent = (!self.absent.is_empty()).then_some(self.now);
+        let attached = self.attachment.relay().is_some();
+        let absent = (attached && !self.absent.is_empty()).then_some(self.now);
         [sender, attachment, absent].into_iter().flatten().min()
     }
 
@@ -172,21 +170,38 @@ impl<'a, S: Store> Root<'a, S> {
         if let Some(transmit) = self.attachment.poll_transmit(now, buffer) {
             return Some(transmit.into());
         }
-        let relay = self.attachment.relay()?;
+        let relay = self.attachment.relay();
+        self.sender.hold(relay.is_none());
         if let Some(transmit) = self.poll_absent(buffer) {
             return Some(transmit);
         }
         let header = header_len(&self.key);
         let end = buffer.len().checked_sub(PORT_LEN)?;
-        let room = buffer.get_mut(header..end)?;
-        let inner = self.sender.poll_transmit(now, room)?;
-        if let Destination::Unicast(destination) = inner.destination {
-            buffer.copy_within(header..header + inner.len, 0);
-            return Some(Transmit {
-                destination,
-                len: inner.len,
-            });
+        loop {
+            let room = buffer.get_mut(header..end)?;
+            let inner = self.sender.poll_transmit(now, room)?;
+            if let Destination::Unicast(destination) = inner.destination {
+                buffer.copy_within(header..header + inner.len, 0);
+                return Some(Transmit {
+                    destination,
+                    len: inner.len,
+                });
+            }
+            // Heartbeats and repairs that no relay carries are lost as on any other way.
+            if let Some(relay) = relay {
+                return Some(self.wrap(relay, inner, header, buffer));
+            }
         }
+    }
+
+    /// An LTP packet that stands behind the place of the headers, for the relay.
+    fn wrap(
+        &self,
+        relay: SocketAddr,
+        inner: crate::Transmit,
+        header: usize,
+        buffer: &mut [u8],
+    ) -> Transmit {
         let session = self.run;
         let kind = buffer[header] & 0xf;
         let numbered = kind == Type::Data as u8 || inner.destination == Destination::Relay;
@@ -204,10 +219,10 @@ impl<'a, S: Store> Root<'a, S> {
             (next, Body::Cast(&[]), inner.len + PORT_LEN)
         };
         let len = wrap(buffer, self.key, NO_CHILD, session, sequence, body, len);
-        Some(Transmit {
+        Transmit {
             destination: relay,
             len,
-        })
+        }
     }
 
     fn poll_absent(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
