@@ -52,6 +52,7 @@ local dyram = polycast.protocol("dyram", "DyRAM in ANEP (polycast)", {
 	farthest = { "uint32", "Round trip to the farthest receiver below (us)", base.DEC },
 	receivers = { "uint32", "Receivers below", base.DEC },
 	relay = { "uint32", "Relay", base.HEX },
+	round_trip = { "uint32", "Round trip to the parent (us)", base.DEC },
 	repair_time = { "uint32", "A repair takes (us)", base.DEC },
 	refresh = { "uint16", "Join again within (ms)", base.DEC },
 	path_length = { "uint8", "Path length", base.DEC },
@@ -117,7 +118,8 @@ body[JOIN] = function(reader, flags)
 	reader:number("farthest", 4)
 	reader:number("receivers", 4)
 	reader:number("relay", 4)
-	reader:zero(56)
+	reader:number("round_trip", 4)
+	reader:zero(52)
 	reader:expect(ROLES[flags], "unknown role")
 end
 

@@ -25,7 +25,7 @@ pub use crate::relay::{Child, NackState, Session};
 pub use crate::wheel::{Link, MAX_ENTRIES};
 
 /// A [`Session`] is at most so many bytes long.
-pub const SESSION_LEN: usize = 264;
+pub const SESSION_LEN: usize = 280;
 
 /// How large the tables are.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

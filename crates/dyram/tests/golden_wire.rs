@@ -88,12 +88,13 @@ fn join_and_joined() {
         far_us: 0x1000,
         receivers: 12,
         relay: RelayId(0x0a00_0009),
+        round_trip_us: 0x800,
     };
     #[rustfmt::skip]
     let mut rest = vec![
         6, 1, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0,
         0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0, 0, 0, 0x99,
-        0, 0, 0x10, 0, 0, 0, 0, 12, 10, 0, 0, 9,
+        0, 0, 0x10, 0, 0, 0, 0, 12, 10, 0, 0, 9, 0, 0, 8, 0,
     ];
     rest.resize(12 + JOIN_LEN, 0);
     golden(0, 0xffff, 0, Body::Join(join), &rest);

@@ -24,8 +24,8 @@ fn body() -> impl Strategy<Value = (Body<'static>, bool, bool)> {
             let ack = ack.map(Seq);
             Body::Nack(Nack { mask, ack, repeats })
         });
-    let join = (0..3u8, any::<(u64, u32, u32, u32, u32)>()).prop_map(|(role, fields)| {
-        let (token, stamp, far_us, receivers, relay) = fields;
+    let join = (0..3u8, any::<(u64, u32, u32, u32, u32, u32)>()).prop_map(|(role, fields)| {
+        let (token, stamp, far_us, receivers, relay, round_trip_us) = fields;
         Body::Join(Join {
             role: [Role::Receiver, Role::Relay, Role::Source][usize::from(role)],
             token,
@@ -33,6 +33,7 @@ fn body() -> impl Strategy<Value = (Body<'static>, bool, bool)> {
             far_us,
             receivers,
             relay: RelayId(relay),
+            round_trip_us,
         })
     });
     let path = prop::collection::vec(any::<u32>(), 0..=MAX_PATH);

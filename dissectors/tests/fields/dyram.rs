@@ -57,7 +57,8 @@ fn body(fields: &mut Fields, body: &Body<'_>, flags: u8) {
                 .put("stamp", join.stamp)
                 .put("farthest", join.far_us)
                 .put("receivers", join.receivers)
-                .put("relay", join.relay.0);
+                .put("relay", join.relay.0)
+                .put("round_trip", join.round_trip_us);
         }
         Body::Joined(joined) => {
             fields

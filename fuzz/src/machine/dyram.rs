@@ -95,6 +95,7 @@ fn body<'a>(script: &mut Script<'a>) -> Body<'a> {
             far_us: script.u32(),
             receivers: script.u32(),
             relay: RelayId(script.u8().into()),
+            round_trip_us: script.u32(),
         }),
     }
 }
@@ -242,6 +243,7 @@ impl Bench {
             far_us: script.u8().into(),
             receivers: 1,
             relay: RelayId(u32::from(script.u8()) + 20),
+            round_trip_us: script.u8().into(),
         };
         let repr = Repr {
             key: key(script.u8() & 1),

@@ -300,6 +300,7 @@ impl Attachment {
                 far_us: self.parent.round_trip_us(),
                 receivers: 1,
                 relay: RelayId(0),
+                round_trip_us: self.parent.round_trip_us(),
             };
             return Some(self.emit(relay, 0, Seq(0), Body::Join(join), buffer));
         }

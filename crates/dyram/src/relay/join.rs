@@ -141,6 +141,11 @@ impl Relay<'_> {
         let far_us = u32::from(entry.far) << FAR_SHIFT;
         let session = self.tables.session_mut(number);
         session.far_us = session.far_us.max(far_us);
+        let near_us = match join.round_trip_us {
+            0 => far_us,
+            round_trip_us => round_trip_us.min(far_us),
+        };
+        session.near_us[0] = session.near_us[0].max(near_us);
         self.look_after(number, now);
         (Status::Joined, child)
     }

@@ -7,6 +7,7 @@
 //! | REPAIR | passes it to those who lost it | `repair.rs` |
 //! | JOIN, JOINED, LEAVE, MOVE | knows who is below and above | `join.rs` |
 
+mod answer;
 mod data;
 mod join;
 mod nack;
@@ -207,17 +208,24 @@ impl<'a> Relay<'a> {
         self.tables.session(session).above == Some(from)
     }
 
-    /// How long a session's answers take at least: bounds of every timer.
+    /// How long a repair from below takes: the round trip to the farthest receiver twice, or longer
+    /// where repliers were seen to take longer.
     fn hold(&self, session: u16) -> Duration {
-        let far = Duration::from_micros(u64::from(self.tables.session(session).far_us));
-        (far * 2).max(self.config.hold_min)
+        let session = self.tables.session(session);
+        let far = Duration::from_micros(u64::from(session.far_us));
+        (far * 2)
+            .max(session.answer.within())
+            .max(self.config.hold_min)
     }
 
-    /// The delay to decide: the propagation time to the farthest receiver below (DyRAM §4.3). Who asks
-    /// later is still in time for the repair.
+    /// The delay to decide: the propagation time to the farthest receiver of the local group (DyRAM
+    /// §4.3). That is this relay's children: a child that is a relay sees what it lost as soon as a
+    /// receiver would, and asks for what others below it lost only when it has decided itself. Who
+    /// asks later is still in time for the repair.
     fn delay_to_decide(&self, session: u16) -> Duration {
-        let far = Duration::from_micros(u64::from(self.tables.session(session).far_us));
-        (far / 2).clamp(self.config.decide.0, self.config.decide.1)
+        let [now, before] = self.tables.session(session).near_us;
+        let near = Duration::from_micros(u64::from(now.max(before)));
+        (near / 2).clamp(self.config.decide.0, self.config.decide.1)
     }
 
     fn tell(&mut self, event: Event) {

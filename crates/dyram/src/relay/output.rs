@@ -2,6 +2,7 @@
 
 use smoltcp::time::Instant;
 
+use super::answer::units;
 use super::table::{NEVER, Owner, Phase};
 use super::{Goodbye, Relay, Reply};
 use crate::event::Event;
@@ -64,7 +65,8 @@ impl Relay<'_> {
         let live = live.filter(|_| reply.status == Status::Joined);
         let from_source = session.is_some_and(|session| session.has_source);
         let repair_us = session.map_or(0, |session| {
-            let own = session.far_us.saturating_mul(2);
+            let answer = session.answer.within().total_micros() as u32;
+            let own = session.far_us.saturating_mul(2).max(answer);
             let decide = self.config.decide.0.total_micros() as u32;
             let above = parent.map_or(0, |parent| parent.answer_after().total_micros() as u32);
             own.saturating_add(decide).saturating_add(above)
@@ -151,7 +153,9 @@ impl Relay<'_> {
     fn now_asked(&mut self, now: Instant, state: u16, sent: bool) {
         let upward = match self.tables.state(state).phase {
             Phase::AskReplier => {
-                self.tables.state_mut(state).phase = Phase::Asked;
+                let entry = self.tables.state_mut(state);
+                entry.phase = Phase::Asked;
+                entry.asked = units(now);
                 self.stats.asked_repliers = self.stats.asked_repliers.wrapping_add(1);
                 false
             }
@@ -288,6 +292,7 @@ impl Relay<'_> {
             far_us: parent.round_trip_us().saturating_add(far_us),
             receivers,
             relay: self.config.id,
+            round_trip_us: parent.round_trip_us(),
         };
         let child = parent.child();
         self.set_timer(number);

@@ -44,7 +44,9 @@ impl Relay<'_> {
             return Err(DropReason::Unrequested);
         }
         self.stats.repaired_below = self.stats.repaired_below.wrapping_add(1);
-        let parent = self.tables.session(number).parent.as_ref();
+        let session = self.tables.session_mut(number);
+        session.answer.sample(entry.asked, now);
+        let parent = session.parent.as_ref();
         packet.set_child(parent.map_or(NO_CHILD, |parent| parent.child()));
         self.settle(now, state);
         Ok(Verdict::Send(Fanout {

@@ -3,6 +3,7 @@
 use managed::ManagedSlice;
 use smoltcp::time::Instant;
 
+use super::answer::AnswerTime;
 use crate::attach::Parent;
 use crate::secret::Secrets;
 use crate::storage::{Limits, Storage};
@@ -40,6 +41,10 @@ pub struct Session {
     pub(crate) track: Track,
     /// Round trip to the farthest receiver below.
     pub(crate) far_us: u32,
+    /// Round trip to the farthest child, as children said since the last count, and between that and
+    /// the one before.
+    pub(crate) near_us: [u32; 2],
+    pub(crate) answer: AnswerTime,
     /// Receivers below, by the last count.
     pub(crate) receivers: u32,
     /// Everything before it is held below, by the last count.
@@ -90,6 +95,8 @@ impl Session {
             id_heard: tick_of(now) as u32,
             track: Track::default(),
             far_us: 0,
+            near_us: [0; 2],
+            answer: AnswerTime::default(),
             receivers: 0,
             folded: None,
             ack_sent: None,
@@ -126,6 +133,8 @@ pub struct NackState {
     /// Whether the parent asked too.
     pub(crate) for_parent: bool,
     pub(crate) tries: u8,
+    /// When the replier was asked, as [`units`](super::answer::units) counts.
+    pub(crate) asked: u8,
 }
 
 /// How far it is.

@@ -41,7 +41,11 @@ impl Relay<'_> {
         let number = self.tables.session_of(state);
         match self.tables.state(state).phase {
             Phase::Deciding => self.decide(state),
-            Phase::Asked => self.move_on(state),
+            Phase::Asked => {
+                let waited = self.hold(number);
+                self.tables.session_mut(number).answer.missed(waited);
+                self.move_on(state);
+            }
             Phase::Upstream => {
                 let tries = self.tables.state(state).tries;
                 if tries >= self.config.parent_tries {
@@ -142,6 +146,7 @@ impl Relay<'_> {
         }
         let session = self.tables.session_mut(number);
         session.far_us = far_us;
+        session.near_us = [0, session.near_us[0]];
         session.receivers = receivers;
         session.sweep_due = now + self.config.refresh;
         // An acknowledgement may have been lost: it is said again.

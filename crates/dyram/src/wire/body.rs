@@ -30,6 +30,8 @@
 //! +---------------------------------------------------------------+
 //! |  relay identifier of the child; 0: not a relay                |
 //! +---------------------------------------------------------------+
+//! |  round trip to the parent, microseconds; 0: not known          |
+//! +---------------------------------------------------------------+
 //!
 //! JOINED   flags: status in the lower half, 0x10 LIVE, 0x20 ATTACHED; 80 bytes
 //! +---------------------------------------------------------------+
@@ -135,6 +137,8 @@ pub struct Join {
     pub receivers: u32,
     /// The relay's identifier; 0 for others.
     pub relay: RelayId,
+    /// Round trip to the parent alone, in microseconds; 0: not known.
+    pub round_trip_us: u32,
 }
 
 /// JOINED: the parent's answer.
@@ -206,7 +210,7 @@ pub(super) fn check<T: AsRef<[u8]>>(packet: &Packet<T>) -> Result<(), ParseError
     let zeros = |b: &[u8]| b.iter().all(|&byte| byte == 0);
     let holds = match packet.service() {
         Service::Nack => flags <= 1 && zeros(&b[14..]) && (flags == 1 || zeros(&b[8..12])),
-        Service::Join => nameless && zeros(&b[24..]),
+        Service::Join => nameless && zeros(&b[28..]),
         Service::Joined => {
             let used = 24 + 4 * usize::from(b[18]).min(MAX_PATH);
             let live = flags & LIVE != 0;
@@ -330,6 +334,7 @@ impl Join {
             far_us: u32_at(b, 12),
             receivers: u32_at(b, 16),
             relay: RelayId(u32_at(b, 20)),
+            round_trip_us: u32_at(b, 24),
         }
     }
 
@@ -340,6 +345,7 @@ impl Join {
         b[12..16].copy_from_slice(&self.far_us.to_be_bytes());
         b[16..20].copy_from_slice(&self.receivers.to_be_bytes());
         b[20..24].copy_from_slice(&self.relay.0.to_be_bytes());
+        b[24..28].copy_from_slice(&self.round_trip_us.to_be_bytes());
     }
 }
 

@@ -1,6 +1,6 @@
 //! Dynamic replier election (DyRAM §3.2.3).
 
-use dyram::wire::{Body, Service};
+use dyram::wire::{Body, Role, Service, Status};
 use dyram::{DefaultReplier, DropReason, Verdict};
 
 use super::hand::{Hand, ID, child, nack_to, source};
@@ -132,9 +132,57 @@ fn silent_repliers_are_passed_over_and_then_the_parent_is_asked() {
     hand.nack(3, 1);
     assert_eq!(hand.after(2), [nack_to(child(0), 1)]);
     assert_eq!(hand.after(6), [nack_to(child(1), 1)]);
-    assert_eq!(hand.after(11), [nack_to(source(), 1)]);
+    // Twice the wait, and a quarter more, since the first was in vain.
+    assert_eq!(hand.after(11), []);
+    assert_eq!(hand.after(2), [nack_to(source(), 1)]);
     // Too late: it is not waited for any more.
     assert_eq!(hand.repair(1, 1), Verdict::Drop(DropReason::Unrequested));
+}
+
+/// The way to a child counts, not to what is below it: what that child lost itself it sees at once.
+#[test]
+fn the_delay_to_decide_is_the_way_to_the_farthest_child() {
+    let mut hand = Hand::new(3, |_| {});
+    let joined = hand.join_from_afar(child(2), Role::Relay, 5, [80_000, 20_000]);
+    assert_eq!(joined, (Status::Joined, 2));
+    hand.data(1);
+    hand.nack(1, 1);
+    assert_eq!(hand.after(9), []);
+    assert_eq!(hand.after(2), [nack_to(child(0), 1)]);
+    // The next count forgets a child that is nearer by now, once it has been said for a while.
+    for _ in 0..3 {
+        hand.join(source(), Role::Source, 0);
+        hand.join(child(0), Role::Receiver, 0);
+        hand.join(child(1), Role::Receiver, 0);
+        hand.join_from_afar(child(2), Role::Relay, 5, [80_000, 4_000]);
+        hand.after(2_001);
+    }
+    hand.data(2);
+    hand.nack(1, 2);
+    assert_eq!(hand.after(3), [nack_to(child(0), 2)]);
+}
+
+/// A busy host answers later than the network alone would let it.
+#[test]
+fn repliers_that_were_seen_to_be_slow_are_waited_for() {
+    let mut hand = Hand::new(4, |_| {});
+    let mut too_late = Vec::new();
+    for seq in 1..=40 {
+        hand.data(seq);
+        hand.nack(3, seq);
+        assert_eq!(hand.after(2), [nack_to(child(0), seq)]);
+        hand.after(20);
+        if hand.repair(0, seq) == Verdict::Drop(DropReason::Unrequested) {
+            too_late.push(seq);
+            hand.after(20);
+            let _ = hand.repair_from_source(seq);
+        }
+        hand.after(60);
+    }
+    assert!(
+        too_late.first() == Some(&1) && too_late.last() < Some(&15),
+        "{too_late:?}"
+    );
 }
 
 #[test]
@@ -193,6 +241,7 @@ fn hand_token(hand: &mut Hand, number: u16) -> u64 {
         token: 0,
         stamp: 0,
         far_us: 0,
+        round_trip_us: 0,
         receivers: 1,
         relay: Default::default(),
     };

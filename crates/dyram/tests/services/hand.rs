@@ -88,11 +88,23 @@ impl Hand {
 
     /// Joins as the protocol asks: once without a token, once with it.
     pub(crate) fn join(&mut self, from: SocketAddr, role: Role, relay: u32) -> (Status, u16) {
+        self.join_from_afar(from, role, relay, [0, 0])
+    }
+
+    /// As `join`, from a child whose farthest receiver and which itself is so many microseconds away.
+    pub(crate) fn join_from_afar(
+        &mut self,
+        from: SocketAddr,
+        role: Role,
+        relay: u32,
+        [far_us, round_trip_us]: [u32; 2],
+    ) -> (Status, u16) {
         let mut join = Join {
             role,
             token: 0,
             stamp: 1,
-            far_us: 0,
+            far_us,
+            round_trip_us,
             receivers: 1,
             relay: RelayId(relay),
         };

@@ -141,6 +141,7 @@ fn a_join_is_never_shorter_than_its_answer() {
         token: 0,
         stamp: 0,
         far_us: 0,
+        round_trip_us: 0,
         receivers: 1,
         relay: RelayId(0),
     };
@@ -170,6 +171,7 @@ fn a_join_without_token_gets_one_and_changes_nothing() {
             token: 12_345,
             stamp: 0,
             far_us: 0,
+            round_trip_us: 0,
             receivers: 1,
             relay: RelayId(0),
         };
@@ -202,6 +204,7 @@ fn nobody_registers_as_source_for_another() {
         token: 0,
         stamp: 0,
         far_us: 0,
+        round_trip_us: 0,
         receivers: 1,
         relay: RelayId(0),
     };

@@ -81,6 +81,7 @@ impl Desk {
             token: 0,
             stamp: 1,
             far_us: 0,
+            round_trip_us: 0,
             receivers: 1,
             relay: RelayId(0),
         };
