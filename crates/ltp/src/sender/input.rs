@@ -230,6 +230,10 @@ impl<S: Store> Sender<'_, S> {
                     .ok_or(Error::TargetsFull)?;
                 self.repairs.ask(now, group, block, mask, tag)?;
             }
+            // Through relays the group is the whole tree, and nearly all of it has been repaired already.
+            Some(target) if self.has_relay_ack() => {
+                self.repairs.ask(now, target, block, mask, tag)?;
+            }
             Some(target) => {
                 let aggregate = self.config.repair.aggregate;
                 self.repairs
