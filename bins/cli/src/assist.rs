@@ -17,9 +17,24 @@ pub enum Assist {
     None,
     /// LMS routers.
     Lms,
-    /// A tree of DyRAM relays, which also carries the data: those to attach to, in order of preference.
-    Dyram(Vec<RelayName>),
+    /// A tree of DyRAM relays: those to attach to, in order of preference.
+    Dyram(Carriage, Vec<RelayName>),
 }
+
+/// Who carries the data where DyRAM relays help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carriage {
+    /// The relays do: `dyram://`.
+    Relays,
+    /// IP multicast does, and relays serve recovery beside it: `dyram+multicast://`.
+    Multicast,
+}
+
+/// How the scheme of each is written.
+const SCHEMES: [(&str, Carriage); 2] = [
+    ("dyram://", Carriage::Relays),
+    ("dyram+multicast://", Carriage::Multicast),
+];
 
 /// A relay as the user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,16 +99,19 @@ impl FromStr for Assist {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match (text, text.strip_prefix("dyram://")) {
-            ("none", _) => Ok(Assist::None),
-            ("lms", _) => Ok(Assist::Lms),
-            (_, Some(relays)) => {
-                let relay = |text: &str| text.strip_prefix("dyram://").unwrap_or(text).parse();
-                let relays: Result<_, String> = relays.split(',').map(relay).collect();
-                Ok(Assist::Dyram(relays?))
-            }
-            _ => Err("write none, lms, or dyram://RELAY:PORT".to_owned()),
+        match text {
+            "none" => return Ok(Assist::None),
+            "lms" => return Ok(Assist::Lms),
+            _ => {}
         }
+        for (scheme, carriage) in SCHEMES {
+            if let Some(relays) = text.strip_prefix(scheme) {
+                let relay = |text: &str| text.strip_prefix(scheme).unwrap_or(text).parse();
+                let relays: Result<_, String> = relays.split(',').map(relay).collect();
+                return Ok(Assist::Dyram(carriage, relays?));
+            }
+        }
+        Err("write none, lms, dyram://RELAY:PORT or dyram+multicast://RELAY:PORT".to_owned())
     }
 }
 
@@ -107,7 +125,11 @@ impl Assist {
         let mut all = first.clone();
         for next in rest {
             match (&mut all, next) {
-                (Assist::Dyram(relays), Assist::Dyram(more)) => relays.extend_from_slice(more),
+                (Assist::Dyram(carriage, relays), Assist::Dyram(same, more))
+                    if carriage == same =>
+                {
+                    relays.extend_from_slice(more);
+                }
                 _ => {
                     return Err(
                         "--assist can be repeated only to name several relays: dyram://A:PORT and \
@@ -117,7 +139,7 @@ impl Assist {
                 }
             }
         }
-        if let Assist::Dyram(relays) = &all {
+        if let Assist::Dyram(_, relays) = &all {
             if relays.len() > MAX_RELAYS {
                 return Err(format!("--assist: at most {MAX_RELAYS} relays"));
             }
@@ -129,13 +151,19 @@ impl Assist {
         Ok(all)
     }
 
+    /// Whether IP multicast carries the data while relays help.
+    #[must_use]
+    pub fn is_beside_multicast(&self) -> bool {
+        matches!(self, Assist::Dyram(Carriage::Multicast, _))
+    }
+
     /// The relays' addresses; none without such.
     ///
     /// # Errors
     /// As [`RelayName::resolve`].
     pub fn relays(&self) -> Result<Vec<SocketAddrV4>, String> {
         match self {
-            Assist::Dyram(relays) => relays.iter().map(RelayName::resolve).collect(),
+            Assist::Dyram(_, relays) => relays.iter().map(RelayName::resolve).collect(),
             Assist::None | Assist::Lms => Ok(Vec::new()),
         }
     }
@@ -213,7 +241,7 @@ mod tests {
 
     fn names(assist: &Assist) -> Vec<String> {
         match assist {
-            Assist::Dyram(relays) => relays.iter().map(ToString::to_string).collect(),
+            Assist::Dyram(_, relays) => relays.iter().map(ToString::to_string).collect(),
             other => panic!("{other:?}"),
         }
     }
@@ -229,6 +257,9 @@ mod tests {
         let all = Assist::together(&[two.clone(), third]).expect("together");
         assert_eq!(names(&all), ["a:1", "b:4143", "10.0.0.1:5"]);
         assert!(Assist::together(&[two.clone(), two.clone()]).is_err());
+        let beside = parse("dyram+multicast://c").expect("one");
+        assert!(beside.is_beside_multicast() && !two.is_beside_multicast());
+        assert!(Assist::together(&[two.clone(), beside]).is_err());
         assert!(Assist::together(&[two, Assist::Lms]).is_err());
         let five = parse("dyram://a,b,c,d,e").expect("five");
         assert!(Assist::together(&[five]).is_err());

@@ -33,6 +33,7 @@ and the sender is asked for repairs instead.
 
 --assist dyram://RELAY[:PORT] receives from a relay by unicast (port 4143 unless given) and needs
 --source. Name a second relay, dyram://A,B, to go on when the first one dies; nothing is lost then.
+dyram+multicast://RELAY joins the group for the data, and asks the relay for what is lost.
 
 Events of --json, one object a line, on standard output (on standard error with --output -); the
 field `event` names it:
@@ -77,8 +78,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
 
-    /// Who helps with repairs: none, lms (routers), or dyram://RELAY[:PORT] (relays, which carry the
-    /// data too; several, with commas or by repeating it: the next one when one is silent)
+    /// Who helps with repairs: none, lms (routers), dyram://RELAY[:PORT] (relays, which carry the data
+    /// too; several, with commas or by repeating it: the next one when one is silent), or
+    /// dyram+multicast://RELAY (the same relays beside IP multicast, which carries the data)
     #[arg(long, value_name = "HELP", default_value = "none")]
     pub(crate) assist: Vec<Assist>,
 
@@ -160,7 +162,7 @@ impl Args {
                 self.group.group.ip()
             ));
         }
-        if matches!(self.assist()?, Assist::Dyram(_)) && self.source.is_none() {
+        if matches!(self.assist()?, Assist::Dyram(..)) && self.source.is_none() {
             return Err(
                 "--assist dyram: name the sender with --source ADDR, relays find a session by its \
                  sender and group"

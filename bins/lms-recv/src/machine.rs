@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 
 use anyhow::Context;
 use ltp::tree::{AttachmentEvent, Leaf};
-use ltp::{Error, Instant, Meta, Receiver, Transmit};
+use ltp::{Error, Instant, Meta, Path, Receiver, Transmit};
 
 use crate::sink::Sink;
 
@@ -60,9 +60,11 @@ impl Machine {
                 let _ = receiver.handle_packet(now, meta, packet);
             }
             Machine::Below(below) => {
-                if below.leaf.handle_packet(now, meta.source, packet) == Err(Error::Relay) {
-                    below.dropped += 1;
-                }
+                let result = match meta.path {
+                    Path::Group => below.leaf.handle_group_packet(now, meta.source, packet),
+                    Path::Unicast => below.leaf.handle_packet(now, meta.source, packet),
+                };
+                below.dropped += u64::from(result == Err(Error::Relay));
             }
         }
     }

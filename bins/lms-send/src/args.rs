@@ -19,6 +19,9 @@ Examples:
       where no router speaks multicast: dyram-relay at 192.0.2.1 and those below it carry the
       data; receivers run `lms-recv --group 239.1.2.3:5000 --source THIS_HOST --assist dyram://...
       --output DIR`, each with a relay near by. The group only names the session
+  lms-send --group 239.1.2.3:5000 --assist dyram+multicast://192.0.2.1 --receivers 8 image.iso
+      IP multicast carries the data to all, relays of carriage multicast serve recovery
+      beside it; receivers say dyram+multicast:// too
 
 A sender that was stopped can be started again with the same FILE: receivers that still wait keep
 what they have. Only --start-at-once gives this up.
@@ -42,7 +45,8 @@ Exit codes:
   0    sent; with --receivers: every receiver has confirmed that it has everything
   1    failed: the file cannot be read, the network cannot be used
   2    wrong usage
-  3    everything was sent, but not all of the --receivers have confirmed
+  3    everything was sent, but not all of the --receivers have confirmed; with --assist dyram and
+       without --receivers: nobody below the relay has acknowledged any of it
   130  interrupted by Ctrl-C or SIGTERM";
 
 /// Sends a file, or standard input, to every receiver of a multicast group, reliably.
@@ -71,8 +75,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "RATE", default_value = "100M")]
     pub(crate) rate: Rate,
 
-    /// Who helps with repairs: none, lms (routers), or dyram://RELAY[:PORT] (relays, which carry the
-    /// data too; several, with commas or by repeating it: the next one when one is silent)
+    /// Who helps with repairs: none, lms (routers), dyram://RELAY[:PORT] (relays, which carry the data
+    /// too; several, with commas or by repeating it: the next one when one is silent), or
+    /// dyram+multicast://RELAY (the same relays beside IP multicast, which carries the data)
     #[arg(long, value_name = "HELP", default_value = "none")]
     pub(crate) assist: Vec<Assist>,
 

@@ -26,11 +26,13 @@ pub(crate) struct Above {
 }
 
 impl Machine {
-    /// A sender whose data the relays carry; its socket has that address.
+    /// A sender above relays; its socket has that address. `carrier`: the group, when IP multicast carries
+    /// the data beside them.
     pub(crate) fn above(
         sender: Sender<'static, Content>,
         socket: SocketAddrV4,
         group: IpAddr,
+        carrier: Option<SocketAddrV4>,
         relays: &[SocketAddrV4],
         max_segments: usize,
         now: Instant,
@@ -40,6 +42,10 @@ impl Machine {
         let seed = cli::clock::seed()?;
         let root = Root::new(sender, socket.into(), group, relays, seed, now)
             .context("source and group are of different address families")?;
+        let root = match carrier {
+            Some(group) => root.over_multicast(group.into()),
+            None => root,
+        };
         Ok(Machine::Above(Box::new(Above {
             root,
             max_segments,
@@ -98,6 +104,14 @@ impl Machine {
         match self {
             Machine::Alone(_) => None,
             Machine::Above(above) => Some(above.root.relay().is_some()),
+        }
+    }
+
+    /// Whether relays help, and nobody below them has acknowledged or asked for anything.
+    pub(crate) fn is_unheard(&self) -> bool {
+        match self {
+            Machine::Alone(_) => false,
+            Machine::Above(above) => !above.root.is_heard(),
         }
     }
 

@@ -58,7 +58,7 @@ impl Net {
             result => result,
         }?;
         let requests = match assist {
-            Assist::None | Assist::Dyram(_) => None,
+            Assist::None | Assist::Dyram(..) => None,
             Assist::Lms => {
                 let bind = SocketAddrV4::new(*group.ip(), group.port());
                 let socket = OptionSocket::open(&udp::Config { bind, ..config })?;

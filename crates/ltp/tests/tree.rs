@@ -19,6 +19,11 @@ use ltp::{
 
 const GROUP: IpAddr = IpAddr::V4(Ipv4Addr::new(239, 1, 2, 3));
 
+/// Where IP multicast carries the data.
+fn group() -> SocketAddr {
+    SocketAddr::new(GROUP, 5000)
+}
+
 fn source() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1), 4000))
 }
@@ -82,9 +87,14 @@ fn new_leaf(bytes: &[u8], relays: &[usize], number: u64, now: Instant) -> Leaf<'
     Leaf::new(receiver, source().ip(), GROUP, relays, seed(number), now).unwrap()
 }
 
-fn new_relay(index: usize, parent: Option<usize>, number: u64, now: Instant) -> Relay<'static> {
+fn relay_config(index: usize, parent: Option<usize>) -> dyram::Config {
     let mut config = dyram::Config::new(RelayId(index as u32 + 1));
     config.parents = parent.map(relay).into_iter().collect();
+    config
+}
+
+fn new_relay(index: usize, parent: Option<usize>, number: u64, now: Instant) -> Relay<'static> {
+    let config = relay_config(index, parent);
     let storage = Storage::owned(Limits::default()).unwrap();
     Relay::new(config, storage, seed(number), now).unwrap()
 }
@@ -144,8 +154,33 @@ impl World {
         self.in_flight.push(Reverse(packet));
     }
 
+    /// To the group: every relay and leaf gets it, or loses it, for itself.
+    fn cast(&mut self, from: SocketAddr, bytes: &[u8]) {
+        for index in 0..self.relays.len() {
+            let meta = dyram::Meta {
+                source: from,
+                group: true,
+            };
+            if self.dice.chance(self.loss) {
+                continue;
+            }
+            if let Some(machine) = &mut self.relays[index] {
+                let verdict = machine.forward(self.now, &meta, &mut bytes.to_vec());
+                assert!(!matches!(verdict, Verdict::Send(_)), "it passes nothing on");
+            }
+        }
+        for leaf in &mut self.leaves {
+            if !self.dice.chance(self.loss) {
+                let _ = leaf.handle_group_packet(self.now, from, bytes);
+            }
+        }
+    }
+
     fn deliver(&mut self, from: SocketAddr, to: SocketAddr, mut bytes: Vec<u8>) {
         let now = self.now;
+        if to == group() {
+            return self.cast(from, &bytes);
+        }
         if to == source() {
             if bytes[0] == 0x15 {
                 self.plain_requests += 1;
@@ -479,6 +514,33 @@ fn the_same_file_goes_through_the_same_relays_again_at_once() {
         let duplicates = relay.stats().drops(dyram::DropReason::Duplicate);
         assert_eq!(duplicates, 0, "{:?}", relay.stats());
     }
+}
+
+/// New packets go to the group, everything else as it does through relays.
+#[test]
+fn beside_ip_multicast_relays_serve_recovery() {
+    let bytes = content(400_000, 12);
+    let mut world = World::new(&bytes, &PARENTS, &LEAVES, 20_000, 12, wait_for_six);
+    let now = world.now;
+    world.relays = (0..3)
+        .map(|index| {
+            let mut config = relay_config(index, PARENTS[index]);
+            config.carriage = dyram::Carriage::Multicast;
+            let storage = Storage::owned(Limits::default()).unwrap();
+            Some(Relay::new(config, storage, seed(500 + index as u64), now).unwrap())
+        })
+        .collect();
+    world.root = new_root(&bytes, 12, now, wait_for_six).over_multicast(group());
+    world.run(20_000);
+    assert_eq!(world.complete(&bytes), 6);
+    assert!(world.sender_events.contains(&SenderEvent::Complete));
+    let from_leaves: u64 = world
+        .leaves
+        .iter()
+        .map(|leaf| leaf.receiver().stats().repairs_sent)
+        .sum();
+    assert!(from_leaves > 80, "{from_leaves} repairs from leaves");
+    assert!(world.root.is_heard());
 }
 
 /// Relays wait for none that has said goodbye: nor do those below that only see another identifier.

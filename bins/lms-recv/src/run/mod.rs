@@ -55,16 +55,17 @@ fn open(args: &Args) -> anyhow::Result<Session<'_>> {
     let key = args.group.key().map_err(anyhow::Error::msg)?;
     let assist = args.assist().map_err(anyhow::Error::msg)?;
     let relays = assist.relays().map_err(anyhow::Error::msg)?;
-    let way = relays.first().copied().unwrap_or(args.group.group);
+    let beside = assist.is_beside_multicast();
+    let first = relays.first().filter(|_| !beside);
+    let way = first.copied().unwrap_or(args.group.group);
     let local = cli::multicast::local(way, args.group.interface.as_deref(), None)
         .map_err(anyhow::Error::msg)?;
     let clock = Clock::new();
     let news = News::new(args);
     let lms = setup::open_lms(args, &assist, &local, clock.now(), &news)?;
-    let net = if relays.is_empty() {
-        Net::open(args, &local, lms)?
-    } else {
-        Net::relayed(&local)?
+    let net = match first {
+        None => Net::open(args, &local, lms)?,
+        Some(_) => Net::relayed(&local)?,
     };
     let help = match (&relays[..], &net.lms) {
         ([_, ..], _) => Assist::Dyram,

@@ -56,10 +56,12 @@ fn open(args: &Args) -> anyhow::Result<Option<Session<'_>>> {
     let key = args.group.key().map_err(anyhow::Error::msg)?;
     let assist = args.assist().map_err(anyhow::Error::msg)?;
     let relays = assist.relays().map_err(anyhow::Error::msg)?;
-    let way = relays.first().copied().unwrap_or(args.group.group);
+    let beside = assist.is_beside_multicast();
+    let first = relays.first().filter(|_| !beside);
+    let way = first.copied().unwrap_or(args.group.group);
     let local = cli::multicast::local(way, args.group.interface.as_deref(), args.source)
         .map_err(anyhow::Error::msg)?;
-    if relays.is_empty() && !local.interface.is_multicast && !local.interface.is_loopback {
+    if first.is_none() && !local.interface.is_multicast && !local.interface.is_loopback {
         tracing::warn!(
             interface = local.interface.name,
             "the interface carries no multicast"
@@ -74,6 +76,7 @@ fn open(args: &Args) -> anyhow::Result<Option<Session<'_>>> {
     let opened = Opened {
         local,
         relays,
+        beside,
         source,
         key,
         digest,
@@ -85,6 +88,8 @@ fn open(args: &Args) -> anyhow::Result<Option<Session<'_>>> {
 struct Opened {
     local: Local,
     relays: Vec<SocketAddrV4>,
+    /// IP multicast carries the data, and relays serve recovery beside it.
+    beside: bool,
     source: Source,
     key: Option<[u8; 32]>,
     digest: Option<[u8; 32]>,
@@ -116,6 +121,7 @@ impl<'a> Session<'a> {
         let Opened {
             local,
             relays,
+            beside,
             source,
             key,
             digest,
@@ -148,8 +154,10 @@ impl<'a> Session<'a> {
         let session = sender.session().to_string();
         let socket = net.data.local_address()?;
         let machine = if relayed {
-            let group = args.group.group.ip().to_owned().into();
-            Machine::above(sender, socket, group, &relays, max_segments, now)?
+            let group = args.group.group;
+            let carrier = beside.then_some(group);
+            let ip = group.ip().to_owned().into();
+            Machine::above(sender, socket, ip, carrier, &relays, max_segments, now)?
         } else {
             Machine::Alone(Box::new(sender))
         };
@@ -462,6 +470,11 @@ impl<'a> Session<'a> {
             return Some(Outcome::Complete);
         }
         Some(match self.args.receivers {
+            None if self.machine.is_unheard() => Outcome::Unconfirmed(
+                "sent, but nobody below the relay acknowledged any of it: is lms-recv running, with \
+                 the same --group, this host as --source, and a relay of the same tree?"
+                    .to_owned(),
+            ),
             None => Outcome::Sent,
             Some(expected) => Outcome::Unconfirmed(self.unconfirmed(expected)),
         })

@@ -105,8 +105,35 @@ impl<'a, S: Store> Leaf<'a, S> {
                 .receiver
                 .handle_packet(now, &Meta::unicast(from), packet);
         }
-        let meta = dyram::Meta::unicast(from);
-        let input = self.attachment.handle_packet(now, &meta, packet);
+        self.handle_relayed(now, &dyram::Meta::unicast(from), packet)
+    }
+
+    /// A datagram arrived at the group, which carries the data beside the relays
+    /// ([`Root::over_multicast`](super::Root::over_multicast)).
+    ///
+    /// # Errors
+    /// As [`Leaf::handle_packet`].
+    pub fn handle_group_packet(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        packet: &[u8],
+    ) -> Result<(), Error> {
+        self.now = self.now.max(now);
+        let meta = dyram::Meta {
+            source: from,
+            group: true,
+        };
+        self.handle_relayed(now, &meta, packet)
+    }
+
+    fn handle_relayed(
+        &mut self,
+        now: Instant,
+        meta: &dyram::Meta,
+        packet: &[u8],
+    ) -> Result<(), Error> {
+        let input = self.attachment.handle_packet(now, meta, packet);
         match input.map_err(|_| Error::Relay)? {
             Input::Data {
                 session, payload, ..

@@ -12,6 +12,9 @@
 //! | REQUEST for packets | NACKs; the acknowledgement in them is the first packet that may be missing |
 //! | everything else | plain LTP by unicast between source and receiver |
 //!
+//! Where IP multicast carries the data ([`Root::over_multicast`]), DATA and CAST go to the group, and
+//! relays listen to them there; everything else is as above.
+//!
 //! A leaf asks its relay; the relay elects another leaf, or asks upward; the source is the last that
 //! is asked. After [`crate::ReceiverConfig::attempts_before_source`] requests in vain a leaf asks the
 //! source itself, so a dead relay costs time and nothing else.

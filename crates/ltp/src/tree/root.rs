@@ -27,6 +27,10 @@ pub struct Root<'a, S: Store> {
     run: u32,
     /// Port of the socket: where leaves ask the source itself.
     port: u16,
+    /// Where new packets go when IP multicast carries them, not the relay.
+    group: Option<SocketAddr>,
+    /// Somebody below the relay has acknowledged something, or asked for it.
+    heard: bool,
     absent: heapless::Vec<u32, ABSENT>,
     now: Instant,
 }
@@ -59,9 +63,19 @@ impl<'a, S: Store> Root<'a, S> {
             key,
             run,
             port: source.port(),
+            group: None,
+            heard: false,
             absent: heapless::Vec::new(),
             now,
         })
+    }
+
+    /// IP multicast carries the data, to that group and port ([`dyram::Carriage::Multicast`]); the relay
+    /// serves recovery beside it, and data flows before one has taken the source in, too.
+    #[must_use]
+    pub fn over_multicast(mut self, group: SocketAddr) -> Self {
+        self.group = Some(group);
+        self
     }
 
     /// The sender.
@@ -77,6 +91,11 @@ impl<'a, S: Store> Root<'a, S> {
     /// The relay that serves this source now.
     pub fn relay(&self) -> Option<SocketAddr> {
         self.attachment.relay()
+    }
+
+    /// Whether anybody below the relay has acknowledged or asked for anything of this run.
+    pub fn is_heard(&self) -> bool {
+        self.heard
     }
 
     /// What happened to the attachment.
@@ -111,6 +130,7 @@ impl<'a, S: Store> Root<'a, S> {
             Input::Wanted {
                 first, mask, ack, ..
             } => {
+                self.heard = true;
                 if let Some(ack) = ack {
                     self.sender.acknowledged(now, ack.0);
                 }
@@ -123,6 +143,7 @@ impl<'a, S: Store> Root<'a, S> {
                 Ok(())
             }
             Input::Acknowledged { ack, .. } => {
+                self.heard = true;
                 self.sender.acknowledged(now, ack.0);
                 Ok(())
             }
@@ -171,7 +192,7 @@ impl<'a, S: Store> Root<'a, S> {
             return Some(transmit.into());
         }
         let relay = self.attachment.relay();
-        self.sender.hold(relay.is_none());
+        self.sender.hold(relay.or(self.group).is_none());
         if let Some(transmit) = self.poll_absent(buffer) {
             return Some(transmit);
         }
@@ -187,17 +208,21 @@ impl<'a, S: Store> Root<'a, S> {
                     len: inner.len,
                 });
             }
-            // Heartbeats and repairs that no relay carries are lost as on any other way.
-            if let Some(relay) = relay {
-                return Some(self.wrap(relay, inner, header, buffer));
+            // Heartbeats and repairs that nobody carries are lost as on any other way.
+            let carrier = match inner.destination {
+                Destination::Relay => relay,
+                _ => self.group.or(relay),
+            };
+            if let Some(carrier) = carrier {
+                return Some(self.wrap(carrier, inner, header, buffer));
             }
         }
     }
 
-    /// An LTP packet that stands behind the place of the headers, for the relay.
+    /// An LTP packet that stands behind the place of the headers, for the relay or the group.
     fn wrap(
         &self,
-        relay: SocketAddr,
+        destination: SocketAddr,
         inner: crate::Transmit,
         header: usize,
         buffer: &mut [u8],
@@ -219,10 +244,7 @@ impl<'a, S: Store> Root<'a, S> {
             (next, Body::Cast(&[]), inner.len + PORT_LEN)
         };
         let len = wrap(buffer, self.key, NO_CHILD, session, sequence, body, len);
-        Transmit {
-            destination: relay,
-            len,
-        }
+        Transmit { destination, len }
     }
 
     fn poll_absent(&mut self, buffer: &mut [u8]) -> Option<Transmit> {

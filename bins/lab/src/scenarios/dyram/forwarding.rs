@@ -76,7 +76,7 @@ impl Scenario for Forwarding {
         let (ends, relay) = (plan.host("ends"), plan.router("relay"));
         plan.link(relay, ends, Shape::default());
         let network = Network::build(plan, 0)?;
-        let mut daemon = Relay::start(&network, relay, &[], "")?;
+        let mut daemon = Relay::start(&network, relay, &[], false, "")?;
         daemon.wait()?;
         let mut ends = Ends::open(&network, ends, relay)?;
         ends.attach()?;

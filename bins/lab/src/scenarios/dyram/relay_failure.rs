@@ -172,7 +172,9 @@ impl Play {
             self.moved = Some(now);
         } else if self.moved.is_some() && self.again.is_none() && part > 0.5 {
             context.note(format!("{now:.1} s: r2 is started again"));
-            let Stage { session, relays } = stage;
+            let Stage {
+                session, relays, ..
+            } = stage;
             let relay = relays.iter_mut().find(|relay| relay.node == self.first);
             if let Some(relay) = relay {
                 relay.again(&session.network)?;

@@ -10,6 +10,7 @@ use dyram_relay::status::{Show, query};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
+use crate::mroute::{self, Wanted};
 use crate::net::{Launch, Network, NodeId, Process};
 use crate::report::{Cell, Table};
 use crate::sandbox::SCRATCH;
@@ -32,10 +33,12 @@ pub(super) struct Relay {
     process: Process,
 }
 
-/// A session whose data relays carry.
+/// A session that relays help.
 pub(super) struct Stage {
     pub(super) session: Session,
     pub(super) relays: Vec<Relay>,
+    /// Owners of multicast routes, when routers forward the group and relays serve recovery beside it.
+    routes: Vec<Process>,
 }
 
 /// Where a relay listens, seen from a neighbour: its end of the link between them.
@@ -79,13 +82,31 @@ impl Stage {
         Ok(Stage {
             session,
             relays: Vec::new(),
+            routes: Vec::new(),
         })
+    }
+
+    /// Routers forward the group, and relays serve recovery beside it. To be called before they start.
+    pub(super) fn over_multicast(&mut self) -> Result<()> {
+        let session = &mut self.session;
+        let plan = session.network.plan();
+        let source = session.source_address();
+        for branch in plan.tree(session.source, &session.receivers) {
+            let route = Wanted::of(plan, &branch, source, *GROUP.ip())?;
+            self.routes
+                .push(mroute::own(&session.network, &branch, &[route])?);
+        }
+        for assist in session.assist.values_mut() {
+            *assist = assist.replace("dyram://", "dyram+multicast://");
+        }
+        Ok(())
     }
 
     /// Starts relays, each with the parents it may attach to, and waits until they answer.
     pub(super) fn start(&mut self, relays: &[(NodeId, Vec<NodeId>)], more: &str) -> Result<()> {
+        let beside = !self.routes.is_empty();
         for (node, parents) in relays {
-            let relay = Relay::start(&self.session.network, *node, parents, more)?;
+            let relay = Relay::start(&self.session.network, *node, parents, beside, more)?;
             self.relays.push(relay);
         }
         self.relays.iter_mut().try_for_each(Relay::wait)
@@ -162,11 +183,13 @@ pub(super) struct Totals {
 }
 
 impl Relay {
-    /// Starts it with these parents.
+    /// Starts it with these parents; beside IP multicast it listens to the group on the first of the
+    /// node's links, the one that leads up.
     pub(super) fn start(
         network: &Network,
         node: NodeId,
         parents: &[NodeId],
+        beside: bool,
         more: &str,
     ) -> Result<Relay> {
         let name = network.plan().name(node).to_owned();
@@ -180,8 +203,15 @@ impl Relay {
             .iter()
             .map(|parent| Ok(format!("\"{}\"", address(network, node, *parent)?)))
             .collect();
+        let (carriage, multicast) = if beside {
+            let section = format!("[multicast]\ninterface = \"eth0\"\ngroups = [\"{GROUP}\"]\n");
+            ("multicast", section)
+        } else {
+            ("relays", String::new())
+        };
         let text = format!(
-            "[relay]\nid = \"{}\"\nparents = [{}]\n[daemon]\nsocket = \"{}\"\n{more}",
+            "[relay]\nid = \"{}\"\nparents = [{}]\ncarriage = \"{carriage}\"\n{multicast}\
+             [daemon]\nsocket = \"{}\"\n{more}",
             network.plan().address(node),
             parents?.join(", "),
             socket.display(),

@@ -1,4 +1,5 @@
-//! `dyram-tree`: a file through 15 relays to 64 receivers, where no router speaks multicast.
+//! `dyram-tree`: a file through 15 relays to 64 receivers, where no router speaks multicast; or, with
+//! `--carriage multicast`, with relays beside a group that routers forward.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use crate::net::{Network, NodeId, Plan, Shape};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
 use crate::sandbox::SCRATCH;
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Opt, Scenario, Usage};
 use crate::transfer::{Outcome, Transfer, count, write_file};
 
 /// The scenario.
@@ -27,7 +28,7 @@ impl Scenario for Tree {
     }
 
     fn about(&self) -> &'static str {
-        "15 relays, 64 receivers, loss on each link, no multicast routing anywhere"
+        "15 relays, 64 receivers, loss on each link, with or without multicast routing"
     }
 
     fn figure(&self) -> &'static str {
@@ -51,6 +52,11 @@ impl Scenario for Tree {
                 default: "0.02",
             },
             Opt {
+                name: "carriage",
+                help: "relays, or multicast: routers forward the group, and relays serve recovery beside it",
+                default: "relays",
+            },
+            Opt {
                 name: "rate",
                 help: "the sender's rate",
                 default: "12M",
@@ -61,7 +67,13 @@ impl Scenario for Tree {
     fn run(&self, context: &Context) -> Result<Report> {
         let mut report = Report::new(self.name(), "a file to 64 receivers through 15 relays");
         let bytes = context.sized("mib", 2u64)? << 20;
-        let mut stage = build(context.option("loss")?)?;
+        let carriage: String = context.option("carriage")?;
+        let beside = match carriage.as_str() {
+            "relays" => false,
+            "multicast" => true,
+            other => return Err(Usage(format!("--carriage {other}: relays or multicast")).into()),
+        };
+        let mut stage = build(context.option("loss")?, beside)?;
         let file = Path::new(SCRATCH).join("file.bin");
         write_file(&file, bytes)?;
         let rate: String = context.option("rate")?;
@@ -74,13 +86,19 @@ impl Scenario for Tree {
             last = stage.table().ok().or(last.take());
         })?;
         let outcome = transfer.finish(&stage.session, Duration::from_secs(20))?;
-        judge(&mut report, &mut stage, &outcome)?;
+        judge(&mut report, &mut stage, &outcome, bytes)?;
+        let routes = if beside {
+            "routers forward the group"
+        } else {
+            "no router has a multicast route"
+        };
+        report.holds(routes, stage.has_multicast()? == beside);
         Ok(report)
     }
 }
 
 /// Relays in a binary tree, the receivers below the last eight.
-fn build(loss: f64) -> Result<Stage> {
+fn build(loss: f64, beside: bool) -> Result<Stage> {
     let mut plan = Plan::default();
     let shape = Shape {
         delay: Duration::from_millis(1),
@@ -107,11 +125,14 @@ fn build(loss: f64) -> Result<Stage> {
         })
         .collect();
     let mut stage = Stage::new(Network::build(plan, 17)?, (source, nodes[0]), &receivers)?;
+    if beside {
+        stage.over_multicast()?;
+    }
     stage.start(&relays, "")?;
     Ok(stage)
 }
 
-fn judge(report: &mut Report, stage: &mut Stage, outcome: &Outcome) -> Result<()> {
+fn judge(report: &mut Report, stage: &mut Stage, outcome: &Outcome, bytes: u64) -> Result<()> {
     let (table, totals) = stage.table()?;
     report.tables.push(table);
     let repairs = outcome.sum("repairs_sent");
@@ -129,6 +150,7 @@ fn judge(report: &mut Report, stage: &mut Stage, outcome: &Outcome) -> Result<()
         "repairs",
         &[
             "s",
+            "Mbit/s to each",
             "whole",
             "lost by receivers",
             "lost on links downward",
@@ -140,6 +162,7 @@ fn judge(report: &mut Report, stage: &mut Stage, outcome: &Outcome) -> Result<()
     );
     table.row([
         Cell::number(outcome.seconds, 1),
+        Cell::number(bytes as f64 * 8e-6 / outcome.seconds, 2),
         format!("{whole} of {}", outcome.receivers.len()).into(),
         outcome.sum("lost_packets").into(),
         lost.into(),
@@ -151,7 +174,6 @@ fn judge(report: &mut Report, stage: &mut Stage, outcome: &Outcome) -> Result<()
     report.tables.push(table);
     let all = outcome.whole() && outcome.receivers.len() == 64;
     report.holds("64 receivers have every byte, and the sender's digest", all);
-    report.holds("no router has a multicast route", !stage.has_multicast()?);
     let asked = totals.asked_source as f64 / (totals.nacked as f64).max(1.0);
     report.check(
         "packets asked of the source, for each that receivers and relays asked for",
