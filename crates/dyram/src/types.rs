@@ -1,7 +1,7 @@
 //! The small types that every part of the crate shares.
 
 use core::fmt;
-use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// A packet's number within its session; wraps (RFC 1982).
 ///
@@ -157,12 +157,12 @@ pub(crate) struct Addr {
 impl From<SocketAddr> for Addr {
     #[inline]
     fn from(address: SocketAddr) -> Self {
-        let ip = match address.ip() {
-            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-            IpAddr::V6(ip) => ip,
+        let bits = match address.ip() {
+            IpAddr::V4(ip) => 0xffff << 32 | u128::from(ip.to_bits()),
+            IpAddr::V6(ip) => ip.to_bits(),
         };
         Addr {
-            ip: ip.octets(),
+            ip: bits.to_be_bytes(),
             port: address.port(),
         }
     }
@@ -171,7 +171,12 @@ impl From<SocketAddr> for Addr {
 impl From<Addr> for SocketAddr {
     #[inline]
     fn from(addr: Addr) -> Self {
-        let ip = Ipv6Addr::from(addr.ip).to_canonical();
+        let bits = u128::from_be_bytes(addr.ip);
+        let ip = if bits >> 32 == 0xffff {
+            IpAddr::V4(Ipv4Addr::from_bits(bits as u32))
+        } else {
+            IpAddr::V6(Ipv6Addr::from_bits(bits))
+        };
         SocketAddr::new(ip, addr.port)
     }
 }

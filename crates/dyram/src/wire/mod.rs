@@ -285,39 +285,51 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
     }
 }
 
+/// The first four bytes of every packet: version, flags, type.
+const START: [u8; 4] = {
+    let [high, low] = TYPE_ID.to_be_bytes();
+    [ANEP_VERSION, ANEP_DISCARD, high, low]
+};
+
+/// How an option begins: number, its length in words, scheme of the address.
+const fn option_start(number: u16, words: u16, scheme: u32) -> u64 {
+    (number as u64) << 48 | (words as u64) << 32 | scheme as u64
+}
+
 /// Checks the ANEP header; says how long everything before the body is.
 #[inline]
 fn check_anep(b: &[u8]) -> Result<usize, ParseError> {
-    if b.len() < HEADER_LEN_V4 {
-        return Err(ParseError::Truncated);
-    }
-    if b[0] != ANEP_VERSION || b[1] != ANEP_DISCARD || u16_at(b, 2) != TYPE_ID {
+    // Of known length: what follows is compared in words, without a check of each bound.
+    let head: &[u8; HEADER_LEN_V4] = b.first_chunk().ok_or(ParseError::Truncated)?;
+    if head[..4] != START {
         return Err(ParseError::Anep);
     }
-    let (header_len, scheme) = match u16_at(b, 4) {
-        8 => (HEADER_LEN_V4, SCHEME_V4),
-        14 => (HEADER_LEN_V6, SCHEME_V6),
+    let header_len = match u16_at(head, 4) {
+        8 => HEADER_LEN_V4,
+        14 => HEADER_LEN_V6,
         _ => return Err(ParseError::Options),
     };
     if b.len() < header_len {
         return Err(ParseError::Truncated);
     }
-    if usize::from(u16_at(b, 6)) != b.len() {
+    if usize::from(u16_at(head, 6)) != b.len() {
         return Err(ParseError::Length);
     }
-    let option_len = (header_len - COMMON_LEN - 8) / 2;
-    for (number, at) in [(OPTION_SOURCE, 8), (OPTION_DESTINATION, 8 + option_len)] {
-        let words = (option_len / 4) as u16;
-        if u16_at(b, at) != number || u16_at(b, at + 2) != words || u32_at(b, at + 4) != scheme {
-            return Err(ParseError::Options);
-        }
-        let mapped =
-            header_len == HEADER_LEN_V6 && u64_at(b, at + 8) == 0 && u32_at(b, at + 16) == 0xffff;
-        if mapped {
-            return Err(ParseError::Options);
-        }
+    let names = if header_len == HEADER_LEN_V4 {
+        u64_at(head, 8) == option_start(OPTION_SOURCE, 3, SCHEME_V4)
+            && u64_at(head, 20) == option_start(OPTION_DESTINATION, 3, SCHEME_V4)
+    } else {
+        let option = |at: usize, number| {
+            let mapped = u64_at(b, at + 8) == 0 && u32_at(b, at + 16) == 0xffff;
+            u64_at(b, at) == option_start(number, 6, SCHEME_V6) && !mapped
+        };
+        option(8, OPTION_SOURCE) && option(32, OPTION_DESTINATION)
+    };
+    if names {
+        Ok(header_len)
+    } else {
+        Err(ParseError::Options)
     }
-    Ok(header_len)
 }
 
 /// The fields of a packet.
@@ -428,12 +440,12 @@ fn u16_at(b: &[u8], at: usize) -> u16 {
 
 #[inline]
 fn u32_at(b: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]])
+    u32::from_be_bytes(b[at..at + 4].try_into().unwrap_or_default())
 }
 
 #[inline]
 fn u64_at(b: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(b, at)) << 32 | u64::from(u32_at(b, at + 4))
+    u64::from_be_bytes(b[at..at + 8].try_into().unwrap_or_default())
 }
 
 /// Writes a packet into the buffer, and says where it goes.
