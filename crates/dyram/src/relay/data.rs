@@ -89,12 +89,19 @@ impl Relay<'_> {
     /// Of two session identifiers the first is served, until it has been silent for long enough.
     #[inline]
     fn check_session(&mut self, now: Instant, number: u16, id: u32) -> Result<(), DropReason> {
-        let takeover = self.config.takeover;
         let session = self.tables.session_mut(number);
         if session.id == Some(id) {
             session.id_heard = tick_of(now) as u32;
             return Ok(());
         }
+        self.check_other(now, number, id)
+    }
+
+    /// Another identifier than the running one.
+    #[cold]
+    fn check_other(&mut self, now: Instant, number: u16, id: u32) -> Result<(), DropReason> {
+        let takeover = self.config.takeover;
+        let session = self.tables.session(number);
         let key = session.name();
         if let (Some(running), Some(key)) = (session.id, key)
             && time_since(now, session.id_heard) < takeover

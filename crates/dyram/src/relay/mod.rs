@@ -164,6 +164,7 @@ impl<'a> Relay<'a> {
     }
 
     /// Addresses that a packet goes to.
+    #[inline]
     pub fn targets(&self, fanout: &Fanout) -> impl Iterator<Item = SocketAddr> + '_ {
         let set = match fanout.state {
             None => self.tables.members(fanout.session),

@@ -9,7 +9,7 @@ use crate::secret::Secrets;
 use crate::storage::{Limits, Storage};
 use crate::track::Track;
 use crate::types::{Addr, RawKey};
-use crate::wheel::{Wheel, next_bit, tick_of};
+use crate::wheel::{Wheel, tick_of};
 use crate::{Seq, SessionKey, SocketAddr};
 
 /// No session, no child, no NACK state.
@@ -564,12 +564,15 @@ impl<'a> Tables<'a> {
     }
 
     /// Addresses of the children with a bit set.
+    #[inline]
     pub(crate) fn addresses<'t>(
         &'t self,
         number: u16,
         set: &'t [u64],
     ) -> impl Iterator<Item = SocketAddr> + 't {
-        bits(set).map(move |child| self.child(number, child).address.into())
+        let first = usize::from(number) * self.limits.children;
+        let children = &self.children[first..first + self.limits.children];
+        bits(set).map(move |child| children[usize::from(child)].address.into())
     }
 }
 
@@ -580,11 +583,17 @@ pub(crate) fn has_bit(words: &[u64], bit: u16) -> bool {
 }
 
 /// The bits that are set, in order.
+#[inline]
 pub(crate) fn bits(words: &[u64]) -> impl Iterator<Item = u16> + '_ {
-    let mut from = 0;
+    let (mut rest, mut word, mut first) = (words, 0u64, 0u16);
     core::iter::from_fn(move || {
-        let bit = next_bit(words, from)?;
-        from = bit + 1;
-        Some(bit as u16)
+        while word == 0 {
+            let (&next, behind) = rest.split_first()?;
+            first = (words.len() - rest.len()) as u16 * 64;
+            (word, rest) = (next, behind);
+        }
+        let bit = word.trailing_zeros() as u16;
+        word &= word - 1;
+        Some(first + bit)
     })
 }
