@@ -147,6 +147,9 @@ pub struct Transmit {
     pub len: usize,
 }
 
+/// What stands before an IPv4 address in IPv6's clothes (RFC 4291 section 2.5.5.2).
+const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+
 /// A socket address in 18 bytes: IPv4 as IPv4-mapped IPv6. Tables hold these.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub(crate) struct Addr {
@@ -157,12 +160,17 @@ pub(crate) struct Addr {
 impl From<SocketAddr> for Addr {
     #[inline]
     fn from(address: SocketAddr) -> Self {
-        let bits = match address.ip() {
-            IpAddr::V4(ip) => 0xffff << 32 | u128::from(ip.to_bits()),
-            IpAddr::V6(ip) => ip.to_bits(),
+        let ip = match address.ip() {
+            IpAddr::V4(v4) => {
+                let mut ip = [0; 16];
+                ip[..12].copy_from_slice(&MAPPED);
+                ip[12..].copy_from_slice(&v4.octets());
+                ip
+            }
+            IpAddr::V6(v6) => v6.octets(),
         };
         Addr {
-            ip: bits.to_be_bytes(),
+            ip,
             port: address.port(),
         }
     }
@@ -171,11 +179,9 @@ impl From<SocketAddr> for Addr {
 impl From<Addr> for SocketAddr {
     #[inline]
     fn from(addr: Addr) -> Self {
-        let bits = u128::from_be_bytes(addr.ip);
-        let ip = if bits >> 32 == 0xffff {
-            IpAddr::V4(Ipv4Addr::from_bits(bits as u32))
-        } else {
-            IpAddr::V6(Ipv6Addr::from_bits(bits))
+        let ip = match addr.ip.split_last_chunk() {
+            Some((prefix, v4)) if *prefix == MAPPED => IpAddr::V4(Ipv4Addr::from(*v4)),
+            _ => IpAddr::V6(Ipv6Addr::from(addr.ip)),
         };
         SocketAddr::new(ip, addr.port)
     }

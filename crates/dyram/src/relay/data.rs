@@ -19,10 +19,11 @@ impl Relay<'_> {
         &mut self,
         now: Instant,
         number: u16,
+        from: Addr,
         meta: &Meta,
         packet: &Packet<&mut [u8]>,
     ) -> Result<Verdict, DropReason> {
-        self.check_down(number, meta, packet)?;
+        self.check_down(number, from, meta, packet)?;
         self.check_session(now, number, packet.session())?;
         let seq = packet.sequence();
         let (track, lost) = self.tables.track(number);
@@ -43,10 +44,11 @@ impl Relay<'_> {
         &mut self,
         now: Instant,
         number: u16,
+        from: Addr,
         meta: &Meta,
         packet: &Packet<&mut [u8]>,
     ) -> Result<Verdict, DropReason> {
-        self.check_down(number, meta, packet)?;
+        self.check_down(number, from, meta, packet)?;
         self.check_session(now, number, packet.session())?;
         let (track, lost) = self.tables.track(number);
         if let Some((first, count)) = track.expect(lost, packet.sequence()) {
@@ -72,11 +74,12 @@ impl Relay<'_> {
     fn check_down(
         &self,
         number: u16,
+        from: Addr,
         meta: &Meta,
         packet: &Packet<&mut [u8]>,
     ) -> Result<(), DropReason> {
         let fits = match self.config.carriage {
-            Carriage::Relays => !meta.group && self.is_above(number, Addr::from(meta.source)),
+            Carriage::Relays => !meta.group && self.is_above(number, from),
             Carriage::Multicast => meta.group && meta.source.ip() == packet.key().source,
         };
         if fits {

@@ -150,8 +150,8 @@ impl<'a> Relay<'a> {
         let known = found.ok_or(DropReason::NoSession);
         let from = Addr::from(meta.source);
         match packet.service() {
-            Service::Data => self.data(now, known?, meta, &packet),
-            Service::Cast => self.cast(now, known?, meta, &packet),
+            Service::Data => self.data(now, known?, from, meta, &packet),
+            Service::Cast => self.cast(now, known?, from, meta, &packet),
             Service::Repair => self.repair(now, known?, from, &mut packet),
             Service::Nack => self.nack(now, known?, from, &packet),
             Service::Absent => self.absent(known?, from, &packet),
