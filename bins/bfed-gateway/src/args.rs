@@ -69,6 +69,15 @@ pub(crate) enum Verb {
         #[command(flatten)]
         at: Socket,
     },
+    /// Follows a running gateway: its tables, with rates, until q is pressed
+    #[cfg(feature = "top")]
+    Top {
+        /// Prints the tables once, as text, with rates over one second; needs no terminal
+        #[arg(long)]
+        once: bool,
+        #[command(flatten)]
+        at: Socket,
+    },
     /// Moves the sessions of a data node to others, and gives it no more
     Drain {
         /// The data node's number

@@ -77,6 +77,8 @@ mod page;
 pub mod status;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "top")]
+mod top;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -118,6 +120,8 @@ pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             let answer = status::query(&at.socket, what);
             verbs::status(answer, json, |answer| status::render(what, answer))
         }
+        #[cfg(feature = "top")]
+        Verb::Top { once, at } => cli::daemon::top::run(&top::VIEW, at.socket, once),
         Verb::Drain { node, at } => {
             let answer = status::drain(&at.socket, node);
             verbs::status(answer, false, |_| {

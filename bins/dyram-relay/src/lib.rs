@@ -50,6 +50,8 @@ mod daemon;
 mod data;
 pub mod metrics;
 pub mod status;
+#[cfg(feature = "top")]
+mod top;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -84,6 +86,8 @@ pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(error) => exit::fail(exit::FAILED, error),
         },
         Verb::Check { config } => verbs::check(&config, Config::load(&config)),
+        #[cfg(feature = "top")]
+        Verb::Top { once, socket } => cli::daemon::top::run(&top::VIEW, socket, once),
         Verb::Status { what, json, socket } => {
             let answer = status::query(&socket, what);
             verbs::status(answer, json, |answer| status::render(what, answer))

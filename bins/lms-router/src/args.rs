@@ -46,6 +46,16 @@ pub(crate) enum Verb {
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
+    /// Follows a running router: its tables, with rates, until q is pressed
+    #[cfg(feature = "top")]
+    Top {
+        /// Prints the tables once, as text, with rates over one second; needs no terminal
+        #[arg(long)]
+        once: bool,
+        /// The status socket (daemon.socket in the configuration)
+        #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+        socket: PathBuf,
+    },
     /// Shows a running router
     Status {
         /// What to show; an overview when not given

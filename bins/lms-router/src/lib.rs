@@ -62,6 +62,8 @@ mod daemon;
 mod data;
 pub mod metrics;
 pub mod status;
+#[cfg(feature = "top")]
+mod top;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -96,6 +98,8 @@ pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(error) => exit::fail(exit::FAILED, error),
         },
         Verb::Check { config } => verbs::check(&config, Config::load(&config)),
+        #[cfg(feature = "top")]
+        Verb::Top { once, socket } => cli::daemon::top::run(&top::VIEW, socket, once),
         Verb::Status { what, json, socket } => {
             let show = What::show(what);
             let answer = status::query(&socket, show);

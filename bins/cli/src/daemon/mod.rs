@@ -11,6 +11,7 @@
 //! | [`notify`] | telling a service manager |
 //! | [`metric`] | tables of metrics |
 //! | [`table`] | aligned columns |
+//! | `top` (feature `top`) | a view of a running daemon that follows it |
 
 pub mod client;
 mod control;
@@ -24,6 +25,8 @@ pub mod signals;
 pub mod socket;
 pub mod standing;
 pub mod table;
+#[cfg(feature = "top")]
+pub mod top;
 pub mod value;
 pub mod verbs;
 

@@ -1,0 +1,70 @@
+//! What `bfed-gateway top` shows.
+
+use cli::daemon::top::{Column, Kind, Table, View};
+
+/// Where the status documents hold it.
+pub(crate) const VIEW: View = View {
+    program: crate::PROGRAM,
+    head: &[
+        Column::new("up", "/overview/uptime_s", Kind::Seconds),
+        Column::new("gateway", "/overview/gateway", Kind::State),
+        Column::new("mode", "/overview/mode", Kind::State),
+        Column::new("active", "/overview/active", Kind::State),
+        Column::new("peers up", "/overview/established", Kind::Number),
+        Column::new("of", "/overview/peers", Kind::Number),
+        Column::new("packets/s", "/counters/plane/packets", Kind::Rate),
+        Column::new("copies/s", "/counters/plane/copies", Kind::Rate),
+        Column::new("drops/s", "/counters/drops", Kind::Rate),
+    ],
+    tables: &[
+        Table::list(
+            "sessions",
+            &[
+                Column::new("session", "/session", Kind::Name),
+                Column::new("from", "/upstream", Kind::State),
+                Column::new("to", "/downstream", Kind::State),
+                Column::new("clients", "/clients", Kind::Number),
+                Column::new("node", "/node", Kind::Number),
+                Column::new("bit/s", "/rate_bps", Kind::Bits),
+                Column::new("copies/s", "/copies", Kind::Rate),
+                Column::new("drops/s", "/dropped", Kind::Rate),
+            ],
+        ),
+        Table::list(
+            "peers",
+            &[
+                Column::new("gateway", "/gateway", Kind::Name),
+                Column::new("address", "/address", Kind::Name),
+                Column::new("state", "/state", Kind::State),
+                Column::new("routes", "/routes", Kind::Number),
+                Column::new("sessions", "/sessions", Kind::Number),
+                Column::new("queued", "/queued", Kind::Number),
+                Column::new("last end", "/last_end", Kind::State),
+            ],
+        ),
+        Table::list(
+            "routes",
+            &[
+                Column::new("table", "/table", Kind::Name),
+                Column::new("destination", "/destination", Kind::Name),
+                Column::new("peer", "/peer", Kind::Name),
+                Column::new("best", "/best", Kind::State),
+                Column::new("cost", "/cost", Kind::Number),
+                Column::new("path", "/path", Kind::State),
+            ],
+        ),
+        Table::list(
+            "nodes",
+            &[
+                Column::new("node", "/node", Kind::Name),
+                Column::new("connected", "/connected", Kind::State),
+                Column::new("sessions", "/sessions", Kind::Number),
+                Column::new("edges", "/edges", Kind::Number),
+                Column::new("bit/s", "/rate_bps", Kind::Bits),
+                Column::new("packets/s", "/packets", Kind::Rate),
+                Column::new("copies/s", "/copies", Kind::Rate),
+            ],
+        ),
+        Table::COUNTERS,
+    ],
+};

@@ -1,0 +1,44 @@
+//! What `dyram-relay top` shows.
+
+use cli::daemon::top::{Column, Kind, Table, View};
+
+/// Where the status documents hold it.
+pub(crate) const VIEW: View = View {
+    program: crate::PROGRAM,
+    head: &[
+        Column::new("up", "/overview/uptime_s", Kind::Seconds),
+        Column::new("id", "/overview/id", Kind::State),
+        Column::new("sessions", "/overview/sessions", Kind::Number),
+        Column::new("children", "/overview/children", Kind::Number),
+        Column::new("draining", "/overview/draining", Kind::State),
+        Column::new("data/s", "/counters/recovery/data", Kind::Rate),
+        Column::new("gaps/s", "/counters/recovery/gaps", Kind::Rate),
+        Column::new("drops/s", "/counters/drops", Kind::Rate),
+    ],
+    tables: &[
+        Table::list(
+            "sessions",
+            &[
+                Column::new("source", "/source", Kind::Name),
+                Column::new("group", "/group", Kind::Name),
+                Column::new("above", "/above", Kind::State),
+                Column::new("children", "/children", Kind::Number),
+                Column::new("receivers", "/receivers", Kind::Number),
+                Column::new("packets/s", "/newest", Kind::Rate),
+                Column::new("in order/s", "/ordered", Kind::Rate),
+                Column::new("acked/s", "/acknowledged", Kind::Rate),
+            ],
+        ),
+        Table::list(
+            "children",
+            &[
+                Column::new("source", "/source", Kind::Name),
+                Column::new("group", "/group", Kind::Name),
+                Column::new("address", "/address", Kind::Name),
+                Column::new("receivers", "/receivers", Kind::Number),
+                Column::new("acked/s", "/acknowledged", Kind::Rate),
+            ],
+        ),
+        Table::COUNTERS,
+    ],
+};
