@@ -55,10 +55,10 @@ pub const PACKAGES: &[Package] = &[
     },
     Package {
         name: "polycast-bfed",
-        programs: &["bfed-gateway"],
-        summary: "gateway that joins islands of broadcast",
+        programs: &["bfed-gateway", "bfed-join"],
+        summary: "joins islands of broadcast: gateway, viewer and source",
         description: "A gateway of the Broadcast Federation: a viewer in one network gets a session that \
-                      lives in another.",
+                      lives in another. With it the viewer, which is a source too.",
     },
     Package {
         name: "polycast-wireshark",

@@ -63,4 +63,5 @@ pub const PROGRAMS: &[Program] = &[
             "../../bins/bfed-gateway/examples/gateway.toml"
         ))
     ),
+    Program::tool("bfed-join", bfed_join::command),
 ];

@@ -28,6 +28,11 @@ mod session;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+/// The command line, as `--help` shows it: man pages and completions are made of it.
+pub fn command() -> clap::Command {
+    <args::Args as clap::CommandFactory>::command()
+}
+
 /// Runs the program with its arguments, the first of which is its name.
 pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     cli::args::main(
