@@ -1,9 +1,9 @@
-//! Files and folders below one folder, which no path leads out of: every path is opened with
-//! `openat2` below the folder, and no symbolic link is followed, whoever made it.
+//! Files and folders below one folder, which no path leads out of: every path is opened name by name
+//! below the folder, and no symbolic link is followed, whoever made it.
 
 use std::fs::{File, Permissions};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use mcp_control::{RelPath, Timestamp};
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlinkat, renameat};
+use nix::fcntl::{AtFlags, OFlag, openat, readlinkat, renameat};
 use nix::sys::stat::{Mode, UtimensatFlags, mkdirat, utimensat};
 use nix::sys::time::TimeSpec;
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
@@ -27,19 +27,24 @@ fn path_of(bytes: &[u8]) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(bytes))
 }
 
-/// Opens below `at`; links are not followed, `..` cannot leave.
+/// Opens below `at`, one name after the other: links are not followed, `..` is refused. `openat2` could do
+/// it in one call, but systemd takes that away from services with dynamic users.
 fn open_below(at: &impl AsFd, path: &[u8], flags: OFlag, mode: u32) -> nix::Result<OwnedFd> {
-    let mut how = OpenHow::new()
-        .flags(flags | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW)
-        .resolve(
-            ResolveFlag::RESOLVE_BENEATH
-                | ResolveFlag::RESOLVE_NO_SYMLINKS
-                | ResolveFlag::RESOLVE_NO_MAGICLINKS,
-        );
-    if flags.contains(OFlag::O_CREAT) {
-        how = how.mode(Mode::from_bits_truncate(mode));
+    let open = |at: BorrowedFd<'_>, name: &[u8], flags| {
+        if matches!(name, b"" | b"." | b"..") {
+            return Err(Errno::EXDEV);
+        }
+        let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+        openat(at, path_of(name), flags, Mode::from_bits_truncate(mode))
+    };
+    let mut names = path.split(|&byte| byte == b'/');
+    let last = names.next_back().unwrap_or_default();
+    let mut folder: Option<OwnedFd> = None;
+    for name in names {
+        let at = folder.as_ref().map_or(at.as_fd(), AsFd::as_fd);
+        folder = Some(open(at, name, OFlag::O_PATH | OFlag::O_DIRECTORY)?);
     }
-    openat2(at, path_of(path), how)
+    open(folder.as_ref().map_or(at.as_fd(), AsFd::as_fd), last, flags)
 }
 
 impl Folder {
