@@ -128,11 +128,11 @@ fn install(program: &Program, machine: &Machine, root: &Path, needs: &mut Needs)
     let binary = machine.binaries.join(program.name);
     let bytes = fs::read(&binary)
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", binary.display())))?;
-    needs.libc_minor = needs.libc_minor.max(newest_libc(&bytes));
     let installed = write(root, &format!("usr/bin/{}", program.name), &bytes, 0o755)?;
     run(Command::new("strip")
         .arg("--strip-unneeded")
         .arg(&installed))?;
+    needs.libc_minor = needs.libc_minor.max(newest_libc(&fs::read(&installed)?));
     write_documents(program, &root.join("usr/share"))?;
     compress_pages(root, program.section)?;
     if let Some(unit) = program.unit {
