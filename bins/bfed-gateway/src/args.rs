@@ -57,7 +57,13 @@ pub(crate) enum Verb {
     /// Runs data nodes, one for each core, for a control node elsewhere
     Data(File),
     /// Says what is wrong with a configuration, and where, and what to write instead
-    Check(File),
+    Check {
+        #[command(flatten)]
+        file: File,
+        /// The dry run: also what does not fit this host, such as users, interfaces, addresses
+        #[arg(long)]
+        here: bool,
+    },
     /// Shows a running gateway
     Status {
         /// What to show

@@ -115,7 +115,10 @@ pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::All(file) => run(Mode::All, file),
         Verb::Control(file) => run(Mode::Control, file),
         Verb::Data(file) => run(Mode::Data, file),
-        Verb::Check(file) => verbs::check(&file.config, Config::load(&file.config)),
+        Verb::Check { file, here } => {
+            let look = here.then_some(Config::on_this_host as fn(&_, &mut _));
+            verbs::check(&file.config, Config::load(&file.config), look)
+        }
         Verb::Status { what, json, at } => {
             let answer = status::query(&at.socket, what);
             verbs::status(answer, json, |answer| status::render(what, answer))

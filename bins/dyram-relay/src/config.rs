@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use cli::daemon::environment::Document;
+use cli::daemon::here::Here;
 use cli::daemon::reader::{self, At, ConfigError, Problem, Section, shown};
 pub use cli::daemon::settings::Daemon;
 use cli::daemon::value::{INTERFACE, LISTEN, boolean, interface, listen};
@@ -55,6 +56,16 @@ pub struct Multicast {
 }
 
 impl Config {
+    /// What does not fit this host, for `check --here`.
+    pub fn on_this_host(&self, here: &mut Here) {
+        here.daemon(&self.daemon);
+        here.address("metrics.listen", self.metrics);
+        here.address("relay.listen", Some(self.listen));
+        if let Some(multicast) = &self.multicast {
+            here.interface("multicast.interface", &multicast.interface);
+        }
+    }
+
     /// Reads a configuration from its text.
     ///
     /// # Errors

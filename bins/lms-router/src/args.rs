@@ -45,6 +45,9 @@ pub(crate) enum Verb {
         /// The configuration file
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
+        /// The dry run: also what does not fit this host, such as users, interfaces, addresses
+        #[arg(long)]
+        here: bool,
     },
     /// Follows a running router: its tables, with rates, until q is pressed
     #[cfg(feature = "top")]

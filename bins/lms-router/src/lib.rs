@@ -97,7 +97,10 @@ pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(RunError::Config(error)) => verbs::wrong(&error),
             Err(error) => exit::fail(exit::FAILED, error),
         },
-        Verb::Check { config } => verbs::check(&config, Config::load(&config)),
+        Verb::Check { config, here } => {
+            let look = here.then_some(Config::on_this_host as fn(&_, &mut _));
+            verbs::check(&config, Config::load(&config), look)
+        }
         #[cfg(feature = "top")]
         Verb::Top { once, socket } => cli::daemon::top::run(&top::VIEW, socket, once),
         Verb::Status { what, json, socket } => {

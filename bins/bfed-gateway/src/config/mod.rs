@@ -12,8 +12,10 @@ use std::time::Duration;
 
 use bfed::{DataConfig, PeerId};
 use cli::daemon::environment::Document;
+use cli::daemon::here::Here;
 use cli::daemon::reader::{self, ConfigError, Problem, Section};
 use cli::daemon::settings::Daemon;
+use cli::secure::Credentials;
 
 use crate::native::NetworkConfig;
 
@@ -135,6 +137,35 @@ pub struct Etcd {
 }
 
 impl Config {
+    /// What does not fit this host, for `check --here`.
+    pub fn on_this_host(&self, here: &mut Here) {
+        here.daemon(&self.daemon);
+        here.address("metrics.listen", self.metrics);
+        here.address("status.page", self.page);
+        here.address("gateway.listen", self.listen);
+        here.address("cluster.listen", self.cluster.listen);
+        here.address("data.listen", Some(self.data.listen));
+        if let Some(why) = self
+            .key_file
+            .as_deref()
+            .and_then(|path| Credentials::read(path).err())
+        {
+            here.complain("gateway.key-file", why);
+        }
+        let link = match &self.network {
+            NetworkConfig::None => None,
+            NetworkConfig::Ip(config) => Some(&config.data.link),
+            NetworkConfig::Ssm(config) => Some(&config.data.link),
+            NetworkConfig::Http(config) => {
+                here.address("network.listen", Some(config.listen));
+                None
+            }
+        };
+        if let Some(interface) = link.and_then(|link| link.interface.as_deref()) {
+            here.interface("network.interface", interface);
+        }
+    }
+
     /// Reads a configuration from its text.
     ///
     /// # Errors

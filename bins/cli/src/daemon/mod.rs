@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`reader`], [`value`] | the configuration: every problem with its line, column, key, and what to write instead |
 //! | [`environment`] | variables that win over the configuration's file |
+//! | [`here`] | what of a configuration does not fit this host |
 //! | [`settings`] | `[daemon]`: the status socket, the user, the core |
 //! | [`signals`], [`verbs`] | what signals ask for; what `check` and `status` print |
 //! | [`socket`], [`server`], [`client`] | the status socket: its file, answering, asking |
@@ -16,6 +17,7 @@
 pub mod client;
 mod control;
 pub mod environment;
+pub mod here;
 pub mod metric;
 pub mod notify;
 pub mod reader;

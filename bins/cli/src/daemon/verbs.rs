@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::client::QueryError;
+use super::here::Here;
 use super::reader::ConfigError;
 use crate::exit;
 
@@ -13,15 +14,28 @@ pub fn wrong(error: &ConfigError) -> ExitCode {
     ExitCode::from(exit::USAGE)
 }
 
-/// What `check` answers.
-pub fn check<T>(file: &Path, result: Result<T, ConfigError>) -> ExitCode {
-    match result {
-        Ok(_) => {
-            print(&format!("{}: no problems\n", file.display()));
-            ExitCode::SUCCESS
-        }
-        Err(error) => wrong(&error),
+/// What `check` answers; with `--here` also what `on_this_host` finds.
+pub fn check<T>(
+    file: &Path,
+    result: Result<T, ConfigError>,
+    on_this_host: Option<fn(&T, &mut Here)>,
+) -> ExitCode {
+    let config = match result {
+        Ok(config) => config,
+        Err(error) => return wrong(&error),
+    };
+    let mut here = Here::default();
+    if let Some(look) = on_this_host {
+        look(&config, &mut here);
     }
+    for problem in here.problems() {
+        eprintln!("{}: on this host: {problem}", file.display());
+    }
+    if !here.problems().is_empty() {
+        return ExitCode::from(exit::USAGE);
+    }
+    print(&format!("{}: no problems\n", file.display()));
+    ExitCode::SUCCESS
 }
 
 /// What `status` answers: the document itself, or the text that `render` makes of it.

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use cli::daemon::environment::Document;
+use cli::daemon::here::Here;
 use cli::daemon::reader;
 pub use cli::daemon::reader::{ConfigError, Problem};
 pub use cli::daemon::settings::Daemon;
@@ -189,6 +190,30 @@ pub struct Capture {
 }
 
 impl Config {
+    /// What does not fit this host, for `check --here`.
+    pub fn on_this_host(&self, here: &mut Here) {
+        here.daemon(&self.daemon);
+        here.address("metrics.listen", self.metrics);
+        match &self.source {
+            Source::Kernel => {}
+            Source::Static(routes) => {
+                for (number, route) in (1..).zip(routes) {
+                    here.interface(&format!("route[{number}].upstream"), &route.upstream);
+                    for name in &route.downstream {
+                        here.interface(&format!("route[{number}].downstream"), name);
+                    }
+                }
+            }
+            Source::IgmpProxy(proxy) => here.interface("source.upstream", &proxy.upstream),
+        }
+        for (number, replier) in (1..).zip(&self.replier.fixed) {
+            here.interface(
+                &format!("replier.static[{number}].interface"),
+                &replier.interface,
+            );
+        }
+    }
+
     /// Reads a configuration from its text.
     pub fn parse<'t>(text: impl Into<Document<'t>>) -> Result<Config, Vec<Problem>> {
         sections::parse(text.into())
