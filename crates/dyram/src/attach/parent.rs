@@ -33,11 +33,12 @@ pub(crate) enum Outcome {
 pub(crate) struct Parent {
     /// When to JOIN (again).
     due: Instant,
-    /// When the question was first put that waits for its answer.
+    /// When the last JOIN went; how long before it the one before went, and before that its own.
     sent: Instant,
+    gaps_ms: [u16; TRIES as usize - 1],
     token: u64,
-    /// Of that question: its repetitions carry it too, so that an answer that takes longer than the
-    /// wait counts.
+    /// Of the first JOIN that waits for its answer; its repetitions carry the next numbers, so that an
+    /// answer that takes longer than the wait counts, and is told apart.
     stamp: u32,
     /// Smoothed; 0: no sample yet.
     round_trip_us: u32,
@@ -49,10 +50,8 @@ pub(crate) struct Parent {
     /// Parents given up one after the other.
     failures: u8,
     joined: bool,
-    /// JOINs with that stamp that are out; none once one was answered.
+    /// JOINs that are out; none once one was answered.
     asked: u8,
-    /// The round trip was taken from an answer to one of several JOINs.
-    guessed: bool,
     pub(crate) attached: bool,
     pub(crate) path: Path,
 }
@@ -63,6 +62,7 @@ impl Parent {
         Parent {
             due: now,
             sent: now,
+            gaps_ms: [0; TRIES as usize - 1],
             token: 0,
             stamp: 0,
             round_trip_us: 0,
@@ -74,7 +74,6 @@ impl Parent {
             failures: 0,
             joined: false,
             asked: 0,
-            guessed: false,
             attached: false,
             path: Path::new(),
         }
@@ -141,13 +140,17 @@ impl Parent {
         self.tries += 1;
         if self.asked == 0 {
             self.stamp = secrets.stamp();
-            self.sent = now;
+        } else {
+            let gap = (now - self.sent).total_millis().min(u64::from(u16::MAX));
+            self.gaps_ms = [gap as u16, self.gaps_ms[0]];
         }
+        self.sent = now;
+        let stamp = self.stamp.wrapping_add(u32::from(self.asked));
         self.asked += 1;
         let round_trip = Duration::from_micros(u64::from(self.round_trip_us));
         let doubled = FIRST_WAIT.max(round_trip * 2) * (1 << self.failures.min(4));
         self.due = now + doubled.min(PATIENCE);
-        Some(self.stamp)
+        Some(stamp)
     }
 
     /// Turns to the next parent.
@@ -162,7 +165,6 @@ impl Parent {
             },
             failures: if self.joined { 0 } else { failures },
             round_trip_us: if alone { self.round_trip_us } else { 0 },
-            guessed: alone && self.guessed,
             token: if alone { self.token } else { 0 },
             ..Parent::new(now)
         };
@@ -184,10 +186,11 @@ impl Parent {
         child: u16,
         joined: &Joined,
     ) -> Option<Outcome> {
-        if self.asked == 0 || joined.stamp != self.stamp {
+        let which = joined.stamp.wrapping_sub(self.stamp);
+        if which >= u32::from(self.asked) {
             return None;
         }
-        let asked = core::mem::take(&mut self.asked);
+        let later = u32::from(core::mem::take(&mut self.asked)) - 1 - which;
         match joined.status {
             Status::Joined => {}
             Status::Challenge => {
@@ -213,15 +216,14 @@ impl Parent {
             self.wait_after_refusal(now, parents);
             return Some(Outcome::Loop(nearest));
         }
-        let sample = (now - self.sent).total_micros().clamp(1, 4_000_000) as u32;
-        // Which of several JOINs was answered nobody knows (Karn): a guess until one answers one.
-        let guess = asked > 1;
-        if self.round_trip_us == 0 || self.guessed && !guess {
-            (self.round_trip_us, self.guessed) = (sample, guess);
-        } else if !guess {
-            let smoothed = self.round_trip_us;
-            self.round_trip_us = (smoothed - smoothed / 8 + sample / 8).max(1);
-        }
+        let gaps = self.gaps_ms.iter().take(later as usize);
+        let before: u64 = gaps.map(|&gap| u64::from(gap) * 1000).sum();
+        let sample = (now - self.sent).total_micros() + before;
+        let sample = sample.clamp(1, 4_000_000) as u32;
+        self.round_trip_us = match self.round_trip_us {
+            0 => sample,
+            smoothed => (smoothed - smoothed / 8 + sample / 8).max(1),
+        };
         self.token = joined.token;
         self.child = child;
         self.repair_us = joined.repair_us.min(4_000_000);

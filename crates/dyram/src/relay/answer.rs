@@ -9,7 +9,7 @@ use crate::wheel::tick_of;
 
 /// Samples are taken in units of four ticks, 1,024 us.
 const UNIT_US: u32 = 4 << 8;
-/// No estimate grows beyond this.
+/// No estimate grows beyond this: with what wraps no sample is longer than 262 ms.
 const MOST_US: u32 = 1_000_000;
 
 /// The time, as NACK states keep it: it wraps after 262 ms, an answer that takes longer counts as a
@@ -39,12 +39,13 @@ impl AnswerTime {
         self.smoothed_us = self.smoothed_us - self.smoothed_us / 8 + us / 8;
     }
 
-    /// A replier did not answer within that time: a packet was lost, or the time was too short. Answers
-    /// that come too late are not seen here, so the wait grows by itself, a quarter each time.
-    pub(super) fn missed(&mut self, waited: Duration) {
-        let waited_us = waited.total_micros().min(u64::from(MOST_US)) as u32;
-        let least = waited_us.saturating_sub(self.smoothed_us) / 4;
-        self.deviation_us = (self.deviation_us.max(least) + waited_us / 16).min(MOST_US);
+    /// The first replier did not answer in time: a packet was lost, or the time was too short. Answers
+    /// that come too late are not seen here, so the wait grows by itself: a quarter beyond what was waited,
+    /// however many packets were waited for together.
+    pub(super) fn missed(&mut self, asked: u8, now: Instant) {
+        let waited_us = u32::from(units(now).wrapping_sub(asked)) * UNIT_US;
+        let least = (waited_us * 5 / 4).saturating_sub(self.smoothed_us) / 4;
+        self.deviation_us = self.deviation_us.max(least);
     }
 
     /// How long to wait.
@@ -70,15 +71,20 @@ mod tests {
         }
         let within = answer.within().total_millis();
         assert!((20..26).contains(&within), "{within}");
-        for _ in 0..8 {
-            answer.missed(answer.within());
-        }
+        // A whole window that was waited for together counts once.
+        let waited = |answer: &mut AnswerTime| {
+            let wait = answer.within().total_micros() as i64 / 1024 + 1;
+            for _ in 0..64 {
+                answer.missed(units(at(0)), at(wait));
+            }
+        };
+        waited(&mut answer);
         let grown = answer.within().total_millis();
-        assert!((100..200).contains(&grown), "{grown}");
-        for _ in 0..1_000 {
-            answer.missed(answer.within());
+        assert!((24..34).contains(&grown), "{grown}");
+        for _ in 0..100 {
+            waited(&mut answer);
         }
-        assert_eq!(answer.within(), Duration::from_secs(1));
+        assert!(answer.within() < Duration::from_millis(340), "{answer:?}");
         for start in 0..100 {
             answer.sample(units(at(start * 7)), at(start * 7 + 20));
         }

@@ -42,8 +42,11 @@ impl Relay<'_> {
         match self.tables.state(state).phase {
             Phase::Deciding => self.decide(state),
             Phase::Asked => {
-                let waited = self.hold(number);
-                self.tables.session_mut(number).answer.missed(waited);
+                let entry = *self.tables.state(state);
+                if entry.tries == 0 {
+                    let session = self.tables.session_mut(number);
+                    session.answer.missed(entry.asked, now);
+                }
                 self.move_on(state);
             }
             Phase::Upstream => {

@@ -134,7 +134,7 @@ fn silent_repliers_are_passed_over_and_then_the_parent_is_asked() {
     assert_eq!(hand.after(6), [nack_to(child(1), 1)]);
     // Twice the wait, and a quarter more, since the first was in vain.
     assert_eq!(hand.after(11), []);
-    assert_eq!(hand.after(2), [nack_to(source(), 1)]);
+    assert_eq!(hand.after(5), [nack_to(source(), 1)]);
     // Too late: it is not waited for any more.
     assert_eq!(hand.repair(1, 1), Verdict::Drop(DropReason::Unrequested));
 }
