@@ -92,6 +92,19 @@ pub struct Received<'a> {
     pub payload: &'a [u8],
 }
 
+/// Payloads that the kernel has joined: one after the other, of equal length but perhaps the last.
+#[derive(Clone, Copy, Debug)]
+pub struct Joined<'a> {
+    /// Who sent them. The port of a segment is in its own header, here it is 0.
+    pub source: SocketAddr,
+    /// The group, or this host's address.
+    pub destination: IpAddr,
+    /// What they carry.
+    pub payloads: &'a [u8],
+    /// Bytes of each.
+    pub stride: usize,
+}
+
 /// One payload received, to be edited where it lies.
 #[derive(Debug)]
 pub struct ReceivedMut<'a> {

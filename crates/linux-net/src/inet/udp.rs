@@ -5,7 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use quinn_udp::UdpSocketState;
 
 use super::{
-    Config, Membership, Received, ReceivedMut, Transmit, configure, discover_path_mtu, scoped, to,
+    Config, Joined, Membership, Received, ReceivedMut, Transmit, configure, discover_path_mtu,
+    scoped, to,
 };
 use crate::error::{Capability, JoinError, OpenError, ReceiveError, SendError};
 use crate::packet::Sent;
@@ -293,21 +294,32 @@ impl AsFd for UdpSocket {
 impl Batch {
     /// The datagrams of the last call, in order of arrival, of either version of IP.
     pub fn received(&self) -> impl Iterator<Item = Received<'_>> {
+        self.joined().flat_map(|joined| {
+            let empty = joined.payloads.is_empty().then_some(joined.payloads);
+            let payloads = joined.payloads.chunks(joined.stride).chain(empty);
+            payloads.map(move |payload| Received {
+                source: joined.source,
+                destination: joined.destination,
+                payload,
+            })
+        })
+    }
+
+    /// The same, as the kernel has joined them.
+    pub fn joined(&self) -> impl Iterator<Item = Joined<'_>> {
         let buffers = self.bytes.chunks_exact(Self::BUFFER_BYTES);
         let filled = buffers.zip(&self.metas[..self.filled]);
-        filled.flat_map(|(buffer, meta)| {
-            let bytes = &buffer[..meta.len.min(buffer.len())];
+        filled.map(|(buffer, meta)| {
             let none = match meta.addr {
                 SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
                 SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
             };
-            let empty = bytes.is_empty().then_some(bytes);
-            let payloads = bytes.chunks(meta.stride.max(1)).chain(empty);
-            payloads.map(move |payload| Received {
+            Joined {
                 source: meta.addr,
                 destination: meta.dst_ip.unwrap_or(none),
-                payload,
-            })
+                payloads: &buffer[..meta.len.min(buffer.len())],
+                stride: meta.stride.max(1),
+            }
         })
     }
 
