@@ -147,6 +147,34 @@ pub struct Transmit {
     pub destination: SocketAddr,
 }
 
+/// Packets to send to one destination: they lie in the buffer one after the other, all of the same
+/// length but the last, which may be shorter.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Train {
+    /// Bytes of all.
+    pub len: usize,
+    /// Bytes of each.
+    pub stride: usize,
+    /// How many there are.
+    pub packets: usize,
+    /// As in [`Transmit`].
+    pub source: IpAddr,
+    /// As in [`Transmit`].
+    pub destination: SocketAddr,
+}
+
+impl From<Transmit> for Train {
+    fn from(transmit: Transmit) -> Self {
+        Self {
+            len: transmit.len,
+            stride: transmit.len,
+            packets: 1,
+            source: transmit.source,
+            destination: transmit.destination,
+        }
+    }
+}
+
 impl Transmit {
     /// Whether it goes to a group.
     #[must_use]

@@ -20,6 +20,9 @@
 //! }
 //! ```
 //!
+//! Where the system takes and gives several packets at once, [`Endpoint::poll_train`] and
+//! [`Endpoint::handle_packets`] do the same for less.
+//!
 //! What is handed in and out are TCP segments, header included. [`Carrier`] says what the driver
 //! puts around them: a UDP header (one socket, whose port is that of the endpoint's connections; on
 //! receivers also joined to groups), or an IP header with protocol 6. On [`Event::Join`] the driver
@@ -143,7 +146,7 @@ pub use cc::CongestionControl;
 pub use config::{Carrier, Config, GroupChoice, GroupConfig, GroupMode, GroupPolicy};
 pub use endpoint::{Endpoint, Received};
 pub use error::{CommandError, Drops, Error, Failure};
-pub use event::{ConnId, Event, GroupId, Meta, Target, Transmit};
+pub use event::{ConnId, Event, GroupId, Meta, Target, Train, Transmit};
 pub use group::{FALL_BACK_LOSSES, FALL_FORWARD_PERCENT, FALL_FORWARD_SEGMENTS, Mode};
 pub use pcb::State;
 pub use seq::Seq;

@@ -60,6 +60,8 @@ pub struct Ring {
     bytes: Vec<u8>,
     start: u64,
     end: u64,
+    /// The offset that lies, or would lie, at the first byte of memory.
+    base: u64,
     capacity: usize,
 }
 
@@ -74,6 +76,7 @@ impl Ring {
             bytes: Vec::new(),
             start: 0,
             end: 0,
+            base: 0,
             capacity: capacity.max(1).next_power_of_two(),
         }
     }
@@ -93,7 +96,7 @@ impl Ring {
         let mut bytes = alloc::vec![0; new_len];
         let mut at = self.start;
         while at < self.end {
-            let (from, to) = (place(self.bytes.len(), at), place(new_len, at));
+            let (from, to) = (self.place(at), place(new_len, at - self.base));
             let len = (self.bytes.len() - from)
                 .min(new_len - to)
                 .min((self.end - at) as usize);
@@ -107,8 +110,12 @@ impl Ring {
     pub(crate) fn put(&mut self, offset: u64, bytes: &[u8]) {
         let end = offset + bytes.len() as u64;
         debug_assert!(end - self.start <= self.capacity as u64);
+        if self.start == self.end {
+            // Nothing is held: memory that was used last is the quickest.
+            self.base = self.start;
+        }
         self.grow((end - self.start) as usize);
-        let at = place(self.bytes.len(), offset);
+        let at = self.place(offset);
         let first = bytes.len().min(self.bytes.len() - at);
         self.bytes[at..at + first].copy_from_slice(&bytes[..first]);
         self.bytes[..bytes.len() - first].copy_from_slice(&bytes[first..]);
@@ -121,13 +128,18 @@ impl Ring {
         if len == 0 {
             return (&[], &[]);
         }
-        let at = place(self.bytes.len(), start);
+        let at = self.place(start);
         let first = len.min(self.bytes.len() - at);
         (&self.bytes[at..at + first], &self.bytes[..len - first])
     }
 
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
+    }
+
+    /// Where the byte at an offset lies.
+    fn place(&self, offset: u64) -> usize {
+        place(self.bytes.len(), offset - self.base)
     }
 }
 

@@ -7,7 +7,7 @@ use smoltcp::time::{Duration, Instant};
 use super::{Endpoint, timer_key};
 use crate::config::Carrier;
 use crate::error::Failure;
-use crate::event::{Meta, Transmit};
+use crate::event::{Meta, Train, Transmit};
 use crate::group::{Copy, Mode};
 use crate::mintree::MinTree;
 use crate::pcb::{Key, Plan};
@@ -35,16 +35,28 @@ impl<S: Store> Endpoint<S> {
     /// short. Packets to one destination come one after the other as far as that delays nothing: a
     /// driver that finds equal lengths may hand them to the system together.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        let train = self.poll_train(now, buffer, 1)?;
+        Some(Transmit {
+            len: train.len,
+            source: train.source,
+            destination: train.destination,
+        })
+    }
+
+    /// As [`Endpoint::poll_transmit`], and behind the packet those that follow it to the same
+    /// destination with the same length, `most` in all, as far as the buffer reaches: a system that cuts
+    /// packets (`UDP_SEGMENT`) takes them in one piece. It is the same packets, for less.
+    pub fn poll_train(&mut self, now: Instant, buffer: &mut [u8], most: usize) -> Option<Train> {
         let now = self.advance(now);
         if buffer.len() < self.max_segment_bytes() {
             return None;
         }
         if let Some(reply) = self.replies.pop_front() {
-            return Some(self.write_reply(&reply, buffer));
+            return Some(self.write_reply(&reply, buffer).into());
         }
-        self.transmit_burst(now, buffer)
-            .or_else(|| self.transmit_own(now, buffer))
-            .or_else(|| self.transmit_new(now, buffer))
+        self.transmit_burst(now, buffer, most)
+            .or_else(|| self.transmit_own(now, buffer).map(Train::from))
+            .or_else(|| self.transmit_new(now, buffer, most))
     }
 
     /// What blocks have to send by themselves.
@@ -69,39 +81,114 @@ impl<S: Store> Endpoint<S> {
 
     /// The rest of a burst that was begun, before all that was asked for since: it counts as sent
     /// when it began, and a repair that overtook it would show it as lost (RFC 8985 §6.2).
-    fn transmit_burst(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+    fn transmit_burst(&mut self, now: Instant, buffer: &mut [u8], most: usize) -> Option<Train> {
         let &(session, number) = self.flows_ready.front()?;
         loop {
-            let transmit = match self.flow(session, number)?.next_copy()? {
-                (Copy::Group(group), span) => {
-                    self.write_group(now, session, number, group, span, buffer)
-                }
+            let train = match self.flow(session, number)?.next_copy()? {
+                (Copy::Group(group), span) => self
+                    .write_group(now, session, number, group, span, buffer)
+                    .map(|first| self.lengthen(first, None, (session, number), most, buffer)),
                 (Copy::Unicast(index), span) => {
                     let plan = self
                         .parts(index)
                         .map(|(pcb, flow, _)| pcb.data(now, flow, span));
-                    let transmit = plan.and_then(|plan| self.write(index, &plan, buffer));
+                    let first = plan.and_then(|plan| self.write(index, &plan, buffer));
+                    let train = first.map(|first| {
+                        self.lengthen(first, Some(index), (session, number), most, buffer)
+                    });
                     self.sync(index);
-                    transmit
+                    train
                 }
             };
-            if transmit.is_some() {
-                return transmit;
+            if train.is_some() {
+                return train;
             }
         }
     }
 
+    /// Behind the first segment of a copy those that follow it: their headers differ in the sequence
+    /// number, the push bit and what is computed from the bytes. One that cannot be read is left for
+    /// its own turn.
+    fn lengthen(
+        &mut self,
+        first: Transmit,
+        receiver: Option<u32>,
+        (session, number): (u32, u32),
+        most: usize,
+        buffer: &mut [u8],
+    ) -> Train {
+        let mut train = Train::from(first);
+        let pcb = receiver.and_then(|index| self.pcbs.get(index));
+        let Some(session) = self.sessions.get_mut(session) else {
+            return train;
+        };
+        let Some(flow) = session.flows.get_mut(number as usize) else {
+            return train;
+        };
+        let (iss, key) = match (pcb, &session.group) {
+            (Some(pcb), _) => (pcb.send.iss, pcb.signing_key()),
+            (None, Some(group)) => (group.sender.2, group.key),
+            (None, None) => return train,
+        };
+        while train.packets < most
+            && let Some(span) = flow.peek_copy()
+        {
+            let (done, rest) = buffer.split_at_mut(train.len);
+            let header_len = Segment::written_header_len(done);
+            let len = header_len + span.len() as usize;
+            if len > train.stride || rest.len() < len {
+                break;
+            }
+            let bytes = &mut rest[..len];
+            bytes[..header_len].copy_from_slice(&done[..header_len]);
+            if session
+                .store
+                .read(span.start, &mut bytes[header_len..])
+                .is_err()
+            {
+                break;
+            }
+            flow.pass_copy();
+            let seq = iss.at(span.start);
+            Segment::renumber(bytes, seq, pcb.is_none() || flow.pushes(span.end));
+            if let Some(key) = key {
+                let place = match pcb {
+                    Some(pcb) => pcb.place_of(seq, flow),
+                    None => Place {
+                        receiver: None,
+                        offset: span.start as i64,
+                    },
+                };
+                key.sign(place, bytes);
+            }
+            if self.config.carrier == Carrier::Ip {
+                Segment::fill_checksum(bytes, train.source, train.destination.ip());
+            }
+            train.len += len;
+            train.packets += 1;
+            if len < train.stride {
+                break;
+            }
+        }
+        self.count_sent(
+            train.destination.ip(),
+            train.packets - 1,
+            train.len - first.len,
+        );
+        train
+    }
+
     /// New data of flows.
-    fn transmit_new(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+    fn transmit_new(&mut self, now: Instant, buffer: &mut [u8], most: usize) -> Option<Train> {
         while let Some(&(session, number)) = self.flows_ready.front() {
             if !self.begin_burst(now, session, number) {
                 self.flows_ready.pop_front();
                 self.end_turn(session, number);
                 continue;
             }
-            let transmit = self.transmit_burst(now, buffer);
-            if transmit.is_some() {
-                return transmit;
+            let train = self.transmit_burst(now, buffer, most);
+            if train.is_some() {
+                return train;
             }
         }
         None
@@ -269,16 +356,20 @@ impl<S: Store> Endpoint<S> {
         if self.config.carrier == Carrier::Ip {
             Segment::fill_checksum(&mut buffer[..len], source, destination.ip());
         }
-        self.stats.packets_sent += 1;
-        if destination.ip().is_multicast() {
-            self.stats.multicast_bytes_sent += len as u64;
-        } else {
-            self.stats.unicast_bytes_sent += len as u64;
-        }
+        self.count_sent(destination.ip(), 1, len);
         Transmit {
             len,
             source,
             destination,
+        }
+    }
+
+    fn count_sent(&mut self, destination: IpAddr, packets: usize, bytes: usize) {
+        self.stats.packets_sent += packets as u64;
+        if destination.is_multicast() {
+            self.stats.multicast_bytes_sent += bytes as u64;
+        } else {
+            self.stats.unicast_bytes_sent += bytes as u64;
         }
     }
 

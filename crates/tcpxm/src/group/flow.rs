@@ -269,6 +269,21 @@ impl Flow {
         copies as u64 * bytes
     }
 
+    /// Where the present burst goes on for the destination of the last copy: the next segment.
+    pub(crate) fn peek_copy(&self) -> Option<Span> {
+        let burst = self.burst.as_ref()?;
+        let end = burst.span.end.min(burst.at + burst.segment);
+        let span = Span::new(burst.at, end);
+        (!span.is_empty()).then_some(span)
+    }
+
+    /// That segment was copied.
+    pub(crate) fn pass_copy(&mut self) {
+        if let Some(burst) = &mut self.burst {
+            burst.at = burst.span.end.min(burst.at + burst.segment);
+        }
+    }
+
     /// The next copy of a segment of the present burst. What everybody has acknowledged meanwhile, by
     /// other copies, is left out: it may have left the store.
     pub(crate) fn next_copy(&mut self) -> Option<(Copy, Span)> {

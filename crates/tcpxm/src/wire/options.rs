@@ -107,6 +107,13 @@ impl Options {
     /// [`ParseError::Option`] when an option's length is illegal.
     pub fn parse(mut bytes: &[u8]) -> Result<Self, ParseError> {
         let mut options = Self::default();
+        // Nearly all segments: timestamps alone, where everybody puts them (RFC 7323 app. A).
+        if let [NOP, NOP, TIMESTAMPS, 10, value @ ..] = bytes
+            && value.len() == 8
+        {
+            options.timestamps = Some((word(value, 0), word(value, 4)));
+            return Ok(options);
+        }
         while let Some((&kind, rest)) = bytes.split_first() {
             match kind {
                 END => break,

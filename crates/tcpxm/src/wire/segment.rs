@@ -87,6 +87,21 @@ impl<'a> Segment<'a> {
         })
     }
 
+    /// Becomes the segment in `bytes` if its header is `head`, which this one was read from, but for the
+    /// sequence number: so it is with nearly all segments of data that come one after the other.
+    pub(crate) fn becomes(&mut self, head: &[u8], bytes: &'a [u8]) -> bool {
+        let Some((header, payload)) = bytes.split_at_checked(head.len()) else {
+            return false;
+        };
+        let [a, b, c, d] = [header[4], header[5], header[6], header[7]];
+        let same = header[..4] == head[..4] && header[8..] == head[8..];
+        if same {
+            self.seq = Seq(u32::from_be_bytes([a, b, c, d]));
+            self.payload = payload;
+        }
+        same
+    }
+
     /// Whether the checksum of a segment that travelled in IP is right (RFC 9293 MUST-3).
     #[must_use]
     pub fn verify(bytes: &[u8], source: IpAddr, destination: IpAddr) -> bool {
@@ -151,6 +166,19 @@ impl<'a> Segment<'a> {
         self.emit_header(buffer);
         buffer[header_len..len].copy_from_slice(self.payload);
         len
+    }
+
+    /// Makes a written header that of another segment of the same connection: with this sequence
+    /// number, and with or without the push bit. What depends on these and the data is left as it was.
+    pub(crate) fn renumber(bytes: &mut [u8], seq: Seq, push: bool) {
+        let mut packet = TcpPacket::new_unchecked(bytes);
+        packet.set_seq_number(TcpSeqNumber(seq.0 as i32));
+        packet.set_psh(push);
+    }
+
+    /// Bytes of the header and options of a written segment.
+    pub(crate) fn written_header_len(bytes: &[u8]) -> usize {
+        usize::from(TcpPacket::new_unchecked(bytes).header_len())
     }
 
     /// Writes the checksum into a whole segment that is to travel in IP (RFC 9293 MUST-2).

@@ -8,3 +8,4 @@ mod group;
 mod hand;
 mod interleaved;
 mod keyed;
+mod trains;
