@@ -1,14 +1,14 @@
-//! The thread: packets in, the machine's clock, packets out, news to whoever waits.
+//! What drives the machine: packets in, its clock, packets out, news to whoever waits.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, TryLockError};
 use std::time::{Duration, Instant};
 
 use linux_net::SendError;
 use linux_net::poll::{self, Watch};
-use tcpxm::{Event, Meta};
+use tcpxm::{Event, Meta, Train};
 
 use crate::LINGER;
 use crate::group::GroupEvent;
@@ -18,6 +18,12 @@ use crate::sockets::{Sockets, Taken};
 /// Datagrams of one destination in a row, handed to the kernel at once: the longest payload of UDP.
 const RUN_BYTES: usize = 65_000;
 const RUN_SEGMENTS: usize = 64;
+/// Room for a run, and for what was meant for it and did not fit.
+const LONGEST: usize = RUN_BYTES + 65_536;
+/// A run that begins in what follows another one begins here at the latest.
+const LATEST_START: usize = RUN_BYTES;
+/// Bytes taken before something is sent again.
+const ENOUGH_BYTES: usize = 1 << 20;
 /// Runs sent before looking at what has arrived.
 const RUNS: usize = 8;
 /// After an error that passes: found again at once, it would keep the thread busy.
@@ -28,44 +34,64 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 /// Datagrams of equal length to one destination, the last perhaps shorter.
 struct Run {
     buffer: Vec<u8>,
+    /// Where it begins.
+    start: usize,
     /// Bytes of the run.
     len: usize,
-    /// Bytes behind it: the first datagram of the next run.
-    next: usize,
     destination: Option<SocketAddr>,
-    next_destination: Option<SocketAddr>,
     /// Where it comes from, as far as the carrier needs it: the endpoint's connections share that.
     source: IpAddr,
     segment_len: usize,
     segments: usize,
     /// Bytes of it that the kernel has taken.
     sent: usize,
+    /// What lies behind it: the begin of the next run.
+    next: Option<Train>,
 }
 
 impl Run {
     fn new() -> Run {
         Run {
-            buffer: vec![0; 2 * RUN_BYTES + 65_536],
+            buffer: vec![0; LATEST_START + 2 * LONGEST],
+            start: 0,
             len: 0,
-            next: 0,
             destination: None,
-            next_destination: None,
             source: Ipv4Addr::UNSPECIFIED.into(),
             segment_len: 0,
             segments: 0,
             sent: 0,
+            next: None,
         }
     }
 
     /// The run was sent: what came after it is the start of the next one.
     fn clear(&mut self) {
-        self.buffer.copy_within(self.len..self.len + self.next, 0);
-        self.len = self.next;
-        self.segment_len = self.next;
-        self.segments = usize::from(self.next > 0);
-        self.destination = self.next_destination.take();
-        self.next = 0;
-        self.sent = 0;
+        let end = self.start + self.len;
+        (self.start, self.len, self.sent, self.segments) = (0, 0, 0, 0);
+        self.destination = None;
+        if let Some(next) = self.next.take() {
+            if end <= LATEST_START {
+                self.start = end;
+            } else {
+                self.buffer.copy_within(end..end + next.len, 0);
+            }
+            self.add(&next);
+        }
+    }
+
+    /// What the kernel has not taken of it.
+    fn rest(&self) -> &[u8] {
+        &self.buffer[self.start + self.sent..self.start + self.len]
+    }
+
+    fn add(&mut self, train: &Train) {
+        if self.len == 0 {
+            self.segment_len = train.stride;
+        }
+        self.destination = Some(train.destination);
+        self.source = train.source;
+        self.len += train.len;
+        self.segments += train.packets;
     }
 
     /// Fills the run from the machine; false when there is nothing to send.
@@ -73,37 +99,35 @@ impl Run {
         if self.sent > 0 {
             return true; // What is left of it goes first.
         }
-        while self.next == 0 && !self.is_full() {
-            let Some(transmit) = state
-                .machine
-                .poll_transmit(now, &mut self.buffer[self.len..])
-            else {
+        while self.next.is_none() && !self.is_full() {
+            let room = state.machine.max_segment_bytes();
+            let room = room.max(RUN_BYTES.saturating_sub(self.len));
+            let end = self.start + self.len;
+            let buffer = &mut self.buffer[end..end + room];
+            let most = RUN_SEGMENTS - self.segments;
+            let Some(train) = state.machine.poll_train(now, buffer, most) else {
                 break;
             };
-            let destination = transmit.destination;
-            let fits = self.destination.is_none_or(|known| known == destination)
-                && (self.len == 0 || transmit.len <= self.segment_len);
-            if !fits {
-                self.next = transmit.len;
-                self.next_destination = Some(destination);
-                break;
-            }
-            if self.len == 0 {
-                self.segment_len = transmit.len;
-            }
-            self.destination = Some(destination);
-            self.source = transmit.source;
-            self.len += transmit.len;
-            self.segments += 1;
-            if transmit.len < self.segment_len {
-                break; // Only the last one may be shorter.
+            let fits = self
+                .destination
+                .is_none_or(|known| known == train.destination)
+                && (self.len == 0
+                    || train.stride == self.segment_len
+                    || (train.packets == 1 && train.stride < self.segment_len));
+            if fits {
+                self.add(&train);
+            } else {
+                self.next = Some(train);
             }
         }
         self.len > 0
     }
 
+    /// Nothing fits any more. Only the last one may be shorter.
     fn is_full(&self) -> bool {
-        self.segments >= RUN_SEGMENTS || self.len + self.segment_len > RUN_BYTES
+        self.segments >= RUN_SEGMENTS
+            || self.len + self.segment_len > RUN_BYTES
+            || self.len < self.segments * self.segment_len
     }
 }
 
@@ -128,75 +152,116 @@ impl Drop for End {
     }
 }
 
+/// What only the endpoint's own thread does, which has the namespace and the privileges that the
+/// endpoint was opened with.
+enum Chore {
+    /// Hear a group from a source.
+    Join(IpAddr, IpAddr),
+    /// A path takes less than was sent: how much?
+    Narrow(IpAddr),
+}
+
+/// The sockets and what waits for them: one thread at a time drives. That is the endpoint's own, unless
+/// somebody reads and waits, who then does it himself: what comes in small portions is used while the
+/// processor has it at hand, and no other thread has to be woken for it.
 pub(crate) struct Driver {
-    shared: Arc<Shared>,
     sockets: Sockets,
     run: Run,
     /// The kernel had no room for the run.
     blocked: bool,
-    /// Since when nobody holds the endpoint.
-    abandoned: Option<Instant>,
+    chores: Vec<Chore>,
+}
+
+impl std::fmt::Debug for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Driver").finish_non_exhaustive()
+    }
 }
 
 impl Driver {
     /// Starts the thread; whoever holds a handle keeps it going.
     pub(crate) fn start(shared: Arc<Shared>, sockets: Sockets) -> io::Result<()> {
-        let mut driver = Driver {
-            shared,
+        shared.hand_over(Some(Driver {
             sockets,
             run: Run::new(),
             blocked: false,
-            abandoned: None,
-        };
+            chores: Vec::new(),
+        }));
         std::thread::Builder::new()
             .name("tcp-xm".to_owned())
             .spawn(move || {
-                let mut end = End::new(Arc::clone(&driver.shared));
-                if let Err(error) = driver.run() {
+                let mut end = End::new(Arc::clone(&shared));
+                shared.know_thread();
+                if let Err(error) = run(&shared) {
                     end.kind = error.kind();
                 } else {
                     end.kind = io::ErrorKind::NotConnected;
                 }
+                // The sockets go with the thread.
+                shared.hand_over(None);
             })?;
         Ok(())
     }
 
-    fn run(&mut self) -> io::Result<()> {
-        let shared = Arc::clone(&self.shared);
-        loop {
-            let taken = self.receive()?;
-            let mut state = shared.lock();
-            let now = shared.now();
-            state.machine.handle_timeout(now);
-            self.take_events(&mut state);
-            drop(state);
-            let sent = self.transmit()?;
-            if self.is_over() {
-                return Ok(());
-            }
-            if taken.packets == 0 && !sent {
-                if taken.errors > 0 {
-                    std::thread::sleep(PAUSE);
+    /// Whether there is something that the endpoint's thread has to do.
+    pub(crate) fn has_chores(&self) -> bool {
+        !self.chores.is_empty()
+    }
+
+    fn do_chores(&mut self, shared: &Shared) {
+        for chore in std::mem::take(&mut self.chores) {
+            match chore {
+                // Without it nothing comes by multicast: the sender sees that, and stays with unicast.
+                Chore::Join(group, source) => {
+                    if self.sockets.join(group, source).is_err() {
+                        shared.lock().groups_refused += 1;
+                    }
                 }
-                self.sleep()?;
+                // What is lost is repaired with segments that fit.
+                Chore::Narrow(destination) => {
+                    if let Ok(route) = self.sockets.route(destination) {
+                        let mut state = shared.lock();
+                        let now = shared.now();
+                        state.machine.set_path_mtu(now, destination, route.mtu);
+                    }
+                }
             }
         }
     }
 
+    /// One turn: takes what has arrived, no more than about `enough` bytes, and sends what is to be
+    /// sent; false when there was nothing to do.
+    ///
+    /// # Errors
+    /// The sockets are of no use any more.
+    pub(crate) fn work(&mut self, shared: &Shared, enough: usize) -> io::Result<bool> {
+        let taken = self.receive(shared, enough)?;
+        let mut state = shared.lock();
+        let now = shared.now();
+        state.machine.handle_timeout(now);
+        let told = self.take_events(shared, &mut state);
+        drop(state);
+        let sent = self.transmit(shared)?;
+        if taken.packets == 0 && taken.errors > 0 {
+            std::thread::sleep(PAUSE);
+        }
+        Ok(taken.packets > 0 || told || sent || self.has_chores())
+    }
+
     /// Takes batches of datagrams and hands them in under one lock.
-    fn receive(&mut self) -> io::Result<Taken> {
-        let shared = Arc::clone(&self.shared);
+    fn receive(&mut self, shared: &Shared, enough: usize) -> io::Result<Taken> {
         let now = shared.now();
         let mut state = None;
-        let taken = self.sockets.receive(|source, destination, payload| {
-            let state = state.get_or_insert_with(|| shared.lock());
-            let meta = Meta {
-                source,
-                destination,
-            };
-            // Counted by the machine under its reason.
-            let _ = state.machine.handle_packet(now, &meta, payload);
-        })?;
+        let taken = self
+            .sockets
+            .receive(enough, |source, destination, payloads, stride| {
+                let state = state.get_or_insert_with(|| shared.lock());
+                let meta = Meta {
+                    source,
+                    destination,
+                };
+                state.machine.handle_packets(now, &meta, payloads, stride);
+            })?;
         if taken.errors > 0 {
             let state = state.get_or_insert_with(|| shared.lock());
             state.receive_errors += taken.errors;
@@ -205,8 +270,7 @@ impl Driver {
     }
 
     /// Sends a few runs; whether there may be more to send at once.
-    fn transmit(&mut self) -> io::Result<bool> {
-        let shared = Arc::clone(&self.shared);
+    fn transmit(&mut self, shared: &Shared) -> io::Result<bool> {
         for _ in 0..RUNS {
             let mut state = shared.lock();
             let filled = self.run.fill(&mut state, shared.now());
@@ -236,13 +300,12 @@ impl Driver {
                 segment_len,
                 ..
             } = self.run;
-            let bytes = &self.run.buffer[self.run.sent..self.run.len];
+            let bytes = self.run.rest();
             match self.sockets.send(source, destination, bytes, segment_len) {
                 Ok(taken) => self.run.sent += taken,
                 Err(SendError::WouldBlock) => return false,
-                // What is lost is repaired with segments that fit.
                 Err(SendError::TooBig) => {
-                    self.path_is_narrow(destination.ip());
+                    self.chores.push(Chore::Narrow(destination.ip()));
                     return true;
                 }
                 // A peer that vanished, a route that flaps: retransmissions are for that.
@@ -252,49 +315,39 @@ impl Driver {
         true
     }
 
-    /// The kernel knows that the path to a destination takes less than what was sent.
-    fn path_is_narrow(&self, destination: IpAddr) {
-        if let Ok(route) = self.sockets.route(destination) {
-            let mut state = self.shared.lock();
-            let now = self.shared.now();
-            state.machine.set_path_mtu(now, destination, route.mtu);
-        }
-    }
-
-    fn take_events(&mut self, state: &mut State) {
+    /// Passes the news on; whether there were any.
+    fn take_events(&mut self, shared: &Shared, state: &mut State) -> bool {
         let mut told = false;
         while let Some(event) = state.machine.poll_event() {
             told = true;
             match event {
                 Event::Join { group, source, .. } => {
-                    // Without it nothing comes by multicast: the sender sees that, and stays with
-                    // unicast.
-                    if self.sockets.join(group, source).is_err() {
-                        state.groups_refused += 1;
+                    self.chores.push(Chore::Join(group, source));
+                }
+                Event::Leave { group, source, .. } => {
+                    // Perhaps before it was joined.
+                    let joins = |chore: &Chore| matches!(chore, Chore::Join(g, s) if (*g, *s) == (group, source));
+                    match self.chores.iter().position(joins) {
+                        Some(at) => drop(self.chores.remove(at)),
+                        None => self.sockets.leave(group, source),
                     }
                 }
-                Event::Leave { group, source, .. } => self.sockets.leave(group, source),
                 event => note(state, &event),
             }
         }
         if told {
-            self.shared.notify(state);
+            shared.notify(state);
         }
+        told
     }
 
-    /// Nobody holds the endpoint, and nothing is left to be said, or it has had long enough.
-    fn is_over(&mut self) -> bool {
-        if self.shared.is_held() {
-            self.abandoned = None;
-            return false;
-        }
-        let since = *self.abandoned.get_or_insert_with(Instant::now);
-        since.elapsed() > LINGER || self.shared.lock().machine.connections() == 0
-    }
-
-    fn sleep(&mut self) -> io::Result<()> {
-        let mut state = self.shared.lock();
-        let now = self.shared.now();
+    /// Sleeps until something arrives, a timer is due or somebody asks for something.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn rest(&mut self, shared: &Shared) -> io::Result<()> {
+        let mut state = shared.lock();
+        let now = shared.now();
         let next = if self.blocked {
             None
         } else {
@@ -309,17 +362,57 @@ impl Driver {
         state.asleep = Some(if self.blocked { now } else { until });
         drop(state);
         let mut set = self.sockets.watches(self.blocked);
-        set.push(Watch::readable(self.shared.waker().as_fd()));
+        set.push(Watch::readable(shared.waker().as_fd()));
         let limit = Duration::from_micros((until - now).total_micros());
         poll::wait(&mut set, Some(limit))?;
         let woken = set.last().is_some_and(Watch::is_readable);
         drop(set);
         if woken {
-            self.shared.waker().reset();
+            shared.waker().reset();
         }
-        self.shared.lock().asleep = None;
+        shared.lock().asleep = None;
         Ok(())
     }
+}
+
+/// The endpoint's thread.
+fn run(shared: &Shared) -> io::Result<()> {
+    let mut abandoned = None;
+    loop {
+        if let Some(pause) = shared.is_driven() {
+            std::thread::park_timeout(pause);
+            continue;
+        }
+        let mut held = match shared.driver().try_lock() {
+            Ok(held) => held,
+            Err(TryLockError::WouldBlock) => {
+                std::thread::park_timeout(PAUSE);
+                continue;
+            }
+            Err(TryLockError::Poisoned(_)) => return Err(io::Error::other("a reader panicked")),
+        };
+        let Some(driver) = held.as_mut() else {
+            return Ok(());
+        };
+        driver.do_chores(shared);
+        let worked = driver.work(shared, ENOUGH_BYTES)?;
+        if is_over(shared, &mut abandoned) {
+            return Ok(());
+        }
+        if !worked {
+            driver.rest(shared)?;
+        }
+    }
+}
+
+/// Nobody holds the endpoint, and nothing is left to be said, or it has had long enough.
+fn is_over(shared: &Shared, abandoned: &mut Option<Instant>) -> bool {
+    if shared.is_held() {
+        *abandoned = None;
+        return false;
+    }
+    let since = *abandoned.get_or_insert_with(Instant::now);
+    since.elapsed() > LINGER || shared.lock().machine.connections() == 0
 }
 
 /// Keeps what whoever holds the connection or group asks for later.

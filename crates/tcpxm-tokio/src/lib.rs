@@ -1,7 +1,9 @@
 //! TCP-XM over sockets: connections and groups as tokio streams, and as blocking ones.
 //!
 //! An [`XmEndpoint`] is one socket and one [`tcpxm::Endpoint`], driven by a thread of its own:
-//! packets in and out in batches, timers, memberships in groups. The socket is a UDP socket (with GRO
+//! packets in and out in batches, timers, memberships in groups. A thread that waits for data, with
+//! [`std::io::Read`], does that itself meanwhile: what it takes from the socket it uses at once, and nobody
+//! has to be woken. When it does not come back for 20 ms the endpoint's thread goes on. The socket is a UDP socket (with GRO
 //! and GSO), or, with [`Carrier::Ip`], a raw one that carries TCP segments in IP: the other side may
 //! then be any TCP, the kernel's included. What it hands out
 //! works from any thread and in any runtime:
@@ -38,7 +40,7 @@
 //!
 //! # Bounds
 //!
-//! One thread an endpoint, 200 KiB for packets on their way out, and up to 36 pieces of 64 KiB for those on
+//! One thread an endpoint, 320 KiB for packets on their way out, and up to 36 pieces of 64 KiB for those on
 //! their way in, of which only what was used takes memory, besides what [`tcpxm`] documents for
 //! connections and groups; at most 64 groups are heard at once, each by a socket of its own,
 //! whose room for what arrives gets smaller with their number ([`Config::receive_buffer_bytes`] for the

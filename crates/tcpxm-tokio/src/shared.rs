@@ -5,14 +5,16 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Waker as TaskWaker};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use linux_net::wake::Waker;
 use tcpxm::{Carrier, CommandError, ConnId, Endpoint, Failure, GroupId};
 
 use crate::Config;
+use crate::driver::Driver;
 use crate::group::GroupEvent;
 use crate::store::Held;
 
@@ -29,7 +31,19 @@ pub(crate) struct Shared {
     waker: Waker,
     /// Endpoints, listeners, streams and groups.
     handles: AtomicUsize,
+    /// Locked before `state`, or tried. Nothing before the thread begins and when it has ended.
+    driver: Mutex<Option<Driver>>,
+    thread: OnceLock<Thread>,
 }
+
+/// Who has read lately reads again, and drives: the endpoint's thread steps in after this time.
+const LEASE: tcpxm::Duration = tcpxm::Duration::from_millis(20);
+/// Somebody is at it now.
+const IN_CHARGE: tcpxm::Instant = tcpxm::Instant::from_micros_const(i64::MAX);
+/// Longest sleep of the endpoint's thread meanwhile.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// Bytes that a reader takes from the sockets at once: they stay in a processor's own cache.
+const PORTION: usize = 256 << 10;
 
 pub(crate) struct State {
     pub(crate) machine: Endpoint<Held>,
@@ -46,6 +60,12 @@ pub(crate) struct State {
     pub(crate) dead: Option<io::ErrorKind>,
     /// Tasks to wake at the next change.
     tasks: Vec<TaskWaker>,
+    /// Threads that wait for one.
+    waiting: usize,
+    /// A reader drives until then.
+    driven_until: tcpxm::Instant,
+    /// The endpoint's thread sleeps until it is told that the reader is no longer in charge.
+    parked: bool,
 }
 
 impl std::fmt::Debug for State {
@@ -97,10 +117,15 @@ impl Shared {
                 groups_refused: 0,
                 dead: None,
                 tasks: Vec::new(),
+                waiting: 0,
+                driven_until: now,
+                parked: false,
             }),
             changed: Condvar::new(),
             waker: Waker::new()?,
             handles: AtomicUsize::new(0),
+            driver: Mutex::new(None),
+            thread: OnceLock::new(),
         })
     }
 
@@ -151,12 +176,50 @@ impl Shared {
         &self.waker
     }
 
+    pub(crate) fn driver(&self) -> &Mutex<Option<Driver>> {
+        &self.driver
+    }
+
+    pub(crate) fn hand_over(&self, driver: Option<Driver>) {
+        *self.driver.lock().unwrap_or_else(PoisonError::into_inner) = driver;
+    }
+
+    /// The calling thread is the endpoint's.
+    pub(crate) fn know_thread(&self) {
+        // There is one only.
+        let _ = self.thread.set(std::thread::current());
+    }
+
+    fn call_thread(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Whether somebody who reads drives, so that the endpoint's thread need not: how long it may sleep.
+    pub(crate) fn is_driven(&self) -> Option<Duration> {
+        let mut state = self.lock();
+        let now = self.now();
+        if state.driven_until <= now || !state.is_lonely() {
+            return None;
+        }
+        state.parked = state.driven_until == IN_CHARGE;
+        let pause = Duration::from_micros((state.driven_until - now).total_micros());
+        Some(pause.min(LONGEST_PAUSE))
+    }
+
     /// Lets go of the lock and has the driver look what there is to do.
     pub(crate) fn kick(&self, mut state: MutexGuard<'_, State>) {
         let asleep = state.asleep.take();
+        let away = asleep.is_none() && state.is_driver_away(self.now());
+        if away {
+            state.driven_until = tcpxm::Instant::ZERO;
+        }
         drop(state);
         if asleep.is_some() {
             self.waker.wake();
+        } else if away {
+            self.call_thread();
         }
     }
 
@@ -164,10 +227,11 @@ impl Shared {
     /// reads and writes only move bytes.
     pub(crate) fn kick_if_due(&self, state: MutexGuard<'_, State>) {
         let next = state.machine.poll_timeout();
-        if state
+        let now = self.now();
+        let until = state
             .asleep
-            .is_some_and(|until| next.is_some_and(|at| at < until))
-        {
+            .or_else(|| state.is_driver_away(now).then_some(now + LEASE));
+        if until.is_some_and(|until| next.is_some_and(|at| at < until)) {
             self.kick(state);
         }
     }
@@ -175,13 +239,20 @@ impl Shared {
     /// Waits for a change, no longer than a second: who waits looks again anyway.
     pub(crate) fn wait<'a>(
         &'a self,
-        state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, State>,
         most: Duration,
     ) -> MutexGuard<'a, State> {
+        if state.is_driver_away(self.now()) {
+            state.driven_until = tcpxm::Instant::ZERO;
+            self.call_thread();
+        }
+        state.waiting += 1;
         let waited = self
             .changed
             .wait_timeout(state, most.min(Duration::from_secs(1)));
-        waited.unwrap_or_else(PoisonError::into_inner).0
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        state.waiting -= 1;
+        state
     }
 
     /// After an attempt: the driver has something to do, or whoever tried waits for a change, as a
@@ -199,9 +270,66 @@ impl Shared {
         }
     }
 
+    /// The same after an attempt to read. A thread that reads comes again soon: it drives then, and
+    /// until then nobody has to.
+    pub(crate) fn settle_read(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        succeeded: bool,
+        context: Option<&Context<'_>>,
+    ) {
+        if context.is_some() || !state.is_lonely() {
+            self.settle(state, succeeded, context);
+        } else if !succeeded {
+            self.drive(state);
+        } else {
+            if state.driven_until != IN_CHARGE {
+                state.driven_until = self.now() + LEASE;
+            }
+            if state.asleep.is_some() {
+                self.kick_if_due(state);
+            }
+        }
+    }
+
+    /// Takes a turn at driving, or waits for a change while another thread is at it.
+    fn drive(&self, mut state: MutexGuard<'_, State>) {
+        let held = self.driver.try_lock().ok();
+        let idle = |held: &MutexGuard<'_, Option<Driver>>| {
+            held.as_ref().is_some_and(|driver| !driver.has_chores())
+        };
+        let Some(mut held) = held.filter(idle) else {
+            drop(self.wait(state, Duration::from_secs(1)));
+            return;
+        };
+        state.driven_until = IN_CHARGE;
+        drop(state);
+        let mut over = true;
+        if let Some(driver) = held.as_mut() {
+            let worked = driver.work(self, PORTION);
+            let result = worked.and_then(|worked| if worked { Ok(()) } else { driver.rest(self) });
+            // Sockets that fail do so for the endpoint's thread too.
+            over = result.is_err() || driver.has_chores();
+        }
+        drop(held);
+        let mut state = self.lock();
+        over |= !state.is_lonely();
+        state.driven_until = if over {
+            tcpxm::Instant::ZERO
+        } else {
+            self.now() + LEASE
+        };
+        if std::mem::take(&mut state.parked) || over {
+            drop(state);
+            self.call_thread();
+        }
+    }
+
     /// Whoever waits looks again.
     pub(crate) fn notify(&self, state: &mut State) {
-        self.changed.notify_all();
+        if state.waiting > 0 {
+            self.changed.notify_all();
+        }
         for task in state.tasks.drain(..) {
             task.wake();
         }
@@ -229,6 +357,16 @@ impl State {
         if !self.tasks.iter().any(|task| task.will_wake(waker)) {
             self.tasks.push(waker.clone());
         }
+    }
+
+    /// Nobody waits for news that a reader would have to fetch for him.
+    fn is_lonely(&self) -> bool {
+        self.waiting == 0 && self.tasks.is_empty()
+    }
+
+    /// A reader drives, and is not at it just now.
+    fn is_driver_away(&self, now: tcpxm::Instant) -> bool {
+        self.driven_until > now && self.driven_until != IN_CHARGE
     }
 
     /// Why nothing goes any more.

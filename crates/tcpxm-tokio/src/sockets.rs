@@ -7,9 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use linux_net::inet::{
-    self, Membership, Received, SegmentBatch, SegmentSocket, Transmit, UdpSocket,
-};
+use linux_net::inet::{self, Joined, Membership, SegmentBatch, SegmentSocket, Transmit, UdpSocket};
 use linux_net::poll::{self, Watch};
 use linux_net::udp::Batch;
 use linux_net::{OpenError, ReceiveError, SendError};
@@ -19,9 +17,8 @@ use crate::Config;
 
 /// Batches taken from one socket before the next one's turn.
 const BATCHES: usize = 4;
-/// Looks at all sockets, and bytes taken, before something is sent again.
+/// Looks at all sockets before something is sent again.
 const LOOKS: usize = 4;
-const ENOUGH_BYTES: usize = 1 << 20;
 /// What may wait in this host's own queue for a slow link, in the kernel's count (it doubles the number
 /// and takes half as much again for itself): less than such queues hold, so that a full one makes us
 /// wait instead of losing packets, which all receivers of a group would lose together.
@@ -75,7 +72,7 @@ impl Datagrams {
     fn receive(
         &mut self,
         socket: &UdpSocket,
-        mut take: impl FnMut(Received<'_>),
+        mut take: impl FnMut(Joined<'_>),
     ) -> Result<bool, ReceiveError> {
         let (batch, most) = if self.is_joined {
             (&mut self.joined, JOINED)
@@ -84,9 +81,9 @@ impl Datagrams {
         };
         let pieces = socket.receive(batch)?;
         let mut bytes = 0;
-        batch.received().for_each(|received| {
-            bytes += received.payload.len();
-            take(received);
+        batch.joined().for_each(|joined| {
+            bytes += joined.payloads.len();
+            take(joined);
         });
         let is_joined = bytes > pieces * JOINED_BYTES;
         // A few lone datagrams say nothing about those that come in a stream.
@@ -146,13 +143,21 @@ impl Socket {
     fn receive(
         &self,
         room: &mut Room,
-        mut take: impl FnMut(Received<'_>),
+        mut take: impl FnMut(Joined<'_>),
     ) -> Result<bool, ReceiveError> {
         match (self, room) {
             (Socket::Udp(socket), Room::Udp(datagrams)) => datagrams.receive(socket, take),
             (Socket::Ip(socket), Room::Ip(batch)) => {
                 let packets = socket.receive(batch)?;
-                batch.iter().for_each(&mut take);
+                // What the kernel has put into one segment is one.
+                batch.iter().for_each(|received| {
+                    take(Joined {
+                        source: received.source,
+                        destination: received.destination,
+                        payloads: received.payload,
+                        stride: received.payload.len(),
+                    });
+                });
                 Ok(packets == PACKETS)
             }
             _ => Ok(false), // All are of one kind.
@@ -161,7 +166,7 @@ impl Socket {
 }
 
 impl Socket {
-    /// Takes batches until there is nothing for now. What passes is counted.
+    /// Takes batches until there is nothing for now, or that was enough. What passes is counted.
     ///
     /// # Errors
     /// The socket is of no use any more.
@@ -169,17 +174,18 @@ impl Socket {
         &self,
         room: &mut Room,
         taken: &mut Taken,
-        mut take: impl FnMut(Received<'_>),
+        enough: usize,
+        mut take: impl FnMut(Joined<'_>),
     ) -> Result<(), ReceiveError> {
         for _ in 0..BATCHES {
-            let more = self.receive(room, |received| {
+            let more = self.receive(room, |joined| {
                 taken.packets += 1;
-                taken.bytes += received.payload.len();
-                take(received);
+                taken.bytes += joined.payloads.len();
+                take(joined);
             });
             match more {
-                Ok(true) => {}
-                Ok(false) => break,
+                Ok(true) if taken.bytes < enough => {}
+                Ok(_) => break,
                 Err(error) if error.is_lasting() => return Err(error),
                 Err(_) => {
                     taken.errors += 1;
@@ -298,29 +304,31 @@ impl Sockets {
         }
     }
 
-    /// Takes what has arrived, batches of it: source, destination and payload. A group whose socket is
-    /// of no use any more is not heard any more.
+    /// Takes what has arrived, batches of it: source, destination, and payloads of so many bytes each.
+    /// A group whose socket is of no use any more is not heard any more.
     ///
     /// What came by two sockets came in some order, which the kernel does not tell; so all are looked
     /// at until nobody has anything more. Of what was taken then nothing is missing that came before:
     /// a repair that is acknowledged before the data that it followed would show that data as lost.
-    /// Where that takes too long, unicast was looked at first, for that reason.
+    /// Where that takes too long, or is more than `enough` bytes, unicast was looked at first, for that
+    /// reason.
     ///
     /// # Errors
     /// The socket for unicast is of no use any more.
     pub(crate) fn receive(
         &mut self,
-        mut take: impl FnMut(SocketAddr, IpAddr, &[u8]),
+        enough: usize,
+        mut take: impl FnMut(SocketAddr, IpAddr, &[u8], usize),
     ) -> io::Result<Taken> {
         let mut all = Taken::default();
         for _ in 0..LOOKS {
             let mut taken = Taken::default();
-            self.receive_unicast(&mut taken, &mut take)?;
-            self.receive_groups(&mut taken, &mut take);
+            self.receive_unicast(&mut taken, enough, &mut take)?;
+            self.receive_groups(&mut taken, enough, &mut take);
             all.packets += taken.packets;
             all.bytes += taken.bytes;
             all.errors += taken.errors;
-            if taken.packets == 0 || self.groups.is_empty() || all.bytes >= ENOUGH_BYTES {
+            if taken.packets == 0 || self.groups.is_empty() || all.bytes >= enough {
                 break;
             }
         }
@@ -330,17 +338,18 @@ impl Sockets {
     fn receive_unicast(
         &mut self,
         taken: &mut Taken,
-        take: &mut impl FnMut(SocketAddr, IpAddr, &[u8]),
+        enough: usize,
+        take: &mut impl FnMut(SocketAddr, IpAddr, &[u8], usize),
     ) -> io::Result<()> {
         let local = self.local.ip();
-        let drained = self.unicast.drain(&mut self.room, taken, |received| {
+        let drained = self.unicast.drain(&mut self.room, taken, enough, |joined| {
             // A socket that is bound to every address learns which one it was.
             let to = if local.is_unspecified() {
-                received.destination
+                joined.destination
             } else {
                 local
             };
-            take(received.source, to, received.payload);
+            take(joined.source, to, joined.payloads, joined.stride);
         });
         drained.map_err(|error| io::Error::other(error.to_string()))
     }
@@ -348,7 +357,8 @@ impl Sockets {
     fn receive_groups(
         &mut self,
         taken: &mut Taken,
-        take: &mut impl FnMut(SocketAddr, IpAddr, &[u8]),
+        enough: usize,
+        take: &mut impl FnMut(SocketAddr, IpAddr, &[u8], usize),
     ) {
         let ready = self.ready();
         let mut failed = Vec::new();
@@ -356,8 +366,8 @@ impl Sockets {
             if ready & 1 << number == 0 {
                 continue;
             }
-            let drained = socket.drain(&mut self.room, taken, |received| {
-                take(received.source, *group, received.payload);
+            let drained = socket.drain(&mut self.room, taken, enough, |joined| {
+                take(joined.source, *group, joined.payloads, joined.stride);
             });
             if drained.is_err() {
                 failed.push(*group);
@@ -475,7 +485,7 @@ mod tests {
         same.send(b"nobody is there").expect("sent");
         let mut errors = 0;
         for _ in 0..100 {
-            let taken = sockets.receive(|_, _, _| {}).expect("goes on");
+            let taken = sockets.receive(1 << 20, |_, _, _, _| {}).expect("goes on");
             errors += taken.errors;
             if errors > 0 {
                 break;
@@ -487,7 +497,7 @@ mod tests {
         peer.send_to(b"somebody is", sockets.local_address())
             .expect("sent");
         let mut heard = Vec::new();
-        let taken = sockets.receive(|_, _, bytes| heard.extend_from_slice(bytes));
+        let taken = sockets.receive(1 << 20, |_, _, bytes, _| heard.extend_from_slice(bytes));
         let taken = taken.expect("goes on");
         assert_eq!((taken.packets, taken.errors), (1, 0));
         assert_eq!(heard, b"somebody is");
@@ -520,7 +530,7 @@ mod tests {
         }
         assert_eq!(sockets.ready(), 0b10010);
         let mut heard = Vec::new();
-        let taken = sockets.receive(|_, to, bytes| heard.push((to, bytes.to_vec())));
+        let taken = sockets.receive(1 << 20, |_, to, bytes, _| heard.push((to, bytes.to_vec())));
         assert_eq!(taken.expect("goes on").packets, 2);
         assert_eq!(heard, [(group(1), vec![1]), (group(4), vec![4])]);
         assert_eq!(sockets.ready(), 0);

@@ -185,7 +185,7 @@ impl XmStream {
             Err(CommandError::Unknown) if state.has_ended(self.id) => return Ok(Some(0)),
             Err(error) => return Err(state.error(self.id, error)),
         };
-        self.shared.settle(state, read.is_some(), context);
+        self.shared.settle_read(state, read.is_some(), context);
         Ok(read)
     }
 

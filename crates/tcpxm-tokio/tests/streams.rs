@@ -381,3 +381,64 @@ fn a_listener_with_a_key_hears_the_sender_that_has_it_alone() {
         }
     }
 }
+
+/// Who waits to read drives the endpoint himself: when he does other things, somebody else has to.
+#[test]
+fn who_stops_reading_is_stood_in_for() {
+    let (server, client) = (open(1, 0), open(1, 0));
+    let listener = server.listen().expect("listening");
+    let address = server.local_address();
+    let config = GroupConfig::new(client.local_address(), vec![address.ip()], address.port());
+    let mut group = client.open_group(config).expect("a group");
+    Write::write_all(&mut group, b"first").expect("written");
+    let mut stream = listener.wait(None).expect("accepted");
+    for word in [b"first", b"again"] {
+        let mut read = [0; 5];
+        Read::read_exact(&mut stream, &mut read).expect("read");
+        assert_eq!(&read, word);
+        Write::write_all(&mut group, b"again").expect("written");
+    }
+    group.finish().expect("shut");
+    // All the rest is acknowledged, the end included, although nobody reads it.
+    assert_eq!(group.wait_delivered().expect("delivered"), 1);
+    let mut rest = Vec::new();
+    Read::read_to_end(&mut stream, &mut rest).expect("read");
+    assert_eq!(rest, b"again");
+}
+
+#[test]
+fn all_who_wait_to_read_are_served() {
+    let server = open(1, 0);
+    let listener = server.listen().expect("listening");
+    let mut readers = Vec::new();
+    let mut streams = Vec::new();
+    for _ in 0..3 {
+        let one = open(1, 0).connect(server.local_address());
+        let one = one.expect("opened");
+        let mut other = listener.wait(None).expect("accepted");
+        streams.push(one);
+        readers.push(std::thread::spawn(move || {
+            let mut word = [0; 4];
+            let mut words = 0;
+            while Read::read_exact(&mut other, &mut word).is_ok() {
+                Write::write_all(&mut other, &word).expect("answered");
+                words += 1;
+            }
+            words
+        }));
+    }
+    for round in 0..60u32 {
+        let stream = &mut streams[round as usize * 7 % 3];
+        let word = round.to_be_bytes();
+        Write::write_all(stream, &word).expect("asked");
+        let mut answer = [0; 4];
+        Read::read_exact(stream, &mut answer).expect("answered");
+        assert_eq!(answer, word);
+    }
+    for stream in &streams {
+        stream.finish().expect("shut");
+    }
+    for reader in readers {
+        assert_eq!(reader.join().expect("a reader"), 20);
+    }
+}
