@@ -175,6 +175,8 @@ pub(super) struct Channels {
     spool: Vec<u8>,
     received: VecDeque<(ChannelId, Range<usize>)>,
     gathered: Option<Gathered>,
+    /// Room for what is gathered next.
+    spare: Vec<u8>,
     /// The socket that sends is full, and watched.
     full: bool,
     busy: Vec<ChannelId>,
@@ -201,6 +203,7 @@ impl Channels {
             spool: Vec::new(),
             received: VecDeque::new(),
             gathered: None,
+            spare: Vec::new(),
             full: false,
             busy: Vec::new(),
             writable: VecDeque::new(),
@@ -336,55 +339,76 @@ impl Channels {
             }
             return Err(NativeError::Busy);
         }
+        self.counts.sent += 1;
+        let mut rest = data;
+        let cut = self.gathered.is_none() && data.len() > segment;
+        if cut {
+            // Many datagrams already, and nothing goes before them: from where they lie.
+            rest = &data[self.hand_over(to, data, segment)..];
+            if rest.is_empty() {
+                return Ok(());
+            }
+        }
+        let bytes = &mut self.spare;
         let gathered = self.gathered.get_or_insert_with(|| Gathered {
             channel: id,
             to,
             segment,
-            bytes: Vec::new(),
+            bytes: std::mem::take(bytes),
         });
-        gathered.bytes.extend_from_slice(data);
-        self.counts.sent += 1;
+        gathered.bytes.extend_from_slice(rest);
+        if cut {
+            self.set_full(true);
+        }
         Ok(())
+    }
+
+    /// Hands datagrams to the kernel; how many bytes are done with: all, unless it has no room.
+    fn hand_over(&mut self, to: SocketAddr, bytes: &[u8], segment: usize) -> usize {
+        if self.link.dscp != 0 {
+            let mut queue = self.sender.queue();
+            for datagram in bytes.chunks(segment) {
+                queue.push(to, datagram);
+            }
+            self.counts.unsent += queue.flush().failed;
+            return bytes.len();
+        }
+        match self.sender.send(&Transmit {
+            source: None,
+            destination: to,
+            bytes,
+            segment_len: Some(segment),
+        }) {
+            Ok(taken) => taken,
+            Err(SendError::WouldBlock) => 0,
+            Err(error) => {
+                tracing::debug!(group = %to, %error, "datagrams are not sent");
+                self.counts.unsent += bytes.len().div_ceil(segment) as u64;
+                bytes.len()
+            }
+        }
     }
 
     /// Sends what was gathered.
     pub(super) fn flush(&mut self) {
-        let Some(gathered) = &mut self.gathered else {
+        let Some(mut gathered) = self.gathered.take() else {
             return;
         };
-        let sent = match self.link.dscp {
-            0 => self.sender.send(&Transmit {
-                source: None,
-                destination: gathered.to,
-                bytes: &gathered.bytes,
-                segment_len: Some(gathered.segment),
-            }),
-            _ => {
-                let mut queue = self.sender.queue();
-                for datagram in gathered.bytes.chunks(gathered.segment) {
-                    queue.push(gathered.to, datagram);
-                }
-                self.counts.unsent += queue.flush().failed;
-                Ok(gathered.bytes.len())
-            }
-        };
-        let full = match sent {
-            Ok(taken) => {
-                gathered.bytes.drain(..taken);
-                !gathered.bytes.is_empty()
-            }
-            Err(SendError::WouldBlock) => true,
-            Err(error) => {
-                tracing::debug!(group = %gathered.to, %error, "datagrams are not sent");
-                self.counts.unsent += gathered.bytes.len().div_ceil(gathered.segment) as u64;
-                false
-            }
-        };
-        if !full {
-            self.gathered = None;
+        let taken = self.hand_over(gathered.to, &gathered.bytes, gathered.segment);
+        gathered.bytes.drain(..taken);
+        let full = !gathered.bytes.is_empty();
+        match full {
+            true => self.gathered = Some(gathered),
+            false => self.spare = gathered.bytes,
         }
+        self.set_full(full);
+    }
+
+    /// The socket that sends has no room, or has room again.
+    fn set_full(&mut self, full: bool) {
         if full != self.full {
             self.full = full;
+            // It is in the set: that cannot fail.
             let _ = self.set.change(self.sender.as_fd(), SENDER, false, full);
         }
         if !full {
