@@ -20,7 +20,7 @@
 //! | session | what waits | at the bound |
 //! | --- | --- | --- |
 //! | real-time | `limits.receiver-queue` for each receiver | the oldest frame is dropped: `drops{reason="queue_full"}` |
-//! | bulk | the same, and at most 192 KiB beside it | from half of it on the source is read no more: `plane{event="pauses"}`; a receiver that takes nothing for `limits.stall` is cut off: `drops{reason="stalled"}` |
+//! | bulk | the same, and at most 192 KiB beside it | as soon as its socket takes no more the source is read no more: `plane{event="pauses"}`; a receiver that takes nothing for `limits.stall` is cut off: `drops{reason="stalled"}` |
 //!
 //! # Privileges
 //!

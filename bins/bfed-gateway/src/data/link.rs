@@ -42,14 +42,13 @@ impl Link {
         }
     }
 
-    /// Writes what the machine has to say.
-    pub(crate) fn write(&mut self, node: &mut DataNode) -> io::Result<()> {
-        let mut message = [0; MAX_MESSAGE_LEN];
+    /// Writes what the machine has to say; `buffer` has room for the longest message.
+    pub(crate) fn write(&mut self, node: &mut DataNode, buffer: &mut [u8]) -> io::Result<()> {
         loop {
             while self.waiting.len() < WAITING
-                && let Some(len) = node.poll_control(&mut message)
+                && let Some(len) = node.poll_control(buffer)
             {
-                self.waiting.extend_from_slice(&message[..len]);
+                self.waiting.extend_from_slice(&buffer[..len]);
             }
             self.full = false;
             if self.waiting.is_empty() {

@@ -312,7 +312,7 @@ impl Worker {
         let Some(link) = &mut self.link else {
             return;
         };
-        if let Err(error) = link.write(&mut self.node) {
+        if let Err(error) = link.write(&mut self.node, &mut self.buffer) {
             self.lose_control(&error.to_string());
         }
     }
@@ -417,6 +417,7 @@ impl Worker {
                 }
             }
             streams::Writable::Drained(edge) => self.node.plane().writable(now, edge),
+            streams::Writable::Took(edge) => self.node.plane().takes(now, edge),
             streams::Writable::Nothing => {}
         }
     }

@@ -77,6 +77,9 @@ enum State {
     Open,
 }
 
+/// Packets for one stream: headers, and payloads in the buffer.
+type Notes = Vec<([u8; HEADER_LEN], Range<usize>)>;
+
 #[derive(Debug)]
 struct Stream {
     socket: TcpStream,
@@ -89,8 +92,8 @@ struct Stream {
     /// Whose edge is blocked meanwhile.
     edge: Option<EdgeId>,
     paused: bool,
-    /// Noted for the next flush: headers, and payloads in the buffer.
-    noted: Vec<([u8; HEADER_LEN], usize, Range<usize>)>,
+    /// For the next flush.
+    noted: Notes,
 }
 
 /// What a stream was when it went.
@@ -114,6 +117,8 @@ pub(crate) enum Writable {
     Dialled(EdgeId),
     /// All that waited is written.
     Drained(EdgeId),
+    /// Some of it is.
+    Took(EdgeId),
     /// Nothing new.
     Nothing,
 }
@@ -150,6 +155,8 @@ pub(crate) struct Streams {
     strangers: usize,
     /// Streams with something noted.
     noted: Vec<ConnId>,
+    /// Room for notes, lent to streams until they are flushed: at most as much as one reading needs.
+    spare: Vec<Notes>,
     /// Streams that are over and that the machine does not know about yet.
     broken: Vec<ConnId>,
     pub(crate) counts: Counts,
@@ -166,6 +173,7 @@ impl Streams {
             waits: VecDeque::new(),
             strangers: 0,
             noted: Vec::new(),
+            spare: Vec::new(),
             broken: Vec::new(),
             counts: Counts::default(),
         })
@@ -341,21 +349,16 @@ impl Streams {
             return Writable::Nothing;
         }
         let (front, back) = stream.waiting.as_slices();
-        match write(
-            &mut stream.socket,
-            &[IoSlice::new(front), IoSlice::new(back)],
-        ) {
-            Ok(written) => {
-                self.counts.sent_bytes += written as u64;
-                stream.waiting.drain(..written);
-            }
-            Err(_) => {
-                self.broken.push(conn);
-                return Writable::Nothing;
-            }
-        }
-        if !stream.waiting.is_empty() {
+        let slices = [IoSlice::new(front), IoSlice::new(back)];
+        let Ok(written) = write(&mut stream.socket, &slices) else {
+            self.broken.push(conn);
             return Writable::Nothing;
+        };
+        self.counts.sent_bytes += written as u64;
+        stream.waiting.drain(..written);
+        if !stream.waiting.is_empty() {
+            let edge = stream.edge.filter(|_| written > 0);
+            return edge.map_or(Writable::Nothing, Writable::Took);
         }
         stream.waiting = VecDeque::new();
         let edge = stream.edge.take();
@@ -447,12 +450,11 @@ impl Streams {
         };
         if stream.noted.is_empty() {
             self.noted.push(conn);
+            stream.noted = self.spare.pop().unwrap_or_default();
         }
         stream.edge = Some(edge);
         let at = start + HEADER_LEN;
-        stream
-            .noted
-            .push((*header, HEADER_LEN, at..at + payload.len()));
+        stream.noted.push((*header, at..at + payload.len()));
     }
 
     /// Writes what was noted for one stream: none when nothing is left; the edge, if it is blocked
@@ -462,36 +464,35 @@ impl Streams {
         let Some(stream) = self.streams.get_mut(&conn) else {
             return Some(None);
         };
-        let noted = std::mem::take(&mut stream.noted);
+        let mut noted = std::mem::take(&mut stream.noted);
         let mut rest = &noted[..];
         let mut blocked = !stream.waiting.is_empty();
         while !rest.is_empty() && !blocked {
             let some = &rest[..rest.len().min(PIECES / 2)];
-            let slices = some
-                .iter()
-                .flat_map(|(header, len, payload)| [&header[..*len], &buffer[payload.clone()]]);
-            let slices: Vec<_> = slices.map(IoSlice::new).collect();
+            let mut slices = Vec::with_capacity(2 * some.len());
+            slices.extend(some.iter().flat_map(|(header, payload)| {
+                [IoSlice::new(header), IoSlice::new(&buffer[payload.clone()])]
+            }));
             let whole: usize = slices.iter().map(|slice| slice.len()).sum();
-            match write(&mut stream.socket, &slices) {
-                Ok(written) => {
-                    self.counts.sent_bytes += written as u64;
-                    blocked = written < whole;
-                    if blocked {
-                        let bytes = slices.iter().flat_map(|slice| slice.iter().copied());
-                        stream.waiting.extend(bytes.skip(written));
-                    }
-                }
-                Err(_) => {
-                    self.broken.push(conn);
-                    return Some(None);
-                }
+            let Ok(written) = write(&mut stream.socket, &slices) else {
+                self.broken.push(conn);
+                return Some(None);
+            };
+            self.counts.sent_bytes += written as u64;
+            blocked = written < whole;
+            let mut left = &mut slices[..];
+            IoSlice::advance_slices(&mut left, written);
+            for slice in left {
+                stream.waiting.extend(&slice[..]);
             }
             rest = &rest[some.len()..];
         }
-        for (header, len, payload) in rest {
-            stream.waiting.extend(&header[..*len]);
+        for (header, payload) in rest {
+            stream.waiting.extend(header);
             stream.waiting.extend(&buffer[payload.clone()]);
         }
+        noted.clear();
+        self.spare.push(noted);
         if !blocked {
             stream.edge = None;
             return Some(None);

@@ -13,7 +13,7 @@
 //! | edge | transport | when more comes than fits |
 //! | --- | --- | --- |
 //! | to a peer, real-time | UDP, at the rate that [`tfrc`] allows and the link's bound | the oldest frame in the queue is dropped |
-//! | to a peer, bulk | TCP | the queue fills up to its bound, then the session's source is paused; a receiver that takes nothing for ten seconds is cut off |
+//! | to a peer, bulk | TCP | the session's source is paused, what is on its way is queued; a receiver that takes nothing for ten seconds is cut off |
 //! | native | the native network's own | as above, by the session's content |
 //!
 //! # How to drive it
@@ -36,7 +36,7 @@
 //!
 //! `frame` holds one packet with its header of [`HEADER_LEN`] bytes; data of the native network is
 //! put behind as much room. To send a copy is to send `frame[copy.range]` to `copy.to`. Where that
-//! takes no more, `blocked`, and later `writable`.
+//! takes no more, `blocked`, and later `writable`; in between `takes` for each part of it that went.
 //!
 //! # Memory
 //!
@@ -182,9 +182,9 @@ pub struct PlaneConfig {
     /// Most edges over all sessions.
     pub max_edges: usize,
     /// Most bytes that wait for one edge. Real-time: the oldest frame is dropped; bulk: the source is
-    /// paused from half of it on.
+    /// paused as soon as the edge is blocked, and where a link's bound holds it up, from half of it on.
     pub max_queue_bytes: usize,
-    /// A receiver of bulk data that takes nothing for so long, while its queue is full, is cut off.
+    /// A receiver of bulk data that takes nothing for so long, while its source is paused, is cut off.
     pub stall_timeout: Duration,
 }
 

@@ -288,7 +288,11 @@ impl Plane {
             self.table.insert(key, entry);
         }
         self.streams.insert(conn, id);
-        self.ready.insert(id);
+        if self.edge(id).is_some_and(Edge::waits) {
+            self.ready.insert(id);
+        } else {
+            self.eased(id);
+        }
         true
     }
 

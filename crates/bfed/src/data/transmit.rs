@@ -4,18 +4,43 @@ use alloc::sync::Arc;
 
 use smoltcp::time::Instant;
 
+use super::flow::Flow;
 use super::node::DataEvent;
 use super::{Copy, DataError, Destination, EdgeId, HEADER_LEN, Plane};
+use crate::types::Content;
 use crate::wire::data::{Kind, Repr};
 use crate::wire::report;
 
 impl Plane {
-    /// The edge takes no more for now: what is for it waits.
+    /// The edge takes no more for now: what is for it waits, and so does a bulk session's source.
     pub fn blocked(&mut self, id: EdgeId) {
-        if let Some(edge) = self.edge_mut(id) {
-            edge.blocked = true;
-        }
+        let now = self.now;
         self.ready.remove(&id);
+        let Some(edge) = self.edge_mut(id) else {
+            return;
+        };
+        edge.blocked = true;
+        let flow = edge.flow;
+        let bulk = |flow: &mut Flow| flow.content == Content::Bulk;
+        if !self.flow_mut(flow).is_some_and(bulk) {
+            return;
+        }
+        if let Some(edge) = self.edge_mut(id)
+            && edge.rest.full_since.is_none()
+        {
+            edge.rest.full_since = Some(now);
+            self.pause(flow);
+            self.schedule(id);
+        }
+    }
+
+    /// The edge has taken some of what it was given, and takes no more yet: it does not stall.
+    pub fn takes(&mut self, now: Instant, id: EdgeId) {
+        self.now = now;
+        if let Some(edge) = self.edge_mut(id) {
+            edge.rest.full_since = edge.rest.full_since.map(|_| now);
+            self.schedule(id);
+        }
     }
 
     /// The edge takes more again.
@@ -25,7 +50,24 @@ impl Plane {
             edge.blocked = false;
             if edge.waits() {
                 self.ready.insert(id);
+            } else {
+                self.eased(id);
             }
+        }
+    }
+
+    /// Nothing waits for an edge that is open: its source may go on.
+    pub(super) fn eased(&mut self, id: EdgeId) {
+        let Some(edge) = self.edge_mut(id) else {
+            return;
+        };
+        let flow = edge.flow;
+        if edge.rest.full_since.take().is_some() {
+            if let Some(flow) = self.flow_mut(flow) {
+                flow.rest.full -= 1;
+            }
+            self.resume(flow);
+            self.schedule(id);
         }
     }
 
@@ -98,14 +140,8 @@ impl Plane {
         let Some(edge) = self.edge_mut(id) else {
             return;
         };
-        let flow = edge.flow;
         let lost = edge.clear();
-        if edge.rest.full_since.take().is_some() {
-            if let Some(flow) = self.flow_mut(flow) {
-                flow.rest.full -= 1;
-            }
-            self.resume(flow);
-        }
+        self.eased(id);
         self.ready.remove(&id);
         self.lose(id, reason, lost);
     }

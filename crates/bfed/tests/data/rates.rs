@@ -87,12 +87,14 @@ fn bulk_pauses_its_source_and_loses_nothing() {
     let mut station = bulk();
     let edge = edge_of(&mut station);
     station.node.plane().blocked(edge);
-    let mut count = 0_u8;
-    while station.events().is_empty() {
-        station.native_data(1, &[count; 1000]).unwrap();
-        count += 1;
+    let source = Destination::Native(ChannelId(1));
+    assert_eq!(station.events(), [DataEvent::Pause(source)], "at once");
+    // What was on its way.
+    let count = 8_u8;
+    for number in 0..count {
+        station.native_data(1, &[number; 1000]).unwrap();
     }
-    assert_eq!(count, 6, "half of the queue");
+    assert_eq!(station.events(), [], "once");
     assert!(station.drain().is_empty());
     station.wait(5000);
     let now = station.now;
@@ -104,11 +106,51 @@ fn bulk_pauses_its_source_and_loses_nothing() {
         (0..count).collect::<Vec<_>>(),
         "in order, all of it"
     );
-    assert_eq!(
-        station.events(),
-        [DataEvent::Resume(Destination::Native(ChannelId(1)))]
-    );
+    assert_eq!(station.events(), [DataEvent::Resume(source)]);
     assert_eq!(station.node.plane().stats().drops(DataError::QueueFull), 0);
+}
+
+#[test]
+fn a_source_that_sent_nothing_meanwhile_goes_on_too() {
+    let mut station = bulk();
+    let edge = edge_of(&mut station);
+    station.node.plane().blocked(edge);
+    station.events();
+    let now = station.now;
+    station.node.plane().writable(now, edge);
+    let source = Destination::Native(ChannelId(1));
+    assert_eq!(station.events(), [DataEvent::Resume(source)]);
+    station.wait(20_000);
+    assert_eq!(station.events(), [], "nobody stalls");
+}
+
+#[test]
+fn a_receiver_that_takes_a_little_now_and_then_is_not_cut_off() {
+    let mut station = bulk();
+    let edge = edge_of(&mut station);
+    station.node.plane().blocked(edge);
+    station.events();
+    for _ in 0..5 {
+        station.wait(8_000);
+        let now = station.now;
+        station.node.plane().takes(now, edge);
+    }
+    assert_eq!(station.events(), []);
+    station.wait(10_100);
+    assert!(station.events().contains(&DataEvent::Close(ConnId(7))));
+}
+
+#[test]
+fn a_new_stream_in_place_of_a_full_one_lets_the_source_go_on() {
+    let mut station = bulk();
+    let edge = edge_of(&mut station);
+    station.node.plane().blocked(edge);
+    station.events();
+    assert!(station.node.dialled(edge, ConnId(8)));
+    let source = Destination::Native(ChannelId(1));
+    assert!(station.events().contains(&DataEvent::Resume(source)));
+    station.wait(20_000);
+    assert!(!station.events().contains(&DataEvent::Close(ConnId(8))));
 }
 
 #[test]
