@@ -202,6 +202,30 @@ pub(super) const SAID: &[Said] = &[
         "designed; the prototype joined two HTTP networks (Figure 9)",
         Below,
     ),
+    said(
+        "bfed-throughput",
+        "one to five data nodes (Figure 10)",
+        "linear; a little less than 200 Mbit/s each, around a gigabit with five; 496 MHz Pentium III",
+        Below,
+    ),
+    said(
+        "bfed-frame-size",
+        "length of frames (Figure 11)",
+        "grows with it, up to about 16 KB",
+        Below,
+    ),
+    said(
+        "bfed-sessions",
+        "1 to 500 sessions (Figures 12, 13)",
+        "a slow decrease beyond a few tens; at most 509 a data node",
+        Below,
+    ),
+    said(
+        "bfed-low-rate",
+        "sources of 100 kbit/s (§6.2)",
+        "constant however many there are",
+        Below,
+    ),
 ];
 
 #[cfg(test)]

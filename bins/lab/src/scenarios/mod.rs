@@ -25,7 +25,11 @@ pub fn all() -> &'static [&'static dyn Scenario] {
     &[
         &adapt::Adapt,
         &bfed::Convergence,
+        &bfed::FrameSize,
         &bfed::Islands,
+        &bfed::LowRate,
+        &bfed::Sessions,
+        &bfed::Throughput,
         &campaign::Campaign,
         &dyram::Election,
         &dyram::Forwarding,

@@ -1,0 +1,334 @@
+//! Data nodes as programs, and haproxy in their place.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use bfed::wire::join::FlowChannel;
+use bfed::{ChannelAddress, FlowLabel, PeerId, SessionName};
+
+use super::quota::{Hierarchy, Share};
+use super::steer::{Ask, Steering};
+use crate::net::{Launch, Network, NodeId, Process};
+use crate::sandbox::SCRATCH;
+
+/// The peer that sessions come from; those that they go to have the numbers above.
+const UP: PeerId = PeerId(1);
+const SOON: Duration = Duration::from_secs(10);
+
+/// Programs that forward: each on its own share of a core, if shares can be had.
+pub(in super::super) struct Forwarders {
+    pub(in super::super) processes: Vec<Process>,
+    shares: Vec<Share>,
+}
+
+impl Forwarders {
+    fn new(processes: Vec<Process>) -> Forwarders {
+        Forwarders {
+            processes,
+            shares: Vec::new(),
+        }
+    }
+
+    /// From now on each has so much of a core. What came before, the making of sessions, had all of it.
+    pub(super) fn hold(&mut self, hierarchy: &Hierarchy, cores: f64) -> Result<()> {
+        for process in &self.processes {
+            let share = hierarchy.share(cores)?;
+            share.hold(process.id())?;
+            self.shares.push(share);
+        }
+        Ok(())
+    }
+
+    /// Processor time of all of them, with what the kernel did in their name.
+    pub(super) fn cpu_time(&self) -> Duration {
+        self.processes.iter().map(cpu_time).sum()
+    }
+
+    /// Memory of all of them that is not shared with others, bytes.
+    pub(in super::super) fn memory(&self) -> u64 {
+        self.processes.iter().map(memory).sum()
+    }
+}
+
+impl Drop for Forwarders {
+    fn drop(&mut self) {
+        // Groups can be removed when they are empty.
+        self.processes.clear();
+    }
+}
+
+/// To the nanosecond, of all threads; of those that have ended nothing is known.
+fn cpu_time(process: &Process) -> Duration {
+    let tasks = fs::read_dir(format!("/proc/{}/task", process.id()));
+    let nanos = tasks.into_iter().flatten().flatten().filter_map(|task| {
+        let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(nanos.sum())
+}
+
+fn memory(process: &Process) -> u64 {
+    let read = || -> Option<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", process.id())).ok()?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("RssAnon:"))?;
+        Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
+    };
+    read().unwrap_or(0)
+}
+
+/// What a session's name says of its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Content {
+    Bulk,
+    RealTime,
+}
+
+/// Data nodes, and their control node.
+pub(super) struct DataNodes {
+    pub(super) forwarders: Forwarders,
+    steering: Steering,
+    content: Content,
+}
+
+impl DataNodes {
+    /// Starts so many, one a process, on a node of the network; its interface to the native network has
+    /// that name.
+    pub(super) fn start(
+        network: &Network,
+        place: NodeId,
+        count: usize,
+        content: Content,
+        native: &str,
+    ) -> Result<DataNodes> {
+        let mut steering = network.within(place, Steering::open)?;
+        let control = steering.address()?;
+        let mut processes = Vec::new();
+        for number in 1..=count {
+            let file = Path::new(SCRATCH).join(format!("node{number}.toml"));
+            fs::write(&file, configuration(control, number, native))?;
+            let launch = Launch::carried("bfed-gateway")
+                .named(format!("data node {number}"))
+                .cores(&core(number))
+                .arg("data")
+                .arg("--config")
+                .arg(&file);
+            processes.push(network.start(place, launch)?);
+        }
+        if let Err(error) = steering.gather(count) {
+            let tails: String = processes.iter().map(Process::tail).collect();
+            bail!("{error}\n{tails}");
+        }
+        Ok(DataNodes {
+            forwarders: Forwarders::new(processes),
+            steering,
+            content,
+        })
+    }
+
+    fn session(&self, number: usize) -> Result<SessionName> {
+        let content = match self.content {
+            Content::Bulk => "bulk-data",
+            Content::RealTime => "real-time",
+        };
+        let name = format!("bfed://1/s{number}/f/?content={content}");
+        Ok(SessionName::parse(&name)?)
+    }
+
+    /// Session `number` and those after it, on a data node, each to so many peers; where its receivers
+    /// call, and with which labels: by session, then by receiver. A receiver of datagrams is at
+    /// `receiver`.
+    pub(super) fn send_down(
+        &mut self,
+        node: usize,
+        sessions: std::ops::Range<usize>,
+        fanout: usize,
+        receiver: SocketAddr,
+    ) -> Result<Vec<(SocketAddr, FlowLabel)>> {
+        let mut asks = Vec::new();
+        for number in sessions {
+            for one in 0..fanout {
+                asks.push(Ask {
+                    up: false,
+                    peer: Some(PeerId(UP.0 + 1 + one as u32)),
+                    flows: vec![FlowChannel {
+                        label: None,
+                        address: self.address(receiver),
+                    }],
+                    session: self.session(number)?,
+                });
+            }
+        }
+        let answers = self.steering.ask(node, asks)?;
+        let channel = |flows: Vec<FlowChannel>| match flows.first() {
+            Some(FlowChannel {
+                label: Some(label),
+                address: ChannelAddress::Stream(at) | ChannelAddress::Datagram(at),
+            }) => Ok((*at, *label)),
+            _ => bail!("a channel without a label"),
+        };
+        answers.into_iter().map(channel).collect()
+    }
+
+    /// A session to the native network; its group.
+    pub(super) fn send_native(&mut self, node: usize, number: usize) -> Result<SocketAddr> {
+        let ask = Ask {
+            up: false,
+            peer: None,
+            flows: Vec::new(),
+            session: self.session(number)?,
+        };
+        let answers = self.steering.ask(node, vec![ask])?;
+        match answers.first().and_then(|flows| flows.first()) {
+            Some(FlowChannel {
+                address: ChannelAddress::Native(text),
+                ..
+            }) => Ok(std::str::from_utf8(text)?.parse()?),
+            _ => bail!("no group"),
+        }
+    }
+
+    /// Sessions come from there, each with its number plus one as its label.
+    pub(super) fn receive(
+        &mut self,
+        node: usize,
+        sessions: std::ops::Range<usize>,
+        from: SocketAddr,
+    ) -> Result<()> {
+        let asks = sessions.map(|number| {
+            Ok(Ask {
+                up: true,
+                peer: Some(UP),
+                flows: vec![FlowChannel {
+                    label: Some(label(number)?),
+                    address: self.address(from),
+                }],
+                session: self.session(number)?,
+            })
+        });
+        let asks = asks.collect::<Result<Vec<_>>>()?;
+        self.steering.ask(node, asks).map(drop)
+    }
+
+    fn address(&self, at: SocketAddr) -> ChannelAddress {
+        match self.content {
+            Content::Bulk => ChannelAddress::Stream(at),
+            Content::RealTime => ChannelAddress::Datagram(at),
+        }
+    }
+
+    /// What data nodes counted: the sum of a counter over all of them.
+    pub(super) fn counter(&self, network: &Network, place: NodeId, name: &str) -> Result<u64> {
+        let mut sum = 0;
+        for number in 1..=self.forwarders.processes.len() {
+            let launch = Launch::carried("bfed-gateway")
+                .named(format!("status {number}"))
+                .args(["status", "counters", "--json", "--socket"])
+                .arg(socket(number));
+            let mut process = network.start(place, launch)?;
+            process.succeed(SOON)?;
+            let shown = process.events().pop().context("no status")?.value;
+            sum += find(&shown, name);
+        }
+        Ok(sum)
+    }
+}
+
+/// All numbers of that name, anywhere.
+fn find(value: &serde_json::Value, name: &str) -> u64 {
+    match value {
+        serde_json::Value::Object(fields) => fields
+            .iter()
+            .map(|(key, value)| match value.as_u64() {
+                Some(count) if key == name => count,
+                _ => find(value, name),
+            })
+            .sum(),
+        serde_json::Value::Array(items) => items.iter().map(|item| find(item, name)).sum(),
+        _ => 0,
+    }
+}
+
+/// The label of what a session's source sends.
+pub(super) fn label(session: usize) -> Result<FlowLabel> {
+    FlowLabel::new(u32::try_from(session + 1)?).context("a label")
+}
+
+fn socket(number: usize) -> PathBuf {
+    Path::new(SCRATCH).join(format!("node{number}.sock"))
+}
+
+fn configuration(control: SocketAddr, number: usize, native: &str) -> String {
+    let network = match native {
+        "" => "kind = \"none\"\n".to_owned(),
+        interface => format!("kind = \"ip\"\ninterface = \"{interface}\"\n"),
+    };
+    format!(
+        "[gateway]\nnetwork = 2\n\n[cluster]\ncontrol = [\"{control}\"]\n\n\
+         [data]\nlisten = \"127.0.0.1:0\"\nnodes = 1\nfirst-node = {number}\n\n\
+         [network]\n{network}\n[daemon]\nsocket = \"{}\"\n",
+        socket(number).display()
+    )
+}
+
+/// The core of a forwarder: what is left of a share on a core that it has moved away from would be lost.
+fn core(number: usize) -> [usize; 1] {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    [number % cores]
+}
+
+/// Whether haproxy is installed.
+pub(in super::super) fn has_haproxy() -> bool {
+    ["/usr/sbin/haproxy", "/usr/local/sbin/haproxy"]
+        .iter()
+        .any(|path| Path::new(path).exists())
+}
+
+/// haproxy in TCP mode, one thread, between its own port and the sources; where it is called.
+pub(super) fn haproxy(
+    network: &Network,
+    place: NodeId,
+    sources: SocketAddr,
+    splice: bool,
+) -> Result<(Forwarders, SocketAddr)> {
+    // The namespace is this scenario's own: nobody else has the port.
+    let own = SocketAddr::from((Ipv4Addr::LOCALHOST, 4180));
+    let file = Path::new(SCRATCH).join("haproxy.cfg");
+    let splicing = if splice {
+        "  option splice-request\n  option splice-response\n"
+    } else {
+        ""
+    };
+    let text = format!(
+        "global\n  maxconn 4000\n  nbthread 1\n\ndefaults\n  mode tcp\n  timeout connect 5s\n  \
+         timeout client 1h\n  timeout server 1h\n{splicing}\nlisten relay\n  bind {own}\n  \
+         server source {sources}\n"
+    );
+    fs::write(&file, text)?;
+    let launch = Launch::external("haproxy", "haproxy")
+        .cores(&core(0))
+        .args(["-db", "-f"])
+        .arg(&file);
+    let mut process = network.start(place, launch)?;
+    let until = Instant::now() + SOON;
+    // A try would be a session: the kernel's list of listeners tells instead.
+    let listens = || -> Result<bool> {
+        network.within(place, || {
+            let listening = fs::read_to_string("/proc/thread-self/net/tcp")?;
+            Ok(listening.contains(&format!("0100007F:{:04X} 00000000:0000 0A", own.port())))
+        })
+    };
+    while !listens()? {
+        ensure!(
+            process.ended().is_none() && Instant::now() < until,
+            "haproxy does not listen\n{}",
+            process.tail()
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok((Forwarders::new(vec![process]), own))
+}

@@ -1,0 +1,123 @@
+//! `bfed-low-rate`: sessions of 100 kbit/s each get just that, however many there are.
+
+use anyhow::Result;
+
+use super::load::{Facts, Flow, Load, Relay};
+use super::rounds::{number, prepare};
+use crate::plot::Plot;
+use crate::report::{Bound, Cell, Report, Table};
+use crate::scenario::{Context, Need, Opt, Scenario};
+
+/// The scenario.
+pub(crate) struct LowRate;
+
+const RATE_BPS: u64 = 100_000;
+/// Twelve and a half frames a second.
+const FRAME: usize = 1000;
+const SESSIONS: [usize; 7] = [1, 5, 20, 50, 100, 200, 500];
+/// How far a session may be from its rate: a frame more or less in the time that is measured, and
+/// timers.
+const NEAR: f64 = 0.02;
+
+impl Scenario for LowRate {
+    fn name(&self) -> &'static str {
+        "bfed-low-rate"
+    }
+
+    fn about(&self) -> &'static str {
+        "sessions of 100 kbit/s through one data node: each keeps its rate"
+    }
+
+    fn figure(&self) -> &'static str {
+        "Broadcast Federation §6.2, last experiment"
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need::Namespaces]
+    }
+
+    fn options(&self) -> &'static [Opt] {
+        &[
+            Opt {
+                name: "share",
+                help: "what the data node gets of a core, in percent",
+                default: "50",
+            },
+            Opt {
+                name: "seconds",
+                help: "time that is measured, for each number of sessions (quick: 2)",
+                default: "8",
+            },
+            Opt {
+                name: "sessions",
+                help: "most sessions (quick: 20)",
+                default: "500",
+            },
+        ]
+    }
+
+    fn run(&self, context: &Context) -> Result<Report> {
+        let mut report = Report::new(self.name(), "sources of 100 kbit/s");
+        let stage = prepare(context, &mut report)?;
+        let seconds: f64 = context.sized("seconds", 2.0)?;
+        let most = number(context, "sessions", 20)?;
+        let mut table = Table::new(
+            "one data node, TCP channels",
+            &[
+                "sessions",
+                "mean, kbit/s",
+                "slowest",
+                "fastest",
+                "core used",
+                "µs of a core for a frame",
+            ],
+        );
+        let (mut line, mut flows) = (Vec::new(), Vec::new());
+        let mut whole = true;
+        for sessions in SESSIONS.into_iter().filter(|&sessions| sessions <= most) {
+            context.note(format!("{sessions} sessions"));
+            let load = Load {
+                relay: Relay::DataNodes,
+                nodes: 1,
+                sessions,
+                fanout: 1,
+                frame: FRAME,
+                rate_bps: Some(RATE_BPS),
+            };
+            let (flow, facts) = stage.play(load, seconds)?;
+            whole &= Facts::hold(&facts);
+            // The rate is that of frames: their headers on the way are left out.
+            let part = FRAME as f64 / (FRAME + bfed::data::HEADER_LEN) as f64;
+            let mean = flow.bps() * part / sessions as f64;
+            let frames = flow.bytes as f64 * part / FRAME as f64;
+            table.row([
+                sessions.into(),
+                Cell::number(mean / 1e3, 2),
+                Cell::number(flow.slowest_bps * part / 1e3, 2),
+                Cell::number(flow.fastest_bps * part / 1e3, 2),
+                Cell::number(flow.cpu_s / flow.seconds, 3),
+                Cell::number(flow.cpu_s / frames * 1e6, 2),
+            ]);
+            line.push((sessions as f64, mean / 1e3));
+            let off = (mean / RATE_BPS as f64 - 1.0).abs();
+            if !context.quick {
+                let name = format!("{sessions} sessions: off 100 kbit/s, mean");
+                report.timed(name, off, "", Bound::AtMost(NEAR));
+            }
+            flows.push((sessions, flow));
+        }
+        report.tables.push(table);
+        let plot = Plot::lines("sources of 100 kbit/s", "sessions", "kbit/s of each");
+        report
+            .plots
+            .push(plot.series("mean", line).log(true, false));
+        report.holds("every byte arrives, as it was sent", whole);
+        let flows: Vec<(usize, Flow)> = flows;
+        report.datum("flows", &flows);
+        report.note(
+            "the paper (§6.2): throughput stayed essentially constant at 100 kbit/s as the number of \
+             sessions grew",
+        );
+        Ok(report)
+    }
+}

@@ -1,0 +1,45 @@
+//! What the scenarios of loaded data nodes have in common.
+
+use anyhow::Result;
+
+use super::load::Stage;
+use crate::report::Report;
+use crate::scenario::{Context, Usage};
+
+/// The middle value.
+pub(super) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = values.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    match (sorted.len() / 2, sorted.len() % 2) {
+        (_, 0) if sorted.is_empty() => f64::NAN,
+        (half, 0) => f64::midpoint(sorted[half - 1], sorted[half]),
+        (half, _) => sorted[half],
+    }
+}
+
+/// An option that counts something, of which there must be one.
+pub(super) fn number(context: &Context, name: &str, quick: usize) -> Result<usize> {
+    match context.sized(name, quick)? {
+        0 => Err(Usage(format!("--{name} 0: at least 1")).into()),
+        number => Ok(number),
+    }
+}
+
+/// The stage of a scenario with the option `share`, in percent of a core.
+pub(super) fn prepare(context: &Context, report: &mut Report) -> Result<Stage> {
+    let share: f64 = context.option("share")?;
+    if !(1.0..=100.0).contains(&share) {
+        return Err(Usage(format!("--share {share}: from 1 to 100")).into());
+    }
+    let (stage, why) = Stage::build(share / 100.0)?;
+    match why {
+        None => report.note(format!(
+            "each forwarder is held to {share} % of a core by a control group"
+        )),
+        Some(why) => report.note(format!(
+            "forwarders are held to nothing: {why}; throughput is then the machine's, not theirs, and \
+             work for each byte is compared"
+        )),
+    }
+    Ok(stage)
+}

@@ -1,0 +1,253 @@
+//! `bfed-sessions`: what data nodes forward in all, by the number of sessions; and 10,000 sessions on
+//! one.
+
+use anyhow::Result;
+
+use super::load::{Datagrams, Facts, Flow, Load, Relay, Stage};
+use super::rounds::{median, number, prepare};
+use crate::plot::Plot;
+use crate::report::{Bound, Cell, Report, Table};
+use crate::scenario::{Context, Need, Opt, Scenario, Usage};
+
+/// The scenario.
+pub(crate) struct Sessions;
+
+const FRAME: usize = 16 << 10;
+/// As in the paper, up to the descriptors that its machines had.
+const SESSIONS: [usize; 8] = [1, 5, 10, 20, 50, 100, 200, 500];
+/// What many sessions are held against.
+const FEW: usize = 5;
+/// Of that, at least so much in all.
+const KEPT: f64 = 0.95;
+/// A real-time session: 100 kbit/s in frames that fit every path.
+const LIVE_BPS: u64 = 100_000;
+const LIVE_FRAME: usize = 1200;
+/// Memory of a data node for each session, without the kernel's buffers, in bytes.
+const MEMORY: f64 = 16384.0;
+
+impl Scenario for Sessions {
+    fn name(&self) -> &'static str {
+        "bfed-sessions"
+    }
+
+    fn about(&self) -> &'static str {
+        "throughput of 1 to 500 sessions on one and five data nodes; 10,000 sessions on one"
+    }
+
+    fn figure(&self) -> &'static str {
+        "Broadcast Federation §6.2, Figures 12, 13"
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need::Namespaces]
+    }
+
+    fn options(&self) -> &'static [Opt] {
+        &[
+            Opt {
+                name: "share",
+                help: "what each data node gets of a core, in percent (one of five: half of it)",
+                default: "20",
+            },
+            Opt {
+                name: "seconds",
+                help: "time that is measured, for each number of sessions (quick: 0.4)",
+                default: "3",
+            },
+            Opt {
+                name: "rounds",
+                help: "times that each number is measured; the median counts (quick: 1)",
+                default: "1",
+            },
+            Opt {
+                name: "sessions",
+                help: "most sessions of the first two parts (quick: 20)",
+                default: "500",
+            },
+            Opt {
+                name: "live",
+                help: "sessions of 100 kbit/s of the last part (quick: 300)",
+                default: "10000",
+            },
+            Opt {
+                name: "live-seconds",
+                help: "how long they last (quick: 2)",
+                default: "20",
+            },
+            Opt {
+                name: "parts",
+                help: "which: one, five, live, or several with commas",
+                default: "one,five,live",
+            },
+        ]
+    }
+
+    fn run(&self, context: &Context) -> Result<Report> {
+        let parts: String = context.option("parts")?;
+        let parts: Vec<&str> = parts.split(',').map(str::trim).collect();
+        let known = ["one", "five", "live"];
+        if let Some(odd) = parts.iter().find(|part| !known.contains(part)) {
+            return Err(Usage(format!("--parts {odd}: of {}", known.join(", "))).into());
+        }
+        let mut report = Report::new(self.name(), "many sessions");
+        let mut run = Run {
+            context,
+            stage: prepare(context, &mut report)?,
+            seconds: context.sized("seconds", 0.4)?,
+            rounds: number(context, "rounds", 1)?,
+            most: number(context, "sessions", 20)?,
+        };
+        if parts.contains(&"one") {
+            run.aggregate(&mut report, 1, "Figure 12")?;
+        }
+        if parts.contains(&"five") {
+            run.stage.cores /= 2.0;
+            let nodes = if context.quick { 2 } else { 5 };
+            run.aggregate(&mut report, nodes, "Figure 13")?;
+        }
+        if parts.contains(&"live") {
+            run.live(&mut report)?;
+        }
+        report.note(
+            "the paper (§6.2): high, with a slow decrease beyond a few tens of sessions, by the poll() \
+             interface; at most 509 sessions a data node, by 1,024 descriptors",
+        );
+        Ok(report)
+    }
+}
+
+struct Run<'a> {
+    context: &'a Context,
+    stage: Stage,
+    seconds: f64,
+    rounds: usize,
+    most: usize,
+}
+
+impl Run<'_> {
+    /// Figures 12 and 13: `sessions` in all, spread over the nodes.
+    fn aggregate(&self, report: &mut Report, nodes: usize, figure: &str) -> Result<()> {
+        let counts: Vec<usize> = SESSIONS
+            .into_iter()
+            .filter(|&count| count <= self.most && count >= nodes && count % nodes == 0)
+            .collect();
+        let mut flows: Vec<Vec<Flow>> = counts.iter().map(|_| Vec::new()).collect();
+        let mut whole = true;
+        for round in 1..=self.rounds {
+            for (&count, flows) in counts.iter().zip(&mut flows) {
+                self.context.note(format!(
+                    "{nodes} data nodes, {count} sessions, round {round}"
+                ));
+                let load = Load {
+                    relay: Relay::DataNodes,
+                    nodes,
+                    sessions: count / nodes,
+                    fanout: 1,
+                    frame: FRAME,
+                    rate_bps: None,
+                };
+                let (flow, facts) = self.stage.play(load, self.seconds)?;
+                whole &= Facts::hold(&facts);
+                flows.push(flow);
+            }
+        }
+        let mut table = Table::new(
+            format!("{figure}: {nodes} data nodes, frames of {FRAME} bytes"),
+            &[
+                "sessions",
+                "Mbit/s in all",
+                "slowest session",
+                "fastest session",
+                "Gbit for 1 s of a core",
+            ],
+        );
+        let of = |flows: &[Flow], figure: fn(&Flow) -> f64| median(flows.iter().map(figure));
+        let mut line = Vec::new();
+        for (&count, flows) in counts.iter().zip(&flows) {
+            let rate = of(flows, Flow::bps) / 1e6;
+            table.row([
+                count.into(),
+                Cell::number(rate, 1),
+                Cell::number(of(flows, |flow| flow.slowest_bps) / 1e6, 2),
+                Cell::number(of(flows, |flow| flow.fastest_bps) / 1e6, 2),
+                Cell::number(of(flows, Flow::bits_per_cpu_s) / 1e9, 2),
+            ]);
+            line.push((count as f64, rate));
+        }
+        report.tables.push(table);
+        let figure = match self.stage.has_shares() {
+            true => Flow::bps,
+            false => Flow::bits_per_cpu_s,
+        };
+        let at = |count: usize| {
+            let place = counts.iter().position(|&other| other == count)?;
+            Some(of(&flows[place], figure))
+        };
+        if let (Some(few), Some(many)) = (at(FEW), at(500)) {
+            let name = format!("{nodes} data nodes: in all at 500 sessions / at {FEW}");
+            report.timed(name, many / few, "", Bound::AtLeast(KEPT));
+        }
+        let title = format!("{nodes} data nodes");
+        let plot = Plot::lines(&title, "sessions", "Mbit/s in all");
+        report
+            .plots
+            .push(plot.series("throughput", line).log(true, false));
+        let name = format!("{nodes} data nodes: every byte arrives, as it was sent");
+        report.holds(name, whole);
+        report.datum(&title, &flows);
+        Ok(())
+    }
+
+    /// Real-time sessions over UDP, far more than the paper's.
+    fn live(&self, report: &mut Report) -> Result<()> {
+        let sessions = number(self.context, "live", 300)?;
+        let seconds: f64 = self.context.sized("live-seconds", 2.0)?;
+        self.context.note(format!("{sessions} real-time sessions"));
+        let load = Datagrams {
+            sessions,
+            frame: LIVE_FRAME,
+            rate_bps: LIVE_BPS,
+        };
+        let live = self.stage.live(load, seconds)?;
+        let per_session = live.per_session(sessions);
+        let mut table = Table::new(
+            "real-time sessions of 100 kbit/s on one data node, over UDP, congestion-controlled",
+            &[
+                "sessions",
+                "frames sent",
+                "arrived",
+                "Mbit/s",
+                "core used",
+                "µs of a core for a frame",
+                "memory a session, bytes",
+            ],
+        );
+        table.row([
+            sessions.into(),
+            live.sent.into(),
+            live.arrived.into(),
+            Cell::number(
+                live.arrived as f64 * LIVE_FRAME as f64 * 8.0 / live.seconds / 1e6,
+                1,
+            ),
+            Cell::number(live.cpu_s / live.seconds, 3),
+            Cell::number(live.cpu_s / live.sent as f64 * 1e6, 2),
+            Cell::number(per_session, 0),
+        ]);
+        report.tables.push(table);
+        let lost = live.sent - live.arrived.min(live.sent);
+        let name = format!("{sessions} sessions of 100 kbit/s: frames lost");
+        report.timed(name, lost as f64, "", Bound::Exactly(0.0));
+        let name = format!("{sessions} sessions of 100 kbit/s: the source falls behind");
+        report.timed(name, live.behind_s, "s", Bound::AtMost(0.02 * seconds));
+        report.check(
+            "memory of a data node for each session",
+            per_session,
+            "bytes",
+            Bound::AtMost(MEMORY),
+        );
+        report.holds("no frame arrives changed or twice", live.wrong == 0);
+        report.datum("live", &live);
+        Ok(())
+    }
+}

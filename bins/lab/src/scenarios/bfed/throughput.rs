@@ -1,0 +1,328 @@
+//! `bfed-throughput`: what data nodes forward, one to five of them, and one beside haproxy.
+
+use anyhow::Result;
+
+use super::load::{Facts, Flow, Load, Relay, Stage, has_haproxy};
+use super::rounds::{median, number, prepare};
+use crate::plot::Plot;
+use crate::report::{Bound, Cell, Report, Table};
+use crate::scenario::{Context, Need, Opt, Scenario, Usage};
+
+/// The scenario.
+pub(crate) struct Throughput;
+
+/// The frames of the comparison, in bytes; the paper's throughput grew up to there.
+const FRAME: usize = 16 << 10;
+/// Frames of the two lines of Figure 10, whose sizes the paper's prose does not tell.
+const FRAMES: [usize; 2] = [1 << 10, FRAME];
+/// Receivers of one session.
+const FANOUT: usize = 8;
+/// What n data nodes forward, as a part of n times what one forwards.
+const LINEAR: f64 = 0.9;
+/// What a data node delivers as a part of what haproxy does: to one receiver, to eight, to a group.
+const TARGETS: [f64; 3] = [1.0, 1.5, 3.0];
+
+impl Scenario for Throughput {
+    fn name(&self) -> &'static str {
+        "bfed-throughput"
+    }
+
+    fn about(&self) -> &'static str {
+        "throughput of one to five data nodes, and of one beside haproxy"
+    }
+
+    fn figure(&self) -> &'static str {
+        "Broadcast Federation §6.2, Figure 10"
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need::Namespaces]
+    }
+
+    fn options(&self) -> &'static [Opt] {
+        &[
+            Opt {
+                name: "share",
+                help: "what each data node and haproxy get of a core, in percent",
+                default: "10",
+            },
+            Opt {
+                name: "seconds",
+                help: "time that is measured, for each setting (quick: 0.4)",
+                default: "3",
+            },
+            Opt {
+                name: "rounds",
+                help: "times that each setting is measured; the median counts (quick: 1)",
+                default: "3",
+            },
+            Opt {
+                name: "nodes",
+                help: "most data nodes (quick: 2)",
+                default: "5",
+            },
+            Opt {
+                name: "parts",
+                help: "what: nodes, relay, or both with a comma",
+                default: "nodes,relay",
+            },
+        ]
+    }
+
+    fn run(&self, context: &Context) -> Result<Report> {
+        let parts: String = context.option("parts")?;
+        let parts: Vec<&str> = parts.split(',').map(str::trim).collect();
+        if let Some(odd) = parts.iter().find(|part| !["nodes", "relay"].contains(part)) {
+            return Err(Usage(format!("--parts {odd}: nodes, relay, or both")).into());
+        }
+        let mut report = Report::new(self.name(), "bytes through data nodes");
+        let run = Run {
+            context,
+            stage: prepare(context, &mut report)?,
+            seconds: context.sized("seconds", 0.4)?,
+            rounds: number(context, "rounds", 1)?,
+        };
+        if parts.contains(&"nodes") {
+            run.nodes(&mut report, number(context, "nodes", 2)?)?;
+        }
+        if parts.contains(&"relay") {
+            run.relay(&mut report)?;
+        }
+        report.note(
+            "bytes on TCP channels between data nodes, headers included; on the native network, payloads. \
+             Sources and receivers are threads of lab on the same machine, held to no share",
+        );
+        report.note(
+            "the paper (§6.2): a little less than 200 Mbit/s for each data node, linear from one to five, \
+             around a gigabit with five; 496 MHz Pentium III, two gateways in a row",
+        );
+        Ok(report)
+    }
+}
+
+struct Run<'a> {
+    context: &'a Context,
+    stage: Stage,
+    seconds: f64,
+    rounds: usize,
+}
+
+/// All rounds of one setting.
+struct Rounds {
+    flows: Vec<Flow>,
+    facts: Vec<Facts>,
+}
+
+impl Rounds {
+    fn of(&self, figure: fn(&Flow) -> f64) -> f64 {
+        median(self.flows.iter().map(figure))
+    }
+
+    /// The part that arrived.
+    fn arrived(&self) -> f64 {
+        let sum = |part: fn(&Facts) -> u64| self.facts.iter().map(part).sum::<u64>() as f64;
+        sum(|facts| facts.arrived) / sum(|facts| facts.due).max(1.0)
+    }
+}
+
+impl Run<'_> {
+    /// All settings in turn, as many times as there are rounds.
+    fn play(&self, settings: &[(String, Load)]) -> Result<Vec<Rounds>> {
+        let fresh = || Rounds {
+            flows: Vec::new(),
+            facts: Vec::new(),
+        };
+        let mut all: Vec<Rounds> = settings.iter().map(|_| fresh()).collect();
+        for round in 1..=self.rounds {
+            for ((name, load), rounds) in settings.iter().zip(&mut all) {
+                self.context.note(format!("{name}, round {round}"));
+                let (flow, facts) = self.stage.play(*load, self.seconds)?;
+                rounds.flows.push(flow);
+                rounds.facts.push(facts);
+            }
+        }
+        Ok(all)
+    }
+
+    fn load(relay: Relay, fanout: usize) -> Load {
+        Load {
+            relay,
+            nodes: 1,
+            sessions: 1,
+            fanout,
+            frame: FRAME,
+            rate_bps: None,
+        }
+    }
+
+    /// Figure 10.
+    fn nodes(&self, report: &mut Report, most: usize) -> Result<()> {
+        let settings: Vec<(String, Load)> = (1..=most)
+            .flat_map(|nodes| FRAMES.map(|frame| (nodes, frame)))
+            .map(|(nodes, frame)| {
+                let load = Load {
+                    nodes,
+                    frame,
+                    ..Self::load(Relay::DataNodes, 1)
+                };
+                (format!("{nodes} data nodes, frames of {frame} bytes"), load)
+            })
+            .collect();
+        let all = self.play(&settings)?;
+        let mut table = Table::new(
+            "Figure 10: one session a data node",
+            &[
+                "data nodes",
+                "frame, bytes",
+                "Mbit/s",
+                "/ one node",
+                "Gbit for 1 s of a core",
+            ],
+        );
+        let mut lines = FRAMES.map(|_| Vec::new());
+        let rate = |rounds: &Rounds| rounds.of(Flow::bps);
+        for (at, ((_, load), rounds)) in settings.iter().zip(&all).enumerate() {
+            let line = at % FRAMES.len();
+            let ratio = rate(rounds) / rate(&all[line]);
+            table.row([
+                load.nodes.into(),
+                load.frame.into(),
+                Cell::number(rate(rounds) / 1e6, 1),
+                Cell::number(ratio, 2),
+                Cell::number(rounds.of(Flow::bits_per_cpu_s) / 1e9, 2),
+            ]);
+            lines[line].push((load.nodes as f64, rate(rounds) / 1e6));
+            if load.nodes == most && most > 1 && self.stage.has_shares() {
+                report.timed(
+                    format!(
+                        "frames of {} bytes: {most} data nodes / {most} times one",
+                        load.frame
+                    ),
+                    ratio / most as f64,
+                    "",
+                    Bound::AtLeast(LINEAR),
+                );
+            }
+        }
+        report.tables.push(table);
+        let mut plot = Plot::lines("one session a data node", "data nodes", "Mbit/s");
+        for (frame, line) in FRAMES.iter().zip(lines) {
+            plot = plot.series(&format!("frames of {frame} bytes"), line);
+        }
+        report.plots.push(plot);
+        let whole = all.iter().flat_map(|rounds| &rounds.facts).all(Facts::hold);
+        report.holds(
+            "every byte arrives at every receiver, as it was sent",
+            whole,
+        );
+        report.datum("nodes", data(&settings, &all));
+        Ok(())
+    }
+
+    /// One data node in three roles, and haproxy where it is installed.
+    fn forwarders() -> Vec<(String, Load)> {
+        let setting = |name: String, relay, fanout| (name, Self::load(relay, fanout));
+        let mut settings = vec![
+            setting("data node, 1 receiver".into(), Relay::DataNodes, 1),
+            setting(
+                format!("data node, {FANOUT} receivers"),
+                Relay::DataNodes,
+                FANOUT,
+            ),
+            setting(
+                format!("data node, a group with {FANOUT} receivers"),
+                Relay::Native,
+                FANOUT,
+            ),
+        ];
+        if has_haproxy() {
+            let [plain, splice] = [false, true].map(|splice| Relay::Haproxy { splice });
+            settings.extend([
+                setting("haproxy, 1 receiver".into(), plain, 1),
+                setting(format!("haproxy, {FANOUT} receivers"), plain, FANOUT),
+                setting("haproxy with splice, 1 receiver".into(), splice, 1),
+            ]);
+        }
+        settings
+    }
+
+    /// One data node, and haproxy.
+    fn relay(&self, report: &mut Report) -> Result<()> {
+        let settings = Self::forwarders();
+        if !has_haproxy() {
+            report.note("haproxy is not installed: nothing to compare with");
+        }
+        let all = self.play(&settings)?;
+        self.compare(report, &settings, &all);
+        let names: Vec<&str> = settings.iter().map(|(name, _)| name.as_str()).collect();
+        let bars = all.iter().enumerate();
+        let bars = bars.map(|(at, rounds)| (at as f64, rounds.of(Flow::bits_per_cpu_s) / 1e9));
+        let plot = Plot::bars("for one second of a core", "Gbit delivered", &names);
+        report.plots.push(plot.series("delivered", bars.collect()));
+        for ((name, load), rounds) in settings.iter().zip(&all) {
+            let (said, holds): (_, fn(&Facts) -> bool) = match load.relay {
+                Relay::Haproxy { .. } => continue,
+                Relay::DataNodes => (
+                    "every byte arrives at every receiver, as it was sent",
+                    Facts::hold,
+                ),
+                // What a receiver of datagrams is too slow for is its own loss, and stands in the table.
+                Relay::Native => ("what arrives is what was sent", |facts| {
+                    facts.wrong == 0 && facts.arrived > 0 && facts.arrived <= facts.due
+                }),
+            };
+            report.holds(format!("{name}: {said}"), rounds.facts.iter().all(holds));
+        }
+        report.datum("relay", data(&settings, &all));
+        Ok(())
+    }
+
+    /// The table, and each role held against haproxy with as many receivers.
+    fn compare(&self, report: &mut Report, settings: &[(String, Load)], all: &[Rounds]) {
+        let mut table = Table::new(
+            format!("one session, one forwarder, frames of {FRAME} bytes"),
+            &[
+                "who",
+                "delivered, Mbit/s",
+                "core used",
+                "Gbit for 1 s of a core",
+                "/ haproxy",
+                "arrived",
+            ],
+        );
+        // Without shares whoever makes the load may be the limit: then work for each byte is compared.
+        let figure = match self.stage.has_shares() {
+            true => Flow::bps,
+            false => Flow::bits_per_cpu_s,
+        };
+        let plain = Relay::Haproxy { splice: false };
+        for (at, ((name, load), rounds)) in settings.iter().zip(all).enumerate() {
+            let beside = |(other, _): &(&(String, Load), &Rounds)| {
+                other.1.relay == plain && other.1.fanout == load.fanout
+            };
+            let other = settings.iter().zip(all).find(beside);
+            let ratio = other.map(|(_, other)| rounds.of(figure) / other.of(figure));
+            table.row([
+                name.as_str().into(),
+                Cell::number(rounds.of(Flow::bps) / 1e6, 1),
+                Cell::number(rounds.of(|flow| flow.cpu_s / flow.seconds), 3),
+                Cell::number(rounds.of(Flow::bits_per_cpu_s) / 1e9, 2),
+                ratio.map_or("-".into(), |ratio| Cell::number(ratio, 2)),
+                Cell::number(rounds.arrived(), 4),
+            ]);
+            if let (Some(ratio), Some(&least)) = (ratio, TARGETS.get(at)) {
+                let what = format!("{name} / haproxy, for each byte delivered");
+                report.timed(what, ratio, "", Bound::AtLeast(least));
+            }
+        }
+        report.tables.push(table);
+    }
+}
+
+/// Every single measurement.
+fn data(settings: &[(String, Load)], all: &[Rounds]) -> Vec<serde_json::Value> {
+    let rows = settings.iter().zip(all).map(|((name, _), rounds)| {
+        serde_json::json!({ "setting": name, "flows": rounds.flows, "facts": rounds.facts })
+    });
+    rows.collect()
+}
