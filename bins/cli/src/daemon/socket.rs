@@ -24,7 +24,9 @@ pub enum BindError {
     #[error("{0}: exists and is not a socket; remove it, or choose another path (daemon.socket)")]
     NotASocket(PathBuf),
     /// Anything else.
-    #[error("{path}: {what}: {source}; another path can be named as daemon.socket, or POLYCAST_DAEMON__SOCKET")]
+    #[error(
+        "{path}: {what}: {source}; another path can be named as daemon.socket, or POLYCAST_DAEMON__SOCKET"
+    )]
     Io {
         /// The file.
         path: PathBuf,
