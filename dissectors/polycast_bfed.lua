@@ -15,11 +15,13 @@ local TYPES = {
 	[16] = "SROUTE_REQUEST", [17] = "SROUTE_RESPONSE", [18] = "JOIN", [19] = "LEAVE",
 	[20] = "TRANSLATION", [21] = "NO_ROUTE", [32] = "REGISTER", [33] = "HEARTBEAT",
 	[34] = "SUBSCRIBE_DOWN", [35] = "SUBSCRIBE_UP", [36] = "ALLOCATE", [37] = "ALLOCATE_RESPONSE",
-	[38] = "REFRESH", [39] = "RECLAIM", [40] = "STATISTICS", [48] = "REQUEST", [49] = "ANSWER",
+	[38] = "REFRESH", [39] = "RECLAIM", [40] = "STATISTICS", [41] = "LIVENESS", [48] = "REQUEST",
+	[49] = "ANSWER",
 }
 local END_REASONS = {
 	"bad_message", "version", "bad_peer", "hold_timer", "out_of_order", "tables", "bad_update",
 	"prefix_limit", "too_slow", "shutdown", "collision", "reconfigured", "fenced", "open_timer",
+	"silent",
 }
 local NO_ROUTE_REASONS = {
 	"unreachable", "no_session", "limit", "loop", "timeout", "unknown_owner", "local", "policy",
@@ -31,6 +33,7 @@ local SROUTE_OUTCOMES = { [0] = "costs", [1] = "the owner tells nothing", [2] = 
 local ADDRESSES = { [1] = "UDP over IPv4", [2] = "TCP over IPv4", [3] = "UDP over IPv6", [4] = "TCP over IPv6", [5] = "native" }
 local EDGES = { [0] = "native", [1] = "peer" }
 local WHAT = { [0] = "all of it", [1] = "its receiver", [2] = "its source" }
+local LIVENESS = { [0] = "not watched", [1] = "alive", [2] = "silent" }
 local WANTS = { [1] = "JOIN", [2] = "LEAVE", [3] = "COST" }
 local ANSWERS = { [1] = "TRANSLATION", [2] = "NO_ROUTE", [3] = "REDIRECT", [4] = "COST" }
 local TABLES = {}
@@ -102,6 +105,7 @@ local bfed = polycast.protocol("bfed", "Broadcast Federation (polycast)", {
 	bytes = { "uint64", "Bytes received", base.DEC },
 	copies = { "uint64", "Copies sent", base.DEC },
 	dropped = { "uint64", "Copies dropped", base.DEC },
+	state = { "uint8", "Its data nodes are", base.DEC, LIVENESS },
 	nonce = { "uint32", "Nonce", base.HEX },
 	want = { "uint8", "Wants", base.DEC, WANTS },
 	redirects = { "uint8", "Redirected before", base.DEC },
@@ -498,6 +502,13 @@ function body.STATISTICS(reader)
 	end)
 	reader.name = nil
 	return count .. " sessions changed"
+end
+
+function body.LIVENESS(reader)
+	local peer = reader:number("peer", 4)
+	local state = LIVENESS[reader:number("state", 1)]
+	reader:expect(state, "unknown state")
+	return string.format("peer %d: %s", peer, state or "?")
 end
 
 function body.REQUEST(reader)

@@ -5,8 +5,8 @@ local here = debug.getinfo(1, "S").source:gsub("^@", ""):match("^(.*[/\\])") or 
 package.path = here .. "?.lua;" .. package.path
 local polycast = require("polycast_shared")
 
-local DATA, ATTACH, REPORT = 1, 2, 3
-local TYPES = { [DATA] = "DATA", [ATTACH] = "ATTACH", [REPORT] = "REPORT" }
+local DATA, ATTACH, REPORT, PROBE, ECHO = 1, 2, 3, 4, 5
+local TYPES = { [DATA] = "DATA", [ATTACH] = "ATTACH", [REPORT] = "REPORT", [PROBE] = "PROBE", [ECHO] = "ECHO" }
 local HEADER_LEN, REPORT_LEN, MAX_PAYLOAD_LEN = 20, 16, 65000
 
 local data = polycast.protocol("bfed_data", "Broadcast Federation data (polycast)", {

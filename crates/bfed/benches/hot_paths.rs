@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use bfed::data::{Destination, Meta, Verdict};
-use bfed::native::{ChannelId, Direction, NativeError, Upcall};
+use bfed::native::Upcall;
 use bfed::wire::allocate::Response;
 use bfed::wire::attributes::Attributes;
 use bfed::wire::client::AnswerRepr;
@@ -18,40 +18,6 @@ use criterion::{Criterion, criterion_group, criterion_main};
 struct None;
 
 impl NativeNet for None {
-    fn allocate_channel(
-        &mut self,
-        _: Instant,
-        _: &SessionName,
-        _: &str,
-        _: Direction,
-    ) -> Result<(ChannelId, Vec<u8>), NativeError> {
-        Err(NativeError::Refused)
-    }
-    fn subscribe(
-        &mut self,
-        _: Instant,
-        _: &SessionName,
-        _: &str,
-        _: Direction,
-        _: ChannelId,
-        _: Option<&[u8]>,
-    ) -> Result<(), NativeError> {
-        Err(NativeError::Refused)
-    }
-    fn refresh(&mut self, _: Instant, _: &SessionName, _: &str, _: Direction, _: ChannelId) {}
-    fn unsubscribe(&mut self, _: Instant, _: &SessionName, _: &str, _: Direction, _: ChannelId) {}
-    fn reclaim_channel(
-        &mut self,
-        _: Instant,
-        _: &SessionName,
-        _: &str,
-        _: Direction,
-        _: ChannelId,
-    ) {
-    }
-    fn send_data(&mut self, _: Instant, _: ChannelId, _: &[u8]) -> Result<(), NativeError> {
-        Err(NativeError::Refused)
-    }
     fn get_sroutes(
         &mut self,
         _: Instant,

@@ -132,6 +132,8 @@ pub struct Stats {
     pub nodes_lost: u64,
     /// Sessions that moved to another data node.
     pub moved: u64,
+    /// Times nothing was heard of a peer's data nodes any more.
+    pub silent: u64,
     /// Downstream peers whose soft state expired.
     pub expired: u64,
 }

@@ -98,6 +98,8 @@ pub enum Upcall {
 }
 
 /// A native network.
+///
+/// What deals with channels refuses unless it is written: a mediator alone has none.
 pub trait NativeNet {
     /// Makes a channel for a flow, and says at which native address others find it: at most
     /// [`MAX_NATIVE_ADDRESS_LEN`](crate::wire::address::MAX_NATIVE_ADDRESS_LEN) bytes.
@@ -110,7 +112,10 @@ pub trait NativeNet {
         session: &SessionName,
         flow: &str,
         direction: Direction,
-    ) -> Result<(ChannelId, Vec<u8>), NativeError>;
+    ) -> Result<(ChannelId, Vec<u8>), NativeError> {
+        let _ = (now, session, flow, direction);
+        Err(NativeError::Refused)
+    }
 
     /// Listens: data that comes on the channel is handed up. `address` is where another gateway of
     /// this network sends the flow; `None` for the session's own native address, or the channel's.
@@ -125,7 +130,10 @@ pub trait NativeNet {
         direction: Direction,
         channel: ChannelId,
         address: Option<&[u8]>,
-    ) -> Result<(), NativeError>;
+    ) -> Result<(), NativeError> {
+        let _ = (now, session, flow, direction, channel, address);
+        Err(NativeError::Refused)
+    }
 
     /// The subscription is still wanted.
     fn refresh(
@@ -135,7 +143,9 @@ pub trait NativeNet {
         flow: &str,
         direction: Direction,
         channel: ChannelId,
-    );
+    ) {
+        let _ = (now, session, flow, direction, channel);
+    }
 
     /// No more data of the channel is wanted.
     fn unsubscribe(
@@ -145,7 +155,9 @@ pub trait NativeNet {
         flow: &str,
         direction: Direction,
         channel: ChannelId,
-    );
+    ) {
+        let _ = (now, session, flow, direction, channel);
+    }
 
     /// The channel and its address are free again.
     fn reclaim_channel(
@@ -155,7 +167,9 @@ pub trait NativeNet {
         flow: &str,
         direction: Direction,
         channel: ChannelId,
-    );
+    ) {
+        let _ = (now, session, flow, direction, channel);
+    }
 
     /// Sends a frame to all who listen to the channel. What the network gives back of it is dropped
     /// by the network, not handed up.
@@ -168,7 +182,10 @@ pub trait NativeNet {
         now: Instant,
         channel: ChannelId,
         data: &[u8],
-    ) -> Result<(), NativeError>;
+    ) -> Result<(), NativeError> {
+        let _ = (now, channel, data);
+        Err(NativeError::Refused)
+    }
 
     /// What gateways of this network cost for a session of this network, from the root of the native
     /// tree on (§5.2.2). `None`: it is being measured, [`Upcall::Sroutes`] will say.

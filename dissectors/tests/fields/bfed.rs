@@ -134,6 +134,7 @@ const GOLDENS: &[(&str, &str)] = &[
          0000000003e800000000000000020000000000000000000a626665643a2f2f37
          2f6d",
     ),
+    ("bfed liveness", "62660129000d00000000000702"),
     (
         "bfed request",
         "62660130001c00000000006301010000000a626665643a2f2f372f6d",
@@ -163,6 +164,14 @@ const GOLDENS: &[(&str, &str)] = &[
     (
         "bfed attach_packet",
         "12000000aabbccdd000000000000000000000000",
+    ),
+    (
+        "bfed probe_packet",
+        "14000000aabbccdd010203040000000000000000",
+    ),
+    (
+        "bfed echo_packet",
+        "15000000aabbccdd010203040000000000000000",
     ),
     (
         "bfed report_packet",

@@ -13,6 +13,7 @@ use crate::session::{Down, FAREWELL_TIMEOUT, OPEN_TIMEOUT};
 use crate::tree::{Ask, Slot};
 use crate::types::{ConnId, NodeId};
 use crate::wire::Message;
+use crate::wire::liveness::Repr as Liveness;
 use crate::wire::no_route::Reason;
 use crate::wire::node::Register;
 use crate::wire::notification::{Reason as Why, Repr as Notification};
@@ -45,7 +46,7 @@ impl<C: Coordinator> ControlNode<C> {
     /// The coordinator has news: this control node may have become the active one, or have ceased to
     /// be. One that has ceased closes all streams without a word, so that peers wait for its
     /// successor, and forgets its trees; data nodes go on forwarding. One that is the active one
-    /// [again](crate::Config::restarting) tells routes once it has heard its peers', or after the
+    /// [again](crate::Config::restarting), or [after another](Coordinator::succeeds), tells routes once it has heard its peers', or after the
     /// restart time: else they would give up what they kept.
     pub fn coordinator_changed(&mut self, now: Instant) {
         self.now = now;
@@ -55,6 +56,9 @@ impl<C: Coordinator> ControlNode<C> {
         }
         self.active = active;
         if active {
+            let keep = self.config.restart_time_s > 0;
+            self.config.restarting |= keep && self.coordinator.succeeds();
+            self.rib.deferred = self.config.restarting;
             let patience = Duration::from_secs(self.config.restart_time_s.into());
             self.deferral_until = self.config.restarting.then_some(now + patience);
             return;
@@ -126,6 +130,13 @@ impl<C: Coordinator> ControlNode<C> {
             Ok(Message::Statistics(statistics)) => {
                 node.rate_bps = statistics.rate_bps;
                 self.node_sessions(now, id, statistics);
+                Ok(())
+            }
+            Ok(Message::Liveness(Liveness { peer, state })) => {
+                if self.peers.contains_key(&peer) {
+                    node.hears.insert(peer, state);
+                    self.heard_of(now, peer);
+                }
                 Ok(())
             }
             Ok(Message::Notification(_)) => {

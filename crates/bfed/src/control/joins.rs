@@ -32,6 +32,13 @@ impl<C: Coordinator> ControlNode<C> {
             .is_some_and(|state| state.session.is_established())
     }
 
+    /// Whether what a peer has is kept though it is away.
+    pub(super) fn is_kept(&self, id: PeerId) -> bool {
+        self.peers
+            .get(&id)
+            .is_some_and(|state| state.stale_until.is_some())
+    }
+
     pub(super) fn incarnation(&self, id: PeerId) -> Option<u32> {
         self.peers
             .get(&id)

@@ -67,8 +67,11 @@ struct PeerState {
     incarnation: u32,
     /// + 1 with each established session.
     sessions: u32,
-    /// Its routes and trees are kept until then, though it is away or has not said all (RFC 4724).
+    /// Its routes and trees are kept until then, though it is away or has not said all (RFC 4724), and
+    /// as long as its data nodes are heard.
     stale_until: Option<Instant>,
+    /// How long it asked for patience when it was there.
+    restart_time: Duration,
     /// When the next routes are told.
     tell_at: Option<Instant>,
     telling: bool,

@@ -12,6 +12,7 @@ use crate::event::Event;
 use crate::session::{Admission, Down, Due, FAREWELL_TIMEOUT, Session, VERSIONS};
 use crate::types::{ConnId, PeerId, Table};
 use crate::wire::Message;
+use crate::wire::liveness::State as Liveness;
 use crate::wire::notification::{Reason, Repr as Notification};
 use crate::wire::open::{Graceful, Repr as Open};
 
@@ -140,6 +141,7 @@ impl<C: Coordinator> ControlNode<C> {
                 incarnation: 0,
                 sessions: 0,
                 stale_until: None,
+                restart_time: Duration::ZERO,
                 tell_at: None,
                 telling: false,
                 resting_until: None,
@@ -191,10 +193,12 @@ impl<C: Coordinator> ControlNode<C> {
 
     /// What this side's OPEN says.
     fn open(&self) -> Open {
-        let graceful = (self.config.restart_time_s > 0).then_some(Graceful {
+        // One that asks for no patience may have it with others.
+        let restart_time_s = self.config.restart_time_s;
+        let graceful = Some(Graceful {
             restarting: self.rib.deferred,
-            preserved: true,
-            restart_time_s: self.config.restart_time_s,
+            preserved: restart_time_s > 0,
+            restart_time_s,
         });
         Open {
             version_low: VERSIONS.0,
@@ -312,7 +316,8 @@ impl<C: Coordinator> ControlNode<C> {
         let was_established = state.session.is_established();
         let restart = state.session.agreed.and_then(|agreed| agreed.graceful);
         let wait = restart.map_or(0, |graceful| graceful.restart_time_s);
-        let keep = was_established && down.is_graceful() && wait > 0;
+        let silent = self.nodes.liveness(id) == Liveness::Silent;
+        let keep = was_established && down.is_graceful() && wait > 0 && !silent;
         state.session.ended(now, jitter, rest);
         if rest != Duration::ZERO {
             state.resting_until = Some(now + rest);
@@ -320,7 +325,8 @@ impl<C: Coordinator> ControlNode<C> {
         state.telling = false;
         state.tell_at = None;
         if keep {
-            state.stale_until = Some(now + Duration::from_secs(wait.into()));
+            state.restart_time = Duration::from_secs(wait.into());
+            state.stale_until = Some(now + state.restart_time);
         } else if was_established || !down.is_graceful() {
             state.stale_until = None;
             state.incarnation += 1;
@@ -348,6 +354,31 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
+    /// A data node has news of a peer's data nodes. A peer that nothing is heard of forwards nothing:
+    /// its routes and trees are given up, whatever its control node says or asked for.
+    pub(super) fn heard_of(&mut self, now: Instant, id: PeerId) {
+        if self.nodes.liveness(id) != Liveness::Silent {
+            return;
+        }
+        let Some(state) = self.peers.get_mut(&id) else {
+            return;
+        };
+        if state.session.is_established() {
+            self.stats.silent += 1;
+            let why = Notification::new(Reason::Silent, "nothing is heard of its data nodes");
+            self.end_peer(now, id, Down::Here(why), Duration::ZERO);
+        } else if state.stale_until.take().is_some() {
+            self.stats.silent += 1;
+            state.incarnation += 1;
+            self.rib.peer_down(now, id, false);
+            self.trees.mark_all();
+        }
+        // The data nodes will hear of it again only with new sessions.
+        for node in self.nodes.map.values_mut() {
+            node.hears.remove(&id);
+        }
+    }
+
     /// Routes and trees may flow with a peer.
     pub(super) fn established(&mut self, now: Instant, id: PeerId) {
         let Some(state) = self.peers.get_mut(&id) else {
@@ -358,9 +389,12 @@ impl<C: Coordinator> ControlNode<C> {
         let Some(agreed) = state.session.agreed else {
             return;
         };
-        if state.stale_until.is_some()
-            && !agreed.graceful.is_some_and(|graceful| graceful.preserved)
-        {
+        let preserved = agreed.graceful.is_some_and(|graceful| graceful.preserved);
+        if state.stale_until.is_some() && preserved {
+            // What it has below here could not be refreshed meanwhile.
+            let expires = now + self.config.soft_state_lifetime;
+            self.trees.refresh_down(id, expires);
+        } else if state.stale_until.is_some() {
             // It is back with nothing: what was kept for it is worth nothing.
             state.stale_until = None;
             state.incarnation += 1;
@@ -434,12 +468,16 @@ impl<C: Coordinator> ControlNode<C> {
             state.telling = true;
         }
         if state.stale_until.is_some_and(|until| until <= now) {
-            state.stale_until = None;
-            if !state.session.is_established() {
-                state.incarnation += 1;
+            let away = !state.session.is_established();
+            if away && self.nodes.liveness(id) == Liveness::Alive {
+                // What its data nodes carry is worth more than an answer.
+                state.stale_until = Some(now + state.restart_time);
+            } else {
+                state.stale_until = None;
+                state.incarnation += u32::from(away);
+                self.rib.sweep(now, id, None);
+                self.trees.mark_all();
             }
-            self.rib.sweep(now, id, None);
-            self.trees.mark_all();
         }
         let due = state.session.handle_timeout(now);
         if let Some(stream) = state.session.stream

@@ -134,7 +134,12 @@ impl<C: Coordinator> ControlNode<C> {
         let below = |id: PeerId| tree.down.contains_key(&id);
         let choose =
             |fit: &dyn Fn(PeerId) -> bool| self.rib.choose(tree.table, network, costs, fit);
-        let choice = choose(&|id| fit(id) && !below(id)).or_else(|| choose(&fit));
+        // A peer that is away can keep what it gives, and nothing new.
+        let there = |id: PeerId| {
+            let gives = tree.up.as_ref().is_some_and(|up| up.peer == Some(id));
+            fit(id) && (gives || self.is_up(id))
+        };
+        let choice = choose(&|id| there(id) && !below(id)).or_else(|| choose(&fit));
         let Some(choice) = choice else {
             self.orphaned(now, slot);
             return;
@@ -547,11 +552,22 @@ impl<C: Coordinator> ControlNode<C> {
             return;
         };
         let late = tree.down.iter().filter(|(_, down)| down.expires <= now);
-        let late: Vec<_> = late.map(|(&id, _)| id).collect();
+        let (kept, late): (Vec<_>, Vec<_>) =
+            late.map(|(&id, _)| id).partition(|&id| self.is_kept(id));
         let clients = tree.clients_until.is_some_and(|until| until <= now);
         for id in late {
             self.stats.expired += 1;
             self.drop_down(slot, id);
+        }
+        let expires = now + self.config.soft_state_lifetime;
+        for id in kept {
+            if let Some(down) = self
+                .trees
+                .get_mut(slot)
+                .and_then(|tree| tree.down.get_mut(&id))
+            {
+                down.expires = expires;
+            }
         }
         if clients {
             self.drop_clients(slot);

@@ -24,6 +24,12 @@ pub trait Coordinator {
     /// nodes obey the highest that they have seen.
     fn epoch(&self) -> u64;
 
+    /// Whether another control node was the active one before this one's term: peers may still keep what
+    /// it had, and data nodes go on.
+    fn succeeds(&self) -> bool {
+        false
+    }
+
     /// Which data node carries the session, as far as is known.
     fn assigned(&self, session: &SessionName) -> Option<NodeId>;
 

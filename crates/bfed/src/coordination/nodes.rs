@@ -6,8 +6,9 @@ use smoltcp::time::{Duration, Instant};
 
 use crate::config::Assignment;
 use crate::tree::Slot;
-use crate::types::{ConnId, NodeId};
+use crate::types::{ConnId, NodeId, PeerId};
 use crate::wire::Message;
+use crate::wire::liveness::State as Liveness;
 use crate::wire::node::{Heartbeat, Register};
 
 /// Heartbeats that may be missing before a data node is dead.
@@ -29,6 +30,8 @@ pub(crate) struct Node {
     pub(crate) sessions: BTreeSet<Slot>,
     pub(crate) queue: VecDeque<Message>,
     pub(crate) sequence: u32,
+    /// What it says of peers' data nodes.
+    pub(crate) hears: BTreeMap<PeerId, Liveness>,
 }
 
 impl Node {
@@ -44,6 +47,7 @@ impl Node {
             sessions: BTreeSet::new(),
             queue: VecDeque::new(),
             sequence: 0,
+            hears: BTreeMap::new(),
         }
     }
 
@@ -88,6 +92,17 @@ impl Nodes {
         };
         self.last = picked.or(self.last);
         picked
+    }
+
+    /// What all together know of a peer's data nodes: one that hears something is enough.
+    pub(crate) fn liveness(&self, peer: PeerId) -> Liveness {
+        let said = self.map.values().filter_map(|node| node.hears.get(&peer));
+        let worse = |one: Liveness, other: &Liveness| match (one, *other) {
+            (Liveness::Alive, _) | (_, Liveness::Alive) => Liveness::Alive,
+            (Liveness::Silent, _) | (_, Liveness::Silent) => Liveness::Silent,
+            _ => Liveness::Unknown,
+        };
+        said.fold(Liveness::Unknown, worse)
     }
 
     /// A data node from which nothing was heard for too long; one whose stream broke, after one

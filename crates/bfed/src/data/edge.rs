@@ -116,6 +116,14 @@ impl Edge {
         }
     }
 
+    /// The data node at its other end: where it hears datagrams, which is where its TCP channels are too.
+    pub(super) fn neighbour(&self) -> Option<SocketAddr> {
+        match self.to {
+            Some(Destination::Datagram(to)) => Some(to),
+            _ => self.rest.remote,
+        }
+    }
+
     /// What leads packets to it.
     pub(super) fn key(&self) -> Option<Key> {
         match self.to? {

@@ -1,5 +1,7 @@
 //! Packets that arrive: whose they are, and whether they go on.
 
+use core::net::SocketAddr;
+
 use smoltcp::time::Instant;
 
 use super::plane::Cursor;
@@ -53,6 +55,8 @@ impl Plane {
             Kind::Data => self.data(now, meta, &packet).map(Some),
             Kind::Attach => self.attached(meta, packet.label()).map(|()| None),
             Kind::Report => self.reported(now, meta, &packet).map(|()| None),
+            Kind::Probe => self.probed(now, meta, &packet).map(|()| None),
+            Kind::Echo => self.echoed(now, meta, &packet).map(|()| None),
         }
     }
 
@@ -149,6 +153,48 @@ impl Plane {
         Ok(())
     }
 
+    /// A receiver asks whether this node lives. Only its own address is answered, which control named.
+    #[cold]
+    fn probed(
+        &mut self,
+        now: Instant,
+        meta: &Meta,
+        packet: &Packet<&[u8]>,
+    ) -> Result<(), DataError> {
+        let (from, label) = (alone(meta, packet)?, packet.label());
+        let id = self.labels.get(&label).copied();
+        let id = id.ok_or(DataError::UnknownFlow)?;
+        let edge = self.edge_mut(id).ok_or(DataError::UnknownFlow)?;
+        if edge.neighbour() != Some(from) {
+            return Err(DataError::NotYours);
+        }
+        if let Some(sender) = &mut edge.sender {
+            sender.ready(now);
+            if edge.waits() {
+                self.ready.insert(id);
+            }
+        }
+        let said = (id, label, packet.sequence());
+        match self.watch.probed(now, from, said) {
+            true => Ok(()),
+            false => Err(DataError::QueueFull),
+        }
+    }
+
+    #[cold]
+    fn echoed(
+        &mut self,
+        now: Instant,
+        meta: &Meta,
+        packet: &Packet<&[u8]>,
+    ) -> Result<(), DataError> {
+        let from = alone(meta, packet)?;
+        match self.watch.echoed(now, from, packet.sequence()) {
+            true => Ok(()),
+            false => Err(DataError::NotYours),
+        }
+    }
+
     #[inline]
     fn start(&mut self, from: Entry, end: usize) -> Result<Cursor, DataError> {
         let flow = self.flow_mut(from.flow).ok_or(DataError::UnknownFlow)?;
@@ -166,5 +212,14 @@ impl Plane {
             end,
             shared: None,
         })
+    }
+}
+
+/// The sender of a datagram that has no payload.
+fn alone(meta: &Meta, packet: &Packet<&[u8]>) -> Result<SocketAddr, DataError> {
+    match *meta {
+        Meta::Datagram(from) if packet.payload().is_empty() => Ok(from),
+        Meta::Datagram(_) => Err(DataError::Malformed),
+        _ => Err(DataError::NotYours),
     }
 }

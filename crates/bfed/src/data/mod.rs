@@ -16,6 +16,10 @@
 //! | to a peer, bulk | TCP | the session's source is paused, what is on its way is queued; a receiver that takes nothing for ten seconds is cut off |
 //! | native | the native network's own | as above, by the session's content |
 //!
+//! Data nodes that send to each other know by PROBE and ECHO whether the other lives, within six heartbeats'
+//! time, and tell their control nodes. That takes a UDP socket at the address of the TCP listener: a
+//! neighbour that has none is never judged.
+//!
 //! # How to drive it
 //!
 //! ```text
@@ -54,6 +58,7 @@ mod plane;
 mod table;
 pub mod tfrc;
 mod transmit;
+mod watch;
 
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};

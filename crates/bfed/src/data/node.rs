@@ -157,6 +157,7 @@ impl DataNode {
         }));
         (self.heard_at, self.heartbeat_at, self.statistics_at) = (now, now, now);
         self.last_told = None;
+        self.plane.watch.tell_again();
         let expires = now + self.config.soft_state_lifetime;
         self.sessions
             .values_mut()
@@ -351,6 +352,8 @@ impl DataNode {
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant, native: &mut dyn NativeNet) {
         self.plane.handle_timeout(now);
+        let interval = self.config.heartbeat_interval;
+        self.plane.look_around(now, interval);
         while self.redial.front().is_some_and(|(at, ..)| *at <= now) {
             if let Some((_, edge, to)) = self.redial.pop_front()
                 && self.plane.edge(edge).is_some()
@@ -365,6 +368,9 @@ impl DataNode {
             self.disconnected();
             self.plane.events.push_back(DataEvent::ControlLost);
             return;
+        }
+        for news in self.plane.watch.news() {
+            self.tell(Message::Liveness(news));
         }
         if self.heartbeat_at <= now {
             self.heartbeat_at = now + self.config.heartbeat_interval;
@@ -476,7 +482,8 @@ impl DataNode {
         let control = [self.heartbeat_at, self.statistics_at, self.expire_at, lost];
         let control = control.into_iter().min().filter(|_| self.connected);
         let redial = self.redial.front().map(|(at, ..)| *at);
-        [self.plane.poll_timeout(), control, redial]
+        let watch = self.plane.watch.poll_timeout();
+        [self.plane.poll_timeout(), control, redial, watch]
             .into_iter()
             .flatten()
             .min()

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
-use smoltcp::time::Instant;
+use smoltcp::time::{Duration, Instant};
 
 use super::edge::Edge;
 use super::flow::{Flow, FlowCounts};
@@ -15,6 +15,7 @@ use super::link::Links;
 use super::node::DataEvent;
 use super::table::{Entry, Table};
 use super::tfrc::{Receiver, Sender};
+use super::watch::Watch;
 use super::{Copy, DataError, Destination, EdgeId, HEADER_LEN, PlaneConfig};
 use crate::types::{ConnId, Content, FlowLabel, PeerId};
 
@@ -86,6 +87,7 @@ pub struct Plane {
     pub(super) labels: BTreeMap<FlowLabel, EdgeId>,
     pub(super) streams: BTreeMap<ConnId, EdgeId>,
     pub(super) links: Links,
+    pub(super) watch: Watch,
     pub(super) timers: BTreeSet<(Instant, EdgeId)>,
     /// Edges whose queue may move.
     pub(super) ready: BTreeSet<EdgeId>,
@@ -111,6 +113,7 @@ impl Plane {
             labels: BTreeMap::new(),
             streams: BTreeMap::new(),
             links: Links::new(),
+            watch: Watch::new(now),
             timers: BTreeSet::new(),
             ready: BTreeSet::new(),
             attach: VecDeque::new(),
@@ -208,6 +211,9 @@ impl Plane {
             }
         });
         edge.rest.generation = id.generation;
+        if let Some((to, (peer, _))) = edge.neighbour().zip(link) {
+            self.watch.add(now, to, peer, edge.up.then_some(id));
+        }
         if let Some(label) = edge.label_out {
             self.labels.insert(label, id);
         }
@@ -251,6 +257,9 @@ impl Plane {
             self.events.push_back(DataEvent::Close(conn));
         }
         self.links.remove(edge.link);
+        if let Some(to) = edge.neighbour() {
+            self.watch.remove(to, edge.up.then_some(id));
+        }
         if let Some(due) = edge.rest.due {
             self.timers.remove(&(due, id));
         }
@@ -260,6 +269,20 @@ impl Plane {
             flow.rest.full -= usize::from(edge.rest.full_since.is_some());
         }
         self.resume(edge.flow);
+    }
+
+    /// Neighbours are asked whether they live, and judged.
+    pub(super) fn look_around(&mut self, now: Instant, interval: Duration) {
+        let (rng, edges, flows) = (&mut self.rng, &self.edges, &self.flows);
+        let came = |id: &EdgeId| {
+            let edge = edges.get(id.index as usize)?.as_ref()?;
+            let flow = flows.get(edge.flow as usize)?.as_ref()?;
+            // What comes from many may come from others.
+            (!flow.multi).then_some(flow.packets)
+        };
+        let packets = |sources: &BTreeSet<EdgeId>| sources.iter().filter_map(came).sum();
+        self.watch
+            .handle_timeout(now, interval, || rng.next_u32(), packets);
     }
 
     /// A label that no edge of this node has: random (§5.3.2, "locally unique").

@@ -6,6 +6,7 @@ use smoltcp::time::Instant;
 
 use super::flow::Flow;
 use super::node::DataEvent;
+use super::watch::Said;
 use super::{Copy, DataError, Destination, EdgeId, HEADER_LEN, Plane};
 use crate::types::Content;
 use crate::wire::data::{Kind, Repr};
@@ -214,7 +215,7 @@ impl Plane {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        if !self.ready.is_empty() || !self.attach.is_empty() {
+        if !self.ready.is_empty() || !self.attach.is_empty() || self.watch.waits() {
             return Some(self.now);
         }
         self.timers.first().map(|(at, _)| *at)
@@ -224,7 +225,7 @@ impl Plane {
     /// longest packet. Drain until `None`.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Copy> {
         self.now = now;
-        if let Some(copy) = self.next_attach(buffer) {
+        if let Some(copy) = self.next_attach(buffer).or_else(|| self.next_sign(buffer)) {
             return Some(copy);
         }
         while let Some(&id) = self.ready.first() {
@@ -262,6 +263,36 @@ impl Plane {
                     range: 0..HEADER_LEN,
                 });
             }
+        }
+        None
+    }
+
+    /// A PROBE or an ECHO.
+    fn next_sign(&mut self, buffer: &mut [u8]) -> Option<Copy> {
+        while let Some((to, id, said)) = self.watch.poll_transmit() {
+            let own = self.edge(id).and_then(|edge| edge.rest.label_in);
+            let (kind, label, sequence) = match said {
+                Said::Echo(label, nonce) => (Kind::Echo, Some(label), nonce),
+                Said::Probe(nonce) => (Kind::Probe, own, nonce),
+            };
+            let Some(label) = label else {
+                continue;
+            };
+            let (timestamp_us, rtt_us, payload_len) = (0, 0, 0);
+            Repr {
+                kind,
+                label,
+                sequence,
+                timestamp_us,
+                rtt_us,
+                payload_len,
+            }
+            .emit(buffer);
+            return Some(Copy {
+                edge: id,
+                to: Destination::Datagram(to),
+                range: 0..HEADER_LEN,
+            });
         }
         None
     }

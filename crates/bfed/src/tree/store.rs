@@ -111,6 +111,15 @@ impl Trees {
             .extend(self.by_network.range(range).map(|(_, _, slot)| *slot));
     }
 
+    /// What the peer joined lives until then.
+    pub(crate) fn refresh_down(&mut self, peer: PeerId, expires: Instant) {
+        for tree in self.slots.iter_mut().flatten() {
+            if let Some(down) = tree.down.get_mut(&peer) {
+                down.expires = down.expires.max(expires);
+            }
+        }
+    }
+
     /// Every tree is to be looked at.
     pub(crate) fn mark_all(&mut self) {
         self.pending.extend(self.by_name.values().copied());

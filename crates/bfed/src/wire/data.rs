@@ -20,6 +20,10 @@
 //! with the label which flow it has come for; no payload. Type 3, REPORT: see [`report`](super::report);
 //! its label is that of the DATA that it reports on. On TCP and native channels sequence, time and
 //! round-trip time are 0.
+//!
+//! Type 4, PROBE, and type 5, ECHO: does the data node that the flow comes from live? Over UDP alone, no
+//! payload. The label is the sender's, as in DATA; the sequence of a PROBE is random, and the ECHO
+//! has the same. A PROBE with sequence 0 says that a new receiver is ready, and gets no ECHO.
 
 use super::ParseError;
 use crate::types::FlowLabel;
@@ -39,6 +43,10 @@ pub enum Kind {
     Attach = 2,
     /// The receiver's report on the sender's rate (RFC 5348 §6).
     Report = 3,
+    /// A receiver asks whether the sender lives.
+    Probe = 4,
+    /// It does.
+    Echo = 5,
 }
 
 const VERSION: u8 = 1;
@@ -83,7 +91,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
         if bytes[0] >> 4 != VERSION {
             return Err(ParseError::Version);
         }
-        if !(1..=3).contains(&(bytes[0] & 15)) {
+        if !(1..=5).contains(&(bytes[0] & 15)) {
             return Err(ParseError::Type);
         }
         if bytes[1] != 0 {
@@ -105,7 +113,9 @@ impl<T: AsRef<[u8]>> Packet<T> {
         match self.buffer.as_ref()[0] & 15 {
             1 => Kind::Data,
             2 => Kind::Attach,
-            _ => Kind::Report,
+            3 => Kind::Report,
+            4 => Kind::Probe,
+            _ => Kind::Echo,
         }
     }
 

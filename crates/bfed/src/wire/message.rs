@@ -1,8 +1,9 @@
 //! Any control message.
 
 use super::{
-    HEADER_LEN, Header, ParseError, Type, allocate, body, client, header, join, leave, no_route,
-    node, notification, open, reclaim, sroute, statistics, subscribe, translation, update,
+    HEADER_LEN, Header, ParseError, Type, allocate, body, client, header, join, leave, liveness,
+    no_route, node, notification, open, reclaim, sroute, statistics, subscribe, translation,
+    update,
 };
 use crate::name::SessionName;
 use crate::types::Table;
@@ -46,6 +47,8 @@ pub enum Message {
     Reclaim(reclaim::Repr),
     /// STATISTICS.
     Statistics(statistics::Repr),
+    /// LIVENESS.
+    Liveness(liveness::Repr),
     /// REQUEST of a client.
     Request(client::Request),
     /// ANSWER to a client.
@@ -82,6 +85,7 @@ impl Message {
             Type::AllocateResponse => Message::AllocateResponse(allocate::Response::parse(bytes)?),
             Type::Refresh | Type::Reclaim => Message::Reclaim(reclaim::Repr::parse(bytes)?),
             Type::Statistics => Message::Statistics(statistics::Repr::parse(bytes)?),
+            Type::Liveness => Message::Liveness(liveness::Repr::parse(bytes)?),
             Type::Request => Message::Request(client::Request::parse(bytes)?),
             Type::Answer => Message::Answer(client::AnswerRepr::parse(bytes)?),
         })
@@ -109,6 +113,7 @@ impl Message {
             Message::AllocateResponse(repr) => repr.buffer_len(),
             Message::Reclaim(repr) => repr.buffer_len(),
             Message::Statistics(repr) => repr.buffer_len(),
+            Message::Liveness(_) => liveness::Repr::LEN,
             Message::Request(repr) => repr.buffer_len(),
             Message::Answer(repr) => repr.buffer_len(),
         }
@@ -140,6 +145,7 @@ impl Message {
             Message::AllocateResponse(repr) => repr.emit(buffer),
             Message::Reclaim(repr) => repr.emit(buffer),
             Message::Statistics(repr) => repr.emit(buffer),
+            Message::Liveness(repr) => repr.emit(buffer),
             Message::Request(repr) => repr.emit(buffer),
             Message::Answer(repr) => repr.emit(buffer),
         }

@@ -68,6 +68,7 @@ pub mod data;
 mod frames;
 pub mod join;
 pub mod leave;
+pub mod liveness;
 mod message;
 pub mod no_route;
 pub mod node;
@@ -139,6 +140,8 @@ numbered! {
         Reclaim = 39 "reclaim",
         /// Data node: how much went through.
         Statistics = 40 "statistics",
+        /// Data node: whether a peer's data nodes are heard.
+        Liveness = 41 "liveness",
         /// Client: a request to a mediator (§5.2.1).
         Request = 48 "request",
         /// Mediator: the answer to it.

@@ -42,6 +42,8 @@ numbered! {
         Fenced = 13 "fenced",
         /// The peer does not answer in time to an OPEN.
         OpenTimer = 14 "open_timer",
+        /// Nothing is heard of the peer's data nodes.
+        Silent = 15 "silent",
     }
 }
 

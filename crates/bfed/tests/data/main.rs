@@ -4,4 +4,5 @@ mod fake;
 mod forward;
 mod memory;
 mod rates;
+mod watch;
 mod whole;

@@ -4,5 +4,7 @@ mod changes;
 mod figures;
 mod oracle;
 mod sessions;
+mod stage;
+mod takeover;
 mod trees;
 mod world;

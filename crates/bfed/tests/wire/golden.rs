@@ -2,8 +2,8 @@
 
 use crate::common::{channel, conference, cost, gateway, name, unhex};
 use bfed::wire::{
-    Message, allocate, attributes, client, data, join, no_route, node, notification, open, reclaim,
-    report, sroute, statistics, subscribe, translation, update,
+    Message, allocate, attributes, client, data, join, liveness, no_route, node, notification,
+    open, reclaim, report, sroute, statistics, subscribe, translation, update,
 };
 use bfed::*;
 
@@ -182,6 +182,17 @@ fn register() {
             boot: 0xdead_beef,
             max_sessions: 10_000,
             epoch: 2,
+        }),
+    );
+}
+
+#[test]
+fn liveness() {
+    golden(
+        "62660129000d00000000000702",
+        Message::Liveness(liveness::Repr {
+            peer: PeerId(7),
+            state: liveness::State::Silent,
         }),
     );
 }
@@ -433,6 +444,24 @@ fn attach_packet() {
         header(data::Kind::Attach, 0),
         b"",
     );
+}
+
+#[test]
+fn probe_packet() {
+    let repr = data::Repr {
+        sequence: 0x0102_0304,
+        ..header(data::Kind::Probe, 0)
+    };
+    golden_packet("14000000aabbccdd010203040000000000000000", repr, b"");
+}
+
+#[test]
+fn echo_packet() {
+    let repr = data::Repr {
+        sequence: 0x0102_0304,
+        ..header(data::Kind::Echo, 0)
+    };
+    golden_packet("15000000aabbccdd010203040000000000000000", repr, b"");
 }
 
 #[test]

@@ -271,6 +271,11 @@ fn cluster(fields: &mut Fields, message: &Message) {
             session(fields, &repr.session);
         }
         Message::Statistics(repr) => statistics(fields, repr),
+        Message::Liveness(repr) => {
+            fields
+                .put("peer", repr.peer.0)
+                .put("state", repr.state as u8);
+        }
         Message::Request(repr) => {
             fields
                 .put("nonce", repr.nonce)

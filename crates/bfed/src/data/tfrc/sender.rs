@@ -30,6 +30,8 @@ pub struct Sender {
     credit_at: Instant,
     /// Something had to wait since the last report: not the application was the limit.
     limited: bool,
+    /// The receiver has said that it is there.
+    is_ready: bool,
 }
 
 fn seconds(duration: Duration) -> f64 {
@@ -57,7 +59,17 @@ impl Sender {
             credit: initial_window(size),
             credit_at: now,
             limited: false,
+            is_ready: false,
         }
+    }
+
+    /// The receiver is there. What was sent before may have met nobody: before the first report the
+    /// initial window is whole again, once.
+    pub fn ready(&mut self, now: Instant) {
+        if !self.is_ready && self.rtt.is_none() {
+            (self.credit, self.credit_at) = (initial_window(self.size), now);
+        }
+        self.is_ready = true;
     }
 
     /// The allowed rate in bytes a second.

@@ -1,0 +1,271 @@
+//! Whether the data nodes at the other ends live.
+
+use std::net::SocketAddr;
+
+use bfed::data::{DataError, Destination, Meta, Verdict};
+use bfed::wire::Message;
+use bfed::wire::data::{Kind, Packet};
+use bfed::wire::liveness::{Repr as Liveness, State};
+use bfed::wire::node::Heartbeat;
+use bfed::wire::subscribe::Edge;
+use bfed::*;
+
+use crate::fake::{PEER, Sent, Station};
+
+const LIVE: &str = "bfed://1/m/?content=real-time";
+const FILE: &str = "bfed://1/m";
+/// A heartbeat's time, in milliseconds.
+const BEAT: u64 = 250;
+
+/// Two data nodes: the second gets a session from the first.
+struct Pair {
+    stations: [Station; 2],
+    /// Nothing passes.
+    cut: bool,
+}
+
+impl Pair {
+    fn new(name: &str) -> Pair {
+        let (mut above, mut below) = (Station::new(1), Station::new(2));
+        above.subscribe(true, name, Edge::Native, &[]).unwrap();
+        let theirs = below.allocate(name, PEER);
+        let ours = above.subscribe(false, name, PEER, &theirs).unwrap();
+        below.subscribe(true, name, PEER, &ours).unwrap();
+        below.subscribe(false, name, Edge::Native, &[]).unwrap();
+        Pair {
+            stations: [above, below],
+            cut: false,
+        }
+    }
+
+    /// Time passes, and what they say to each other goes to and fro.
+    fn run(&mut self, millis: u64) {
+        for _ in 0..millis / 50 {
+            self.wait(50);
+            for _ in 0..3 {
+                for from in 0..2 {
+                    for sent in self.stations[from].drain() {
+                        self.carry(from, sent);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Time passes at both, and their control nodes live.
+    fn wait(&mut self, millis: u64) {
+        for station in &mut self.stations {
+            let heartbeat = Heartbeat {
+                epoch: 1,
+                sequence: 1,
+                draining: false,
+            };
+            station.tell(&Message::Heartbeat(heartbeat)).unwrap();
+            station.wait(millis);
+        }
+    }
+
+    fn carry(&mut self, from: usize, (to, bytes): Sent) {
+        let (source, target) = (self.stations[from].address, &mut self.stations[1 - from]);
+        if self.cut || to != Destination::Datagram(target.address) {
+            return;
+        }
+        let _ = target.packet(Meta::Datagram(source), bytes);
+    }
+
+    /// What a data node told its control node of the other.
+    fn told(&mut self, at: usize) -> Vec<State> {
+        let news = |message| match message {
+            Message::Liveness(Liveness {
+                peer: PeerId(1),
+                state,
+            }) => Some(state),
+            _ => None,
+        };
+        self.stations[at]
+            .said()
+            .into_iter()
+            .filter_map(news)
+            .collect()
+    }
+}
+
+#[test]
+fn both_know_that_the_other_lives_whatever_the_session_carries() {
+    for name in [LIVE, FILE] {
+        let mut pair = Pair::new(name);
+        pair.run(2 * BEAT);
+        assert_eq!(pair.told(1), [State::Alive], "the receiver asks");
+        assert_eq!(pair.told(0), [State::Alive], "the sender is asked");
+        pair.run(100 * BEAT);
+        assert!(pair.told(0).is_empty() && pair.told(1).is_empty());
+        pair.cut = true;
+        pair.run(5 * BEAT);
+        assert!(
+            pair.told(0).is_empty() && pair.told(1).is_empty(),
+            "it may move"
+        );
+        pair.run(3 * BEAT);
+        assert_eq!(
+            (pair.told(0), pair.told(1)),
+            (vec![State::Silent], vec![State::Silent])
+        );
+        pair.cut = false;
+        pair.run(2 * BEAT);
+        assert_eq!(
+            (pair.told(0), pair.told(1)),
+            (vec![State::Alive], vec![State::Alive])
+        );
+    }
+}
+
+#[test]
+fn a_successor_of_control_is_told_again_and_one_that_is_not_watched_is_unknown() {
+    let mut pair = Pair::new(LIVE);
+    pair.run(2 * BEAT);
+    pair.told(1);
+    let now = pair.stations[1].now;
+    pair.stations[1].node.connected(now);
+    pair.run(BEAT);
+    assert_eq!(pair.told(1), [State::Alive]);
+    pair.stations[1].reclaim(LIVE, Some(bfed::wire::reclaim::What::All));
+    pair.run(BEAT);
+    assert_eq!(pair.told(1), [State::Unknown]);
+}
+
+#[test]
+fn a_node_that_did_not_run_takes_nobody_for_silent() {
+    let mut pair = Pair::new(LIVE);
+    pair.run(2 * BEAT);
+    pair.told(1);
+    pair.wait(20 * BEAT);
+    // It has lost its control node meanwhile, which is told everything again.
+    let now = pair.stations[1].now;
+    pair.stations[1].node.connected(now);
+    pair.run(2 * BEAT);
+    assert_eq!(pair.told(1), [State::Alive]);
+}
+
+#[test]
+fn who_never_answers_is_never_judged() {
+    let mut pair = Pair::new(LIVE);
+    pair.cut = true;
+    pair.run(100 * BEAT);
+    assert!(pair.told(0).is_empty() && pair.told(1).is_empty());
+}
+
+#[test]
+fn data_is_a_sign_of_life_where_probes_are_lost() {
+    let mut pair = Pair::new(LIVE);
+    pair.run(2 * BEAT);
+    pair.told(1);
+    for _ in 0..50 {
+        pair.wait(BEAT);
+        pair.stations[1].drain();
+        for sent in pair.stations[0].native_data(1, b"data").unwrap() {
+            pair.carry(0, sent);
+        }
+        // Reports too, so that the sender goes on.
+        for sent in pair.stations[0].drain() {
+            pair.carry(0, sent);
+        }
+    }
+    assert!(pair.told(1).is_empty());
+}
+
+/// What a station sends when it is asked by `from` with that label and number.
+fn ask(
+    station: &mut Station,
+    from: SocketAddr,
+    label: FlowLabel,
+    kind: Kind,
+) -> Result<(), Verdict> {
+    let repr = bfed::wire::data::Repr {
+        kind,
+        label,
+        sequence: 77,
+        timestamp_us: 0,
+        rtt_us: 0,
+        payload_len: 0,
+    };
+    let mut bytes = vec![0; repr.buffer_len()];
+    repr.emit(&mut bytes);
+    station.packet(Meta::Datagram(from), bytes).map(drop)
+}
+
+#[test]
+fn forged_probes_and_echoes_do_nothing() {
+    let mut pair = Pair::new(LIVE);
+    pair.cut = true;
+    // The receiver's own PROBE shows the label.
+    let probe = pair.stations[1].drain().pop().unwrap().1;
+    let label = Packet::new_checked(&probe[..]).unwrap().label();
+    let (above, below) = (pair.stations[0].address, pair.stations[1].address);
+    let stranger = ([10, 0, 0, 9], 4000).into();
+    let wrong = FlowLabel::new(label.get() ^ 1).unwrap();
+    for (from, label, why) in [
+        (stranger, label, DataError::NotYours),
+        (below, wrong, DataError::UnknownFlow),
+    ] {
+        let refused = ask(&mut pair.stations[0], from, label, Kind::Probe);
+        assert!(matches!(refused, Err(Verdict::Drop(reason)) if reason == why));
+        assert!(pair.stations[0].drain().is_empty(), "nothing to a stranger");
+    }
+    // An ECHO that repeats nothing that was asked.
+    let refused = ask(&mut pair.stations[1], above, label, Kind::Echo);
+    assert!(matches!(refused, Err(Verdict::Drop(DataError::NotYours))));
+    pair.run(100);
+    assert!(pair.told(1).is_empty());
+    // The real one is answered by as much as it said, to its own address.
+    let taken = ask(&mut pair.stations[0], below, label, Kind::Probe);
+    assert!(matches!(taken, Err(Verdict::Taken)));
+    let sent = pair.stations[0].drain();
+    assert_eq!(sent.len(), 1);
+    assert_eq!(
+        (sent[0].0, sent[0].1.len()),
+        (Destination::Datagram(below), 20)
+    );
+}
+
+#[test]
+fn echoes_that_wait_are_bounded() {
+    let mut pair = Pair::new(LIVE);
+    let probe = pair.stations[1].drain().pop().unwrap().1;
+    let label = Packet::new_checked(&probe[..]).unwrap().label();
+    let below = pair.stations[1].address;
+    for _ in 0..1000 {
+        let _ = ask(&mut pair.stations[0], below, label, Kind::Probe);
+    }
+    assert_eq!(pair.stations[0].drain().len(), 256);
+    let drops = pair.stations[0]
+        .node
+        .plane()
+        .stats()
+        .drops(DataError::QueueFull);
+    assert_eq!(drops, 1000 - 256);
+}
+
+#[test]
+fn a_receiver_that_was_not_there_yet_gets_the_session_at_once() {
+    let (mut above, mut below) = (Station::new(1), Station::new(2));
+    above.subscribe(true, LIVE, Edge::Native, &[]).unwrap();
+    let theirs = below.allocate(LIVE, PEER);
+    let ours = above.subscribe(false, LIVE, PEER, &theirs).unwrap();
+    // What fits into the initial window is lost: the receiver does not know the label yet.
+    let early: usize = (0..10)
+        .map(|_| above.native_data(1, &[0; 1000]).unwrap().len())
+        .sum();
+    assert!((3..=6).contains(&early));
+    assert!(above.drain().is_empty(), "the rest waits for a report");
+    below.subscribe(true, LIVE, PEER, &ours).unwrap();
+    for (_, ready) in below.drain() {
+        let taken = above.packet(Meta::Datagram(below.address), ready);
+        assert!(matches!(taken, Err(Verdict::Taken)));
+    }
+    let sent = above.drain();
+    assert!(sent.len() >= 3, "not a packet a second: {}", sent.len());
+    assert!(
+        sent.iter()
+            .all(|(to, _)| *to == Destination::Datagram(below.address))
+    );
+}

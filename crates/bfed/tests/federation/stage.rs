@@ -1,0 +1,138 @@
+//! One control node, whose peers and data nodes are played by the test.
+
+use bfed::wire::node::Register;
+use bfed::wire::open::{Graceful, Repr as Open};
+use bfed::wire::{MAX_MESSAGE_LEN, Message, join};
+use bfed::*;
+
+use crate::world::{gateway, session};
+
+pub(crate) const PEER: PeerId = PeerId(1);
+
+/// A control node, whose peer is played by the test.
+pub(crate) struct Stage<C: Coordinator = InMemory> {
+    pub(crate) node: ControlNode<C>,
+    pub(crate) now: Instant,
+    pub(crate) next_conn: u64,
+}
+
+impl<C: Coordinator> Stage<C> {
+    pub(crate) fn conn(&mut self) -> ConnId {
+        self.next_conn += 1;
+        ConnId(self.next_conn)
+    }
+
+    pub(crate) fn hears(&mut self, conn: ConnId, message: &Message) -> Result<(), Error> {
+        let mut bytes = vec![0; message.buffer_len()];
+        message.emit(&mut bytes);
+        self.node.handle_packet(self.now, conn, &bytes)
+    }
+
+    pub(crate) fn wait(&mut self, millis: u64) {
+        self.now += Duration::from_millis(millis);
+        self.node.handle_timeout(self.now);
+    }
+
+    pub(crate) fn says(&mut self) -> Vec<(ConnId, Message)> {
+        let mut buffer = vec![0; MAX_MESSAGE_LEN];
+        let mut said = Vec::new();
+        while let Some(out) = self.node.poll_transmit(self.now, &mut buffer) {
+            said.push((out.conn, Message::parse(&buffer[..out.len]).unwrap()));
+        }
+        said
+    }
+
+    pub(crate) fn events(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.node.poll_event()).collect()
+    }
+
+    /// The peer is there; what it was told is forgotten.
+    pub(crate) fn establish(&mut self) -> ConnId {
+        let conn = self.greet(PEER);
+        self.wait(0);
+        self.says();
+        self.events();
+        conn
+    }
+
+    /// OPEN and KEEPALIVE of a peer, nothing else yet. Peer n is a gateway of network n + 1.
+    pub(crate) fn greet(&mut self, peer: PeerId) -> ConnId {
+        self.greet_as(peer, None)
+    }
+
+    /// The same, of one that says something of its restarts.
+    pub(crate) fn greet_as(&mut self, peer: PeerId, graceful: Option<Graceful>) -> ConnId {
+        let conn = self.conn();
+        self.node.connected(self.now, conn, peer, false);
+        let open = Open {
+            version_low: 1,
+            version_high: 1,
+            hold_time_s: 0,
+            gateway: gateway(peer.0 + 1, 1),
+            boot: 5,
+            tables: Tables::ALL,
+            graceful,
+        };
+        self.hears(conn, &Message::Open(open)).unwrap();
+        self.hears(conn, &Message::KeepAlive).unwrap();
+        conn
+    }
+
+    pub(crate) fn end_of_tables(&mut self, conn: ConnId) {
+        for table in Table::all() {
+            self.hears(conn, &Message::EndOfTable(table)).unwrap();
+        }
+    }
+
+    pub(crate) fn register(&mut self, node: u32) -> ConnId {
+        let conn = self.conn();
+        self.node.node_connected(self.now, conn);
+        let register = Register {
+            node: NodeId(node),
+            boot: node,
+            max_sessions: 100,
+            epoch: 0,
+        };
+        self.hears(conn, &Message::Register(register)).unwrap();
+        conn
+    }
+
+    pub(crate) fn joins(&mut self, peer: ConnId, name: &str) {
+        self.join(peer, name).unwrap();
+    }
+
+    pub(crate) fn join(&mut self, peer: ConnId, name: &str) -> Result<(), Error> {
+        let address = ChannelAddress::Stream(([10, 9, 9, 9], 7).into());
+        let join = join::Repr {
+            hop_limit: 20,
+            sroutes: None,
+            flows: vec![join::FlowChannel {
+                label: None,
+                address,
+            }],
+            session: session(name),
+        };
+        self.hears(peer, &Message::Join(join))
+    }
+
+    pub(crate) fn node_of(&self, name: &str) -> Option<u32> {
+        let name = session(name);
+        let tree = self.node.trees().find(|tree| tree.session == name)?;
+        tree.node.map(|node| node.0)
+    }
+}
+
+pub(crate) fn stage(change: impl FnOnce(&mut Config, &mut PeerConfig)) -> Stage {
+    let now = Instant::from_secs(10);
+    let mut config = Config::new(gateway(1, 1));
+    let mut peer = PeerConfig::new(gateway(2, 1));
+    change(&mut config, &mut peer);
+    let mut node = ControlNode::new(config, [7; 32], now).unwrap();
+    node.add_peer(now, PEER, peer).unwrap();
+    let next_conn = 0;
+    Stage {
+        node,
+        now,
+        next_conn,
+    }
+}

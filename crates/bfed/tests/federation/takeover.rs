@@ -1,0 +1,373 @@
+//! Control nodes that take turns, peers that come back, and what is kept meanwhile.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use bfed::routing::Policy;
+use bfed::session::{Down, State};
+use bfed::wire::liveness::{Repr as Liveness, State as Heard};
+use bfed::wire::node::Heartbeat;
+use bfed::wire::notification::Reason;
+use bfed::wire::open::Graceful;
+use bfed::wire::{Message, update};
+use bfed::*;
+
+use crate::stage::{PEER, Stage, stage};
+use crate::world::{gateway, session};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What a store such as etcd holds for all control nodes of a gateway.
+#[derive(Default)]
+struct Store {
+    active: u32,
+    epoch: u64,
+    assigned: BTreeMap<SessionName, NodeId>,
+    /// There was another one before.
+    succeeds: bool,
+}
+
+/// One control node's view of it.
+struct Shared {
+    own: u32,
+    store: Rc<RefCell<Store>>,
+}
+
+impl Coordinator for Shared {
+    fn is_active(&self) -> bool {
+        self.store.borrow().active == self.own
+    }
+    fn epoch(&self) -> u64 {
+        self.store.borrow().epoch
+    }
+    fn succeeds(&self) -> bool {
+        self.store.borrow().succeeds
+    }
+    fn assigned(&self, session: &SessionName) -> Option<NodeId> {
+        self.store.borrow().assigned.get(session).copied()
+    }
+    fn assign(&mut self, session: &SessionName, node: NodeId) {
+        self.store
+            .borrow_mut()
+            .assigned
+            .insert(session.clone(), node);
+    }
+    fn release(&mut self, session: &SessionName) {
+        self.store.borrow_mut().assigned.remove(session);
+    }
+}
+
+fn shared(own: u32, store: &Rc<RefCell<Store>>, restarting: bool) -> Stage<Shared> {
+    let now = Instant::from_secs(10);
+    let mut config = Config::new(gateway(1, 1));
+    config.restarting = restarting;
+    config.assignment = Assignment::RoundRobin;
+    let store = store.clone();
+    let coordinator = Shared { own, store };
+    let mut node =
+        ControlNode::with_coordinator(config, coordinator, [own as u8; 32], now).unwrap();
+    let peer = PeerConfig::new(gateway(2, 1));
+    node.add_peer(now, PEER, peer).unwrap();
+    let next_conn = 100 * u64::from(own);
+    Stage {
+        node,
+        now,
+        next_conn,
+    }
+}
+
+#[test]
+fn a_standby_takes_over_what_the_other_assigned() {
+    let store = Rc::new(RefCell::new(Store::default()));
+    (store.borrow_mut().active, store.borrow_mut().epoch) = (1, 1);
+    let (mut first, mut second) = (shared(1, &store, false), shared(2, &store, true));
+    // A standby takes no streams, and nothing of it is due.
+    second.wait(1000);
+    let conn = second.conn();
+    second.node.connected(second.now, conn, PEER, false);
+    second.node.node_connected(second.now, ConnId(999));
+    assert_eq!(
+        second.events(),
+        [Event::Close(conn), Event::Close(ConnId(999))]
+    );
+    assert_eq!((second.says(), second.node.poll_timeout()), (vec![], None));
+
+    let peer = first.establish();
+    let (one, two) = (first.register(1), first.register(2));
+    first.joins(peer, "bfed://1/a");
+    first.joins(peer, "bfed://1/b");
+    assert_eq!(first.node_of("bfed://1/b"), Some(2));
+
+    (store.borrow_mut().active, store.borrow_mut().epoch) = (2, 2);
+    first.node.coordinator_changed(first.now);
+    let events = first.events();
+    for conn in [peer, one, two] {
+        assert!(events.contains(&Event::Close(conn)), "{events:?}");
+    }
+    let down = Event::PeerDown {
+        peer: PEER,
+        why: Down::Lost,
+    };
+    assert!(
+        events.contains(&down),
+        "without a word, so that the peer waits"
+    );
+    assert!(first.says().is_empty() && first.node.trees().count() == 0);
+
+    // Hours later, for one that has been standing by.
+    second.now += SECOND * 10_000;
+    second.node.coordinator_changed(second.now);
+    second.wait(0);
+    assert!(second.events().contains(&Event::Call(PEER)));
+    let peer = second.establish();
+    for node in [2, 1] {
+        let conn = second.register(node);
+        let heartbeat = Heartbeat {
+            epoch: 1,
+            sequence: 1,
+            draining: false,
+        };
+        second.hears(conn, &Message::Heartbeat(heartbeat)).unwrap();
+    }
+    let epochs = second
+        .says()
+        .into_iter()
+        .filter_map(|(_, message)| match message {
+            Message::Heartbeat(heartbeat) => Some(heartbeat.epoch),
+            _ => None,
+        });
+    assert!(
+        epochs.eq([2, 2]),
+        "data nodes learn that there is a new term"
+    );
+    // The peer refreshes what it has: each session stays where it is, whatever comes first.
+    second.joins(peer, "bfed://1/b");
+    second.joins(peer, "bfed://1/a");
+    let given = ["bfed://1/a", "bfed://1/b"].map(|name| second.node_of(name));
+    assert_eq!(given, [Some(1), Some(2)]);
+}
+
+#[test]
+fn a_successor_listens_before_it_speaks() {
+    let store = Rc::new(RefCell::new(Store::default()));
+    (store.borrow_mut().active, store.borrow_mut().epoch) = (1, 1);
+    let mut standby = shared(2, &store, true);
+    let told = |stage: &mut Stage<Shared>| {
+        stage.wait(200);
+        let routes = |(_, message): &(ConnId, Message)| matches!(message, Message::Update(_));
+        stage.says().iter().any(routes)
+    };
+    for term in [2, 4] {
+        standby.now += SECOND * 10_000;
+        (store.borrow_mut().active, store.borrow_mut().epoch) = (2, term);
+        standby.node.coordinator_changed(standby.now);
+        let peer = standby.establish();
+        assert!(!told(&mut standby), "the peer would give up what it kept");
+        standby.end_of_tables(peer);
+        assert!(told(&mut standby));
+        assert_eq!(
+            standby.node.peers().next().unwrap().state,
+            State::Established
+        );
+        // It loses its place, and gets it back.
+        (store.borrow_mut().active, store.borrow_mut().epoch) = (1, term + 1);
+        standby.node.coordinator_changed(standby.now);
+        standby.events();
+    }
+}
+
+#[test]
+fn one_that_is_elected_after_another_is_as_one_that_restarts() {
+    for succeeds in [true, false] {
+        let store = Rc::new(RefCell::new(Store::default()));
+        let mut standby = shared(2, &store, false);
+        (store.borrow_mut().active, store.borrow_mut().epoch) = (2, 2);
+        store.borrow_mut().succeeds = succeeds;
+        standby.node.coordinator_changed(standby.now);
+        standby.greet(PEER);
+        standby.wait(200);
+        let told = standby.says();
+        let told = told
+            .iter()
+            .any(|(_, message)| matches!(message, Message::EndOfTable(_)));
+        // The end of a table would have the peer give up what it kept of the predecessor's.
+        let quiet = standby.node.peers().next().unwrap().state == State::Established && !told;
+        assert_eq!(quiet, succeeds);
+    }
+}
+
+#[test]
+fn a_peer_that_comes_back_joins_before_it_has_heard_the_table() {
+    let mut stage = stage(|_, _| ());
+    stage.register(1);
+    let peer = stage.greet(PEER);
+    stage.joins(peer, "bfed://1/a");
+    assert_eq!(stage.node_of("bfed://1/a"), Some(1));
+    // Not so what it is never to be told.
+    let mut config = PeerConfig::new(gateway(2, 1));
+    config.export = Policy::reject_all();
+    stage.node.remove_peer(stage.now, PEER);
+    stage.node.add_peer(stage.now, PEER, config).unwrap();
+    let peer = stage.greet(PEER);
+    assert_eq!(stage.join(peer, "bfed://1/a"), Err(Error::JoinRefused));
+}
+
+#[test]
+fn after_a_restart_trees_wait_for_the_routes_of_peers() {
+    let mut stage = stage(|config, _| config.restarting = true);
+    let other = PeerId(2);
+    let now = stage.now;
+    let config = PeerConfig::new(gateway(3, 1));
+    stage.node.add_peer(now, other, config).unwrap();
+    stage.register(1);
+    let below = stage.greet(PEER);
+    stage.joins(below, "bfed://3/a");
+    stage.joins(below, "bfed://4/a");
+    stage.wait(500);
+    let above = stage.greet(other);
+    let (mut own, mut foreign) = (vec![gateway(3, 1)], vec![gateway(3, 1), gateway(4, 1)]);
+    for (conn, path) in [(above, &mut own), (below, &mut foreign)] {
+        if conn == below {
+            path[0] = gateway(2, 1);
+        }
+        let destination = *path.last().unwrap();
+        let attributes = wire::attributes::Attributes {
+            cost: Cost(1),
+            path: core::mem::take(path),
+            tags: vec![],
+        };
+        let update = update::Repr {
+            table: session("bfed://3/a").table(),
+            withdrawn: vec![],
+            announced: vec![update::Announced {
+                destination,
+                attributes,
+            }],
+        };
+        stage.hears(conn, &Message::Update(update)).unwrap();
+        stage.end_of_tables(conn);
+    }
+    stage.wait(10);
+    stage.wait(10);
+    assert_eq!(stage.node_of("bfed://3/a"), Some(1), "it has found its way");
+    let refused: Vec<_> = stage
+        .says()
+        .into_iter()
+        .filter_map(|(conn, message)| match message {
+            Message::NoRoute(why) => Some((conn, why.session)),
+            _ => None,
+        })
+        .collect();
+    // What would come from the peer itself was not for it to join.
+    assert_eq!(refused, [(below, session("bfed://4/a"))]);
+}
+
+/// A peer that asks for a minute's patience and has joined a session, and the data node's stream.
+fn patient() -> (Stage, ConnId, ConnId) {
+    let mut stage = stage(|config, _| config.hold_time_s = 0);
+    let node = stage.register(1);
+    let graceful = Graceful {
+        restarting: false,
+        preserved: true,
+        restart_time_s: 60,
+    };
+    let peer = stage.greet_as(PEER, Some(graceful));
+    stage.joins(peer, "bfed://1/a");
+    (stage, peer, node)
+}
+
+impl Stage {
+    fn hears_of_peer(&mut self, node: ConnId, state: Heard) {
+        let news = Liveness { peer: PEER, state };
+        self.hears(node, &Message::Liveness(news)).unwrap();
+    }
+
+    /// Time passes, and the data node lives.
+    fn beats(&mut self, node: ConnId, seconds: u32) {
+        for sequence in 0..seconds * 2 {
+            self.wait(500);
+            let heartbeat = Heartbeat {
+                epoch: 0,
+                sequence,
+                draining: false,
+            };
+            self.hears(node, &Message::Heartbeat(heartbeat)).unwrap();
+        }
+    }
+
+    fn is_stale(&self) -> bool {
+        self.node.peers().next().unwrap().stale
+    }
+}
+
+#[test]
+fn what_a_lost_peer_has_is_kept_as_long_as_its_data_nodes_are_heard() {
+    let (mut stage, peer, node) = patient();
+    stage.hears_of_peer(node, Heard::Alive);
+    stage.node.disconnected(stage.now, peer);
+    // Longer than it asked for, and longer than soft state lives that nobody refreshes.
+    stage.beats(node, 130);
+    assert!(stage.is_stale());
+    assert_eq!(stage.node_of("bfed://1/a"), Some(1));
+    stage.hears_of_peer(node, Heard::Silent);
+    stage.beats(node, 1);
+    assert!(!stage.is_stale());
+    assert_eq!(
+        stage.node_of("bfed://1/a"),
+        None,
+        "nobody wants it any more"
+    );
+    assert_eq!(stage.node.stats().silent, 1);
+}
+
+#[test]
+fn a_lost_peer_of_which_nothing_is_known_has_the_time_it_asked_for() {
+    let (mut stage, peer, node) = patient();
+    stage.node.disconnected(stage.now, peer);
+    stage.beats(node, 59);
+    assert!(stage.is_stale() && stage.node_of("bfed://1/a") == Some(1));
+    stage.beats(node, 2);
+    assert!(!stage.is_stale() && stage.node_of("bfed://1/a").is_none());
+}
+
+#[test]
+fn a_peer_whose_data_nodes_fall_silent_loses_its_session_and_is_not_waited_for() {
+    let (mut stage, peer, node) = patient();
+    let other = stage.register(2);
+    stage.hears_of_peer(other, Heard::Alive);
+    stage.hears_of_peer(node, Heard::Silent);
+    assert_eq!(stage.node.stats().silent, 0, "another data node hears it");
+    stage.hears_of_peer(other, Heard::Unknown);
+    let said = stage.says();
+    let told = said.iter().any(|(conn, message)| {
+        let silent = matches!(message, Message::Notification(why) if why.reason == Reason::Silent);
+        *conn == peer && silent
+    });
+    assert!(told, "{said:?}");
+    stage.wait(0);
+    assert!(!stage.is_stale() && stage.node_of("bfed://1/a").is_none());
+}
+
+#[test]
+fn what_a_peer_has_is_not_over_the_moment_it_is_back() {
+    let (mut stage, peer, node) = patient();
+    stage.hears_of_peer(node, Heard::Alive);
+    stage.node.disconnected(stage.now, peer);
+    stage.beats(node, 104);
+    let graceful = Graceful {
+        restarting: true,
+        preserved: true,
+        restart_time_s: 60,
+    };
+    let peer = stage.greet_as(PEER, Some(graceful));
+    stage.beats(node, 50);
+    assert_eq!(
+        stage.node_of("bfed://1/a"),
+        Some(1),
+        "it has time to refresh"
+    );
+    stage.end_of_tables(peer);
+    stage.beats(node, 60);
+    assert_eq!(stage.node_of("bfed://1/a"), None);
+}
