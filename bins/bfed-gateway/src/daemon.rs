@@ -20,7 +20,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::PROGRAM;
 use crate::config::{Config, Mode};
-use crate::control::{self, Command, Coordinated, Driver, News};
+use crate::control::{self, Command, Coordinated, Driver, News, Resignation};
 use crate::data::{self, Opened, Opener, Worker, not_opened};
 use crate::links::{self, Towards};
 use crate::native::{Network, Owner, Role};
@@ -60,7 +60,7 @@ pub(crate) struct House {
 
 /// Runs until a signal ends it.
 pub(crate) fn run(mode: Mode, file: &Path) -> Result<ExitCode, RunError> {
-    let config = Config::load(file)?;
+    let config = Config::load(file)?.fit(mode);
     fits(mode, &config, file)?;
     let (path, mode_bits) = (&config.daemon.socket, config.daemon.socket_mode);
     let socket = StatusSocket::bind(path, mode_bits, PROGRAM)?;
@@ -140,6 +140,9 @@ impl House {
                 what: "gateway.key-file",
                 source: why.into(),
             })?;
+        if let Some(tls) = config.etcd.as_ref().and_then(|etcd| etcd.tls.as_ref()) {
+            check_certificates(&tls.key_file)?;
+        }
         let controls = mode.controls();
         let peers = listen(config.listen.filter(|_| controls), "gateway.listen")?;
         let cluster = listen(config.cluster.listen.filter(|_| controls), "cluster.listen")?;
@@ -191,9 +194,9 @@ impl House {
         let (to_driver, inputs) = mpsc::channel(control::INPUTS);
         let mut tasks = JoinSet::new();
         let threads = Threads::start(std::mem::take(&mut self.data))?;
-        let driver = self.drive(&mut tasks, to_driver.clone(), inputs)?;
+        let driver = self.drive(to_driver.clone(), inputs)?;
         let desk = Desk {
-            driver: driver.as_ref().map(|(commands, _)| commands.clone()),
+            driver: driver.as_ref().map(|driver| driver.commands.clone()),
             data: threads.controllers.clone(),
             standing: Arc::clone(&self.standing),
         };
@@ -224,7 +227,6 @@ impl House {
     /// Starts the control node, if this process has one.
     fn drive(
         &mut self,
-        tasks: &mut JoinSet<()>,
         to_self: mpsc::Sender<control::Input>,
         inputs: mpsc::Receiver<control::Input>,
     ) -> Result<Option<RunningDriver>, RunError> {
@@ -232,7 +234,7 @@ impl House {
             return Ok(None);
         };
         let config = self.config.clone();
-        let (coordinator, news) = coordinator(&config, tasks);
+        let (coordinator, news, resignation) = coordinator(&config)?;
         let mut machine = config.machine.clone();
         machine.restarting = self.marker.was_running();
         let node = control_node(&config, machine, coordinator, self.clock)?;
@@ -248,7 +250,11 @@ impl House {
         };
         let driver = Driver::new(parts).map_err(|e| RunError::Io("the mediator", e))?;
         let (commands, receiver) = mpsc::channel(64);
-        Ok(Some((commands, tokio::spawn(driver.run(receiver)))))
+        Ok(Some(RunningDriver {
+            commands,
+            task: tokio::spawn(driver.run(receiver)),
+            resignation,
+        }))
     }
 
     /// Peers and data nodes may call.
@@ -309,6 +315,17 @@ impl House {
     }
 }
 
+/// etcd knows certificates, not secrets.
+fn check_certificates(file: &Path) -> Result<(), RunError> {
+    let wrong = |why: String| RunError::Open {
+        what: "etcd.key-file",
+        source: why.into(),
+    };
+    Credentials::read(file).map_err(wrong)?;
+    let pem = std::fs::read(file).map_err(|e| RunError::Io("reading etcd.key-file", e))?;
+    Credentials::from_pem(&pem).map(drop).map_err(wrong)
+}
+
 fn mediator(config: &Config, clock: Clock, open: Opener<'_>) -> Result<Box<dyn Network>, RunError> {
     let seed = clock::seed().map_err(|e| RunError::Io("reading /dev/urandom", e))?;
     let owner = Owner {
@@ -319,20 +336,22 @@ fn mediator(config: &Config, clock: Clock, open: Opener<'_>) -> Result<Box<dyn N
     open(Role::Mediator, owner).map_err(not_opened)
 }
 
-/// Who coordinates the gateway, and where its news come from.
-#[cfg_attr(
-    not(feature = "etcd"),
-    expect(unused_variables, reason = "memory has no news")
-)]
-fn coordinator(config: &Config, tasks: &mut JoinSet<()>) -> (Coordinated, mpsc::Receiver<News>) {
+/// Who coordinates the gateway, where its news come from, and how a lease is given back.
+type Coordination = (Coordinated, mpsc::Receiver<News>, Option<Resignation>);
+
+#[cfg(feature = "etcd")]
+fn coordinator(config: &Config) -> Result<Coordination, RunError> {
     let (to_driver, news) = mpsc::channel(16);
-    #[cfg(feature = "etcd")]
-    if let Some(etcd) = &config.etcd {
-        let (speaker, store) = control::etcd::Speaker::new(etcd.clone(), to_driver);
-        tasks.spawn(speaker.run());
-        return (Coordinated::Etcd(store), news);
-    }
-    (Coordinated::memory(), news)
+    let Some(etcd) = &config.etcd else {
+        return Ok((Coordinated::memory(), news, None));
+    };
+    let (speaker, store) = control::etcd::Speaker::new(etcd.clone(), to_driver);
+    Ok((Coordinated::Etcd(store), news, Some(speaker.start())))
+}
+
+#[cfg(not(feature = "etcd"))]
+fn coordinator(_: &Config) -> Result<Coordination, RunError> {
+    Ok((Coordinated::memory(), mpsc::channel(1).1, None))
 }
 
 fn control_node(
@@ -415,8 +434,13 @@ struct Life {
     driver: Option<RunningDriver>,
 }
 
-/// The control node's driver: where its commands go, and its task.
-type RunningDriver = (mpsc::Sender<Command>, JoinHandle<()>);
+/// The control node's driver.
+struct RunningDriver {
+    commands: mpsc::Sender<Command>,
+    task: JoinHandle<()>,
+    /// Of a control node that others stand by for.
+    resignation: Option<Resignation>,
+}
 
 impl Life {
     /// Until a signal ends it: which, and the exit code.
@@ -451,7 +475,7 @@ impl Life {
 
     async fn driver_ended(&mut self) {
         match &mut self.driver {
-            Some((_, task)) => drop(task.await),
+            Some(driver) => drop((&mut driver.task).await),
             None => std::future::pending().await,
         }
     }
@@ -473,6 +497,7 @@ impl Life {
 
     async fn try_reload(&mut self) -> Result<Vec<&'static str>, String> {
         let next = Config::load(&self.file).map_err(|error| error.to_string())?;
+        let next = next.fit(self.desk.standing.mode);
         fits(self.desk.standing.mode, &next, &self.file).map_err(|error| error.to_string())?;
         let waiting = self.running.needs_restart(&next);
         let next = self.running.reloaded(next);
@@ -488,14 +513,20 @@ impl Life {
     /// An orderly end: peers are told, or left to wait; a data process first gives its sessions away.
     async fn end(&mut self, wish: Wish) {
         match &mut self.driver {
-            Some((commands, task)) => {
+            Some(driver) => {
+                let resignation = driver.resignation.take();
+                // Where another stands by, the gateway goes on.
                 let command = match wish {
                     Wish::Restart => Command::Restart,
+                    _ if resignation.is_some() => Command::Restart,
                     _ => Command::Close,
                 };
                 tracing::info!("ending");
-                let _ = commands.send(command).await;
-                let _ = task.await;
+                let _ = driver.commands.send(command).await;
+                let _ = (&mut driver.task).await;
+                if let Some(resignation) = resignation {
+                    resignation.give(self.running.shutdown).await;
+                }
             }
             None => {
                 self.drain();

@@ -137,16 +137,22 @@ fn listen(at: SocketAddr) -> String {
 
 /// Two gateways that know each other.
 fn pair(more: &str) -> (Daemon, Daemon) {
+    pair_of("all", more)
+}
+
+/// The same; the second in that mode.
+fn pair_of(mode: &str, more: &str) -> (Daemon, Daemon) {
     let at = [port(), port()];
     let start = |own: usize| {
         let other = 1 - own;
         let gateway = format!("{}\n{more}", listen(at[own]));
-        Daemon::start(
-            "all",
-            own as u32 + 1,
-            &gateway,
-            &peer(other as u32 + 1, at[other]),
-        )
+        let cluster = "[cluster]\nlisten = \"127.0.0.1:0\"\n";
+        let (mode, cluster) = match own == 1 && mode != "all" {
+            true => (mode, cluster),
+            false => ("all", ""),
+        };
+        let rest = format!("{}{cluster}", peer(other as u32 + 1, at[other]));
+        Daemon::start(mode, own as u32 + 1, &gateway, &rest)
     };
     (start(0), start(1))
 }
@@ -247,7 +253,7 @@ fn gateways_peer_and_show_it() {
 
 #[test]
 fn an_end_for_a_restart_keeps_the_peers_routes() {
-    let (one, other) = pair("");
+    let (one, other) = pair_of("control", "");
     one.peered();
     other.peered();
     eventually("routes", || {
@@ -264,12 +270,26 @@ fn an_end_for_a_restart_keeps_the_peers_routes() {
         one.show(Show::Routes)["routes"].as_array().unwrap().len(),
         12
     );
-    let other = Daemon::again("all", folder);
+    let other = Daemon::again("control", folder);
     one.peered();
     other.peered();
     eventually("no stale routes", || {
         (one.show(Show::Peers)["peers"][0]["stale"] == false).then_some(())
     });
+}
+
+#[test]
+fn nobody_waits_for_a_gateway_whose_data_nodes_end_with_it() {
+    let (one, other) = pair("");
+    one.peered();
+    other.peered();
+    let (code, _folder) = other.end(Signal::SIGUSR2);
+    assert_eq!(code, Some(0));
+    eventually("the loss", || {
+        (one.show(Show::Overview)["established"] == 0).then_some(())
+    });
+    assert_eq!(one.show(Show::Peers)["peers"][0]["stale"], false);
+    assert_eq!(one.show(Show::Routes)["routes"], serde_json::json!([]));
 }
 
 #[test]

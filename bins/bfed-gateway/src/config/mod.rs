@@ -134,6 +134,17 @@ pub struct Etcd {
     pub name: String,
     /// `lease`: how long a control node that says nothing stays elected.
     pub lease: Duration,
+    /// TLS, where `endpoints` say `https`.
+    pub tls: Option<EtcdTls>,
+}
+
+/// How etcd is reached over TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdTls {
+    /// `key-file`: who this control node is, and which authority etcd's certificate is from.
+    pub key_file: PathBuf,
+    /// `tls-name`: the name that etcd's certificate must bear; the endpoint's where there is none.
+    pub name: Option<String>,
 }
 
 impl Config {
@@ -180,6 +191,16 @@ impl Config {
     /// It cannot be read, or says things that cannot be.
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
         reader::load(path, |document| reader::parse(document, config))
+    }
+
+    /// What a process of that mode makes of it: where control and data nodes are one process, nothing
+    /// outlives a restart, so peers are not asked to wait for it.
+    #[must_use]
+    pub fn fit(mut self, mode: Mode) -> Config {
+        if mode == Mode::All && self.cluster.listen.is_none() {
+            self.machine.restart_time_s = 0;
+        }
+        self
     }
 
     /// The peers as the control node is told.

@@ -4,11 +4,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bfed::{DataConfig, NodeId};
-use cli::daemon::reader::Section;
+use cli::daemon::reader::{At, Section};
 use cli::daemon::value::{LISTEN, listen, text};
 
 use super::machine::DataLimits;
-use super::{Cluster, Data, Etcd};
+use super::{Cluster, Data, Etcd, EtcdTls};
 
 /// A section with one address.
 pub(super) fn address(section: Section<'_, '_>, key: &'static str) -> Option<SocketAddr> {
@@ -123,6 +123,31 @@ pub(super) fn etcd(root: &Section<'_, '_>) -> Option<Etcd> {
         "a prefix of keys, such as \"/polycast/1.1/\"",
         text,
     );
+    let key_file = section.get("key-file", "the path of a PEM file", text);
+    let tls_name = section.get("tls-name", "the name in etcd's certificate", text);
+    let secure = |at: &At<String>| at.value.starts_with("https://");
+    let listed = endpoints.as_ref().map_or(&[][..], |at| &at.value);
+    if let Some(at) = listed.iter().find(|at| secure(at) != key_file.is_some()) {
+        let (wrong, instead) = match key_file {
+            Some(_) => ("is not https, and there is a key-file", "write https://..."),
+            None => ("wants a key-file", "write key-file = \"...\" in [etcd]"),
+        };
+        section.complain(
+            at.offset,
+            "endpoints",
+            format!("{:?} {wrong}", at.value),
+            instead,
+        );
+    }
+    if let Some(at) = tls_name.as_ref().filter(|_| key_file.is_none()) {
+        let instead = "write key-file = \"...\", or leave it out";
+        section.complain(
+            at.offset,
+            "tls-name",
+            "means nothing without a key-file",
+            instead,
+        );
+    }
     let name = section.require("name", "this control node's name, such as \"a\"", text);
     let range = Duration::from_secs(1)..=Duration::from_secs(60);
     let lease = section.duration("lease", range, Duration::from_secs(2));
@@ -132,5 +157,9 @@ pub(super) fn etcd(root: &Section<'_, '_>) -> Option<Etcd> {
         prefix: prefix.map_or_else(|| "/polycast/bfed/".to_owned(), |at| at.value),
         name: name?.value,
         lease: lease.value,
+        tls: key_file.map(|at| EtcdTls {
+            key_file: at.value.into(),
+            name: tls_name.map(|at| at.value),
+        }),
     })
 }

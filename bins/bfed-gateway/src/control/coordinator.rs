@@ -1,27 +1,28 @@
 //! Who coordinates the gateway: this process alone, or etcd.
 
-use std::collections::BTreeMap;
-
 use bfed::{Coordinator, InMemory, NodeId, SessionName};
 
 #[cfg(feature = "etcd")]
 use super::etcd::Store;
 
 /// What a coordinator outside of the process has to say.
+#[cfg(feature = "etcd")]
+pub(crate) use super::etcd::{News, Resignation};
+
+/// Nobody is outside.
+#[cfg(not(feature = "etcd"))]
 #[derive(Debug)]
-#[cfg_attr(not(feature = "etcd"), allow(unused, reason = "nobody is outside"))]
-pub(crate) enum News {
-    /// This control node is the active one, or is again after the store forgot it.
-    Elected {
-        /// The number of its term.
-        epoch: u64,
-        /// What was assigned when its term began.
-        assigned: BTreeMap<SessionName, NodeId>,
-    },
-    /// Another one is.
-    Deposed,
-    /// The store answers, or does not.
-    Reachable(bool),
+pub(crate) enum News {}
+
+/// Nobody stands by.
+#[cfg(not(feature = "etcd"))]
+pub(crate) enum Resignation {}
+
+#[cfg(not(feature = "etcd"))]
+impl Resignation {
+    pub(crate) fn give(self, _: std::time::Duration) -> std::future::Ready<()> {
+        match self {}
+    }
 }
 
 /// The coordinator of a control node.
@@ -50,14 +51,20 @@ impl Coordinated {
 
     /// Takes news in.
     pub(crate) fn hear(&mut self, news: News) {
-        match (self, news) {
+        #[cfg(feature = "etcd")]
+        if let Coordinated::Etcd(store) = self {
+            store.hear(news);
+        }
+        #[cfg(not(feature = "etcd"))]
+        match news {}
+    }
+
+    /// Whether a store outside of the process answers, if there is one.
+    pub(crate) fn answers(&self) -> Option<bool> {
+        match self {
+            Coordinated::Memory(_) => None,
             #[cfg(feature = "etcd")]
-            (Coordinated::Etcd(store), News::Elected { epoch, assigned }) => {
-                store.elected(epoch, assigned);
-            }
-            #[cfg(feature = "etcd")]
-            (Coordinated::Etcd(store), News::Deposed) => store.deposed(),
-            _ => {}
+            Coordinated::Etcd(store) => Some(store.answers()),
         }
     }
 
@@ -85,6 +92,10 @@ impl Coordinator for Coordinated {
 
     fn epoch(&self) -> u64 {
         self.one().epoch()
+    }
+
+    fn succeeds(&self) -> bool {
+        self.one().succeeds()
     }
 
     fn assigned(&self, session: &SessionName) -> Option<NodeId> {

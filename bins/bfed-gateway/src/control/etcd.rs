@@ -5,6 +5,8 @@
 //! | `leader` | the active control node's name | as long as its lease |
 //! | `assigned/SESSION` | the number of the data node that carries it | until the session ends |
 //!
+//! | `last` | the control node that was elected last | for ever: who is elected later knows that it succeeds one |
+//!
 //! A turn is taken four times in the life of a lease, and when something is to be written: keep the
 //! lease, be elected if nobody is, write what has changed. The revision at which `leader` was made is the fencing
 //! number, and a condition of every write: a control node that was deposed changes nothing any more.
@@ -12,33 +14,58 @@
 //! | etcd | the active control node | a standby |
 //! | --- | --- | --- |
 //! | answers | goes on | waits |
-//! | is away | goes on; what is assigned is written later | waits |
+//! | is away, the lease lives | goes on; what is assigned is written later | waits |
+//! | is away, the lease is over | stops: another may be elected | waits |
 //! | is back, the lease lives | goes on | waits |
-//! | is back, the lease is over, nobody is elected | is elected again, with a higher number | is elected, if it is quicker |
+//! | is back, nobody is elected | | whoever is quicker is elected |
 //! | says that another is elected | stops | waits |
+//!
+//! The lease counts from before it was asked for, so that it is over here before it is over in etcd. Who ends in an
+//! orderly way gives it back: a standby is elected at once, for it watches `leader`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bfed::{Coordinator, NodeId, SessionName};
 use etcd_client::{
-    Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, PutOptions, Txn, TxnOp,
-    TxnOpResponse,
+    Certificate, Client, Compare, CompareOp, ConnectOptions, Error, EventType, GetOptions,
+    Identity, PutOptions, TlsOptions, Txn, TxnOp, TxnOpResponse, WatchStream,
 };
-use tokio::sync::{Notify, mpsc};
-use tokio::time::timeout;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::News;
 use crate::config::Etcd;
 
 /// Assignments read or written at once (etcd takes 128 operations).
 const PAGE: usize = 100;
+
+/// What etcd has to say.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// This control node is the active one, or is again after its lease was over.
+    Elected {
+        /// The number of its term.
+        epoch: u64,
+        /// There was one before it.
+        succeeds: bool,
+        /// What was assigned when its term began.
+        assigned: BTreeMap<SessionName, NodeId>,
+    },
+    /// Another one is, or may be.
+    Deposed,
+    /// etcd answers, or does not.
+    Reachable(bool),
+}
 
 /// What the machine asks, answered from what is known here.
 #[derive(Debug)]
 pub(crate) struct Store {
     active: bool,
     epoch: u64,
+    succeeds: bool,
+    answers: bool,
     assigned: BTreeMap<SessionName, NodeId>,
     changes: Arc<Changes>,
 }
@@ -83,27 +110,27 @@ impl Changes {
 }
 
 impl Store {
-    pub(super) fn elected(&mut self, epoch: u64, assigned: BTreeMap<SessionName, NodeId>) {
-        if !self.active {
-            self.assigned = assigned;
-        } else {
-            // Nobody else was active meanwhile: what is known here is newer than what was read.
-            for session in assigned.into_keys() {
-                if !self.assigned.contains_key(&session) {
-                    self.changes.put(session, None);
-                }
+    pub(super) fn hear(&mut self, news: News) {
+        match news {
+            News::Elected {
+                epoch,
+                succeeds,
+                assigned,
+            } => {
+                self.assigned = assigned;
+                (self.active, self.epoch, self.succeeds) = (true, epoch, succeeds);
             }
-            for (session, node) in &self.assigned {
-                self.changes.put(session.clone(), Some(*node));
+            News::Deposed => {
+                self.active = false;
+                self.assigned.clear();
+                self.changes.clear();
             }
+            News::Reachable(answers) => self.answers = answers,
         }
-        (self.active, self.epoch) = (true, epoch);
     }
 
-    pub(super) fn deposed(&mut self) {
-        self.active = false;
-        self.assigned.clear();
-        self.changes.clear();
+    pub(super) fn answers(&self) -> bool {
+        self.answers
     }
 }
 
@@ -114,6 +141,10 @@ impl Coordinator for Store {
 
     fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    fn succeeds(&self) -> bool {
+        self.succeeds
     }
 
     fn assigned(&self, session: &SessionName) -> Option<NodeId> {
@@ -138,17 +169,35 @@ pub(crate) struct Speaker {
     config: Etcd,
     client: Option<Client>,
     lease: Option<i64>,
+    /// Until then nobody else is elected.
+    holds_until: Instant,
     /// The number of this control node's term.
     epoch: Option<u64>,
+    /// Tells when `leader` goes.
+    watch: Option<WatchStream>,
     changes: Arc<Changes>,
     news: mpsc::Sender<News>,
 }
 
 /// What a turn found out.
 enum Found {
-    /// This control node is the active one, since that revision.
-    Own(u64),
+    /// This control node is the active one, since that revision; whether there was one before it.
+    Own(u64, bool),
     Other,
+}
+
+/// The last time that somebody who speaks with etcd may do so.
+pub(crate) struct Resignation {
+    say: oneshot::Sender<()>,
+    done: JoinHandle<()>,
+}
+
+impl Resignation {
+    /// Gives the lease back, if that can be done in so long.
+    pub(crate) async fn give(self, limit: Duration) {
+        let _ = self.say.send(());
+        let _ = timeout(limit, self.done).await;
+    }
 }
 
 impl Speaker {
@@ -158,6 +207,8 @@ impl Speaker {
         let store = Store {
             active: false,
             epoch: 0,
+            succeeds: false,
+            answers: false,
             assigned: BTreeMap::new(),
             changes: Arc::clone(&changes),
         };
@@ -165,47 +216,90 @@ impl Speaker {
             config,
             client: None,
             lease: None,
+            holds_until: Instant::now(),
             epoch: None,
+            watch: None,
             changes,
             news,
         };
         (speaker, store)
     }
 
+    /// Begins to speak.
+    pub(crate) fn start(mut self) -> Resignation {
+        let (say, resign) = oneshot::channel();
+        let done = tokio::spawn(async move {
+            tokio::select! {
+                () = self.run() => {}
+                Ok(()) = resign => self.resign().await,
+            }
+        });
+        Resignation { say, done }
+    }
+
     /// Takes turns until the driver is gone.
-    pub(crate) async fn run(mut self) {
+    async fn run(&mut self) {
         let mut turns = tokio::time::interval(self.config.lease / 4);
         turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut said: Option<String> = None;
         loop {
-            let result = match timeout(self.config.lease, self.turn()).await {
+            let mut limit = Instant::now() + self.config.lease;
+            if self.epoch.is_some() {
+                limit = limit.min(self.holds_until);
+            }
+            let result = match timeout_at(limit, self.turn()).await {
                 Ok(result) => result.map_err(|error| error.to_string()),
                 Err(_) => Err("no answer in time".to_owned()),
             };
             let why = result.err();
+            if why.is_some() {
+                (self.client, self.watch) = (None, None);
+            }
             if why != said {
                 match &why {
-                    Some(why) => tracing::warn!(why, "etcd is away: everything goes on as it is"),
+                    Some(why) => tracing::warn!(why, "etcd is away: forwarding goes on"),
                     None => tracing::info!("etcd answers"),
                 }
-                if self
-                    .news
-                    .send(News::Reachable(why.is_none()))
-                    .await
-                    .is_err()
-                {
-                    return;
-                }
-            }
-            if why.is_some() {
-                self.client = None;
+                self.tell(News::Reachable(why.is_none())).await;
             }
             said = why;
+            self.step_down_in_time().await;
+            let (leads, over) = (self.epoch.is_some(), self.holds_until);
             tokio::select! {
                 _ = turns.tick() => {}
                 () = self.changes.news.notified(), if said.is_none() => {}
+                () = gone(&mut self.watch), if !leads => {}
+                () = sleep_until(over), if leads => self.step_down_in_time().await,
                 () = self.news.closed() => return,
             }
+        }
+    }
+
+    /// Nobody hears it when the driver is gone.
+    async fn tell(&self, news: News) {
+        let _ = self.news.send(news).await;
+    }
+
+    /// When the lease is over another may be elected.
+    async fn step_down_in_time(&mut self) {
+        if self.holds_until <= Instant::now() && self.epoch.take().is_some() {
+            tracing::warn!("the lease is over: another may be elected");
+            self.tell(News::Deposed).await;
+        }
+    }
+
+    /// The lease goes, and with it `leader`.
+    async fn resign(&mut self) {
+        let Some(lease) = self.lease.take() else {
+            return;
+        };
+        let revoked = async {
+            let mut client = self.connected().await?;
+            client.lease_revoke(lease).await
+        };
+        match revoked.await {
+            Ok(_) => tracing::info!("the lease is given back"),
+            Err(error) => tracing::warn!(%error, "the lease is not given back: it runs out"),
         }
     }
 
@@ -213,31 +307,47 @@ impl Speaker {
         format!("{}{name}", self.config.prefix)
     }
 
+    async fn connected(&mut self) -> Result<Client, Error> {
+        if let Some(client) = self.client.take() {
+            return Ok(client);
+        }
+        let mut options = ConnectOptions::new()
+            .with_connect_timeout(self.config.lease)
+            .with_timeout(self.config.lease);
+        if let Some(tls) = &self.config.tls {
+            options = options.with_tls(identity(tls)?);
+        }
+        Client::connect(&self.config.endpoints, Some(options)).await
+    }
+
     async fn turn(&mut self) -> Result<(), Error> {
-        let mut client = match self.client.take() {
-            Some(client) => client,
-            None => {
-                let options = ConnectOptions::new()
-                    .with_connect_timeout(self.config.lease)
-                    .with_timeout(self.config.lease);
-                Client::connect(&self.config.endpoints, Some(options)).await?
-            }
-        };
+        let mut client = self.connected().await?;
         let lease = self.keep_lease(&mut client).await?;
         match self.campaign(&mut client, lease).await? {
-            Found::Own(epoch) => {
+            Found::Own(epoch, succeeds) => {
                 if self.epoch != Some(epoch) {
                     let assigned = self.read(&mut client).await?;
                     tracing::info!(epoch, sessions = assigned.len(), "elected");
-                    let _ = self.news.send(News::Elected { epoch, assigned }).await;
-                    self.epoch = Some(epoch);
+                    // While it holds: who was elected too slowly begins anew.
+                    if self.holds_until > Instant::now() {
+                        let elected = News::Elected {
+                            epoch,
+                            succeeds,
+                            assigned,
+                        };
+                        self.tell(elected).await;
+                        self.epoch = Some(epoch);
+                    }
                 }
                 self.write(&mut client, epoch).await?;
             }
             Found::Other => {
                 if self.epoch.take().is_some() {
                     tracing::warn!("another control node is elected");
-                    let _ = self.news.send(News::Deposed).await;
+                    self.tell(News::Deposed).await;
+                }
+                if self.watch.is_none() {
+                    self.watch = Some(client.watch(self.key("leader"), None).await?);
                 }
             }
         }
@@ -246,47 +356,58 @@ impl Speaker {
     }
 
     async fn keep_lease(&mut self, client: &mut Client) -> Result<i64, Error> {
+        let asked = Instant::now();
         if let Some(lease) = self.lease {
             let (mut keeper, mut answers) = client.lease_keep_alive(lease).await?;
             keeper.keep_alive().await?;
-            if answers
-                .message()
-                .await?
-                .is_some_and(|answer| answer.ttl() > 0)
-            {
+            let ttl = answers.message().await?.map_or(0, |answer| answer.ttl());
+            if let Some(ttl) = u64::try_from(ttl).ok().filter(|ttl| *ttl > 0) {
+                self.holds_until = asked + Duration::from_secs(ttl);
                 return Ok(lease);
             }
         }
         let seconds = i64::try_from(self.config.lease.as_secs())
             .unwrap_or(60)
             .max(1);
-        let lease = client.lease_grant(seconds, None).await?.id();
-        self.lease = Some(lease);
-        Ok(lease)
+        let granted = client.lease_grant(seconds, None).await?;
+        let ttl = u64::try_from(granted.ttl()).unwrap_or(0);
+        self.holds_until = asked + Duration::from_secs(ttl);
+        self.lease = Some(granted.id());
+        Ok(granted.id())
     }
 
     /// Be elected if nobody is; who is.
     async fn campaign(&self, client: &mut Client, lease: i64) -> Result<Found, Error> {
-        let key = self.key("leader");
+        let (key, last) = (self.key("leader"), self.key("last"));
         let put = PutOptions::new().with_lease(lease);
+        let name = || self.config.name.clone();
         let txn = Txn::new()
             .when([Compare::create_revision(key.clone(), CompareOp::Equal, 0)])
-            .and_then([TxnOp::put(key.clone(), self.config.name.clone(), Some(put))])
+            .and_then([
+                TxnOp::get(last.clone(), None),
+                TxnOp::put(key.clone(), name(), Some(put)),
+                TxnOp::put(last, name(), None),
+            ])
             .or_else([TxnOp::get(key, None)]);
         let answer = client.txn(txn).await?;
+        let got = answer
+            .op_responses()
+            .into_iter()
+            .find_map(|response| match response {
+                TxnOpResponse::Get(got) => Some(got),
+                _ => None,
+            });
         if answer.succeeded() {
             let revision = answer.header().map_or(0, |header| header.revision());
-            return Ok(Found::Own(u64::try_from(revision).unwrap_or(0)));
+            let succeeds = got.is_some_and(|last| !last.kvs().is_empty());
+            return Ok(Found::Own(u64::try_from(revision).unwrap_or(0), succeeds));
         }
-        let mut found = Found::Other;
-        for response in answer.op_responses() {
-            if let TxnOpResponse::Get(got) = response {
-                for leader in got.kvs().iter().filter(|leader| leader.lease() == lease) {
-                    found = Found::Own(u64::try_from(leader.create_revision()).unwrap_or(0));
-                }
-            }
-        }
-        Ok(found)
+        let leader = got.as_ref().and_then(|got| got.kvs().first());
+        Ok(match leader.filter(|leader| leader.lease() == lease) {
+            // Elected before, by a turn whose answer was lost, or until it stepped down.
+            Some(own) => Found::Own(u64::try_from(own.create_revision()).unwrap_or(0), true),
+            None => Found::Other,
+        })
     }
 
     /// All assignments.
@@ -347,4 +468,50 @@ impl Speaker {
             self.changes.written(&some);
         }
     }
+}
+
+/// Waits until `leader` is gone, or nobody can tell any more.
+async fn gone(watch: &mut Option<WatchStream>) {
+    while let Some(stream) = watch {
+        let Ok(Some(news)) = stream.message().await else {
+            *watch = None;
+            break;
+        };
+        if news
+            .events()
+            .iter()
+            .any(|event| event.event_type() == EventType::Delete)
+        {
+            return;
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+/// What `etcd.key-file` holds, as etcd's client wants it.
+fn identity(tls: &crate::config::EtcdTls) -> Result<TlsOptions, Error> {
+    let pem = std::fs::read_to_string(&tls.key_file)?;
+    let (mut certificates, mut keys) = (Vec::new(), String::new());
+    let mut block = String::new();
+    for line in pem.lines() {
+        if line.starts_with("-----BEGIN ") {
+            block.clear();
+        }
+        block.push_str(line);
+        block.push('\n');
+        if line.starts_with("-----END ") {
+            match line.contains("CERTIFICATE") {
+                true => certificates.push(std::mem::take(&mut block)),
+                false => keys.push_str(&std::mem::take(&mut block)),
+            }
+        }
+    }
+    let authority = certificates.pop().unwrap_or_default();
+    let options = TlsOptions::new()
+        .ca_certificate(Certificate::from_pem(authority))
+        .identity(Identity::from_pem(certificates.concat(), keys));
+    Ok(match &tls.name {
+        Some(name) => options.domain_name(name),
+        None => options,
+    })
 }

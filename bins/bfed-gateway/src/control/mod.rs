@@ -28,7 +28,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::config::Config;
 use crate::native::Network;
 use crate::status::{Counts, Show};
-pub(crate) use coordinator::{Coordinated, News};
+pub(crate) use coordinator::{Coordinated, News, Resignation};
 pub(crate) use doors::{Call, Caller, Outcome, call, nodes, peers};
 use streams::{Conn, Cutter, Stream};
 
@@ -123,8 +123,6 @@ pub(crate) struct Driver {
     last_down: BTreeMap<PeerId, String>,
     carried: BTreeMap<SessionName, Carried>,
     strangers: u64,
-    /// Whether a store outside of the process answers, if there is one.
-    store_answers: Option<bool>,
     buffer: Box<[u8]>,
     /// All is said.
     leaving: bool,
@@ -171,7 +169,6 @@ impl Driver {
             last_down: BTreeMap::new(),
             carried: BTreeMap::new(),
             strangers: 0,
-            store_answers: parts.config.etcd.is_some().then_some(false),
             buffer: vec![0; 1 << 17].into(),
             config: parts.config,
             leaving: false,
@@ -202,7 +199,6 @@ impl Driver {
                 }
                 Wake::Command(Command::Restart) => return,
                 Wake::Command(command) => self.command(command),
-                Wake::News(News::Reachable(reachable)) => self.store_answers = Some(reachable),
                 Wake::News(news) => {
                     let now = self.clock.now();
                     self.node.coordinator_mut().hear(news);

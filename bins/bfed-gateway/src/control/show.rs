@@ -47,7 +47,7 @@ impl Driver {
             Show::Overview => json!({
                 "gateway": self.config.machine.gateway.to_string(),
                 "active": self.node.coordinator().is_active(),
-                "store_answers": self.store_answers,
+                "store_answers": self.node.coordinator().answers(),
                 "epoch": self.node.coordinator().epoch(),
                 "peers": self.node.peers().count(),
                 "established": self.node.peers().filter(|peer| peer.state == State::Established).count(),
@@ -182,6 +182,7 @@ impl Driver {
                 ("redirected", stats.redirected),
                 ("refused", stats.refused),
                 ("nodes_lost", stats.nodes_lost),
+                ("silent", stats.silent),
                 ("moved", stats.moved),
                 ("expired", stats.expired),
             ]),

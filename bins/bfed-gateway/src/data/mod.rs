@@ -40,6 +40,8 @@ const NATIVE_ROUNDS: usize = 256;
 const BUFFER_BYTES: usize = 2 * streams::READ_BYTES;
 /// Room for the longest packet.
 const PACKET_BYTES: usize = HEADER_LEN + (1 << 16);
+/// Ports that are tried where any will do.
+const PORTS: usize = 32;
 /// The longest time to wait.
 const LONGEST: StdDuration = StdDuration::from_secs(1);
 
@@ -99,6 +101,26 @@ pub(crate) struct Opened {
     pub(crate) cpu: Option<usize>,
 }
 
+/// A data node's sockets, both at one address: a peer's data node asks there whether this one lives.
+fn sockets(mut address: SocketAddr) -> Result<(UdpSocket, TcpListener), NotOpened> {
+    let wanted = address.port();
+    for _ in 0..PORTS {
+        let listener = streams::listen(address)?;
+        address.set_port(listener.local_addr()?.port());
+        let settings = inet::Config {
+            exclusive: true,
+            ..inet::Config::new(address)
+        };
+        match UdpSocket::open(&settings) {
+            Ok(udp) => return Ok((udp, listener)),
+            Err(error) if wanted != 0 => return Err(error.into()),
+            // Another one of the kernel's choice.
+            Err(_) => address.set_port(0),
+        }
+    }
+    Err("no port that is free for UDP and TCP".into())
+}
+
 impl Opened {
     /// Opens the sockets of the process's data nodes.
     pub(crate) fn open(
@@ -123,13 +145,9 @@ impl Opened {
         if address.port() != 0 {
             address.set_port(address.port() + part as u16);
         }
-        let settings = inet::Config {
-            exclusive: true,
-            ..inet::Config::new(address)
-        };
-        let udp = UdpSocket::open(&settings).map_err(RunError::open("data.listen"))?;
+        let what = "data.listen";
+        let (udp, listener) = sockets(address).map_err(|source| RunError::Open { what, source })?;
         let datagram = udp.local_address().map_err(RunError::open("data.listen"))?;
-        let listener = streams::listen(address).map_err(RunError::open("data.listen"))?;
         let stream = listener
             .local_addr()
             .map_err(RunError::open("data.listen"))?;

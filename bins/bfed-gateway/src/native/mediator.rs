@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use bfed::native::{ChannelId, Direction, NativeError, Upcall};
+use bfed::native::{ChannelId, Upcall};
 use bfed::wire::client::AnswerRepr;
 use bfed::wire::sroute::{GatewayCost, Outcome};
 use bfed::{ClientId, Cost, GatewayId, Instant, NativeNet, SessionName, Sroutes};
@@ -51,46 +51,6 @@ impl<F: Front> AsFd for Mediator<F> {
 }
 
 impl<F: Front> NativeNet for Mediator<F> {
-    fn allocate_channel(
-        &mut self,
-        _: Instant,
-        _: &SessionName,
-        _: &str,
-        _: Direction,
-    ) -> Result<(ChannelId, Vec<u8>), NativeError> {
-        Err(NativeError::Refused)
-    }
-
-    fn subscribe(
-        &mut self,
-        _: Instant,
-        _: &SessionName,
-        _: &str,
-        _: Direction,
-        _: ChannelId,
-        _: Option<&[u8]>,
-    ) -> Result<(), NativeError> {
-        Err(NativeError::Refused)
-    }
-
-    fn refresh(&mut self, _: Instant, _: &SessionName, _: &str, _: Direction, _: ChannelId) {}
-
-    fn unsubscribe(&mut self, _: Instant, _: &SessionName, _: &str, _: Direction, _: ChannelId) {}
-
-    fn reclaim_channel(
-        &mut self,
-        _: Instant,
-        _: &SessionName,
-        _: &str,
-        _: Direction,
-        _: ChannelId,
-    ) {
-    }
-
-    fn send_data(&mut self, _: Instant, _: ChannelId, _: &[u8]) -> Result<(), NativeError> {
-        Err(NativeError::Refused)
-    }
-
     fn get_sroutes(
         &mut self,
         _: Instant,

@@ -44,36 +44,6 @@ impl NativeNet for NoNetwork {
         })
     }
 
-    fn subscribe(
-        &mut self,
-        _: Instant,
-        _: &SessionName,
-        _: &str,
-        _: Direction,
-        _: ChannelId,
-        _: Option<&[u8]>,
-    ) -> Result<(), NativeError> {
-        Err(NativeError::Refused)
-    }
-
-    fn refresh(&mut self, _: Instant, _: &SessionName, _: &str, _: Direction, _: ChannelId) {}
-
-    fn unsubscribe(&mut self, _: Instant, _: &SessionName, _: &str, _: Direction, _: ChannelId) {}
-
-    fn reclaim_channel(
-        &mut self,
-        _: Instant,
-        _: &SessionName,
-        _: &str,
-        _: Direction,
-        _: ChannelId,
-    ) {
-    }
-
-    fn send_data(&mut self, _: Instant, _: ChannelId, _: &[u8]) -> Result<(), NativeError> {
-        Err(NativeError::Refused)
-    }
-
     fn get_sroutes(
         &mut self,
         _: Instant,
