@@ -129,6 +129,21 @@ fn the_engine_and_the_kernel_s_tcp_understand_each_other() {
 }
 
 #[test]
+fn a_session_reaches_islands_of_every_kind() {
+    holds("bfed-islands");
+}
+
+#[test]
+fn trees_go_around_networks_that_refuse_transit() {
+    holds("bfed-policy");
+}
+
+#[test]
+fn sessions_of_a_data_node_that_dies_flow_again() {
+    holds("bfed-node-crash");
+}
+
+#[test]
 fn the_networks_of_a_lab_that_is_killed_are_gone() {
     let _alone = alone();
     let (program, folder) = program();

@@ -24,10 +24,14 @@ use crate::scenario::Scenario;
 pub fn all() -> &'static [&'static dyn Scenario] {
     &[
         &adapt::Adapt,
+        &bfed::ControlFailover,
         &bfed::Convergence,
         &bfed::FrameSize,
         &bfed::Islands,
         &bfed::LowRate,
+        &bfed::NodeCrash,
+        &bfed::Policy,
+        &bfed::Reroute,
         &bfed::Sessions,
         &bfed::Throughput,
         &campaign::Campaign,

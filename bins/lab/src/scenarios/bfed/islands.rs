@@ -1,14 +1,15 @@
-//! `bfed-islands`: a session from an IP multicast island to viewers in two others, one of them
-//! source-specific, across three gateways: the digests match, and the tree is drawn.
+//! `bfed-islands`: a session from an IP multicast island to viewers in a source-specific one and an HTTP
+//! one, across three gateways: the digests match, and the tree is drawn. Beside it a plain stream, which
+//! `curl` reads in the HTTP island.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use super::federation::{Federation, Kind, SOON};
-use crate::net::{Shape, text};
+use super::federation::{Design, Federation, Kind, Peering, SOON, Viewer};
+use crate::net::{Process, Shape, text};
 use crate::report::{Cell, Report, Table};
 use crate::sandbox::SCRATCH;
 use crate::scenario::{Context, Need, Opt, Scenario};
@@ -19,10 +20,14 @@ pub(crate) struct Islands;
 
 /// The session: a group of network 1, in frames with numbers.
 const SESSION: &str = "bfed://1/239.1.2.3/5004/?framing=numbered";
-/// Where it comes from; where it is viewed: beside the source, one network on, two networks on.
+/// A stream without any framing, for clients that know nothing of the federation.
+const PLAIN: &str = "bfed://1/239.1.2.4/5004";
+/// Where they come from; where they are viewed: beside the source, one network on, two networks on.
 const SOURCE: usize = 0;
 const VIEWERS: [usize; 3] = [0, 1, 2];
-const KINDS: [Kind; 3] = [Kind::Ip, Kind::Ssm, Kind::Ip];
+const KINDS: [Kind; 3] = [Kind::Ip, Kind::Ssm, Kind::Http];
+/// Where `curl` is.
+const WEB: usize = 2;
 
 /// From the answer to the last viewer until data flows to it.
 const TREE_GROWS: Duration = Duration::from_secs(1);
@@ -33,7 +38,7 @@ impl Scenario for Islands {
     }
 
     fn about(&self) -> &'static str {
-        "a session from an IP multicast island to viewers in others, across three gateways"
+        "a session from an IP multicast island to viewers in an SSM and an HTTP one, across three gateways"
     }
 
     fn figure(&self) -> &'static str {
@@ -69,29 +74,30 @@ impl Scenario for Islands {
             delay: Duration::from_millis(10),
             ..Shape::default()
         };
-        let mut federation = Federation::build(&KINDS, &[(0, 1), (1, 2)], shape)?;
+        let designs = KINDS.map(Design::new);
+        let peerings = [Peering::new(0, 1), Peering::new(1, 2)];
+        let mut federation = Federation::build(&designs, &peerings, shape, "")?;
+        federation.start_all()?;
         let settled = federation.settle()?;
         context.note(format!("all routes after {:.2} s", settled.as_secs_f64()));
         let viewers = VIEWERS.map(|at| federation.view(at, SESSION, &["--wait", "20s"]));
         let mut viewers = viewers.into_iter().collect::<Result<Vec<_>>>()?;
-        for (viewer, at) in viewers.iter_mut().zip(VIEWERS) {
-            let process = &mut viewer.process;
-            let local = |value: &Value| at == SOURCE && text(value, "reason") == "local";
-            let limit = SOON;
-            process.wait_that("`joined`", limit, |value| {
-                value["event"] == "joined" || local(value)
-            })?;
-        }
+        viewers.iter_mut().try_for_each(Viewer::joined)?;
+        let curl = federation.curl(WEB, PLAIN)?;
         // A viewer is answered by its own gateway; the tree behind it takes some round trips more, and a
         // session that is live does not wait for it.
         std::thread::sleep(TREE_GROWS);
         context.note("all viewers have joined");
+        let trees = (0..KINDS.len()).map(|at| federation.show(at, "sessions"));
+        let trees = trees.collect::<Result<Vec<_>>>()?;
         let mut source = federation.send(SOURCE, SESSION, &file, &rate)?;
+        let plain = curl
+            .map(|curl| {
+                Ok::<_, anyhow::Error>((federation.send(SOURCE, PLAIN, &file, &rate)?, curl))
+            })
+            .transpose()?;
         source.succeed(SOON + Duration::from_secs(mib * 2))?;
         let sent = source.last("end").context("the source told no end")?;
-        let trees = (0..KINDS.len()).map(|at| federation.status(at, "sessions"));
-        let trees = trees.collect::<Result<Vec<_>>>()?;
-
         let mut table = Table::new(
             format!("who saw {SESSION}"),
             &[
@@ -136,6 +142,10 @@ impl Scenario for Islands {
             report.holds(name, same(&file, &viewer.file)?);
         }
         report.tables.push(table);
+        match plain {
+            Some((source, curl)) => read_by_curl(&mut report, source, curl, &file)?,
+            None => report.note("no curl on this machine: the plain stream was not read"),
+        }
         let agree = ends
             .iter()
             .all(|digest| !digest.is_empty() && *digest == ends[0]);
@@ -145,10 +155,31 @@ impl Scenario for Islands {
         report.datum("trees", &trees);
         report.note(
             "links between gateways: 10 ms; peerings over TLS with a shared secret; the session is bulk \
-             data, so TCP between gateways",
+             data, so TCP between gateways; the HTTP island's viewer reads it from its gateway's server",
         );
         Ok(report)
     }
+}
+
+/// What a client wrote that speaks HTTP and nothing else. The stream has no end: it is done when it is
+/// whole.
+fn read_by_curl(
+    report: &mut Report,
+    mut source: Process,
+    mut curl: Viewer,
+    file: &Path,
+) -> Result<()> {
+    source.succeed(SOON)?;
+    let whole = std::fs::metadata(file)?.len();
+    let begun = Instant::now();
+    let len = || std::fs::metadata(&curl.file).map_or(0, |metadata| metadata.len());
+    while len() < whole && begun.elapsed() < SOON {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    curl.process.stop(SOON)?;
+    let name = "island 3: curl has the plain stream, byte by byte";
+    report.holds(name, same(file, &curl.file)?);
+    Ok(())
 }
 
 /// The tree, as the gateways themselves show it.

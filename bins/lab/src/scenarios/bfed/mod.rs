@@ -1,18 +1,27 @@
 //! Broadcast Federation (`broadcast-federation`): gateways, their networks, and who views what.
 
 mod convergence;
+mod failover;
 mod federation;
 mod frame_size;
 mod islands;
 mod load;
 mod low_rate;
+mod node_crash;
+mod policy;
+mod reroute;
 mod rounds;
 mod sessions;
 mod throughput;
+mod under_way;
 
 pub(crate) use convergence::Convergence;
+pub(crate) use failover::ControlFailover;
 pub(crate) use frame_size::FrameSize;
 pub(crate) use islands::Islands;
 pub(crate) use low_rate::LowRate;
+pub(crate) use node_crash::NodeCrash;
+pub(crate) use policy::Policy;
+pub(crate) use reroute::Reroute;
 pub(crate) use sessions::Sessions;
 pub(crate) use throughput::Throughput;

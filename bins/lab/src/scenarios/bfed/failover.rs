@@ -1,0 +1,345 @@
+//! `bfed-control-failover`: control nodes die, end, are cut off, and etcd is away for a while: one of them
+//! takes over, and no frame of an established session is lost.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use super::federation::{Design, Federation, Kind, Part, Peering, SOON};
+use super::under_way::{Load, millis, sessions};
+use crate::net::{Launch, Process, Shape, text};
+use crate::report::{Bound, Cell, Report, Table};
+use crate::sandbox::SCRATCH;
+use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::transfer::count;
+
+/// The scenario.
+pub(crate) struct ControlFailover;
+
+/// Where the gateway with two control nodes is.
+const MIDDLE: usize = 1;
+/// Where viewers are.
+const VIEWERS: [usize; 2] = [1, 2];
+const CONTROLS: [Part; 2] = [Part::Control(MIDDLE, 0), Part::Control(MIDDLE, 1)];
+const DATA: usize = 2;
+/// bit/s of a session.
+const RATE: u64 = 1_000_000;
+/// `etcd.lease`.
+const LEASE: Duration = Duration::from_secs(2);
+
+impl Scenario for ControlFailover {
+    fn name(&self) -> &'static str {
+        "bfed-control-failover"
+    }
+
+    fn about(&self) -> &'static str {
+        "a control node is killed, ended, cut off, etcd goes away: a standby takes over, no frame is lost"
+    }
+
+    fn figure(&self) -> &'static str {
+        "Broadcast Federation §5.3.4: control node failure"
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need::Namespaces]
+    }
+
+    fn options(&self) -> &'static [Opt] {
+        &[
+            Opt {
+                name: "sessions",
+                help: "sessions, half bulk data, half real-time (quick: 2)",
+                default: "6",
+            },
+            Opt {
+                name: "away",
+                help: "seconds that etcd is away (quick: 6)",
+                default: "130",
+            },
+        ]
+    }
+
+    fn run(&self, context: &Context) -> Result<Report> {
+        let mut report = Report::new(self.name(), "control nodes take turns");
+        let installed = std::process::Command::new("etcd").arg("--version").output();
+        if !cfg!(feature = "etcd") || installed.is_err() {
+            report.note(
+                "SKIPPED: this wants a `lab` built with `--features etcd`, and etcd (Debian: etcd-server)",
+            );
+            return Ok(report);
+        }
+        let away = Duration::from_secs(context.sized("away", 6)?);
+        let mut play = Play::begin(context, context.sized("sessions", 2)?)?;
+        play.killed()?;
+        play.ended()?;
+        play.cut_off()?;
+        play.without_etcd_alone()?;
+        play.without_etcd(away)?;
+        play.finish(&mut report)?;
+        report.note(format!(
+            "networks 1, 2, 3 in a chain, 5 ms apart; network 2's gateway: two control nodes and {DATA} data \
+             nodes on hosts of their own, one etcd, lease {} s; sources in network 1, viewers in 2 and 3",
+            LEASE.as_secs()
+        ));
+        Ok(report)
+    }
+}
+
+/// What was done, and what came of it.
+struct Act {
+    words: &'static str,
+    /// Until the successor had the peers, the data nodes and all trees.
+    took: Duration,
+    /// Frames that all viewers together missed, and the longest pause.
+    lost: u64,
+    pause: Duration,
+}
+
+struct Play<'c> {
+    context: &'c Context,
+    federation: Federation,
+    etcd: Option<Process>,
+    load: Load,
+    acts: Vec<Act>,
+    holds: Vec<(String, bool)>,
+}
+
+impl<'c> Play<'c> {
+    fn begin(context: &'c Context, count: usize) -> Result<Play<'c>> {
+        let mut designs = [Kind::Ip; 3].map(Design::new);
+        (designs[MIDDLE].data, designs[MIDDLE].controls) = (DATA, CONTROLS.len());
+        let peerings = [Peering::new(0, 1), Peering::new(1, 2)];
+        let shape = Shape {
+            delay: Duration::from_millis(5),
+            ..Shape::default()
+        };
+        let mut federation = Federation::build(&designs, &peerings, shape, "")?;
+        let etcd = start_etcd(&federation)?;
+        federation.use_etcd(format!(
+            "endpoints = [\"http://{}:2379\"]\nlease = \"{}s\"\n",
+            federation.address(MIDDLE),
+            LEASE.as_secs()
+        ));
+        federation.start_all()?;
+        federation.settle()?;
+        let load = Load::start(&federation, sessions(count), &VIEWERS, RATE)?;
+        let play = Play {
+            context,
+            federation,
+            etcd: Some(etcd),
+            load,
+            acts: Vec::new(),
+            holds: Vec::new(),
+        };
+        play.one_active()?;
+        Ok(play)
+    }
+
+    /// Waits until exactly one control node is active, with everything that belongs to it; which.
+    fn one_active(&self) -> Result<Part> {
+        let (begun, sessions) = (Instant::now(), self.load.sessions.len() as u64);
+        let mut shown = Vec::new();
+        while begun.elapsed() < SOON {
+            shown.clear();
+            for part in CONTROLS {
+                shown.push((part, self.federation.status(part, "overview").ok()));
+            }
+            let active = |view: &&(Part, Option<Value>)| {
+                view.1.as_ref().is_some_and(|view| view["active"] == true)
+            };
+            if let [(part, Some(view))] = shown.iter().filter(active).collect::<Vec<_>>()[..]
+                && count(view, "nodes") == DATA as u64
+                && count(view, "established") == 2
+                && count(view, "sessions") == sessions
+                && attached(&self.federation.status(*part, "sessions")?) == sessions
+            {
+                return Ok(*part);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        anyhow::bail!("no control node is the only one, with all that it should have: {shown:?}")
+    }
+
+    /// Does something, waits for the successor, and notes what viewers saw of it.
+    fn act(
+        &mut self,
+        words: &'static str,
+        what: impl FnOnce(&mut Self, Part) -> Result<()>,
+    ) -> Result<(Part, Part)> {
+        let before = self.one_active()?;
+        self.context.note(format!("{words}: {}", before.name()));
+        let lost: u64 = self.load.lost().iter().sum();
+        let then = Instant::now();
+        what(self, before)?;
+        let after = self.one_active()?;
+        let took = then.elapsed();
+        let flows = self.load.flows_again();
+        self.holds
+            .push((format!("{words}: everything flows on"), flows));
+        // What viewers count is told once a second.
+        std::thread::sleep(Duration::from_millis(1100));
+        let pauses = self.load.since(then);
+        let pause = pauses.iter().map(|fared| fared.seen.pause).max();
+        self.acts.push(Act {
+            words,
+            took,
+            lost: self.load.lost().iter().sum::<u64>() - lost,
+            pause: pause.unwrap_or_default(),
+        });
+        Ok((before, after))
+    }
+
+    fn other(&mut self, words: &str, parts: (Part, Part)) {
+        let name = format!("{words}: the other one is active");
+        self.holds.push((name, parts.0 != parts.1));
+    }
+
+    fn killed(&mut self) -> Result<()> {
+        let words = "the active one killed (-9)";
+        let parts = self.act(words, |play, active| {
+            play.federation.signal(active, Signal::SIGKILL)
+        })?;
+        self.other(words, parts);
+        self.federation.start(parts.0)
+    }
+
+    fn ended(&mut self) -> Result<()> {
+        self.standby()?;
+        let words = "the active one ended (SIGTERM)";
+        let parts = self.act(words, |play, active| {
+            let (orderly, _) = play.federation.end(active)?;
+            play.holds
+                .push(("the control node ends in an orderly way".into(), orderly));
+            Ok(())
+        })?;
+        self.other(words, parts);
+        self.federation.start(parts.0)
+    }
+
+    /// Its host's wire is cut: from etcd, from the data nodes and from peers. It must not think that it
+    /// still is the one when the wire is mended.
+    fn cut_off(&mut self) -> Result<()> {
+        self.standby()?;
+        let words = "the active one's link cut";
+        let parts = self.act(words, |play, active| {
+            play.federation.cut(active, true)?;
+            let idle = |view: &Value| view["active"] == false;
+            play.federation.until(active, "overview", idle)?;
+            Ok(())
+        })?;
+        self.other(words, parts);
+        self.federation.cut(parts.0, false)
+    }
+
+    /// Only etcd is out of its reach: the rival must be able to take over everything else.
+    fn without_etcd_alone(&mut self) -> Result<()> {
+        self.standby()?;
+        let words = "the active one cut off from etcd alone";
+        let etcd = self.federation.address(MIDDLE);
+        let parts = self.act(words, |play, active| {
+            let node = play.federation.node(active);
+            let editor = play.federation.network.editor(node);
+            let loopback = editor.index("lo")?;
+            editor.set_up(loopback, true)?;
+            // What is for etcd stays on the host, where nobody takes it, while loopback is up.
+            editor.set_route(etcd, 32, None, Some(loopback))?;
+            Ok(())
+        })?;
+        self.other(words, parts);
+        // It is started anew, and finds etcd again, on its way over the wire.
+        self.federation.signal(parts.0, Signal::SIGKILL)?;
+        let node = self.federation.node(parts.0);
+        let editor = self.federation.network.editor(node);
+        let loopback = editor.index("lo")?;
+        editor.set_up(loopback, false)?;
+        self.federation.start(parts.0)
+    }
+
+    fn without_etcd(&mut self, away: Duration) -> Result<()> {
+        self.standby()?;
+        self.act("etcd away", |play, _| {
+            if let Some(mut etcd) = play.etcd.take() {
+                etcd.signal(Signal::SIGKILL)?;
+                etcd.wait(SOON)?;
+            }
+            std::thread::sleep(away);
+            play.etcd = Some(start_etcd(&play.federation)?);
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// Waits until the one that is not active reaches etcd.
+    fn standby(&self) -> Result<()> {
+        for part in CONTROLS {
+            let there = |view: &Value| view["store_answers"] == true;
+            self.federation.until(part, "overview", there)?;
+        }
+        Ok(())
+    }
+
+    fn finish(self, report: &mut Report) -> Result<()> {
+        let mut table = Table::new(
+            "until one control node has all peers, data nodes and trees",
+            &["what happens", "s", "frames lost", "longest pause ms"],
+        );
+        for act in &self.acts {
+            table.row([
+                act.words.into(),
+                Cell::number(act.took.as_secs_f64(), 2),
+                act.lost.into(),
+                Cell::number(millis(act.pause), 0),
+            ]);
+            report.check(
+                format!("{}: frames lost", act.words),
+                act.lost as f64,
+                "",
+                Bound::Exactly(0.0),
+            );
+        }
+        report.tables.push(table);
+        for (name, holds) in self.holds {
+            report.holds(name, holds);
+        }
+        let acts = self.acts.iter().map(|act| {
+            json!({"what": act.words, "s": act.took.as_secs_f64(), "lost": act.lost,
+                   "pause_ms": millis(act.pause)})
+        });
+        report.datum("acts", acts.collect::<Vec<_>>());
+        let lost: u64 = self.load.stop()?.iter().sum();
+        report.check(
+            "frames lost, over all",
+            lost as f64,
+            "",
+            Bound::Exactly(0.0),
+        );
+        report.holds("gateways end in an orderly way", self.federation.stop());
+        Ok(())
+    }
+}
+
+/// Trees through which data comes.
+fn attached(sessions: &Value) -> u64 {
+    let rows = sessions["sessions"].as_array().into_iter().flatten();
+    let whole = |row: &&Value| row["attached"] == true && !text(row, "upstream").is_empty();
+    rows.filter(whole).count() as u64
+}
+
+/// etcd beside the gateway; its files outlive it.
+fn start_etcd(federation: &Federation) -> Result<Process> {
+    let address = federation.address(MIDDLE);
+    let launch = Launch::external("etcd", "etcd")
+        .arg("--data-dir")
+        .arg(Path::new(SCRATCH).join("etcd"))
+        .args([
+            format!("--listen-client-urls=http://{address}:2379"),
+            format!("--advertise-client-urls=http://{address}:2379"),
+            format!("--listen-peer-urls=http://{address}:2380"),
+            format!("--initial-advertise-peer-urls=http://{address}:2380"),
+            format!("--initial-cluster=default=http://{address}:2380"),
+        ]);
+    federation.network.start(federation.gateway(MIDDLE), launch)
+}

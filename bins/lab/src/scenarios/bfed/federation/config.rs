@@ -1,0 +1,100 @@
+//! The configuration of each process.
+
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+
+use anyhow::{Context as _, Result};
+
+use super::{Federation, Kind, Part, secret};
+
+impl Kind {
+    /// Its section of a gateway's configuration: of the data process with that number.
+    fn section(self, interface: &str, own: Ipv4Addr, part: Part) -> String {
+        // Data nodes on several hosts have pools of their own.
+        let number = match part {
+            Part::Data(_, number) => number,
+            _ => 0,
+        };
+        match self {
+            Kind::Ip => format!(
+                "kind = \"ip\"\ninterface = \"{interface}\"\ngroups = \"239.255.{}.0/20\"\n",
+                16 * number
+            ),
+            Kind::Ssm => {
+                format!("kind = \"ssm\"\ninterface = \"{interface}\"\ngroups = \"232.98.0.0/16\"\n")
+            }
+            Kind::Http => {
+                format!("kind = \"http\"\nlisten = \"{own}:8081\"\nmediator = \"{own}:8080\"\n")
+            }
+        }
+    }
+}
+
+impl Federation {
+    pub(super) fn configuration(&self, part: Part) -> Result<String> {
+        let at = part.island();
+        let island = &self.islands[at];
+        let (node, kind) = (self.node(part), island.design.kind);
+        let own = self.on_lan(at, node);
+        let lan = self.network.plan().interface_on(node, island.lan);
+        let lan = lan.context("a process off its island")?;
+        let mut text = format!(
+            "[gateway]\nnetwork = {}\nnumber = 1\nkey-file = \"{}\"\nmulti-source = {}\n{}\n",
+            at + 1,
+            secret().display(),
+            kind == Kind::Ip,
+            island.design.keys,
+        );
+        if !matches!(part, Part::Data(..)) {
+            text += "listen = \"0.0.0.0:4140\"\n";
+            self.peers(at, &mut text)?;
+        }
+        text += &format!("\n[network]\n{}\n", kind.section(&lan, own, part));
+        match part {
+            Part::All(_) => text += &format!("[data]\nlisten = \"{own}:4141\"\nnodes = 1\n"),
+            Part::Control(_, number) => {
+                text += &format!("[cluster]\nlisten = \"{own}:4142\"\n");
+                if let Some(etcd) = &self.etcd {
+                    text += &format!("[etcd]\n{etcd}name = \"{}\"\n", number + 1);
+                }
+            }
+            Part::Data(_, number) => {
+                let controls = self.parts(at).into_iter();
+                let controls = controls.filter(|part| matches!(part, Part::Control(..)));
+                let calls: Vec<String> = controls
+                    .map(|control| format!("\"{}:4142\"", self.on_lan(at, self.node(control))))
+                    .collect();
+                text += &format!(
+                    "[data]\nlisten = \"{own}:4141\"\nnodes = 1\nfirst-node = {}\n\
+                     [cluster]\ncontrol = [{}]\n",
+                    number + 1,
+                    calls.join(", ")
+                );
+            }
+        }
+        text += &format!("[daemon]\nsocket = \"{}\"\n", part.socket().display());
+        Ok(text + self.more)
+    }
+
+    /// `[[peer]]` for each peering of an island's gateway.
+    fn peers(&self, at: usize, text: &mut String) -> Result<()> {
+        for (peering, link) in &self.peerings {
+            let Some(other) = peering.from(at) else {
+                continue;
+            };
+            let head = self.node(self.parts(other)[0]);
+            let address = match head == self.islands[other].gateway {
+                true => self.network.plan().address_on(head, *link),
+                false => Some(self.on_lan(other, head)),
+            };
+            let address = address.context("a gateway off its link")?;
+            write!(
+                text,
+                "[[peer]]\nnetwork = {}\nnumber = 1\naddress = \"{address}:4140\"\ncost = {}\n",
+                other + 1,
+                peering.cost
+            )?;
+        }
+        Ok(())
+    }
+}

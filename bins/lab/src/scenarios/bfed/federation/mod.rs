@@ -1,0 +1,562 @@
+//! Islands and the gateways that join them: what the scenarios with real programs have in common.
+//!
+//! ```text
+//! island k:   host k --+-- gateway k ---- gateways of other islands
+//!                      +-- data k.1, k.2 ...        processes of their own, where a scenario
+//!                      +-- control k.1, k.2 ...     wants them
+//! ```
+
+mod config;
+mod watch;
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::net::{Launch, LinkId, Network, NodeId, Plan, Process, Shape, text};
+use crate::sandbox::SCRATCH;
+pub(super) use watch::{Seen, Watch};
+
+/// How long anything may take that takes a moment.
+pub(super) const SOON: Duration = Duration::from_secs(30);
+/// Where data nodes and standby control nodes stand on their island's wire: a link that can be cut.
+const PORT: Shape = Shape {
+    delay: Duration::from_micros(200),
+    rate_bps: 0,
+    queue_bytes: 0,
+    loss: 0.0,
+    reorder: 0.0,
+    duplicate: 0.0,
+    inbound_only: false,
+};
+
+/// What an island speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Ip,
+    Ssm,
+    Http,
+}
+
+impl Kind {
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Kind::Ip => "IP multicast",
+            Kind::Ssm => "source-specific multicast",
+            Kind::Http => "HTTP",
+        }
+    }
+}
+
+/// An island on paper.
+#[derive(Clone, Debug)]
+pub(super) struct Design {
+    pub(super) kind: Kind,
+    /// Data processes on hosts of their own; none: the gateway is one process.
+    pub(super) data: usize,
+    /// Control nodes on hosts of their own, which etcd elects; none: one, at the gateway itself.
+    pub(super) controls: usize,
+    /// More lines of `[gateway]`.
+    pub(super) keys: &'static str,
+}
+
+impl Design {
+    /// A gateway of one process.
+    pub(super) fn new(kind: Kind) -> Design {
+        Design {
+            kind,
+            data: 0,
+            controls: 0,
+            keys: "",
+        }
+    }
+}
+
+/// A link between the gateways of two islands, by their places, and what it costs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peering {
+    pub(super) between: (usize, usize),
+    pub(super) cost: u32,
+}
+
+impl Peering {
+    pub(super) fn new(a: usize, b: usize) -> Peering {
+        Peering {
+            between: (a, b),
+            cost: 1,
+        }
+    }
+
+    /// The other end, if `at` is one.
+    fn from(self, at: usize) -> Option<usize> {
+        match self.between {
+            (a, b) if a == at => Some(b),
+            (a, b) if b == at => Some(a),
+            _ => None,
+        }
+    }
+}
+
+/// One network: a gateway and a host on a wire of their own.
+pub(super) struct Island {
+    design: Design,
+    gateway: NodeId,
+    host: NodeId,
+    lan: LinkId,
+    data: Vec<NodeId>,
+    controls: Vec<NodeId>,
+}
+
+/// One process of a gateway, by its island and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    /// Control node and data node.
+    All(usize),
+    /// A control node.
+    Control(usize, usize),
+    /// A data node.
+    Data(usize, usize),
+}
+
+impl Part {
+    fn island(self) -> usize {
+        match self {
+            Part::All(at) | Part::Control(at, _) | Part::Data(at, _) => at,
+        }
+    }
+
+    fn verb(self) -> &'static str {
+        match self {
+            Part::All(_) => "all",
+            Part::Control(..) => "control",
+            Part::Data(..) => "data",
+        }
+    }
+
+    /// What its files, logs and messages are called.
+    pub(super) fn name(self) -> String {
+        match self {
+            Part::All(at) => format!("gateway{}", at + 1),
+            Part::Control(at, number) => format!("control{}.{}", at + 1, number + 1),
+            Part::Data(at, number) => format!("data{}.{}", at + 1, number + 1),
+        }
+    }
+
+    fn socket(self) -> PathBuf {
+        Path::new(SCRATCH).join(format!("{}.sock", self.name()))
+    }
+}
+
+/// Islands, the first of which is network 1.
+pub(super) struct Federation {
+    pub(super) network: Network,
+    islands: Vec<Island>,
+    peerings: Vec<(Peering, LinkId)>,
+    processes: Vec<(Part, Process)>,
+    /// More sections of every configuration.
+    more: &'static str,
+    /// What `[etcd]` of a control node says, but for its name.
+    etcd: Option<String>,
+    shape: Shape,
+}
+
+impl Federation {
+    /// Builds the islands with links of that shape between them; `more` stands in every configuration.
+    /// Nothing is started yet.
+    pub(super) fn build(
+        designs: &[Design],
+        peerings: &[Peering],
+        shape: Shape,
+        more: &'static str,
+    ) -> Result<Federation> {
+        let mut plan = Plan::default();
+        let place = |(at, design): (usize, &Design)| island(&mut plan, at, design);
+        let islands: Vec<Island> = designs.iter().enumerate().map(place).collect();
+        let peerings = peerings.iter().map(|&peering| {
+            let (a, b) = peering.between;
+            let link = plan.link(islands[a].gateway, islands[b].gateway, shape);
+            (peering, link)
+        });
+        let peerings = peerings.collect();
+        let federation = Federation {
+            network: Network::build(plan, 11)?,
+            processes: Vec::new(),
+            islands,
+            peerings,
+            more,
+            etcd: None,
+            shape,
+        };
+        let mut key = OpenOptions::new();
+        let key = key.create(true).truncate(true).write(true).mode(0o600);
+        key.open(secret())?.write_all("5a".repeat(32).as_bytes())?;
+        Ok(federation)
+    }
+
+    /// Control nodes are elected in that etcd.
+    pub(super) fn use_etcd(&mut self, section: String) {
+        self.etcd = Some(section);
+    }
+
+    /// All processes of an island's gateway.
+    pub(super) fn parts(&self, at: usize) -> Vec<Part> {
+        let island = &self.islands[at];
+        if island.data.is_empty() {
+            return vec![Part::All(at)];
+        }
+        let controls = (0..island.controls.len().max(1)).map(|number| Part::Control(at, number));
+        let data = (0..island.data.len()).map(|number| Part::Data(at, number));
+        controls.chain(data).collect()
+    }
+
+    /// Starts all gateways.
+    pub(super) fn start_all(&mut self) -> Result<()> {
+        let parts: Vec<Part> = (0..self.islands.len())
+            .flat_map(|at| self.parts(at))
+            .collect();
+        parts.into_iter().try_for_each(|part| self.start(part))
+    }
+
+    /// Starts a process of a gateway.
+    pub(super) fn start(&mut self, part: Part) -> Result<()> {
+        let file = Path::new(SCRATCH).join(format!("{}.toml", part.name()));
+        std::fs::write(&file, self.configuration(part)?)?;
+        let launch = Launch::carried("bfed-gateway")
+            .named(format!("bfed-gateway {}", part.name()))
+            .arg(part.verb())
+            .arg("--config")
+            .arg(&file);
+        let process = self.network.start(self.node(part), launch)?;
+        self.processes.retain(|(other, _)| *other != part);
+        self.processes.push((part, process));
+        Ok(())
+    }
+
+    /// Sends a signal to a process of a gateway, and waits for its end where the signal means it.
+    pub(super) fn signal(&mut self, part: Part, signal: Signal) -> Result<()> {
+        let found = self.processes.iter_mut().find(|(other, _)| *other == part);
+        let (_, process) = found.context("no such process")?;
+        process.signal(signal)?;
+        if signal == Signal::SIGKILL {
+            process.wait(SOON)?;
+        }
+        Ok(())
+    }
+
+    /// Asks a process to end in an orderly way; whether it did, and how long it took.
+    pub(super) fn end(&mut self, part: Part) -> Result<(bool, Duration)> {
+        let found = self.processes.iter_mut().find(|(other, _)| *other == part);
+        let (_, process) = found.context("no such process")?;
+        let begun = Instant::now();
+        let status = process.stop(SOON)?;
+        Ok((status.success(), begun.elapsed()))
+    }
+
+    /// Cuts the wire of a data node's or control node's host, or mends it: nothing passes either way,
+    /// and nobody is told.
+    pub(super) fn cut(&mut self, part: Part, cut: bool) -> Result<()> {
+        let (node, lan) = (self.node(part), self.islands[part.island()].lan);
+        let shape = if cut { broken(PORT) } else { PORT };
+        self.network.reshape(node, lan, shape)
+    }
+
+    /// Cuts the link between two islands' gateways, or mends it.
+    pub(super) fn cut_between(&mut self, a: usize, b: usize, cut: bool) -> Result<()> {
+        let found = self.peerings.iter();
+        let mut found = found.filter(|(peering, _)| peering.from(a) == Some(b));
+        let (_, link) = found.next().context("no such link")?;
+        let shape = if cut { broken(self.shape) } else { self.shape };
+        self.network.reshape(self.islands[a].gateway, *link, shape)
+    }
+
+    /// The host of a process.
+    pub(super) fn node(&self, part: Part) -> NodeId {
+        let island = &self.islands[part.island()];
+        let hosts = match part {
+            Part::All(_) => return island.gateway,
+            Part::Control(..) => &island.controls,
+            Part::Data(..) => &island.data,
+        };
+        let (Part::All(number) | Part::Control(_, number) | Part::Data(_, number)) = part;
+        hosts.get(number).copied().unwrap_or(island.gateway)
+    }
+
+    /// An island's gateway, whatever runs there.
+    pub(super) fn gateway(&self, at: usize) -> NodeId {
+        self.islands[at].gateway
+    }
+
+    /// The address of a node on its island's own wire.
+    fn on_lan(&self, at: usize, node: NodeId) -> Ipv4Addr {
+        let address = self.network.plan().address_on(node, self.islands[at].lan);
+        address.unwrap_or(Ipv4Addr::UNSPECIFIED)
+    }
+
+    /// Where a gateway is reached on its own island.
+    pub(super) fn address(&self, at: usize) -> Ipv4Addr {
+        self.on_lan(at, self.islands[at].gateway)
+    }
+
+    /// Who speaks for a gateway: its first control node.
+    fn head(&self, at: usize) -> Part {
+        self.parts(at)[0]
+    }
+
+    /// Waits until every gateway has a route to every other network.
+    pub(super) fn settle(&mut self) -> Result<Duration> {
+        let others = self.islands.len() - 1;
+        self.settle_to(&vec![others; self.islands.len()])
+    }
+
+    /// Waits until each gateway has routes to so many networks.
+    pub(super) fn settle_to(&mut self, expected: &[usize]) -> Result<Duration> {
+        let begun = Instant::now();
+        for (at, &others) in expected.iter().enumerate() {
+            loop {
+                let known = self
+                    .active(at)
+                    .and_then(|part| self.status(part, "routes").ok())
+                    .map(|routes| networks(&routes));
+                if known == Some(others) {
+                    break;
+                }
+                if begun.elapsed() > SOON {
+                    let head = self.head(at);
+                    let tail = self.processes.iter().find(|(part, _)| *part == head);
+                    bail!(
+                        "gateway {} knows the way to {known:?} of {others} networks\n{}",
+                        at + 1,
+                        tail.map(|(_, process)| process.tail()).unwrap_or_default()
+                    );
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+        Ok(begun.elapsed())
+    }
+
+    /// The active control node of a gateway, if there is one.
+    pub(super) fn active(&self, at: usize) -> Option<Part> {
+        let parts = self.parts(at);
+        let mut controls = parts
+            .into_iter()
+            .filter(|part| !matches!(part, Part::Data(..)));
+        controls.find(|&part| {
+            let overview = self.status(part, "overview");
+            overview.is_ok_and(|overview| overview["active"] == true)
+        })
+    }
+
+    /// What a process shows of itself: `overview`, or what `bfed-gateway status` names.
+    pub(super) fn status(&self, part: Part, what: &str) -> Result<Value> {
+        let launch = Launch::carried("bfed-gateway")
+            .named(format!("bfed-gateway status {}", part.name()))
+            .arg("status")
+            .args((what != "overview").then_some(what))
+            .args(["--json", "--socket"])
+            .arg(part.socket());
+        let mut process = self.network.start(self.node(part), launch)?;
+        process.succeed(SOON)?;
+        let shown = process.events().pop().context("no status")?;
+        Ok(shown.value)
+    }
+
+    /// What the active control node of an island's gateway shows.
+    pub(super) fn show(&self, at: usize, what: &str) -> Result<Value> {
+        let part = self.active(at).context("no active control node")?;
+        self.status(part, what)
+    }
+
+    /// Waits until what a process shows is as wanted; how long it took.
+    pub(super) fn until(
+        &self,
+        part: Part,
+        what: &str,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Result<Duration> {
+        let begun = Instant::now();
+        let mut shown = Value::Null;
+        while begun.elapsed() < SOON {
+            if let Ok(status) = self.status(part, what) {
+                if wanted(&status) {
+                    return Ok(begun.elapsed());
+                }
+                shown = status;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        bail!("{} shows {what} as {shown}", part.name())
+    }
+
+    /// Whom clients of an island ask, as `bfed-join` wants to be told.
+    fn mediator(&self, at: usize) -> Option<String> {
+        let own = self.on_lan(at, self.node(self.head(at)));
+        match self.islands[at].design.kind {
+            Kind::Ip => None,
+            Kind::Ssm => Some(own.to_string()),
+            Kind::Http => Some(format!("http://{own}:8080")),
+        }
+    }
+
+    /// A viewer on an island's host.
+    pub(super) fn view(&self, at: usize, session: &str, options: &[&str]) -> Result<Viewer> {
+        let host = self.islands[at].host;
+        let short: String = session
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .collect();
+        let file = Path::new(SCRATCH).join(format!("seen{}-{short}.bin", at + 1));
+        let mut launch = Launch::carried("bfed-join")
+            .named(format!("bfed-join {short} on host {}", at + 1))
+            .args([session, "--json", "--output"])
+            .arg(&file)
+            .args(options);
+        launch = match self.mediator(at) {
+            Some(mediator) => launch.args(["--mediator", &mediator]),
+            None => launch,
+        };
+        if self.islands[at].design.kind != Kind::Http {
+            launch = launch.args(["--interface", "eth0"]);
+        }
+        let process = self.network.start(host, launch)?;
+        Ok(Viewer { at, process, file })
+    }
+
+    /// A plain HTTP client on an HTTP island's host, if there is one on this machine: it reads a session
+    /// and knows nothing of the federation.
+    pub(super) fn curl(&self, at: usize, session: &str) -> Result<Option<Viewer>> {
+        if std::process::Command::new("curl")
+            .arg("--version")
+            .output()
+            .is_err()
+        {
+            return Ok(None);
+        }
+        let file = Path::new(SCRATCH).join(format!("curl{}.bin", at + 1));
+        let mediator = self.mediator(at).context("no HTTP network")?;
+        let name = session.replace(':', "%3A").replace('/', "%2F");
+        let launch = Launch::external("curl", "curl")
+            .named(format!("curl on host {}", at + 1))
+            .args(["-sSLN", "--output"])
+            .arg(&file)
+            .arg(format!("{mediator}/s/{name}"));
+        let process = self.network.start(self.islands[at].host, launch)?;
+        Ok(Some(Viewer { at, process, file }))
+    }
+
+    /// The source of a session, on an island's host.
+    pub(super) fn send(
+        &self,
+        at: usize,
+        session: &str,
+        file: &Path,
+        rate: &str,
+    ) -> Result<Process> {
+        let launch = Launch::carried("bfed-join")
+            .named(format!("bfed-join --send on host {}", at + 1))
+            .args([session, "--send", "--json", "--interface", "eth0"])
+            .args(["--rate", rate, "--input"])
+            .arg(file);
+        self.network.start(self.islands[at].host, launch)
+    }
+
+    /// Ends all gateways in an orderly way; whether they all did.
+    pub(super) fn stop(mut self) -> bool {
+        // Data nodes have their sessions taken over by nobody: the control nodes end first.
+        self.processes.sort_by_key(|(part, _)| *part);
+        let mut all = true;
+        for (_, process) in &mut self.processes {
+            if process.ended().is_none() {
+                all &= process.stop(SOON).is_ok_and(|code| code.success());
+            }
+        }
+        all
+    }
+}
+
+/// Puts an island on the plan.
+fn island(plan: &mut Plan, at: usize, design: &Design) -> Island {
+    let number = at + 1;
+    let gateway = plan.router(&format!("gateway{number}"));
+    let host = plan.host(&format!("host{number}"));
+    let mut others = |what: &str, count: usize| -> Vec<NodeId> {
+        let name = |other| format!("{what}{number}.{}", other + 1);
+        (0..count).map(|other| plan.host(&name(other))).collect()
+    };
+    let (data, controls) = (
+        others("data", design.data),
+        others("control", design.controls),
+    );
+    let lan = if data.is_empty() {
+        plan.link(host, gateway, Shape::default())
+    } else {
+        let wires = [host, gateway].map(|node| (node, Shape::default()));
+        let ports = data.iter().chain(&controls).map(|&node| (node, PORT));
+        plan.shared(&wires.into_iter().chain(ports).collect::<Vec<_>>())
+    };
+    Island {
+        design: design.clone(),
+        gateway,
+        host,
+        lan,
+        data,
+        controls,
+    }
+}
+
+/// A link that lets nothing pass.
+fn broken(shape: Shape) -> Shape {
+    Shape { loss: 1.0, ..shape }
+}
+
+/// A program that views a session.
+pub(super) struct Viewer {
+    /// Its island.
+    pub(super) at: usize,
+    pub(super) process: Process,
+    /// Where it writes.
+    pub(super) file: PathBuf,
+}
+
+impl Viewer {
+    /// Waits until it has its gateway's answer; in the session's own island that is "local".
+    pub(super) fn joined(&mut self) -> Result<()> {
+        let answered =
+            |value: &Value| value["event"] == "joined" || text(value, "reason") == "local";
+        self.process.wait_that("`joined`", SOON, answered)?;
+        Ok(())
+    }
+
+    /// Frames that it misses so far.
+    pub(super) fn lost(&self) -> u64 {
+        let last = self
+            .process
+            .last("end")
+            .or_else(|| self.process.last("progress"));
+        last.map_or(0, |last| crate::transfer::count(&last, "lost"))
+    }
+}
+
+fn secret() -> PathBuf {
+    Path::new(SCRATCH).join("federation.key")
+}
+
+/// How many networks the best routes of the first table lead to.
+fn networks(routes: &Value) -> usize {
+    let rows = routes["routes"].as_array().into_iter().flatten();
+    let best = rows.filter(|row| row["best"] == true);
+    let mut to: Vec<&str> = best
+        .filter(|row| row["table"] == "hops/bulk-data/single-source")
+        .filter_map(|row| row["destination"].as_str()?.split('.').next())
+        .collect();
+    to.sort_unstable();
+    to.dedup();
+    to.len()
+}

@@ -1,0 +1,145 @@
+//! When data came: files of viewers are looked at every few milliseconds, and pauses in their growth
+//! noted.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Between two looks.
+const TICK: Duration = Duration::from_millis(2);
+
+/// One viewer's file.
+#[derive(Clone, Debug)]
+struct Track {
+    file: PathBuf,
+    len: u64,
+    /// When it last grew.
+    at: Option<Instant>,
+    /// The last data before and the first after each pause.
+    pauses: Vec<(Instant, Instant)>,
+}
+
+/// Looks at files until it is dropped.
+pub(in super::super) struct Watch {
+    tracks: Arc<Mutex<Vec<Track>>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What a viewer saw after something was done to its session.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in super::super) struct Seen {
+    /// From what was done until data came again after the longest pause since; none if it never did.
+    pub(in super::super) again: Option<Duration>,
+    /// That pause, from the last data before.
+    pub(in super::super) pause: Duration,
+}
+
+impl Watch {
+    /// Notes pauses that are at least so long.
+    pub(in super::super) fn start(
+        files: impl IntoIterator<Item = PathBuf>,
+        least: Duration,
+    ) -> Watch {
+        let track = |file| Track {
+            file,
+            len: 0,
+            at: None,
+            pauses: Vec::new(),
+        };
+        let tracks: Vec<Track> = files.into_iter().map(track).collect();
+        let tracks = Arc::new(Mutex::new(tracks));
+        let stop = Arc::new(AtomicBool::new(false));
+        let (shared, stopped) = (Arc::clone(&tracks), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                let mut tracks = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                tracks.iter_mut().for_each(|track| track.look(least));
+                drop(tracks);
+                std::thread::sleep(TICK);
+            }
+        });
+        Watch {
+            tracks,
+            stop,
+            thread: Some(thread),
+        }
+    }
+
+    /// Whether data came to every file in the last `lately`.
+    pub(in super::super) fn flows(&self, lately: Duration) -> bool {
+        let tracks = self.tracks.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = |track: &Track| track.at.is_some_and(|at| at.elapsed() < lately);
+        tracks.iter().all(fresh)
+    }
+
+    /// Waits until data comes to every file, and did for half a second; whether it does.
+    pub(in super::super) fn until_all_flow(&self, limit: Duration) -> bool {
+        let begun = Instant::now();
+        let mut since = None;
+        while begun.elapsed() < limit {
+            if self.flows(Duration::from_millis(200)) {
+                let since = *since.get_or_insert_with(Instant::now);
+                if since.elapsed() > Duration::from_millis(500) {
+                    return true;
+                }
+            } else {
+                since = None;
+            }
+            std::thread::sleep(TICK * 5);
+        }
+        false
+    }
+
+    /// What came of something done at `then`, for each file: of pauses that end after it the longest.
+    pub(in super::super) fn since(&self, then: Instant) -> Vec<Seen> {
+        let tracks = self.tracks.lock().unwrap_or_else(PoisonError::into_inner);
+        tracks.iter().map(|track| track.since(then)).collect()
+    }
+}
+
+impl Track {
+    fn look(&mut self, least: Duration) {
+        let len = std::fs::metadata(&self.file).map_or(0, |metadata| metadata.len());
+        if len == self.len {
+            return;
+        }
+        let now = Instant::now();
+        if let Some(at) = self.at
+            && now - at >= least
+        {
+            self.pauses.push((at, now));
+        }
+        (self.len, self.at) = (len, Some(now));
+    }
+
+    fn since(&self, then: Instant) -> Seen {
+        if self.at.is_none_or(|at| at <= then) {
+            let pause = self.at.map_or(Duration::MAX, |at| at.elapsed());
+            return Seen { again: None, pause };
+        }
+        let after = self.pauses.iter().filter(|(_, end)| *end > then);
+        match after.max_by_key(|(begin, end)| *end - *begin) {
+            Some(&(begin, end)) => Seen {
+                again: Some(end - then),
+                pause: end - begin,
+            },
+            // No pause worth noting.
+            None => Seen {
+                again: Some(Duration::ZERO),
+                pause: Duration::ZERO,
+            },
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

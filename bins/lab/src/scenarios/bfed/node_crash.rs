@@ -1,0 +1,246 @@
+//! `bfed-node-crash`: a data node dies under load, three ways: killed, stopped (it holds its sockets and
+//! says nothing), and its host's wire cut. Its sessions move to another node, here and in the networks
+//! behind.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use super::federation::{Design, Federation, Kind, Part, Peering};
+use super::under_way::{Load, millis, sessions};
+use crate::net::{Shape, text};
+use crate::plot::Plot;
+use crate::report::{Bound, Cell, Report, Table};
+use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::transfer::count;
+
+/// The scenario.
+pub(crate) struct NodeCrash;
+
+/// Where the gateway of several processes is; the source is before it, another network behind it.
+const MIDDLE: usize = 1;
+/// Where viewers are.
+const VIEWERS: [usize; 2] = [1, 2];
+/// Its data nodes.
+const NODES: [Part; 2] = [Part::Data(MIDDLE, 0), Part::Data(MIDDLE, 1)];
+/// Sessions flow again within, milliseconds: the issue's target.
+const TARGET_MS: f64 = 1500.0;
+
+/// How a data node dies.
+#[derive(Clone, Copy, Debug)]
+enum Death {
+    Killed,
+    Stopped,
+    Cut,
+}
+
+impl Death {
+    const ALL: [Death; 3] = [Death::Killed, Death::Stopped, Death::Cut];
+
+    fn words(self) -> &'static str {
+        match self {
+            Death::Killed => "killed (-9)",
+            Death::Stopped => "stopped (SIGSTOP)",
+            Death::Cut => "its link cut",
+        }
+    }
+
+    fn strike(self, federation: &mut Federation, node: Part) -> Result<()> {
+        match self {
+            Death::Killed => federation.signal(node, Signal::SIGKILL),
+            Death::Stopped => federation.signal(node, Signal::SIGSTOP),
+            Death::Cut => federation.cut(node, true),
+        }
+    }
+
+    fn heal(self, federation: &mut Federation, node: Part) -> Result<()> {
+        match self {
+            Death::Killed => federation.start(node),
+            Death::Stopped => federation.signal(node, Signal::SIGCONT),
+            Death::Cut => federation.cut(node, false),
+        }
+    }
+}
+
+impl Scenario for NodeCrash {
+    fn name(&self) -> &'static str {
+        "bfed-node-crash"
+    }
+
+    fn about(&self) -> &'static str {
+        "a data node is killed, stopped, cut off under load: its sessions flow again through another"
+    }
+
+    fn figure(&self) -> &'static str {
+        "Broadcast Federation §5.3.4: data node failure"
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need::Namespaces]
+    }
+
+    fn options(&self) -> &'static [Opt] {
+        &[
+            Opt {
+                name: "sessions",
+                help: "sessions, half bulk data, half real-time (quick: 4)",
+                default: "8",
+            },
+            Opt {
+                name: "rate",
+                help: "bit/s of each",
+                default: "2000000",
+            },
+        ]
+    }
+
+    fn run(&self, context: &Context) -> Result<Report> {
+        let sessions = sessions(context.sized("sessions", 4)?);
+        let mut report = Report::new(self.name(), "a data node dies under load");
+        let mut federation = build()?;
+        federation.settle()?;
+        let control = Part::Control(MIDDLE, 0);
+        federation.until(control, "nodes", |nodes| registered(nodes) == NODES.len())?;
+        let load = Load::start(&federation, sessions, &VIEWERS, context.option("rate")?)?;
+        let mut table = Table::new(
+            "sessions of the dead node: until data comes again",
+            &[
+                "data node",
+                "sessions struck",
+                "viewers",
+                "mean ms",
+                "longest ms",
+                "others: longest pause ms",
+            ],
+        );
+        let mut plot = Plot::bars(
+            "until data comes again",
+            "ms",
+            &Death::ALL.map(Death::words),
+        );
+        let (mut means, mut mosts) = (Vec::new(), Vec::new());
+        let mut next = 0;
+        for (at, death) in Death::ALL.into_iter().enumerate() {
+            // Who carries most: after a death the other node carries everything.
+            let carried = carried(&federation)?;
+            if carried[next].len() < carried[1 - next].len() {
+                next = 1 - next;
+            }
+            let (node, struck) = (NODES[next], &carried[next]);
+            context.note(format!(
+                "{} {}, with {} sessions",
+                node.name(),
+                death.words(),
+                struck.len()
+            ));
+            let lost = load.lost();
+            let then = Instant::now();
+            death.strike(&mut federation, node)?;
+            // What it does not flow through must not notice; what does, stops first.
+            std::thread::sleep(Duration::from_millis(1000));
+            let flows = load.flows_again();
+            let fared = load.since(then);
+            let (mine, others): (Vec<_>, Vec<_>) = fared
+                .iter()
+                .zip(load.lost())
+                .zip(lost)
+                .partition(|((fared, _), _)| struck.contains(fared.session));
+            let again: Vec<f64> = mine
+                .iter()
+                .filter_map(|((fared, _), _)| fared.seen.again.map(millis))
+                .collect();
+            let most = again.iter().copied().fold(0.0, f64::max);
+            let mean = again.iter().sum::<f64>() / again.len().max(1) as f64;
+            let pauses = others
+                .iter()
+                .map(|((fared, _), _)| millis(fared.seen.pause));
+            let pause = pauses.fold(0.0, f64::max);
+            table.row([
+                death.words().into(),
+                struck.len().into(),
+                mine.len().into(),
+                Cell::number(mean, 0),
+                Cell::number(most, 0),
+                Cell::number(pause, 0),
+            ]);
+            means.push((at as f64, mean));
+            mosts.push((at as f64, most));
+            let words = death.words();
+            report.holds(format!("{words}: every session flows again"), flows);
+            report.holds(
+                format!("{words}: the node had sessions"),
+                !struck.is_empty(),
+            );
+            let missed: u64 = others.iter().map(|((_, now), before)| now - before).sum();
+            report.check(
+                format!("{words}: frames that sessions of the other node lost"),
+                missed as f64,
+                "",
+                Bound::Exactly(0.0),
+            );
+            report.timed(
+                format!("{words}: sessions flow again within"),
+                if flows { most } else { f64::INFINITY },
+                "ms",
+                Bound::AtMost(TARGET_MS),
+            );
+            let row = |((fared, now), before): &((&super::under_way::Fared<'_>, u64), u64)| {
+                json!({
+                    "session": fared.session, "island": fared.island + 1, "lost": now - before,
+                    "again_ms": fared.seen.again.map(millis),
+                })
+            };
+            let rows: Vec<Value> = mine.iter().map(row).collect();
+            report.datum(&format!("{death:?}").to_lowercase(), rows);
+            death.heal(&mut federation, node)?;
+            federation.until(control, "nodes", |nodes| registered(nodes) == NODES.len())?;
+            report.holds(
+                format!("{words}: everything flows on when it is back"),
+                load.flows_again(),
+            );
+            next = 1 - next;
+        }
+        plot = plot.series("mean", means).series("longest", mosts);
+        report.plots.push(plot);
+        report.tables.push(table);
+        load.stop()?;
+        report.holds("gateways end in an orderly way", federation.stop());
+        report.note(
+            "networks 1, 2, 3 in a chain, 5 ms apart; network 2's gateway is a control node and two data \
+             nodes on hosts of their own; sources in network 1, viewers in 2 and 3; heartbeats every \
+             250 ms; struck is the node that carries most",
+        );
+        Ok(report)
+    }
+}
+
+fn build() -> Result<Federation> {
+    let mut designs = [Kind::Ip; 3].map(Design::new);
+    designs[MIDDLE].data = NODES.len();
+    let peerings = [Peering::new(0, 1), Peering::new(1, 2)];
+    let shape = Shape {
+        delay: Duration::from_millis(5),
+        ..Shape::default()
+    };
+    let mut federation = Federation::build(&designs, &peerings, shape, "")?;
+    federation.start_all()?;
+    Ok(federation)
+}
+
+fn registered(nodes: &Value) -> usize {
+    nodes["nodes"].as_array().map_or(0, Vec::len)
+}
+
+/// The sessions that each data node carries.
+fn carried(federation: &Federation) -> Result<[BTreeSet<String>; 2]> {
+    let shown = federation.show(MIDDLE, "sessions")?;
+    let rows = shown["sessions"].as_array().context("no sessions")?;
+    let of = |node: u64| {
+        let rows = rows.iter().filter(|row| count(row, "node") == node);
+        rows.map(|row| text(row, "session").to_owned()).collect()
+    };
+    Ok([of(1), of(2)])
+}

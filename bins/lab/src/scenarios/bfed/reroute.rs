@@ -1,0 +1,247 @@
+//! `bfed-reroute`: links between gateways go silent, and a gateway dies: trees move to other ways.
+//!
+//! ```text
+//!        1 --- 1          1: the source's network; 4: the viewers'
+//!       /       \
+//!      1         2 --- 4     the way through 2 costs less than that through 3
+//!       \       /
+//!        +- 3 -+
+//! ```
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use super::federation::{Design, Federation, Kind, Part, Peering};
+use super::under_way::{Load, millis, sessions};
+use crate::net::{Shape, text};
+use crate::plot::Plot;
+use crate::report::{Bound, Cell, Report, Table};
+use crate::scenario::{Context, Need, Opt, Scenario};
+
+/// The scenario.
+pub(crate) struct Reroute;
+
+/// The islands by their places: the near way leads through `NEAR`, the other through `FAR`.
+const SOURCE: usize = 0;
+const NEAR: usize = 1;
+const FAR: usize = 2;
+const END: usize = 3;
+/// Where viewers are: on the way, and at its end.
+const VIEWERS: [usize; 2] = [NEAR, END];
+/// Sessions flow again within, milliseconds: six heartbeats of 250 ms until a data node's silence counts,
+/// and what it takes to tell routes (100 ms at each gateway) and to join.
+const TARGET_MS: f64 = 2500.0;
+
+/// What breaks.
+#[derive(Clone, Copy, Debug)]
+enum Break {
+    Last,
+    First,
+    Gateway,
+}
+
+impl Break {
+    const ALL: [Break; 3] = [Break::Last, Break::First, Break::Gateway];
+
+    fn words(self) -> &'static str {
+        match self {
+            Break::Last => "link 2-4 silent",
+            Break::First => "link 1-2 silent",
+            Break::Gateway => "gateway 2 killed (-9)",
+        }
+    }
+
+    /// Whose viewers can be served at all.
+    fn strikes(self) -> &'static [usize] {
+        match self {
+            Break::Last | Break::Gateway => &[END],
+            Break::First => &VIEWERS,
+        }
+    }
+
+    fn strike(self, federation: &mut Federation) -> Result<()> {
+        match self {
+            Break::Last => federation.cut_between(NEAR, END, true),
+            Break::First => federation.cut_between(SOURCE, NEAR, true),
+            Break::Gateway => federation.signal(Part::All(NEAR), Signal::SIGKILL),
+        }
+    }
+
+    fn heal(self, federation: &mut Federation) -> Result<()> {
+        match self {
+            Break::Last => federation.cut_between(NEAR, END, false),
+            Break::First => federation.cut_between(SOURCE, NEAR, false),
+            Break::Gateway => federation.start(Part::All(NEAR)),
+        }
+    }
+}
+
+impl Scenario for Reroute {
+    fn name(&self) -> &'static str {
+        "bfed-reroute"
+    }
+
+    fn about(&self) -> &'static str {
+        "links between gateways go silent, a gateway dies: trees move, and how long viewers wait"
+    }
+
+    fn figure(&self) -> &'static str {
+        "Broadcast Federation §5.1, §5.2.3: trees follow routes"
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need::Namespaces]
+    }
+
+    fn options(&self) -> &'static [Opt] {
+        &[
+            Opt {
+                name: "sessions",
+                help: "sessions, half bulk data, half real-time (quick: 2)",
+                default: "6",
+            },
+            Opt {
+                name: "rate",
+                help: "bit/s of each",
+                default: "2000000",
+            },
+        ]
+    }
+
+    fn run(&self, context: &Context) -> Result<Report> {
+        let mut report = Report::new(self.name(), "trees move when links and gateways die");
+        let mut federation = build()?;
+        federation.settle()?;
+        let names = sessions(context.sized("sessions", 2)?);
+        let load = Load::start(&federation, names, &VIEWERS, context.option("rate")?)?;
+        let mut table = Table::new(
+            "until data comes again",
+            &[
+                "what breaks",
+                "viewers struck",
+                "mean ms",
+                "longest ms",
+                "back: longest pause ms",
+            ],
+        );
+        let (mut means, mut mosts) = (Vec::new(), Vec::new());
+        for (at, broken) in Break::ALL.into_iter().enumerate() {
+            let words = broken.words();
+            on_the_near_way(&federation, load.sessions.len())?;
+            context.note(words);
+            let then = Instant::now();
+            broken.strike(&mut federation)?;
+            std::thread::sleep(Duration::from_millis(1000));
+            let flows = wait_for(&load, broken.strikes(), then);
+            let fared = load.since(then);
+            let struck = fared
+                .iter()
+                .filter(|fared| broken.strikes().contains(&fared.island));
+            let again: Vec<Option<f64>> =
+                struck.map(|fared| fared.seen.again.map(millis)).collect();
+            let times = || again.iter().flatten().copied();
+            let most = times().fold(0.0, f64::max);
+            let mean = times().sum::<f64>() / again.len().max(1) as f64;
+            report.holds(
+                format!("{words}: every session that can flows again"),
+                flows,
+            );
+            report.timed(
+                format!("{words}: sessions flow again within"),
+                if flows { most } else { f64::INFINITY },
+                "ms",
+                Bound::AtMost(TARGET_MS),
+            );
+            let healed = Instant::now();
+            broken.heal(&mut federation)?;
+            on_the_near_way(&federation, load.sessions.len())?;
+            report.holds(
+                format!("{words}, and back: everything flows on the near way"),
+                load.flows_again(),
+            );
+            let back = load.since(healed);
+            let back = back.iter().filter(|fared| fared.island == END);
+            let back = back
+                .map(|fared| millis(fared.seen.pause))
+                .fold(0.0, f64::max);
+            table.row([
+                words.into(),
+                again.len().into(),
+                Cell::number(mean, 0),
+                Cell::number(most, 0),
+                Cell::number(back, 0),
+            ]);
+            means.push((at as f64, mean));
+            mosts.push((at as f64, most));
+            report.datum(
+                &format!("{broken:?}").to_lowercase(),
+                json!({"again_ms": again, "back_pause_ms": back}),
+            );
+        }
+        let names = Break::ALL.map(Break::words);
+        let plot = Plot::bars("until data comes again", "ms", &names);
+        report
+            .plots
+            .push(plot.series("mean", means).series("longest", mosts));
+        report.tables.push(table);
+        load.stop()?;
+        report.holds("gateways end in an orderly way", federation.stop());
+        report.note(
+            "hold time 90 s and restart time 120 s, as they are unless told otherwise; links between \
+             gateways 5 ms; a silent link drops everything and tells nobody; the near way is 1-2-4, the \
+             other 1-3-4; viewers in 2 and 4",
+        );
+        Ok(report)
+    }
+}
+
+fn build() -> Result<Federation> {
+    let designs = [Kind::Ip; 4].map(Design::new);
+    let far = |a, b| Peering {
+        between: (a, b),
+        cost: 2,
+    };
+    let peerings = [
+        Peering::new(SOURCE, NEAR),
+        Peering::new(NEAR, END),
+        far(SOURCE, FAR),
+        far(FAR, END),
+    ];
+    let shape = Shape {
+        delay: Duration::from_millis(5),
+        ..Shape::default()
+    };
+    let mut federation =
+        Federation::build(&designs, &peerings, shape, "[timers]\nretry = \"500ms\"\n")?;
+    federation.start_all()?;
+    Ok(federation)
+}
+
+/// Waits until all trees are where the routes are best.
+fn on_the_near_way(federation: &Federation, count: usize) -> Result<()> {
+    for (at, upstream) in [(NEAR, "1.1"), (END, "2.1")] {
+        federation.until(Part::All(at), "sessions", |sessions| {
+            let rows = sessions["sessions"].as_array().into_iter().flatten();
+            let there = |row: &&Value| row["attached"] == true && text(row, "upstream") == upstream;
+            rows.filter(there).count() == count
+        })?;
+    }
+    Ok(())
+}
+
+/// Waits until viewers of those islands have data again; whether they have.
+fn wait_for(load: &Load, islands: &[usize], then: Instant) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(15) {
+        let fared = load.since(then);
+        let mut struck = fared.iter().filter(|fared| islands.contains(&fared.island));
+        if struck.all(|fared| fared.seen.again.is_some_and(|again| again > Duration::ZERO)) {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
+}

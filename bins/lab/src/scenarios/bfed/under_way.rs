@@ -1,0 +1,117 @@
+//! Sessions under way while something dies: sources in one island, viewers in others, and what they saw
+//! of it.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::federation::{Federation, SOON, Seen, Viewer, Watch};
+use crate::net::Process;
+use crate::sandbox::SCRATCH;
+use crate::transfer::write_file;
+
+/// Pauses shorter than this are the machine's and the network's own.
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
+/// What a source sends, over and over is not needed: more than any run takes.
+const SUPPLY: Duration = Duration::from_secs(180);
+
+/// Sessions that flow.
+pub(super) struct Load {
+    pub(super) sessions: Vec<String>,
+    sources: Vec<Process>,
+    /// Viewers of the first session in each island, then of the second, and so on.
+    pub(super) viewers: Vec<Viewer>,
+    watch: Watch,
+}
+
+/// A session, and how one of its viewers fared.
+pub(super) struct Fared<'l> {
+    pub(super) session: &'l str,
+    pub(super) island: usize,
+    pub(super) seen: Seen,
+}
+
+/// The names of so many sessions of network 1: bulk data and real-time by turns.
+pub(super) fn sessions(count: usize) -> Vec<String> {
+    let name = |number: usize| {
+        let content = ["bulk-data", "real-time"][number % 2];
+        format!(
+            "bfed://1/239.1.2.{}/5004/?content={content}&framing=numbered",
+            number + 1
+        )
+    };
+    (0..count).map(name).collect()
+}
+
+impl Load {
+    /// Viewers in those islands, sources in the first, each at so many bit/s; returns once all flow.
+    pub(super) fn start(
+        federation: &Federation,
+        sessions: Vec<String>,
+        islands: &[usize],
+        rate_bps: u64,
+    ) -> Result<Load> {
+        let file = Path::new(SCRATCH).join("supply.bin");
+        write_file(&file, rate_bps / 8 * SUPPLY.as_secs())?;
+        let mut viewers = Vec::new();
+        for session in &sessions {
+            for &at in islands {
+                viewers.push(federation.view(at, session, &["--late", "--wait", "20s"])?);
+            }
+        }
+        viewers.iter_mut().try_for_each(Viewer::joined)?;
+        let files = viewers.iter().map(|viewer| viewer.file.clone());
+        let watch = Watch::start(files, PAUSE);
+        let rate = rate_bps.to_string();
+        let source = |session: &String| federation.send(0, session, &file, &rate);
+        let sources = sessions.iter().map(source).collect::<Result<_>>()?;
+        anyhow::ensure!(watch.until_all_flow(SOON), "sessions do not flow");
+        Ok(Load {
+            sessions,
+            sources,
+            viewers,
+            watch,
+        })
+    }
+
+    /// Waits until everything has flowed on for half a second; whether it does.
+    pub(super) fn flows_again(&self) -> bool {
+        self.watch.until_all_flow(SOON)
+    }
+
+    /// What each viewer saw of something done then.
+    pub(super) fn since(&self, then: Instant) -> Vec<Fared<'_>> {
+        let islands = self.viewers.len() / self.sessions.len().max(1);
+        let seen = self.watch.since(then);
+        let fared = |(number, seen): (usize, Seen)| Fared {
+            session: &self.sessions[number / islands],
+            island: self.viewers[number].at,
+            seen,
+        };
+        seen.into_iter().enumerate().map(fared).collect()
+    }
+
+    /// Frames that each viewer misses so far.
+    pub(super) fn lost(&self) -> Vec<u64> {
+        self.viewers.iter().map(Viewer::lost).collect()
+    }
+
+    /// Ends sources, then viewers; frames that each viewer missed.
+    pub(super) fn stop(mut self) -> Result<Vec<u64>> {
+        for source in &mut self.sources {
+            let _ = source.stop(SOON)?;
+        }
+        // What is on its way arrives.
+        std::thread::sleep(Duration::from_millis(500));
+        for viewer in &mut self.viewers {
+            let _ = viewer.process.stop(SOON)?;
+        }
+        Ok(self.lost())
+    }
+}
+
+/// Milliseconds, for tables.
+pub(super) fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
