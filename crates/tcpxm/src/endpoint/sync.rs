@@ -202,6 +202,8 @@ impl<S: Store> Endpoint<S> {
                 self.give_turn(session);
             }
             Err(Blocked::Window) => self.blocked(session, flow, now),
+            // Windows of which half was carried may grow meanwhile.
+            Err(Blocked::Trial) => flow_ref.limited_at = flow_ref.nxt,
             Err(Blocked::Pace) => {
                 if let Some(at) = flow_ref.spread.next(now)
                     && !core::mem::replace(&mut flow_ref.spreading, true)

@@ -13,6 +13,13 @@ use crate::recovery::SentLog;
 /// Segments of a burst: so many go to one destination before the next one's turn, so that a driver
 /// can hand them to the system at once.
 pub(crate) const BURST_SEGMENTS: u64 = 16;
+/// While several receivers get unicast copies that may turn out to be needless, this many segments are
+/// in flight at most: enough for feedback to be believed.
+const TRIAL_SEGMENTS: u64 = super::mode::FALL_FORWARD_SEGMENTS;
+/// Fewer copies than this are no reason to wait.
+const TRIAL_COPIES: usize = 3;
+/// Who does not hear the group so long after the first data is not waited for.
+const TRIAL: Duration = Duration::from_millis(250);
 /// Segments are not cut shorter than this for small windows.
 const LEAST_SEGMENT: u64 = 64;
 
@@ -85,6 +92,8 @@ pub(crate) struct Flow {
     /// Silly window avoidance is overridden once.
     pub(crate) override_once: bool,
     pub(crate) nagle: bool,
+    /// Until when feedback on the first segments is waited for, once there is data.
+    trial_end: Option<Instant>,
     /// Its one receiver was detached from the group, and may have heard more from it than was sent here.
     pub(crate) detached: bool,
     /// Spreads data over the round trip (pacing).
@@ -103,6 +112,8 @@ pub(crate) enum Blocked {
     Empty,
     /// Some receiver's window, or ours for its network.
     Window,
+    /// It is not known yet who hears the group.
+    Trial,
     /// A small segment waits for company (RFC 9293 §3.7.4).
     Nagle,
     /// Its own pace.
@@ -133,6 +144,7 @@ impl Flow {
             limited_at: 0,
             override_once: false,
             nagle,
+            trial_end: None,
             detached: false,
             spread: Pace::default(),
             spreading: false,
@@ -184,7 +196,13 @@ impl Flow {
         }
         let room = self.limits.min();
         let room = if room == MinTree::NONE { 0 } else { room };
-        let room = room.saturating_sub(self.nxt);
+        let trial = self.trial_limit(now);
+        let blocked = if trial < room {
+            Blocked::Trial
+        } else {
+            Blocked::Window
+        };
+        let room = room.min(trial).saturating_sub(self.nxt);
         let all_acked = self.unas.min() >= self.nxt;
         let whole = room.min(self.unsent) / payload * payload;
         let len = if whole > 0 {
@@ -210,12 +228,23 @@ impl Flow {
             // RFC 9293 §3.8.6.2.1, third and fourth case.
             room
         } else {
-            return Err(Blocked::Window);
+            return Err(blocked);
         };
         if !self.spread.allows(now) {
             return Err(Blocked::Pace);
         }
         Ok(Span::new(self.nxt, self.nxt + len))
+    }
+
+    /// How far data goes while it is not known yet who hears the group: each segment costs as many
+    /// copies as there are receivers until then.
+    fn trial_limit(&self, now: Instant) -> u64 {
+        let over = self.trial_end.is_some_and(|end| now >= end);
+        if over || self.groups.is_empty() || self.unicast.len() < TRIAL_COPIES {
+            return u64::MAX;
+        }
+        let in_flight = TRIAL_SEGMENTS * u64::from(self.payload);
+        self.unas.min().saturating_add(in_flight)
     }
 
     fn nagle_waits(&self, all_acked: bool) -> bool {
@@ -255,6 +284,7 @@ impl Flow {
         self.nxt = span.end;
         self.unsent -= span.len();
         self.override_once = false;
+        self.trial_end.get_or_insert(now + TRIAL);
         self.log.push(span.end, now, self.quantum);
         self.last_sent = Some(now);
         let copies = self
