@@ -80,7 +80,7 @@
 //! | --- | --- |
 //! | [`wire`] | segments and options |
 //! | `pcb` | the protocol control block: one connection to one peer (RFC 9293, 5961, 7323, 2018, 2883) |
-//! | `recovery` | round trips and timeouts (RFC 6298), the scoreboard (RFC 6675), loss detection (RFC 8985) |
+//! | `recovery` | round trips and timeouts (RFC 6298), the scoreboard (RFC 6675), loss detection (RFC 8985), proportional rate reduction (RFC 9937) |
 //! | `cc` | CUBIC (RFC 9438), NewReno (RFC 5681, 6582), HyStart++ (RFC 9406) |
 //! | `group` | modes (Figure 1), flows of synchronised receivers, sessions; the table of transitions is [here](Mode) |
 //! | `endpoint` | demultiplexing, listeners, groups, queues, timers |

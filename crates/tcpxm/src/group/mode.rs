@@ -17,7 +17,7 @@ use crate::error::Failure;
 /// | [`Mode::UnicastGroup`] | the SYN-ACK has no group option, or proposes a group too many | [`Mode::UnicastGroupOnly`] |
 /// | [`Mode::UnicastGroup`] | the SYN-ACK has the group, or another one that can be served | stays |
 /// | [`Mode::UnicastGroup`] | feedback reaches [`FALL_FORWARD_PERCENT`], over at least [`FALL_FORWARD_SEGMENTS`] segments | [`Mode::Multicast`] |
-/// | [`Mode::Multicast`] | [`FALL_BACK_LOSSES`] multicast losses with no success between or behind them | [`Mode::UnicastGroup`] |
+/// | [`Mode::Multicast`] | [`FALL_BACK_LOSSES`] multicast losses with no success between or behind them, the last of them sent after the recovery from the first | [`Mode::UnicastGroup`] |
 /// | [`Mode::MulticastOnly`] | the SYN-ACK has no group option | the receiver fails: [`Failure::NoMulticast`](crate::Failure::NoMulticast) |
 /// | [`Mode::MulticastOnly`] | any number of losses | stays |
 /// | any of a group | the receiver holds the group below its rate | [`Mode::UnicastOnly`], detached, for good |
@@ -38,7 +38,9 @@ pub enum Mode {
     Multicast,
 }
 
-/// Consecutive multicast losses after which a receiver falls back (TCP-XM §2.5).
+/// Consecutive multicast losses after which a receiver falls back (TCP-XM §2.5). Those that were
+/// sent before the sender gave way to the first are two at most: a full queue drops the end of a
+/// flight, and that says nothing of multicast.
 pub const FALL_BACK_LOSSES: u32 = 3;
 /// Feedback, in per cent, at which a receiver falls forward (TCP-XM §2.5).
 pub const FALL_FORWARD_PERCENT: u8 = 50;
@@ -125,6 +127,8 @@ pub(crate) struct Reception {
     multicast_from: u64,
     /// Losses since the last success (the paper's `nrtxm`).
     losses: u32,
+    /// Behind what had been sent when the last of them was found that may be a full queue's.
+    found: u64,
     heard: u64,
     /// Last feedback (the paper's `msegstper`).
     percent: Option<u8>,
@@ -138,6 +142,7 @@ impl Reception {
         Self {
             multicast_from: u64::MAX,
             losses: 0,
+            found: 0,
             heard: 0,
             percent: None,
             since: 0,
@@ -183,11 +188,31 @@ impl Reception {
         self.heard
     }
 
-    /// So many segments from `offset` on were lost one after the other.
-    pub(crate) fn multicast_losses(&mut self, segments: u64, offset: u64) {
-        if offset >= self.multicast_from {
-            let segments = u32::try_from(segments).unwrap_or(u32::MAX);
-            self.losses = self.losses.saturating_add(segments);
+    /// So many segments from `offset` on were lost one after the other. `sent`: behind the last of them,
+    /// and behind all that was sent; `begins`: no recovery goes on.
+    ///
+    /// A full queue drops the end of a flight, any number of segments, and of what is sent until the
+    /// sender has given way others: they are two losses at most. The third is one of what was sent
+    /// later.
+    pub(crate) fn multicast_losses(
+        &mut self,
+        segments: u64,
+        offset: u64,
+        sent: (u64, u64),
+        begins: bool,
+    ) {
+        if offset < self.multicast_from {
+            return;
+        }
+        let (end, nxt) = sent;
+        let later = self.losses > 0 && begins && end > self.found;
+        let segments = u32::try_from(segments).unwrap_or(u32::MAX);
+        let losses = self.losses.saturating_add(segments);
+        if later {
+            self.losses = losses;
+        } else {
+            self.losses = losses.min(self.losses.max(FALL_BACK_LOSSES - 1));
+            self.found = nxt;
         }
     }
 
@@ -271,20 +296,33 @@ mod tests {
     fn a_success_between_losses_starts_the_count_again() {
         let mut reception = Reception::new();
         reception.begin_multicast(1000);
-        reception.multicast_losses(2, 1000);
+        reception.multicast_losses(2, 1000, (1200, 1500), true);
         reception.multicast_success(1500);
-        reception.multicast_losses(2, 3000);
+        reception.multicast_losses(2, 3000, (3200, 4000), true);
         assert_eq!(reception.losses(), 2);
-        reception.multicast_losses(1, 5000);
+        reception.multicast_losses(1, 5000, (5100, 6000), true);
+        assert_eq!(reception.losses(), 3);
+    }
+
+    #[test]
+    fn the_third_loss_was_sent_after_the_recovery_from_the_first() {
+        let mut reception = Reception::new();
+        reception.begin_multicast(1000);
+        reception.multicast_losses(9, 1000, (2000, 2500), true);
+        reception.multicast_losses(5, 1000, (2500, 3000), false);
+        // A recovery of its own, of what was sent before.
+        reception.multicast_losses(5, 2500, (3000, 3000), true);
+        assert_eq!(reception.losses(), 2);
+        reception.multicast_losses(1, 3000, (3100, 3200), true);
         assert_eq!(reception.losses(), 3);
     }
 
     #[test]
     fn losses_of_what_went_by_unicast_do_not_count() {
         let mut reception = Reception::new();
-        reception.multicast_losses(9, 0);
+        reception.multicast_losses(9, 0, (900, 900), true);
         reception.begin_multicast(1000);
-        reception.multicast_losses(9, 999);
+        reception.multicast_losses(9, 999, (1900, 1900), true);
         assert_eq!(reception.losses(), 0);
     }
 

@@ -7,8 +7,9 @@ use crate::cc::Ack;
 use crate::error::Error;
 use crate::group::Flow;
 use crate::ranges::Span;
-use crate::recovery::Delivered;
-use crate::recovery::scoreboard::DetectView;
+use crate::recovery::prr::Progress;
+use crate::recovery::scoreboard::{DetectView, Lost};
+use crate::recovery::{Delivered, Prr};
 use crate::seq::stamp_before;
 use crate::wire::Segment;
 
@@ -156,7 +157,8 @@ impl Pcb {
         }
         self.leave_recovery(ack, flow.nxt);
         if self.agreed.sack {
-            self.detect(now, flow, flight);
+            let lost = self.detect(now, flow, flight);
+            self.proportion(&delivered, lost, flow);
         } else {
             self.without_sack(duplicate, &delivered, flow, flight);
         }
@@ -255,8 +257,23 @@ impl Pcb {
         self.widen(ack, flow);
     }
 
-    /// RFC 8985 §6: what is lost by now.
-    pub(super) fn detect(&mut self, now: Instant, flow: &Flow, flight: u64) {
+    /// RFC 9937 §6: how much is sent for what has arrived, while losses are repaired.
+    fn proportion(&mut self, delivered: &Delivered, lost: u64, flow: &Flow) {
+        if !matches!(self.send.recovery, Some((_, Recovery::Fast))) {
+            return;
+        }
+        self.send.prr.acknowledged(&Progress {
+            newly: delivered.newly,
+            safe: delivered.acked > 0 && lost == 0,
+            pipe: self.send.board.pipe(flow.nxt),
+            threshold: self.send.cc.window(),
+            nxt: flow.nxt,
+            segment: u64::from(flow.payload),
+        });
+    }
+
+    /// RFC 8985 §6: what is lost by now; how many bytes more.
+    pub(super) fn detect(&mut self, now: Instant, flow: &Flow, flight: u64) -> u64 {
         let view = DetectView {
             now,
             nxt: flow.nxt,
@@ -273,8 +290,10 @@ impl Pcb {
             None => self.timers.stop(Timer::Rack),
         }
         if lost.bytes > 0 {
-            self.enter_recovery(lost.in_a_row, flight, flow);
+            self.send.prr.lost(lost.bytes);
+            self.enter_recovery(&lost, flight, flow);
         }
+        lost.bytes
     }
 
     /// RFC 5681 §3.2 and RFC 6582 §3.2, for peers without SACK.
@@ -288,7 +307,7 @@ impl Pcb {
             if self.send.duplicate_acks == 3 && self.send.recovery.is_none() {
                 self.send.board.lose_first(segment, flow.nxt);
                 // What the duplicates answer has come after it.
-                self.enter_recovery(0, flight, flow);
+                self.enter_recovery(&Lost::default(), flight, flow);
             }
         } else if delivered.acked > 0 && matches!(self.send.recovery, Some((_, Recovery::Fast))) {
             // A partial acknowledgement: the next segment is lost too.
@@ -297,20 +316,29 @@ impl Pcb {
         }
     }
 
-    /// Something is newly known to be lost, `in_a_row` bytes of first sendings one after the other.
-    fn enter_recovery(&mut self, in_a_row: u64, flight: u64, flow: &Flow) {
-        let segments = in_a_row.div_ceil(u64::from(flow.payload.max(1)));
-        self.reception
-            .multicast_losses(segments, self.send.board.una());
+    /// Something is newly known to be lost.
+    fn enter_recovery(&mut self, lost: &Lost, flight: u64, flow: &Flow) {
+        self.count_losses(lost, flow);
         if self.send.recovery.is_none() {
             self.send.recovery = Some((flow.nxt, Recovery::Fast));
             self.send.force_one = true;
             self.may_undo();
             self.send.cc.on_loss(flight);
+            let pipe = self.send.board.pipe(flow.nxt);
+            self.send.prr = Prr::begin(flight, pipe, flow.nxt);
             self.send.trouble.cut = true;
             self.timers.stop(Timer::Tail);
             self.send.probe = None;
         }
+    }
+
+    /// What tells whether multicast still arrives (TCP-XM §2.5); before a recovery begins for it.
+    pub(super) fn count_losses(&mut self, lost: &Lost, flow: &Flow) {
+        let segments = lost.in_a_row.div_ceil(u64::from(flow.payload.max(1)));
+        let sent = (lost.end, flow.nxt);
+        let begins = self.send.recovery.is_none();
+        let una = self.send.board.una();
+        self.reception.multicast_losses(segments, una, sent, begins);
     }
 
     fn grow(&mut self, now: Instant, delivered: &Delivered, flow: &Flow, flight: u64) {

@@ -29,7 +29,7 @@ use crate::config::Config;
 use crate::error::Failure;
 use crate::group::{Flow, Mode, Reception};
 use crate::reassembly::Reassembly;
-use crate::recovery::{Rtt, Scoreboard};
+use crate::recovery::{Prr, Rtt, Scoreboard};
 use crate::seq::{Seq, stamp_before};
 use crate::wire::{GroupOption, Options, Place, Segment, SegmentKey, Tag};
 
@@ -151,6 +151,8 @@ pub(crate) struct Send {
     pub(crate) cc: Controller,
     /// Until this offset is acknowledged, the present losses are one congestion event.
     pub(crate) recovery: Option<(u64, Recovery)>,
+    /// What may be in flight meanwhile, where SACK tells what arrives.
+    prr: Prr,
     /// One retransmission goes out whatever the window says.
     force_one: bool,
     duplicate_acks: u8,
@@ -488,8 +490,16 @@ impl Pcb {
             return 0;
         }
         let board = &self.send.board;
-        let network = board.una() + board.gone() + self.send.cc.window();
+        let network = board.una() + board.gone() + self.flight_window();
         self.send.edge.min(network)
+    }
+
+    /// Bytes that may be in flight.
+    fn flight_window(&self) -> u64 {
+        match self.send.recovery {
+            Some((_, Recovery::Fast)) if self.agreed.sack => self.send.prr.window(),
+            _ => self.send.cc.window(),
+        }
     }
 
     /// Whether data or a FIN is unacknowledged.
@@ -573,6 +583,7 @@ impl Send {
             rtt: Rtt::new(config.min_rto, config.max_rto.min(LONGEST)),
             cc: Controller::new(config.congestion_control, segment),
             recovery: None,
+            prr: Prr::default(),
             force_one: false,
             duplicate_acks: 0,
             undo: None,

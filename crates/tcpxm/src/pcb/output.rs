@@ -93,7 +93,7 @@ impl Pcb {
             return None;
         }
         let span = self.send.board.next_lost(self.repair_payload(flow))?;
-        let fits = self.send.board.pipe(flow.nxt) + span.len() <= self.send.cc.window();
+        let fits = self.send.board.pipe(flow.nxt) + span.len() <= self.flight_window();
         (fits || self.send.force_one).then_some(span)
     }
 
@@ -121,6 +121,7 @@ impl Pcb {
     fn again(&mut self, now: Instant, flow: &Flow, span: Span) -> Plan {
         self.counters.retransmissions += 1;
         self.send.retransmissions += 1;
+        self.send.prr.sent_again(span.len());
         let stamp = flow.stamp_at(now);
         self.send.again_stamp = Some(stamp);
         if let Some(undo) = &mut self.send.undo

@@ -64,9 +64,7 @@ impl Pcb {
         let flight = self.send.board.pipe(flow.nxt);
         let first = self.send.rtt.backoff() == 0;
         let lost = self.send.board.lose_all(flow.nxt, self.reception.heard());
-        let segments = lost.in_a_row.div_ceil(u64::from(flow.payload.max(1)));
-        self.reception
-            .multicast_losses(segments, self.send.board.una());
+        self.count_losses(&lost, flow);
         if self.send.fin == Fin::Sent {
             self.send.fin = Fin::Lost;
         }

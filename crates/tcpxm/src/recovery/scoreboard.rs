@@ -313,8 +313,7 @@ impl Scoreboard {
             index += 1;
         }
         let bytes = self.lost.bytes() - before;
-        let in_a_row = run.longest;
-        (Lost { bytes, in_a_row }, timer)
+        (run.lost(bytes), timer)
     }
 
     /// The first range in `[from, upper)` that was sent once and not heard of.
@@ -377,10 +376,7 @@ impl Scoreboard {
                 break;
             }
         }
-        Lost {
-            bytes: self.lost.bytes().saturating_sub(before),
-            in_a_row: run.longest,
-        }
+        run.lost(self.lost.bytes().saturating_sub(before))
     }
 
     /// Marks the segment at the left edge as lost: three duplicate acknowledgements, or a partial
@@ -465,6 +461,8 @@ pub(crate) struct Lost {
     /// The most of them that were sent for the first time, one after the other, and of which nothing
     /// between has arrived, nor by multicast anything behind them.
     pub(crate) in_a_row: u64,
+    /// Behind the last of those; 0: there are none.
+    pub(crate) end: u64,
 }
 
 /// Counts bytes in a row.
@@ -489,6 +487,14 @@ impl Run {
         self.end = Some(span.end);
         self.bytes += span.len();
         self.longest = self.longest.max(self.bytes);
+    }
+
+    fn lost(&self, bytes: u64) -> Lost {
+        Lost {
+            bytes,
+            in_a_row: self.longest,
+            end: self.end.unwrap_or(0),
+        }
     }
 }
 

@@ -523,3 +523,52 @@ fn two_groups_share_a_bottleneck() {
     let share = shares[0] * 100 / total;
     assert!((30..=70).contains(&share), "{shares:?}");
 }
+
+/// Who hears the group late costs as many copies as there are receivers until then: they are few.
+#[test]
+fn little_goes_to_everybody_by_unicast_before_the_group_is_heard() {
+    let count = 40;
+    let fast = LinkConfig::new()
+        .delay(Duration::from_micros(500))
+        .rate_bps(1_000_000_000)
+        .queue_packets(10_000);
+    let mut net = group_net(1, (config(), fast), receivers(count, fast));
+    let late = Instant::from_millis(20);
+    net.switch(|switch| {
+        for port in 1..=count as u16 {
+            switch.deaf.insert(port, vec![(Instant::ZERO, late)]);
+        }
+    });
+    let len = 4_000_000;
+    start(&mut net, &group(count), len);
+    assert!(net.run(60, closed), "{:?}", net.host(0).events);
+    assert_delivered(&net, 1..=count, len, "few copies");
+    let stats = net.host(0).endpoint.stats();
+    assert_eq!(stats.fall_forwards, count as u64);
+    // Sixteen segments a round trip of 2 ms and more.
+    let each = stats.unicast_bytes_sent / 1500 / count as u64;
+    assert!(each < 180, "{each} segments each, {stats:?}");
+}
+
+/// Slow start ends where the queues at all ports overflow, and the end of a flight is lost.
+#[test]
+fn a_full_queue_is_no_reason_to_fall_back() {
+    let mut wide = config();
+    wide.receive_buffer = 4 << 20;
+    let port = LinkConfig::new()
+        .delay(Duration::from_micros(200))
+        .rate_bps(100_000_000);
+    for queue in [100, 200, 400] {
+        let receiver = (wide.clone(), Plan::default(), port.queue_packets(queue));
+        let own = port.rate_bps(1_000_000_000).queue_packets(10_000);
+        let sender = (wide.clone(), own);
+        let mut net = group_net(1, sender, vec![receiver; 3]);
+        let len = 16_000_000;
+        start(&mut net, &group(3), len);
+        assert!(net.run(60, closed), "{:?}", net.host(0).events);
+        assert_delivered(&net, 1..=3, len, "full queue");
+        let stats = net.host(0).endpoint.stats();
+        assert!(stats.retransmissions > 0, "{queue}");
+        assert_eq!(stats.fall_backs, 0, "{queue} {stats:?}");
+    }
+}
