@@ -287,8 +287,11 @@ fn flood(network: &Network, case: &Case, count: u64, offered: u64) -> Result<See
     let (near, far) = (socket(network, case.from)?, socket(network, case.to)?);
     let target = SocketAddr::from((network.plan().address(case.to), PORT));
     let received = std::sync::atomic::AtomicU64::new(0);
+    let all_sent = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let counter = scope.spawn(|| count_arrivals(&far, &received));
+        let counter = scope.spawn(|| count_arrivals(&far, &received, &all_sent));
+        // Whatever happens, the counter ends.
+        let _ended = Ends(&all_sent);
         let mut packet = [0; PAYLOAD];
         let start = Instant::now();
         let gap = (PAYLOAD + HEADERS) as f64 * 8.0 / offered.max(1) as f64;
@@ -301,7 +304,8 @@ fn flood(network: &Network, case: &Case, count: u64, offered: u64) -> Result<See
                 }
             } else if number % 8 == 7 {
                 let since = Instant::now();
-                let late = case.shape.delay * 2 + Duration::from_millis(2);
+                // Beside other programs the emulator may have to wait for its turn.
+                let late = case.shape.delay * 2 + Duration::from_millis(100);
                 while number - received.load(Ordering::Relaxed).min(number) > WINDOW
                     && since.elapsed() < late
                 {
@@ -309,18 +313,39 @@ fn flood(network: &Network, case: &Case, count: u64, offered: u64) -> Result<See
                 }
             }
         }
+        all_sent.store(true, Ordering::Relaxed);
         counter
             .join()
             .map_err(|_| anyhow::anyhow!("the counting thread panicked"))
     })
 }
 
-fn count_arrivals(socket: &UdpSocket, received: &std::sync::atomic::AtomicU64) -> Seen {
+/// Sets its flag when it goes.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Until nothing has come for as long as the socket waits, once everything was sent.
+fn count_arrivals(
+    socket: &UdpSocket,
+    received: &std::sync::atomic::AtomicU64,
+    all_sent: &AtomicBool,
+) -> Seen {
     let mut bytes = [0; 2_000];
     let mut numbers = std::collections::HashSet::new();
     let (mut duplicates, mut overtaken, mut highest) = (0, 0, None);
     let (mut first, mut last) = (None, Instant::now());
-    while let Ok(length) = socket.recv(&mut bytes) {
+    loop {
+        let ends = all_sent.load(Ordering::Relaxed);
+        let length = match socket.recv(&mut bytes) {
+            Ok(length) => length,
+            Err(_) if ends => break,
+            Err(_) => continue,
+        };
         if length != PAYLOAD {
             continue;
         }

@@ -96,7 +96,7 @@ mod tests {
             let mut checker = Checker::new(&header, 300, 1 << 20);
             assert!(stream.chunks(size).all(|piece| checker.fits(piece)));
         }
-        for wrong in [0, 25, 320, 1599] {
+        for wrong in [0, 25, 320, 1598] {
             let mut missing = stream.clone();
             missing.remove(wrong);
             let mut checker = Checker::new(&header, 300, 1 << 20);
