@@ -57,7 +57,8 @@ pub enum ReceiverEvent {
         source: SocketAddr,
         /// Length of the content, if already known.
         length: Option<u64>,
-        /// The first byte that will be delivered: 0 unless started late by choice.
+        /// The first byte that will be delivered: 0 unless started late by choice. Where everything has
+        /// been sent by then it may lie behind the end, less than a block, and nothing is delivered.
         start: u64,
     },
     /// The source was restarted with the same content under another session; nothing is lost.
