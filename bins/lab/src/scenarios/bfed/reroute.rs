@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::federation::{Design, Federation, Kind, Part, Peering};
-use super::under_way::{Load, millis, sessions};
+use super::under_way::{Load, PAUSE, millis, sessions};
 use crate::net::{Shape, text};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
@@ -232,13 +232,14 @@ fn on_the_near_way(federation: &Federation, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Waits until viewers of those islands have data again; whether they have.
+/// Waits until viewers of those islands have data again; whether they have. What had been on its way
+/// when it broke does not count.
 fn wait_for(load: &Load, islands: &[usize], then: Instant) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(15) {
         let fared = load.since(then);
         let mut struck = fared.iter().filter(|fared| islands.contains(&fared.island));
-        if struck.all(|fared| fared.seen.again.is_some_and(|again| again > Duration::ZERO)) {
+        if struck.all(|fared| fared.seen.again.is_some() && fared.seen.ago < PAUSE) {
             return true;
         }
         std::thread::sleep(Duration::from_millis(20));

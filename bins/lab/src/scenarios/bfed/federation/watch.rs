@@ -35,6 +35,8 @@ pub(in super::super) struct Seen {
     pub(in super::super) again: Option<Duration>,
     /// That pause, from the last data before.
     pub(in super::super) pause: Duration,
+    /// How long ago data came last.
+    pub(in super::super) ago: Duration,
 }
 
 impl Watch {
@@ -116,20 +118,26 @@ impl Track {
     }
 
     fn since(&self, then: Instant) -> Seen {
+        let ago = self.at.map_or(Duration::MAX, |at| at.elapsed());
         if self.at.is_none_or(|at| at <= then) {
-            let pause = self.at.map_or(Duration::MAX, |at| at.elapsed());
-            return Seen { again: None, pause };
+            return Seen {
+                again: None,
+                pause: ago,
+                ago,
+            };
         }
         let after = self.pauses.iter().filter(|(_, end)| *end > then);
         match after.max_by_key(|(begin, end)| *end - *begin) {
             Some(&(begin, end)) => Seen {
                 again: Some(end - then),
                 pause: end - begin,
+                ago,
             },
             // No pause worth noting.
             None => Seen {
                 again: Some(Duration::ZERO),
                 pause: Duration::ZERO,
+                ago,
             },
         }
     }
