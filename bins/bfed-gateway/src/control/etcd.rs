@@ -241,7 +241,8 @@ impl Speaker {
     async fn run(&mut self) {
         let mut turns = tokio::time::interval(self.config.lease / 4);
         turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut said: Option<String> = None;
+        // What was last told of etcd: nothing yet, or why it is away.
+        let mut told: Option<Option<String>> = None;
         loop {
             let mut limit = Instant::now() + self.config.lease;
             if self.epoch.is_some() {
@@ -255,19 +256,20 @@ impl Speaker {
             if why.is_some() {
                 (self.client, self.watch) = (None, None);
             }
-            if why != said {
+            let answers = why.is_none();
+            if told.as_ref() != Some(&why) {
                 match &why {
                     Some(why) => tracing::warn!(why, "etcd is away: forwarding goes on"),
                     None => tracing::info!("etcd answers"),
                 }
-                self.tell(News::Reachable(why.is_none())).await;
+                self.tell(News::Reachable(answers)).await;
             }
-            said = why;
+            told = Some(why);
             self.step_down_in_time().await;
             let (leads, over) = (self.epoch.is_some(), self.holds_until);
             tokio::select! {
                 _ = turns.tick() => {}
-                () = self.changes.news.notified(), if said.is_none() => {}
+                () = self.changes.news.notified(), if answers => {}
                 () = gone(&mut self.watch), if !leads => {}
                 () = sleep_until(over), if leads => self.step_down_in_time().await,
                 () = self.news.closed() => return,

@@ -94,6 +94,22 @@ impl Drop for Etcd {
     }
 }
 
+/// A control node of that name, whose data nodes call there.
+fn control(etcd: &Etcd, name: &str, at: [SocketAddr; 2], calls: SocketAddr) -> Gateway {
+    let (scheme, key) = match etcd.tls {
+        true => {
+            let key = key(etcd.folder.path(), "client.pem");
+            ("https", format!("key-file = \"{key}\""))
+        }
+        false => ("http", String::new()),
+    };
+    let more = format!(
+        "[cluster]\nlisten = \"{calls}\"\n[etcd]\nendpoints = [\"{scheme}://{}\"]\nname = \"{name}\"\n{key}",
+        etcd.at[0]
+    );
+    Gateway::start(Mode::Control, 0, &at, &[1], &more)
+}
+
 struct Cluster {
     etcd: Etcd,
     controls: Vec<Gateway>,
@@ -106,23 +122,11 @@ impl Cluster {
         let etcd = Etcd::start(tls)?;
         let at = [port(), port()];
         let calls = [port(), port()];
-        let control = |number: usize| {
-            let (scheme, key) = match tls {
-                true => {
-                    let key = key(etcd.folder.path(), "client.pem");
-                    ("https", format!("key-file = \"{key}\""))
-                }
-                false => ("http", String::new()),
-            };
-            let more = format!(
-                "[cluster]\nlisten = \"{}\"\n[etcd]\nendpoints = [\"{scheme}://{}\"]\nname = \"{number}\"\n{key}",
-                calls[number], etcd.at[0]
-            );
+        let controls = vec![
+            control(&etcd, "0", at, calls[0]),
             // A standby listens elsewhere; it calls.
-            let own = [[at[0], at[1]], [port(), at[1]]][number];
-            Gateway::start(Mode::Control, 0, &own, &[1], &more)
-        };
-        let controls = (0..2).map(control).collect();
+            control(&etcd, "1", [port(), at[1]], calls[1]),
+        ];
         let data = format!(
             "[cluster]\ncontrol = [\"{}\", \"{}\"]\n[data]\nlisten = \"127.0.0.1:0\"\nnodes = 1",
             calls[0], calls[1]
@@ -232,4 +236,15 @@ fn while_etcd_is_away_nobody_is_active_and_data_flows() {
     let another = "bfed://1/fake/another/?content=bulk-data";
     join(&cluster.other, 50, another);
     cluster.flows(another);
+}
+
+#[test]
+fn who_begins_while_etcd_answers_knows_that_it_does() {
+    let Some(mut cluster) = Cluster::start(false) else {
+        return;
+    };
+    cluster.active();
+    let late = control(&cluster.etcd, "2", [port(), port()], port());
+    cluster.controls.push(late);
+    cluster.answers(2, true);
 }
