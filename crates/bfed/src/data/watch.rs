@@ -199,6 +199,8 @@ impl Watch {
             Duration::ZERO
         };
         self.at = now + interval;
+        // What was to be said is said first: no more wait than there are neighbours and new flows.
+        let asks = self.probes.is_empty();
         for (&to, neighbour) in &mut self.map {
             neighbour.heard_at += late;
             let quiet = now - neighbour.heard_at;
@@ -212,7 +214,7 @@ impl Watch {
                     self.changed.insert(neighbour.peer);
                 }
             }
-            if let Some(id) = neighbour.next() {
+            if asks && let Some(id) = neighbour.next() {
                 let nonce = nonce().max(READY + 1);
                 (neighbour.asked, neighbour.nonce) = (Some(id), Some(nonce));
                 self.probes.push_back((to, id, nonce));

@@ -246,6 +246,15 @@ fn echoes_that_wait_are_bounded() {
 }
 
 #[test]
+fn probes_that_nobody_takes_away_are_bounded() {
+    let mut pair = Pair::new(LIVE);
+    (0..100).for_each(|_| pair.wait(BEAT));
+    let probe = |(_, bytes): &Sent| Packet::new_checked(&bytes[..]).unwrap().kind() == Kind::Probe;
+    let waiting = pair.stations[1].drain();
+    assert_eq!(waiting.iter().filter(|sent| probe(sent)).count(), 1);
+}
+
+#[test]
 fn a_receiver_that_was_not_there_yet_gets_the_session_at_once() {
     let (mut above, mut below) = (Station::new(1), Station::new(2));
     above.subscribe(true, LIVE, Edge::Native, &[]).unwrap();
