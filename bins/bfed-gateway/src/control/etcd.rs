@@ -360,13 +360,13 @@ impl Speaker {
     async fn keep_lease(&mut self, client: &mut Client) -> Result<i64, Error> {
         let asked = Instant::now();
         if let Some(lease) = self.lease {
-            let (mut keeper, mut answers) = client.lease_keep_alive(lease).await?;
-            keeper.keep_alive().await?;
-            let ttl = answers.message().await?.map_or(0, |answer| answer.ttl());
-            if let Some(ttl) = u64::try_from(ttl).ok().filter(|ttl| *ttl > 0) {
-                self.holds_until = asked + Duration::from_secs(ttl);
+            if let Some(ttl) = kept(client, lease).await? {
+                self.holds_until = asked + ttl;
                 return Ok(lease);
             }
+            // Another may have been elected since, and be gone again.
+            self.holds_until = asked;
+            self.step_down_in_time().await;
         }
         let seconds = i64::try_from(self.config.lease.as_secs())
             .unwrap_or(60)
@@ -470,6 +470,19 @@ impl Speaker {
             self.changes.written(&some);
         }
     }
+}
+
+/// Keeps a lease; how long it lives now, or nothing if etcd has it no more.
+async fn kept(client: &mut Client, lease: i64) -> Result<Option<Duration>, Error> {
+    let (mut keeper, mut answers) = match client.lease_keep_alive(lease).await {
+        // What the client makes of a lease that etcd does not know.
+        Err(Error::LeaseKeepAliveError(_)) => return Ok(None),
+        begun => begun?,
+    };
+    keeper.keep_alive().await?;
+    let ttl = answers.message().await?.map_or(0, |answer| answer.ttl());
+    let seconds = u64::try_from(ttl).ok().filter(|ttl| *ttl > 0);
+    Ok(seconds.map(Duration::from_secs))
 }
 
 /// Waits until `leader` is gone, or nobody can tell any more.

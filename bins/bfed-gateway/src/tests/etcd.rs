@@ -82,6 +82,20 @@ impl Etcd {
             .unwrap()
     }
 
+    fn revoke_all_leases(&self) {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        runtime.block_on(async {
+            let at = format!("http://{}", self.at[0]);
+            let mut client = etcd_client::Client::connect([at], None).await.unwrap();
+            let leases = client.leases().await.unwrap();
+            assert!(!leases.leases().is_empty());
+            for lease in leases.leases() {
+                client.lease_revoke(lease.id()).await.unwrap();
+            }
+        });
+    }
+
     fn stop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -247,4 +261,24 @@ fn who_begins_while_etcd_answers_knows_that_it_does() {
     let late = control(&cluster.etcd, "2", [port(), port()], port());
     cluster.controls.push(late);
     cluster.answers(2, true);
+}
+
+#[test]
+fn who_lost_its_lease_steps_down_and_is_elected_with_another() {
+    let Some(mut cluster) = Cluster::start(false) else {
+        return;
+    };
+    let active = cluster.active();
+    // No rival: it is the next one itself.
+    cluster.controls.remove(1 - active).kill();
+    cluster.active();
+    let epoch = cluster.epoch(0);
+    cluster.etcd.revoke_all_leases();
+    eventually("a new term", || {
+        let overview = cluster.controls[0].show(Show::Overview);
+        let term = overview["epoch"].as_u64().unwrap();
+        (overview["active"] == true && term > epoch).then_some(())
+    });
+    cluster.active();
+    cluster.answers(0, true);
 }

@@ -160,7 +160,10 @@ impl<'c> Play<'c> {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        anyhow::bail!("no control node is the only one, with all that it should have: {shown:?}")
+        let tails = CONTROLS.map(|part| self.federation.tail(part)).concat();
+        anyhow::bail!(
+            "no control node is the only one, with all that it should have: {shown:?}\n{tails}"
+        )
     }
 
     /// Does something, waits for the successor, and notes what viewers saw of it.

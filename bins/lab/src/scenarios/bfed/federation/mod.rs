@@ -328,12 +328,10 @@ impl Federation {
                     break;
                 }
                 if begun.elapsed() > SOON {
-                    let head = self.head(at);
-                    let tail = self.processes.iter().find(|(part, _)| *part == head);
                     bail!(
                         "gateway {} knows the way to {known:?} of {others} networks\n{}",
                         at + 1,
-                        tail.map(|(_, process)| process.tail()).unwrap_or_default()
+                        self.tail(self.head(at))
                     );
                 }
                 std::thread::sleep(Duration::from_millis(50));
@@ -392,7 +390,19 @@ impl Federation {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        bail!("{} shows {what} as {shown}", part.name())
+        bail!(
+            "{} shows {what} as {shown}\n{}",
+            part.name(),
+            self.tail(part)
+        )
+    }
+
+    /// What a process said last.
+    pub(super) fn tail(&self, part: Part) -> String {
+        let process = self.processes.iter().find(|(found, _)| *found == part);
+        process
+            .map(|(_, process)| process.tail())
+            .unwrap_or_default()
     }
 
     /// Whom clients of an island ask, as `bfed-join` wants to be told.
