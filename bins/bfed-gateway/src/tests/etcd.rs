@@ -142,7 +142,7 @@ impl Cluster {
             control(&etcd, "1", [port(), at[1]], calls[1]),
         ];
         let data = format!(
-            "[cluster]\ncontrol = [\"{}\", \"{}\"]\n[data]\nlisten = \"127.0.0.1:0\"\nnodes = 1",
+            "[cluster]\ncontrol = [\"{}\", \"{}\"]\n[data]\nlisten = \"127.0.0.1:0\"\nnodes = 2",
             calls[0], calls[1]
         );
         let data = Gateway::start(Mode::Data, 0, &at, &[], &data);
@@ -168,7 +168,7 @@ impl Cluster {
                 return None;
             }
             let at = views.iter().position(|view| view["active"] == true)?;
-            (views[at]["nodes"] == 1 && views[at]["established"] == 1).then_some(at)
+            (views[at]["nodes"] == 2 && views[at]["established"] == 1).then_some(at)
         })
     }
 
@@ -202,6 +202,8 @@ fn takes_over(tls: bool) {
     let epoch = cluster.epoch(active);
     join(&cluster.other, 1, BULK);
     cluster.flows(BULK);
+    join(&cluster.other, 2, super::forward::REAL_TIME);
+    cluster.flows(super::forward::REAL_TIME);
     cluster.controls.remove(active).kill();
     cluster.flows(BULK);
     let now = cluster.active();
@@ -212,6 +214,10 @@ fn takes_over(tls: bool) {
         (sessions["sessions"][0]["attached"] == true).then_some(())
     });
     cluster.flows(BULK);
+    // Longer than data nodes may be silent: the successor hears what its data nodes hear.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let peers = cluster.controls[now].show(Show::Peers);
+    assert!(peers["peers"][0]["last_end"].is_null(), "{peers}");
 }
 
 #[test]

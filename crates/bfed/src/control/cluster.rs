@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use smoltcp::time::{Duration, Instant};
 
 use super::{ControlNode, StreamOf};
-use crate::coordination::{Coordinator, Node};
+use crate::coordination::{Coordinator, MISSED, Node};
 use crate::error::Error;
 use crate::event::Event;
 use crate::session::{Down, FAREWELL_TIMEOUT, OPEN_TIMEOUT};
@@ -56,6 +56,7 @@ impl<C: Coordinator> ControlNode<C> {
         }
         self.active = active;
         if active {
+            self.nodes_until = Some(now + self.config.heartbeat_interval * MISSED);
             let keep = self.config.restart_time_s > 0;
             self.config.restarting |= keep && self.coordinator.succeeds();
             self.rib.deferred = self.config.restarting;
@@ -283,6 +284,9 @@ impl<C: Coordinator> ControlNode<C> {
 
     pub(super) fn time_of_nodes(&mut self, now: Instant) {
         let interval = self.config.heartbeat_interval;
+        if self.nodes_until.take_if(|until| *until <= now).is_some() {
+            self.trees.mark_all();
+        }
         while let Some(id) = self.nodes.dead(now, interval) {
             self.node_dead(id);
         }
@@ -313,10 +317,16 @@ impl<C: Coordinator> ControlNode<C> {
             return true;
         }
         let had = current.is_some();
-        let before = self
-            .coordinator
-            .assigned(&name)
-            .filter(|&id| !had && alive(id));
+        let assigned = self.coordinator.assigned(&name).filter(|_| !had);
+        // After a takeover peers may be quicker than data nodes.
+        let absent = assigned.map_or(self.nodes.map.is_empty(), |id| {
+            !self.nodes.map.contains_key(&id)
+        });
+        if absent && self.nodes_until.is_some() {
+            self.wait_for_node(now, slot);
+            return false;
+        }
+        let before = assigned.filter(|&id| alive(id));
         let Some(id) = before.or_else(|| self.nodes.pick(self.config.assignment)) else {
             // A node that drains is better than none.
             if current.is_some_and(|id| self.nodes.map.contains_key(&id)) {
@@ -349,11 +359,12 @@ impl<C: Coordinator> ControlNode<C> {
                 .for_each(|down| down.ask = Ask::Nothing);
             tree.up = None;
             tree.joining = None;
+            tree.orphan_until = None;
         }
         true
     }
 
-    /// All data nodes are dead: the tree waits as one without an upstream does.
+    /// All data nodes are dead, or its own has not come yet: the tree waits as one without an upstream does.
     fn wait_for_node(&mut self, now: Instant, slot: Slot) {
         let deadline = now + self.config.join_timeout;
         let expired = self.trees.get_mut(slot).is_some_and(|tree| {

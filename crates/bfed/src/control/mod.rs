@@ -43,7 +43,7 @@ use rand_core::{Rng, SeedableRng};
 use smoltcp::time::{Duration, Instant};
 
 use crate::config::{Config, ConfigError, PeerConfig};
-use crate::coordination::{Coordinator, InMemory, Nodes};
+use crate::coordination::{Coordinator, InMemory, MISSED, Nodes};
 use crate::error::Stats;
 use crate::event::Event;
 use crate::name::SessionName;
@@ -146,6 +146,8 @@ pub struct ControlNode<C: Coordinator = InMemory> {
     stats: Stats,
     next_request: u32,
     heartbeat_at: Instant,
+    /// Data nodes of before come until then: a session waits for its own.
+    nodes_until: Option<Instant>,
     /// After a restart: peers are told routes from then on at the latest.
     deferral_until: Option<Instant>,
     /// The coordinator says that this is the active control node.
@@ -196,6 +198,7 @@ impl<C: Coordinator> ControlNode<C> {
             events: VecDeque::new(),
             stats: Stats::default(),
             heartbeat_at: now + config.heartbeat_interval,
+            nodes_until: Some(now + config.heartbeat_interval * MISSED),
             deferral_until: config.restarting.then_some(now + deferral),
             active: coordinator.is_active(),
             rng,
@@ -279,6 +282,7 @@ impl<C: Coordinator> ControlNode<C> {
             self.sroutes.poll_timeout(),
             self.trees.poll_timeout(),
             self.deferral_until,
+            self.nodes_until,
         ];
         peers
             .chain(streams)

@@ -12,7 +12,7 @@ use crate::wire::liveness::State as Liveness;
 use crate::wire::node::{Heartbeat, Register};
 
 /// Heartbeats that may be missing before a data node is dead.
-const MISSED: u32 = 4;
+pub(crate) const MISSED: u32 = 4;
 
 /// A data node.
 #[derive(Debug)]

@@ -149,6 +149,38 @@ fn a_standby_takes_over_what_the_other_assigned() {
 }
 
 #[test]
+fn a_session_waits_for_the_data_node_that_has_it_when_peers_are_quicker() {
+    for comes in [true, false] {
+        let store = Rc::new(RefCell::new(Store::default()));
+        let mut standby = shared(2, &store, false);
+        let mut mine = store.borrow_mut();
+        mine.assigned.insert(session("bfed://1/a"), NodeId(2));
+        (mine.active, mine.epoch, mine.succeeds) = (2, 2, true);
+        drop(mine);
+        standby.now += SECOND * 10_000;
+        standby.node.coordinator_changed(standby.now);
+        let peer = standby.establish();
+        standby.joins(peer, "bfed://1/a");
+        standby.joins(peer, "bfed://1/b");
+        let one = standby.register(1);
+        standby.wait(10);
+        assert_eq!(standby.node_of("bfed://1/a"), None, "not another's");
+        assert_eq!(standby.node_of("bfed://1/b"), Some(1), "it was nobody's");
+        let refused = |(_, message): &(ConnId, Message)| matches!(message, Message::NoRoute(_));
+        assert!(!standby.says().iter().any(refused));
+        if comes {
+            standby.register(2);
+            standby.wait(10);
+        } else {
+            // It has as long as one that is there may be silent.
+            standby.beats(one, 1);
+        }
+        let node = standby.node_of("bfed://1/a");
+        assert_eq!(node, Some(if comes { 2 } else { 1 }));
+    }
+}
+
+#[test]
 fn a_successor_listens_before_it_speaks() {
     let store = Rc::new(RefCell::new(Store::default()));
     (store.borrow_mut().active, store.borrow_mut().epoch) = (1, 1);
@@ -277,7 +309,7 @@ fn patient() -> (Stage, ConnId, ConnId) {
     (stage, peer, node)
 }
 
-impl Stage {
+impl<C: Coordinator> Stage<C> {
     fn hears_of_peer(&mut self, node: ConnId, state: Heard) {
         let news = Liveness { peer: PEER, state };
         self.hears(node, &Message::Liveness(news)).unwrap();
