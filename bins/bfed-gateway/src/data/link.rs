@@ -21,6 +21,8 @@ pub(crate) struct Link {
     waiting: Vec<u8>,
     /// The stream takes no more for now.
     full: bool,
+    /// The control node has said something: a standby closes the stream without a word.
+    pub(crate) heard: bool,
 }
 
 impl Link {
@@ -30,6 +32,7 @@ impl Link {
             stream,
             frames: Frames::new(),
             waiting: Vec::new(),
+            heard: false,
             full: false,
         })
     }
@@ -86,7 +89,10 @@ impl Link {
             loop {
                 match self.frames.next(&mut input) {
                     // A message that does nothing was counted.
-                    Ok(Some(message)) => drop(node.handle_packet(now, native, message)),
+                    Ok(Some(message)) => {
+                        self.heard = true;
+                        let _ = node.handle_packet(now, native, message);
+                    }
                     Ok(None) => break,
                     Err(error) => return Err(io::Error::other(error.to_string())),
                 }

@@ -349,7 +349,7 @@ impl Worker {
 
     /// Closing the stream has the main thread bring another.
     fn lose_control(&mut self, why: &str) {
-        if self.link.take().is_some() {
+        if self.link.take().is_some_and(|link| link.heard) {
             tracing::warn!(
                 node = self.number.0,
                 why,

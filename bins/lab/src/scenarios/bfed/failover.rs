@@ -229,9 +229,7 @@ impl<'c> Play<'c> {
         let words = "the active one's link cut";
         let parts = self.act(words, |play, active| {
             play.federation.cut(active, true)?;
-            let idle = |view: &Value| view["active"] == false;
-            play.federation.until(active, "overview", idle)?;
-            Ok(())
+            play.idle(active)
         })?;
         self.other(words, parts);
         self.federation.cut(parts.0, false)
@@ -249,7 +247,7 @@ impl<'c> Play<'c> {
             editor.set_up(loopback, true)?;
             // What is for etcd stays on the host, where nobody takes it, while loopback is up.
             editor.set_route(etcd, 32, None, Some(loopback))?;
-            Ok(())
+            play.idle(active)
         })?;
         self.other(words, parts);
         // It is started anew, and finds etcd again, on its way over the wire.
@@ -273,6 +271,12 @@ impl<'c> Play<'c> {
             Ok(())
         })?;
         Ok(())
+    }
+
+    /// Waits until that one knows that it is not the active one any more.
+    fn idle(&self, part: Part) -> Result<()> {
+        let idle = |view: &Value| view["active"] == false;
+        self.federation.until(part, "overview", idle).map(drop)
     }
 
     /// Waits until the one that is not active reaches etcd.
