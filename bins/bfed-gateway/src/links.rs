@@ -9,6 +9,7 @@ use std::time::Duration;
 use cli::secure::Credentials;
 use tokio::io::{AsyncWriteExt, duplex};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use crate::config::Cluster;
 use crate::control::streams::Stream;
@@ -17,6 +18,9 @@ use crate::data;
 
 /// Room of a stream inside the process, in bytes.
 const ROOM: usize = 1 << 16;
+/// A control node that does not take the stream in so long is passed over for the next: another may be
+/// the active one, and waits for the data nodes.
+const CALL: Duration = Duration::from_secs(1);
 /// Between two tries.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -46,7 +50,8 @@ impl Towards {
                     tls_name: cluster.tls_name.clone(),
                     max_hops: None,
                 };
-                let called = call(wanted, credentials.clone()).await;
+                let called = timeout(CALL, call(wanted, credentials.clone())).await;
+                let called = called.unwrap_or_else(|_| Err("no answer in time".to_owned()));
                 called.map_err(|why| format!("{to}: {why}"))
             }
         }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use smoltcp::time::{Duration, Instant};
 
 use super::{ControlNode, StreamOf};
-use crate::coordination::{Coordinator, MISSED, Node};
+use crate::coordination::{COMING, Coordinator, Node};
 use crate::error::Error;
 use crate::event::Event;
 use crate::session::{Down, FAREWELL_TIMEOUT, OPEN_TIMEOUT};
@@ -56,7 +56,7 @@ impl<C: Coordinator> ControlNode<C> {
         }
         self.active = active;
         if active {
-            self.nodes_until = Some(now + self.config.heartbeat_interval * MISSED);
+            self.nodes_until = Some(now + self.config.heartbeat_interval * COMING);
             let keep = self.config.restart_time_s > 0;
             self.config.restarting |= keep && self.coordinator.succeeds();
             self.rib.deferred = self.config.restarting;
@@ -319,10 +319,9 @@ impl<C: Coordinator> ControlNode<C> {
         let had = current.is_some();
         let assigned = self.coordinator.assigned(&name).filter(|_| !had);
         // After a takeover peers may be quicker than data nodes.
-        let absent = assigned.map_or(self.nodes.map.is_empty(), |id| {
-            !self.nodes.map.contains_key(&id)
-        });
-        if absent && self.nodes_until.is_some() {
+        let absent = |id| !self.nodes.map.contains_key(&id);
+        let comes = self.nodes_until.is_some() && assigned.is_some_and(absent);
+        if comes || self.nodes.map.is_empty() {
             self.wait_for_node(now, slot);
             return false;
         }
@@ -364,7 +363,7 @@ impl<C: Coordinator> ControlNode<C> {
         true
     }
 
-    /// All data nodes are dead, or its own has not come yet: the tree waits as one without an upstream does.
+    /// There is no data node, or its own has not come yet: the tree waits as one without an upstream does.
     fn wait_for_node(&mut self, now: Instant, slot: Slot) {
         let deadline = now + self.config.join_timeout;
         let expired = self.trees.get_mut(slot).is_some_and(|tree| {

@@ -43,7 +43,7 @@ use rand_core::{Rng, SeedableRng};
 use smoltcp::time::{Duration, Instant};
 
 use crate::config::{Config, ConfigError, PeerConfig};
-use crate::coordination::{Coordinator, InMemory, MISSED, Nodes};
+use crate::coordination::{COMING, Coordinator, InMemory, Nodes};
 use crate::error::Stats;
 use crate::event::Event;
 use crate::name::SessionName;
@@ -198,7 +198,7 @@ impl<C: Coordinator> ControlNode<C> {
             events: VecDeque::new(),
             stats: Stats::default(),
             heartbeat_at: now + config.heartbeat_interval,
-            nodes_until: Some(now + config.heartbeat_interval * MISSED),
+            nodes_until: Some(now + config.heartbeat_interval * COMING),
             deferral_until: config.restarting.then_some(now + deferral),
             active: coordinator.is_active(),
             rng,

@@ -4,7 +4,7 @@ mod nodes;
 
 use alloc::collections::BTreeMap;
 
-pub(crate) use nodes::{MISSED, Node, Nodes};
+pub(crate) use nodes::{COMING, Node, Nodes};
 
 use crate::name::SessionName;
 use crate::types::NodeId;

@@ -12,7 +12,10 @@ use crate::wire::liveness::State as Liveness;
 use crate::wire::node::{Heartbeat, Register};
 
 /// Heartbeats that may be missing before a data node is dead.
-pub(crate) const MISSED: u32 = 4;
+const MISSED: u32 = 4;
+/// Heartbeats in which a data node calls the control node that it had, which is dead, and then the one
+/// that succeeds it.
+pub(crate) const COMING: u32 = 2 * MISSED;
 
 /// A data node.
 #[derive(Debug)]

@@ -172,8 +172,8 @@ fn a_session_waits_for_the_data_node_that_has_it_when_peers_are_quicker() {
             standby.register(2);
             standby.wait(10);
         } else {
-            // It has as long as one that is there may be silent.
-            standby.beats(one, 1);
+            // It has the time to call the one that is dead first.
+            standby.beats(one, 2);
         }
         let node = standby.node_of("bfed://1/a");
         assert_eq!(node, Some(if comes { 2 } else { 1 }));
