@@ -1,7 +1,7 @@
 //! The small types that every part of the crate shares.
 
 use core::fmt;
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 /// A packet's number within its session; wraps (RFC 1982).
 ///
@@ -76,8 +76,17 @@ impl fmt::Display for SessionKey {
 
 /// A session's name as tables hold it: the halves of the source, then of the group, IPv4 as
 /// IPv4-mapped IPv6.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct RawKey(pub(crate) [u64; 4]);
+
+impl RawKey {
+    /// Word by word: one that was just read from a packet is in registers.
+    #[inline]
+    pub(crate) fn is(&self, other: &RawKey) -> bool {
+        let ([a, b, c, d], [e, f, g, h]) = (self.0, other.0);
+        (a ^ e) | (b ^ f) | (c ^ g) | (d ^ h) == 0
+    }
+}
 
 impl From<SessionKey> for RawKey {
     fn from(key: SessionKey) -> Self {
@@ -160,14 +169,14 @@ pub(crate) struct Addr {
 impl From<SocketAddr> for Addr {
     #[inline]
     fn from(address: SocketAddr) -> Self {
-        let ip = match address.ip() {
-            IpAddr::V4(v4) => {
+        let ip = match address {
+            SocketAddr::V4(v4) => {
                 let mut ip = [0; 16];
                 ip[..12].copy_from_slice(&MAPPED);
-                ip[12..].copy_from_slice(&v4.octets());
+                ip[12..].copy_from_slice(&v4.ip().octets());
                 ip
             }
-            IpAddr::V6(v6) => v6.octets(),
+            SocketAddr::V6(v6) => v6.ip().octets(),
         };
         Addr {
             ip,
@@ -179,15 +188,27 @@ impl From<SocketAddr> for Addr {
 impl From<Addr> for SocketAddr {
     #[inline]
     fn from(addr: Addr) -> Self {
-        let ip = match addr.ip.split_last_chunk() {
-            Some((prefix, v4)) if *prefix == MAPPED => IpAddr::V4(Ipv4Addr::from(*v4)),
-            _ => IpAddr::V6(Ipv6Addr::from(addr.ip)),
-        };
-        SocketAddr::new(ip, addr.port)
+        match addr.ip.split_last_chunk() {
+            Some((prefix, v4)) if *prefix == MAPPED => {
+                SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::from(*v4), addr.port))
+            }
+            _ => SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::from(addr.ip), addr.port, 0, 0)),
+        }
     }
 }
 
 impl Addr {
+    /// Word by word: one that was just read from a packet is in registers.
+    #[inline]
+    pub(crate) fn is(&self, other: &Addr) -> bool {
+        let words = |addr: &Addr| {
+            let ip = u128::from_ne_bytes(addr.ip);
+            (ip as u64, (ip >> 64) as u64)
+        };
+        let ((a, b), (c, d)) = (words(self), words(other));
+        (a ^ c) | (b ^ d) | u64::from(self.port ^ other.port) == 0
+    }
+
     /// The bytes that a token vouches for.
     pub(crate) fn bytes(&self) -> [u8; 18] {
         let mut bytes = [0; 18];

@@ -23,7 +23,7 @@ impl Relay<'_> {
         meta: &Meta,
         packet: &Packet<&mut [u8]>,
     ) -> Result<Verdict, DropReason> {
-        self.check_down(number, from, meta, packet)?;
+        self.check_down(number, from, meta.group)?;
         self.check_session(now, number, packet.session())?;
         let seq = packet.sequence();
         let (track, lost) = self.tables.track(number);
@@ -48,7 +48,7 @@ impl Relay<'_> {
         meta: &Meta,
         packet: &Packet<&mut [u8]>,
     ) -> Result<Verdict, DropReason> {
-        self.check_down(number, from, meta, packet)?;
+        self.check_down(number, from, meta.group)?;
         self.check_session(now, number, packet.session())?;
         let (track, lost) = self.tables.track(number);
         if let Some((first, count)) = track.expect(lost, packet.sequence()) {
@@ -71,16 +71,10 @@ impl Relay<'_> {
 
     /// New packets come from above; where IP multicast carries them, from the group.
     #[inline]
-    fn check_down(
-        &self,
-        number: u16,
-        from: Addr,
-        meta: &Meta,
-        packet: &Packet<&mut [u8]>,
-    ) -> Result<(), DropReason> {
+    fn check_down(&self, number: u16, from: Addr, group: bool) -> Result<(), DropReason> {
         let fits = match self.config.carriage {
-            Carriage::Relays => !meta.group && self.is_above(number, from),
-            Carriage::Multicast => meta.group && meta.source.ip() == packet.key().source,
+            Carriage::Relays => !group && self.is_above(number, from),
+            Carriage::Multicast => group && self.is_source(number, from),
         };
         if fits {
             Ok(())

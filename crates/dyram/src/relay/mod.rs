@@ -14,6 +14,7 @@ mod nack;
 mod output;
 mod repair;
 mod table;
+mod targets;
 mod timeouts;
 
 use smoltcp::time::{Duration, Instant};
@@ -30,6 +31,7 @@ use crate::{Meta, SessionKey, SocketAddr};
 pub use nack::packets;
 pub use table::{Child, NackState, Session};
 use table::{Owner, Tables, bits};
+pub use targets::Targets;
 
 /// Answers to JOINs that wait to be sent; further JOINs are dropped meanwhile.
 const REPLIES: usize = 32;
@@ -165,17 +167,14 @@ impl<'a> Relay<'a> {
 
     /// Addresses that a packet goes to.
     #[inline]
-    pub fn targets(&self, fanout: &Fanout) -> impl Iterator<Item = SocketAddr> + '_ {
+    pub fn targets(&self, fanout: &Fanout) -> Targets<'_> {
         let set = match fanout.state {
             None => self.tables.members(fanout.session),
             Some(state) => self.tables.subcast(state),
         };
-        let above = if fanout.up {
-            self.above(fanout.session)
-        } else {
-            None
-        };
-        self.tables.addresses(fanout.session, set).chain(above)
+        let session = self.tables.session(fanout.session);
+        let above = if fanout.up { session.above } else { None };
+        Targets::new(self.tables.places(fanout.session), set, above)
     }
 
     /// What is up: the source when it registered here, else the parent that took us in.
@@ -206,7 +205,16 @@ impl<'a> Relay<'a> {
     /// Whether the packet came from above.
     #[inline]
     fn is_above(&self, session: u16, from: Addr) -> bool {
-        self.tables.session(session).above == Some(from)
+        self.tables
+            .session(session)
+            .above
+            .is_some_and(|above| above.is(&from))
+    }
+
+    /// Whether the packet's address is the one that names the session.
+    fn is_source(&self, session: u16, from: Addr) -> bool {
+        let name = self.tables.session(session).name();
+        name.is_some_and(|key| SocketAddr::from(from).ip() == key.source)
     }
 
     /// How long a repair from below takes: the round trip to the farthest receiver twice, or longer

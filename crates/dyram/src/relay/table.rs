@@ -10,7 +10,7 @@ use crate::storage::{Limits, Storage};
 use crate::track::Track;
 use crate::types::{Addr, RawKey};
 use crate::wheel::{Wheel, tick_of};
-use crate::{Seq, SessionKey, SocketAddr};
+use crate::{Seq, SessionKey};
 
 /// No session, no child, no NACK state.
 pub(crate) const NONE: u16 = 0xffff;
@@ -165,6 +165,8 @@ pub(crate) enum Phase {
 #[derive(Debug)]
 pub(crate) struct Tables<'a> {
     pub(crate) limits: Limits,
+    /// Of 64 bits, one for each child.
+    words: usize,
     pub(crate) wheel: Wheel<'a>,
     sessions: ManagedSlice<'a, Session>,
     index: ManagedSlice<'a, u16>,
@@ -190,6 +192,7 @@ pub(crate) enum Owner {
 impl<'a> Tables<'a> {
     pub(crate) fn new(storage: Storage<'a>, now: Instant) -> Self {
         let mut tables = Tables {
+            words: storage.limits.words(),
             limits: storage.limits,
             wheel: Wheel::new(storage.links, now),
             sessions: storage.sessions,
@@ -218,7 +221,7 @@ impl<'a> Tables<'a> {
         let mut at = self.index[self.place(secrets, key)];
         while at != NONE {
             let session = &self.sessions[usize::from(at)];
-            if session.key.as_ref() == Some(key) {
+            if session.key.as_ref().is_some_and(|own| own.is(key)) {
                 return Some(at);
             }
             at = session.chain;
@@ -250,7 +253,7 @@ impl<'a> Tables<'a> {
                 ..NackState::default()
             };
         }
-        let words = self.limits.words();
+        let words = self.words;
         let members = usize::from(number) * 2 * words;
         self.members[members..members + 2 * words].fill(0);
         self.lost_mut(number).fill(0);
@@ -331,7 +334,7 @@ impl<'a> Tables<'a> {
     // Children.
 
     fn members_range(&self, number: u16) -> core::ops::Range<usize> {
-        let words = self.limits.words();
+        let words = self.words;
         let first = usize::from(number) * 2 * words;
         first..first + words
     }
@@ -377,7 +380,7 @@ impl<'a> Tables<'a> {
     /// The child of that number, if it is there and has that address.
     #[inline]
     pub(crate) fn child_at(&self, number: u16, child: u16, address: Addr) -> bool {
-        self.is_member(number, child) && self.child(number, child).address == address
+        self.is_member(number, child) && self.child(number, child).address.is(&address)
     }
 
     /// Looks through all children: only where one joins without knowing its number.
@@ -411,7 +414,7 @@ impl<'a> Tables<'a> {
         let states = self.limits.nack_states;
         for state in usize::from(number) * states..(usize::from(number) + 1) * states {
             if self.nacks[state].phase != Phase::Free {
-                let at = state * self.limits.words() + word;
+                let at = state * self.words + word;
                 self.subcast[at] &= !(1 << (child % 64));
             }
         }
@@ -527,14 +530,14 @@ impl<'a> Tables<'a> {
 
     #[inline]
     pub(crate) fn subcast(&self, state: u16) -> &[u64] {
-        let words = self.limits.words();
+        let words = self.words;
         let first = usize::from(state) * words;
         &self.subcast[first..first + words]
     }
 
     #[inline]
     pub(crate) fn subcast_mut(&mut self, state: u16) -> &mut [u64] {
-        let words = self.limits.words();
+        let words = self.words;
         let first = usize::from(state) * words;
         &mut self.subcast[first..first + words]
     }
@@ -563,16 +566,11 @@ impl<'a> Tables<'a> {
         NONE
     }
 
-    /// Addresses of the children with a bit set.
+    /// All places for children of a session.
     #[inline]
-    pub(crate) fn addresses<'t>(
-        &'t self,
-        number: u16,
-        set: &'t [u64],
-    ) -> impl Iterator<Item = SocketAddr> + 't {
+    pub(crate) fn places(&self, number: u16) -> &[Child] {
         let first = usize::from(number) * self.limits.children;
-        let children = &self.children[first..first + self.limits.children];
-        bits(set).map(move |child| children[usize::from(child)].address.into())
+        &self.children[first..first + self.limits.children]
     }
 }
 

@@ -59,7 +59,7 @@
 //! himself. LIVE: session identifier and sequence (one past the newest) are known. ATTACHED: the
 //! path begins at the source.
 
-use super::{Packet, ParseError, Service, u16_at, u32_at, u64_at};
+use super::{COMMON_LEN, Packet, ParseError, Service, u16_at, u32_at, u64_at};
 use crate::{RelayId, Seq};
 
 /// Most relays between a source and a child.
@@ -195,9 +195,10 @@ fn expect(holds: bool, error: ParseError) -> Result<(), ParseError> {
 }
 
 /// Checks the bodies of all services but those that only carry.
-pub(super) fn check<T: AsRef<[u8]>>(packet: &Packet<T>) -> Result<(), ParseError> {
-    let (b, flags) = (packet.payload(), packet.flags());
-    let len = match packet.service() {
+/// `common`: what every service has, and the body.
+pub(super) fn check(service: Service, common: &[u8]) -> Result<(), ParseError> {
+    let (b, flags) = (&common[COMMON_LEN..], common[1]);
+    let len = match service {
         Service::Nack => 16,
         Service::Ack => 0,
         Service::Absent | Service::Leave | Service::Move => 8,
@@ -206,9 +207,10 @@ pub(super) fn check<T: AsRef<[u8]>>(packet: &Packet<T>) -> Result<(), ParseError
     };
     expect(b.len() >= len, ParseError::Truncated)?;
     expect(b.len() == len, ParseError::Length)?;
-    let nameless = packet.session() == 0 && packet.sequence() == Seq(0);
+    // Neither a session identifier nor a sequence.
+    let nameless = u64_at(common, 4) == 0;
     let zeros = |b: &[u8]| b.iter().all(|&byte| byte == 0);
-    let holds = match packet.service() {
+    let holds = match service {
         Service::Nack => flags <= 1 && zeros(&b[14..]) && (flags == 1 || zeros(&b[8..12])),
         Service::Join => nameless && zeros(&b[28..]),
         Service::Joined => {
@@ -221,7 +223,7 @@ pub(super) fn check<T: AsRef<[u8]>>(packet: &Packet<T>) -> Result<(), ParseError
         _ => flags == 0,
     };
     expect(holds, ParseError::Reserved)?;
-    let fits = match packet.service() {
+    let fits = match service {
         Service::Join => flags <= Role::Source as u8,
         Service::Joined => {
             Status::from_number(flags & 0xf).is_some() && usize::from(b[18]) <= MAX_PATH

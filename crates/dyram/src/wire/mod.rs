@@ -164,29 +164,17 @@ impl<T: AsRef<[u8]>> Packet<T> {
     pub fn new_checked(bytes: T) -> Result<Self, ParseError> {
         let packet = bytes.as_ref();
         let header_len = check_anep(packet)?;
-        let number = packet[header_len - COMMON_LEN];
-        let service = Service::from_number(number).ok_or(ParseError::Service)?;
-        let wrapped = Packet {
+        let common = &packet[header_len - COMMON_LEN..];
+        let service = Service::from_number(common[0]).ok_or(ParseError::Service)?;
+        match service {
+            Service::Data | Service::Repair | Service::Cast => check_carrier(common)?,
+            _ => body::check(service, common)?,
+        }
+        Ok(Packet {
+            bytes,
             service,
             header_len: header_len as u8,
-            bytes,
-        };
-        match service {
-            Service::Data | Service::Repair | Service::Cast => wrapped.check_carrier()?,
-            _ => body::check(&wrapped)?,
-        }
-        Ok(wrapped)
-    }
-
-    #[inline]
-    fn check_carrier(&self) -> Result<(), ParseError> {
-        if self.payload().is_empty() {
-            return Err(ParseError::Truncated);
-        }
-        if self.flags() != 0 {
-            return Err(ParseError::Reserved);
-        }
-        Ok(())
+        })
     }
 
     #[inline]
@@ -225,7 +213,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
             let mapped = |at| 0xffff << 32 | u64::from(u32_at(b, at));
             RawKey([0, mapped(16), 0, mapped(28)])
         } else {
-            RawKey([16, 24, 40, 48].map(|at| u64_at(b, at)))
+            RawKey([u64_at(b, 16), u64_at(b, 24), u64_at(b, 40), u64_at(b, 48)])
         }
     }
 
@@ -330,6 +318,18 @@ fn check_anep(b: &[u8]) -> Result<usize, ParseError> {
     } else {
         Err(ParseError::Options)
     }
+}
+
+/// Checks a packet that carries something of the transport's.
+#[inline]
+fn check_carrier(common: &[u8]) -> Result<(), ParseError> {
+    if common.len() == COMMON_LEN {
+        return Err(ParseError::Truncated);
+    }
+    if common[1] != 0 {
+        return Err(ParseError::Reserved);
+    }
+    Ok(())
 }
 
 /// The fields of a packet.
