@@ -325,6 +325,30 @@ fn losses_are_repaired_by_leaves_and_the_source_is_the_last_that_is_asked() {
     assert!(from_leaves > 80, "{from_leaves} repairs from leaves");
 }
 
+/// Relays repair data alone: digests come again with the next ones, so that a packet of them that was
+/// lost near the source does not bring a request of each leaf to the source.
+#[test]
+fn lost_digests_do_not_bring_everybody_to_the_source() {
+    let bytes = content(400_000, 3);
+    let (mut asked, mut blocks) = (0, 0);
+    for seed in 0..10 {
+        let mut world = World::new(&bytes, &PARENTS, &LEAVES, 30_000, seed, |config| {
+            wait_for_six(config);
+            config.rate_bps = Some(4_000_000);
+        });
+        world.run(20_000);
+        assert_eq!(world.complete(&bytes), 6, "seed {seed}");
+        asked += world.plain_requests;
+        blocks += world.root.sender().stats().digests;
+    }
+    // One of eleven packets of digests is lost on the way to a leaf.
+    let lost = blocks * 6 / 11;
+    assert!(
+        u64::from(asked) * 2 < lost,
+        "{asked} requests for {lost} losses"
+    );
+}
+
 #[test]
 fn random_losses_end_with_every_byte() {
     let seeds = if cfg!(debug_assertions) { 20 } else { 300 };

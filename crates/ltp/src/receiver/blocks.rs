@@ -257,7 +257,7 @@ impl<S: Store> Receiver<'_, S> {
         if waiting || !wanted || self.phase != Phase::Open {
             return;
         }
-        let delay = self.config.gap_delay * 2;
+        let delay = self.digest_patience();
         let spread = self.jitter(delay);
         self.timers
             .set(Timer::Digests as usize, self.now + delay + spread);
@@ -350,6 +350,9 @@ impl<S: Store> Receiver<'_, S> {
         }
         self.digest_ask_answered();
         self.advance_frontier();
+        if !confirmed {
+            self.digests_announced(first);
+        }
         self.want_digests();
         Ok(())
     }

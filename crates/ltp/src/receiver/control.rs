@@ -234,6 +234,9 @@ impl<S: Store> Receiver<'_, S> {
         if new_reports && self.phase == Phase::Open {
             self.report_in_window();
         }
+        if repr.stalled {
+            self.announced.gap = Duration::ZERO;
+        }
         if repr.stalled && self.window_base() > self.report.blocks {
             self.report_in_window();
         }

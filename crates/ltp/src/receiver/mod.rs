@@ -115,6 +115,14 @@ struct DigestAsk {
     left: bool,
 }
 
+/// When digests came for all, how long after the ones before, and the first block they were of.
+#[derive(Clone, Copy, Default, Debug)]
+struct Announced {
+    at: Option<Instant>,
+    gap: Duration,
+    first: u64,
+}
+
 #[derive(Clone, Copy, Default, Debug)]
 struct Reporting {
     tag: u16,
@@ -175,6 +183,8 @@ pub struct Receiver<'a, S: Store> {
     source_trip: RoundTrip,
     /// How long the DyRAM relay may need for a repair.
     relay_delay: Duration,
+    /// Packets of digests for all: with a relay they come again with the next.
+    announced: Announced,
     digest_ask: Option<DigestAsk>,
     /// The whole is wrong: which blocks are?
     audit: Option<audit::Audit>,
@@ -277,6 +287,7 @@ impl<'a, S: Store> Receiver<'a, S> {
             group_trip: trip,
             source_trip: trip,
             relay_delay: config.initial_timeout / 2,
+            announced: Announced::default(),
             digest_ask: None,
             audit: None,
             question: None,

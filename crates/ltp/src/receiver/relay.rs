@@ -2,11 +2,16 @@
 
 use smoltcp::time::{Duration, Instant};
 
-use super::Receiver;
+use super::window::{COMPUTED, DISPUTED, VERIFIED};
+use super::{Announced, Receiver, Timer};
+use crate::config::Assist;
 use crate::error::Error;
 use crate::replier::Target;
 use crate::store::Store;
 use crate::wire::Sequence;
+
+/// The longest wait for digests that come again.
+const DIGESTS_AGAIN: Duration = Duration::from_millis(1000);
 
 impl<S: Store> Receiver<'_, S> {
     /// The relay wants these packets (numbers as on the wire): those that are here are queued as
@@ -70,6 +75,46 @@ impl<S: Store> Receiver<'_, S> {
     /// twice that.
     pub fn set_relay_delay(&mut self, delay: Duration) {
         self.relay_delay = delay;
+    }
+
+    /// How long blocks that are here wait for digests that are not, before the source is asked. Below a
+    /// relay what was lost comes again with the next ones, and for two of these is waited: else all who
+    /// are below a link that lost a packet would ask the source at once.
+    pub(super) fn digest_patience(&self) -> Duration {
+        let least = self.config.gap_delay * 2;
+        if self.config.assist != Assist::Dyram || !self.digests_come_again() {
+            return least;
+        }
+        (self.announced.gap * 5 / 2).clamp(least, DIGESTS_AGAIN.max(least))
+    }
+
+    /// Whether there will be more digests, and nothing waits here that they do not name any more.
+    fn digests_come_again(&self) -> bool {
+        let Some(session) = &self.session else {
+            return false;
+        };
+        let end = session.length.map(|length| session.geometry.blocks(length));
+        let more = end.is_none_or(|end| session.digested < end);
+        let passed = self.slots.get(self.frontier).is_some_and(|slot| {
+            slot.is(DISPUTED)
+                || slot.is(COMPUTED) && !slot.is(VERIFIED) && self.frontier < self.announced.first
+        });
+        more && !passed && !self.wants_left() && !self.audit_wants_digests()
+    }
+
+    /// Digests for all have come, of the blocks from `first` on: the wait for what they lack begins anew.
+    pub(super) fn digests_announced(&mut self, first: u64) {
+        let before = self.announced;
+        self.announced = Announced {
+            at: Some(self.now),
+            gap: before.at.map_or(Duration::ZERO, |at| self.now - at),
+            first,
+        };
+        // Those that say nothing new put nothing off.
+        let waits = self.config.assist == Assist::Dyram && self.digest_ask.is_none();
+        if waits && first > before.first {
+            self.timers.stop(Timer::Digests as usize);
+        }
     }
 
     pub(super) fn relay_timeout(&self, number: u32) -> Duration {

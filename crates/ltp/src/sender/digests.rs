@@ -12,6 +12,8 @@ use crate::{Destination, Transmit};
 const DIGEST_BATCH: u64 = 16;
 /// ... or have waited so long.
 const DIGEST_DELAY: Duration = Duration::from_millis(20);
+/// Where digests are said again, so many at least.
+const DIGESTS_AGAIN: u64 = 3;
 
 impl<S: Store> Sender<'_, S> {
     /// The block was just read packet by packet: it is warm.
@@ -57,14 +59,16 @@ impl<S: Store> Sender<'_, S> {
         if !self.digests_due() {
             return None;
         }
-        let first = self.published;
-        let count = (self.hashed - first).min(self.digests_per_packet());
+        let room = self.digests_per_packet();
+        let new = (self.hashed - self.published).min(room);
+        let again = self.said_before(new, room - new);
+        let (first, count) = (self.published - again, again + new);
         let len = digests::DIGESTS_HEADER_LEN + 32 * count as usize;
         if !self.fits(budget, buffer, len) {
             return None;
         }
         self.write_digests(buffer, None, first, count).ok()?;
-        self.published += count;
+        self.published += new;
         self.stats.digests += 1;
         if self.published == self.hashed {
             self.timers.stop(Timer::Digests as usize);
@@ -72,6 +76,20 @@ impl<S: Store> Sender<'_, S> {
         }
         self.check_sent();
         self.seal(Destination::Group, buffer, len)
+    }
+
+    /// How many of the digests said last are said again with that many new ones: those of two packets as
+    /// this one, as far as they are remembered and there is room.
+    fn said_before(&self, new: u64, room: u64) -> u64 {
+        if !self.digests_again {
+            return 0;
+        }
+        let most = (2 * new).max(DIGESTS_AGAIN).min(room);
+        let known = |&back: &u64| {
+            let block = self.published.checked_sub(back);
+            block.is_some_and(|block| self.kept_digest(block).is_some())
+        };
+        (1..=most).take_while(known).count() as u64
     }
 
     fn digests_per_packet_len(&self) -> usize {

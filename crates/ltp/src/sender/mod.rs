@@ -90,6 +90,8 @@ pub struct Sender<'a, S: Store> {
     sync_wanted: bool,
     sync_frame_len: usize,
     digests_late: bool,
+    /// Each packet of digests says those of the last ones again.
+    digests_again: bool,
     stalled: bool,
     completed: bool,
     pacer: Pacer,
@@ -217,6 +219,7 @@ impl<'a, S: Store> Sender<'a, S> {
             sync_wanted: true,
             sync_frame_len,
             digests_late: false,
+            digests_again: false,
             stalled: false,
             completed: false,
             pacer,

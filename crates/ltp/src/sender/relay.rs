@@ -64,6 +64,12 @@ impl<S: Store> Sender<'_, S> {
         }
     }
 
+    /// Digests come with the next ones again: relays have DATA repaired, not what else a source says, and
+    /// who lost a packet of digests would ask the source itself.
+    pub(crate) fn say_digests_again(&mut self) {
+        self.digests_again = true;
+    }
+
     /// Whether new data has to wait, since nobody would carry it.
     pub(crate) fn hold(&mut self, held: bool) {
         self.held = held;

@@ -40,7 +40,7 @@ impl<'a, S: Store> Root<'a, S> {
     /// group are not of one address family.
     #[must_use]
     pub fn new(
-        sender: Sender<'a, S>,
+        mut sender: Sender<'a, S>,
         source: SocketAddr,
         group: IpAddr,
         relays: Parents,
@@ -48,6 +48,7 @@ impl<'a, S: Store> Root<'a, S> {
         now: Instant,
     ) -> Option<Self> {
         let key = SessionKey::new(source.ip(), group)?;
+        sender.say_digests_again();
         let mut rng = ChaCha12Rng::from_seed(seed);
         let run = rng.next_u32();
         let mut seed = [0; 32];
