@@ -522,6 +522,9 @@ impl Life {
                     _ => Command::Close,
                 };
                 tracing::info!("ending");
+                for node in &self.desk.data {
+                    let _ = node.send(data::Command::Closing);
+                }
                 let _ = driver.commands.send(command).await;
                 let _ = (&mut driver.task).await;
                 if let Some(resignation) = resignation {

@@ -239,7 +239,9 @@ fn gateways_peer_and_show_it() {
     assert_eq!(one.status(&["drain", "9"]).status.code(), Some(1));
     assert_eq!(one.status(&["drain", "1"]).status.code(), Some(0));
     // An end that is told: the other side knows why.
-    let (code, _) = other.end(Signal::SIGTERM);
+    let (code, folder) = other.end(Signal::SIGTERM);
+    let said = std::fs::read_to_string(folder.path().join("log")).unwrap();
+    assert!(!said.contains("control lost"), "{said}");
     assert_eq!(code, Some(0));
     let why = eventually("the reason", || {
         let peers = one.show(Show::Peers);

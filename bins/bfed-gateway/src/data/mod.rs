@@ -58,6 +58,9 @@ pub(crate) enum Command {
     /// No new sessions, and the ones that are there move away.
     Drain,
     /// End.
+    /// The control node of this process is about to end, and this node after it: that it says no more
+    /// is no news.
+    Closing,
     Stop,
 }
 
@@ -208,6 +211,7 @@ pub(crate) struct Worker {
     /// Something was left in a socket.
     more: bool,
 }
+    closing: bool,
 
 impl Worker {
     pub(crate) fn new(opened: Opened) -> std::io::Result<Worker> {
@@ -230,6 +234,7 @@ impl Worker {
             buffer: vec![0; BUFFER_BYTES].into(),
             more: false,
         })
+            closing: false,
     }
 
     /// Runs until it is told to end.
@@ -245,6 +250,10 @@ impl Worker {
             let ready = self.wait(now)?;
             self.more = false;
             if ready.control {
+            // Before its control node's stream ends it may say that this is no news.
+            if ready.commands && !self.obey(commands) {
+                return Ok(());
+            }
                 self.listen();
             }
             if ready.network {
@@ -259,9 +268,6 @@ impl Worker {
             if ready.callers {
                 let now = self.clock.now();
                 self.output.streams.accept(now, &self.listener);
-            }
-            if ready.commands && !self.obey(commands) {
-                return Ok(());
             }
         }
     }
@@ -349,7 +355,8 @@ impl Worker {
 
     /// Closing the stream has the main thread bring another.
     fn lose_control(&mut self, why: &str) {
-        if self.link.take().is_some_and(|link| link.heard) {
+        let heard = self.link.take().is_some_and(|link| link.heard);
+        if heard && !self.closing {
             tracing::warn!(
                 node = self.number.0,
                 why,
@@ -542,6 +549,7 @@ impl Worker {
             connected: self.link.is_some(),
             plane: [
                 ("packets", stats.packets),
+                Ok(Command::Closing) => self.closing = true,
                 ("bytes", stats.bytes),
                 ("copies", stats.copies),
                 ("copied_bytes", stats.copied_bytes),
