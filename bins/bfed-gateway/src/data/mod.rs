@@ -32,7 +32,7 @@ use link::Link;
 use streams::Streams;
 use udp::Datagrams;
 
-/// Batches of datagrams, or reads of one stream, in a row before anything else gets a look.
+/// Batches of datagrams, or reads of streams, in a row before anything else gets a look.
 const ROUNDS: usize = 8;
 /// Native frames in a row.
 const NATIVE_ROUNDS: usize = 256;
@@ -418,7 +418,10 @@ impl Worker {
     }
 
     fn streams(&mut self) -> std::io::Result<()> {
-        for (conn, ready) in self.output.streams.ready()? {
+        let ready = self.output.streams.ready()?;
+        // Where many have something, each gets its turn sooner.
+        let rounds = (ROUNDS / ready.len().max(1)).max(1);
+        for (conn, ready) in ready {
             let now = self.clock.now();
             if ready.over {
                 self.output.streams.is_over(conn);
@@ -427,7 +430,7 @@ impl Worker {
                 self.writable(now, conn);
             }
             if ready.readable {
-                self.read_stream(now, conn);
+                self.read_stream(now, conn, rounds);
             }
             self.bury(now);
         }
@@ -447,8 +450,8 @@ impl Worker {
         }
     }
 
-    fn read_stream(&mut self, now: Instant, conn: bfed::ConnId) {
-        for _ in 0..ROUNDS {
+    fn read_stream(&mut self, now: Instant, conn: bfed::ConnId, rounds: usize) {
+        for _ in 0..rounds {
             let read = self.output.streams.read(conn, &mut self.buffer);
             let Some(read) = read else {
                 return;
