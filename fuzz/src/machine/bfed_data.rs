@@ -10,7 +10,7 @@ use bfed::data::{DataEvent, Destination, HEADER_LEN, Meta, Verdict};
 use bfed::native::{ChannelId, Direction, NativeError, NativeNet, Upcall};
 use bfed::wire::allocate::Request;
 use bfed::wire::client::AnswerRepr;
-use bfed::wire::data::{Kind, Repr};
+use bfed::wire::data::{Kind, Packet, Repr};
 use bfed::wire::join::FlowChannel;
 use bfed::wire::node::Heartbeat;
 use bfed::wire::reclaim::{Repr as Reclaim, What};
@@ -134,6 +134,8 @@ struct Bench {
     named: BTreeSet<SocketAddr>,
     /// Labels that the node gave out, for packets that it should take.
     labels: VecDeque<FlowLabel>,
+    /// PROBEs that the node sent, and to whom: only they are answered by an ECHO.
+    probes: VecDeque<(SocketAddr, FlowLabel, u32)>,
     dials: VecDeque<bfed::data::EdgeId>,
     next_conn: u64,
 }
@@ -289,6 +291,7 @@ impl Bench {
                 break;
             };
             self.allowed(copy.to);
+            self.sent(&copy.to, &buffer[copy.range]);
             sent += 1;
             assert!(sent < 5_000, "more than its queues hold");
         }
@@ -308,15 +311,55 @@ impl Bench {
         assert!(self.node.plane().edge_count() <= EDGES);
     }
 
+    /// PROBEs and ECHOes go to data nodes that control has named, and say nothing but their header.
+    fn sent(&mut self, to: &Destination, bytes: &[u8]) {
+        let Ok(packet) = Packet::new_checked(bytes) else {
+            return;
+        };
+        if let (Kind::Probe, Destination::Datagram(to)) = (packet.kind(), to) {
+            assert!(packet.payload().is_empty());
+            self.probes
+                .push_back((*to, packet.label(), packet.sequence()));
+            while self.probes.len() > 8 {
+                self.probes.pop_front();
+            }
+        }
+    }
+
+    /// The answer to a PROBE, from whom it went to.
+    fn echo(&mut self) {
+        let Some((from, label, sequence)) = self.probes.pop_front() else {
+            return;
+        };
+        let mut bytes = [0; HEADER_LEN];
+        Repr {
+            sequence,
+            ..Repr::new(Kind::Echo, label)
+        }
+        .emit(&mut bytes);
+        self.packet(Meta::Datagram(from), &bytes);
+    }
+
     fn data(&mut self, script: &mut Script<'_>) {
         let label = match self.labels.get(script.pick(self.labels.len().max(1))) {
             Some(label) if script.flag() => *label,
             _ => FlowLabel::new(script.u32()).unwrap_or(FlowLabel::new(1).expect("not 0")),
         };
         let payload = script.bytes();
-        let payload = &payload[..payload.len().min(1400)];
+        let kind = script.of(&[
+            Kind::Data,
+            Kind::Attach,
+            Kind::Report,
+            Kind::Probe,
+            Kind::Echo,
+        ]);
+        let most = match kind {
+            Kind::Probe | Kind::Echo => usize::from(script.u8() == 0),
+            _ => 1400,
+        };
+        let payload = &payload[..payload.len().min(most)];
         let repr = Repr {
-            kind: script.of(&[Kind::Data, Kind::Attach, Kind::Report]),
+            kind,
             label,
             sequence: script.u16().into(),
             timestamp_us: script.u32(),
@@ -349,7 +392,8 @@ impl Bench {
             next_conn,
             ..
         } = self;
-        match script.pick(6) {
+        match script.pick(7) {
+            6 => self.echo(),
             0 => {
                 if let Some(edge) = dials.pop_front() {
                     *next_conn += 1;
@@ -395,6 +439,7 @@ pub fn run(bytes: &[u8]) {
         meter,
         named: BTreeSet::new(),
         labels: VecDeque::new(),
+        probes: VecDeque::new(),
         dials: VecDeque::new(),
         next_conn: 0,
     };
@@ -498,12 +543,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
                     .u8(number);
             }
             for step in 0..20u8 {
+                // Each fourth is a PROBE, without payload.
+                lines.u8(3).u8(step).u8(1).bytes(b"payload");
+                match step % 4 {
+                    3 => lines.u8(3).u8(1),
+                    _ => lines.u8(0),
+                };
                 lines
-                    .u8(3)
-                    .u8(step)
-                    .u8(1)
-                    .bytes(b"payload")
-                    .u8(0)
                     .u8(step)
                     .u8(0)
                     .u8(0)

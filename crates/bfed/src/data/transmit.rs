@@ -246,17 +246,7 @@ impl Plane {
             let label = self.edge(id).and_then(|edge| edge.rest.label_in);
             let to = self.edge(id).and_then(|edge| edge.to);
             if let (Some(label), Some(to)) = (label, to) {
-                let kind = Kind::Attach;
-                let (sequence, timestamp_us, rtt_us, payload_len) = (0, 0, 0, 0);
-                Repr {
-                    kind,
-                    label,
-                    sequence,
-                    timestamp_us,
-                    rtt_us,
-                    payload_len,
-                }
-                .emit(buffer);
+                Repr::new(Kind::Attach, label).emit(buffer);
                 return Some(Copy {
                     edge: id,
                     to,
@@ -278,14 +268,9 @@ impl Plane {
             let Some(label) = label else {
                 continue;
             };
-            let (timestamp_us, rtt_us, payload_len) = (0, 0, 0);
             Repr {
-                kind,
-                label,
                 sequence,
-                timestamp_us,
-                rtt_us,
-                payload_len,
+                ..Repr::new(kind, label)
             }
             .emit(buffer);
             return Some(Copy {
@@ -301,15 +286,9 @@ impl Plane {
         let edge = self.edge_mut(id)?;
         let report = edge.rest.receiver.as_mut()?.poll_report(now)?;
         let (label, to) = (edge.rest.label_in?, edge.to?);
-        let kind = Kind::Report;
-        let payload_len = report::LEN;
         Repr {
-            kind,
-            label,
-            sequence: 0,
-            timestamp_us: 0,
-            rtt_us: 0,
-            payload_len,
+            payload_len: report::LEN,
+            ..Repr::new(Kind::Report, label)
         }
         .emit(buffer);
         report.emit(&mut buffer[HEADER_LEN..]);

@@ -165,6 +165,19 @@ pub struct Repr {
 }
 
 impl Repr {
+    /// A header that says nothing but whose packet this is: everything else is 0.
+    #[must_use]
+    pub const fn new(kind: Kind, label: FlowLabel) -> Self {
+        Repr {
+            kind,
+            label,
+            sequence: 0,
+            timestamp_us: 0,
+            rtt_us: 0,
+            payload_len: 0,
+        }
+    }
+
     /// The header of a checked packet.
     pub fn parse<T: AsRef<[u8]>>(packet: &Packet<T>) -> Self {
         Repr {
