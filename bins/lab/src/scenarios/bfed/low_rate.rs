@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::load::{Facts, Flow, Load, Relay};
+use super::load::{Flow, Load, Relay};
 use super::rounds::{number, prepare};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
@@ -18,6 +18,9 @@ const SESSIONS: [usize; 7] = [1, 5, 20, 50, 100, 200, 500];
 /// How far a session may be from its rate: a frame more or less in the time that is measured, and
 /// timers.
 const NEAR: f64 = 0.02;
+
+/// The rate is that of frames: their headers on the way are left out.
+const PART: f64 = FRAME as f64 / (FRAME + bfed::data::HEADER_LEN) as f64;
 
 impl Scenario for LowRate {
     fn name(&self) -> &'static str {
@@ -85,19 +88,9 @@ impl Scenario for LowRate {
                 rate_bps: Some(RATE_BPS),
             };
             let (flow, facts) = stage.play(load, seconds)?;
-            whole &= Facts::hold(&facts);
-            // The rate is that of frames: their headers on the way are left out.
-            let part = FRAME as f64 / (FRAME + bfed::data::HEADER_LEN) as f64;
-            let mean = flow.bps() * part / sessions as f64;
-            let frames = flow.bytes as f64 * part / FRAME as f64;
-            table.row([
-                sessions.into(),
-                Cell::number(mean / 1e3, 2),
-                Cell::number(flow.slowest_bps * part / 1e3, 2),
-                Cell::number(flow.fastest_bps * part / 1e3, 2),
-                Cell::number(flow.cpu_s / flow.seconds, 3),
-                Cell::number(flow.cpu_s / frames * 1e6, 2),
-            ]);
+            whole &= facts.hold();
+            let mean = flow.bps() * PART / sessions as f64;
+            table.row(row(sessions, mean, &flow));
             line.push((sessions as f64, mean / 1e3));
             let off = (mean / RATE_BPS as f64 - 1.0).abs();
             if !context.quick {
@@ -112,7 +105,6 @@ impl Scenario for LowRate {
             .plots
             .push(plot.series("mean", line).log(true, false));
         report.holds("every byte arrives, as it was sent", whole);
-        let flows: Vec<(usize, Flow)> = flows;
         report.datum("flows", &flows);
         report.note(
             "the paper (§6.2): throughput stayed essentially constant at 100 kbit/s as the number of \
@@ -120,4 +112,17 @@ impl Scenario for LowRate {
         );
         Ok(report)
     }
+}
+
+/// A row of the table; `mean` in bit/s.
+fn row(sessions: usize, mean: f64, flow: &Flow) -> [Cell; 6] {
+    let frames = flow.bytes as f64 * PART / FRAME as f64;
+    [
+        sessions.into(),
+        Cell::number(mean / 1e3, 2),
+        Cell::number(flow.slowest_bps * PART / 1e3, 2),
+        Cell::number(flow.fastest_bps * PART / 1e3, 2),
+        Cell::number(flow.cpu_s / flow.seconds, 3),
+        Cell::number(flow.cpu_s / frames * 1e6, 2),
+    ]
 }

@@ -25,6 +25,14 @@ pub(super) fn number(context: &Context, name: &str, quick: usize) -> Result<usiz
     }
 }
 
+/// The option `parts`: some of those that there are, with commas.
+pub(super) fn parts<'k>(context: &Context, known: &[&'k str]) -> Result<Vec<&'k str>> {
+    let asked: String = context.option("parts")?;
+    let find = |part: &str| known.iter().find(|known| **known == part.trim()).copied();
+    let parts: Option<Vec<&str>> = asked.split(',').map(find).collect();
+    parts.ok_or_else(|| Usage(format!("--parts {asked}: of {}", known.join(", "))).into())
+}
+
 /// The stage of a scenario with the option `share`, in percent of a core.
 pub(super) fn prepare(context: &Context, report: &mut Report) -> Result<Stage> {
     let share: f64 = context.option("share")?;

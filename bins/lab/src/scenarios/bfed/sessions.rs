@@ -3,11 +3,11 @@
 
 use anyhow::Result;
 
-use super::load::{Datagrams, Facts, Flow, Load, Relay, Stage};
-use super::rounds::{median, number, prepare};
+use super::load::{Datagrams, Flow, Load, Relay, Stage};
+use super::rounds::{median, number, parts, prepare};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario, Usage};
+use crate::scenario::{Context, Need, Opt, Scenario};
 
 /// The scenario.
 pub(crate) struct Sessions;
@@ -83,12 +83,7 @@ impl Scenario for Sessions {
     }
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let parts: String = context.option("parts")?;
-        let parts: Vec<&str> = parts.split(',').map(str::trim).collect();
-        let known = ["one", "five", "live"];
-        if let Some(odd) = parts.iter().find(|part| !known.contains(part)) {
-            return Err(Usage(format!("--parts {odd}: of {}", known.join(", "))).into());
-        }
+        let parts = parts(context, &["one", "five", "live"])?;
         let mut report = Report::new(self.name(), "many sessions");
         let mut run = Run {
             context,
@@ -131,26 +126,7 @@ impl Run<'_> {
             .into_iter()
             .filter(|&count| count <= self.most && count >= nodes && count % nodes == 0)
             .collect();
-        let mut flows: Vec<Vec<Flow>> = counts.iter().map(|_| Vec::new()).collect();
-        let mut whole = true;
-        for round in 1..=self.rounds {
-            for (&count, flows) in counts.iter().zip(&mut flows) {
-                self.context.note(format!(
-                    "{nodes} data nodes, {count} sessions, round {round}"
-                ));
-                let load = Load {
-                    relay: Relay::DataNodes,
-                    nodes,
-                    sessions: count / nodes,
-                    fanout: 1,
-                    frame: FRAME,
-                    rate_bps: None,
-                };
-                let (flow, facts) = self.stage.play(load, self.seconds)?;
-                whole &= Facts::hold(&facts);
-                flows.push(flow);
-            }
-        }
+        let (flows, whole) = self.play(nodes, &counts)?;
         let mut table = Table::new(
             format!("{figure}: {nodes} data nodes, frames of {FRAME} bytes"),
             &[
@@ -196,6 +172,31 @@ impl Run<'_> {
         report.holds(name, whole);
         report.datum(&title, &flows);
         Ok(())
+    }
+
+    /// What flowed with so many sessions in all, in each round, and whether everything arrived.
+    fn play(&self, nodes: usize, counts: &[usize]) -> Result<(Vec<Vec<Flow>>, bool)> {
+        let mut flows: Vec<Vec<Flow>> = counts.iter().map(|_| Vec::new()).collect();
+        let mut whole = true;
+        for round in 1..=self.rounds {
+            for (&count, flows) in counts.iter().zip(&mut flows) {
+                self.context.note(format!(
+                    "{nodes} data nodes, {count} sessions, round {round}"
+                ));
+                let load = Load {
+                    relay: Relay::DataNodes,
+                    nodes,
+                    sessions: count / nodes,
+                    fanout: 1,
+                    frame: FRAME,
+                    rate_bps: None,
+                };
+                let (flow, facts) = self.stage.play(load, self.seconds)?;
+                whole &= facts.hold();
+                flows.push(flow);
+            }
+        }
+        Ok((flows, whole))
     }
 
     /// Real-time sessions over UDP, far more than the paper's.

@@ -3,10 +3,10 @@
 use anyhow::Result;
 
 use super::load::{Facts, Flow, Load, Relay, Stage, has_haproxy};
-use super::rounds::{median, number, prepare};
+use super::rounds::{median, number, parts, prepare};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario, Usage};
+use crate::scenario::{Context, Need, Opt, Scenario};
 
 /// The scenario.
 pub(crate) struct Throughput;
@@ -70,11 +70,7 @@ impl Scenario for Throughput {
     }
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let parts: String = context.option("parts")?;
-        let parts: Vec<&str> = parts.split(',').map(str::trim).collect();
-        if let Some(odd) = parts.iter().find(|part| !["nodes", "relay"].contains(part)) {
-            return Err(Usage(format!("--parts {odd}: nodes, relay, or both")).into());
-        }
+        let parts = parts(context, &["nodes", "relay"])?;
         let mut report = Report::new(self.name(), "bytes through data nodes");
         let run = Run {
             context,

@@ -20,12 +20,8 @@ pub(super) fn payload(frame: usize) -> Vec<u8> {
 pub(super) fn header(label: FlowLabel, frame: usize) -> [u8; HEADER_LEN] {
     let mut header = [0; HEADER_LEN];
     Repr {
-        kind: Kind::Data,
-        label,
-        sequence: 0,
-        timestamp_us: 0,
-        rtt_us: 0,
         payload_len: frame,
+        ..Repr::new(Kind::Data, label)
     }
     .emit(&mut header);
     header

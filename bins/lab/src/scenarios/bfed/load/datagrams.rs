@@ -298,12 +298,8 @@ fn append(reports: &mut Vec<u8>, label: FlowLabel, report: &report::Repr) {
     let start = reports.len();
     reports.resize(start + HEADER_LEN + report::LEN, 0);
     Repr {
-        kind: Kind::Report,
-        label,
-        sequence: 0,
-        timestamp_us: 0,
-        rtt_us: 0,
         payload_len: report::LEN,
+        ..Repr::new(Kind::Report, label)
     }
     .emit(&mut reports[start..]);
     report.emit(&mut reports[start + HEADER_LEN..]);

@@ -160,15 +160,7 @@ impl Drop for Sinks {
 /// What opens a TCP channel.
 fn attach(label: FlowLabel) -> [u8; HEADER_LEN] {
     let mut packet = [0; HEADER_LEN];
-    Repr {
-        kind: Kind::Attach,
-        label,
-        sequence: 0,
-        timestamp_us: 0,
-        rtt_us: 0,
-        payload_len: 0,
-    }
-    .emit(&mut packet);
+    Repr::new(Kind::Attach, label).emit(&mut packet);
     packet
 }
 
