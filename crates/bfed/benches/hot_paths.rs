@@ -1,9 +1,10 @@
 //! Forwarding with 10,000 flows; routes that are announced; the decision between many.
 
 use std::hint::black_box;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use bfed::data::{Destination, Meta, Verdict};
-use bfed::native::Upcall;
+use bfed::data::{Destination, LOOK_AHEAD, Meta, Verdict};
+use bfed::native::{ChannelId, Upcall};
 use bfed::wire::allocate::Response;
 use bfed::wire::attributes::Attributes;
 use bfed::wire::client::AnswerRepr;
@@ -12,7 +13,7 @@ use bfed::wire::join::FlowChannel;
 use bfed::wire::subscribe::{Edge, Repr as Subscribe};
 use bfed::wire::{MAX_MESSAGE_LEN, Message, open, update};
 use bfed::*;
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 /// No native network at all.
 struct None;
@@ -37,6 +38,9 @@ impl NativeNet for None {
     }
 }
 
+/// The upstream peer's data node.
+const SOURCE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 4000);
+
 /// The labels that the upstream peer gives.
 fn label_of(number: u32) -> FlowLabel {
     FlowLabel::new(number.wrapping_mul(2_654_435_761) | 1).unwrap()
@@ -46,53 +50,51 @@ fn label_of(number: u32) -> FlowLabel {
 fn header(kind: Kind, label: FlowLabel, payload_len: usize) -> [u8; HEADER_LEN] {
     let mut header = [0; HEADER_LEN];
     Repr {
-        kind,
-        label,
-        sequence: 0,
-        timestamp_us: 0,
-        rtt_us: 0,
         payload_len,
+        ..Repr::new(kind, label)
     }
     .emit(&mut header);
     header
 }
 
 /// A data node with `flows` bulk sessions from one peer to another: session `n` comes on stream `2 n`
-/// and goes out on `2 n + 1`.
-fn node(flows: u32) -> DataNode {
+/// and goes out on `2 n + 1`. With `udp` they all come from the peer's UDP socket instead.
+fn node(flows: u32, udp: bool) -> DataNode {
     let now = Instant::from_secs(1);
     let mut config = DataConfig::new(NodeId(1));
     config.stream = Some(([10, 0, 0, 2], 4000).into());
+    config.datagram = config.stream;
     config.max_sessions = flows;
     let mut node = DataNode::new(config, [1; 32], now);
     node.connected(now);
     let mut buffer = vec![0; MAX_MESSAGE_LEN];
     for number in 0..flows {
         let session = SessionName::parse(&format!("bfed://1/{number}")).unwrap();
-        let address = |last| ChannelAddress::Stream(([10, 0, 0, last], 4000).into());
-        for (up, last, label) in [(true, 1, Some(label_of(number))), (false, 3, Option::None)] {
+        let from = match udp {
+            true => ChannelAddress::Datagram(SOURCE),
+            false => ChannelAddress::Stream(SOURCE),
+        };
+        let to = ChannelAddress::Stream(([10, 0, 0, 3], 4000).into());
+        let label = Some(label_of(number));
+        for (up, peer, label, address) in [(true, 1, label, from), (false, 3, Option::None, to)] {
             let ask = Subscribe {
                 up,
                 request: 1,
                 epoch: 1,
                 edge: Edge::Peer {
-                    peer: PeerId(last.into()),
+                    peer: PeerId(peer),
                     rate_bps: 0,
                 },
-                flows: vec![FlowChannel {
-                    label,
-                    address: address(last),
-                }],
+                flows: vec![FlowChannel { label, address }],
                 session: session.clone(),
             };
             let len = Message::Subscribe(ask).emit(&mut buffer);
             node.handle_packet(now, &mut None, &buffer[..len]).unwrap();
         }
         let number = u64::from(number);
-        let Some(data::DataEvent::Dial { edge, .. }) = node.poll_event() else {
-            panic!()
-        };
-        assert!(node.dialled(edge, ConnId(2 * number)));
+        if let Some(data::DataEvent::Dial { edge, .. }) = node.poll_event() {
+            assert!(node.dialled(edge, ConnId(2 * number)));
+        }
         while let Some(len) = node.poll_control(&mut buffer) {
             if let Ok(Message::AllocateResponse(Response { flows, .. })) =
                 Message::parse(&buffer[..len])
@@ -162,36 +164,74 @@ fn control_of_memory(c: &mut Criterion) {
     }
 }
 
+/// Forwards one packet, which makes one copy.
+#[inline(always)]
+fn pass(plane: &mut data::Plane, meta: &Meta, frame: &mut [u8]) {
+    let now = Instant::from_secs(2);
+    let Verdict::Forward(mut cursor) = plane.forward(now, meta, frame) else {
+        panic!();
+    };
+    let mut copies = 0;
+    while let Some(copy) = plane.next_copy(now, &mut cursor, frame) {
+        let Destination::Stream(conn) = copy.to else {
+            panic!();
+        };
+        black_box((conn, &frame[copy.range]));
+        copies += 1;
+    }
+    assert_eq!(copies, 1);
+}
+
 fn forward(c: &mut Criterion) {
     control_of_memory(c);
-    for flows in [1, 10_000] {
-        let mut node = node(flows);
-        let now = Instant::from_secs(2);
+    let packet = header(Kind::Data, label_of(0), PAYLOAD_LEN);
+    for (flows, udp) in [(1, false), (10_000, false), (10_000, true)] {
+        let name = |what: &str| {
+            let by = if udp { ", that come over UDP" } else { "" };
+            format!("{what}, {flows} flows{by}")
+        };
+        let mut node = node(flows, udp);
+        let mut state = 1;
+        let mut sequences = vec![0_u32; flows as usize];
+        let mut arrive = |frame: &mut [u8]| {
+            let number = next(&mut state, flows);
+            frame[..HEADER_LEN].copy_from_slice(&packet);
+            frame[4..8].copy_from_slice(&label_of(number).get().to_be_bytes());
+            if !udp {
+                return Meta::Stream(ConnId(2 * u64::from(number)), SOURCE.ip());
+            }
+            let sequence = &mut sequences[number as usize];
+            *sequence += 1;
+            frame[8..12].copy_from_slice(&sequence.to_be_bytes());
+            Meta::Datagram(SOURCE)
+        };
         // One buffer, as a driver has.
         let mut frame = vec![0; HEADER_LEN + PAYLOAD_LEN];
-        let packet = header(Kind::Data, label_of(0), PAYLOAD_LEN);
-        let mut state = 1;
-        c.bench_function(&format!("forward one copy, {flows} flows"), |b| {
+        c.bench_function(&name("forward one copy"), |b| {
             b.iter(|| {
-                let number = next(&mut state, flows);
-                frame[..HEADER_LEN].copy_from_slice(&packet);
-                frame[4..8].copy_from_slice(&label_of(number).get().to_be_bytes());
-                let from = Meta::Stream(ConnId(2 * u64::from(number)), [10, 0, 0, 1].into());
-                let plane = node.plane();
-                let Verdict::Forward(mut cursor) = plane.forward(now, &from, &mut frame) else {
-                    panic!();
-                };
-                let mut copies = 0;
-                while let Some(copy) = plane.next_copy(now, &mut cursor, &mut frame) {
-                    let Destination::Stream(conn) = copy.to else {
-                        panic!();
-                    };
-                    black_box((conn, &frame[copy.range]));
-                    copies += 1;
-                }
-                assert_eq!(copies, 1);
+                let meta = arrive(&mut frame);
+                pass(node.plane(), &meta, &mut frame);
             });
         });
+        // Packets that have come together.
+        let mut frames = vec![vec![0; HEADER_LEN + PAYLOAD_LEN]; LOOK_AHEAD];
+        let mut group = c.benchmark_group(name("forward one copy of each of 32"));
+        group.throughput(Throughput::Elements(LOOK_AHEAD as u64));
+        group.bench_function("look ahead", |b| {
+            b.iter(|| {
+                let mut metas = [Meta::Native(ChannelId(0)); LOOK_AHEAD];
+                for (meta, frame) in metas.iter_mut().zip(&mut frames) {
+                    *meta = arrive(frame);
+                }
+                let plane = node.plane();
+                let packets = metas.iter().zip(&frames);
+                plane.look_ahead(packets.map(|(meta, frame)| (meta, &frame[..])));
+                for (meta, frame) in metas.iter().zip(&mut frames) {
+                    pass(plane, meta, frame);
+                }
+            });
+        });
+        group.finish();
     }
 }
 

@@ -8,12 +8,13 @@ mod streams;
 mod udp;
 
 use std::net::{SocketAddr, TcpListener};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration as StdDuration;
 
-use bfed::data::{DataError, DataEvent, Destination, HEADER_LEN, Meta};
+use bfed::data::{DataError, DataEvent, Destination, HEADER_LEN, LOOK_AHEAD, Meta};
 use bfed::native::Upcall;
 use bfed::{DataConfig, DataNode, Instant, NodeId};
 use cli::clock::Clock;
@@ -57,10 +58,10 @@ pub(crate) enum Command {
     Counters(oneshot::Sender<Snapshot>),
     /// No new sessions, and the ones that are there move away.
     Drain,
-    /// End.
     /// The control node of this process is about to end, and this node after it: that it says no more
     /// is no news.
     Closing,
+    /// End.
     Stop,
 }
 
@@ -210,8 +211,8 @@ pub(crate) struct Worker {
     buffer: Box<[u8]>,
     /// Something was left in a socket.
     more: bool,
-}
     closing: bool,
+}
 
 impl Worker {
     pub(crate) fn new(opened: Opened) -> std::io::Result<Worker> {
@@ -233,8 +234,8 @@ impl Worker {
             batch: Batch::new(Batch::MAX),
             buffer: vec![0; BUFFER_BYTES].into(),
             more: false,
-        })
             closing: false,
+        })
     }
 
     /// Runs until it is told to end.
@@ -249,11 +250,11 @@ impl Worker {
             self.output.network.flush(now);
             let ready = self.wait(now)?;
             self.more = false;
-            if ready.control {
             // Before its control node's stream ends it may say that this is no news.
             if ready.commands && !self.obey(commands) {
                 return Ok(());
             }
+            if ready.control {
                 self.listen();
             }
             if ready.network {
@@ -369,32 +370,42 @@ impl Worker {
     /// Data of the native network.
     fn native(&mut self) {
         let now = self.clock.now();
+        let mut packets: Vec<(Meta, Range<usize>)> = Vec::with_capacity(LOOK_AHEAD);
         let mut at = 0;
         for _ in 0..NATIVE_ROUNDS {
-            let room = &mut self.buffer[at..];
-            match self.output.network.poll_upcall(now, room) {
+            match self.output.network.poll_upcall(now, &mut self.buffer[at..]) {
                 Some(Upcall::Data { channel, len }) => {
                     let end = at + HEADER_LEN + len;
-                    let meta = Meta::Native(channel);
-                    self.output
-                        .forward(now, &mut self.node, &meta, &mut self.buffer, at..end);
+                    packets.push((Meta::Native(channel), at..end));
                     at = end;
                 }
                 // Clients ask the mediator.
                 Some(_) => {}
                 None => break,
             }
-            if at >= streams::READ_BYTES - PACKET_BYTES {
-                self.output.flush(&mut self.node, &self.buffer);
-                self.events(now);
+            if packets.len() == LOOK_AHEAD || at >= streams::READ_BYTES - PACKET_BYTES {
+                self.forward_native(now, &mut packets);
                 at = 0;
             }
         }
-        self.output.flush(&mut self.node, &self.buffer);
+        self.forward_native(now, &mut packets);
         while let Some(channel) = self.output.network.poll_writable() {
             self.output.native_writable(now, &mut self.node, channel);
         }
         self.bury(now);
+    }
+
+    /// Packets that lie in the buffer.
+    fn forward_native(&mut self, now: Instant, packets: &mut Vec<(Meta, Range<usize>)>) {
+        let (node, buffer) = (&mut self.node, &mut self.buffer);
+        let ahead = packets.iter();
+        node.plane()
+            .look_ahead(ahead.map(|(meta, place)| (meta, &buffer[place.clone()])));
+        for (meta, place) in packets.drain(..) {
+            self.output.forward(now, node, &meta, buffer, place);
+        }
+        self.output.flush(node, buffer);
+        self.events(now);
     }
 
     fn datagrams(&mut self) {
@@ -404,12 +415,17 @@ impl Worker {
                 false => return,
             }
             let now = self.clock.now();
-            for received in self.batch.received_mut() {
-                let meta = Meta::Datagram(received.source);
-                let bytes = received.payload.len();
-                self.output.datagrams.count(bytes);
-                self.output
-                    .forward_alone(now, &mut self.node, &meta, received.payload);
+            let received = self.batch.received_mut();
+            let mut packets: Vec<(Meta, &mut [u8])> = received
+                .map(|received| (Meta::Datagram(received.source), received.payload))
+                .collect();
+            for some in packets.chunks_mut(LOOK_AHEAD) {
+                let ahead = some.iter().map(|(meta, frame)| (meta, &frame[..]));
+                self.node.plane().look_ahead(ahead);
+                for (meta, frame) in some {
+                    self.output.datagrams.count(frame.len());
+                    self.output.forward_alone(now, &mut self.node, meta, frame);
+                }
             }
             self.output.datagrams.flush();
             self.bury(now);
@@ -533,6 +549,7 @@ impl Worker {
                     let _ = reply.send(self.snapshot());
                 }
                 Ok(Command::Drain) => self.node.drain(now),
+                Ok(Command::Closing) => self.closing = true,
                 Err(TryRecvError::Empty) => return true,
             }
         }
@@ -552,7 +569,6 @@ impl Worker {
             connected: self.link.is_some(),
             plane: [
                 ("packets", stats.packets),
-                Ok(Command::Closing) => self.closing = true,
                 ("bytes", stats.bytes),
                 ("copies", stats.copies),
                 ("copied_bytes", stats.copied_bytes),

@@ -73,6 +73,12 @@ impl Flow {
         }
     }
 
+    /// How many edges packets may go out on.
+    #[inline]
+    pub(super) fn outs(&self) -> u32 {
+        self.outs
+    }
+
     /// The edges that packets may go out on, one after another; the upward one too if the flow has
     /// many sources.
     #[inline]

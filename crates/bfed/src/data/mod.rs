@@ -29,7 +29,8 @@
 //!     while let Some(copy) = node.plane().poll_transmit(now, &mut buffer) { send it }
 //!     wait for packets, or until node.poll_timeout()
 //!     a message of control:  node.handle_packet(now, &mut native, message)
-//!     a packet of data:      match node.plane().forward(now, &meta, &mut frame) {
+//!     packets of data:       node.plane().look_ahead(packets), where several are there, and each of them:
+//!                            match node.plane().forward(now, &meta, &mut frame) {
 //!                                Verdict::Forward(mut cursor) =>
 //!                                    while let Some(copy) = node.plane().next_copy(now, &mut cursor, &mut frame) { send it }
 //!                                Verdict::Taken | Verdict::Drop(_) => {}
@@ -70,6 +71,7 @@ use crate::native::ChannelId;
 use crate::types::ConnId;
 
 pub use crate::wire::data::HEADER_LEN;
+pub use ingress::LOOK_AHEAD;
 pub use node::{DataConfig, DataEvent, DataNode};
 pub use plane::{Cursor, Plane, PlaneStats};
 
