@@ -494,6 +494,41 @@ fn bad_attributes_discard_withdraw_or_reset() {
     }
 }
 
+/// Every order of these, joined.
+fn orders(parts: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    if parts.is_empty() {
+        return vec![vec![]];
+    }
+    let begun = (0..parts.len()).flat_map(|at| {
+        let mut rest = parts.to_vec();
+        let first = rest.remove(at);
+        let behind = orders(&rest).into_iter();
+        behind.map(move |behind| [&first[..], &behind].concat())
+    });
+    begun.collect()
+}
+
+#[test]
+fn attributes_mean_the_same_in_every_order() {
+    let path = attribute(0, 2, &[0, 0, 0, 7, 0, 0, 0, 1]);
+    let cost = |value: &[u8]| attribute(0, 1, value);
+    let (tags, unknown) = (attribute(0x80, 3, &[0, 0, 0, 5]), attribute(0x80, 99, b"?"));
+    let needed = attribute(0, 99, b"?");
+    let good = [cost(&[0, 0, 0, 3]), path.clone(), tags.clone(), unknown];
+    let read = |bytes: &[u8]| Attributes::parse(bytes, gateway(7, 1), |_| ());
+    for bytes in orders(&good) {
+        let got = read(&bytes).unwrap();
+        assert_eq!((got.cost, got.tags), (Cost(3), vec![5]));
+    }
+    let bad = [cost(&[3]), path, tags];
+    for bytes in orders(&bad) {
+        assert_eq!(read(&bytes), Err(Fault::Withdraw(Wrong::Value)));
+    }
+    for bytes in orders(&[&bad[..], &[needed]].concat()) {
+        assert_eq!(read(&bytes), Err(Fault::Reset(Wrong::Unknown)));
+    }
+}
+
 #[test]
 fn a_bad_route_leaves_its_neighbours_alone() {
     let good = |number| update::Announced {
