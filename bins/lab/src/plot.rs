@@ -4,6 +4,7 @@ use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 use serde::Serialize;
 
 /// One panel.
@@ -122,14 +123,23 @@ fn panel(area: &Area<'_>, plot: &Plot) -> Result<()> {
         -0.5..plot.bars.len() as f64 - 0.5
     };
     let y = span(points().map(|p| p.1), plot.y_log);
-    let y = with_room(y, plot.y_log, headroom(plot.series.len()));
-    match (plot.x_log && plot.bars.is_empty(), plot.y_log) {
+    // A decade or so on a logarithmic axis has no two numbers beside it.
+    let y_log = plot.y_log && y.end / y.start >= DECADES;
+    let y = with_room(y, y_log, headroom(plot.series.len()));
+    let plot = &Plot {
+        y_log,
+        ..plot.clone()
+    };
+    match (plot.x_log && plot.bars.is_empty(), y_log) {
         (false, false) => draw(area, plot, x, y),
         (true, false) => draw(area, plot, x.log_scale(), y),
         (false, true) => draw(area, plot, x, y.log_scale()),
         (true, true) => draw(area, plot, x.log_scale(), y.log_scale()),
     }
 }
+
+/// What a logarithmic axis has to span.
+const DECADES: f64 = 30.0;
 
 /// The part of the height that stays free for the legend, which must not hide what is drawn; one
 /// curve takes none.
@@ -217,6 +227,12 @@ where
     for (at, series) in plot.series.iter().enumerate() {
         let colour = COLOURS[at % COLOURS.len()].to_rgba();
         let points: Vec<(f64, f64)> = series.points.iter().copied().filter(usable).collect();
+        // A logarithmic axis has no place for what is 0 all along.
+        let nothing = points.is_empty() && series.points.iter().any(|p| p.1 == 0.0);
+        let name = match nothing {
+            true => format!("{}: 0", series.name),
+            false => series.name.clone(),
+        };
         let drawn = if plot.bars.is_empty() {
             chart
                 .draw_series(points.iter().map(|p| Circle::new(*p, 3, colour.filled())))
@@ -232,10 +248,16 @@ where
                 let corners = [(p.0 + left, floor), (p.0 + left + width * 0.92, p.1)];
                 Rectangle::new(corners, colour.filled())
             };
+            if plot.series.len() == 1 {
+                let style = ("sans-serif", 15).into_font().into_text_style(area);
+                let style = style.pos(Pos::new(HPos::Center, VPos::Bottom));
+                let label = |p: &(f64, f64)| Text::new(figure(p.1), *p, style.clone());
+                chart.draw_series(points.iter().map(label)).map_err(fail)?;
+            }
             chart.draw_series(points.iter().map(bar)).map_err(fail)?
         };
         drawn
-            .label(series.name.clone())
+            .label(name)
             .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
     }
     if plot.series.len() > 1 {
@@ -248,6 +270,15 @@ where
             .map_err(fail)?;
     }
     Ok(())
+}
+
+/// A figure above a bar: two digits that count, more before the point.
+fn figure(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return "0".to_owned();
+    }
+    let digits = (1.0 - value.abs().log10().floor()).clamp(0.0, 9.0);
+    format!("{value:.*}", digits as usize)
 }
 
 fn tick(value: f64) -> String {
@@ -265,6 +296,19 @@ fn tick(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn figures_are_short_and_what_is_zero_is_said() {
+        let shown = [9.704, 0.0085, 1575.2, 0.59, 0.0].map(figure);
+        assert_eq!(shown, ["9.7", "0.0085", "1575", "0.59", "0"]);
+        let plot = Plot::lines("t", "x", "y")
+            .log(false, true)
+            .series("some", vec![(1.0, 1.0), (2.0, 1000.0)])
+            .series("none", vec![(1.0, 0.0), (2.0, 0.0)]);
+        assert!(svg(&[plot]).expect("drawn").contains("none: 0"));
+        let bars = Plot::bars("t", "y", &["a", "b"]).series("", vec![(0.0, 3.25), (1.0, 0.0)]);
+        assert!(svg(&[bars]).expect("drawn").contains("3.2"));
+    }
 
     #[test]
     fn the_legend_hides_nothing_and_one_curve_needs_none() {

@@ -332,6 +332,17 @@ fn peak_memory_gib() -> Option<f64> {
 
 fn plots(protocols: &[Protocol], samples: &[Sample]) -> Vec<Plot> {
     let draw = |title: &str, y: &str, figure: fn(&Outcome) -> f64| {
+        if let [sample] = samples {
+            let names: Vec<_> = protocols.iter().map(|protocol| protocol.name()).collect();
+            let medians = (0..names.len()).map(|index| {
+                (
+                    index as f64,
+                    Range::of(&sample.outcomes[index], figure).median,
+                )
+            });
+            let title = format!("{title}, {} receivers", sample.receivers());
+            return Plot::bars(&title, y, &names).series("median", medians.collect());
+        }
         let mut plot = Plot::lines(title, "receivers", y).log(true, true);
         for (index, protocol) in protocols.iter().enumerate() {
             // Through the medians, with the range of the seeds as an upright line at each.
@@ -344,7 +355,6 @@ fn plots(protocols: &[Protocol], samples: &[Sample]) -> Vec<Plot> {
                 let x = f64::from(sample.receivers());
                 [median, least, most, median].map(|y| (x, y))
             });
-            let points = points.filter(|(_, y)| *y > 0.0);
             plot = plot.series(protocol.name(), points.collect());
         }
         plot
