@@ -388,6 +388,9 @@ fn log(event: &Event) {
         Event::Opened(session) => tracing::info!(%session, "session opened"),
         Event::Closed(session) => tracing::info!(%session, "session closed"),
         Event::SourceArrived(session, at) => tracing::info!(%session, %at, "source registered"),
+        Event::SourceRefused(session, at) => {
+            tracing::warn!(%session, %at, "source refused: another one with this name is served");
+        }
         Event::SourceLost(session) => tracing::warn!(%session, "source silent"),
         Event::Attached(session, at) => tracing::info!(%session, %at, "parent took us in"),
         Event::ParentLost(session, at) => tracing::warn!(%session, %at, "parent silent"),

@@ -60,8 +60,8 @@ pub struct Config {
     pub refresh: Duration,
     /// How often acknowledgements go upward on their own, when none rode on a NACK.
     pub ack_interval: Duration,
-    /// A session identifier is believed until nothing was heard of it for so long; only then may
-    /// another one take its place.
+    /// A session identifier is believed, and a source at one address served, until nothing was heard of it
+    /// for so long; only then may another one take its place.
     pub takeover: Duration,
 }
 

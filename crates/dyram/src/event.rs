@@ -13,6 +13,8 @@ pub enum Event {
     Closed(SessionKey),
     /// The source registered here.
     SourceArrived(SessionKey, SocketAddr),
+    /// Another source with this name is served: this one is refused. Told once.
+    SourceRefused(SessionKey, SocketAddr),
     /// The source has been silent for three refreshes.
     SourceLost(SessionKey),
     /// A parent took this relay in.

@@ -9,7 +9,7 @@ use crate::config::Carriage;
 use crate::event::Event;
 use crate::stats::DropReason;
 use crate::types::{Addr, RawKey};
-use crate::wheel::tick_of;
+use crate::wheel::{tick_of, time_since};
 use crate::wire::{Join, Joined, NO_CHILD, Packet, Role, Status};
 use crate::{Meta, SessionKey};
 
@@ -109,6 +109,13 @@ impl Relay<'_> {
             },
         };
         if join.role == Role::Source {
+            if self.has_other_source(now, number, from) {
+                let session = self.tables.session_mut(number);
+                if !core::mem::replace(&mut session.collided, true) {
+                    self.tell(Event::SourceRefused(key, from.into()));
+                }
+                return (Status::Full, NO_CHILD);
+            }
             self.tables.session_mut(number).source_us = join.far_us.min(4_000_000);
             self.source_registers(now, number, key, from);
             return (Status::Joined, NO_CHILD);
@@ -150,6 +157,16 @@ impl Relay<'_> {
         (Status::Joined, child)
     }
 
+    /// Whether a source with this name at another address is served: two at a time would take the session
+    /// from each other at each refresh. One that is silent for [`crate::Config::takeover`] is not.
+    fn has_other_source(&self, now: Instant, number: u16, from: Addr) -> bool {
+        let session = self.tables.session(number);
+        let recent = |heard: u32| time_since(now, heard) < self.config.takeover;
+        let alive =
+            recent(session.source_heard) || session.id.is_some() && recent(session.id_heard);
+        session.has_source && session.above != Some(from) && alive
+    }
+
     fn source_registers(&mut self, now: Instant, number: u16, key: SessionKey, from: Addr) {
         let session = self.tables.session_mut(number);
         let first = !session.has_source || session.above != Some(from);
@@ -159,6 +176,7 @@ impl Relay<'_> {
             let session = self.tables.session_mut(number);
             session.has_source = true;
             session.above = Some(from);
+            session.collided = false;
             session.expect_another_run();
             self.tell(Event::SourceArrived(key, from.into()));
         }

@@ -234,6 +234,27 @@ fn of_two_sources_with_one_name_the_first_is_served() {
 }
 
 #[test]
+fn of_two_sources_on_one_host_the_first_is_served() {
+    let mut hand = Hand::new(1, |_| {});
+    hand.data(1);
+    let mut second = source();
+    second.set_port(source().port() + 1);
+    for seq in 2..4 {
+        let (status, _) = hand.join(second, Role::Source, 0);
+        assert_eq!(status, Status::Full);
+        assert_eq!(hand.data(seq), 1, "the first goes on");
+    }
+    let told = Event::SourceRefused(key(), second);
+    assert_eq!(hand.relay.poll_event(), Some(told));
+    assert_eq!(hand.relay.poll_event(), None, "told once");
+    // A source that died without a word, and started again elsewhere on its host.
+    hand.after(3_100);
+    assert_eq!(hand.join(second, Role::Source, 0).0, Status::Joined);
+    let other = hand.handle(second, 6, 0xffff, 1, Body::Data(b"x"));
+    assert_eq!(hand.targets(other).len(), 1);
+}
+
+#[test]
 fn one_stray_packet_far_ahead_asks_for_nothing() {
     let mut hand = Hand::new(1, |_| {});
     hand.data(1);
