@@ -33,7 +33,8 @@ use link::Link;
 use streams::Streams;
 use udp::Datagrams;
 
-/// Batches of datagrams, or reads of streams, in a row before anything else gets a look.
+/// Batches of datagrams, or reads of one stream, in a row before anything else gets a look: what was read
+/// together finds the caches warm.
 const ROUNDS: usize = 8;
 /// Native frames in a row.
 const NATIVE_ROUNDS: usize = 256;
@@ -434,10 +435,7 @@ impl Worker {
     }
 
     fn streams(&mut self) -> std::io::Result<()> {
-        let ready = self.output.streams.ready()?;
-        // Where many have something, each gets its turn sooner.
-        let rounds = (ROUNDS / ready.len().max(1)).max(1);
-        for (conn, ready) in ready {
+        for (conn, ready) in self.output.streams.ready()? {
             let now = self.clock.now();
             if ready.over {
                 self.output.streams.is_over(conn);
@@ -446,7 +444,7 @@ impl Worker {
                 self.writable(now, conn);
             }
             if ready.readable {
-                self.read_stream(now, conn, rounds);
+                self.read_stream(now, conn);
             }
             self.bury(now);
         }
@@ -466,8 +464,8 @@ impl Worker {
         }
     }
 
-    fn read_stream(&mut self, now: Instant, conn: bfed::ConnId, rounds: usize) {
-        for _ in 0..rounds {
+    fn read_stream(&mut self, now: Instant, conn: bfed::ConnId) {
+        for _ in 0..ROUNDS {
             let read = self.output.streams.read(conn, &mut self.buffer);
             let Some(read) = read else {
                 return;
