@@ -14,7 +14,7 @@ use crate::transfer::write_file;
 /// Pauses shorter than this are the machine's and the network's own.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
 /// What a source sends, over and over is not needed: more than any run takes.
-const SUPPLY: Duration = Duration::from_secs(180);
+const SUPPLY: Duration = Duration::from_secs(300);
 
 /// Sessions that flow.
 pub(super) struct Load {
