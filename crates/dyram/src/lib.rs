@@ -87,7 +87,7 @@
 //! | relays between source and receiver | [`wire::MAX_PATH`] |
 //! | answers to JOINs that wait | 32; further JOINs are dropped meanwhile |
 //! | events | 32; more are counted as lost |
-//! | work | constant for each packet, but for a NACK's up to 65 packets and the search of a free or forgotten child at a JOIN; children are walked at each refresh |
+//! | work | constant for each packet, but for a NACK's up to 65 packets, a gap's packets (up to the window), the search of a free or forgotten child at a JOIN, and a session's NACK states when a child goes; children are walked at each refresh |
 //!
 //! # Trust
 //!
@@ -98,7 +98,8 @@
 //! for a packet at most [`Config::replier_tries`] NACKs downward and [`Config::parent_tries`] upward,
 //! whatever the number of children that ask. Source addresses can be forged where networks allow it;
 //! what that can do is to confuse the track list (a jump ahead is believed only when a second packet
-//! follows it) and to waste repairs. What is delivered is the transport's to verify.
+//! follows it) and to waste repairs. Of two sources with one name, and of two session identifiers, the
+//! first is served until it is silent for [`Config::takeover`]. What is delivered is the transport's to verify.
 #![no_std]
 #![forbid(unsafe_code)]
 
