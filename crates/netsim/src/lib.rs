@@ -51,7 +51,7 @@
 //! | piece | type |
 //! | --- | --- |
 //! | nodes of one type, or boxed ones of any type | [`Sim<N>`], [`Sim<Box<dyn Node>>`](Sim) |
-//! | rate, delay, queue, MTU, loss, reordering, duplication, corruption of a link | [`LinkConfig`] |
+//! | rate, delay, jitter, queue, MTU, loss, reordering, duplication, corruption of a link | [`LinkConfig`] |
 //! | losses that a test decides: this packet, on that link | [`Sim::script`] |
 //! | links and nodes that fail and come back at set times | [`Sim::fail_link`], [`Sim::fail_node`] ... |
 //! | random or given distribution trees, with addresses and routes | [`tree::Tree`] |

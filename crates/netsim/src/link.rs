@@ -52,8 +52,8 @@ pub struct Reorder {
 
 /// One direction of a link. The default is a perfect wire: no delay, no limit, no loss.
 ///
-/// A packet meets, in this order: the MTU; the queue and the rate; loss; the delay; reordering,
-/// corruption and duplication, each drawn on its own. The second copy of a duplicated packet is
+/// A packet meets, in this order: the MTU; the queue and the rate; loss; the delay and its jitter;
+/// reordering, corruption and duplication, each drawn on its own. The second copy of a duplicated packet is
 /// neither held up nor corrupted. Configurations with a probability outside 0 to 1 (or not a
 /// number), a rate of 0 or a delay of 2^32 microseconds or more are refused by a panic where they
 /// are given to a simulation.
@@ -61,6 +61,11 @@ pub struct Reorder {
 pub struct LinkConfig {
     /// Propagation delay, below 2^32 microseconds (71 minutes).
     pub delay: Duration,
+    /// Added to each packet's delay: a time uniform over [0, `jitter`], without overtaking. On the way to a
+    /// full queue it keeps packets of different senders from meeting it in a fixed order, which would
+    /// have it drop those of one of them alone (Floyd and Jacobson, "On traffic phase effects in
+    /// packet-switched gateways", 1992: up to the time of a packet on the bottleneck).
+    pub jitter: Duration,
     /// Bits a second, above 0; `None` is infinitely fast.
     pub rate_bps: Option<u64>,
     /// Added to each packet's length where the rate is applied: 38 makes it Ethernet's.
@@ -90,6 +95,13 @@ impl LinkConfig {
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
+        self
+    }
+
+    /// Sets the jitter of the delay.
+    #[must_use]
+    pub fn jitter(mut self, jitter: Duration) -> Self {
+        self.jitter = jitter;
         self
     }
 
@@ -159,6 +171,7 @@ impl LinkConfig {
     /// Nothing but delay and independent loss: the path of few instructions.
     fn is_plain(&self) -> bool {
         self.rate_bps.is_none()
+            && self.jitter == Duration::ZERO
             && self.mtu.is_none()
             && self.reorder.is_none()
             && self.duplicate <= 0.0
@@ -278,6 +291,8 @@ struct Limits {
     /// Start of transmission and length of each packet that may still be waiting.
     waiting: VecDeque<(u64, u32)>,
     waiting_bytes: u64,
+    /// With jitter: when the last packet arrives that was not held up to be overtaken.
+    latest_ns: u64,
 }
 
 /// Where a packet goes that a link with limits accepted.
@@ -398,7 +413,12 @@ impl Cold {
         }
         let limits = self.limits.get_or_insert_default();
         let (config, rng) = (&limits.config, &mut self.rng);
-        let on_time_ns = hot.arrival_ns(departure_ns);
+        let mut on_time_ns = hot.arrival_ns(departure_ns);
+        if config.jitter > Duration::ZERO {
+            let late_ns = rng.below(to_ns(config.jitter).saturating_add(1));
+            on_time_ns = on_time_ns.saturating_add(late_ns).max(limits.latest_ns);
+            limits.latest_ns = on_time_ns;
+        }
         let mut time_ns = on_time_ns;
         if let Some(Reorder { probability, extra }) = config.reorder
             && rng.chance(probability)

@@ -152,6 +152,26 @@ fn a_reordered_packet_is_overtaken() {
 }
 
 #[test]
+fn jitter_delays_and_does_not_reorder() {
+    let (delay, jitter) = (Duration::from_millis(5), Duration::from_millis(3));
+    let link = LinkConfig::new().delay(delay).jitter(jitter);
+    let (sim, listener, _) = over(link, 1000, 8, Duration::from_millis(1));
+    let listener = sim.get::<Listener>(listener);
+    assert!(listener.numbers().is_sorted());
+    let late: Vec<u64> = (0..)
+        .zip(&listener.heard)
+        .map(|(number, heard)| heard.0 - number * 1_000_000)
+        .collect();
+    assert_eq!(late.len(), 1000);
+    assert!(
+        late.iter()
+            .all(|late| (5_000_000..=8_000_000).contains(late))
+    );
+    assert!(late.iter().any(|late| *late < 5_300_000));
+    assert!(late.iter().any(|late| *late > 7_700_000));
+}
+
+#[test]
 fn duplicates_arrive_twice() {
     let (sim, listener, stats) = over(
         LinkConfig::new().duplicate(0.5),
