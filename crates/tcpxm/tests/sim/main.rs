@@ -1,5 +1,6 @@
 //! Endpoints in virtual time, over links that misbehave.
 
+mod beside;
 mod common;
 mod flows;
 mod group;
