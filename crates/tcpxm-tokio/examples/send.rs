@@ -23,10 +23,12 @@ async fn listen(address: SocketAddr) -> io::Result<()> {
     loop {
         let len = stream.read(&mut buffer).await?;
         if len == 0 {
-            return Ok(());
+            break;
         }
         io::Write::write_all(&mut io::stdout(), &buffer[..len])?;
     }
+    // A program that ends takes its sockets along: the other side must have heard that all came.
+    stream.shutdown().await
 }
 
 async fn send(own: IpAddr, port: u16, receivers: Vec<IpAddr>) -> io::Result<()> {
