@@ -1,6 +1,8 @@
 //! One direction of an emulated link, as a machine: a frame arrives, and the pipe says when (and
 //! whether) it comes out. No clock, no socket; the same seed loses the same frames.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::net::Shape;
@@ -42,6 +44,8 @@ pub struct Pipe {
     random: u64,
     /// When the last accepted frame has left the transmitter.
     busy_until: u64,
+    /// With jitter: when the last frame comes out.
+    latest: u64,
     pub(crate) counts: Counts,
 }
 
@@ -56,6 +60,7 @@ impl Pipe {
             shape,
             random: seed,
             busy_until: 0,
+            latest: 0,
             counts: Counts::default(),
         }
     }
@@ -110,8 +115,13 @@ impl Pipe {
             self.counts.lost += 1;
             return Fate::default();
         }
-        let delay = u64::try_from(self.shape.delay.as_nanos()).unwrap_or(u64::MAX);
+        let delay = nanoseconds(self.shape.delay);
         let mut due = self.busy_until.saturating_add(delay);
+        if !self.shape.jitter.is_zero() {
+            let jitter = nanoseconds(self.shape.jitter).saturating_add(1);
+            due = due.saturating_add(self.next() % jitter).max(self.latest);
+            self.latest = due;
+        }
         if self.happens(self.shape.reorder) {
             self.counts.reordered += 1;
             due += REORDER_NS + 4 * takes;
@@ -128,10 +138,13 @@ impl Pipe {
     }
 }
 
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn a_rate_spaces_frames_and_a_full_queue_drops() {
@@ -176,6 +189,27 @@ mod tests {
         assert_ne!(lose(7), lose(8));
         let lost = lose(7).iter().filter(|lost| **lost).count();
         assert!((1_850..2_150).contains(&lost), "{lost}");
+    }
+
+    #[test]
+    fn jitter_delays_and_does_not_reorder() {
+        let shape = Shape {
+            delay: Duration::from_millis(5),
+            jitter: Duration::from_millis(2),
+            ..Shape::default()
+        };
+        let mut pipe = Pipe::new(shape, 1);
+        let mut last = 0;
+        let mut lateness = Vec::new();
+        for at in 0..1_000 {
+            let now = at * 500_000;
+            let due = pipe.arrive(now, 1_000, false).first.unwrap();
+            assert!(due >= last && due <= now + 7_000_000);
+            lateness.push(due - now - 5_000_000);
+            last = due;
+        }
+        assert!(lateness.iter().any(|late| *late < 200_000));
+        assert!(lateness.iter().any(|late| *late > 1_800_000));
     }
 
     #[test]

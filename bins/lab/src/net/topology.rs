@@ -20,6 +20,10 @@ pub struct LinkId(pub(crate) usize);
 pub struct Shape {
     /// One-way delay.
     pub delay: Duration,
+    /// Added to each frame's delay: a random time up to this, without overtaking. Frames of senders whose
+    /// packets are all spaced by the same bottleneck otherwise meet its queue in a fixed order, and a full
+    /// queue drops those of one of them alone (`docs/decisions/0014-phases.md`).
+    pub jitter: Duration,
     /// Bits a second, Ethernet frames counted whole; 0 for no limit.
     pub rate_bps: u64,
     /// Bytes that wait for the link before more are dropped; 0 for 256 KiB.

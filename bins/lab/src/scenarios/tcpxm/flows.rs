@@ -8,6 +8,7 @@ use anyhow::{Result, ensure};
 
 use super::super::stage::copy::{Copied, Copying, Running};
 use super::testbed::{Pc, Session, Testbed};
+use crate::net::Shape;
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
 use crate::scenario::{Context, Need, Opt, Scenario};
@@ -149,7 +150,7 @@ fn play(context: &Context, faster: f64) -> Result<Played> {
         })
         .collect();
     let bytes = (FILE_BYTES / faster) as u64;
-    let mut testbed = Testbed::build(&sessions, LOSS, bytes)?;
+    let mut testbed = Testbed::build(&sessions, Shape::lossy(LOSS), bytes)?;
     testbed.bandwidths(PHASES[0].bandwidths)?;
     let mut runs = Vec::new();
     for (number, session) in sessions.iter().enumerate() {

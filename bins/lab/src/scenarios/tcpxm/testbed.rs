@@ -38,19 +38,25 @@ pub(super) struct Testbed {
     pub(super) stage: Stage,
     /// Of A, B, X and C.
     links: [LinkId; 4],
-    loss: f64,
+    shape: Shape,
     /// Holds the router's multicast routes.
     _owner: Process,
 }
 
 impl Testbed {
-    /// Builds it, with the trees of all sessions, and writes the file.
-    pub(super) fn build(sessions: &[Session], loss: f64, bytes: u64) -> Result<Testbed> {
+    /// Builds it, with the trees of all sessions, and writes the file. Beside 5 ms and 50 packets its links
+    /// have the loss and jitter of `shape`.
+    pub(super) fn build(sessions: &[Session], shape: Shape, bytes: u64) -> Result<Testbed> {
         let mut plan = Plan::default();
         let sender = plan.host("c");
         let receivers = ["a", "b", "x"].map(|name| plan.host(name));
         let router = plan.router("router");
-        let shape = shape(WIDE_BPS, loss);
+        let shape = Shape {
+            delay: DELAY,
+            rate_bps: WIDE_BPS,
+            queue_bytes: QUEUE_BYTES,
+            ..shape
+        };
         let [a, b, x] = receivers.map(|node| plan.link(node, router, shape));
         let c = plan.link(sender, router, shape);
         let network = Network::build(plan, 9)?;
@@ -68,7 +74,7 @@ impl Testbed {
                 bytes,
             },
             links,
-            loss,
+            shape,
             _owner: owner,
         })
     }
@@ -79,8 +85,7 @@ impl Testbed {
         let nodes = [receivers[0], receivers[1], self.stage.sender];
         let links = [self.links[0], self.links[1], self.links[3]];
         for ((node, link), mbps) in nodes.into_iter().zip(links).zip([a, b, c]) {
-            let shape = shape(mbps * 1_000_000, self.loss);
-            self.stage.network.reshape(node, link, shape)?;
+            self.reshape(node, link, mbps * 1_000_000)?;
         }
         Ok(())
     }
@@ -90,19 +95,17 @@ impl Testbed {
         let mut nodes = self.stage.receivers.clone();
         nodes.push(self.stage.sender);
         for (node, link) in nodes.into_iter().zip(self.links) {
-            let shape = shape(bps, self.loss);
-            self.stage.network.reshape(node, link, shape)?;
+            self.reshape(node, link, bps)?;
         }
         Ok(())
     }
-}
 
-fn shape(rate_bps: u64, loss: f64) -> Shape {
-    Shape {
-        delay: DELAY,
-        rate_bps,
-        queue_bytes: QUEUE_BYTES,
-        ..Shape::lossy(loss)
+    fn reshape(&mut self, node: NodeId, link: LinkId, rate_bps: u64) -> Result<()> {
+        let shape = Shape {
+            rate_bps,
+            ..self.shape
+        };
+        self.stage.network.reshape(node, link, shape)
     }
 }
 

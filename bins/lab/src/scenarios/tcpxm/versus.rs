@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow};
 use nix::sys::socket::{setsockopt, sockopt};
 
+use super::super::stage::Stage;
 use super::super::stage::copy::{Copied, Copying, Running};
 use super::testbed::{Pc, Session, Testbed};
+use crate::net::{NodeId, Shape};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
 use crate::scenario::{Context, Need, Opt, Scenario};
@@ -60,42 +62,47 @@ impl Scenario for Versus {
                 help: "congestion control of mcp: cubic or newreno",
                 default: "cubic",
             },
+            Opt {
+                name: "jitter-us",
+                help: "most microseconds that a link holds a frame up by chance",
+                default: "1514",
+            },
+            Opt {
+                name: "control-seconds",
+                help: "for how long a kernel TCP flow is in mcp's place first (quick: 0)",
+                default: "60",
+            },
         ]
     }
 
     fn run(&self, context: &Context) -> Result<Report> {
         let megabytes = context.sized("mb", 4u64)?;
         let control = context.option::<String>("cc")?;
+        let jitter = context.option::<u64>("jitter-us")?;
+        let seconds = context.sized("control-seconds", 0u64)?;
         let mut report = Report::new(self.name(), "a session beside a TCP flow");
-        let (copied, tcp) = play(&control, megabytes * 1_000_000)?;
+        let mut testbed = build(Duration::from_micros(jitter), megabytes * 1_000_000)?;
+        let columns = ["in PC-C's place", "Mbit/s", "kernel TCP, X to A", "share %"];
+        let mut table = Table::new("shares of link A (Figure 11)", &columns);
+        if seconds > 0 {
+            context.note("kernel TCP from C and from X");
+            let (ours, other) = kernels(&testbed.stage, seconds)?;
+            row(&mut table, "kernel TCP, C to A", ours, other);
+        }
+        context.note("mcp from C, kernel TCP from X");
+        let (copied, tcp) = play(&mut testbed, &control)?;
         let whole = copied.hosts.iter().all(|host| host.whole);
         report.holds("both copies are whole", whole);
         let until = copied.seconds;
         let settle = SETTLE.min(until / 4.0);
-        let rate = |told: &[(f64, u64)]| {
-            let bytes = super::reached(told, until) - super::reached(told, settle);
-            bytes * 8.0 / (until - settle) / 1e6
-        };
+        let rate = |told: &[(f64, u64)]| mean_rate(told, settle, until);
         let ours = &copied.hosts[0].progress;
-        let (xm, other) = (rate(ours), rate(&tcp));
-        let share = 100.0 * xm / (xm + other);
+        let share = row(&mut table, "TCP-XM, C to A and B", rate(ours), rate(&tcp));
         if !context.quick {
             let (least, most) = TARGET;
             report.check("TCP-XM's share", share, "%", Bound::AtLeast(least));
             report.check("TCP-XM's share", share, "%", Bound::AtMost(most));
         }
-        let columns = ["flow", "Mbit/s", "share %"];
-        let mut table = Table::new("shares of link A (Figure 11)", &columns);
-        table.row([
-            "TCP-XM, C to A and B".into(),
-            Cell::number(xm, 2),
-            Cell::number(share, 1),
-        ]);
-        table.row([
-            "kernel TCP, X to A".into(),
-            Cell::number(other, 2),
-            Cell::number(100.0 - share, 1),
-        ]);
         report.tables.push(table);
         let plot = Plot::lines("flows (Figure 11)", "s", "Mbit/s")
             .series("TCP-XM", super::rates(ours))
@@ -104,24 +111,70 @@ impl Scenario for Versus {
         report.datum("copy", &copied);
         report.datum("TCP", &tcp);
         report.note(format!(
-            "every link carries 8 Mbit/s, 5 ms of delay each way and a queue of 50 packets, no loss; \
-             TCP is the kernel's, {CONTROL}, mcp has --cc {control}; goodput from {settle:.0} s to \
-             the end of mcp at {until:.0} s; paper: both take approximately 50 % ({FILE_MB} MB)"
+            "every link carries 8 Mbit/s, 5 ms of delay each way and up to {jitter} us more, a queue of \
+             50 packets, no loss; TCP is the kernel's, {CONTROL}, mcp has --cc {control}; goodput from \
+             {settle:.0} s to the end of mcp at {until:.0} s; paper: both take approximately 50 % \
+             ({FILE_MB} MB)"
         ));
         Ok(report)
     }
 }
 
-/// The copy, and how many bytes the TCP flow had delivered when, from the start of mcp.
-fn play(control: &str, bytes: u64) -> Result<(Copied, Vec<(f64, u64)>)> {
+/// Two rates beside each other; the first one's share in per cent.
+fn row(table: &mut Table, what: &str, ours: f64, other: f64) -> f64 {
+    let share = 100.0 * ours / (ours + other);
+    table.row([
+        what.into(),
+        Cell::number(ours, 2),
+        Cell::number(other, 2),
+        Cell::number(share, 1),
+    ]);
+    share
+}
+
+/// Mbit/s from one time (seconds) to another.
+fn mean_rate(told: &[(f64, u64)], from: f64, to: f64) -> f64 {
+    let bytes = super::reached(told, to) - super::reached(told, from);
+    bytes * 8.0 / (to - from) / 1e6
+}
+
+fn build(jitter: Duration, bytes: u64) -> Result<Testbed> {
     let session = Session {
         group: Ipv4Addr::new(239, 192, 11, 1),
         to: [Pc::A, Pc::B],
     };
-    let mut testbed = Testbed::build(&[session], 0.0, bytes)?;
+    let shape = Shape {
+        jitter,
+        ..Shape::default()
+    };
+    let mut testbed = Testbed::build(&[session], shape, bytes)?;
     testbed.all(RATE_BPS)?;
+    Ok(testbed)
+}
+
+/// What a kernel TCP flow in mcp's place and the other one have, in Mbit/s.
+fn kernels(stage: &Stage, seconds: u64) -> Result<(f64, f64)> {
+    let x = stage.receivers[Pc::X as usize];
+    let flows = [
+        Flow::start(stage, x, PORT)?,
+        Flow::start(stage, stage.sender, PORT + 1)?,
+    ];
+    std::thread::sleep(Duration::from_secs_f64(SETTLE));
+    let read = || flows.each_ref().map(Flow::delivered);
+    let (began, before) = (Instant::now(), read());
+    std::thread::sleep(Duration::from_secs(seconds));
+    let (took, after) = (began.elapsed().as_secs_f64(), read());
+    for flow in flows {
+        flow.end()?;
+    }
+    let rate = |flow: usize| (after[flow] - before[flow]) as f64 * 8.0 / took / 1e6;
+    Ok((rate(1), rate(0)))
+}
+
+/// The copy, and how many bytes the TCP flow had delivered when, from the start of mcp.
+fn play(testbed: &mut Testbed, control: &str) -> Result<(Copied, Vec<(f64, u64)>)> {
     let stage = &mut testbed.stage;
-    let flow = Flow::start(stage)?;
+    let flow = Flow::start(stage, stage.receivers[Pc::X as usize], PORT)?;
     let copying = Copying {
         receivers: vec![Pc::A as usize, Pc::B as usize],
         ..Copying::default()
@@ -134,19 +187,16 @@ fn play(control: &str, bytes: u64) -> Result<(Copied, Vec<(f64, u64)>)> {
     let copied = running.finish(stage, |running, _| {
         if Instant::now() >= next {
             next += SAMPLE;
-            told.push((running.elapsed(), flow.delivered.load(Ordering::Relaxed)));
+            told.push((running.elapsed(), flow.delivered()));
         }
         Ok(())
     })?;
-    told.push((
-        began.elapsed().as_secs_f64(),
-        flow.delivered.load(Ordering::Relaxed),
-    ));
+    told.push((began.elapsed().as_secs_f64(), flow.delivered()));
     flow.end()?;
     Ok((copied, told))
 }
 
-/// A kernel TCP flow from PC-X to PC-A that goes on until it is ended.
+/// A kernel TCP flow to PC-A that goes on until it is ended.
 struct Flow {
     delivered: Arc<AtomicU64>,
     over: Arc<AtomicBool>,
@@ -154,15 +204,12 @@ struct Flow {
 }
 
 impl Flow {
-    fn start(stage: &super::super::stage::Stage) -> Result<Flow> {
-        let (a, x) = (
-            stage.receivers[Pc::A as usize],
-            stage.receivers[Pc::X as usize],
-        );
-        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
+    fn start(stage: &Stage, from: NodeId, port: u16) -> Result<Flow> {
+        let a = stage.receivers[Pc::A as usize];
+        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
         let listener = stage.network.within(a, || Ok(TcpListener::bind(any)?))?;
-        let to = SocketAddr::from((stage.network.plan().address(a), PORT));
-        let mut source = stage.network.within(x, || Ok(TcpStream::connect(to)?))?;
+        let to = SocketAddr::from((stage.network.plan().address(a), port));
+        let mut source = stage.network.within(from, || Ok(TcpStream::connect(to)?))?;
         setsockopt(&source, sockopt::TcpCongestion, &CONTROL.into())
             .with_context(|| format!("congestion control {CONTROL}"))?;
         let (mut sink, _) = listener.accept()?;
@@ -195,6 +242,11 @@ impl Flow {
             over,
             threads: [pour, drain],
         })
+    }
+
+    /// Bytes that have arrived.
+    fn delivered(&self) -> u64 {
+        self.delivered.load(Ordering::Relaxed)
     }
 
     fn end(self) -> Result<()> {

@@ -31,6 +31,7 @@ const PORT: Shape = Shape {
     delay: Duration::from_micros(200),
     rate_bps: 0,
     queue_bytes: 0,
+    jitter: Duration::ZERO,
     loss: 0.0,
     reorder: 0.0,
     duplicate: 0.0,
