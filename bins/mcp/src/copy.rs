@@ -41,9 +41,10 @@ pub(crate) struct Copy {
     pub(crate) began: Instant,
     /// Which members take part in the data connection, in its order.
     receivers: Vec<usize>,
-    /// Bytes on the data connection of this round, and of all.
+    /// Bytes for the data connection of this round.
     pub(crate) stream_len: u64,
-    pub(crate) sent: u64,
+    /// Bytes that the data connections of all rounds have brought to one host at least.
+    pub(crate) arrived: u64,
     /// Counted from 1, and how many there may be.
     round: u32,
     rounds: u32,
@@ -87,7 +88,7 @@ impl Copy {
             began: Instant::now(),
             receivers: Vec::new(),
             stream_len: 0,
-            sent: 0,
+            arrived: 0,
             round: 1,
             rounds: 1,
             common,

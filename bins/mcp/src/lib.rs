@@ -220,7 +220,7 @@ fn finish(copy: &Copy, unstarted: bool, json: bool) -> u8 {
     };
     let seconds = copy.began.elapsed().as_secs_f64();
     let bytes = copy.tree.manifest.bytes();
-    let goodput_bps = (copy.sent as f64 * 8.0 / seconds.max(1e-3)) as u64;
+    let goodput_bps = (copy.arrived as f64 * 8.0 / seconds.max(1e-3)) as u64;
     copy.events.emit(&Event::End {
         result,
         exit_code: code,
@@ -238,7 +238,7 @@ fn finish(copy: &Copy, unstarted: bool, json: bool) -> u8 {
             }
         }
     }
-    let sent = match copy.sent {
+    let sent = match copy.arrived {
         0 => "nothing sent".to_owned(),
         sent => format!("{} sent, {}", ByteSize(sent), BitRate(goodput_bps)),
     };

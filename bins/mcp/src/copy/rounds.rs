@@ -118,13 +118,21 @@ impl Copy {
             Some(reservation) => self.open(&reservation, group, key, options, &layout)?,
             None => None,
         };
-        if outgoing.is_some() {
-            self.sent += self.stream_len;
-        }
         // The reader ends when it has sent; it cannot have ended before.
         let _ = self.orders.send(Order::Send(layout, outgoing));
         self.wait(Member::is_over).await;
+        self.arrived += self.furthest();
         Ok(())
+    }
+
+    /// How many bytes of the data connection the host has that has the most.
+    fn furthest(&self) -> u64 {
+        let members = self.receivers.iter().map(|&at| &self.members[at]);
+        let arrived = members.map(|member| match member.stage {
+            Stage::Verified => self.stream_len,
+            _ => member.progress.received,
+        });
+        arrived.max().unwrap_or(0)
     }
 
     /// Is there a host left to go on with, and has the user not stopped it?
