@@ -278,7 +278,11 @@ fn figure(value: f64) -> String {
         return "0".to_owned();
     }
     let digits = (1.0 - value.abs().log10().floor()).clamp(0.0, 9.0);
-    format!("{value:.*}", digits as usize)
+    let text = format!("{value:.*}", digits as usize);
+    match text.strip_suffix(".0") {
+        Some(whole) => whole.to_owned(),
+        None => text,
+    }
 }
 
 fn tick(value: f64) -> String {
@@ -299,8 +303,8 @@ mod tests {
 
     #[test]
     fn figures_are_short_and_what_is_zero_is_said() {
-        let shown = [9.704, 0.0085, 1575.2, 0.59, 0.0].map(figure);
-        assert_eq!(shown, ["9.7", "0.0085", "1575", "0.59", "0"]);
+        let shown = [9.704, 8.0, 0.0085, 1575.2, 0.59, 0.0].map(figure);
+        assert_eq!(shown, ["9.7", "8", "0.0085", "1575", "0.59", "0"]);
         let plot = Plot::lines("t", "x", "y")
             .log(false, true)
             .series("some", vec![(1.0, 1.0), (2.0, 1000.0)])
