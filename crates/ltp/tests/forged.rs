@@ -271,6 +271,24 @@ fn a_forged_heartbeat_changes_nothing_the_source_does_not_confirm() {
     }
 }
 
+/// One who has everything waits for the source's word; a forged heartbeat that wants no reports must not
+/// leave it waiting when its report is lost.
+#[test]
+fn a_forged_heartbeat_that_wants_no_reports_does_not_hold_up_the_end() {
+    let bytes = content(600_000, 14);
+    let mut net = begun(&bytes, 14, true, None);
+    net.run_until(LIMIT, |net| net.receivers[0].is_complete());
+    assert!(!net.all_complete(), "the source has not answered");
+    let forged = emit(&true_sync(&net));
+    let heard = net.receivers[0].handle_packet(net.now, &Meta::group(source()), &forged);
+    assert_eq!(heard, Ok(()));
+    let reports = net.receivers[0].stats().reports;
+    net.faults.loss = 1_000_000;
+    net.run_until(LIMIT, |net| net.receivers[0].stats().reports > reports);
+    net.faults.loss = 0;
+    finish(&mut net, &bytes);
+}
+
 /// Only an answer to a report that waits for one brings a token that counts.
 #[test]
 fn an_acknowledgement_of_nothing_changes_no_token() {

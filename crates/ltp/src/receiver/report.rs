@@ -111,12 +111,14 @@ impl<S: Store> Receiver<'_, S> {
             Some(session) => (session.reports, session.closing),
             None => (false, false),
         };
+        // Who waits for the source's word waits for that, whatever heartbeats say meanwhile.
+        let wanted = session_wants || self.held_back.is_some();
         let done = match self.phase {
             Phase::Complete => self.report.complete,
             Phase::Failed => self.report.failed,
             _ => false,
         };
-        if !session_wants || done {
+        if !wanted || done {
             self.timers.stop(Timer::Report as usize);
             return;
         }
