@@ -213,12 +213,10 @@ fn scenario(out: &mut String, entry: &Entry) -> fmt::Result {
         }
         writeln!(out, "</tbody></table></div>")?;
     }
-    for one in list(report, "tables") {
-        table(out, one)?;
-    }
     if let Some(svg) = &entry.svg {
         writeln!(out, "<figure>{}</figure>", without_size(svg))?;
     }
+    tables(out, list(report, "tables"))?;
     checks(out, list(report, "checks"))?;
     let notes = list(report, "notes");
     if !notes.is_empty() {
@@ -291,6 +289,24 @@ fn table(out: &mut String, table: &Value) -> fmt::Result {
         out.push_str("</tr>\n");
     }
     writeln!(out, "</tbody></table></div>")
+}
+
+/// The first, which is what the scenario is about; the others for who wants to know more.
+fn tables(out: &mut String, tables: &[Value]) -> fmt::Result {
+    let Some((first, others)) = tables.split_first() else {
+        return Ok(());
+    };
+    table(out, first)?;
+    if others.is_empty() {
+        return Ok(());
+    }
+    let titles = others.iter().filter_map(|one| one["title"].as_str());
+    let titles = titles.collect::<Vec<_>>().join("; ");
+    writeln!(out, "<details><summary>{}</summary>", text(&titles))?;
+    for one in others {
+        table(out, one)?;
+    }
+    writeln!(out, "</details>")
 }
 
 fn checks(out: &mut String, checks: &[Value]) -> fmt::Result {
@@ -446,6 +462,23 @@ mod tests {
             page.contains("share: <b>40.25 %</b>, target at least 40.00 %"),
             "{page}"
         );
+    }
+
+    #[test]
+    fn the_picture_comes_first_and_further_tables_are_folded() {
+        let one = |title: &str| json!({"title": title, "columns": ["n"], "rows": [[1]]});
+        let report = json!({"tables": [one("main"), one("more"), one("yet more")]});
+        let mut entry = entry("lab-links", Some(report));
+        entry.svg = Some("<svg></svg>".to_owned());
+        let page = page(&[entry], &[]);
+        let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}: {page}"));
+        let order = [
+            "<figure>",
+            "main",
+            "<details><summary>more; yet more</summary>",
+        ]
+        .map(at);
+        assert!(order.is_sorted(), "{page}");
     }
 
     #[test]
