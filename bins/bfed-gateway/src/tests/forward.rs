@@ -10,12 +10,13 @@ pub(super) const BULK: &str = "bfed://1/fake/file/?content=bulk-data";
 pub(super) const REAL_TIME: &str = "bfed://1/fake/film/?content=real-time";
 
 pub(super) fn frames(count: u32, len: usize) -> Vec<Vec<u8>> {
-    let frame = |number: u32| {
-        let mut frame = vec![number as u8; len];
-        frame[..4].copy_from_slice(&number.to_be_bytes());
-        frame
-    };
-    (0..count).map(frame).collect()
+    (0..count).map(|number| frame(number, len)).collect()
+}
+
+fn frame(number: u32, len: usize) -> Vec<u8> {
+    let mut frame = vec![number as u8; len];
+    frame[..4].copy_from_slice(&number.to_be_bytes());
+    frame
 }
 
 /// A client of `to` has the session.
@@ -62,20 +63,18 @@ fn a_file_comes_whole_and_in_order_through_three_gateways() {
 fn a_film_comes_through_with_its_frames_as_they_were() {
     let line = line(2, DATA);
     join(&line[1], 1, REAL_TIME);
-    let frames = frames(200, 1200);
-    for some in frames.chunks(4) {
-        sent(&line[0], REAL_TIME, some);
+    // Real-time: some may be lost, and more of them on a machine that is busy, so it goes on until enough came.
+    let mut number = 0;
+    eventually("a hundred frames", || {
+        let some: Vec<_> = (number..number + 4).map(|at| frame(at, 1200)).collect();
+        number += 4;
+        sent(&line[0], REAL_TIME, &some);
         std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    let last = frames.last().unwrap();
-    eventually("the last frame", || {
-        line[1].hand.got(REAL_TIME).contains(last).then_some(())
+        (line[1].hand.got(REAL_TIME).len() >= 100).then_some(())
     });
     let got = line[1].hand.got(REAL_TIME);
-    assert!(
-        got.iter().all(|frame| frames.contains(frame)),
-        "a frame that nobody sent"
-    );
+    let is_sent = |got: &Vec<u8>| (0..number).any(|at| *got == frame(at, 1200));
+    assert!(got.iter().all(is_sent), "a frame that nobody sent");
     assert!(got.is_sorted(), "out of order");
 }
 

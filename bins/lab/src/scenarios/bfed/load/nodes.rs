@@ -13,6 +13,7 @@ use super::quota::{Hierarchy, Share};
 use super::steer::{Ask, Steering};
 use crate::net::{Launch, Network, NodeId, Process};
 use crate::sandbox::SCRATCH;
+use crate::session::installed;
 
 /// The peer that sessions come from; those that they go to have the numbers above.
 const UP: PeerId = PeerId(1);
@@ -283,9 +284,7 @@ fn core(number: usize) -> [usize; 1] {
 
 /// Whether haproxy is installed.
 pub(in super::super) fn has_haproxy() -> bool {
-    ["/usr/sbin/haproxy", "/usr/local/sbin/haproxy"]
-        .iter()
-        .any(|path| Path::new(path).exists())
+    installed("haproxy").is_some()
 }
 
 /// haproxy in TCP mode, one thread, between its own port and the sources; where it is called.
@@ -309,7 +308,9 @@ pub(super) fn haproxy(
          server source {sources}\n"
     );
     fs::write(&file, text)?;
-    let launch = Launch::external("haproxy", "haproxy")
+    // In a folder that is not among an ordinary user's.
+    let program = installed("haproxy").context("haproxy is not installed")?;
+    let launch = Launch::external(program, "haproxy")
         .cores(&core(0))
         .args(["-db", "-f"])
         .arg(&file);
