@@ -467,7 +467,7 @@ mod tests {
     #[test]
     fn the_picture_comes_first_and_further_tables_are_folded() {
         let one = |title: &str| json!({"title": title, "columns": ["n"], "rows": [[1]]});
-        let report = json!({"tables": [one("main"), one("more"), one("yet more")]});
+        let report = json!({"tables": [one("chief"), one("more"), one("yet more")]});
         let mut entry = entry("lab-links", Some(report));
         entry.svg = Some("<svg></svg>".to_owned());
         let page = page(&[entry], &[]);
