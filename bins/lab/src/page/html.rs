@@ -474,7 +474,7 @@ mod tests {
         let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}: {page}"));
         let order = [
             "<figure>",
-            "main",
+            "chief",
             "<details><summary>more; yet more</summary>",
         ]
         .map(at);
