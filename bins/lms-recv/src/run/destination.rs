@@ -145,18 +145,18 @@ impl<'a> Destination<'a> {
         }
     }
 
-    /// Hands verified bytes of a stream to its writer: all there are when the loop is idle, else
-    /// many at once or none, since each time may wake the writer.
+    /// Hands verified bytes of a stream to its writer: `all` there are, else many at once or none, since
+    /// each time may wake the writer.
     pub(super) fn deliver(
         &mut self,
         now: Instant,
         receiver: &mut Machine,
-        is_idle: bool,
+        all: bool,
     ) -> anyhow::Result<()> {
         let Some(writer) = &self.writer else {
             return Ok(());
         };
-        if !is_idle && receiver.progress().0 < self.next + MANY_BYTES {
+        if !all && receiver.progress().0 < self.next + MANY_BYTES {
             return Ok(());
         }
         while let Some(buffer) = writer.reclaim() {
@@ -180,13 +180,13 @@ impl<'a> Destination<'a> {
         }
     }
 
-    /// Whether everything that was verified is where it belongs, or why it never will be. Call it
-    /// again when woken.
-    pub(super) fn is_drained(&mut self, is_complete: bool) -> Result<bool, Outcome> {
+    /// Whether everything is where it belongs, or why it never will be; `length` is that of the content,
+    /// once all of it is verified. Call it again when woken.
+    pub(super) fn is_drained(&mut self, length: Option<u64>) -> Result<bool, Outcome> {
         let Some(writer) = &mut self.writer else {
             return Ok(true);
         };
-        if is_complete && self.waiting.is_none() {
+        if self.waiting.is_none() && length.is_some_and(|length| self.next >= length) {
             writer.close();
         }
         match writer.ended() {

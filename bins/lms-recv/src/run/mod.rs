@@ -164,8 +164,9 @@ impl<'a> Session<'a> {
             self.destination
                 .compare_existing(now, self.machine.receiver_mut(), key);
             let is_idle = pieces == 0;
+            let all = is_idle || self.complete.is_some();
             self.destination
-                .deliver(now, self.machine.receiver_mut(), is_idle)?;
+                .deliver(now, self.machine.receiver_mut(), all)?;
             self.show_progress(now);
             if self.gives_up_at().is_some_and(|at| now >= at) {
                 self.fail(now, Failure::NoSource)?;
@@ -379,7 +380,7 @@ impl<'a> Session<'a> {
             });
         }
         if self.serving.is_none() {
-            let drained = self.destination.is_drained(self.complete.is_some());
+            let drained = self.destination.is_drained(self.complete.map(|all| all.0));
             match (drained, self.complete) {
                 (Err(outcome), _) => return Some(outcome),
                 (Ok(true), Some((length, digest))) => {

@@ -455,6 +455,26 @@ fn one_that_wakes_up_late_takes_everything_at_once() {
 }
 
 #[test]
+fn a_stream_whose_end_comes_together_with_its_data_is_passed_on_whole() {
+    let from = folder();
+    // Less than what is worth waking the writer for while packets come.
+    let bytes = content(300_000);
+    let file = from.path().join("x");
+    fs::write(&file, &bytes).expect("content");
+    let group = group();
+    let receiver = Running::start("receiver", &mut receive(&group, "-", &["--quiet"]));
+    std::thread::sleep(Duration::from_millis(300));
+    receiver.signal("STOP");
+    let sender = Running::start("sender", &mut send(&group, &file, &["--rate", "400M"]));
+    std::thread::sleep(Duration::from_millis(400));
+    receiver.signal("CONT");
+    let received = receiver.finish();
+    sender.finish().expect(0);
+    assert_eq!(received.expect(0).stdout.len(), bytes.len());
+    assert!(received.stdout == bytes);
+}
+
+#[test]
 fn a_file_that_changes_while_it_is_sent_is_an_error_on_both_sides() {
     for (len, says) in [
         (5_000_000, "it changed while it was sent"),
