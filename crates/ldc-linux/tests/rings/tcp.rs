@@ -173,21 +173,18 @@ fn what_stays_held_back_to_the_end_never_leaves() {
 #[test]
 fn a_full_ring_says_so_and_waiting_ends() {
     let (mut ldc, far) = stalled(256);
-    // On a busy machine the thread that sends may not have come to where it stalls.
-    let mut full = 0;
-    while full < 3 {
-        match ldc.send(9, &message(9, 64), PLAIN) {
-            Err(SendError::Full) => full += 1,
-            sent => full = sent.map(|()| 0).unwrap(),
-        }
-        if full > 0 {
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
+    // The thread that sends comes to where it stalls when the machine lets it: until then there is room again.
     let short = Some(Duration::from_millis(20));
-    let late = ldc.send_wait(9, &message(9, 64), PLAIN, short);
-    assert_eq!(late, Err(SendError::Full));
-    assert_eq!(ldc.wait_room(1, short), Err(WaitError::TimedOut));
+    let (full, late, waited) = loop {
+        let full = ldc.send(9, &message(9, 64), PLAIN);
+        let late = ldc.send_wait(9, &message(9, 64), PLAIN, short);
+        let waited = ldc.wait_room(1, short);
+        if full.is_err() && late.is_err() && waited.is_err() {
+            break (full, late, waited);
+        }
+    };
+    assert_eq!((full, late), (Err(SendError::Full), Err(SendError::Full)));
+    assert_eq!(waited, Err(WaitError::TimedOut));
     let long = vec![0; 256 * 4096 + 1];
     assert_eq!(ldc.send(9, &long, PLAIN), Err(SendError::TooLong));
     let reader = std::thread::spawn(move || numbers(far).len());

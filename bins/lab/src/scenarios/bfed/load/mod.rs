@@ -33,8 +33,10 @@ pub(super) use quota::Hierarchy;
 
 /// What comes first is compared with what was sent: so much in all, in bytes.
 const CHECKED: u64 = 8 << 20;
-/// After the last byte that is missing nothing came for so long: it will not come.
+/// No datagram came for so long: what is missing will not come.
 const SILENCE: Duration = Duration::from_secs(3);
+/// The same on TCP channels, which only wait longer each time something of theirs was dropped.
+const STREAM_SILENCE: Duration = Duration::from_secs(30);
 
 /// Who forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +90,7 @@ impl Flow {
 }
 
 /// What must hold whatever the machine.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Facts {
     /// Bytes that should have arrived.
     pub(super) due: u64,
@@ -96,6 +98,8 @@ pub(super) struct Facts {
     pub(super) arrived: u64,
     /// Receivers that got something else than what was sent.
     pub(super) wrong: u64,
+    /// Where bytes are missing, what the data nodes counted.
+    pub(super) counters: Vec<serde_json::Value>,
 }
 
 impl Facts {
@@ -165,7 +169,7 @@ impl Stage {
         // Windows and buffers find their sizes.
         std::thread::sleep(Duration::from_secs_f64((seconds / 3.0).clamp(0.3, 1.5)));
         let flow = running.measure(seconds)?;
-        let facts = running.finish(load)?;
+        let facts = running.finish(self, load)?;
         Ok((flow, facts))
     }
 
@@ -341,23 +345,30 @@ impl Running {
     }
 
     /// Sources stop; everything that they sent must arrive.
-    fn finish(mut self, load: Load) -> Result<Facts> {
+    fn finish(mut self, stage: &Stage, load: Load) -> Result<Facts> {
         let sent = self.sources.stop()?;
         let copies = match self.forwarder {
             Forwarder::Haproxy(_) => 1,
             Forwarder::Nodes(_) => load.fanout as u64,
         };
         let whole = (load.frame + bfed::data::HEADER_LEN) as u64;
-        let due = match load.relay {
+        let (due, silence) = match load.relay {
             // There is no header on native channels.
-            Relay::Native => sent / whole * load.frame as u64 * copies,
-            _ => sent * copies,
+            Relay::Native => (sent / whole * load.frame as u64 * copies, SILENCE),
+            Relay::DataNodes | Relay::Haproxy { .. } => (sent * copies, STREAM_SILENCE),
         };
-        let arrived = self.sinks.drain(due, SILENCE);
+        let arrived = self.sinks.drain(due, silence);
+        let counters = match &self.forwarder {
+            Forwarder::Nodes(nodes) if arrived != due => {
+                nodes.counters(&stage.network, stage.gateway)?
+            }
+            _ => Vec::new(),
+        };
         Ok(Facts {
             due,
             arrived,
             wrong: self.sinks.wrong(),
+            counters,
         })
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use bfed::wire::join::FlowChannel;
 use bfed::{ChannelAddress, FlowLabel, PeerId, SessionName};
+use serde_json::Value;
 
 use super::quota::{Hierarchy, Share};
 use super::steer::{Ask, Steering};
@@ -224,32 +225,36 @@ impl DataNodes {
 
     /// What data nodes counted: the sum of a counter over all of them.
     pub(super) fn counter(&self, network: &Network, place: NodeId, name: &str) -> Result<u64> {
-        let mut sum = 0;
-        for number in 1..=self.forwarders.processes.len() {
+        let all = self.counters(network, place)?;
+        Ok(all.iter().map(|shown| find(shown, name)).sum())
+    }
+
+    /// What each data node counted.
+    pub(super) fn counters(&self, network: &Network, place: NodeId) -> Result<Vec<Value>> {
+        let show = |number: usize| {
             let launch = Launch::carried("bfed-gateway")
                 .named(format!("status {number}"))
                 .args(["status", "counters", "--json", "--socket"])
                 .arg(socket(number));
             let mut process = network.start(place, launch)?;
             process.succeed(SOON)?;
-            let shown = process.events().pop().context("no status")?.value;
-            sum += find(&shown, name);
-        }
-        Ok(sum)
+            Ok(process.events().pop().context("no status")?.value)
+        };
+        (1..=self.forwarders.processes.len()).map(show).collect()
     }
 }
 
 /// All numbers of that name, anywhere.
-fn find(value: &serde_json::Value, name: &str) -> u64 {
+fn find(value: &Value, name: &str) -> u64 {
     match value {
-        serde_json::Value::Object(fields) => fields
+        Value::Object(fields) => fields
             .iter()
             .map(|(key, value)| match value.as_u64() {
                 Some(count) if key == name => count,
                 _ => find(value, name),
             })
             .sum(),
-        serde_json::Value::Array(items) => items.iter().map(|item| find(item, name)).sum(),
+        Value::Array(items) => items.iter().map(|item| find(item, name)).sum(),
         _ => 0,
     }
 }

@@ -126,11 +126,13 @@ impl Sinks {
         self.shared.wrong.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many bytes have come in all; how many did.
+    /// Waits until so many bytes have come in all, or nothing for so long, or a receiver was cut off; how
+    /// many came.
     pub(super) fn drain(&self, bytes: u64, silence: Duration) -> u64 {
         let until = Instant::now() + PATIENCE;
         let mut last = (self.total(), Instant::now());
-        while last.0 < bytes && Instant::now() < until && last.1.elapsed() < silence {
+        let waits = |since: Instant| since.elapsed() < silence && self.all_open().is_ok();
+        while last.0 < bytes && Instant::now() < until && waits(last.1) {
             std::thread::sleep(Duration::from_millis(5));
             let total = self.total();
             if total > last.0 {
