@@ -475,7 +475,8 @@ impl DataNode {
         self.plane.events.pop_front()
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout).
+    /// When to call [`handle_timeout`](Self::handle_timeout); at once while there are events: what was
+    /// handed out last may have made some.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let lost = self.heard_at + self.config.heartbeat_interval * MISSED;

@@ -215,7 +215,8 @@ impl Plane {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        if !self.ready.is_empty() || !self.attach.is_empty() || self.watch.waits() {
+        let waits = !self.ready.is_empty() || !self.attach.is_empty() || !self.events.is_empty();
+        if waits || self.watch.waits() {
             return Some(self.now);
         }
         self.timers.first().map(|(at, _)| *at)

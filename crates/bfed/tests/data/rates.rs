@@ -106,7 +106,10 @@ fn bulk_pauses_its_source_and_loses_nothing() {
         (0..count).collect::<Vec<_>>(),
         "in order, all of it"
     );
+    // A driver that took the events before it sent must not sleep over the next.
+    assert_eq!(station.node.poll_timeout(), Some(now));
     assert_eq!(station.events(), [DataEvent::Resume(source)]);
+    assert_ne!(station.node.poll_timeout(), Some(now));
     assert_eq!(station.node.plane().stats().drops(DataError::QueueFull), 0);
 }
 
