@@ -43,7 +43,7 @@ pub fn run(context: &Context) -> Result<Report> {
     let mut session = build().context("build the network")?;
     context.note("multicast routes, then lms-router in each router");
     session.own(Owner::Lab)?;
-    session.wait_for_routes(Duration::from_secs(5))?;
+    session.wait_for_routes(Duration::from_secs(40))?;
     session.start_routers(&Replies::default())?;
     let file = Path::new(SCRATCH).join("file.bin");
     crate::transfer::write_file(&file, bytes)?;

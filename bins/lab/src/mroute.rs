@@ -61,7 +61,7 @@ pub fn own(network: &Network, branch: &Branch, routes: &[Wanted]) -> Result<Proc
         .talks();
     let mut process = network.start(branch.router, launch)?;
     process.say(&serde_json::to_string(routes)?)?;
-    process.wait_event("ready", Duration::from_secs(5))?;
+    process.wait_event("ready", Duration::from_secs(20))?;
     Ok(process)
 }
 

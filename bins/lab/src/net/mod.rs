@@ -348,7 +348,7 @@ impl Network {
         self.questions += 1;
         let question = format!("report {}", self.questions);
         process.say(&question)?;
-        let limit = Duration::from_secs(5);
+        let limit = Duration::from_secs(20);
         let answered =
             process.wait_that("report", limit, |value| text(value, "question") == question)?;
         Ok(serde_json::from_value(answered.value["links"].clone())?)
@@ -464,7 +464,7 @@ impl Network {
             shape,
         };
         process.say(&format!("shape {}", serde_json::to_string(&change)?))?;
-        let limit = Duration::from_secs(5);
+        let limit = Duration::from_secs(20);
         let answered =
             process.wait_that("answer", limit, |value| text(value, "question") == question)?;
         ensure!(

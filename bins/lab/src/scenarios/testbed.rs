@@ -14,7 +14,7 @@ use crate::net::{Network, NodeId, Plan, Shape};
 use crate::session::{Owner, Replies, Session};
 
 /// How long a packet may take to show up.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A host's end: a socket for requests, its address, what went over its link.
 pub(super) struct End {

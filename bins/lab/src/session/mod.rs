@@ -229,7 +229,7 @@ impl Session {
             self.routers.push(router);
         }
         for router in &mut self.routers {
-            router.wait(Duration::from_secs(10))?;
+            router.wait(Duration::from_secs(40))?;
         }
         Ok(())
     }
@@ -423,9 +423,9 @@ impl Router {
     /// # Errors
     /// When it does not end or does not come up.
     pub fn restart(&mut self, network: &Network) -> Result<()> {
-        self.process.stop(Duration::from_secs(5))?;
+        self.process.stop(Duration::from_secs(20))?;
         self.process = Router::launch(network, self.node, &self.name, &self.config, &[])?;
-        self.wait(Duration::from_secs(10))
+        self.wait(Duration::from_secs(20))
     }
 
     /// Waits until it answers.

@@ -22,8 +22,9 @@ use crate::data::{DataPath, Opened};
 use crate::metrics;
 use crate::status::Server;
 
-/// How long the data thread may take to withdraw from the hierarchy and end.
-const ENDING: Duration = Duration::from_secs(5);
+/// How long the data thread may take to withdraw from the hierarchy (at most two seconds) and to close its packet
+/// sockets, for which the kernel waits until no processor can be using them.
+const ENDING: Duration = Duration::from_secs(15);
 
 /// Runs until a signal ends it.
 pub(crate) fn run(file: &Path) -> Result<ExitCode, RunError> {

@@ -207,7 +207,7 @@ impl Bench {
             plan.address(self.receivers[0])
         );
         let mut router = Router::start(&self.network, self.at, &Replies { section }, &[WORKER])?;
-        router.wait(Duration::from_secs(5))?;
+        router.wait(Duration::from_secs(20))?;
         Ok(router)
     }
 
