@@ -162,7 +162,7 @@ fn a_class_of_service_is_set() {
         let SocketAddr::V4(v4) = group else { panic!() };
         let lo = socket2::InterfaceIndexOrAddress::Index(1);
         host.join_multicast_v4_n(v4.ip(), &lo).unwrap();
-        host.set_read_timeout(Some(std::time::Duration::from_secs(5)))
+        host.set_read_timeout(Some(std::time::Duration::from_secs(20)))
             .unwrap();
         net.send_data(now(), channel, b"hello").unwrap();
         net.flush(now());

@@ -85,7 +85,7 @@ fn clients_ask_by_unicast_and_leave_one_by_one() {
         let translation = answer(Answer::Translation(vec![address]), &session);
         for (nonce, client) in (5..).zip(&clients) {
             client
-                .set_read_timeout(Some(StdDuration::from_secs(5)))
+                .set_read_timeout(Some(StdDuration::from_secs(20)))
                 .unwrap();
             client
                 .send_to(&padded(Want::Join, nonce, &session), MEDIATOR)
@@ -129,7 +129,7 @@ fn all_who_have_a_session_are_told_of_its_end() {
         let session = name("bfed://9/x");
         let client = stranger("127.0.0.1:0");
         client
-            .set_read_timeout(Some(StdDuration::from_secs(5)))
+            .set_read_timeout(Some(StdDuration::from_secs(20)))
             .unwrap();
         client
             .send_to(&padded(Want::Join, 5, &session), MEDIATOR)

@@ -23,7 +23,7 @@ pub(crate) const SRC: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
 pub(crate) const H1: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 pub(crate) const H2: Ipv4Addr = Ipv4Addr::new(10, 0, 3, 2);
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 /// The program.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_lms-router");
 const INSIDE: &str = "LMS_ROUTER_TEST_INSIDE";
@@ -464,7 +464,7 @@ pub(crate) fn readable(fd: std::os::fd::BorrowedFd<'_>, patience: Duration) -> b
 }
 
 /// Long enough for what should come, short enough for what should not.
-pub(crate) const SOON: Duration = Duration::from_secs(2);
+pub(crate) const SOON: Duration = Duration::from_secs(10);
 pub(crate) const NEVER: Duration = Duration::from_millis(200);
 
 /// A whole UDP packet from `source` to the group.

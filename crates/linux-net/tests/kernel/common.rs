@@ -105,7 +105,7 @@ pub(crate) fn until_it_carries(from: &Host, to: &Host, address: Ipv4Addr) {
         .set_read_timeout(Some(Duration::from_millis(20)))
         .expect("timeout");
     let sender = from.run(|| UdpSocket::bind("0.0.0.0:0").expect("bind"));
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         sender.send_to(b"?", (address, 7)).expect("send");
         if listener.recv(&mut [0; 8]).is_ok() {
@@ -125,12 +125,12 @@ pub(crate) fn readable_within(fd: BorrowedFd<'_>, patience: Duration) -> bool {
     poll::wait(&mut set, Some(patience)).expect("poll") > 0
 }
 
-/// Calls `next` until it answers something, waiting on `fd` in between, two seconds at most.
+/// Calls `next` until it answers something, waiting on `fd` in between, ten seconds at most.
 pub(crate) fn soon<F: AsFd, T>(
     door: &mut F,
     mut next: impl FnMut(&mut F) -> Option<T>,
 ) -> Option<T> {
-    let deadline = Instant::now() + Duration::from_secs(2);
+    let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         if let Some(found) = next(door) {
             return Some(found);
