@@ -423,7 +423,7 @@ impl Router {
     /// # Errors
     /// When it does not end or does not come up.
     pub fn restart(&mut self, network: &Network) -> Result<()> {
-        self.process.stop(Duration::from_secs(20))?;
+        self.process.stop(Duration::from_secs(60))?;
         self.process = Router::launch(network, self.node, &self.name, &self.config, &[])?;
         self.wait(Duration::from_secs(20))
     }

@@ -22,9 +22,8 @@ use crate::data::{DataPath, Opened};
 use crate::metrics;
 use crate::status::Server;
 
-/// How long the data thread may take to withdraw from the hierarchy (at most two seconds) and to close its packet
-/// sockets, for which the kernel waits until no processor can be using them.
-const ENDING: Duration = Duration::from_secs(15);
+/// How long the data thread may take to withdraw from the hierarchy.
+const ENDING: Duration = Duration::from_secs(5);
 
 /// Runs until a signal ends it.
 pub(crate) fn run(file: &Path) -> Result<ExitCode, RunError> {
@@ -78,8 +77,10 @@ async fn control(
     std::thread::Builder::new()
         .name("lms-data".to_owned())
         .spawn(move || {
-            let result = DataPath::new(opened, &data_config).run(&commands);
-            let _ = ended.send(result);
+            let mut path = DataPath::new(opened, &data_config);
+            // Before its sockets close: for each the kernel waits until no processor can be using it, seconds on
+            // a machine that has no time.
+            let _ = ended.send(path.run(&commands));
         })
         .map_err(|e| RunError::Io("starting the data thread", e))?;
     let listener = socket
