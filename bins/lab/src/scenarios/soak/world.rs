@@ -213,6 +213,8 @@ impl World {
             let launch = endpoint("lms-recv", STREAM)
                 .named(format!("lms-recv stream {}", host + 1))
                 .args(["--assist", "lms", "--source", &source, "--output", "-"])
+                // Full long before the warm-up ends: of the default's 64 MiB the filling would show as growth.
+                .args(["--buffer", "4MiB"])
                 .pours();
             let mut process = self.network.start(self.nodes.hosts[host], launch)?;
             process.wait_event("waiting", COMES_UP)?;
