@@ -15,7 +15,16 @@ pub(crate) struct FlowCounts {
     pub(crate) dropped: u64,
 }
 
-/// A flow: what each packet looks at, in one cache line.
+impl FlowCounts {
+    pub(crate) fn add(&mut self, other: &FlowCounts) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        self.copies += other.copies;
+        self.dropped += other.dropped;
+    }
+}
+
+/// A flow: what each packet looks at that takes no shortcut, in one cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Flow {
@@ -64,6 +73,14 @@ impl Flow {
         }
     }
 
+    /// What took its shortcut.
+    pub(super) fn add_counts(&mut self, counts: &FlowCounts) {
+        self.packets += counts.packets;
+        self.bytes += counts.bytes;
+        self.copies += counts.copies;
+    }
+
+    /// What went the long way, or took a shortcut that has closed since.
     pub(super) fn counts(&self) -> FlowCounts {
         FlowCounts {
             packets: self.packets,

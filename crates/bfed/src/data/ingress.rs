@@ -7,7 +7,8 @@ use smoltcp::time::Instant;
 
 use super::flow::Flow;
 use super::plane::Cursor;
-use super::table::{Entry, Key};
+use super::shortcut::Way;
+use super::table::{Entry, Found, Key};
 use super::{DataError, Destination, EdgeId, HEADER_LEN, Meta, Plane, Verdict};
 use crate::types::FlowLabel;
 use crate::wire::data::{Kind, MAX_PAYLOAD_LEN, Packet};
@@ -29,23 +30,26 @@ impl Plane {
                 self.table.look_ahead(key);
             }
         }
-        let ahead = self.table.ahead();
         // No step of a pass waits for another: the processor has the lines of many on their way. What is
         // read must seem to be of use.
         let mut read = 0;
-        for (key, entry) in ahead {
-            let flow = self.flows[entry.flow as usize].as_ref();
-            read ^= flow.map_or(0, Flow::outs);
+        for (key, entry, short) in self.table.ahead() {
+            if !short {
+                let flow = self.flows[entry.flow as usize].as_ref();
+                read ^= flow.map_or(0, Flow::outs);
+            }
             if key.is_datagram() {
                 let edge = self.edges[entry.edge as usize].as_ref();
                 read ^= edge.map_or(0, |edge| edge.flow);
             }
         }
-        for (key, entry) in ahead {
-            let flow = self.flows[entry.flow as usize].as_ref();
-            let out = flow.and_then(|flow| flow.out(0));
-            let out = out.and_then(|out| self.edges[out.index as usize].as_ref());
-            read ^= out.map_or(0, |edge| edge.flow);
+        for (key, entry, short) in self.table.ahead() {
+            if !short {
+                let flow = self.flows[entry.flow as usize].as_ref();
+                let out = flow.and_then(|flow| flow.out(0));
+                let out = out.and_then(|out| self.edges[out.index as usize].as_ref());
+                read ^= out.map_or(0, |edge| edge.flow);
+            }
             if key.is_datagram() {
                 let edge = self.edges[entry.edge as usize].as_ref();
                 read ^= edge.map_or(0, |edge| edge.rest.generation);
@@ -62,10 +66,7 @@ impl Plane {
         self.now = now;
         self.stats.packets += 1;
         match self.ingress(now, meta, frame) {
-            Ok(Some(from)) => match self.start(from, frame.len()) {
-                Ok(cursor) => Verdict::Forward(cursor),
-                Err(reason) => self.dropped(reason),
-            },
+            Ok(Some(from)) => self.start(from, frame.len()),
             Ok(None) => Verdict::Taken,
             Err(reason) => self.dropped(reason),
         }
@@ -84,14 +85,14 @@ impl Plane {
         now: Instant,
         meta: &Meta,
         frame: &[u8],
-    ) -> Result<Option<Entry>, DataError> {
+    ) -> Result<Option<Found>, DataError> {
         if let Meta::Native(channel) = *meta {
             let fits = (HEADER_LEN..=HEADER_LEN + MAX_PAYLOAD_LEN).contains(&frame.len());
             if !fits {
                 return Err(DataError::Malformed);
             }
-            let entry = self.table.get(&Key::native(channel));
-            return entry.map(Some).ok_or(DataError::UnknownChannel);
+            let found = self.table.get(&Key::native(channel));
+            return found.map(Some).ok_or(DataError::UnknownChannel);
         }
         let packet = Packet::new_checked(frame).map_err(|_| DataError::Malformed)?;
         match packet.kind() {
@@ -109,17 +110,17 @@ impl Plane {
         now: Instant,
         meta: &Meta,
         packet: &Packet<&[u8]>,
-    ) -> Result<Entry, DataError> {
+    ) -> Result<Found, DataError> {
         match *meta {
             Meta::Datagram(from) => {
-                let entry = self.table.get(&Key::datagram(from, packet.label()));
-                let entry = entry.ok_or(DataError::UnknownFlow)?;
-                self.received(now, entry.edge, packet)?;
-                Ok(entry)
+                let found = self.table.get(&Key::datagram(from, packet.label()));
+                let found = found.ok_or(DataError::UnknownFlow)?;
+                self.received(now, found.entry.edge, packet)?;
+                Ok(found)
             }
             Meta::Stream(conn, _) => {
-                let entry = self.table.get(&Key::stream(conn, packet.label()));
-                entry.ok_or(DataError::UnknownFlow)
+                let found = self.table.get(&Key::stream(conn, packet.label()));
+                found.ok_or(DataError::UnknownFlow)
             }
             Meta::Native(_) => Err(DataError::UnknownFlow),
         }
@@ -238,23 +239,41 @@ impl Plane {
         }
     }
 
-    #[inline]
-    fn start(&mut self, from: Entry, end: usize) -> Result<Cursor, DataError> {
-        let flow = self.flow_mut(from.flow).ok_or(DataError::UnknownFlow)?;
-        if !flow.multi && flow.up.is_none_or(|up| up.index != from.edge) {
-            return Err(DataError::WrongDirection);
-        }
+    #[inline(always)]
+    fn start(&mut self, from: Found, end: usize) -> Verdict {
         let len = (end - HEADER_LEN) as u64;
-        flow.packets += 1;
-        flow.bytes += len;
+        let shortcut = self.table.shortcut_at(from.place, from.entry);
+        let way = match shortcut.and_then(|shortcut| shortcut.enter(end)) {
+            Some(way) => {
+                self.stats.copies += 1;
+                self.stats.copied_bytes += len;
+                way
+            }
+            None => match self.enter(from.entry, len) {
+                Ok(()) => Way::NONE,
+                Err(reason) => return self.dropped(reason),
+            },
+        };
         self.stats.bytes += len;
-        Ok(Cursor {
-            flow: from.flow,
-            from: from.edge,
+        Verdict::Forward(Cursor {
+            from,
+            way,
             next: 0,
             end,
             shared: None,
         })
+    }
+
+    /// The long way: whether the flow takes packets from there.
+    #[inline]
+    fn enter(&mut self, from: Entry, payload_len: u64) -> Result<(), DataError> {
+        let flow = self.flow_mut(from.flow).ok_or(DataError::UnknownFlow)?;
+        if !flow.multi && flow.up.is_none_or(|up| up.index != from.edge) {
+            return Err(DataError::WrongDirection);
+        }
+        flow.packets += 1;
+        flow.bytes += payload_len;
+        Ok(())
     }
 }
 

@@ -83,6 +83,20 @@ impl Links {
         }
     }
 
+    /// A link to `peer` is there, and has no bound.
+    pub(super) fn is_unbounded(&self, peer: PeerId) -> bool {
+        let at = self.place_of(peer);
+        at.is_some_and(|at| self.0[at].rate_bps == 0)
+    }
+
+    /// Something bounds what the link at that place carries.
+    #[inline]
+    pub(super) fn is_bounded(&self, at: u32) -> bool {
+        self.0
+            .get(at as usize)
+            .is_some_and(|link| link.rate_bps > 0)
+    }
+
     /// When the next packet may go; at once where there is no bound.
     #[inline]
     pub(super) fn next_send(&self, at: u32) -> Option<Instant> {

@@ -56,6 +56,7 @@ mod ingress;
 mod link;
 mod node;
 mod plane;
+mod shortcut;
 mod table;
 pub mod tfrc;
 mod transmit;

@@ -13,7 +13,8 @@ use super::edge::Edge;
 use super::flow::{Flow, FlowCounts};
 use super::link::Links;
 use super::node::DataEvent;
-use super::table::{Entry, Table};
+use super::shortcut::{self, Way};
+use super::table::{Entry, Found, Key, Table};
 use super::tfrc::{Receiver, Sender};
 use super::watch::Watch;
 use super::{Copy, DataError, Destination, EdgeId, HEADER_LEN, PlaneConfig};
@@ -62,9 +63,10 @@ impl PlaneStats {
 /// Walks the edges that a packet goes out on.
 #[derive(Debug)]
 pub struct Cursor {
-    pub(super) flow: u32,
-    /// The place of the edge that it came on.
-    pub(super) from: u32,
+    /// Where it came in.
+    pub(super) from: Found,
+    /// The only one that it goes out on, if it takes a shortcut.
+    pub(super) way: Way,
     pub(super) next: u32,
     /// End of the payload in the frame.
     pub(super) end: usize,
@@ -151,8 +153,14 @@ impl Plane {
     }
 
     pub(super) fn counts(&self, flow: u32) -> FlowCounts {
-        let flow = self.flows.get(flow as usize).and_then(Option::as_ref);
-        flow.map_or_else(FlowCounts::default, Flow::counts)
+        let Some(flow) = self.flows.get(flow as usize).and_then(Option::as_ref) else {
+            return FlowCounts::default();
+        };
+        let (mut counts, up) = (flow.counts(), flow.up);
+        if let Some((up, edge)) = up.and_then(|up| Some((up, self.edge(up)?))) {
+            counts.add(&shortcut::counts(&self.table, up, edge));
+        }
+        counts
     }
 
     pub(super) fn add_flow(&mut self, content: Content, multi: bool) -> u32 {
@@ -202,7 +210,11 @@ impl Plane {
             edge.sender = sends.then(|| Box::new(Sender::new(now, 1200)));
             edge.rest.receiver = edge.rest.label_in.map(|_| Box::new(Receiver::new(now)));
         }
-        edge.link = link.map_or(0, |(peer, rate_bps)| self.links.add(now, peer, rate_bps));
+        self.close_shortcut(edge.flow);
+        edge.link = link.map_or(0, |(peer, rate_bps)| {
+            self.close_shortcuts_over(peer, rate_bps);
+            self.links.add(now, peer, rate_bps)
+        });
         let id = self.free_edges.pop().unwrap_or_else(|| {
             self.edges.push(None);
             EdgeId {
@@ -218,7 +230,7 @@ impl Plane {
             self.labels.insert(label, id);
         }
         if let Some(key) = edge.key() {
-            self.table.insert(key, entry(id, &edge));
+            self.lead(key, Entry::new(id, &edge));
         }
         let up = edge.up;
         if let Some(flow) = self.flow_mut(edge.flow) {
@@ -231,14 +243,16 @@ impl Plane {
     /// The link to a peer has another bound from now on, in bit/s; 0 for none.
     pub(super) fn set_bound(&mut self, link: Option<(PeerId, u64)>) {
         if let Some((peer, rate_bps)) = link {
+            self.close_shortcuts_over(peer, rate_bps);
             self.links.set_rate(peer, rate_bps);
         }
     }
 
     pub(super) fn remove_edge(&mut self, id: EdgeId) {
-        if self.edge(id).is_none() {
+        let Some(flow) = self.edge(id).map(|edge| edge.flow) else {
             return;
-        }
+        };
+        self.close_shortcut(flow);
         let Some(edge) = self.edges[id.index as usize].take() else {
             return;
         };
@@ -274,11 +288,13 @@ impl Plane {
     /// Neighbours are asked whether they live, and judged.
     pub(super) fn look_around(&mut self, now: Instant, interval: Duration) {
         let (rng, edges, flows) = (&mut self.rng, &self.edges, &self.flows);
+        let table = &self.table;
         let came = |id: &EdgeId| {
             let edge = edges.get(id.index as usize)?.as_ref()?;
             let flow = flows.get(edge.flow as usize)?.as_ref()?;
             // What comes from many may come from others.
-            (!flow.multi).then_some(flow.packets)
+            let short = shortcut::counts(table, *id, edge).packets;
+            (!flow.multi).then_some(flow.packets + short)
         };
         let packets = |sources: &BTreeSet<EdgeId>| sources.iter().filter_map(came).sum();
         self.watch
@@ -307,8 +323,9 @@ impl Plane {
             return false;
         };
         edge.to = Some(Destination::Stream(conn));
-        if let Some((key, entry)) = edge.key().map(|key| (key, entry(id, edge))) {
-            self.table.insert(key, entry);
+        let entry = Entry::new(id, edge);
+        if let Some(key) = edge.key() {
+            self.lead(key, entry);
         }
         self.streams.insert(conn, id);
         if self.edge(id).is_some_and(Edge::waits) {
@@ -319,8 +336,18 @@ impl Plane {
         true
     }
 
+    /// Packets with this key are led there from now on.
+    fn lead(&mut self, key: Key, entry: Entry) {
+        if let Some(before) = self.table.entry(&key) {
+            self.close_shortcut(before.flow);
+        }
+        self.table.insert(key, entry);
+    }
+
     /// An edge has no TCP channel any more; which it was.
     fn unset_stream(&mut self, id: EdgeId) -> Option<ConnId> {
+        let flow = self.edge(id)?.flow;
+        self.close_shortcut(flow);
         let edge = self.edge_mut(id)?;
         let conn = edge.stream()?;
         let key = edge.key();
@@ -351,11 +378,16 @@ impl Plane {
         cursor: &mut Cursor,
         frame: &mut [u8],
     ) -> Option<Copy> {
+        if cursor.way.is_some() {
+            let first = core::mem::replace(&mut cursor.next, 1) == 0;
+            return first.then(|| cursor.way.copy(frame, cursor.end));
+        }
         loop {
-            let flow = self.flows.get_mut(cursor.flow as usize)?.as_mut()?;
+            let from = cursor.from.entry;
+            let flow = self.flows.get_mut(from.flow as usize)?.as_mut()?;
             let id = flow.out(cursor.next)?;
             cursor.next += 1;
-            if id.index == cursor.from {
+            if id.index == from.edge {
                 continue;
             }
             let edge = self.edges.get_mut(id.index as usize)?.as_mut()?;
@@ -365,6 +397,10 @@ impl Plane {
             {
                 self.stats.copied(flow, len);
                 let range = edge.stamp(now, len, frame)..cursor.end;
+                let bound = edge.sender.is_some() || self.links.is_bounded(edge.link);
+                if flow.outs() == 1 && !flow.multi && !bound {
+                    self.open_shortcut(cursor.from.place, from, id);
+                }
                 return Some(Copy {
                     edge: id,
                     to,
@@ -387,13 +423,5 @@ impl Plane {
             .get_or_insert_with(|| frame[HEADER_LEN..cursor.end].into())
             .clone();
         self.enqueue(now, id, shared);
-    }
-}
-
-/// What packets that come on the edge are led by.
-fn entry(id: EdgeId, edge: &Edge) -> Entry {
-    Entry {
-        edge: id.index,
-        flow: edge.flow,
     }
 }

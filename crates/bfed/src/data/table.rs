@@ -1,10 +1,13 @@
-//! From (sender, flow label) or native channel to the edge that a packet comes on: one keyed hash, a
-//! probe or two, two places a cache line.
+//! From (sender, flow label) or native channel to the edge that a packet comes on, and to its shortcut:
+//! one keyed hash, a probe or two, a cache line for each place.
 
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
+use super::EdgeId;
+use super::edge::Edge;
+use super::shortcut::Shortcut;
 use crate::native::ChannelId;
 use crate::types::{ConnId, FlowLabel};
 
@@ -54,17 +57,38 @@ pub(super) struct Entry {
     pub(super) flow: u32,
 }
 
+impl Entry {
+    /// Of packets that come on that edge.
+    pub(super) fn new(id: EdgeId, edge: &Edge) -> Self {
+        Entry {
+            edge: id.index,
+            flow: edge.flow,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
-#[repr(align(32))]
+#[repr(align(64))]
 struct Place {
     key: Key,
     entry: Entry,
+    shortcut: Shortcut,
 }
+
+const _: () = assert!(size_of::<Place>() == 64);
 
 const FREE: Place = Place {
     key: Key([0; 3]),
     entry: Entry { edge: 0, flow: 0 },
+    shortcut: Shortcut::CLOSED,
 };
+
+/// Where a packet's key was found: until the table changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Found {
+    pub(super) place: u32,
+    pub(super) entry: Entry,
+}
 
 impl Place {
     #[inline]
@@ -81,7 +105,7 @@ pub(super) struct Table {
     places: Vec<Place>,
     len: usize,
     /// What was found ahead, in the order in which it will be asked for; forgotten when anything changes.
-    ahead: Vec<(Key, Entry)>,
+    ahead: Vec<(Key, Found)>,
     /// How many of them were asked for.
     asked: usize,
 }
@@ -123,20 +147,48 @@ impl Table {
     }
 
     #[inline]
-    fn at(&self, key: &Key) -> Option<Entry> {
-        let place = &self.places[self.find(key)];
-        (!place.is_free()).then_some(place.entry)
+    fn at(&self, key: &Key) -> Option<Found> {
+        let at = self.find(key);
+        let place = &self.places[at];
+        (!place.is_free()).then_some(Found {
+            place: at as u32,
+            entry: place.entry,
+        })
     }
 
     #[inline(always)]
-    pub(super) fn get(&mut self, key: &Key) -> Option<Entry> {
+    pub(super) fn get(&mut self, key: &Key) -> Option<Found> {
         match self.ahead.get(self.asked) {
-            Some((next, entry)) if next.is(key) => {
+            Some((next, found)) if next.is(key) => {
                 self.asked += 1;
-                Some(*entry)
+                Some(*found)
             }
             _ => self.at(key),
         }
+    }
+
+    /// The shortcut at a place, if that still is where packets of this entry are found.
+    #[inline(always)]
+    pub(super) fn shortcut_at(&mut self, place: u32, entry: Entry) -> Option<&mut Shortcut> {
+        let place = self.places.get_mut(place as usize)?;
+        (place.entry == entry && !place.is_free()).then_some(&mut place.shortcut)
+    }
+
+    /// The shortcut that packets with this key take, if they are of this entry.
+    pub(super) fn shortcut(&self, key: &Key, entry: Entry) -> Option<&Shortcut> {
+        let place = &self.places[self.find(key)];
+        (place.entry == entry && !place.is_free()).then_some(&place.shortcut)
+    }
+
+    /// The same, to be changed.
+    pub(super) fn shortcut_mut(&mut self, key: &Key, entry: Entry) -> Option<&mut Shortcut> {
+        let at = self.find(key);
+        self.shortcut_at(at as u32, entry)
+    }
+
+    /// Where packets with this key belong.
+    pub(super) fn entry(&self, key: &Key) -> Option<Entry> {
+        self.at(key).map(|found| found.entry)
     }
 
     /// Forgets what was found ahead.
@@ -149,15 +201,19 @@ impl Table {
     /// Finds this one too, for [`Table::get`] to give in the same order.
     #[inline]
     pub(super) fn look_ahead(&mut self, key: Key) {
-        if let Some(entry) = self.at(&key) {
-            self.ahead.push((key, entry));
+        if let Some(found) = self.at(&key) {
+            self.ahead.push((key, found));
         }
     }
 
-    /// What was found ahead.
+    /// What was found ahead, and whether it takes a shortcut.
     #[inline]
-    pub(super) fn ahead(&self) -> &[(Key, Entry)] {
-        &self.ahead
+    pub(super) fn ahead(&self) -> impl Iterator<Item = (&Key, Entry, bool)> {
+        let ahead = self.ahead.iter();
+        ahead.map(|(key, found)| {
+            let place = &self.places[found.place as usize];
+            (key, found.entry, place.shortcut.is_open())
+        })
     }
 
     pub(super) fn insert(&mut self, key: Key, entry: Entry) {
@@ -172,7 +228,11 @@ impl Table {
         }
         let at = self.find(&key);
         self.len += usize::from(self.places[at].is_free());
-        self.places[at] = Place { key, entry };
+        self.places[at] = Place {
+            key,
+            entry,
+            shortcut: Shortcut::CLOSED,
+        };
     }
 
     /// Removes the key if it leads to `edge`: it may have been given to another since.
@@ -244,12 +304,14 @@ mod tests {
                 }
             }
             for label in ahead {
-                assert_eq!(table.get(&key(label)), map.get(&label).copied());
+                let found = table.get(&key(label)).map(|found| found.entry);
+                assert_eq!(found, map.get(&label).copied());
             }
         }
         assert_eq!(table.len(), map.len());
         for label in 1..=600 {
-            assert_eq!(table.get(&key(label)), map.get(&label).copied());
+            let found = table.get(&key(label)).map(|found| found.entry);
+            assert_eq!(found, map.get(&label).copied());
         }
     }
 }

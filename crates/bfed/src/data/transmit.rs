@@ -22,6 +22,7 @@ impl Plane {
         };
         edge.blocked = true;
         let flow = edge.flow;
+        self.close_shortcut(flow);
         let bulk = |flow: &mut Flow| flow.content == Content::Bulk;
         if !self.flow_mut(flow).is_some_and(bulk) {
             return;
@@ -85,6 +86,7 @@ impl Plane {
         let Some(flow) = self.edge(id).map(|edge| edge.flow) else {
             return;
         };
+        self.close_shortcut(flow);
         let Some(content) = self.flow_mut(flow).map(|flow| flow.content) else {
             return;
         };

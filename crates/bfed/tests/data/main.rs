@@ -4,5 +4,6 @@ mod fake;
 mod forward;
 mod memory;
 mod rates;
+mod shortcut;
 mod watch;
 mod whole;

@@ -1,0 +1,200 @@
+//! Shortcuts: what most packets need, in the cache line in which they are looked up.
+//!
+//! Most flows go from one edge to one other, over TCP or into the native network, and nothing holds
+//! them up. The first packet that goes this way leaves a shortcut where the next one is looked up, and
+//! that one touches neither the flow nor its edges. A shortcut is open only while all of this holds:
+//!
+//! | what | a change closes it in |
+//! | --- | --- |
+//! | the flow has one source, and one edge to go out on | `add_edge`, `remove_edge` |
+//! | both edges have their channels | `set_stream`, `unset_stream` |
+//! | the edge that it goes out on takes more, and nothing waits for it | `blocked`, `enqueue` |
+//! | no rate bounds it: it is not UDP, and its link has no bound | `add_edge`, `set_bound` |
+//!
+//! The next packet then goes the long way, and opens it again if it may. Packets that took a shortcut are
+//! counted in it; the flow gets the counts when it closes, and often enough that they never overflow.
+
+use super::edge::Edge;
+use super::flow::FlowCounts;
+use super::table::{Entry, Table};
+use super::{Copy, Destination, EdgeId, HEADER_LEN, Plane};
+use crate::native::ChannelId;
+use crate::types::{ConnId, FlowLabel, PeerId};
+use crate::wire::data::{Kind, MAX_PAYLOAD_LEN, Repr};
+
+/// From so many bytes on a shortcut closes, for its counts to be moved to the flow.
+const FULL: u32 = u32::MAX - (HEADER_LEN + MAX_PAYLOAD_LEN) as u32;
+
+#[derive(Clone, core::marker::Copy, PartialEq, Eq, Debug)]
+enum Carrier {
+    /// There is no shortcut.
+    None,
+    Stream,
+    Native,
+}
+
+/// Where packets go.
+#[derive(Clone, core::marker::Copy, Debug)]
+pub(super) struct Way {
+    /// The number of the TCP or native channel.
+    channel: u64,
+    out: EdgeId,
+    /// What is put before packets; none on native channels.
+    label: Option<FlowLabel>,
+    carrier: Carrier,
+}
+
+impl Way {
+    pub(super) const NONE: Way = Way {
+        channel: 0,
+        out: EdgeId {
+            index: 0,
+            generation: 0,
+        },
+        label: None,
+        carrier: Carrier::None,
+    };
+
+    /// Out on an edge that no rate bounds.
+    fn new(out: EdgeId, edge: &Edge) -> Option<Way> {
+        let (carrier, channel) = match edge.to? {
+            Destination::Stream(conn) => (Carrier::Stream, conn.0),
+            Destination::Native(channel) => (Carrier::Native, channel.0),
+            Destination::Datagram(_) => return None,
+        };
+        Some(Way {
+            channel,
+            out,
+            label: edge.label_out,
+            carrier,
+        })
+    }
+
+    #[inline]
+    pub(super) fn is_some(&self) -> bool {
+        self.carrier != Carrier::None
+    }
+
+    /// The copy of the packet in `frame` that goes this way, its header written.
+    #[inline(always)]
+    pub(super) fn copy(&self, frame: &mut [u8], end: usize) -> Copy {
+        let mut start = HEADER_LEN;
+        if let Some(label) = self.label {
+            let payload_len = end - HEADER_LEN;
+            let header = Repr::new(Kind::Data, label);
+            Repr {
+                payload_len,
+                ..header
+            }
+            .emit(frame);
+            start = 0;
+        }
+        let to = match self.carrier {
+            Carrier::Native => Destination::Native(ChannelId(self.channel)),
+            _ => Destination::Stream(ConnId(self.channel)),
+        };
+        Copy {
+            edge: self.out,
+            to,
+            range: start..end,
+        }
+    }
+}
+
+/// A way, and what went there.
+#[derive(Clone, core::marker::Copy, Debug)]
+pub(super) struct Shortcut {
+    way: Way,
+    packets: u32,
+    /// With [`HEADER_LEN`] for each packet: there are never more packets than bytes.
+    bytes: u32,
+}
+
+const _: () = assert!(size_of::<Shortcut>() == 32);
+
+impl Shortcut {
+    pub(super) const CLOSED: Shortcut = Shortcut {
+        way: Way::NONE,
+        packets: 0,
+        bytes: 0,
+    };
+
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.way.is_some()
+    }
+
+    /// The way for a packet of that length, its header included; it is counted.
+    #[inline(always)]
+    pub(super) fn enter(&mut self, len: usize) -> Option<Way> {
+        if !self.way.is_some() || self.bytes > FULL {
+            return None;
+        }
+        self.packets += 1;
+        self.bytes += len as u32;
+        Some(self.way)
+    }
+
+    fn counts(&self) -> FlowCounts {
+        let packets = u64::from(self.packets);
+        FlowCounts {
+            packets,
+            bytes: u64::from(self.bytes) - packets * HEADER_LEN as u64,
+            copies: packets,
+            dropped: 0,
+        }
+    }
+}
+
+impl Plane {
+    /// A packet that came at that place went out on this edge, which no rate bounds and which is the only
+    /// one: the next takes a shortcut.
+    #[cold]
+    pub(super) fn open_shortcut(&mut self, place: u32, from: Entry, out: EdgeId) {
+        let way = self.edge(out).and_then(|edge| Way::new(out, edge));
+        let Some((way, shortcut)) = way.zip(self.table.shortcut_at(place, from)) else {
+            return;
+        };
+        let before = core::mem::replace(shortcut, Shortcut::CLOSED);
+        shortcut.way = way;
+        if let Some(flow) = self.flow_mut(from.flow) {
+            flow.add_counts(&before.counts());
+        }
+    }
+
+    /// Something of a flow changes that a shortcut counts on.
+    pub(super) fn close_shortcut(&mut self, flow: u32) {
+        let up = self.flow_mut(flow).and_then(|flow| flow.up);
+        let Some((up, edge)) = up.and_then(|up| Some((up, self.edge(up)?))) else {
+            return;
+        };
+        let Some(key) = edge.key() else {
+            return;
+        };
+        let from = Entry::new(up, edge);
+        let Some(shortcut) = self.table.shortcut_mut(&key, from) else {
+            return;
+        };
+        let before = core::mem::replace(shortcut, Shortcut::CLOSED);
+        if let Some(flow) = self.flow_mut(flow) {
+            flow.add_counts(&before.counts());
+        }
+    }
+
+    /// The link to a peer may get a bound that it did not have: 0 is none.
+    pub(super) fn close_shortcuts_over(&mut self, peer: PeerId, rate_bps: u64) {
+        if rate_bps > 0 && self.links.is_unbounded(peer) {
+            for flow in 0..self.flows.len() {
+                self.close_shortcut(flow as u32);
+            }
+        }
+    }
+}
+
+/// What took the shortcut from an edge since it was opened.
+pub(super) fn counts(table: &Table, id: EdgeId, edge: &Edge) -> FlowCounts {
+    let shortcut = edge
+        .key()
+        .and_then(|key| table.shortcut(&key, Entry::new(id, edge)));
+    shortcut.map_or_else(FlowCounts::default, Shortcut::counts)
+}
