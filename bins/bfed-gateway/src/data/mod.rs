@@ -210,6 +210,8 @@ pub(crate) struct Worker {
     link: Option<Link>,
     batch: Batch,
     buffer: Box<[u8]>,
+    /// Native frames that lie in the buffer: [`LOOK_AHEAD`] at most.
+    frames: Vec<(Meta, Range<usize>)>,
     /// Something was left in a socket.
     more: bool,
     closing: bool,
@@ -234,6 +236,7 @@ impl Worker {
             link: None,
             batch: Batch::new(Batch::MAX),
             buffer: vec![0; BUFFER_BYTES].into(),
+            frames: Vec::with_capacity(LOOK_AHEAD),
             more: false,
             closing: false,
         })
@@ -371,38 +374,37 @@ impl Worker {
     /// Data of the native network.
     fn native(&mut self) {
         let now = self.clock.now();
-        let mut packets: Vec<(Meta, Range<usize>)> = Vec::with_capacity(LOOK_AHEAD);
         let mut at = 0;
         for _ in 0..NATIVE_ROUNDS {
             match self.output.network.poll_upcall(now, &mut self.buffer[at..]) {
                 Some(Upcall::Data { channel, len }) => {
                     let end = at + HEADER_LEN + len;
-                    packets.push((Meta::Native(channel), at..end));
+                    self.frames.push((Meta::Native(channel), at..end));
                     at = end;
                 }
                 // Clients ask the mediator.
                 Some(_) => {}
                 None => break,
             }
-            if packets.len() == LOOK_AHEAD || at >= streams::READ_BYTES - PACKET_BYTES {
-                self.forward_native(now, &mut packets);
+            if self.frames.len() == LOOK_AHEAD || at >= streams::READ_BYTES - PACKET_BYTES {
+                self.forward_native(now);
                 at = 0;
             }
         }
-        self.forward_native(now, &mut packets);
+        self.forward_native(now);
         while let Some(channel) = self.output.network.poll_writable() {
             self.output.native_writable(now, &mut self.node, channel);
         }
         self.bury(now);
     }
 
-    /// Packets that lie in the buffer.
-    fn forward_native(&mut self, now: Instant, packets: &mut Vec<(Meta, Range<usize>)>) {
+    /// Native frames that lie in the buffer.
+    fn forward_native(&mut self, now: Instant) {
         let (node, buffer) = (&mut self.node, &mut self.buffer);
-        let ahead = packets.iter();
+        let ahead = self.frames.iter();
         node.plane()
             .look_ahead(ahead.map(|(meta, place)| (meta, &buffer[place.clone()])));
-        for (meta, place) in packets.drain(..) {
+        for (meta, place) in self.frames.drain(..) {
             self.output.forward(now, node, &meta, buffer, place);
         }
         self.output.flush(node, buffer);
@@ -416,22 +418,30 @@ impl Worker {
                 false => return,
             }
             let now = self.clock.now();
-            let received = self.batch.received_mut();
-            let mut packets: Vec<(Meta, &mut [u8])> = received
-                .map(|received| (Meta::Datagram(received.source), received.payload))
-                .collect();
-            for some in packets.chunks_mut(LOOK_AHEAD) {
-                let ahead = some.iter().map(|(meta, frame)| (meta, &frame[..]));
-                self.node.plane().look_ahead(ahead);
-                for (meta, frame) in some {
-                    self.output.datagrams.count(frame.len());
-                    self.output.forward_alone(now, &mut self.node, meta, frame);
-                }
-            }
+            self.forward_datagrams(now);
             self.output.datagrams.flush();
             self.bury(now);
         }
         self.more = true;
+    }
+
+    /// The batch that was received.
+    fn forward_datagrams(&mut self, now: Instant) {
+        let received = self.batch.received_mut().fuse();
+        let mut packets = received.map(|one| (Meta::Datagram(one.source), one.payload));
+        loop {
+            let mut some: [_; LOOK_AHEAD] = std::array::from_fn(|_| packets.next());
+            let ahead = some.iter().flatten();
+            let ahead = ahead.map(|(meta, frame)| (meta, &frame[..]));
+            self.node.plane().look_ahead(ahead);
+            for (meta, frame) in some.iter_mut().flatten() {
+                self.output.datagrams.count(frame.len());
+                self.output.forward_alone(now, &mut self.node, meta, frame);
+            }
+            if some[LOOK_AHEAD - 1].is_none() {
+                return;
+            }
+        }
     }
 
     fn streams(&mut self) -> std::io::Result<()> {
