@@ -127,3 +127,58 @@ async fn connect(node: &data::Controller, mut stream: Stream) -> Result<bool, En
     }
     Ok(heard)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use socket2::{Domain, Socket, Type};
+    use tokio::net::TcpListener;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// A socket at a port of loopback's, and where it is.
+    fn bound() -> (Socket, SocketAddr) {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        socket.bind(&any.into()).unwrap();
+        let address = socket.local_addr().unwrap().as_socket().unwrap();
+        (socket, address)
+    }
+
+    /// A listener that answers nobody any more: its queue is full. With the callers that fill it.
+    fn swallows_calls() -> (Vec<Socket>, SocketAddr) {
+        let (listener, address) = bound();
+        listener.listen(0).unwrap();
+        let mut open = vec![listener];
+        for _ in 0..4 {
+            let caller = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            caller.set_nonblocking(true).unwrap();
+            let _ = caller.connect(&address.into());
+            open.push(caller);
+        }
+        (open, address)
+    }
+
+    // The clock is virtual: it runs on only while nothing else can happen.
+    #[tokio::test(start_paused = true)]
+    async fn a_control_node_that_swallows_calls_is_passed_over() {
+        let (_open, silent) = swallows_calls();
+        let active = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let cluster = Cluster {
+            listen: None,
+            control: vec![silent, active.local_addr().unwrap()],
+            tls_name: None,
+        };
+        let towards = Towards::Cluster(cluster, None);
+        let began = Instant::now();
+        let Err(why) = towards.open(0).await else {
+            panic!("it answered");
+        };
+        assert!(why.contains("no answer in time"), "{why}");
+        assert!(towards.open(1).await.is_ok());
+        // A successor's data nodes are back well before the 10 s that peers and doors are patient for.
+        assert!(began.elapsed() <= Duration::from_secs(2));
+    }
+}
