@@ -220,7 +220,9 @@ pub fn names(folder: &Path) -> Vec<String> {
 /// Waits until the receiver has begun to write a file.
 pub fn wait_for_temporary(folder: &Path) {
     let end = Instant::now() + LIMIT;
-    while !names(folder).iter().any(|name| name.ends_with(".part")) {
+    // At its start a receiver tries whether it may write, with a temporary of its own.
+    let is_content = |name: &String| name.ends_with(".part") && !name.starts_with(".check.");
+    while !names(folder).iter().any(is_content) {
         assert!(Instant::now() < end, "no temporary appears");
         std::thread::sleep(Duration::from_millis(5));
     }
