@@ -12,8 +12,8 @@ const LAYER_BYTES: usize = 128 * 1024 / 8;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = env::args().skip(1);
-    let socket = TcpStream::connect(args.next().ok_or("where to?")?)?;
-    let file = fs::read(args.next().ok_or("which file?")?)?;
+    let socket = TcpStream::connect(args.next().ok_or("where to? HOST:PORT FILE")?)?;
+    let file = fs::read(args.next().ok_or("which file? HOST:PORT FILE")?)?;
     let shape = Shape::new(4 * LAYERS as u32, LAYER_BYTES as u32)?;
     let mut ldc = tcp::init(socket, shape, tcp::Config::default())?;
     for (second, window) in file.chunks(LAYERS * LAYER_BYTES).enumerate() {
