@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | the flow has one source, and one edge to go out on | `add_edge`, `remove_edge` |
 //! | both edges have their channels | `set_stream`, `unset_stream` |
-//! | the edge that it goes out on takes more, and nothing waits for it | `blocked`, `enqueue` |
+//! | the edge that it goes out on takes more: then nothing waits for it either | `blocked` |
 //! | no rate bounds it: it is not UDP, and its link has no bound | `add_edge`, `set_bound` |
 //!
 //! The next packet then goes the long way, and opens it again if it may. Packets that took a shortcut are

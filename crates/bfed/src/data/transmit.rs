@@ -86,7 +86,6 @@ impl Plane {
         let Some(flow) = self.edge(id).map(|edge| edge.flow) else {
             return;
         };
-        self.close_shortcut(flow);
         let Some(content) = self.flow_mut(flow).map(|flow| flow.content) else {
             return;
         };

@@ -38,7 +38,6 @@ fn attach(station: &mut Station, label: FlowLabel, conn: u64) {
 /// A source of the native network, and a receiver over TCP.
 struct Pair {
     station: Station,
-    rate_bps: u64,
     label: FlowLabel,
     edge: Option<EdgeId>,
     conn: u64,
@@ -54,7 +53,6 @@ impl Pair {
         attach(&mut station, label, 7);
         Pair {
             station,
-            rate_bps,
             label,
             edge: None,
             conn: 7,
@@ -153,23 +151,40 @@ fn what_happens_is_the_same_with_and_without() {
 }
 
 #[test]
-fn a_link_that_gets_a_bound_keeps_it() {
+fn a_receiver_that_has_gone_gets_nothing_more() {
     let mut pair = Pair::new(0);
     for _ in 0..3 {
-        pair.frame(1000, 1);
+        pair.frame(100, 1);
     }
-    pair.rate_bps = 8000;
-    let bounded = below(pair.rate_bps);
-    let again = pair
-        .station
-        .subscribe(false, FILE, bounded, &[stream(None)]);
-    assert_eq!(again.unwrap()[0].label, Some(pair.label), "the same edge");
-    let sent = |pair: &mut Pair| pair.station.node.plane().stats().copies;
-    let before = sent(&mut pair);
-    for _ in 0..10 {
-        pair.frame(1000, 1);
+    let copies = |pair: &mut Pair| pair.station.node.plane().stats().copies;
+    assert_eq!(copies(&mut pair), 3);
+    let gone = What::Receiver(below(0));
+    pair.station.reclaim(FILE, Some(gone));
+    pair.frame(100, 1);
+    assert_eq!(copies(&mut pair), 3);
+}
+
+#[test]
+fn a_link_that_gets_a_bound_keeps_it() {
+    // By this session, and by another over the same link.
+    for session in [FILE, "bfed://1/another"] {
+        let mut pair = Pair::new(0);
+        for _ in 0..3 {
+            pair.frame(1000, 1);
+        }
+        let bounded = below(8000);
+        let own = pair
+            .station
+            .subscribe(false, session, bounded, &[stream(None)]);
+        let same_edge = own.unwrap()[0].label == Some(pair.label);
+        assert_eq!(same_edge, session == FILE);
+        let sent = |pair: &mut Pair| pair.station.node.plane().stats().copies;
+        let before = sent(&mut pair);
+        for _ in 0..10 {
+            pair.frame(1000, 1);
+        }
+        assert!(sent(&mut pair) - before <= 1, "a tenth of a second's worth");
     }
-    assert!(sent(&mut pair) - before <= 1, "a tenth of a second's worth");
 }
 
 #[test]
