@@ -2,7 +2,7 @@
 
 /// The format's own file: the program around it would bring all that a command line needs.
 #[path = "../../../bins/ldc-stream/src/wire.rs"]
-#[allow(dead_code, unreachable_pub, reason = "a part of the program")]
+#[expect(dead_code, unreachable_pub, reason = "a part of the program")]
 mod wire;
 
 use wire::{HEADER_LEN, HELLO_LEN, Header, Hello};

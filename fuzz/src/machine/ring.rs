@@ -3,7 +3,7 @@
 //! Asserted: every answer, every byte, the free slots and what is pending after each step.
 
 #[path = "../../../crates/ldc-ring/tests/oracle_list/mod.rs"]
-#[allow(dead_code, unreachable_pub, reason = "the strategy is for proptest")]
+#[expect(dead_code, reason = "the strategy is for proptest")]
 mod oracle_list;
 
 use ldc_ring::{Shape, channel};
