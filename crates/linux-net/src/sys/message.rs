@@ -163,6 +163,34 @@ pub(crate) fn send<const N: usize>(
     }
 }
 
+/// `sendmsg` of one message that lies in parts.
+pub(crate) fn send_parts<A: Address, const N: usize>(
+    fd: &impl AsFd,
+    address: &A,
+    control: &Control<N>,
+    parts: &[io::IoSlice<'_>],
+) -> io::Result<usize> {
+    let mut header = empty_header();
+    header.msg_name = std::ptr::from_ref(address).cast_mut().cast();
+    header.msg_namelen = size_of::<A>() as libc::socklen_t;
+    // An `IoSlice` is an `iovec`.
+    header.msg_iov = parts.as_ptr().cast_mut().cast();
+    header.msg_iovlen = parts.len() as _;
+    if control.len > 0 {
+        header.msg_control = control.bytes.as_ptr().cast_mut().cast();
+        header.msg_controllen = control.len as _;
+    }
+    loop {
+        // SAFETY: every pointer in `header` comes with its true length and outlives the call (the
+        // standard library guarantees the layout of `IoSlice`); sendmsg only reads through them.
+        let sent = unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, 0) };
+        match check_len(sent) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
 /// Most messages a batched call takes.
 pub(crate) const BATCH: usize = 64;
 
