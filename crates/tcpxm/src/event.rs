@@ -163,6 +163,40 @@ pub struct Train {
     pub destination: SocketAddr,
 }
 
+/// Packets to send to one destination, in parts: of each the buffer has the first `header_len` bytes, one
+/// after the other; what follows them lies in a store, in the same order.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Gather {
+    /// The packets, as long as they are with all their parts.
+    pub train: Train,
+    /// Bytes of each packet that are in the buffer.
+    pub header_len: usize,
+    /// The group whose store has lent the rest ([`Store::lend`](crate::store::Store::lend)); `None`: all is
+    /// in the buffer, as in any [`Train`].
+    pub lender: Option<GroupId>,
+}
+
+impl Gather {
+    /// Bytes that are in the buffer.
+    #[must_use]
+    pub fn written(&self) -> usize {
+        match self.lender {
+            Some(_) => self.header_len * self.train.packets,
+            None => self.train.len,
+        }
+    }
+}
+
+impl From<Train> for Gather {
+    fn from(train: Train) -> Self {
+        Self {
+            header_len: train.stride,
+            train,
+            lender: None,
+        }
+    }
+}
+
 impl From<Transmit> for Train {
     fn from(transmit: Transmit) -> Self {
         Self {

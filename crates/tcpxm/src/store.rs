@@ -39,6 +39,18 @@ pub trait Store {
     /// Whether they are not held, or the medium failed.
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError>;
 
+    /// As [`Store::read`], for a driver that gathers packets from where their parts lie
+    /// ([`Endpoint::poll_gather`](crate::Endpoint::poll_gather)): remembers where these bytes are, until
+    /// the store's owner asks for them. False, and nothing is remembered, where that cannot be: they
+    /// are read then.
+    ///
+    /// How memory is lent is between the store and the driver, who both belong to whoever embeds this
+    /// machine: counted references, addresses for a device that reads memory by itself.
+    fn lend(&mut self, offset: u64, len: usize) -> bool {
+        let _ = (offset, len);
+        false
+    }
+
     /// The offset behind the last byte written. It never goes back.
     fn end(&self) -> u64;
 
@@ -276,6 +288,9 @@ impl<S: Store + ?Sized> Store for alloc::boxed::Box<S> {
     }
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
         (**self).read(offset, out)
+    }
+    fn lend(&mut self, offset: u64, len: usize) -> bool {
+        (**self).lend(offset, len)
     }
     fn end(&self) -> u64 {
         (**self).end()

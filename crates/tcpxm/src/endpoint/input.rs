@@ -5,15 +5,65 @@ use smoltcp::time::Instant;
 use super::Endpoint;
 use crate::config::Carrier;
 use crate::error::Error;
-use crate::event::Meta;
+use crate::event::{ConnId, Meta};
 use crate::group::Mode;
 use crate::pcb::{Key, State};
+use crate::reassembly::Landing;
 use crate::store::Store;
-use crate::wire::Segment;
+use crate::wire::{Run, Segment};
 
 /// A block that has taken data, and what is still to be put in line with it: after the last of
 /// several segments that came together, once.
 type Pending = Option<(Key, u32)>;
+
+/// Somebody who waits for the next bytes of a connection, and where he wants them:
+/// [`Endpoint::handle_packets_for`] puts them there. The connection's own buffer then only has what
+/// came out of order, or when nobody waited, and each byte is copied once less.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    connection: ConnId,
+    out: Landing<'a>,
+}
+
+impl<'a> Reader<'a> {
+    /// Waits for bytes of this connection, as many as there is room for. What [`Endpoint::recv`] has
+    /// already comes before them.
+    pub fn new(connection: ConnId, room: &'a mut [u8]) -> Self {
+        let out = Landing { room, len: 0 };
+        Self { connection, out }
+    }
+
+    /// Bytes that there is room for still.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.out.room.len() - self.out.len
+    }
+
+    /// Bytes at the front of the room that have come. They count as read.
+    #[must_use]
+    pub fn filled(&self) -> usize {
+        self.out.len
+    }
+}
+
+/// Where the data of one of the blocks is wanted.
+#[derive(Default)]
+struct Wanted<'r, 'a> {
+    reader: Option<&'r mut Reader<'a>>,
+    /// Nobody wants it.
+    nowhere: Landing<'a>,
+}
+
+impl<'a> Wanted<'_, 'a> {
+    /// For the block with this number, which is in use.
+    fn by(&mut self, index: u32, generation: u32) -> &mut Landing<'a> {
+        let id = ConnId { index, generation };
+        match &mut self.reader {
+            Some(reader) if reader.connection == id => &mut reader.out,
+            _ => &mut self.nowhere,
+        }
+    }
+}
 
 impl<S: Store> Endpoint<S> {
     /// One segment arrived.
@@ -24,11 +74,12 @@ impl<S: Store> Endpoint<S> {
     pub fn handle_packet(&mut self, now: Instant, meta: &Meta, bytes: &[u8]) -> Result<(), Error> {
         let now = self.advance(now);
         let segment = self.check(meta, bytes)?;
+        let mut wanted = Wanted::default();
         if !meta.destination.is_multicast() {
-            return self.take_unicast(now, meta, &segment, bytes);
+            return self.take_unicast(now, meta, &segment, bytes, &mut wanted);
         }
         let mut pending = None;
-        let result = self.take_multicast(now, meta, &segment, bytes, &mut pending);
+        let result = self.take_multicast(now, meta, &segment, bytes, (&mut pending, &mut wanted));
         self.settle(pending);
         result
     }
@@ -37,21 +88,52 @@ impl<S: Store> Endpoint<S> {
     /// last one perhaps fewer, as a kernel joins datagrams (`UDP_GRO`). The same as
     /// [`Endpoint::handle_packet`] for one after the other, and quicker. What was dropped was counted.
     pub fn handle_packets(&mut self, now: Instant, meta: &Meta, bytes: &[u8], stride: usize) {
-        let empty = bytes.is_empty().then_some(bytes);
-        let segments = bytes.chunks(stride.max(1)).chain(empty);
+        self.take_packets(now, meta, (bytes, stride), &mut Wanted::default());
+    }
+
+    /// As [`Endpoint::handle_packets`], while somebody waits for a connection's data.
+    pub fn handle_packets_for(
+        &mut self,
+        now: Instant,
+        meta: &Meta,
+        bytes: &[u8],
+        stride: usize,
+        reader: &mut Reader<'_>,
+    ) {
+        let mut wanted = Wanted {
+            reader: Some(reader),
+            nowhere: Landing::default(),
+        };
+        self.take_packets(now, meta, (bytes, stride), &mut wanted);
+    }
+
+    fn take_packets(
+        &mut self,
+        now: Instant,
+        meta: &Meta,
+        (bytes, stride): (&[u8], usize),
+        wanted: &mut Wanted<'_, '_>,
+    ) {
+        let now = self.advance(now);
+        let stride = stride.clamp(1, bytes.len().max(1));
         if !meta.destination.is_multicast() {
-            for bytes in segments {
-                // Counted under its reason.
-                let _ = self.handle_packet(now, meta, bytes);
+            let empty = bytes.is_empty().then_some(bytes);
+            for bytes in bytes.chunks(stride).chain(empty) {
+                // What is dropped was counted under its reason.
+                let _ = self
+                    .check(meta, bytes)
+                    .and_then(|segment| self.take_unicast(now, meta, &segment, bytes, wanted));
             }
             return;
         }
-        let now = self.advance(now);
         let mut pending = None;
         let mut last: Option<(&[u8], Segment<'_>)> = None;
-        for bytes in segments {
-            // Over IP each segment has a checksum of its own, which is looked at.
-            let known = self.config.carrier == Carrier::Udp
+        // Over IP each segment has a checksum of its own, which is looked at.
+        let udp = self.config.carrier == Carrier::Udp;
+        let mut rest = bytes;
+        loop {
+            let bytes = &rest[..stride.min(rest.len())];
+            let known = udp
                 && last
                     .as_mut()
                     .is_some_and(|(head, segment)| segment.becomes(head, bytes));
@@ -63,11 +145,58 @@ impl<S: Store> Endpoint<S> {
                     (&bytes[..len], segment)
                 });
             }
+            let mut taken = bytes.len();
             if let Some((_, segment)) = &last {
-                let _ = self.take_multicast(now, meta, segment, bytes, &mut pending);
+                let with = (&mut pending, &mut *wanted);
+                let run = udp.then(|| Run::of(segment, rest, stride));
+                if let Some(run) = run.filter(|run| run.len > 1)
+                    && self.take_run(now, meta, segment, &run, with)
+                {
+                    taken = run.bytes.len();
+                } else {
+                    let with = (&mut pending, &mut *wanted);
+                    let _ = self.take_multicast(now, meta, segment, bytes, with);
+                }
+            }
+            rest = &rest[taken..];
+            if rest.is_empty() {
+                break;
             }
         }
         self.settle(pending);
+    }
+
+    /// Takes segments by multicast that are just what their receiver waits for, all at once; false where
+    /// one after the other has to be looked at.
+    fn take_run(
+        &mut self,
+        now: Instant,
+        meta: &Meta,
+        first: &Segment<'_>,
+        run: &Run<'_>,
+        (pending, wanted): (&mut Pending, &mut Wanted<'_, '_>),
+    ) -> bool {
+        let key = self.key_of(meta, first);
+        let known = pending.filter(|(last, _)| *last == key);
+        let Some(index) =
+            known.map_or_else(|| self.keys.get(&key).copied(), |(_, index)| Some(index))
+        else {
+            return false;
+        };
+        let Some(pcb) = self.pcbs.get_mut(index) else {
+            return false;
+        };
+        let hears = pcb.group == Some(meta.destination) && pcb.passive && !pcb.is_keyed();
+        let out = wanted.by(index, pcb.generation);
+        if !hears || !pcb.handle_run(now, first, run, out) {
+            return false;
+        }
+        self.stats.packets_received += run.len as u64 - 1;
+        self.stats.multicast_received += run.len as u64;
+        if known.is_none() {
+            self.settle(pending.replace((key, index)));
+        }
+        true
     }
 
     fn settle(&mut self, pending: Pending) {
@@ -107,6 +236,7 @@ impl<S: Store> Endpoint<S> {
         meta: &Meta,
         segment: &Segment<'_>,
         bytes: &[u8],
+        wanted: &mut Wanted<'_, '_>,
     ) -> Result<(), Error> {
         let key = self.key_of(meta, segment);
         let mut found = self.keys.get(&key).copied();
@@ -131,7 +261,8 @@ impl<S: Store> Endpoint<S> {
         if !pcb.is_authentic(segment, bytes, false) {
             return self.count(Error::Forged);
         }
-        let result = pcb.handle(now, segment, flow);
+        let out = wanted.by(index, pcb.generation);
+        let result = pcb.handle(now, segment, flow, out);
         if pcb.state != State::Closed && result.is_ok() {
             match segment.options.feedback {
                 Some(feedback) => self.take_feedback(index, feedback.percent),
@@ -156,7 +287,7 @@ impl<S: Store> Endpoint<S> {
         meta: &Meta,
         segment: &Segment<'_>,
         bytes: &[u8],
-        pending: &mut Pending,
+        (pending, wanted): (&mut Pending, &mut Wanted<'_, '_>),
     ) -> Result<(), Error> {
         self.stats.multicast_received += 1;
         let key = self.key_of(meta, segment);
@@ -179,7 +310,8 @@ impl<S: Store> Endpoint<S> {
         if !pcb.is_authentic(segment, bytes, true) {
             return self.count(Error::Forged);
         }
-        let result = pcb.handle_multicast(now, segment);
+        let out = wanted.by(index, pcb.generation);
+        let result = pcb.handle_multicast(now, segment, out);
         *pending = Some((key, index));
         match result {
             Ok(()) => Ok(()),

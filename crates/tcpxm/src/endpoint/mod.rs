@@ -19,6 +19,7 @@ use rand_core::SeedableRng;
 use smoltcp::time::Instant;
 
 pub use commands::Received;
+pub use input::Reader;
 
 use crate::config::Config;
 use crate::error::Error;

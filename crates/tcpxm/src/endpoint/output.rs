@@ -7,7 +7,7 @@ use smoltcp::time::{Duration, Instant};
 use super::{Endpoint, timer_key};
 use crate::config::Carrier;
 use crate::error::Failure;
-use crate::event::{Meta, Train, Transmit};
+use crate::event::{Gather, GroupId, Meta, Train, Transmit};
 use crate::group::{Copy, Mode};
 use crate::mintree::MinTree;
 use crate::pcb::{Key, Plan};
@@ -24,6 +24,15 @@ pub(super) struct Reply {
     remote_port: u16,
     seq: Seq,
     ack: Option<Seq>,
+}
+
+/// Room for packets, and how they may be put there.
+struct Room<'a> {
+    buffer: &'a mut [u8],
+    /// Packets of a train at most.
+    most: usize,
+    /// What new data packets carry may stay in the store.
+    lends: bool,
 }
 
 /// Resets that may wait to be sent.
@@ -47,16 +56,40 @@ impl<S: Store> Endpoint<S> {
     /// destination with the same length, `most` in all, as far as the buffer reaches: a system that cuts
     /// packets (`UDP_SEGMENT`) takes them in one piece. It is the same packets, for less.
     pub fn poll_train(&mut self, now: Instant, buffer: &mut [u8], most: usize) -> Option<Train> {
+        let lends = false;
+        let room = Room {
+            buffer,
+            most,
+            lends,
+        };
+        self.poll_room(now, room).map(|gather| gather.train)
+    }
+
+    /// As [`Endpoint::poll_train`], for a system that takes packets in parts: what new data packets of a
+    /// group carry stays where its store has it, if that can lend it, and only their headers are
+    /// written. Signed segments, and those with a checksum of their own ([`Carrier::Ip`]), are written
+    /// whole: each byte has to be looked at anyway, and so are repairs.
+    pub fn poll_gather(&mut self, now: Instant, buffer: &mut [u8], most: usize) -> Option<Gather> {
+        let lends = self.config.carrier == Carrier::Udp;
+        let room = Room {
+            buffer,
+            most,
+            lends,
+        };
+        self.poll_room(now, room)
+    }
+
+    fn poll_room(&mut self, now: Instant, mut room: Room<'_>) -> Option<Gather> {
         let now = self.advance(now);
-        if buffer.len() < self.max_segment_bytes() {
+        if room.buffer.len() < self.max_segment_bytes() {
             return None;
         }
         if let Some(reply) = self.replies.pop_front() {
-            return Some(self.write_reply(&reply, buffer).into());
+            return Some(whole(self.write_reply(&reply, room.buffer)));
         }
-        self.transmit_burst(now, buffer, most)
-            .or_else(|| self.transmit_own(now, buffer).map(Train::from))
-            .or_else(|| self.transmit_new(now, buffer, most))
+        self.transmit_burst(now, &mut room)
+            .or_else(|| self.transmit_own(now, room.buffer).map(whole))
+            .or_else(|| self.transmit_new(now, &mut room))
     }
 
     /// What blocks have to send by themselves.
@@ -70,10 +103,10 @@ impl<S: Store> Endpoint<S> {
                 self.sync(index);
                 continue;
             };
-            let transmit = self.write(index, &plan, buffer);
+            let written = self.write(index, &plan, buffer, false);
             self.sync(index);
-            if transmit.is_some() {
-                return transmit;
+            if let Some((transmit, _)) = written {
+                return Some(transmit);
             }
         }
         None
@@ -81,27 +114,27 @@ impl<S: Store> Endpoint<S> {
 
     /// The rest of a burst that was begun, before all that was asked for since: it counts as sent
     /// when it began, and a repair that overtook it would show it as lost (RFC 8985 §6.2).
-    fn transmit_burst(&mut self, now: Instant, buffer: &mut [u8], most: usize) -> Option<Train> {
+    fn transmit_burst(&mut self, now: Instant, room: &mut Room<'_>) -> Option<Gather> {
         let &(session, number) = self.flows_ready.front()?;
         loop {
-            let train = match self.flow(session, number)?.next_copy()? {
+            let gather = match self.flow(session, number)?.next_copy()? {
                 (Copy::Group(group), span) => self
-                    .write_group(now, session, number, group, span, buffer)
-                    .map(|first| self.lengthen(first, None, (session, number), most, buffer)),
+                    .write_group(now, session, number, group, span, room)
+                    .map(|first| self.lengthen(first, None, (session, number), room)),
                 (Copy::Unicast(index), span) => {
                     let plan = self
                         .parts(index)
                         .map(|(pcb, flow, _)| pcb.data(now, flow, span));
-                    let first = plan.and_then(|plan| self.write(index, &plan, buffer));
-                    let train = first.map(|first| {
-                        self.lengthen(first, Some(index), (session, number), most, buffer)
-                    });
+                    let first =
+                        plan.and_then(|plan| self.write(index, &plan, room.buffer, room.lends));
+                    let gather = first
+                        .map(|first| self.lengthen(first, Some(index), (session, number), room));
                     self.sync(index);
-                    train
+                    gather
                 }
             };
-            if train.is_some() {
-                return train;
+            if gather.is_some() {
+                return gather;
             }
         }
     }
@@ -111,41 +144,49 @@ impl<S: Store> Endpoint<S> {
     /// its own turn.
     fn lengthen(
         &mut self,
-        first: Transmit,
+        (first, lent): (Transmit, bool),
         receiver: Option<u32>,
         (session, number): (u32, u32),
-        most: usize,
-        buffer: &mut [u8],
-    ) -> Train {
-        let mut train = Train::from(first);
+        room: &mut Room<'_>,
+    ) -> Gather {
+        let header_len = Segment::written_header_len(room.buffer);
+        let mut gather = whole(first);
         let pcb = receiver.and_then(|index| self.pcbs.get(index));
+        let index = session;
         let Some(session) = self.sessions.get_mut(session) else {
-            return train;
+            return gather;
         };
+        if lent {
+            let generation = session.generation;
+            gather.header_len = header_len;
+            gather.lender = Some(GroupId { index, generation });
+        }
         let Some(flow) = session.flows.get_mut(number as usize) else {
-            return train;
+            return gather;
         };
         let (iss, key) = match (pcb, &session.group) {
             (Some(pcb), _) => (pcb.send.iss, pcb.signing_key()),
             (None, Some(group)) => (group.sender.2, group.key),
-            (None, None) => return train,
+            (None, None) => return gather,
         };
-        while train.packets < most
+        while gather.train.packets < room.most
             && let Some(span) = flow.peek_copy()
         {
-            let (done, rest) = buffer.split_at_mut(train.len);
-            let header_len = Segment::written_header_len(done);
+            let (done, rest) = room.buffer.split_at_mut(gather.written());
             let len = header_len + span.len() as usize;
-            if len > train.stride || rest.len() < len {
+            let written = if lent { header_len } else { len };
+            if len > gather.train.stride || rest.len() < written {
                 break;
             }
-            let bytes = &mut rest[..len];
+            let bytes = &mut rest[..written];
             bytes[..header_len].copy_from_slice(&done[..header_len]);
-            if session
-                .store
-                .read(span.start, &mut bytes[header_len..])
-                .is_err()
-            {
+            let there = if lent {
+                session.store.lend(span.start, span.len() as usize)
+            } else {
+                let read = session.store.read(span.start, &mut bytes[header_len..]);
+                read.is_ok()
+            };
+            if !there {
                 break;
             }
             flow.pass_copy();
@@ -161,6 +202,7 @@ impl<S: Store> Endpoint<S> {
                 };
                 key.sign(place, bytes);
             }
+            let train = &mut gather.train;
             if self.config.carrier == Carrier::Ip {
                 Segment::fill_checksum(bytes, train.source, train.destination.ip());
             }
@@ -170,25 +212,26 @@ impl<S: Store> Endpoint<S> {
                 break;
             }
         }
+        let train = gather.train;
         self.count_sent(
             train.destination.ip(),
             train.packets - 1,
             train.len - first.len,
         );
-        train
+        gather
     }
 
     /// New data of flows.
-    fn transmit_new(&mut self, now: Instant, buffer: &mut [u8], most: usize) -> Option<Train> {
+    fn transmit_new(&mut self, now: Instant, room: &mut Room<'_>) -> Option<Gather> {
         while let Some(&(session, number)) = self.flows_ready.front() {
             if !self.begin_burst(now, session, number) {
                 self.flows_ready.pop_front();
                 self.end_turn(session, number);
                 continue;
             }
-            let train = self.transmit_burst(now, buffer, most);
-            if train.is_some() {
-                return train;
+            let gather = self.transmit_burst(now, room);
+            if gather.is_some() {
+                return gather;
             }
         }
         None
@@ -262,7 +305,7 @@ impl<S: Store> Endpoint<S> {
     }
 
     /// One copy for all who listen to a group: only its data means something there, so the
-    /// acknowledgement, which is different for each, is left 0.
+    /// acknowledgement, which is different for each, is left 0. Whether its data was lent.
     fn write_group(
         &mut self,
         now: Instant,
@@ -270,8 +313,8 @@ impl<S: Store> Endpoint<S> {
         number: u32,
         group: IpAddr,
         span: Span,
-        buffer: &mut [u8],
-    ) -> Option<Transmit> {
+        room: &mut Room<'_>,
+    ) -> Option<(Transmit, bool)> {
         let session_ref = self.sessions.get_mut(session)?;
         let flow = &session_ref.flows[number as usize];
         let state = session_ref.group.as_ref()?;
@@ -298,7 +341,10 @@ impl<S: Store> Endpoint<S> {
             options,
             data: Some(span),
         };
-        let Some(len) = write_segment(&key, &plan, &mut session_ref.store, buffer) else {
+        let buffer = &mut *room.buffer;
+        let Some((len, lent)) =
+            write_segment(&key, &plan, &mut session_ref.store, buffer, room.lends)
+        else {
             self.fail_session(session);
             return None;
         };
@@ -306,19 +352,26 @@ impl<S: Store> Endpoint<S> {
             key.sign(place, &mut buffer[..len]);
         }
         let destination = SocketAddr::new(group, key.outer_port);
-        Some(self.finish(len, local, destination, buffer))
+        Some((self.finish(len, local, destination, buffer), lent))
     }
 
     /// Writes a block's segment. A store that cannot read ends the session; one that cannot read
-    /// again what a receiver that is not in step lacks ends that one.
-    fn write(&mut self, index: u32, plan: &Plan, buffer: &mut [u8]) -> Option<Transmit> {
+    /// again what a receiver that is not in step lacks ends that one. Whether its data was lent.
+    fn write(
+        &mut self,
+        index: u32,
+        plan: &Plan,
+        buffer: &mut [u8],
+        lends: bool,
+    ) -> Option<(Transmit, bool)> {
         let (pcb, flow, _) = self.parts(index)?;
         let place = pcb.place_of(plan.seq, flow);
         let signature = pcb.signing_key().map(|key| (key, place));
         let (key, local, remote) = (pcb.key, pcb.local, pcb.remote());
         let (session, alone) = (pcb.session, pcb.mode == Mode::UnicastOnly);
         let session_ref = self.sessions.get_mut(session)?;
-        let Some(len) = write_segment(&key, plan, &mut session_ref.store, buffer) else {
+        let written = write_segment(&key, plan, &mut session_ref.store, buffer, lends);
+        let Some((len, lent)) = written else {
             if alone {
                 self.pcbs.get_mut(index)?.abort(Failure::Store);
                 self.sync(index);
@@ -330,7 +383,7 @@ impl<S: Store> Endpoint<S> {
         if let Some((key, place)) = signature {
             key.sign(place, &mut buffer[..len]);
         }
-        Some(self.finish(len, local, remote, buffer))
+        Some((self.finish(len, local, remote, buffer), lent))
     }
 
     fn fail_session(&mut self, session: u32) {
@@ -422,12 +475,19 @@ impl<S: Store> Endpoint<S> {
     }
 }
 
+/// A packet that is in the buffer whole.
+fn whole(transmit: Transmit) -> Gather {
+    Train::from(transmit).into()
+}
+
+/// The length of the segment, and whether its data was lent: the header alone is in the buffer then.
 fn write_segment<S: Store>(
     key: &Key,
     plan: &Plan,
     store: &mut crate::group::Buffer<S>,
     buffer: &mut [u8],
-) -> Option<usize> {
+    lends: bool,
+) -> Option<(usize, bool)> {
     let segment = Segment {
         source_port: key.local_port,
         destination_port: key.remote_port,
@@ -441,11 +501,15 @@ fn write_segment<S: Store>(
     let header_len = segment.header_len();
     segment.emit_header(buffer);
     let Some(span) = plan.data else {
-        return Some(header_len);
+        return Some((header_len, false));
     };
     let len = header_len + span.len() as usize;
+    let lends = lends && plan.options.tag.is_none();
+    if lends && store.lend(span.start, span.len() as usize) {
+        return Some((len, true));
+    }
     store
         .read(span.start, buffer.get_mut(header_len..len)?)
         .ok()?;
-    Some(len)
+    Some((len, false))
 }

@@ -6,6 +6,7 @@ use super::{Birth, Note, Owed, Pcb, Record, State, Timer};
 use crate::config::{Config, GroupPolicy};
 use crate::error::{Error, Failure};
 use crate::group::Flow;
+use crate::reassembly::Landing;
 use crate::seq::stamp_before;
 use crate::wire::{GroupOption, Segment};
 
@@ -78,11 +79,12 @@ impl Pcb {
         now: Instant,
         segment: &Segment<'_>,
         flow: &mut Flow,
+        out: &mut Landing<'_>,
     ) -> Result<(), Dropped> {
         match self.state {
             State::Closed => Err(with_reset(Error::NoConnection)),
             State::SynSent => self.in_syn_sent(now, segment),
-            _ => self.in_later_states(now, segment, flow),
+            _ => self.in_later_states(now, segment, flow, out),
         }
     }
 
@@ -187,6 +189,7 @@ impl Pcb {
         now: Instant,
         segment: &Segment<'_>,
         flow: &mut Flow,
+        out: &mut Landing<'_>,
     ) -> Result<(), Dropped> {
         let flags = segment.flags;
         let start = self.receive.irs.offset_of(segment.seq, self.receive.next());
@@ -213,7 +216,7 @@ impl Pcb {
         }
         self.arm_keep_alive(now);
         if !segment.payload.is_empty() || flags.fin {
-            self.take_data(now, segment, start, false)?;
+            self.take_data(now, segment, start, false, out)?;
         }
         Ok(())
     }

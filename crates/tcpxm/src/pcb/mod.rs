@@ -454,6 +454,11 @@ impl Pcb {
         self.segment_key.filter(|_| !self.passive)
     }
 
+    /// Whether each segment of the other side has to be looked at for its tag.
+    pub(crate) fn is_keyed(&self) -> bool {
+        self.segment_key.is_some() && self.passive
+    }
+
     /// Room for the tag, where there is to be one.
     pub(super) fn empty_tag(&self) -> Option<Tag> {
         self.signing_key().map(|_| Tag::default())

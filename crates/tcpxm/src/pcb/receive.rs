@@ -5,8 +5,8 @@ use smoltcp::time::Instant;
 use super::{Fin, Leaving, Note, Owed, Pcb, State, Timer};
 use crate::error::{Error, Failure};
 use crate::group::Flow;
-use crate::reassembly::Insert;
-use crate::wire::{Feedback, GroupOption, Options, Segment};
+use crate::reassembly::{Insert, Landing};
+use crate::wire::{Feedback, GroupOption, Options, Run, Segment};
 
 /// Copies of what came lately begin at most this far back, or as far as the receive buffer is long.
 const MIN_RECENT: usize = 1 << 20;
@@ -18,6 +18,7 @@ impl Pcb {
         &mut self,
         now: Instant,
         segment: &Segment<'_>,
+        out: &mut Landing<'_>,
     ) -> Result<(), Error> {
         let flags = segment.flags;
         if flags.syn || flags.fin || flags.rst || flags.urg || segment.payload.is_empty() {
@@ -43,7 +44,64 @@ impl Pcb {
             return Err(Error::Duplicate);
         }
         self.note_timestamp(now, segment, start);
-        self.take_data(now, segment, start, true)
+        self.take_data(now, segment, start, true, out)
+    }
+
+    /// Segments in a row that came by multicast: the same as [`Pcb::handle_multicast`] for one after the
+    /// other, where they are just what is next, and nothing is missing. False, and nothing was done,
+    /// where that is not so.
+    pub(crate) fn handle_run(
+        &mut self,
+        now: Instant,
+        first: &Segment<'_>,
+        run: &Run<'_>,
+        out: &mut Landing<'_>,
+    ) -> bool {
+        let flags = first.flags;
+        let data = &self.receive.data;
+        let next = data.next();
+        let start = self.receive.irs.offset_of(first.seq, next);
+        let end = next + run.data_len() as u64;
+        let fits = start == next as i64 && end <= self.receive.edge && end <= data.limit();
+        let whole = data.early().is_empty() && self.receive.fin_at.is_none();
+        let plain = !(flags.syn || flags.fin || flags.rst || flags.urg);
+        let hears = self.state.may_receive() && !self.receive.shut;
+        if !(fits && whole && plain && hears)
+            || self.is_stale(now, first)
+            || self.is_from_the_future(now, first)
+        {
+            return false;
+        }
+        let Some(record) = &mut self.receive.record else {
+            return false;
+        };
+        let (mut seq, mut at, landed) = (first.seq, next, out.len);
+        for payload in run.payloads() {
+            record.push(seq, payload.len(), true);
+            self.receive.data.insert(at, payload, out);
+            seq = seq.plus(payload.len() as u32);
+            at += payload.len() as u64;
+        }
+        self.note_timestamp(now, first, start);
+        self.has_advanced(run.len as u32, out.len > landed);
+        if self.receive.unacked >= u32::from(self.limits.ack_every) {
+            self.owe_now();
+        } else {
+            self.owe_later(now);
+        }
+        true
+    }
+
+    /// So many segments were in line; whether somebody who waited has read some of it.
+    fn has_advanced(&mut self, segments: u32, was_read: bool) {
+        // Who waited with room has it already.
+        if self.receive.data.readable() > 0 {
+            self.note(Note::Readable);
+        }
+        if was_read {
+            self.after_read();
+        }
+        self.receive.unacked += segments;
     }
 
     fn is_early_duplicate(&self, start: u64, end: u64) -> bool {
@@ -112,6 +170,7 @@ impl Pcb {
         segment: &Segment<'_>,
         start: i64,
         multicast: bool,
+        out: &mut Landing<'_>,
     ) -> Result<(), Error> {
         if !self.state.may_receive() {
             self.owe_now();
@@ -143,7 +202,7 @@ impl Pcb {
                 record.is_some_and(|record| record.came_by_multicast(segment.seq))
             };
             self.record(segment, multicast);
-            result = self.store(now, start, payload, by_multicast);
+            result = self.store(now, start, payload, by_multicast, out);
         }
         if segment.flags.fin && result != Err(Error::ReassemblyFull) {
             self.receive.fin_at.get_or_insert(end);
@@ -162,12 +221,13 @@ impl Pcb {
         start: u64,
         payload: &[u8],
         came_by_multicast: bool,
+        out: &mut Landing<'_>,
     ) -> Result<(), Error> {
         let had_hole = !self.receive.data.early().is_empty();
-        match self.receive.data.insert(start, payload) {
+        let landed = out.len;
+        match self.receive.data.insert(start, payload, out) {
             Insert::Advanced => {
-                self.note(Note::Readable);
-                self.receive.unacked += 1;
+                self.has_advanced(1, out.len > landed);
                 // RFC 5681 §4.2: at once when a hole is (partly) filled, else for every second
                 // segment, else soon.
                 if had_hole || self.receive.unacked >= u32::from(self.limits.ack_every) {

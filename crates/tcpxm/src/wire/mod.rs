@@ -14,6 +14,7 @@ use core::fmt;
 pub use feedback::Feedback;
 pub use group::{GroupOption, is_group};
 pub use options::{MAX_OPTIONS_BYTES, Options, SackBlock, SackBlocks};
+pub(crate) use segment::Run;
 pub use segment::{Flags, HEADER_BYTES, Segment};
 pub use tag::{Place, SegmentKey, Tag};
 

@@ -49,6 +49,59 @@ pub struct Segment<'a> {
     pub payload: &'a [u8],
 }
 
+/// Whole segments in a row whose headers differ in the sequence number alone, and whose data is one
+/// piece of the stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run<'a> {
+    pub(crate) bytes: &'a [u8],
+    stride: usize,
+    header_len: usize,
+    /// How many there are.
+    pub(crate) len: usize,
+}
+
+impl<'a> Run<'a> {
+    /// The longest that begins with this segment, the first of those that lie in `bytes`, `stride` bytes
+    /// each but perhaps the last.
+    pub(crate) fn of(first: &Segment<'a>, bytes: &'a [u8], stride: usize) -> Self {
+        let header_len = bytes.len().min(stride) - first.payload.len();
+        let mut run = Self {
+            bytes: &[],
+            stride,
+            header_len,
+            len: 0,
+        };
+        let (head, mut seq, mut end) = (&bytes[..header_len], first.seq, 0);
+        for piece in bytes.chunks(stride) {
+            let same = piece.len() > header_len
+                && piece[4..8] == seq.0.to_be_bytes()
+                && piece[..4] == head[..4]
+                && piece[8..header_len] == head[8..];
+            if !same {
+                break;
+            }
+            seq = seq.plus((piece.len() - header_len) as u32);
+            end += piece.len();
+            run.len += 1;
+        }
+        run.bytes = &bytes[..end];
+        run
+    }
+
+    /// The data of each.
+    pub(crate) fn payloads(&self) -> impl Iterator<Item = &'a [u8]> {
+        let header_len = self.header_len;
+        self.bytes
+            .chunks(self.stride)
+            .map(move |segment| &segment[header_len..])
+    }
+
+    /// Bytes of data of all.
+    pub(crate) fn data_len(&self) -> usize {
+        self.bytes.len() - self.len * self.header_len
+    }
+}
+
 impl<'a> Segment<'a> {
     /// Reads a segment. The checksum is not looked at: [`Segment::verify`] does.
     ///

@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use tcpxm::store::Ring;
+use tcpxm::store::{Ring, Store, StoreError};
 use tcpxm::wire::SegmentKey;
 use tcpxm::{
-    Carrier, Config, ConnId, Duration, Endpoint, GroupConfig, GroupId, GroupMode, Instant, Meta,
-    Received,
+    Carrier, Config, ConnId, Duration, Endpoint, Gather, GroupConfig, GroupId, GroupMode, Instant,
+    Meta, Reader, Received,
 };
 
 const PORT: u16 = 7000;
@@ -17,11 +17,69 @@ const BYTES: usize = 300_000;
 /// One of a kind: what was sent, in the order in which it was.
 type Packets = Vec<(SocketAddr, Vec<u8>)>;
 
+/// Lends two thirds of what it holds.
+struct Lending {
+    ring: Ring,
+    lent: Vec<u8>,
+}
+
+impl Store for Lending {
+    fn write(&mut self, bytes: &[u8]) -> usize {
+        self.ring.write(bytes)
+    }
+
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
+        self.ring.read(offset, out)
+    }
+
+    fn lend(&mut self, offset: u64, len: usize) -> bool {
+        let mut bytes = vec![0; len];
+        let lends =
+            !(offset / 5000).is_multiple_of(3) && self.ring.read(offset, &mut bytes).is_ok();
+        if lends {
+            self.lent.extend(bytes);
+        }
+        lends
+    }
+
+    fn end(&self) -> u64 {
+        self.ring.end()
+    }
+
+    fn room(&self) -> usize {
+        self.ring.room()
+    }
+
+    fn release(&mut self, before: u64) {
+        self.ring.release(before);
+    }
+}
+
+/// Puts packets together whose data was lent.
+fn gather(gather: &Gather, buffer: &[u8], lent: &[u8]) -> Vec<u8> {
+    let Gather {
+        train, header_len, ..
+    } = *gather;
+    let headers = buffer[..gather.written()].chunks(header_len);
+    let data = lent.chunks(train.stride - header_len);
+    assert_eq!((headers.len(), data.len()), (train.packets, train.packets));
+    headers
+        .zip(data)
+        .flat_map(|(h, d)| [h, d].concat())
+        .collect()
+}
+
 struct World {
     /// Packets that leave together at most, and whether they arrive together.
     most: usize,
     now: Instant,
-    sender: Endpoint<Ring>,
+    sender: Endpoint<Lending>,
+    /// Packets whose data was lent.
+    lent: usize,
+    /// Receivers wait for data with so much room, and have it put there.
+    room: Option<usize>,
+    /// Bytes that were put there.
+    direct: usize,
     group: GroupId,
     receivers: Vec<(Endpoint<Ring>, Option<ConnId>)>,
     content: Vec<u8>,
@@ -53,13 +111,16 @@ impl World {
         let receivers = receivers.collect();
         let mut config = GroupConfig::new(SENDER, (0..RECEIVERS).map(address).collect(), PORT);
         (config.mode, config.key) = (mode, key);
-        let group = sender
-            .open_group(now, &config, Ring::new(64 << 10))
-            .unwrap();
+        let (ring, lent) = (Ring::new(64 << 10), Vec::new());
+        let store = Lending { ring, lent };
+        let group = sender.open_group(now, &config, store).unwrap();
         Self {
             most,
             now,
             sender,
+            lent: 0,
+            room: None,
+            direct: 0,
             group,
             receivers,
             content: (0..BYTES).map(|at| (at * 7 + at / 251) as u8).collect(),
@@ -79,9 +140,27 @@ impl World {
         }
         let mut packets = Packets::new();
         let mut buffer = vec![0; 40_000];
-        while let Some(train) = self.sender.poll_train(self.now, &mut buffer, self.most) {
+        loop {
+            let polled = if self.most == 1 {
+                let train = self.sender.poll_train(self.now, &mut buffer, 1);
+                train.map(Gather::from)
+            } else {
+                self.sender.poll_gather(self.now, &mut buffer, self.most)
+            };
+            let Some(polled) = polled else { break };
+            let train = polled.train;
             assert!(train.packets <= self.most && train.len <= train.packets * train.stride);
-            let pieces = buffer[..train.len].chunks(train.stride);
+            let bytes = match polled.lender {
+                Some(group) => {
+                    let store = self.sender.store_mut(group).unwrap();
+                    let lent = std::mem::take(&mut store.lent);
+                    self.lent += train.packets;
+                    gather(&polled, &buffer, &lent)
+                }
+                None => buffer[..train.len].to_vec(),
+            };
+            assert_eq!(bytes.len(), train.len);
+            let pieces = bytes.chunks(train.stride);
             assert_eq!(pieces.len(), train.packets);
             packets.extend(pieces.map(|bytes| (train.destination, bytes.to_vec())));
         }
@@ -95,7 +174,7 @@ impl World {
             let mine = packets.iter().enumerate();
             let mine = mine.filter(|(at, (to, _))| is_for(to) && !loses(at * RECEIVERS + receiver));
             let mine: Packets = mine.map(|(_, packet)| packet.clone()).collect();
-            let endpoint = &mut self.receivers[receiver].0;
+            let (endpoint, connection) = &mut self.receivers[receiver];
             let joins = |a: &(SocketAddr, Vec<u8>), b: &(SocketAddr, Vec<u8>)| {
                 a.0 == b.0 && a.1.len() == b.1.len()
             };
@@ -105,6 +184,16 @@ impl World {
                     destination: together[0].0.ip(),
                 };
                 let all: Vec<u8> = together.iter().flat_map(|(_, b)| b.clone()).collect();
+                if let (Some(room), Some(id)) = (self.room, *connection) {
+                    let mut room = vec![0; room];
+                    let mut reader = Reader::new(id, &mut room);
+                    let stride = together[0].1.len();
+                    endpoint.handle_packets_for(self.now, &meta, &all, stride, &mut reader);
+                    let filled = reader.filled();
+                    self.direct += filled;
+                    self.read[receiver].extend_from_slice(&room[..filled]);
+                    continue;
+                }
                 if self.most > 1 {
                     endpoint.handle_packets(self.now, &meta, &all, together[0].1.len());
                     continue;
@@ -170,12 +259,15 @@ fn compare(most: usize, carrier: Carrier, mode: GroupMode, key: Option<SegmentKe
     assert_eq!(one.read, many.read);
     assert!(together > 0, "nothing left together");
     let stats = |world: &World| {
-        let receivers = world.receivers.iter().map(|(receiver, _)| receiver);
-        let all = receivers.chain([&world.sender]);
-        let all = all.map(|endpoint| format!("{:?}", endpoint.stats()));
-        all.collect::<Vec<String>>()
+        let receivers = world.receivers.iter();
+        let receivers = receivers.map(|(receiver, _)| receiver.stats());
+        let all = receivers.chain([world.sender.stats()]);
+        all.map(|stats| format!("{stats:?}"))
+            .collect::<Vec<String>>()
     };
     assert_eq!(stats(&one), stats(&many));
+    let lends = carrier == Carrier::Udp && key.is_none();
+    assert_eq!(many.lent > 0, lends, "{}", many.lent);
 }
 
 #[test]
@@ -186,6 +278,30 @@ fn many_at_once_are_the_same_as_one_by_one() {
                 for most in [2, 7, 64] {
                     compare(most, carrier, mode, key);
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn who_waits_gets_every_byte_once_and_in_order() {
+    for (mode, key) in [
+        (GroupMode::Auto, None),
+        (GroupMode::Unicast, None),
+        (GroupMode::Auto, Some(SegmentKey([5; 16]))),
+    ] {
+        for room in [1, 3000, 20_000, 100_000] {
+            let mut world = World::new(16, Carrier::Udp, mode, key);
+            world.room = Some(room);
+            for round in 0..4000 {
+                let left = world.leave(1 + round * 7919 % 30_000);
+                world.arrive(&left, |at| (at * 31 + round * 17).is_multiple_of(97));
+                world.answer();
+            }
+            assert!(world.read.iter().all(|read| *read == world.content));
+            assert!(world.direct > 0);
+            if room == 100_000 {
+                assert!(world.direct > BYTES / 2, "{}", world.direct);
             }
         }
     }
