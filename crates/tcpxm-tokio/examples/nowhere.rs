@@ -9,13 +9,16 @@
 //! The sender prints seconds and Mbit/s to each, from the first byte until all have acknowledged the
 //! last, and what its machine counted; a receiver prints how many bytes came.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use linux_net::link;
 use tcpxm_tokio::{Config, GroupConfig, XmEndpoint};
 
+/// A receiver waits so long for the sender to answer its end.
+const GOODBYE: Duration = Duration::from_secs(1);
 const BLOCK: usize = 256 << 10;
 const SEND_BUFFER: usize = 16 << 20;
 const RECEIVE_BUFFER: usize = 8 << 20;
@@ -46,20 +49,26 @@ fn receive(address: SocketAddr) -> io::Result<()> {
         }
     }
     println!("{total} bytes");
-    // A program that ends takes its sockets along: the other side must have heard that all came.
-    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    runtime.block_on(tokio::io::AsyncWriteExt::shutdown(&mut stream))
+    // A program that ends takes its sockets along: the other side must have heard that all came. It may
+    // have gone before it could say so.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()?;
+    let goodbye = tokio::io::AsyncWriteExt::shutdown(&mut stream);
+    runtime
+        .block_on(async { tokio::time::timeout(GOODBYE, goodbye).await })
+        .unwrap_or(Ok(()))
 }
 
 fn send(own: IpAddr, mib: usize, port: u16, receivers: Vec<IpAddr>) -> io::Result<()> {
     let endpoint = open(SocketAddr::new(own, 0))?;
     let count = receivers.len();
     let config = GroupConfig::new(endpoint.local_address(), receivers, port);
-    let block = vec![0x5a; BLOCK];
+    let block = Bytes::from(vec![0x5a; BLOCK]);
     let start = Instant::now();
     let mut group = endpoint.open_group(config)?;
     for _ in 0..mib * ((1 << 20) / BLOCK) {
-        group.write_all(&block)?;
+        group.write_block(block.clone())?;
     }
     group.finish()?;
     let delivered = group.wait_delivered()?;

@@ -1,27 +1,20 @@
 //! What drives the machine: packets in, its clock, packets out, news to whoever waits.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::{Arc, TryLockError};
 use std::time::{Duration, Instant};
 
 use linux_net::SendError;
-use linux_net::poll::{self, Watch};
-use tcpxm::{Event, Meta, Train};
+use tcpxm::{Event, Meta, Reader};
 
 use crate::LINGER;
 use crate::group::GroupEvent;
+use crate::run::Run;
 use crate::shared::{Shared, State};
 use crate::sockets::{Sockets, Taken};
 
-/// Datagrams of one destination in a row, handed to the kernel at once: the longest payload of UDP.
-const RUN_BYTES: usize = 65_000;
-const RUN_SEGMENTS: usize = 64;
-/// Room for a run, and for what was meant for it and did not fit.
-const LONGEST: usize = RUN_BYTES + 65_536;
-/// A run that begins in what follows another one begins here at the latest.
-const LATEST_START: usize = RUN_BYTES;
 /// Bytes taken before something is sent again.
 const ENOUGH_BYTES: usize = 1 << 20;
 /// Runs sent before looking at what has arrived.
@@ -30,106 +23,6 @@ const RUNS: usize = 8;
 const PAUSE: Duration = Duration::from_millis(5);
 /// Longest sleep, so that nothing is overlooked for long.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
-
-/// Datagrams of equal length to one destination, the last perhaps shorter.
-struct Run {
-    buffer: Vec<u8>,
-    /// Where it begins.
-    start: usize,
-    /// Bytes of the run.
-    len: usize,
-    destination: Option<SocketAddr>,
-    /// Where it comes from, as far as the carrier needs it: the endpoint's connections share that.
-    source: IpAddr,
-    segment_len: usize,
-    segments: usize,
-    /// Bytes of it that the kernel has taken.
-    sent: usize,
-    /// What lies behind it: the begin of the next run.
-    next: Option<Train>,
-}
-
-impl Run {
-    fn new() -> Run {
-        Run {
-            buffer: vec![0; LATEST_START + 2 * LONGEST],
-            start: 0,
-            len: 0,
-            destination: None,
-            source: Ipv4Addr::UNSPECIFIED.into(),
-            segment_len: 0,
-            segments: 0,
-            sent: 0,
-            next: None,
-        }
-    }
-
-    /// The run was sent: what came after it is the start of the next one.
-    fn clear(&mut self) {
-        let end = self.start + self.len;
-        (self.start, self.len, self.sent, self.segments) = (0, 0, 0, 0);
-        self.destination = None;
-        if let Some(next) = self.next.take() {
-            if end <= LATEST_START {
-                self.start = end;
-            } else {
-                self.buffer.copy_within(end..end + next.len, 0);
-            }
-            self.add(&next);
-        }
-    }
-
-    /// What the kernel has not taken of it.
-    fn rest(&self) -> &[u8] {
-        &self.buffer[self.start + self.sent..self.start + self.len]
-    }
-
-    fn add(&mut self, train: &Train) {
-        if self.len == 0 {
-            self.segment_len = train.stride;
-        }
-        self.destination = Some(train.destination);
-        self.source = train.source;
-        self.len += train.len;
-        self.segments += train.packets;
-    }
-
-    /// Fills the run from the machine; false when there is nothing to send.
-    fn fill(&mut self, state: &mut State, now: tcpxm::Instant) -> bool {
-        if self.sent > 0 {
-            return true; // What is left of it goes first.
-        }
-        while self.next.is_none() && !self.is_full() {
-            let room = state.machine.max_segment_bytes();
-            let room = room.max(RUN_BYTES.saturating_sub(self.len));
-            let end = self.start + self.len;
-            let buffer = &mut self.buffer[end..end + room];
-            let most = RUN_SEGMENTS - self.segments;
-            let Some(train) = state.machine.poll_train(now, buffer, most) else {
-                break;
-            };
-            let fits = self
-                .destination
-                .is_none_or(|known| known == train.destination)
-                && (self.len == 0
-                    || train.stride == self.segment_len
-                    || (train.packets == 1 && train.stride < self.segment_len));
-            if fits {
-                self.add(&train);
-            } else {
-                self.next = Some(train);
-            }
-        }
-        self.len > 0
-    }
-
-    /// Nothing fits any more. Only the last one may be shorter.
-    fn is_full(&self) -> bool {
-        self.segments >= RUN_SEGMENTS
-            || self.len + self.segment_len > RUN_BYTES
-            || self.len < self.segments * self.segment_len
-    }
-}
 
 /// Tells whoever waits that the thread has ended, also where it panicked.
 struct End {
@@ -229,13 +122,18 @@ impl Driver {
         }
     }
 
-    /// One turn: takes what has arrived, no more than about `enough` bytes, and sends what is to be
-    /// sent; false when there was nothing to do.
+    /// One turn: takes what has arrived, no more than about `enough` bytes, for somebody who waits
+    /// perhaps, and sends what is to be sent; false when there was nothing to do.
     ///
     /// # Errors
     /// The sockets are of no use any more.
-    pub(crate) fn work(&mut self, shared: &Shared, enough: usize) -> io::Result<bool> {
-        let taken = self.receive(shared, enough)?;
+    pub(crate) fn work(
+        &mut self,
+        shared: &Shared,
+        enough: usize,
+        reader: Option<&mut Reader<'_>>,
+    ) -> io::Result<bool> {
+        let taken = self.receive(shared, enough, reader)?;
         let mut state = shared.lock();
         let now = shared.now();
         state.machine.handle_timeout(now);
@@ -249,7 +147,12 @@ impl Driver {
     }
 
     /// Takes batches of datagrams and hands them in under one lock.
-    fn receive(&mut self, shared: &Shared, enough: usize) -> io::Result<Taken> {
+    fn receive(
+        &mut self,
+        shared: &Shared,
+        enough: usize,
+        mut reader: Option<&mut Reader<'_>>,
+    ) -> io::Result<Taken> {
         let now = shared.now();
         let mut state = None;
         let taken = self
@@ -260,7 +163,13 @@ impl Driver {
                     source,
                     destination,
                 };
-                state.machine.handle_packets(now, &meta, payloads, stride);
+                let machine = &mut state.machine;
+                match &mut reader {
+                    Some(reader) => {
+                        machine.handle_packets_for(now, &meta, payloads, stride, reader);
+                    }
+                    None => machine.handle_packets(now, &meta, payloads, stride),
+                }
             })?;
         if taken.errors > 0 {
             let state = state.get_or_insert_with(|| shared.lock());
@@ -271,9 +180,10 @@ impl Driver {
 
     /// Sends a few runs; whether there may be more to send at once.
     fn transmit(&mut self, shared: &Shared) -> io::Result<bool> {
+        let in_parts = self.sockets.takes_parts();
         for _ in 0..RUNS {
             let mut state = shared.lock();
-            let filled = self.run.fill(&mut state, shared.now());
+            let filled = self.run.fill(&mut state, shared.now(), in_parts);
             drop(state);
             if !filled {
                 self.blocked = false;
@@ -291,26 +201,40 @@ impl Driver {
 
     /// Hands the run to the kernel; false when it has no room.
     fn send(&mut self) -> bool {
-        let Some(destination) = self.run.destination else {
+        let Some((source, destination)) = self.run.way() else {
             return true;
         };
-        while self.run.sent < self.run.len {
-            let Run {
-                source,
-                segment_len,
-                ..
-            } = self.run;
-            let bytes = self.run.rest();
+        while self.run.left() > 0 {
+            let Some(bytes) = self.run.rest() else {
+                match self.send_parts(destination) {
+                    Ok(()) => return true,
+                    Err(SendError::Malformed | SendError::Io(_)) => self.run.flatten(),
+                    Err(error) => return self.refused(destination, &error),
+                }
+                continue;
+            };
+            let segment_len = self.run.segment_len;
             match self.sockets.send(source, destination, bytes, segment_len) {
                 Ok(taken) => self.run.sent += taken,
-                Err(SendError::WouldBlock) => return false,
-                Err(SendError::TooBig) => {
-                    self.chores.push(Chore::Narrow(destination.ip()));
-                    return true;
-                }
-                // A peer that vanished, a route that flaps: retransmissions are for that.
-                Err(_) => return true,
+                Err(error) => return self.refused(destination, &error),
             }
+        }
+        true
+    }
+
+    fn send_parts(&self, destination: SocketAddr) -> Result<(), SendError> {
+        let (parts, len) = (self.run.parts(), self.run.left());
+        self.sockets
+            .send_parts(destination, (&parts, len), self.run.segment_len)
+    }
+
+    /// The kernel did not take a run; false when it has no room for it now.
+    fn refused(&mut self, destination: SocketAddr, error: &SendError) -> bool {
+        match error {
+            SendError::WouldBlock => return false,
+            SendError::TooBig => self.chores.push(Chore::Narrow(destination.ip())),
+            // A peer that vanished, a route that flaps: retransmissions are for that.
+            _ => {}
         }
         true
     }
@@ -361,12 +285,10 @@ impl Driver {
         // Room in the kernel is what a blocked one waits for, nothing that others could ask.
         state.asleep = Some(if self.blocked { now } else { until });
         drop(state);
-        let mut set = self.sockets.watches(self.blocked);
-        set.push(Watch::readable(shared.waker().as_fd()));
         let limit = Duration::from_micros((until - now).total_micros());
-        poll::wait(&mut set, Some(limit))?;
-        let woken = set.last().is_some_and(Watch::is_readable);
-        drop(set);
+        let woken = self
+            .sockets
+            .wait(self.blocked, shared.waker().as_fd(), limit)?;
         if woken {
             shared.waker().reset();
         }
@@ -395,7 +317,7 @@ fn run(shared: &Shared) -> io::Result<()> {
             return Ok(());
         };
         driver.do_chores(shared);
-        let worked = driver.work(shared, ENOUGH_BYTES)?;
+        let worked = driver.work(shared, ENOUGH_BYTES, None)?;
         if is_over(shared, &mut abandoned) {
             return Ok(());
         }

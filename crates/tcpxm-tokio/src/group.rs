@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::{Buf, Bytes};
 use tcpxm::{ConnStats, Failure, GroupConfig, GroupId, Mode};
 use tokio::io::AsyncWrite;
 
 use crate::shared::{Group, Shared, State, refused, until};
-use crate::store::{Archive, Held};
+use crate::store::{Archive, BLOCK, Held, LEAST_BLOCK};
 
 /// News of one receiver, by its number in [`GroupConfig::receivers`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,13 +92,83 @@ impl XmGroup {
 
     fn try_write(&self, bytes: &[u8], context: Option<&Context<'_>>) -> io::Result<Option<usize>> {
         let mut state = self.shared.lock();
-        state.alive()?;
-        self.open_still(&state)?;
+        let room = self.room(&mut state)?;
+        let len = bytes.len().min(room).min(BLOCK);
+        if len >= LEAST_BLOCK {
+            let mut block = state.machine.store_mut(self.id).map_err(refused)?.block();
+            // Nobody has to wait while bytes are copied. Nobody else writes: the room stays.
+            drop(state);
+            block.reserve_exact(BLOCK);
+            block.extend_from_slice(&bytes[..len]);
+            return self.try_write_block(&mut block.into(), context);
+        }
         let sent = state.machine.send(self.shared.now(), self.id, bytes);
         let sent = sent.map_err(refused)?;
         let sent = (sent > 0 || bytes.is_empty()).then_some(sent);
         self.shared.settle(state, sent.is_some(), context);
         Ok(sent)
+    }
+
+    /// Bytes that can be written now.
+    fn room(&self, state: &mut State) -> io::Result<usize> {
+        state.alive()?;
+        self.open_still(state)?;
+        // Writing nothing fails after the end.
+        let now = self.shared.now();
+        state.machine.send(now, self.id, &[]).map_err(refused)?;
+        state.machine.room(self.id).map_err(refused)
+    }
+
+    /// Takes what there is room for off a block; how many bytes that was.
+    fn try_write_block(
+        &self,
+        block: &mut Bytes,
+        context: Option<&Context<'_>>,
+    ) -> io::Result<Option<usize>> {
+        let mut state = self.shared.lock();
+        let whole = block.len();
+        let now = self.shared.now();
+        if self.room(&mut state)? < whole.min(LEAST_BLOCK) {
+            // Few bytes, or none: who waits is told of room.
+            let sent = state.machine.send(now, self.id, block).map_err(refused)?;
+            block.advance(sent);
+        } else {
+            let store = state.machine.store_mut(self.id).map_err(refused)?;
+            store.write_block(block);
+            state.machine.store_grew(now, self.id).map_err(refused)?;
+        }
+        let sent = whole - block.len();
+        let sent = (sent > 0 || whole == 0).then_some(sent);
+        self.shared.settle(state, sent.is_some(), context);
+        Ok(sent)
+    }
+
+    /// An empty block to be filled for [`XmGroup::write_block`], with room for 64 KiB: of memory that
+    /// was sent from before, where there is some, which the processor has at hand.
+    ///
+    /// # Errors
+    /// The group is gone.
+    pub fn block(&self) -> io::Result<Vec<u8>> {
+        let mut state = self.shared.lock();
+        let store = state.machine.store_mut(self.id);
+        let mut block = store.map_err(refused)?.block();
+        drop(state);
+        block.reserve_exact(BLOCK);
+        Ok(block)
+    }
+
+    /// Writes a block, and waits for room: packets leave from where it lies, it is not copied. Blocks of
+    /// fewer than 16 KiB are. Until every receiver has all of it, it takes the memory that it takes, also
+    /// where it is a part of something larger.
+    ///
+    /// # Errors
+    /// Every receiver has failed, or the end was announced already.
+    pub fn write_block(&mut self, block: impl Into<Bytes>) -> io::Result<()> {
+        let mut block = block.into();
+        while !block.is_empty() {
+            until(|| self.try_write_block(&mut block, None))?;
+        }
+        Ok(())
     }
 
     /// Is there anybody left to write to?

@@ -40,7 +40,7 @@
 //!
 //! # Bounds
 //!
-//! One thread an endpoint, 320 KiB for packets on their way out, and up to 36 pieces of 64 KiB for those on
+//! One thread an endpoint, 320 KiB for packets on their way out, and up to 33 pieces of 64 KiB for those on
 //! their way in, of which only what was used takes memory, besides what [`tcpxm`] documents for
 //! connections and groups; at most 64 groups are heard at once, each by a socket of its own,
 //! whose room for what arrives gets smaller with their number ([`Config::receive_buffer_bytes`] for the
@@ -50,6 +50,7 @@
 
 mod driver;
 mod group;
+mod run;
 pub mod seal;
 mod shared;
 mod sockets;

@@ -11,7 +11,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use linux_net::wake::Waker;
-use tcpxm::{Carrier, CommandError, ConnId, Endpoint, Failure, GroupId};
+use tcpxm::{Carrier, CommandError, ConnId, Endpoint, Failure, GroupId, Reader};
 
 use crate::Config;
 use crate::driver::Driver;
@@ -42,8 +42,9 @@ const LEASE: tcpxm::Duration = tcpxm::Duration::from_millis(20);
 const IN_CHARGE: tcpxm::Instant = tcpxm::Instant::from_micros_const(i64::MAX);
 /// Longest sleep of the endpoint's thread meanwhile.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// Bytes that a reader takes from the sockets at once: they stay in a processor's own cache.
-const PORTION: usize = 256 << 10;
+/// The most that a socket gives at once. A reader takes no more than he has room for: what he has none for
+/// is copied twice.
+const PIECE: usize = 64 << 10;
 
 pub(crate) struct State {
     pub(crate) machine: Endpoint<Held>,
@@ -271,17 +272,18 @@ impl Shared {
     }
 
     /// The same after an attempt to read. A thread that reads comes again soon: it drives then, and
-    /// until then nobody has to.
+    /// until then nobody has to. What it waited for may be there at once.
     pub(crate) fn settle_read(
         &self,
         mut state: MutexGuard<'_, State>,
         succeeded: bool,
         context: Option<&Context<'_>>,
+        reader: &mut Reader<'_>,
     ) {
         if context.is_some() || !state.is_lonely() {
             self.settle(state, succeeded, context);
         } else if !succeeded {
-            self.drive(state);
+            self.drive(state, reader);
         } else {
             if state.driven_until != IN_CHARGE {
                 state.driven_until = self.now() + LEASE;
@@ -293,7 +295,7 @@ impl Shared {
     }
 
     /// Takes a turn at driving, or waits for a change while another thread is at it.
-    fn drive(&self, mut state: MutexGuard<'_, State>) {
+    fn drive(&self, mut state: MutexGuard<'_, State>, reader: &mut Reader<'_>) {
         let held = self.driver.try_lock().ok();
         let idle = |held: &MutexGuard<'_, Option<Driver>>| {
             held.as_ref().is_some_and(|driver| !driver.has_chores())
@@ -304,9 +306,10 @@ impl Shared {
         };
         state.driven_until = IN_CHARGE;
         drop(state);
+        let enough = reader.room().saturating_sub(PIECE);
         let mut over = true;
         if let Some(driver) = held.as_mut() {
-            let worked = driver.work(self, PORTION);
+            let worked = driver.work(self, enough, Some(reader));
             let result = worked.and_then(|worked| if worked { Ok(()) } else { driver.rest(self) });
             // Sockets that fail do so for the endpoint's thread too.
             over = result.is_err() || driver.has_chores();

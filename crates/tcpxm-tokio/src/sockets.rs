@@ -2,12 +2,14 @@
 //! or of IP with protocol 6.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use linux_net::inet::{self, Joined, Membership, SegmentBatch, SegmentSocket, Transmit, UdpSocket};
+use linux_net::inet::{
+    self, Gathered, Joined, Membership, SegmentBatch, SegmentSocket, Transmit, UdpSocket,
+};
 use linux_net::poll::{self, Watch};
 use linux_net::udp::Batch;
 use linux_net::{OpenError, ReceiveError, SendError};
@@ -16,7 +18,7 @@ use tcpxm::Carrier;
 use crate::Config;
 
 /// Batches taken from one socket before the next one's turn.
-const BATCHES: usize = 4;
+const BATCHES: usize = 16;
 /// Looks at all sockets before something is sent again.
 const LOOKS: usize = 4;
 /// What may wait in this host's own queue for a slow link, in the kernel's count (it doubles the number
@@ -26,8 +28,6 @@ const SEND_BYTES: usize = 256 << 10;
 /// Groups that are heard at once. Anybody can open a connection with a group of its own, and each costs
 /// a socket with room of its own; who comes later is served by unicast.
 const MAX_GROUPS: usize = 64;
-/// With so many the kernel is asked first which of them have something.
-const MANY_GROUPS: usize = 3;
 /// Least room of a group's socket.
 const LEAST_ROOM: usize = 1 << 20;
 /// Packets in a batch of segments.
@@ -54,7 +54,7 @@ struct Datagrams {
 }
 
 /// Pieces of each kind; the few fit a processor's cache.
-const JOINED: usize = 4;
+const JOINED: usize = 1;
 const SINGLE: usize = Batch::MAX;
 /// Pieces that are longer than this on average are joined ones.
 const JOINED_BYTES: usize = 4096;
@@ -102,6 +102,27 @@ pub(crate) struct Sockets {
     room: Room,
     local: SocketAddr,
     config: inet::Config,
+    /// What the last look found, while nothing has happened since.
+    known: Option<Ready>,
+}
+
+/// Which sockets may have something to read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Ready {
+    unicast: bool,
+    /// One bit for each group, in their order.
+    groups: u64,
+}
+
+impl Ready {
+    const ALL: Ready = Ready {
+        unicast: true,
+        groups: u64::MAX,
+    };
+    const NONE: Ready = Ready {
+        unicast: false,
+        groups: 0,
+    };
 }
 
 fn refused(error: OpenError) -> io::Error {
@@ -245,6 +266,7 @@ impl Sockets {
             },
             local,
             config: settings,
+            known: None,
         })
     }
 
@@ -269,6 +291,7 @@ impl Sockets {
             };
             let socket = Socket::open(self.carrier, &config)?;
             self.groups.insert(group, (socket, Vec::new()));
+            self.known = None;
         }
         let Some((socket, sources)) = self.groups.get_mut(&group) else {
             return Ok(());
@@ -298,6 +321,7 @@ impl Sockets {
         }
         if sources.is_empty() {
             self.groups.remove(&group);
+            self.known = None;
         } else if !sources.contains(&source) {
             // It ends with the socket at the latest.
             let _ = socket.change(&Self::membership(&self.config, group, source), false);
@@ -322,13 +346,21 @@ impl Sockets {
     ) -> io::Result<Taken> {
         let mut all = Taken::default();
         for _ in 0..LOOKS {
+            let ready = self.known.take().unwrap_or_else(|| self.ready());
+            if ready == Ready::NONE {
+                break;
+            }
             let mut taken = Taken::default();
-            self.receive_unicast(&mut taken, enough, &mut take)?;
-            self.receive_groups(&mut taken, enough, &mut take);
+            if ready.unicast {
+                self.receive_unicast(&mut taken, enough, &mut take)?;
+            }
+            if ready.groups != 0 {
+                self.receive_groups(ready.groups, &mut taken, enough, &mut take);
+            }
             all.packets += taken.packets;
             all.bytes += taken.bytes;
             all.errors += taken.errors;
-            if taken.packets == 0 || self.groups.is_empty() || all.bytes >= enough {
+            if all.bytes >= enough {
                 break;
             }
         }
@@ -356,11 +388,11 @@ impl Sockets {
 
     fn receive_groups(
         &mut self,
+        ready: u64,
         taken: &mut Taken,
         enough: usize,
         take: &mut impl FnMut(SocketAddr, IpAddr, &[u8], usize),
     ) {
-        let ready = self.ready();
         let mut failed = Vec::new();
         for (number, (group, (socket, _))) in self.groups.iter().enumerate() {
             if ready & 1 << number == 0 {
@@ -379,22 +411,48 @@ impl Sockets {
         }
     }
 
-    /// Which groups may have something to read: one bit each, in their order.
-    fn ready(&self) -> u64 {
+    /// Which sockets have something to read now: asking costs less than trying each.
+    fn ready(&self) -> Ready {
+        let mut set = self.watches(false);
+        match poll::wait(&mut set, Some(Duration::ZERO)) {
+            Ok(_) => Self::found(&set),
+            Err(_) => Ready::ALL,
+        }
+    }
+
+    /// What those watches have found.
+    fn found(set: &[Watch<'_>]) -> Ready {
         const { assert!(MAX_GROUPS <= u64::BITS as usize) };
-        if self.groups.len() < MANY_GROUPS {
-            return u64::MAX;
+        let (own, groups) = set.split_last().expect("there is one socket at least");
+        let bits = groups.iter().enumerate();
+        Ready {
+            unicast: own.is_readable(),
+            groups: bits
+                .filter(|(_, watch)| watch.is_readable())
+                .fold(0, |bits, (number, _)| bits | 1 << number),
         }
-        let sockets = self.groups.values();
-        let mut set: Vec<Watch<'_>> = sockets
-            .map(|(socket, _)| Watch::readable(socket.as_fd()))
-            .collect();
-        if poll::wait(&mut set, Some(Duration::ZERO)).is_err() {
-            return u64::MAX;
-        }
-        let bits = set.iter().enumerate();
-        bits.filter(|(_, watch)| watch.is_readable())
-            .fold(0, |bits, (number, _)| bits | 1 << number)
+    }
+
+    /// Waits until something arrives, there is room to write where somebody waits for that, or the time
+    /// is over; whether `other` is readable.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn wait(
+        &mut self,
+        writable: bool,
+        other: BorrowedFd<'_>,
+        limit: Duration,
+    ) -> io::Result<bool> {
+        let mut set = self.watches(writable);
+        let own = set.len();
+        set.push(Watch::readable(other));
+        poll::wait(&mut set, Some(limit))?;
+        let woken = set[own].is_readable();
+        let ready = Self::found(&set[..own]);
+        drop(set);
+        self.known = Some(ready);
+        Ok(woken)
     }
 
     /// Sends one run of packets; how many bytes the kernel took.
@@ -419,13 +477,39 @@ impl Sockets {
         }
     }
 
+    /// Whether the kernel takes a run in parts.
+    pub(crate) fn takes_parts(&self) -> bool {
+        match &self.unicast {
+            Socket::Udp(socket) => socket.max_segments() > 1,
+            Socket::Ip(_) => false,
+        }
+    }
+
+    /// Sends one run of packets, of so many bytes, from where its parts lie.
+    pub(crate) fn send_parts(
+        &self,
+        destination: SocketAddr,
+        (parts, len): (&[IoSlice<'_>], usize),
+        segment_len: usize,
+    ) -> Result<(), SendError> {
+        let Socket::Udp(socket) = &self.unicast else {
+            return Err(SendError::Malformed);
+        };
+        socket.send_gathered(&Gathered {
+            source: None,
+            destination,
+            parts,
+            segment_len: (segment_len < len).then_some(segment_len),
+        })
+    }
+
     /// How packets to a destination leave.
     pub(crate) fn route(&self, destination: IpAddr) -> io::Result<inet::Route> {
         inet::route(destination, self.config.interface)
     }
 
-    /// What to wait for.
-    pub(crate) fn watches(&self, writable: bool) -> Vec<Watch<'_>> {
+    /// What to wait for: the groups in their order, then the socket for unicast.
+    fn watches(&self, writable: bool) -> Vec<Watch<'_>> {
         let unicast = self.unicast.as_fd();
         let own = if writable {
             Watch::both(unicast)
@@ -513,7 +597,7 @@ mod tests {
         for number in 0..5 {
             sockets.join(group(number), here.into()).expect("joined");
         }
-        assert_eq!(sockets.ready(), 0);
+        assert_eq!(sockets.ready(), Ready::NONE);
         let port = sockets.local_address().port();
         for number in [1, 4] {
             let to = SocketAddr::new(group(number), port);
@@ -528,11 +612,11 @@ mod tests {
             };
             socket.send(&transmit).expect("sent");
         }
-        assert_eq!(sockets.ready(), 0b10010);
+        assert_eq!(sockets.ready().groups, 0b10010);
         let mut heard = Vec::new();
         let taken = sockets.receive(1 << 20, |_, to, bytes, _| heard.push((to, bytes.to_vec())));
         assert_eq!(taken.expect("goes on").packets, 2);
         assert_eq!(heard, [(group(1), vec![1]), (group(4), vec![4])]);
-        assert_eq!(sockets.ready(), 0);
+        assert_eq!(sockets.ready(), Ready::NONE);
     }
 }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tcpxm::wire::SegmentKey;
-use tcpxm::{CommandError, ConnId, Received};
+use tcpxm::{CommandError, ConnId, Reader, Received};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::shared::{Shared, refused, until};
@@ -185,8 +185,11 @@ impl XmStream {
             Err(CommandError::Unknown) if state.has_ended(self.id) => return Ok(Some(0)),
             Err(error) => return Err(state.error(self.id, error)),
         };
-        self.shared.settle_read(state, read.is_some(), context);
-        Ok(read)
+        let mut reader = Reader::new(self.id, out);
+        let succeeded = read.is_some();
+        self.shared
+            .settle_read(state, succeeded, context, &mut reader);
+        Ok(read.or(Some(reader.filled()).filter(|&filled| filled > 0)))
     }
 
     fn try_write(&self, bytes: &[u8], context: Option<&Context<'_>>) -> io::Result<Option<usize>> {

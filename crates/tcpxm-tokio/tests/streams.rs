@@ -35,6 +35,42 @@ fn read_all(listeners: impl IntoIterator<Item = XmListener>) -> Vec<JoinHandle<V
 }
 
 #[test]
+fn blocks_that_are_handed_over_arrive_as_they_were() {
+    let server = open(1, 0);
+    let reading = read_all([server.listen().expect("listening")]);
+    let to = server.local_address();
+    let client = open(1, 0);
+    let config = GroupConfig::new(client.local_address(), vec![to.ip()], to.port());
+    let mut group = client.open_group(config).expect("a group");
+    let bytes = content(20_000_000);
+    let mut rest = &bytes[..];
+    // Short and long ones, between bytes that are copied, more than are held at once.
+    for len in [1, 70_000, 16_000, 5_000_000, 65_536, 3, 10_000_000]
+        .into_iter()
+        .cycle()
+    {
+        let (piece, behind) = rest.split_at(rest.len().min(len));
+        if len == 16_000 {
+            Write::write_all(&mut group, piece).expect("written");
+        } else {
+            let mut block = group.block().expect("memory");
+            block.extend_from_slice(piece);
+            group.write_block(block).expect("written");
+        }
+        rest = behind;
+        if rest.is_empty() {
+            break;
+        }
+    }
+    group.finish().expect("shut");
+    assert!(group.write_block(&b"more"[..]).is_err(), "after the end");
+    assert_eq!(group.wait_delivered().expect("delivered"), 1);
+    for received in reading {
+        assert!(received.join().expect("a reader") == bytes);
+    }
+}
+
+#[test]
 fn a_connection_carries_bytes_both_ways_and_ends() {
     let server = open(1, 0);
     let listener = server.listen().expect("listening");
