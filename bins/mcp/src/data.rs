@@ -1,7 +1,7 @@
 //! The data connection: one stream to all receivers over TCP-XM, sealed or not.
 
 use std::collections::BTreeSet;
-use std::io::{self, Write};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -276,10 +276,17 @@ impl Outgoing {
         self.sent.push(digest);
     }
 
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+    /// Sends a piece from where it lies, and gives back memory for the next.
+    pub(crate) fn write(&mut self, piece: Vec<u8>) -> io::Result<Vec<u8>> {
         match &mut self.stream {
-            Stream::Plain(group) => group.write_all(bytes),
-            Stream::Sealed(sealer) => sealer.write_all(bytes),
+            Stream::Plain(group) => {
+                group.write_block(piece)?;
+                group.block()
+            }
+            Stream::Sealed(sealer) => {
+                sealer.write_all(&piece)?;
+                Ok(piece)
+            }
         }
     }
 

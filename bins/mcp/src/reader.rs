@@ -61,7 +61,7 @@ pub(crate) fn start(
         digests: vec![None; tree.manifest.blocks() as usize],
         has: vec![BlockSet::new(tree.manifest.blocks()); hosts],
         open: None,
-        buffer: vec![0; PIECE as usize],
+        buffer: Vec::new(),
         tree,
         news,
         runtime,
@@ -98,6 +98,7 @@ struct Reader {
     has: Vec<BlockSet>,
     /// The file that was read last, by entry.
     open: Option<(usize, File)>,
+    /// Memory for the next piece.
     buffer: Vec<u8>,
     news: news::UnboundedSender<News>,
     runtime: Handle,
@@ -118,7 +119,7 @@ impl Reader {
             };
             if self.digests[block as usize].is_none() {
                 // What cannot be read now is found again when it is sent.
-                let read = self.load(&place, |_| Ok(()));
+                let read = self.load(&place, Ok);
                 let read = read.ok().filter(|(_, failed)| failed.is_none());
                 self.digests[block as usize] = read.map(|(digest, _)| digest);
             }
@@ -146,27 +147,26 @@ impl Reader {
     fn load(
         &mut self,
         place: &BlockPlace,
-        mut take: impl FnMut(&[u8]) -> io::Result<()>,
+        mut take: impl FnMut(Vec<u8>) -> io::Result<Vec<u8>>,
     ) -> io::Result<(Digest, Option<io::Error>)> {
-        let mut buffer = std::mem::take(&mut self.buffer);
         let mut hasher = BlockHasher::new(place.index, place.file_len);
-        let (mut at, mut failed, mut taken) = (0, None, Ok(()));
-        while at < place.len && taken.is_ok() {
-            let bytes = &mut buffer[..(place.len - at).min(PIECE) as usize];
+        let (mut at, mut failed) = (0, None);
+        while at < place.len {
+            let mut bytes = std::mem::take(&mut self.buffer);
+            bytes.resize((place.len - at).min(PIECE) as usize, 0);
             if failed.is_none() {
                 let offset = place.offset + at;
                 let file = self.file(place.entry);
-                failed = file.and_then(|f| f.read_exact_at(bytes, offset)).err();
+                failed = file.and_then(|f| f.read_exact_at(&mut bytes, offset)).err();
             }
             if failed.is_some() {
                 bytes.fill(0);
             }
-            hasher.update(bytes);
-            taken = take(bytes);
+            hasher.update(&bytes);
             at += bytes.len() as u64;
+            self.buffer = take(bytes)?;
         }
-        self.buffer = buffer;
-        taken.map(|()| (hasher.finish(), failed))
+        Ok((hasher.finish(), failed))
     }
 
     /// Sends the blocks of the layout, and tells what every file is as soon as it was read.
@@ -229,7 +229,7 @@ impl Reader {
             };
             let (digest, failed) = self.load(&place, |piece| match outgoing {
                 Some(outgoing) if is_sent => outgoing.write(piece),
-                _ => Ok(()),
+                _ => Ok(piece),
             })?;
             if is_sent && let Some(outgoing) = outgoing {
                 outgoing.wrote(digest);

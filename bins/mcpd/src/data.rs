@@ -164,8 +164,8 @@ impl Incoming {
         let bytes = match &mut self.stream {
             Some(Stream::Plain(stream)) => {
                 let bytes = &mut self.piece[..most.min(PIECE)];
-                stream.read_exact(bytes)?;
-                bytes
+                let len = stream.read(bytes)?;
+                &mut bytes[..len]
             }
             Some(Stream::Sealed(opener)) => opener.piece(most)?,
             None => return Err(io::ErrorKind::NotConnected.into()),
