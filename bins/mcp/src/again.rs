@@ -197,7 +197,7 @@ mod tests {
     use std::fs;
 
     use mcp_control::BlockSet;
-    use tcpxm_tokio::seal::Sealer;
+    use tcpxm_tokio::seal::{MAX_RECORD, Sealer};
 
     use super::*;
 
@@ -212,7 +212,7 @@ mod tests {
         missing.insert_missing(&BlockSet::new(tree.manifest.blocks()));
         let layout = Layout::new(&tree.manifest, missing.plan()).unwrap();
         let (list, mut stream) = (Sent::default(), Vec::new());
-        let mut sealer = key.map(|key| Sealer::new(Vec::new(), &key));
+        let mut sealer = key.map(|key| Sealer::new(&key));
         for (_, place) in layout.blocks(&tree.manifest) {
             let file = fs::read(tree.source(place.entry)).unwrap();
             let bytes = &file[place.offset as usize..][..place.len as usize];
@@ -222,12 +222,13 @@ mod tests {
                 place.file_len,
             ));
             match &mut sealer {
-                Some(sealer) => sealer.write_all(bytes).unwrap(),
+                Some(sealer) => {
+                    for piece in bytes.chunks(MAX_RECORD) {
+                        sealer.seal(piece, &mut stream).unwrap();
+                    }
+                }
                 None => stream.extend_from_slice(bytes),
             }
-        }
-        if let Some(sealer) = &sealer {
-            stream.clone_from(sealer.get_ref());
         }
         let again = Again::new(Arc::new(tree), Arc::new(layout), list, key.as_ref());
         (stream, again)

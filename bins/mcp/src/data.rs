@@ -222,13 +222,9 @@ impl Handle {
 
 /// The stream to all receivers.
 pub(crate) struct Outgoing {
-    stream: Stream,
+    group: XmGroup,
+    sealer: Option<Box<Sealer>>,
     sent: Sent,
-}
-
-enum Stream {
-    Plain(XmGroup),
-    Sealed(Box<Sealer<XmGroup>>),
 }
 
 impl Outgoing {
@@ -263,11 +259,12 @@ impl Outgoing {
         let group = endpoint.open_archived_group(config, Box::new(again))?;
         let handle = group.handle();
         let news = forward(group.handle());
-        let stream = match key {
-            None => Stream::Plain(group),
-            Some(key) => Stream::Sealed(Box::new(Sealer::new(group, &key))),
+        let sealer = key.map(|key| Box::new(Sealer::new(&key)));
+        let outgoing = Outgoing {
+            group,
+            sealer,
+            sent,
         };
-        let outgoing = Outgoing { stream, sent };
         Ok((outgoing, Handle(handle), news))
     }
 
@@ -276,28 +273,22 @@ impl Outgoing {
         self.sent.push(digest);
     }
 
-    /// Sends a piece from where it lies, and gives back memory for the next.
+    /// Sends a piece as long as a record at most, and gives back memory for the next.
     pub(crate) fn write(&mut self, piece: Vec<u8>) -> io::Result<Vec<u8>> {
-        match &mut self.stream {
-            Stream::Plain(group) => {
-                group.write_block(piece)?;
-                group.block()
-            }
-            Stream::Sealed(sealer) => {
-                sealer.write_all(&piece)?;
-                Ok(piece)
-            }
-        }
+        let mut block = self.group.block()?;
+        let Some(sealer) = &mut self.sealer else {
+            self.group.write_block(piece)?;
+            return Ok(block);
+        };
+        sealer.seal(&piece, &mut block)?;
+        self.group.write_block(block)?;
+        Ok(piece)
     }
 
     /// Waits until each receiver has everything, or has failed.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
-        let group = match &self.stream {
-            Stream::Plain(group) => group,
-            Stream::Sealed(sealer) => sealer.get_ref(),
-        };
-        group.finish()?;
-        group.wait_delivered().map(|_| ())
+        self.group.finish()?;
+        self.group.wait_delivered().map(|_| ())
     }
 }
 

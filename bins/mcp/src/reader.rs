@@ -23,7 +23,7 @@ const MAX_VERDICTS: usize = 4096;
 /// Files are read in pieces that the processor's cache holds until they are hashed and sent.
 const PIECE: u64 = 64 << 10;
 // Records are cut where they are cut when a block is sealed again: one nonce, one plaintext.
-const _: () = assert!(PIECE.is_multiple_of(tcpxm_tokio::seal::MAX_RECORD as u64));
+const _: () = assert!(PIECE == tcpxm_tokio::seal::MAX_RECORD as u64);
 
 /// What the reader is asked for.
 pub(crate) enum Order {

@@ -1,6 +1,6 @@
 //! The data connection: TCP-XM on the agreed port, from the sender of the control connection alone.
 
-use std::io::{self, Read};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use mcp_control::wire::plan::Carrier;
 use tcpxm_tokio::seal::{Opener, segment_key};
 use tcpxm_tokio::{Config, StreamHandle, XmEndpoint, XmListener, XmStream};
 
+use crate::pieces::Pieces;
+
 /// Received bytes that wait for the disk.
 const RECEIVE_BUFFER: usize = 8 << 20;
-/// Data is taken in pieces that the processor's cache holds until they are hashed and written.
-const PIECE: usize = 64 << 10;
 /// The sender opens the data connection as soon as all hosts are ready.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -92,13 +92,11 @@ pub(crate) struct Incoming {
     group: Option<IpAddr>,
     key: Option<[u8; 32]>,
     stream: Option<Stream>,
-    /// Room for [`Incoming::piece`].
-    piece: Vec<u8>,
     abort: Abort,
 }
 
 enum Stream {
-    Plain(XmStream),
+    Plain(Pieces<XmStream>),
     Sealed(Box<Opener<XmStream>>),
 }
 
@@ -122,7 +120,6 @@ impl Incoming {
             group,
             key,
             stream: None,
-            piece: vec![0; PIECE],
             abort,
         })
     }
@@ -152,7 +149,7 @@ impl Incoming {
             self.abort.watch(stream.handle())?;
             self.listener = None;
             self.stream = Some(match &self.key {
-                None => Stream::Plain(stream),
+                None => Stream::Plain(Pieces::new(stream)),
                 Some(key) => Stream::Sealed(Box::new(Opener::new(stream, key))),
             });
             return Ok(());
@@ -161,15 +158,7 @@ impl Incoming {
 
     /// The next bytes, at least one and at most `most` of them.
     pub(crate) fn piece(&mut self, most: usize) -> io::Result<&[u8]> {
-        let bytes = match &mut self.stream {
-            Some(Stream::Plain(stream)) => {
-                let bytes = &mut self.piece[..most.min(PIECE)];
-                let len = stream.read(bytes)?;
-                &mut bytes[..len]
-            }
-            Some(Stream::Sealed(opener)) => opener.piece(most)?,
-            None => return Err(io::ErrorKind::NotConnected.into()),
-        };
+        let bytes = self.next(most)?;
         if bytes.is_empty() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -178,17 +167,19 @@ impl Incoming {
 
     /// All that was agreed has come: nothing may follow.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
-        let end = match &mut self.stream {
-            Some(Stream::Plain(stream)) => stream.read(&mut [0])? == 0,
-            Some(Stream::Sealed(opener)) => opener.piece(1)?.is_empty(),
-            None => return Err(io::ErrorKind::NotConnected.into()),
-        };
-        match end {
-            true => Ok(()),
-            false => Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "more came than was agreed",
-            )),
+        if self.next(1)?.is_empty() {
+            return Ok(());
+        }
+        let kind = io::ErrorKind::InvalidData;
+        Err(io::Error::new(kind, "more came than was agreed"))
+    }
+
+    /// None at the end.
+    fn next(&mut self, most: usize) -> io::Result<&[u8]> {
+        match &mut self.stream {
+            Some(Stream::Plain(pieces)) => pieces.next(most),
+            Some(Stream::Sealed(opener)) => opener.piece(most).map(|bytes| &*bytes),
+            None => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 }
@@ -196,7 +187,7 @@ impl Incoming {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use std::io::{Read, Write};
     use tcpxm_tokio::{Failure, GroupChoice, GroupConfig, GroupEvent};
 
     fn client() -> XmEndpoint {

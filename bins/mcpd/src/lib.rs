@@ -16,6 +16,7 @@ mod args;
 mod data;
 mod events;
 mod listen;
+mod pieces;
 mod session;
 mod store;
 mod waiting;

@@ -13,7 +13,7 @@ use tcpxm::{ConnStats, Failure, GroupConfig, GroupId, Mode};
 use tokio::io::AsyncWrite;
 
 use crate::shared::{Group, Shared, State, refused, until};
-use crate::store::{Archive, BLOCK, Held, LEAST_BLOCK};
+use crate::store::{Archive, BLOCK, Held, LEAST_BLOCK, ROOM};
 
 /// News of one receiver, by its number in [`GroupConfig::receivers`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,7 +98,7 @@ impl XmGroup {
             let mut block = state.machine.store_mut(self.id).map_err(refused)?.block();
             // Nobody has to wait while bytes are copied. Nobody else writes: the room stays.
             drop(state);
-            block.reserve_exact(BLOCK);
+            block.reserve_exact(ROOM);
             block.extend_from_slice(&bytes[..len]);
             return self.try_write_block(&mut block.into(), context);
         }
@@ -143,8 +143,8 @@ impl XmGroup {
         Ok(sent)
     }
 
-    /// An empty block to be filled for [`XmGroup::write_block`], with room for 64 KiB: of memory that
-    /// was sent from before, where there is some, which the processor has at hand.
+    /// An empty block to be filled for [`XmGroup::write_block`], with room for 64 KiB and what sealing
+    /// them adds: of memory that was sent from before, where there is some, which the processor has at hand.
     ///
     /// # Errors
     /// The group is gone.
@@ -153,7 +153,7 @@ impl XmGroup {
         let store = state.machine.store_mut(self.id);
         let mut block = store.map_err(refused)?.block();
         drop(state);
-        block.reserve_exact(BLOCK);
+        block.reserve_exact(ROOM);
         Ok(block)
     }
 

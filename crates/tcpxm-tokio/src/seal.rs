@@ -14,7 +14,7 @@
 //! another, which is why digests from the control connection have the last word. How long the
 //! stream is must be known: its end is not authenticated.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use ring::hkdf;
@@ -23,7 +23,10 @@ use tcpxm::wire::SegmentKey;
 /// The longest plaintext of a record.
 pub const MAX_RECORD: usize = 1 << 16;
 /// What a record adds: its length and its tag.
-pub const OVERHEAD: usize = 4 + 16;
+pub const OVERHEAD: usize = HEADER + TAG;
+/// Bytes of the length, and of the tag.
+const HEADER: usize = 4;
+const TAG: usize = 16;
 
 /// What the key of segment tags is called when it is derived.
 const TAGS: &[u8] = b"polycast tcpxm 1 key of segment tags";
@@ -95,41 +98,26 @@ impl Records {
     }
 }
 
-/// Seals what is written, and writes it on.
-pub struct Sealer<W> {
-    inner: W,
+/// Seals a stream, record after record.
+pub struct Sealer {
     records: Records,
     next: u64,
-    record: Vec<u8>,
 }
 
-impl<W: Write> Sealer<W> {
+impl Sealer {
     /// Seals with a key that seals nothing else.
-    pub fn new(inner: W, key: &[u8; 32]) -> Self {
-        Sealer {
-            inner,
-            records: Records::new(key),
-            next: 0,
-            record: Vec::with_capacity(MAX_RECORD + OVERHEAD),
-        }
+    pub fn new(key: &[u8; 32]) -> Self {
+        let records = Records::new(key);
+        Sealer { records, next: 0 }
     }
 
-    /// What it writes to.
-    pub fn get_ref(&self) -> &W {
-        &self.inner
-    }
-
-    /// Writes everything, as one or more records.
+    /// Appends the next record, of 1 to [`MAX_RECORD`] bytes.
     ///
     /// # Errors
-    /// Those of what it writes to.
-    pub fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        for piece in bytes.chunks(MAX_RECORD) {
-            self.record.clear();
-            self.records.seal(self.next, piece, &mut self.record)?;
-            self.next += 1;
-            self.inner.write_all(&self.record)?;
-        }
+    /// It is too long.
+    pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        self.records.seal(self.next, plain, out)?;
+        self.next += 1;
         Ok(())
     }
 }
@@ -139,7 +127,11 @@ pub struct Opener<R> {
     inner: R,
     key: LessSafeKey,
     next: u64,
+    /// The record without its length, and behind it the length of the one that follows.
     record: Vec<u8>,
+    /// The length of the next record, as far as it has come.
+    header: [u8; HEADER],
+    header_len: usize,
     /// What of the record was not read yet.
     open: std::ops::Range<usize>,
 }
@@ -152,6 +144,8 @@ impl<R: Read> Opener<R> {
             key: cipher(key),
             next: 0,
             record: Vec::new(),
+            header: [0; HEADER],
+            header_len: 0,
             open: 0..0,
         }
     }
@@ -163,24 +157,44 @@ impl<R: Read> Opener<R> {
 
     /// The next record; false at the end of the stream.
     fn next(&mut self) -> io::Result<bool> {
-        let mut header = [0; 4];
-        let first = self.inner.read(&mut header)?;
-        if first == 0 {
-            return Ok(false);
+        if self.header_len == 0 {
+            self.header_len = self.inner.read(&mut self.header)?;
+            if self.header_len == 0 {
+                return Ok(false);
+            }
         }
-        self.inner.read_exact(&mut header[first..])?;
+        self.inner.read_exact(&mut self.header[self.header_len..])?;
+        let header = self.header;
         let len = u32::from_be_bytes(header) as usize;
         if len == 0 || len > MAX_RECORD {
             return Err(forged());
         }
-        self.record.resize(len + OVERHEAD - 4, 0);
-        self.inner.read_exact(&mut self.record)?;
+        self.fill(len + TAG)?;
         let (nonce, header) = (nonce(self.next), Aad::from(header));
         self.next += 1;
-        let opened = self.key.open_in_place(nonce, header, &mut self.record);
+        let record = &mut self.record[..len + TAG];
+        let opened = self.key.open_in_place(nonce, header, record);
         opened.map_err(|_| forged())?;
         self.open = 0..len;
         Ok(true)
+    }
+
+    /// Reads the record, and the length of the next one where that comes with it: what lies where its
+    /// reader wants it is copied once less than what has to wait for him.
+    fn fill(&mut self, len: usize) -> io::Result<()> {
+        self.record.resize(len + HEADER, 0);
+        let mut filled = 0;
+        while filled < len {
+            match self.inner.read(&mut self.record[filled..]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.header_len = filled - len;
+        self.header[..self.header_len].copy_from_slice(&self.record[len..filled]);
+        Ok(())
     }
 }
 

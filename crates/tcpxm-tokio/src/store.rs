@@ -8,6 +8,8 @@ use std::ops::Range;
 use bytes::Bytes;
 use tcpxm::store::{Store, StoreError};
 
+use crate::seal::OVERHEAD;
+
 /// Reads again what was written to a group, however long ago: for receivers that were detached, and
 /// so no longer hold the others up (`min_rate_bps` of [`GroupConfig`](crate::GroupConfig)).
 ///
@@ -27,6 +29,8 @@ pub trait Archive: Send {
 pub(crate) const BLOCK: usize = 64 << 10;
 /// Shorter pieces are copied behind each other: a block for each would cost more than it holds.
 pub(crate) const LEAST_BLOCK: usize = 16 << 10;
+/// Room of a block that the store gives: a record that was sealed is longer than what it holds.
+pub(crate) const ROOM: usize = BLOCK + OVERHEAD;
 /// Blocks that nobody needs any more and that are kept for the next to be written.
 const SPARE: usize = 32;
 
@@ -89,7 +93,8 @@ impl Held {
         });
     }
 
-    /// An empty block to be filled, of memory that the processor had at hand lately where there is some.
+    /// Memory for an empty block, perhaps without room: what the processor had at hand lately, where
+    /// there is some.
     pub(crate) fn block(&mut self) -> Vec<u8> {
         self.spare.pop().unwrap_or_default()
     }
@@ -154,6 +159,9 @@ impl Store for Held {
         let mut rest = &bytes[..len];
         while !rest.is_empty() {
             let (piece, behind) = rest.split_at(rest.len().min(BLOCK - self.tail.len()));
+            if self.tail.is_empty() {
+                self.tail.reserve_exact(ROOM);
+            }
             self.tail.extend_from_slice(piece);
             self.end += piece.len() as u64;
             rest = behind;
@@ -224,13 +232,13 @@ impl Store for Held {
                 return;
             };
             // Only memory of our own, whole, that nobody else has.
-            if bytes.len() == BLOCK
+            if (BLOCK..=ROOM).contains(&bytes.len())
                 && self.spare.len() < SPARE
                 && let Ok(bytes) = bytes.try_into_mut()
             {
                 let mut bytes = Vec::from(bytes);
                 bytes.clear();
-                if bytes.capacity() == BLOCK {
+                if bytes.capacity() == ROOM {
                     self.spare.push(bytes);
                 }
             }

@@ -7,9 +7,48 @@ use tcpxm_tokio::seal::{MAX_RECORD, OVERHEAD, Opener, Records, Sealer, segment_k
 
 fn sealed(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut sealer = Sealer::new(&mut out, &[7; 32]);
-    sealer.write_all(bytes).expect("sealed");
+    let mut sealer = Sealer::new(&[7; 32]);
+    for piece in bytes.chunks(MAX_RECORD) {
+        sealer.seal(piece, &mut out).expect("sealed");
+    }
     out
+}
+
+/// Gives what it has in pieces of these lengths, again and again, as a socket might.
+struct Piecemeal<'a>(&'a [u8], std::iter::Cycle<std::slice::Iter<'a, usize>>);
+
+impl Read for Piecemeal<'_> {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let len = *self.1.next().expect("they come again");
+        let len = len.min(out.len());
+        self.0.read(&mut out[..len])
+    }
+}
+
+#[test]
+fn pieces_may_come_in_any_lengths() {
+    let bytes: Vec<u8> = (0..MAX_RECORD + 700).map(|at| (at * 31) as u8).collect();
+    let (mut stream, mut sealer) = (Vec::new(), Sealer::new(&[7; 32]));
+    for piece in bytes.chunks(350) {
+        sealer.seal(piece, &mut stream).expect("sealed");
+    }
+    let lens: [&[usize]; 6] = [&[1], &[2], &[3, 367], &[369, 1, 2], &[371], &[100_000]];
+    for lens in lens {
+        let from = Piecemeal(&stream, lens.iter().cycle());
+        let mut read = Vec::new();
+        let mut opener = Opener::new(from, &[7; 32]);
+        opener.read_to_end(&mut read).expect("opened");
+        assert!(read == bytes, "{lens:?}");
+        // Cut anywhere but between records.
+        for cut in [1, 3, 4, 369] {
+            let from = Piecemeal(&stream[..740 + cut], lens.iter().cycle());
+            let mut read = Vec::new();
+            let error = Opener::new(from, &[7; 32]).read_to_end(&mut read);
+            let error = error.expect_err("cut").kind();
+            assert_eq!(error, std::io::ErrorKind::UnexpectedEof, "{lens:?} {cut}");
+            assert!(read == bytes[..700], "{lens:?} {cut}");
+        }
+    }
 }
 
 #[test]
@@ -46,9 +85,9 @@ fn every_bit_is_authenticated() {
 #[test]
 fn records_out_of_order_are_refused() {
     let mut out = Vec::new();
-    let mut sealer = Sealer::new(&mut out, &[7; 32]);
-    sealer.write_all(b"one").expect("sealed");
-    sealer.write_all(b"two").expect("sealed");
+    let mut sealer = Sealer::new(&[7; 32]);
+    sealer.seal(b"one", &mut out).expect("sealed");
+    sealer.seal(b"two", &mut out).expect("sealed");
     let half = out.len() / 2;
     let swapped = [&out[half..], &out[..half]].concat();
     assert!(
