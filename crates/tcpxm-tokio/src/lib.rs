@@ -42,7 +42,10 @@
 //!
 //! One thread an endpoint, 320 KiB for packets on their way out, and up to 33 pieces of 64 KiB for those on
 //! their way in, of which only what was used takes memory, besides what [`tcpxm`] documents for
-//! connections and groups; at most 64 groups are heard at once, each by a socket of its own,
+//! connections and groups. What a group has sent and somebody may want again lies in blocks of 64 KiB, or
+//! in those that [`XmGroup::write_block`] was given: as many bytes of the stream as the send buffer has
+//! room for, a block more at each end, and up to 32 blocks of the store's own that wait for the next to be
+//! written. At most 64 groups are heard at once, each by a socket of its own,
 //! whose room for what arrives gets smaller with their number ([`Config::receive_buffer_bytes`] for the
 //! first, half of it for the second, and so on, at least 1 MiB). Dropping a stream closes it in good order, in the background; dropping
 //! all handles of an endpoint ends its thread when its connections are closed, at most 3 s later.

@@ -8,11 +8,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use tcpxm::store::{Lengths, Ring};
+use tcpxm::store::{Lengths, Ring, Store, StoreError};
 use tcpxm::wire::{Feedback, Flags, GroupOption, Options, Segment, SegmentKey};
 use tcpxm::{
-    Carrier, Config, ConnId, Endpoint, Event, GroupChoice, GroupConfig, GroupId, GroupMode,
-    Instant, Meta, Received, Seq,
+    Carrier, Config, ConnId, Endpoint, Event, Gather, GroupChoice, GroupConfig, GroupId, GroupMode,
+    Instant, Meta, Reader, Received, Seq,
 };
 
 use super::pass;
@@ -37,18 +37,73 @@ fn group() -> IpAddr {
     Ipv4Addr::new(239, 192, 3, 4).into()
 }
 
+/// A ring that lends: who gathers packets finds here what they carry.
+struct Lender {
+    ring: Ring,
+    lent: Vec<u8>,
+}
+
+impl Store for Lender {
+    fn write(&mut self, bytes: &[u8]) -> usize {
+        self.ring.write(bytes)
+    }
+
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
+        self.ring.read(offset, out)
+    }
+
+    fn lend(&mut self, offset: u64, len: usize) -> bool {
+        let lent = self.lent.len();
+        self.lent.resize(lent + len, 0);
+        let held = self.ring.read(offset, &mut self.lent[lent..]).is_ok();
+        if !held {
+            self.lent.truncate(lent);
+        }
+        held
+    }
+
+    fn end(&self) -> u64 {
+        self.ring.end()
+    }
+
+    fn room(&self) -> usize {
+        self.ring.room()
+    }
+
+    fn release(&mut self, before: u64) {
+        self.ring.release(before);
+    }
+}
+
 struct Host {
-    endpoint: Endpoint<Ring>,
+    endpoint: Endpoint<Lender>,
     meter: Meter,
     joined: BTreeSet<IpAddr>,
     /// Connections and how much was read from each.
     read: BTreeMap<ConnId, u64>,
+    /// How much its reader has room for when he waits.
+    room: usize,
 }
 
+impl Host {
+    /// Bytes of a connection that its reader has got are the sender's.
+    fn check(read: &mut u64, bytes: &[u8], keyed: bool) {
+        if keyed {
+            for (byte, at) in bytes.iter().zip(*read..) {
+                assert_eq!(*byte, Lengths::byte(at), "at {at}");
+            }
+        }
+        *read += bytes.len() as u64;
+        assert!(!keyed || *read <= LENGTH, "more than was sent");
+    }
+}
+
+/// Segments of one length in a row, the last perhaps shorter.
 struct Flight {
     from: SocketAddr,
     to: IpAddr,
     bytes: Vec<u8>,
+    stride: usize,
 }
 
 struct Bench {
@@ -59,6 +114,8 @@ struct Bench {
     written: u64,
     keyed: bool,
     carrier: Carrier,
+    /// Packets leave and arrive several at once, and readers wait for them.
+    trains: bool,
 }
 
 impl Bench {
@@ -94,6 +151,7 @@ impl Bench {
                 meter,
                 joined: BTreeSet::new(),
                 read: BTreeMap::new(),
+                room: 0,
             }
         };
         let mut bench = Bench {
@@ -104,6 +162,7 @@ impl Bench {
             written: 0,
             keyed,
             carrier: config.carrier,
+            trains: script.flag(),
         };
         let receivers = (1..HOSTS).map(address).collect();
         let mut group_config = GroupConfig::new(SocketAddr::new(address(0), 5000), receivers, PORT);
@@ -113,41 +172,73 @@ impl Bench {
         group_config.min_rate_bps = script.flag().then_some(1_000_000);
         let sender = &mut bench.hosts[0];
         let opened = sender.meter.run(|| {
-            sender
-                .endpoint
-                .open_group(now, &group_config, Ring::new(BUFFER))
+            let (ring, lent) = (Ring::new(BUFFER), Vec::new());
+            let store = Lender { ring, lent };
+            sender.endpoint.open_group(now, &group_config, store)
         });
         bench.group = opened.ok();
         bench
     }
 
-    fn post(&mut self, from: SocketAddr, to: IpAddr, bytes: &[u8]) {
+    fn post(&mut self, flight: Flight) {
         if self.wire.len() < WIRE {
-            let bytes = bytes.to_vec();
-            self.wire.push_back(Flight { from, to, bytes });
+            self.wire.push_back(flight);
         }
     }
 
+    /// The next packets, put together.
+    fn poll(&mut self, number: usize) -> Option<(Gather, Vec<u8>)> {
+        let (now, host) = (self.now, &mut self.hosts[number]);
+        let mut buffer = [0; 4000];
+        let gather = if self.trains {
+            host.meter
+                .run(|| host.endpoint.poll_gather(now, &mut buffer, 5))?
+        } else {
+            let transmit = host
+                .meter
+                .run(|| host.endpoint.poll_transmit(now, &mut buffer))?;
+            tcpxm::Train::from(transmit).into()
+        };
+        let written = &buffer[..gather.written()];
+        let Some(lender) = gather.lender else {
+            return Some((gather, written.to_vec()));
+        };
+        let store = host.endpoint.store_mut(lender).expect("it has lent");
+        let (mut lent, mut bytes) = (&store.lent[..], Vec::new());
+        for header in written.chunks(gather.header_len) {
+            bytes.extend_from_slice(header);
+            let rest = lent.len().min(gather.train.stride - gather.header_len);
+            let (data, behind) = lent.split_at(rest);
+            bytes.extend_from_slice(data);
+            lent = behind;
+        }
+        assert!(lent.is_empty() && bytes.len() == gather.train.len);
+        // What it was given to lend with is not the machine's memory.
+        host.meter.run(|| store.lent = Vec::new());
+        Some((gather, bytes))
+    }
+
     fn drain(&mut self, number: usize) -> Vec<(IpAddr, usize)> {
-        let now = self.now;
-        let mut buffer = [0; 1500];
         let mut sent = Vec::new();
         loop {
             self.application(number);
-            let host = &mut self.hosts[number];
-            let Some(transmit) = host
-                .meter
-                .run(|| host.endpoint.poll_transmit(now, &mut buffer))
-            else {
+            let Some((gather, bytes)) = self.poll(number) else {
                 break;
             };
-            let segment =
-                Segment::parse(&buffer[..transmit.len]).expect("what is sent is a segment");
-            let from = SocketAddr::new(address(number), segment.source_port);
-            let to = transmit.destination.ip();
-            assert!(transmit.len <= 576);
-            sent.push((to, transmit.len));
-            self.post(from, to, &buffer[..transmit.len]);
+            let (to, stride) = (gather.train.destination.ip(), gather.train.stride);
+            assert!(stride <= 576);
+            let mut from = SocketAddr::new(address(number), 0);
+            for packet in bytes.chunks(stride) {
+                let segment = Segment::parse(packet).expect("what is sent is a segment");
+                from.set_port(segment.source_port);
+                sent.push((to, packet.len()));
+            }
+            self.post(Flight {
+                from,
+                to,
+                bytes,
+                stride,
+            });
             assert!(sent.len() < 500, "more than its windows hold");
         }
         self.hosts[number].meter.check(BOUND);
@@ -179,13 +270,7 @@ impl Bench {
             while let Ok(Received::Data(len)) =
                 host.meter.run(|| host.endpoint.recv(now, *id, &mut buffer))
             {
-                if self.keyed {
-                    for (byte, at) in buffer[..len].iter().zip(*read..) {
-                        assert_eq!(*byte, Lengths::byte(at), "host {number} at {at}");
-                    }
-                }
-                *read += len as u64;
-                assert!(!self.keyed || *read <= LENGTH, "more than was sent");
+                Host::check(read, &buffer[..len], self.keyed);
             }
         }
         if number == 0 {
@@ -209,12 +294,32 @@ impl Bench {
         let _ = host.meter.run(|| host.endpoint.shutdown(now, group));
     }
 
-    fn hear(&mut self, number: usize, meta: &Meta, bytes: &[u8]) -> bool {
+    /// Hands packets in; somebody may wait for what they carry.
+    fn hear(&mut self, number: usize, meta: &Meta, bytes: &[u8], stride: usize) {
         let (host, now) = (&mut self.hosts[number], self.now);
-        let result = host
-            .meter
-            .run(|| host.endpoint.handle_packet(now, meta, bytes));
-        result.is_ok()
+        if !self.trains {
+            for packet in bytes.chunks(stride.max(1)) {
+                let _ = host
+                    .meter
+                    .run(|| host.endpoint.handle_packet(now, meta, packet));
+            }
+            return;
+        }
+        host.room = (host.room * 5 + 333) % 2048;
+        let which = host.room % host.read.len().max(1);
+        let mut room = [0; 2048];
+        let Some((id, read)) = host.read.iter_mut().nth(which) else {
+            host.meter
+                .run(|| host.endpoint.handle_packets(now, meta, bytes, stride));
+            return;
+        };
+        let mut reader = Reader::new(*id, &mut room[..host.room]);
+        host.meter.run(|| {
+            host.endpoint
+                .handle_packets_for(now, meta, bytes, stride, &mut reader)
+        });
+        let filled = reader.filled();
+        Host::check(read, &room[..filled], self.keyed);
     }
 
     fn arrive(&mut self, count: usize) {
@@ -230,7 +335,7 @@ impl Bench {
                 let here =
                     flight.to == address(number) || self.hosts[number].joined.contains(&flight.to);
                 if here && flight.from.ip() != address(number) {
-                    self.hear(number, &meta, &flight.bytes);
+                    self.hear(number, &meta, &flight.bytes, flight.stride);
                     self.drain(number);
                 }
             }
@@ -339,7 +444,7 @@ impl Bench {
             destination: to,
         };
         self.drain(number);
-        self.hear(number, &meta, &bytes);
+        self.hear(number, &meta, &bytes, bytes.len());
         let stranger = !(0..HOSTS).any(|host| address(host) == from);
         let answers = self.drain(number);
         let to_him: Vec<usize> = answers
