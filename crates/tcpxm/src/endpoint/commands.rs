@@ -10,7 +10,6 @@ use super::secrets::random_port;
 use crate::config::Carrier;
 use crate::error::{CommandError, Failure};
 use crate::event::{ConnId, GroupId, Target};
-use crate::group::Buffer;
 use crate::pcb::{Pcb, State};
 use crate::stats::ConnStats;
 use crate::store::Store;
@@ -205,7 +204,7 @@ impl<S: Store> Endpoint<S> {
     }
 
     /// The session that a target names. A member of a group does not: its group does.
-    fn session_of(&self, target: Target) -> Result<u32, CommandError> {
+    pub(super) fn session_of(&self, target: Target) -> Result<u32, CommandError> {
         match target {
             Target::Group(id) => {
                 let session = self.sessions.get(id.index).ok_or(CommandError::Unknown)?;
@@ -593,30 +592,5 @@ impl<S: Store> Endpoint<S> {
         }
         self.give_turn(index);
         Ok(())
-    }
-
-    /// The store of a group, for what only it can do; [`Endpoint::store_grew`] follows where it has got
-    /// more bytes. What the machine counts on must hold: nothing vanishes that it has not released.
-    ///
-    /// # Errors
-    ///
-    /// [`CommandError::Unknown`].
-    pub fn store_mut(&mut self, group: GroupId) -> Result<&mut S, CommandError> {
-        let index = self.session_of(group.into())?;
-        let session = self.sessions.get_mut(index);
-        match session.map(|session| &mut session.store) {
-            Some(Buffer::Given(store)) => Ok(store),
-            _ => Err(CommandError::Unknown),
-        }
-    }
-
-    /// A group's store has got more bytes by other means than [`Endpoint::send`], such as a file
-    /// that grew.
-    ///
-    /// # Errors
-    ///
-    /// As [`Endpoint::send`].
-    pub fn store_grew(&mut self, now: Instant, group: GroupId) -> Result<(), CommandError> {
-        self.send(now, group, &[]).map(|_| ())
     }
 }

@@ -355,4 +355,29 @@ impl<S: Store> Endpoint<S> {
             .saturating_mul(8_000_000 / 100 * percent)
             / us
     }
+
+    /// The store of a group, for what only it can do; [`Endpoint::store_grew`] follows where it has got
+    /// more bytes. What the machine counts on must hold: nothing vanishes that it has not released.
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError::Unknown`].
+    pub fn store_mut(&mut self, group: GroupId) -> Result<&mut S, CommandError> {
+        let index = self.session_of(group.into())?;
+        let session = self.sessions.get_mut(index);
+        match session.map(|session| &mut session.store) {
+            Some(Buffer::Given(store)) => Ok(store),
+            _ => Err(CommandError::Unknown),
+        }
+    }
+
+    /// A group's store has got more bytes by other means than [`Endpoint::send`], such as a file
+    /// that grew.
+    ///
+    /// # Errors
+    ///
+    /// As [`Endpoint::send`].
+    pub fn store_grew(&mut self, now: Instant, group: GroupId) -> Result<(), CommandError> {
+        self.send(now, group, &[]).map(|_| ())
+    }
 }
