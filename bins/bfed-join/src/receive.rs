@@ -122,7 +122,7 @@ impl Receiver<'_> {
                 session.begin(now);
             }
             let mut news = session.receive(now);
-            news.extend(session.handle_timeout(now));
+            news.extend(session.handle_timeout(now, self.last_data));
             for one in news {
                 match one {
                     News::Place(place) => match Input::open(&place, self.args.interface.as_deref())

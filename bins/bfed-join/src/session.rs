@@ -9,6 +9,7 @@
 //! | NO_ROUTE, local | takes the data natively, without the gateway |
 //! | NO_ROUTE else | asks again every two seconds as long as `--wait` says; then gives up |
 //! | nothing | repeats the question after 1, 2, 4, 8 s; gives up after `--wait` |
+//! | nothing for a lifetime, but data | goes on so: data flows while the gateway's control node is away; gives up when none has come for `--wait` |
 //!
 //! On a group a question is held back for a random time, up to 100 ms at first and a second for a
 //! refresh; when another client asks the same meanwhile, its answer serves (damping). A LEAVE of another
@@ -129,7 +130,7 @@ impl<'a> Session<'a> {
 
     /// Asks from the beginning: `--wait` begins.
     pub(crate) fn begin(&mut self, now: Instant) {
-        self.give_up_at = now + millis(self.args.wait.as_millis() as u64);
+        self.give_up_at = now + self.wait();
         self.visited.clear();
         self.redirects = 0;
         self.place = None;
@@ -154,9 +155,16 @@ impl<'a> Session<'a> {
         });
     }
 
-    /// Time has passed.
-    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<News> {
+    fn wait(&self) -> Duration {
+        millis(self.args.wait.as_millis() as u64)
+    }
+
+    /// Time has passed; data came last at `data`, if it ever did.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, data: Option<Instant>) -> Option<News> {
         let at = self.ask_at?;
+        if self.give_up_at <= now && self.place.is_some() {
+            self.give_up_at = data.map_or(now, |data| now.max(data + self.wait()));
+        }
         if self.give_up_at <= now {
             self.ask_at = None;
             let mut why = format!("{} does not answer", self.line.address);

@@ -94,14 +94,14 @@ impl OnGroup {
     }
 
     fn say(&self, session: &SessionName, nonce: u32, answer: Answer) {
-        self.send(&message(session, nonce, answer));
+        self.send(&message(session, nonce, answer, 100));
     }
 }
 
-fn message(session: &SessionName, nonce: u32, answer: Answer) -> Vec<u8> {
+fn message(session: &SessionName, nonce: u32, answer: Answer, lifetime_s: u16) -> Vec<u8> {
     let answer = AnswerRepr {
         nonce,
-        lifetime_s: 100,
+        lifetime_s,
         answer,
         session: session.clone(),
     };
@@ -127,7 +127,7 @@ fn unicast(
         assert!(len >= 1200, "padded");
         let message_len = Header::new_checked(&buffer[..len]).unwrap().message_len();
         let request = Request::parse(&buffer[..message_len]).unwrap();
-        let answer = message(&request.session, request.nonce, answer(request.want));
+        let answer = message(&request.session, request.nonce, answer(request.want), 100);
         socket.send_to(&answer, from).unwrap();
         requests.push(request);
     }
@@ -268,6 +268,25 @@ fn no_route_and_no_answer_have_their_codes() {
             .wait_with_output()
             .unwrap();
         assert_eq!(code(&done), 4, "{}", errors(&done));
+    });
+}
+
+#[test]
+fn a_mediator_that_is_away_ends_nothing_as_long_as_data_comes() {
+    alone(|| {
+        let mut mediator = OnGroup::new();
+        let viewer = start(&["bfed://1/x", "--wait", "2s"]);
+        let request = mediator.heard(Want::Join);
+        let to = translation("239.9.9.9:7000");
+        mediator.send(&message(&request.session, 0, to, 3));
+        std::thread::sleep(Duration::from_millis(300));
+        for number in 0..60 {
+            to_group("239.9.9.9:7000", &[number]);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let done = viewer.wait_with_output().unwrap();
+        assert_eq!(code(&done), 4, "{}", errors(&done));
+        assert_eq!(done.stdout, (0..60).collect::<Vec<u8>>());
     });
 }
 
@@ -431,6 +450,7 @@ fn over_http_redirections_are_followed_and_a_stream_that_moves_is_found_again() 
                 &ask.session,
                 ask.nonce,
                 translation("http://127.0.0.1:8080/s/x"),
+                100,
             );
             let head = format!(
                 "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n",
