@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::federation::{Design, Federation, Kind, Part, Peering, SOON};
-use super::under_way::{Load, millis, sessions};
+use super::under_way::{Load, PAUSE, millis, sessions};
 use crate::net::{Launch, Process, Shape, text};
 use crate::report::{Bound, Cell, Report, Table};
 use crate::sandbox::SCRATCH;
@@ -185,6 +185,17 @@ impl<'c> Play<'c> {
         // What viewers count is told once a second.
         std::thread::sleep(Duration::from_millis(1100));
         let pauses = self.load.since(then);
+        for fared in pauses
+            .iter()
+            .filter(|fared| !flows && fared.seen.ago > PAUSE)
+        {
+            self.context.note(format!(
+                "{words}: {} in network {} has had nothing for {:.0} ms",
+                fared.session,
+                fared.island + 1,
+                millis(fared.seen.ago)
+            ));
+        }
         let pause = pauses.iter().map(|fared| fared.seen.pause).max();
         self.acts.push(Act {
             words,

@@ -24,6 +24,8 @@ struct Track {
 /// Looks at files until it is dropped.
 pub(in super::super) struct Watch {
     tracks: Arc<Mutex<Vec<Track>>>,
+    /// Shorter pauses are none.
+    least: Duration,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -65,6 +67,7 @@ impl Watch {
         });
         Watch {
             tracks,
+            least,
             stop,
             thread: Some(thread),
         }
@@ -98,7 +101,8 @@ impl Watch {
     /// What came of something done at `then`, for each file: of pauses that end after it the longest.
     pub(in super::super) fn since(&self, then: Instant) -> Vec<Seen> {
         let tracks = self.tracks.lock().unwrap_or_else(PoisonError::into_inner);
-        tracks.iter().map(|track| track.since(then)).collect()
+        let seen = tracks.iter().map(|track| track.since(then, self.least));
+        seen.collect()
     }
 }
 
@@ -117,7 +121,7 @@ impl Track {
         (self.len, self.at) = (len, Some(now));
     }
 
-    fn since(&self, then: Instant) -> Seen {
+    fn since(&self, then: Instant, least: Duration) -> Seen {
         let ago = self.at.map_or(Duration::MAX, |at| at.elapsed());
         if self.at.is_none_or(|at| at <= then) {
             return Seen {
@@ -127,18 +131,13 @@ impl Track {
             };
         }
         let after = self.pauses.iter().filter(|(_, end)| *end > then);
-        match after.max_by_key(|(begin, end)| *end - *begin) {
-            Some(&(begin, end)) => Seen {
-                again: Some(end - then),
-                pause: end - begin,
-                ago,
-            },
-            // No pause worth noting.
-            None => Seen {
-                again: Some(Duration::ZERO),
-                pause: Duration::ZERO,
-                ago,
-            },
+        let longest = after.max_by_key(|(begin, end)| *end - *begin);
+        let pause = longest.map_or(Duration::ZERO, |(begin, end)| *end - *begin);
+        Seen {
+            again: Some(longest.map_or(Duration::ZERO, |(_, end)| *end - then)),
+            // One that lasts counts as far as it has come.
+            pause: if ago >= least { pause.max(ago) } else { pause },
+            ago,
         }
     }
 }
