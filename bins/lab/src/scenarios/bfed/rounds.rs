@@ -25,6 +25,16 @@ pub(super) fn number(context: &Context, name: &str, quick: usize) -> Result<usiz
     }
 }
 
+/// An option that counts something, several times, with commas.
+pub(super) fn numbers(context: &Context, name: &str, quick: &str) -> Result<Vec<usize>> {
+    let text: String = context.sized(name, quick.to_owned())?;
+    let each = text.split(',').map(|word| word.trim().parse());
+    match each.collect::<Result<Vec<usize>, _>>() {
+        Ok(numbers) if !numbers.contains(&0) => Ok(numbers),
+        _ => Err(Usage(format!("--{name} {text}: numbers from 1 on, with commas")).into()),
+    }
+}
+
 /// The option `parts`: some of those that there are, with commas.
 pub(super) fn parts<'k>(context: &Context, known: &[&'k str]) -> Result<Vec<&'k str>> {
     let asked: String = context.option("parts")?;

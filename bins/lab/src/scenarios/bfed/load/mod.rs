@@ -33,6 +33,11 @@ pub(super) use quota::Hierarchy;
 
 /// What comes first is compared with what was sent: so much in all, in bytes.
 const CHECKED: u64 = 8 << 20;
+/// A TCP channel's receive buffer where there are few, in bytes: room for what comes while a forwarder has
+/// used its share up.
+const BUFFER: usize = 32 << 20;
+/// A TCP channel's send buffer grows up to here, in bytes.
+const SEND_BUFFER: usize = 4 << 20;
 /// No datagram came for so long: what is missing will not come.
 const SILENCE: Duration = Duration::from_secs(3);
 /// The same on TCP channels, which only wait longer each time something of theirs was dropped.
@@ -117,6 +122,8 @@ pub(super) struct Stage {
     hierarchy: Option<Hierarchy>,
     /// Cores of each forwarder.
     pub(super) cores: f64,
+    /// Bytes of a TCP channel's receive buffer.
+    pub(super) buffer: usize,
 }
 
 impl Stage {
@@ -150,6 +157,7 @@ impl Stage {
             host,
             hierarchy,
             cores,
+            buffer: BUFFER,
         };
         Ok((stage, why))
     }
@@ -175,7 +183,7 @@ impl Stage {
 
     fn start(&self, load: Load) -> Result<Running> {
         let all = load.nodes * load.sessions;
-        self.network.within(self.gateway, || buffers(all))?;
+        self.network.within(self.gateway, || buffers(self.buffer))?;
         let plan = Plan {
             frame: load.frame,
             attached: !matches!(load.relay, Relay::Haproxy { .. }),
@@ -289,14 +297,11 @@ fn setting(name: &str, value: &str) -> std::io::Result<()> {
     std::fs::write(format!("/proc/sys/net/ipv4/{name}"), value)
 }
 
-/// Buffers of TCP channels for so many sessions. With few sessions, room for what comes while a forwarder
-/// has used its share up: loopback's long segments fill a buffer that must grow beyond what its window
-/// promised, and each one that is dropped costs 200 ms. With many, no more than the kernel has for all.
-fn buffers(sessions: usize) -> Result<()> {
-    let first = ((256 << 20) / sessions.max(1)).clamp(128 << 10, 32 << 20);
-    setting("tcp_rmem", &format!("4096 {first} {first}"))?;
-    let most = first.clamp(128 << 10, 4 << 20);
-    Ok(setting("tcp_wmem", &format!("4096 16384 {most}"))?)
+/// Buffers of TCP channels. Those that receive do not grow: loopback's long segments fill a buffer that must
+/// grow beyond what its window promised, and each one that is dropped costs 200 ms.
+fn buffers(receive: usize) -> Result<()> {
+    setting("tcp_rmem", &format!("4096 {receive} {receive}"))?;
+    Ok(setting("tcp_wmem", &format!("4096 16384 {SEND_BUFFER}"))?)
 }
 
 enum Forwarder {

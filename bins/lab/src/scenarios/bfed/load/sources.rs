@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use bfed::FlowLabel;
 use bfed::wire::data::{HEADER_LEN, Kind, Packet};
 use linux_net::poll::{self, Set, Watch};
+use socket2::SockRef;
 
 use super::content::{self, NUMBER_LEN};
 
@@ -22,6 +23,9 @@ const LISTENER: u64 = u64::MAX;
 const BURST: usize = 256 << 10;
 /// Frames that are offered at once: two pieces each, and the kernel takes 1,024.
 const FRAMES: usize = 512;
+/// Bytes that may wait for a receiver's window: what waits is sent by the kernel in whoever opens it, and a
+/// forwarder would do its sources' work.
+const UNSENT: u32 = 4 << 10;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What sources send.
@@ -199,6 +203,7 @@ impl Worker {
             };
             stream.set_nonblocking(true)?;
             stream.set_nodelay(true)?;
+            SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT)?;
             self.set.add(stream.as_fd(), self.next, true, false)?;
             let caller = Caller {
                 stream,
