@@ -1,0 +1,135 @@
+//! What a data node needs before it runs: its sockets, and the native network.
+
+use std::net::{SocketAddr, TcpListener};
+
+use bfed::{DataConfig, NodeId};
+use cli::clock::Clock;
+use cli::daemon::RunError;
+use linux_net::inet::{self, UdpSocket};
+use linux_net::wake::Waker;
+
+use super::streams;
+use crate::config::Config;
+use crate::native::{Network, Owner, Role};
+
+/// Ports that are tried where any will do.
+const PORTS: usize = 32;
+
+/// Opens the native network.
+pub(crate) type Opener<'a> = &'a dyn Fn(Role, Owner) -> Result<Box<dyn Network>, NotOpened>;
+/// Why it was not opened.
+pub(crate) type NotOpened = Box<dyn std::error::Error + Send + Sync>;
+
+pub(crate) fn not_opened(source: NotOpened) -> RunError {
+    RunError::Open {
+        what: "network",
+        source,
+    }
+}
+
+/// A data node's sockets.
+pub(crate) struct Opened {
+    pub(super) config: DataConfig,
+    pub(super) network: Box<dyn Network>,
+    pub(super) udp: UdpSocket,
+    pub(super) listener: TcpListener,
+    pub(super) waker: Waker,
+    pub(super) clock: Clock,
+    pub(super) max_streams: usize,
+    pub(super) seed: [u8; 32],
+    /// The core that the node stays on.
+    pub(crate) cpu: Option<usize>,
+}
+
+/// A data node's sockets, both at one address: a peer's data node asks there whether this one lives.
+fn sockets(mut address: SocketAddr) -> Result<(UdpSocket, TcpListener), NotOpened> {
+    let wanted = address.port();
+    for _ in 0..PORTS {
+        let listener = streams::listen(address)?;
+        address.set_port(listener.local_addr()?.port());
+        let settings = inet::Config {
+            exclusive: true,
+            ..inet::Config::new(address)
+        };
+        match UdpSocket::open(&settings) {
+            Ok(udp) => return Ok((udp, listener)),
+            Err(error) if wanted != 0 => return Err(error.into()),
+            // Another one of the kernel's choice.
+            Err(_) => address.set_port(0),
+        }
+    }
+    Err("no port that is free for UDP and TCP".into())
+}
+
+impl Opened {
+    /// Opens the sockets of the process's data nodes.
+    pub(crate) fn open(
+        config: &Config,
+        clock: Clock,
+        open: Opener<'_>,
+    ) -> Result<Vec<Opened>, RunError> {
+        (0..config.data.nodes)
+            .map(|part| Opened::one(config, clock, open, part))
+            .collect()
+    }
+
+    fn one(
+        config: &Config,
+        clock: Clock,
+        open: Opener<'_>,
+        part: usize,
+    ) -> Result<Opened, RunError> {
+        let data = &config.data;
+        let number = u32::try_from(part).unwrap_or(u32::MAX);
+        let mut address = data.listen;
+        if address.port() != 0 {
+            address.set_port(address.port() + part as u16);
+        }
+        let what = "data.listen";
+        let (udp, listener) = sockets(address).map_err(|source| RunError::Open { what, source })?;
+        let datagram = udp.local_address().map_err(RunError::open("data.listen"))?;
+        let stream = listener
+            .local_addr()
+            .map_err(RunError::open("data.listen"))?;
+        let seed = || cli::clock::seed().map_err(|e| RunError::Io("reading /dev/urandom", e));
+        let role = Role::Channels {
+            part,
+            parts: data.nodes,
+        };
+        let owner = Owner {
+            gateway: config.machine.gateway,
+            seed: seed()?,
+            now: clock.now(),
+        };
+        let network = open(role, owner).map_err(not_opened)?;
+        Ok(Opened {
+            config: DataConfig {
+                node: NodeId(data.first_node + number),
+                datagram: Some(datagram),
+                stream: Some(stream),
+                ..data.machine
+            },
+            network,
+            udp,
+            listener,
+            waker: Waker::new().map_err(|e| RunError::Io("making a waker", e))?,
+            clock,
+            max_streams: data.max_streams,
+            seed: seed()?,
+            cpu: config.daemon.cpu.map(|first| first + part),
+        })
+    }
+
+    pub(crate) fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    pub(crate) fn node(&self) -> NodeId {
+        self.config.node
+    }
+
+    /// Where peers send to.
+    pub(crate) fn datagram(&self) -> Option<SocketAddr> {
+        self.config.datagram
+    }
+}
