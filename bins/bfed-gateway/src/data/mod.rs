@@ -358,7 +358,7 @@ impl Worker {
                 return;
             };
             let meta = Meta::Stream(conn, read.from);
-            let (mut at, said) = (0, read.filled);
+            let (mut at, mut last, said) = (0, None, read.filled);
             while let Some(end) = streams::packet(&self.buffer[at..read.filled]) {
                 let Ok(len) = end else {
                     // Not one of ours, or out of step: nothing more can be read from it.
@@ -374,10 +374,11 @@ impl Worker {
                     self.output.streams.attached(conn);
                 }
                 at += len;
+                last = Some(len);
             }
             self.output.flush(&mut self.node, &self.buffer);
             let rest = &self.buffer[at..said];
-            self.output.streams.keep(conn, rest, said);
+            self.output.streams.keep(conn, rest, said, last);
             self.events(now);
             if !read.more {
                 return;

@@ -87,6 +87,9 @@ struct Stream {
     state: State,
     /// The front of a packet that is not there whole.
     rest: Vec<u8>,
+    /// Length of the last packet, 1 before the first: readings end where a packet does, as long as all are
+    /// of one length, and nothing has to be kept.
+    step: usize,
     /// What the kernel had no room for.
     waiting: VecDeque<u8>,
     /// Whose edge is blocked meanwhile.
@@ -210,6 +213,7 @@ impl Streams {
             from,
             state,
             rest: Vec::new(),
+            step: 1,
             waiting: VecDeque::new(),
             edge: None,
             paused: false,
@@ -380,8 +384,9 @@ impl Streams {
         if stream.paused || matches!(stream.state, State::Dialling { .. }) {
             return None;
         }
-        let buffer = &mut buffer[..READ_BYTES];
         let kept = stream.rest.len();
+        // What is kept is less than a packet, and there is room for two of any length.
+        let buffer = &mut buffer[..READ_BYTES - READ_BYTES % stream.step];
         buffer[..kept].copy_from_slice(&stream.rest);
         match stream.socket.read(&mut buffer[kept..]) {
             Ok(0) => {
@@ -420,9 +425,9 @@ impl Streams {
         }
     }
 
-    /// Keeps the front of a packet for the next reading. A caller that has said anything but what it
-    /// has come for is one too many.
-    pub(crate) fn keep(&mut self, conn: ConnId, rest: &[u8], said: usize) {
+    /// Keeps the front of a packet for the next reading; the last whole packet was so long. A caller that
+    /// has said anything but what it has come for is one too many.
+    pub(crate) fn keep(&mut self, conn: ConnId, rest: &[u8], said: usize, last: Option<usize>) {
         let Some(stream) = self.streams.get_mut(&conn) else {
             return;
         };
@@ -430,6 +435,7 @@ impl Streams {
             self.malformed(conn);
         } else {
             stream.rest = rest.to_vec();
+            stream.step = last.unwrap_or(stream.step);
         }
     }
 
