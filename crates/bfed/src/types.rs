@@ -78,6 +78,7 @@ pub struct FlowLabel(NonZeroU32);
 
 impl FlowLabel {
     /// The label with that number; `None` for 0.
+    #[inline]
     #[must_use]
     pub const fn new(number: u32) -> Option<Self> {
         match NonZeroU32::new(number) {
@@ -87,6 +88,7 @@ impl FlowLabel {
     }
 
     /// The number.
+    #[inline]
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0.get()

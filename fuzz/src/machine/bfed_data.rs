@@ -244,24 +244,32 @@ impl Bench {
         let now = self.now;
         let Bench { node, meter, .. } = self;
         let verdict = meter.run(|| node.plane().forward(now, &meta, &mut frame));
-        let Verdict::Forward(mut cursor) = verdict else {
-            return;
+        let mut cursor = match verdict {
+            Verdict::Only(copy) => return self.copied(&copy, &frame),
+            Verdict::Forward(cursor) => cursor,
+            Verdict::Taken | Verdict::Drop(_) => return,
         };
         let mut copies = 0;
-        while let Some(copy) = meter.run(|| node.plane().next_copy(now, &mut cursor, &mut frame)) {
+        loop {
+            let Bench { node, meter, .. } = self;
+            let copy = meter.run(|| node.plane().next_copy(now, &mut cursor, &mut frame));
+            let Some(copy) = copy else {
+                break;
+            };
             copies += 1;
             assert!(copies <= EDGES, "more copies than edges");
-            assert!(copy.range.end <= frame.len());
-            let to = copy.to;
-            match to {
-                Destination::Datagram(to) => {
-                    assert!(self.named.contains(&to), "{to} was never named")
-                }
-                Destination::Native(channel) => assert!(self.native.open.contains(&channel)),
-                Destination::Stream(_) => {}
-            }
+            self.copied(&copy, &frame);
         }
-        meter.drop(cursor);
+        self.meter.drop(cursor);
+    }
+
+    fn copied(&self, copy: &bfed::data::Copy, frame: &[u8]) {
+        assert!(copy.range.end <= frame.len());
+        match copy.to {
+            Destination::Datagram(to) => assert!(self.named.contains(&to), "{to} was never named"),
+            Destination::Native(channel) => assert!(self.native.open.contains(&channel)),
+            Destination::Stream(_) => {}
+        }
     }
 
     fn drain(&mut self) {

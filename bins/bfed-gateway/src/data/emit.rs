@@ -36,21 +36,26 @@ impl Output {
     ) -> bool {
         let start = at.start;
         let frame = &mut buffer[at];
-        let mut cursor = match node.plane().forward(now, meta, frame) {
-            Verdict::Forward(cursor) => cursor,
-            Verdict::Taken => return true,
-            Verdict::Drop(_) => return false,
-        };
-        while let Some(copy) = node.plane().next_copy(now, &mut cursor, frame) {
-            match copy.to {
-                Destination::Stream(conn) => {
-                    self.streams
-                        .note(conn, copy.edge, &frame[copy.range.clone()], start);
+        match node.plane().forward(now, meta, frame) {
+            Verdict::Only(copy) => self.note(now, node, &copy, frame, start),
+            Verdict::Forward(mut cursor) => {
+                while let Some(copy) = node.plane().next_copy(now, &mut cursor, frame) {
+                    self.note(now, node, &copy, frame, start);
                 }
-                _ => self.send(now, node, &copy, &frame[copy.range.clone()]),
             }
+            Verdict::Taken => return true,
+            Verdict::Drop(_) => {}
         }
         false
+    }
+
+    /// Sends one copy, or notes it for its stream; its packet begins at `start` of the buffer.
+    fn note(&mut self, now: Instant, node: &mut DataNode, copy: &Copy, frame: &[u8], start: usize) {
+        let bytes = &frame[copy.range.clone()];
+        match copy.to {
+            Destination::Stream(conn) => self.streams.note(conn, copy.edge, bytes, start),
+            _ => self.send(now, node, copy, bytes),
+        }
     }
 
     /// A packet that lies somewhere else.
@@ -61,11 +66,14 @@ impl Output {
         meta: &Meta,
         frame: &mut [u8],
     ) {
-        let Verdict::Forward(mut cursor) = node.plane().forward(now, meta, frame) else {
-            return;
-        };
-        while let Some(copy) = node.plane().next_copy(now, &mut cursor, frame) {
-            self.send(now, node, &copy, &frame[copy.range.clone()]);
+        match node.plane().forward(now, meta, frame) {
+            Verdict::Only(copy) => self.send(now, node, &copy, &frame[copy.range.clone()]),
+            Verdict::Forward(mut cursor) => {
+                while let Some(copy) = node.plane().next_copy(now, &mut cursor, frame) {
+                    self.send(now, node, &copy, &frame[copy.range.clone()]);
+                }
+            }
+            Verdict::Taken | Verdict::Drop(_) => {}
         }
     }
 

@@ -7,7 +7,6 @@ use smoltcp::time::Instant;
 
 use super::flow::Flow;
 use super::plane::Cursor;
-use super::shortcut::Way;
 use super::table::{Entry, Found, Key};
 use super::{DataError, Destination, EdgeId, HEADER_LEN, Meta, Plane, Verdict};
 use crate::types::FlowLabel;
@@ -66,7 +65,7 @@ impl Plane {
         self.now = now;
         self.stats.packets += 1;
         match self.ingress(now, meta, frame) {
-            Ok(Some(from)) => self.start(from, frame.len()),
+            Ok(Some(from)) => self.start(from, frame),
             Ok(None) => Verdict::Taken,
             Err(reason) => self.dropped(reason),
         }
@@ -240,24 +239,21 @@ impl Plane {
     }
 
     #[inline(always)]
-    fn start(&mut self, from: Found, end: usize) -> Verdict {
+    fn start(&mut self, from: Found, frame: &mut [u8]) -> Verdict {
+        let end = frame.len();
         let len = (end - HEADER_LEN) as u64;
-        let shortcut = self.table.shortcut_at(from.place, from.entry);
-        let way = match shortcut.and_then(|shortcut| shortcut.enter(end)) {
-            Some(way) => {
-                self.stats.copies += 1;
-                self.stats.copied_bytes += len;
-                way
-            }
-            None => match self.enter(from.entry, len) {
-                Ok(()) => Way::NONE,
-                Err(reason) => return self.dropped(reason),
-            },
-        };
-        self.stats.bytes += len;
+        if let Some(way) = self.table.shortcut_of(from).enter(end) {
+            self.stats.bytes += len;
+            self.stats.copies += 1;
+            self.stats.copied_bytes += len;
+            return Verdict::Only(way.copy(frame));
+        }
+        match self.enter(from.entry, len) {
+            Ok(()) => self.stats.bytes += len,
+            Err(reason) => return self.dropped(reason),
+        }
         Verdict::Forward(Cursor {
             from,
-            way,
             next: 0,
             end,
             shared: None,

@@ -31,6 +31,7 @@
 //!     a message of control:  node.handle_packet(now, &mut native, message)
 //!     packets of data:       node.plane().look_ahead(packets), where several are there, and each of them:
 //!                            match node.plane().forward(now, &meta, &mut frame) {
+//!                                Verdict::Only(copy) => send it
 //!                                Verdict::Forward(mut cursor) =>
 //!                                    while let Some(copy) = node.plane().next_copy(now, &mut cursor, &mut frame) { send it }
 //!                                Verdict::Taken | Verdict::Drop(_) => {}
@@ -119,6 +120,8 @@ pub struct Copy {
 /// What becomes of a packet.
 #[derive(Debug)]
 pub enum Verdict {
+    /// This copy of it is to be sent, and no other: its header is written.
+    Only(Copy),
     /// Copies of it are to be sent: [`Plane::next_copy`].
     Forward(Cursor),
     /// It was for this node itself.

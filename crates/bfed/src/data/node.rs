@@ -133,6 +133,7 @@ impl DataNode {
     }
 
     /// The plane, to forward with.
+    #[inline]
     pub fn plane(&mut self) -> &mut Plane {
         &mut self.plane
     }

@@ -13,7 +13,7 @@ use super::edge::Edge;
 use super::flow::{Flow, FlowCounts};
 use super::link::Links;
 use super::node::DataEvent;
-use super::shortcut::{self, Way};
+use super::shortcut;
 use super::table::{Entry, Found, Key, Table};
 use super::tfrc::{Receiver, Sender};
 use super::watch::Watch;
@@ -65,8 +65,6 @@ impl PlaneStats {
 pub struct Cursor {
     /// Where it came in.
     pub(super) from: Found,
-    /// The only one that it goes out on, if it takes a shortcut.
-    pub(super) way: Way,
     pub(super) next: u32,
     /// End of the payload in the frame.
     pub(super) end: usize,
@@ -378,10 +376,6 @@ impl Plane {
         cursor: &mut Cursor,
         frame: &mut [u8],
     ) -> Option<Copy> {
-        if cursor.way.is_some() {
-            let first = core::mem::replace(&mut cursor.next, 1) == 0;
-            return first.then(|| cursor.way.copy(frame, cursor.end));
-        }
         loop {
             let from = cursor.from.entry;
             let flow = self.flows.get_mut(from.flow as usize)?.as_mut()?;

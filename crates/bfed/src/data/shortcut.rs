@@ -77,8 +77,8 @@ impl Way {
 
     /// The copy of the packet in `frame` that goes this way, its header written.
     #[inline(always)]
-    pub(super) fn copy(&self, frame: &mut [u8], end: usize) -> Copy {
-        let mut start = HEADER_LEN;
+    pub(super) fn copy(&self, frame: &mut [u8]) -> Copy {
+        let (mut start, end) = (HEADER_LEN, frame.len());
         if let Some(label) = self.label {
             let payload_len = end - HEADER_LEN;
             let header = Repr::new(Kind::Data, label);
@@ -126,13 +126,13 @@ impl Shortcut {
 
     /// The way for a packet of that length, its header included; it is counted.
     #[inline(always)]
-    pub(super) fn enter(&mut self, len: usize) -> Option<Way> {
+    pub(super) fn enter(&mut self, len: usize) -> Option<&Way> {
         if !self.way.is_some() || self.bytes > FULL {
             return None;
         }
         self.packets += 1;
         self.bytes += len as u32;
-        Some(self.way)
+        Some(&self.way)
     }
 
     fn counts(&self) -> FlowCounts {

@@ -146,14 +146,20 @@ impl Table {
         at
     }
 
-    #[inline]
+    #[inline(always)]
     fn at(&self, key: &Key) -> Option<Found> {
-        let at = self.find(key);
-        let place = &self.places[at];
-        (!place.is_free()).then_some(Found {
-            place: at as u32,
-            entry: place.entry,
-        })
+        let mut at = self.home(key);
+        loop {
+            let place = &self.places[at];
+            if place.key.is(key) {
+                let (place, entry) = (at as u32, place.entry);
+                return Some(Found { place, entry });
+            }
+            if place.is_free() {
+                return None;
+            }
+            at = (at + 1) & (self.places.len() - 1);
+        }
     }
 
     #[inline(always)]
@@ -167,8 +173,13 @@ impl Table {
         }
     }
 
-    /// The shortcut at a place, if that still is where packets of this entry are found.
+    /// The shortcut where a key was found.
     #[inline(always)]
+    pub(super) fn shortcut_of(&mut self, found: Found) -> &mut Shortcut {
+        &mut self.places[found.place as usize].shortcut
+    }
+
+    /// The shortcut at a place, if that still is where packets of this entry are found.
     pub(super) fn shortcut_at(&mut self, place: u32, entry: Entry) -> Option<&mut Shortcut> {
         let place = self.places.get_mut(place as usize)?;
         (place.entry == entry && !place.is_free()).then_some(&mut place.shortcut)

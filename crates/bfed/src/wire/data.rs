@@ -57,6 +57,7 @@ pub struct Packet<T: AsRef<[u8]>> {
     buffer: T,
 }
 
+#[inline]
 fn word<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut word = [0; N];
     word.copy_from_slice(&bytes[at..at + N]);
@@ -127,21 +128,25 @@ impl<T: AsRef<[u8]>> Packet<T> {
     }
 
     /// The sequence number.
+    #[inline]
     pub fn sequence(&self) -> u32 {
         u32::from_be_bytes(word(self.buffer.as_ref(), 8))
     }
 
     /// When it was sent, in microseconds of the sender's clock.
+    #[inline]
     pub fn timestamp_us(&self) -> u32 {
         u32::from_be_bytes(word(self.buffer.as_ref(), 12))
     }
 
     /// The round-trip time that the sender knows, in microseconds; 0 for none.
+    #[inline]
     pub fn rtt_us(&self) -> u32 {
         u32::from_be_bytes(word(self.buffer.as_ref(), 16))
     }
 
     /// The frame.
+    #[inline]
     pub fn payload(&self) -> &[u8] {
         &self.buffer.as_ref()[HEADER_LEN..]
     }
@@ -166,6 +171,7 @@ pub struct Repr {
 
 impl Repr {
     /// A header that says nothing but whose packet this is: everything else is 0.
+    #[inline]
     #[must_use]
     pub const fn new(kind: Kind, label: FlowLabel) -> Self {
         Repr {

@@ -261,9 +261,13 @@ impl Station {
 
     /// A packet arrives; what goes out at once.
     pub(crate) fn packet(&mut self, meta: Meta, mut frame: Vec<u8>) -> Result<Vec<Sent>, Verdict> {
+        let mut sent = vec![];
         match self.node.plane().forward(self.now, &meta, &mut frame) {
+            Verdict::Only(copy) => {
+                self.send(&copy, &frame, &mut sent);
+                Ok(sent)
+            }
             Verdict::Forward(mut cursor) => {
-                let mut sent = vec![];
                 while let Some(copy) =
                     self.node
                         .plane()

@@ -65,20 +65,22 @@ impl Pair {
         let mut frame = vec![fill; HEADER_LEN + len];
         let (now, plane) = (self.station.now, self.station.node.plane());
         let meta = Meta::Native(ChannelId(1));
-        let mut seen = Vec::new();
+        let mut copies = Vec::new();
         match plane.forward(now, &meta, &mut frame) {
+            Verdict::Only(copy) => copies.push((frame[copy.range.clone()].to_vec(), copy)),
             Verdict::Forward(mut cursor) => {
                 while let Some(copy) = plane.next_copy(now, &mut cursor, &mut frame) {
-                    if let Destination::Stream(_) = copy.to {
-                        self.edge = Some(copy.edge);
-                    }
-                    let bytes = frame[copy.range.clone()].to_vec();
-                    seen.push((copy, bytes));
+                    copies.push((frame[copy.range.clone()].to_vec(), copy));
                 }
             }
             other => return format!("{other:?}"),
         }
-        format!("{seen:?}")
+        for (_, copy) in &copies {
+            if let Destination::Stream(_) = copy.to {
+                self.edge = Some(copy.edge);
+            }
+        }
+        format!("{copies:?}")
     }
 
     /// Does one of the things that can happen; everything that comes of it.
