@@ -70,6 +70,9 @@ impl Datagrams {
     /// Sends what was gathered: rows of datagrams of one length to one receiver in one piece
     /// (`UDP_SEGMENT`), others up to 64 with one `sendmmsg`.
     pub(crate) fn flush(&mut self) {
+        if self.pieces.is_empty() {
+            return;
+        }
         let mut rest = &self.pieces[..];
         let mut queue = self.socket.queue();
         let mut waits = false;
