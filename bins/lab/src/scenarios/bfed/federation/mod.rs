@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::net::{Launch, LinkId, Network, NodeId, Plan, Process, Shape, text};
 use crate::sandbox::SCRATCH;
@@ -398,6 +398,17 @@ impl Federation {
         )
     }
 
+    /// What happened at the gateways, for whoever looks for data that did not arrive: their counters, but
+    /// for those that are 0.
+    pub(super) fn account(&self) -> String {
+        let gateways = 0..self.islands.len();
+        let lines = gateways.map(|at| match self.show(at, "counters") {
+            Ok(counters) => format!("gateway {}: {}", at + 1, nonzero(counters)),
+            Err(error) => format!("gateway {}: {error:#}", at + 1),
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
     /// What a process said last.
     pub(super) fn tail(&self, part: Part) -> String {
         let process = self.processes.iter().find(|(found, _)| *found == part);
@@ -570,4 +581,19 @@ fn networks(routes: &Value) -> usize {
     to.sort_unstable();
     to.dedup();
     to.len()
+}
+
+/// The same without numbers that are 0, and without what is empty then.
+fn nonzero(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let fields = fields
+                .into_iter()
+                .map(|(name, value)| (name, nonzero(value)));
+            let is_something =
+                |(_, value): &(String, Value)| *value != json!(0) && *value != json!({});
+            Value::Object(fields.filter(is_something).collect())
+        }
+        other => other,
+    }
 }
