@@ -117,6 +117,7 @@ impl Scenario for Policy {
             source.succeed(wait)?;
         }
         trees(&mut report, &federation)?;
+        report.datum("counters", federation.account());
         seen(&mut report, views, &file).with_context(|| federation.account())?;
         report.holds("gateways end in an orderly way", federation.stop());
         report.note(
