@@ -138,29 +138,8 @@ pub(crate) fn send<const N: usize>(
     control: &Control<N>,
     bytes: &[u8],
 ) -> io::Result<usize> {
-    let mut address = sockaddr(destination);
-    let mut part = libc::iovec {
-        iov_base: bytes.as_ptr().cast_mut().cast(),
-        iov_len: bytes.len(),
-    };
-    let mut header = empty_header();
-    header.msg_name = (&raw mut address).cast();
-    header.msg_namelen = size_of::<libc::sockaddr_in>() as libc::socklen_t;
-    header.msg_iov = &raw mut part;
-    header.msg_iovlen = 1;
-    if control.len > 0 {
-        header.msg_control = control.bytes.as_ptr().cast_mut().cast();
-        header.msg_controllen = control.len as _;
-    }
-    loop {
-        // SAFETY: every pointer in `header` comes with its true length and outlives the call;
-        // sendmsg only reads through them (the casts to mut only satisfy the C type).
-        let sent = unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, 0) };
-        match check_len(sent) {
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            result => return result,
-        }
-    }
+    let parts = [io::IoSlice::new(bytes)];
+    send_parts(fd, &sockaddr(destination), control, &parts)
 }
 
 /// `sendmsg` of one message that lies in parts.
@@ -182,7 +161,8 @@ pub(crate) fn send_parts<A: Address, const N: usize>(
     }
     loop {
         // SAFETY: every pointer in `header` comes with its true length and outlives the call (the
-        // standard library guarantees the layout of `IoSlice`); sendmsg only reads through them.
+        // standard library guarantees the layout of `IoSlice`); sendmsg only reads through them (the
+        // casts to mut only satisfy the C type).
         let sent = unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, 0) };
         match check_len(sent) {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
