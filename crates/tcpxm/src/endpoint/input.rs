@@ -130,6 +130,9 @@ impl<S: Store> Endpoint<S> {
         let mut last: Option<(&[u8], Segment<'_>)> = None;
         // Over IP each segment has a checksum of its own, which is looked at.
         let udp = self.config.carrier == Carrier::Udp;
+        // Where one run was not just what is next, the rest is looked at one by one: looking for runs
+        // again and again would cost the square of their length.
+        let mut runs = udp;
         let mut rest = bytes;
         loop {
             let bytes = &rest[..stride.min(rest.len())];
@@ -148,12 +151,14 @@ impl<S: Store> Endpoint<S> {
             let mut taken = bytes.len();
             if let Some((_, segment)) = &last {
                 let with = (&mut pending, &mut *wanted);
-                let run = udp.then(|| Run::of(segment, rest, stride));
-                if let Some(run) = run.filter(|run| run.len > 1)
-                    && self.take_run(now, meta, segment, &run, with)
+                let run = runs.then(|| Run::of(segment, rest, stride));
+                let run = run.filter(|run| run.len > 1);
+                if let Some(run) = &run
+                    && self.take_run(now, meta, segment, run, with)
                 {
                     taken = run.bytes.len();
                 } else {
+                    runs &= run.is_none();
                     let with = (&mut pending, &mut *wanted);
                     let _ = self.take_multicast(now, meta, segment, bytes, with);
                 }
