@@ -5,10 +5,13 @@
 //! nobody's connection draws one short segment at most, and to its sender alone; what an endpoint
 //! holds stays within its documented bound, and so does the number of its connections.
 
+#[path = "../../../crates/tcpxm/tests/segments/lending.rs"]
+mod lending;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use tcpxm::store::{Lengths, Ring, Store, StoreError};
+use tcpxm::store::Lengths;
 use tcpxm::wire::{Feedback, Flags, GroupOption, Options, Segment, SegmentKey};
 use tcpxm::{
     Carrier, Config, ConnId, Endpoint, Event, Gather, GroupChoice, GroupConfig, GroupId, GroupMode,
@@ -18,6 +21,7 @@ use tcpxm::{
 use super::pass;
 use crate::memory::Meter;
 use crate::script::{Lines, Script};
+use lending::Lending;
 
 const PORT: u16 = 7000;
 const HOSTS: usize = 3;
@@ -37,46 +41,8 @@ fn group() -> IpAddr {
     Ipv4Addr::new(239, 192, 3, 4).into()
 }
 
-/// A ring that lends: who gathers packets finds here what they carry.
-struct Lender {
-    ring: Ring,
-    lent: Vec<u8>,
-}
-
-impl Store for Lender {
-    fn write(&mut self, bytes: &[u8]) -> usize {
-        self.ring.write(bytes)
-    }
-
-    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
-        self.ring.read(offset, out)
-    }
-
-    fn lend(&mut self, offset: u64, len: usize) -> bool {
-        let lent = self.lent.len();
-        self.lent.resize(lent + len, 0);
-        let held = self.ring.read(offset, &mut self.lent[lent..]).is_ok();
-        if !held {
-            self.lent.truncate(lent);
-        }
-        held
-    }
-
-    fn end(&self) -> u64 {
-        self.ring.end()
-    }
-
-    fn room(&self) -> usize {
-        self.ring.room()
-    }
-
-    fn release(&mut self, before: u64) {
-        self.ring.release(before);
-    }
-}
-
 struct Host {
-    endpoint: Endpoint<Lender>,
+    endpoint: Endpoint<Lending>,
     meter: Meter,
     joined: BTreeSet<IpAddr>,
     /// Connections and how much was read from each.
@@ -172,8 +138,7 @@ impl Bench {
         group_config.min_rate_bps = script.flag().then_some(1_000_000);
         let sender = &mut bench.hosts[0];
         let opened = sender.meter.run(|| {
-            let (ring, lent) = (Ring::new(BUFFER), Vec::new());
-            let store = Lender { ring, lent };
+            let store = Lending::new(BUFFER);
             sender.endpoint.open_group(now, &group_config, store)
         });
         bench.group = opened.ok();
@@ -204,17 +169,11 @@ impl Bench {
             return Some((gather, written.to_vec()));
         };
         let store = host.endpoint.store_mut(lender).expect("it has lent");
-        let (mut lent, mut bytes) = (&store.lent[..], Vec::new());
-        for header in written.chunks(gather.header_len) {
-            bytes.extend_from_slice(header);
-            let rest = lent.len().min(gather.train.stride - gather.header_len);
-            let (data, behind) = lent.split_at(rest);
-            bytes.extend_from_slice(data);
-            lent = behind;
-        }
-        assert!(lent.is_empty() && bytes.len() == gather.train.len);
         // What it was given to lend with is not the machine's memory.
-        host.meter.run(|| store.lent = Vec::new());
+        let lent = host.meter.run(|| store.take_lent());
+        let bytes = lending::gather(&gather, written, &lent);
+        host.meter.drop(lent);
+        assert_eq!(bytes.len(), gather.train.len);
         Some((gather, bytes))
     }
 
@@ -529,8 +488,8 @@ pub fn run(bytes: &[u8]) {
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for golden in crate::goldens::of("crates/tcpxm/tests/golden_wire.rs") {
-        for keyed in 0..2 {
-            let mut lines = Lines(vec![keyed, keyed, 1, 1, 1, 0, 0, 0, 0]);
+        for (keyed, trains) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let mut lines = Lines(vec![keyed, keyed, 1, 1, 1, 0, 0, trains, 0, 0]);
             lines.u8(0).u8(5).u8(120).u8(0);
             for host in 0..3 {
                 lines
@@ -556,6 +515,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             1,
             0,
             0,
+            flags >> 2 & 1,
             flags % 3,
             flags & 1,
         ]);

@@ -8,4 +8,5 @@ mod group;
 mod hand;
 mod interleaved;
 mod keyed;
+mod lending;
 mod trains;

@@ -2,12 +2,14 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use tcpxm::store::{Ring, Store, StoreError};
+use tcpxm::store::Ring;
 use tcpxm::wire::SegmentKey;
 use tcpxm::{
     Carrier, Config, ConnId, Duration, Endpoint, Gather, GroupConfig, GroupId, GroupMode, Instant,
     Meta, Reader, Received,
 };
+
+use crate::lending::{Lending, gather};
 
 const PORT: u16 = 7000;
 const SENDER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 5000);
@@ -16,58 +18,6 @@ const BYTES: usize = 300_000;
 
 /// One of a kind: what was sent, in the order in which it was.
 type Packets = Vec<(SocketAddr, Vec<u8>)>;
-
-/// Lends two thirds of what it holds.
-struct Lending {
-    ring: Ring,
-    lent: Vec<u8>,
-}
-
-impl Store for Lending {
-    fn write(&mut self, bytes: &[u8]) -> usize {
-        self.ring.write(bytes)
-    }
-
-    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StoreError> {
-        self.ring.read(offset, out)
-    }
-
-    fn lend(&mut self, offset: u64, len: usize) -> bool {
-        let mut bytes = vec![0; len];
-        let lends =
-            !(offset / 5000).is_multiple_of(3) && self.ring.read(offset, &mut bytes).is_ok();
-        if lends {
-            self.lent.extend(bytes);
-        }
-        lends
-    }
-
-    fn end(&self) -> u64 {
-        self.ring.end()
-    }
-
-    fn room(&self) -> usize {
-        self.ring.room()
-    }
-
-    fn release(&mut self, before: u64) {
-        self.ring.release(before);
-    }
-}
-
-/// Puts packets together whose data was lent.
-fn gather(gather: &Gather, buffer: &[u8], lent: &[u8]) -> Vec<u8> {
-    let Gather {
-        train, header_len, ..
-    } = *gather;
-    let headers = buffer[..gather.written()].chunks(header_len);
-    let data = lent.chunks(train.stride - header_len);
-    assert_eq!((headers.len(), data.len()), (train.packets, train.packets));
-    headers
-        .zip(data)
-        .flat_map(|(h, d)| [h, d].concat())
-        .collect()
-}
 
 struct World {
     /// Packets that leave together at most, and whether they arrive together.
@@ -111,8 +61,7 @@ impl World {
         let receivers = receivers.collect();
         let mut config = GroupConfig::new(SENDER, (0..RECEIVERS).map(address).collect(), PORT);
         (config.mode, config.key) = (mode, key);
-        let (ring, lent) = (Ring::new(64 << 10), Vec::new());
-        let store = Lending { ring, lent };
+        let store = Lending::new(64 << 10);
         let group = sender.open_group(now, &config, store).unwrap();
         Self {
             most,
@@ -152,8 +101,7 @@ impl World {
             assert!(train.packets <= self.most && train.len <= train.packets * train.stride);
             let bytes = match polled.lender {
                 Some(group) => {
-                    let store = self.sender.store_mut(group).unwrap();
-                    let lent = std::mem::take(&mut store.lent);
+                    let lent = self.sender.store_mut(group).unwrap().take_lent();
                     self.lent += train.packets;
                     gather(&polled, &buffer, &lent)
                 }
