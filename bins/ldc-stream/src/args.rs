@@ -55,6 +55,7 @@ Exit codes:
   1    failed: no connection, or it broke
   2    wrong usage
   3    the receiver left before the end, or did not confirm it within --linger
+  74   the result could not be written to standard output, whatever else happened
   130  interrupted by Ctrl-C or SIGTERM";
 
 const RECV_HELP: &str = "\
@@ -67,10 +68,11 @@ message counts as new: the two hosts' clocks need not agree. With --clock shared
 
 Events of --json, one object a line, on standard output; the field `event` names it:
   waiting    address
+  refused    peer, reason: a connection that did not begin as a stream does; the wait goes on
   started    peer, layers, layer_rate_bps, window_s
   progress   seconds, bytes, layers (bytes of each)
-  end        result (complete, stopped: --duration is over, cut: the stream broke off, failed,
-             interrupted), exit_code, message, seconds (since the first byte), bytes, rate_bps,
+  end        result (complete, stopped: --duration is over, cut: the stream broke off, silent:
+             nothing arrived for --idle-timeout, failed, interrupted), exit_code, message, seconds (since the first byte), bytes, rate_bps,
              on_time_bytes, windows, playable_s, usable_layers (mean of all windows),
              layers (bytes, on_time_bytes, messages, windows_complete, windows_on_time),
              age_ms and base_age_ms (p50, p90, p99, max; null without messages), corrupt,
@@ -78,8 +80,9 @@ Events of --json, one object a line, on standard output; the field `event` names
 
 Exit codes:
   0    the stream came to its end, or --duration is over
-  1    failed, or the stream broke off
+  1    failed, the stream broke off, or nothing arrived for --idle-timeout
   2    wrong usage
+  74   the result could not be written to standard output, whatever else happened
   130  interrupted by Ctrl-C or SIGTERM";
 
 /// Streams layers over TCP, and drops late what would come too late.
@@ -221,6 +224,10 @@ pub(crate) struct RecvArgs {
     #[arg(long, value_enum, default_value = "estimated")]
     pub(crate) clock: ClockKind,
 
+    /// End with an error when nothing arrives for so long, and for two time windows of the stream
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    pub(crate) idle_timeout: Duration,
+
     /// Stop after so long, counted from the first byte [default: at the end of the stream]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) duration: Option<Duration>,
@@ -303,6 +310,9 @@ impl RecvArgs {
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.duration == Some(Duration::ZERO) {
             return Err("--duration 0: nothing would be received".to_owned());
+        }
+        if self.idle_timeout.is_zero() {
+            return Err("--idle-timeout 0: every stream would end at once".to_owned());
         }
         Ok(())
     }

@@ -46,6 +46,10 @@ pub(crate) enum RecvEvent<'a> {
     Waiting {
         address: String,
     },
+    Refused {
+        peer: String,
+        reason: &'a str,
+    },
     Started {
         peer: String,
         layers: u8,

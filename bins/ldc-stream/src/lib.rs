@@ -9,7 +9,9 @@
 //! | `recv`, `account`, `ages` | the receiver: what arrived, what of it in time, how old it was |
 //! | `events` | what `--json` prints |
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+mod accept;
 mod account;
 mod ages;
 mod args;

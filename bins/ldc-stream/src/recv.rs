@@ -2,25 +2,26 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use cli::events::Events;
 use cli::progress::Progress;
 use cli::units::{BitRate, ByteSize};
 
+use crate::accept::{Accepted, accept};
 use crate::account::Account;
 use crate::args::{ClockKind, RecvArgs};
 use crate::clock::Clock;
 use crate::events::{RecvEnd, RecvEvent};
-use crate::wire::{self, Data, HEADER_LEN, HELLO_LEN, Header, Hello};
+use crate::wire::{self, Data, HEADER_LEN, Header, Hello};
 
 /// How long a read waits before Ctrl-C and --duration are looked at.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long the sender may take to say hello.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest time window that [`RecvArgs::idle_timeout`] is extended for: the longest that a sender can be given.
+const MAX_WINDOW: Duration = Duration::from_secs(600);
 
 /// How a stream ended.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ enum Ending {
     Stopped,
     /// Without it.
     Cut,
+    /// Nothing arrived for so long.
+    Silent(Duration),
     Interrupted,
     Failed(anyhow::Error),
 }
@@ -45,44 +48,37 @@ pub(crate) fn run(args: &RecvArgs) -> Result<u8> {
         address: address.to_string(),
     });
     if !args.quiet && !args.json {
-        eprintln!("waiting on {address}");
+        cli::print_message!("waiting on {address}");
     }
-    let Some(mut stream) = accept(&listener)? else {
+    let accepted = accept(&listener, |peer, reason| {
+        events.emit(&RecvEvent::Refused {
+            peer: peer.to_string(),
+            reason,
+        });
+        if !args.json {
+            cli::print_message!("refused {peer}: {reason}");
+        }
+    })?;
+    let Some(accepted) = accepted else {
         return Ok(cli::exit::INTERRUPTED);
     };
     drop(listener);
-    let peer = stream.peer_addr()?;
+    let Accepted {
+        mut stream,
+        peer,
+        hello,
+        began,
+    } = accepted;
     stream.set_read_timeout(Some(LOOK))?;
-    let (hello, began) = hello(&mut stream)?;
     events.emit(&RecvEvent::Started {
         peer: peer.to_string(),
         layers: hello.layers,
         layer_rate_bps: hello.layer_rate_bps,
         window_s: f64::from(hello.window_us) / 1e6,
     });
-    let mut receiver = Receiver::new(args, hello, began, &events)?;
+    let mut receiver = Receiver::new(args, peer, hello, began, &events)?;
     let ending = receiver.receive(&mut stream);
     receiver.finish(ending)
-}
-
-/// The first connection; `None` when interrupted.
-fn accept(listener: &TcpListener) -> Result<Option<TcpStream>> {
-    listener.set_nonblocking(true)?;
-    loop {
-        if cli::interrupt::raised() {
-            return Ok(None);
-        }
-        match listener.accept() {
-            Ok((stream, _)) => {
-                stream.set_nonblocking(false)?;
-                return Ok(Some(stream));
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            Err(error) => return Err(error).context("accepting a connection"),
-        }
-    }
 }
 
 /// Reads, unless it would wait too long: 0 at the end of the stream, `None` when nothing came.
@@ -101,24 +97,9 @@ fn read(stream: &mut TcpStream, bytes: &mut [u8]) -> Result<Option<usize>> {
     }
 }
 
-/// The sender's first word, and when it came.
-fn hello(stream: &mut TcpStream) -> Result<(Hello, Instant)> {
-    let mut bytes = [0; HELLO_LEN];
-    let (mut have, since) = (0, Instant::now());
-    while have < HELLO_LEN {
-        match read(stream, &mut bytes[have..])? {
-            Some(0) => bail!("the sender closed the connection before it said anything"),
-            Some(count) => have += count,
-            None if since.elapsed() > PATIENCE => bail!("the sender says nothing"),
-            None if cli::interrupt::raised() => bail!("interrupted"),
-            None => {}
-        }
-    }
-    Ok((Hello::parse(&bytes)?, Instant::now()))
-}
-
 struct Receiver<'a> {
     args: &'a RecvArgs,
+    peer: SocketAddr,
     hello: Hello,
     began: Instant,
     clock: Clock,
@@ -135,6 +116,7 @@ struct Receiver<'a> {
 impl<'a> Receiver<'a> {
     fn new(
         args: &'a RecvArgs,
+        peer: SocketAddr,
         hello: Hello,
         began: Instant,
         events: &'a Events,
@@ -153,6 +135,7 @@ impl<'a> Receiver<'a> {
         let shared = args.clock == ClockKind::Shared;
         Ok(Receiver {
             args,
+            peer,
             hello,
             began,
             clock: Clock::new(),
@@ -172,6 +155,9 @@ impl<'a> Receiver<'a> {
         let most = 2 * (HEADER_LEN + self.hello.max_payload as usize);
         let mut buffer = vec![0; most.max(64 << 10)];
         let (mut from, mut to) = (0, 0);
+        let window = Duration::from_micros(self.hello.window_us.into()).min(MAX_WINDOW);
+        let idle_timeout = self.args.idle_timeout.max(2 * window);
+        let mut arrived = Instant::now();
         loop {
             if cli::interrupt::raised() {
                 return Ending::Interrupted;
@@ -191,9 +177,13 @@ impl<'a> Receiver<'a> {
             match read(stream, &mut buffer[to..]) {
                 Ok(Some(0)) => return Ending::Cut,
                 Ok(Some(count)) => to += count,
+                Ok(None) if arrived.elapsed() >= idle_timeout => {
+                    return Ending::Silent(idle_timeout);
+                }
                 Ok(None) => continue,
                 Err(error) => return Ending::Failed(error),
             }
+            arrived = Instant::now();
             match self.messages(&buffer[from..to]) {
                 Ok((used, None)) => from += used,
                 Ok((_, Some(windows))) => return Ending::Complete(windows),
@@ -276,6 +266,16 @@ impl<'a> Receiver<'a> {
                 let words = "the stream broke off: the sender died, or the connection";
                 ("cut", cli::exit::FAILED, words.to_owned())
             }
+            Ending::Silent(timeout) => (
+                "silent",
+                cli::exit::FAILED,
+                format!(
+                    "nothing arrived from {} for {:.1} s: its host or the path to it may be down; \
+                     --idle-timeout allows longer pauses",
+                    self.peer,
+                    timeout.as_secs_f64()
+                ),
+            ),
             Ending::Interrupted => ("interrupted", cli::exit::INTERRUPTED, String::new()),
             Ending::Failed(error) => ("failed", cli::exit::FAILED, format!("{error:#}")),
         };
@@ -304,7 +304,7 @@ impl<'a> Receiver<'a> {
         }
         self.events.emit(&RecvEvent::End(Box::new(end)));
         if !message.is_empty() {
-            cli::progress::suspend(|| eprintln!("error: {message}"));
+            cli::print_message!("error: {message}");
         }
         Ok(code)
     }
@@ -312,9 +312,9 @@ impl<'a> Receiver<'a> {
 
 /// The account for people, on standard output.
 fn show(end: &RecvEnd<'_>, window_s: f64) {
-    println!("layer       bytes     in time  messages  windows whole  in time");
+    cli::print_result!("layer       bytes     in time  messages  windows whole  in time");
     for (at, layer) in end.layers.iter().enumerate() {
-        println!(
+        cli::print_result!(
             "{at:5}  {:>10}  {:>10}  {:>8}  {:>13}  {:>7}",
             layer.bytes,
             layer.on_time_bytes,
@@ -323,14 +323,14 @@ fn show(end: &RecvEnd<'_>, window_s: f64) {
             layer.windows_on_time,
         );
     }
-    println!(
+    cli::print_result!(
         "{} in {:.1} s, {}; {} of it in time",
         ByteSize(end.bytes),
         end.seconds,
         BitRate(end.rate_bps),
         ByteSize(end.on_time_bytes),
     );
-    println!(
+    cli::print_result!(
         "playable: {:.1} of {:.1} s, {:.2} layers of {} in the mean",
         end.playable_s,
         end.windows as f64 * window_s,
@@ -340,9 +340,12 @@ fn show(end: &RecvEnd<'_>, window_s: f64) {
     let ages = [("all layers", end.age_ms), ("base layer", end.base_age_ms)];
     for (name, ages) in ages {
         if let Some(age) = ages {
-            println!(
+            cli::print_result!(
                 "age on arrival, {name}: median {:.1} ms, 90 % {:.1}, 99 % {:.1}, most {:.1}",
-                age.p50, age.p90, age.p99, age.max
+                age.p50,
+                age.p90,
+                age.p99,
+                age.max
             );
         }
     }
@@ -352,7 +355,7 @@ fn show(end: &RecvEnd<'_>, window_s: f64) {
         (end.beyond_limit, "beyond --max-layer, not written"),
     ] {
         if count > 0 {
-            println!("{count} messages {what}");
+            cli::print_result!("{count} messages {what}");
         }
     }
 }

@@ -443,13 +443,16 @@ impl Sender<'_> {
             refused: counts.refused,
         });
         if !message.is_empty() {
-            eprintln!("error: {message}");
+            cli::print_message!("error: {message}");
         }
         if !self.args.quiet && !self.args.json {
-            eprintln!(
+            cli::print_message!(
                 "{} windows in {seconds:.1} s: {} messages offered, {} dropped, {expired} late, {} \
                  found the ring full",
-                self.windows, counts.offered, counts.dropped, counts.refused,
+                self.windows,
+                counts.offered,
+                counts.dropped,
+                counts.refused,
             );
         }
         code

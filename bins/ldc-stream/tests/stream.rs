@@ -313,12 +313,7 @@ fn hostile_streams_are_refused_with_a_reason() {
         .emit()
     };
     let hello = HELLO.emit();
-    let cases: [(Vec<u8>, &str); 6] = [
-        (
-            b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
-            "not a stream",
-        ),
-        (Vec::new(), "before it said anything"),
+    let cases: [(Vec<u8>, &str); 4] = [
         ([&hello[..], &[0xff; 32]].concat(), "type of a message"),
         (
             [&hello[..], &data(1_001, 2_000)].concat(),
@@ -332,6 +327,56 @@ fn hostile_streams_are_refused_with_a_reason() {
         assert_eq!(code, 1);
         assert!(text.contains(reason), "{reason}: {text}");
     }
+}
+
+/// Strays come first and stay connected; the stream that comes after them is received, whole.
+#[test]
+fn stray_connections_are_refused_and_the_sender_is_still_served() {
+    let (child, address) = receiver(&[]);
+    let silent: Vec<_> = (0..20)
+        .map(|_| TcpStream::connect(&address).unwrap())
+        .collect();
+    let mut browser = TcpStream::connect(&address).unwrap();
+    browser
+        .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .unwrap();
+    drop(TcpStream::connect(&address).unwrap());
+    let (sent, code) = end(&send(&address, &SHORT));
+    assert_eq!((code, &sent["result"]), (0, &"sent".into()), "{sent}");
+    let output = child.wait_with_output().unwrap();
+    let (got, code) = end(&output);
+    assert_eq!((code, &got["result"]), (0, &"complete".into()), "{got}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let refused: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .filter(|event: &Value| event["event"] == "refused")
+        .collect();
+    let count = |reason: &str| {
+        let of = |event: &&Value| event["reason"].as_str().unwrap().contains(reason);
+        refused.iter().filter(of).count()
+    };
+    assert_eq!(count("not a stream"), 1, "{text}");
+    assert_eq!(count("before its hello"), 1, "{text}");
+    assert!(count("gave way") >= 4, "{text}");
+    drop(silent);
+}
+
+#[test]
+fn a_sender_that_falls_silent_ends_the_stream_with_an_error() {
+    let (child, address) = receiver(&["--idle-timeout", "300ms"]);
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(&HELLO.emit()).unwrap();
+    // The connection stays open: a host that lost its power sends no FIN.
+    let output = child.wait_with_output().unwrap();
+    let (got, code) = end(&output);
+    assert_eq!((code, &got["result"]), (1, &"silent".into()), "{got}");
+    let message = got["message"].as_str().unwrap();
+    assert!(
+        message.contains("nothing arrived from 127.0.0.1"),
+        "{message}"
+    );
+    drop(stream);
 }
 
 #[test]

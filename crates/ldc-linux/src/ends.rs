@@ -21,7 +21,7 @@ pub struct Sender {
 /// The end that takes messages out: another process, or the drain of a socket. Dropping it closes the
 /// ring: nothing more will be taken.
 pub struct Receiver {
-    consumer: Consumer<Memory>,
+    consumer: Consumer<Memory, Box<[u32]>>,
     memory: Memory,
     bell: Bell,
     /// Slots given back since the sender said how many it wants.
@@ -69,10 +69,13 @@ pub(crate) fn pair(shape: Shape) -> Result<(Sender, Receiver), InitError> {
 
 /// The receiver's end of a ring in this memory.
 pub(crate) fn attach(memory: Memory, bell: Bell) -> Result<Receiver, InitError> {
+    let words = Shape::completed_words_within(memory.ring_len());
+    let completed = vec![0; words].into_boxed_slice();
     // SAFETY: mapped for as long as the clone of `memory` that the consumer keeps, and sealed, so the
     // mapping never faults. That there is no other consumer: who passes the memory on promises it,
     // and a second one could only take messages from the first.
-    let made = unsafe { Consumer::attach(memory.at(), memory.ring_len(), memory.clone()) };
+    let made =
+        unsafe { Consumer::attach(memory.at(), memory.ring_len(), memory.clone(), completed) };
     let consumer = made.map_err(InitError::Ring)?;
     Ok(Receiver {
         consumer,
@@ -345,7 +348,7 @@ impl Receiver {
     }
 
     /// All else that the receiving side of a ring can do: read, chunks, ack, stats.
-    pub fn ring(&mut self) -> &mut Consumer<Memory> {
+    pub fn ring(&mut self) -> &mut Consumer<Memory, Box<[u32]>> {
         &mut self.consumer
     }
 

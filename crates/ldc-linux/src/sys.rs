@@ -122,7 +122,7 @@ pub(crate) const BATCH: usize = 64;
 /// (CLOCK_MONOTONIC, nanoseconds; `SCM_TXTIME`).
 pub(crate) fn send<'a>(
     fd: &impl AsFd,
-    ring: &Consumer<Memory>,
+    ring: &Consumer<Memory, Box<[u32]>>,
     messages: impl Iterator<Item = &'a Claimed>,
     mut offset: usize,
     departure: Option<u64>,

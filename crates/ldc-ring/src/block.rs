@@ -142,6 +142,8 @@ pub enum AttachError {
     InUse,
     /// Fewer [`crate::Entry`]s than slots.
     IndexTooShort,
+    /// Fewer words than [`Shape::completed_words`] for the consumer.
+    CompletedTooShort,
 }
 
 impl fmt::Display for AttachError {
@@ -156,6 +158,9 @@ impl fmt::Display for AttachError {
             AttachError::Geometry => f.write_str("the ring's geometry makes no sense"),
             AttachError::InUse => f.write_str("a producer has sent into this ring already"),
             AttachError::IndexTooShort => f.write_str("the index needs an entry for each slot"),
+            AttachError::CompletedTooShort => {
+                f.write_str("the consumer needs a bit for each slot: Shape::completed_words()")
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use core::ptr::NonNull;
 use smoltcp::time::Instant;
 
 use crate::block::{Block, HAS_EXTRA};
+use crate::completed::Completed;
 use crate::message::{NO_DEADLINE, deadline_from_micros};
 use crate::shape::Shape;
 use crate::state::{self, CLAIMED, DEAD, DONE, HELD, READY};
@@ -102,16 +103,19 @@ pub struct Ticket {
     user_seq: u64,
 }
 
-/// The side that takes messages out. `K` keeps the memory alive.
+/// The side that takes messages out. `K` keeps the memory alive, `D` is room for a bit a slot
+/// ([`Shape::completed_words`]), in memory of its own.
 ///
 /// Every method ends within a bounded number of steps, whatever the producer does meanwhile.
 ///
 /// # Invariants
 ///
 /// `told <= dev <= kern <= seen`, as positions; `seen - dev` is at most the number of slots. The messages from
-/// `dev` to `kern` are claimed and not yet given back.
-pub struct Consumer<K> {
+/// `dev` to `kern` are claimed and not yet given back; those of them that are completed are marked in `completed`.
+/// After a message is claimed, nothing that the producer can write is read to decide about its slots.
+pub struct Consumer<K, D> {
     block: Block<K>,
+    completed: Completed<D>,
     /// The oldest position not yet claimed (`kern_i`).
     kern: u32,
     /// `user_i` when it was last looked at: up to there messages are in the ring.
@@ -126,24 +130,27 @@ pub struct Consumer<K> {
     stats: ConsumerStats,
 }
 
-impl<K> Consumer<K> {
+impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
     /// A consumer that goes on where the ring's last one was. What that one had claimed and not given
     /// back is claimed again: until it is, its state stays `CLAIMED`, and the producer cannot change it.
-    pub(crate) fn over(block: Block<K>) -> Self {
+    /// `None`: `completed` is too short.
+    pub(crate) fn over(block: Block<K>, completed: D) -> Option<Self> {
+        let completed = Completed::new(completed, block.shape)?;
         let line = &block.head().consumer;
         let dev = line.dev_i.load(Ordering::Acquire);
         let ack_head = block.head().news.ack_head.load(Ordering::Relaxed);
         block.head().news.told.store(dev, Ordering::Release);
-        Self {
+        Some(Self {
             batch: block.shape.batch(),
             block,
+            completed,
             kern: dev,
             seen: dev,
             dev,
             told: dev,
             ack_head,
             stats: ConsumerStats::default(),
-        }
+        })
     }
 
     /// The ring's geometry.
@@ -309,13 +316,13 @@ impl<K> Consumer<K> {
     #[inline(always)]
     pub fn complete(&mut self, message: Claimed) {
         self.check(&message);
-        if message.position != self.dev {
-            return self.set_done(message.position);
-        }
         let pieces = self.block.shape.pieces(message.len());
+        if message.position != self.dev {
+            return self.set_done(message.position, pieces);
+        }
         self.dev = self.dev.wrapping_add(pieces);
         if self.dev != self.kern {
-            self.pass_done();
+            self.dev = self.completed.take_run(self.dev, self.kern);
         }
         let line = &self.block.head().consumer;
         line.dev_i.store(self.dev, Ordering::Release);
@@ -339,25 +346,11 @@ impl<K> Consumer<K> {
         );
     }
 
-    /// Moves `dev` over the messages that were completed before their turn.
+    /// Remembers that a message was completed although an older one is not. The state word in the block is for a
+    /// consumer that takes over; this one relies on its own map alone.
     #[inline(never)]
-    fn pass_done(&mut self) {
-        while self.dev != self.kern {
-            let record = self.block.record(self.dev);
-            let word = record.state.load(Ordering::Relaxed);
-            if state::state(self.dev, word) != Some(DONE) {
-                break;
-            }
-            let len = record.len.load(Ordering::Relaxed) & !HAS_EXTRA;
-            // The peer may have written another length there meanwhile: not past what was claimed.
-            let pieces = self.block.shape.pieces(len as usize);
-            let pieces = pieces.min(self.kern.wrapping_sub(self.dev));
-            self.dev = self.dev.wrapping_add(pieces);
-        }
-    }
-
-    /// Completed, but an older message is not.
-    fn set_done(&mut self, position: u32) {
+    fn set_done(&mut self, position: u32, pieces: u32) {
+        self.completed.mark(position, pieces);
         let record = self.block.record(position);
         let word = record.state.load(Ordering::Relaxed);
         let mut done = state::word(position, DONE);
@@ -475,7 +468,7 @@ impl<K> Consumer<K> {
 }
 
 #[cfg(test)]
-impl<K> Consumer<K> {
+impl<K, D> Consumer<K, D> {
     /// The other side of `Producer::start_at`.
     pub(crate) fn start_at(&mut self, position: u32) {
         (self.kern, self.seen, self.dev, self.told) = (position, position, position, position);

@@ -75,6 +75,7 @@
 //! | message | 0 bytes to the whole ring; it takes [`Shape::pieces`] slots |
 //! | block | [`Shape::block_len`]: 512 bytes, 40 bytes a slot, and the payload; aligned to 128 |
 //! | the producer's index | one [`Entry`] (40 bytes) a slot, in memory of its own |
+//! | the consumer's map of completed slots | one bit a slot, in memory of its own: [`Shape::completed_words`] |
 //! | sequence numbers | the user's, any 64 bits, may repeat |
 //! | deadlines | microseconds of a clock that both sides share |
 //! | queue of acknowledgements | one a slot; beyond that [`Consumer::ack`] says so |
@@ -111,8 +112,9 @@
 //!
 //! # When the other side misbehaves, or dies
 //!
-//! Each side keeps what it relies on (its positions, lengths, the index) in memory of its own, and checks
-//! every number that it reads from the block. A peer that writes nonsense there can make messages
+//! Each side keeps what it relies on (its positions, lengths, the producer's index, the consumer's map of completed
+//! slots) in memory of its own, and checks every number that it reads from the block. What the consumer has claimed it never
+//! looks up in the block again. A peer that writes nonsense there can make messages
 //! disappear, or their bytes change: what it could do by following the rules, too. It cannot make
 //! the other side read or write outside the block, loop or panic.
 //!
@@ -144,6 +146,7 @@ extern crate alloc;
 extern crate std;
 
 mod block;
+mod completed;
 mod consumer;
 mod index;
 mod message;
@@ -219,7 +222,7 @@ mod raw {
         }
     }
 
-    impl<K> Consumer<K> {
+    impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
         /// Makes a ring in memory that others will attach to. Nothing that is there is kept.
         ///
         /// # Safety
@@ -230,11 +233,11 @@ mod raw {
             len: usize,
             shape: Shape,
             keep: K,
+            completed: D,
         ) -> Result<Self, AttachError> {
             // SAFETY: the caller's promises are the ones asked for.
-            Ok(Consumer::over(unsafe {
-                Block::create(memory, len, shape, keep)?
-            }))
+            let block = unsafe { Block::create(memory, len, shape, keep)? };
+            Consumer::over(block, completed).ok_or(AttachError::CompletedTooShort)
         }
 
         /// Becomes the consumer of a ring that the other side made, or of one whose consumer has died: then what
@@ -248,9 +251,11 @@ mod raw {
             memory: NonNull<u8>,
             len: usize,
             keep: K,
+            completed: D,
         ) -> Result<Self, AttachError> {
             // SAFETY: the caller's promises are the ones asked for.
-            Ok(Consumer::over(unsafe { Block::attach(memory, len, keep)? }))
+            let block = unsafe { Block::attach(memory, len, keep)? };
+            Consumer::over(block, completed).ok_or(AttachError::CompletedTooShort)
         }
     }
 }
@@ -285,7 +290,8 @@ mod lent {
         }
     }
 
-    /// The two sides of a ring in borrowed memory (see [`Memory`]), with the producer's index in `index`.
+    /// The two sides of a ring in borrowed memory (see [`Memory`]), with the producer's index in `index` and the
+    /// consumer's map of completed slots in `completed`.
     ///
     /// ```
     /// use ldc_ring::{Attributes, Entry, Memory, Shape};
@@ -296,7 +302,9 @@ mod lent {
     /// };
     /// let mut memory = Memory::<{ SHAPE.block_len() }>::new();
     /// let mut index = [Entry::EMPTY; SHAPE.slots() as usize];
-    /// let (mut producer, mut consumer) = ldc_ring::split(&mut memory.0, SHAPE, &mut index).unwrap();
+    /// let mut completed = [0; SHAPE.completed_words()];
+    /// let (mut producer, mut consumer) =
+    ///     ldc_ring::split(&mut memory.0, SHAPE, &mut index, &mut completed).unwrap();
     /// producer.send(1, b"hello", Attributes::default()).unwrap();
     /// assert_eq!(consumer.claim(None).unwrap().unwrap().len(), 5);
     /// ```
@@ -305,7 +313,14 @@ mod lent {
         memory: &'a mut [u8],
         shape: Shape,
         index: &'a mut [Entry],
-    ) -> Result<(Producer<Lent<'a>, &'a mut [Entry]>, Consumer<Lent<'a>>), AttachError> {
+        completed: &'a mut [u32],
+    ) -> Result<
+        (
+            Producer<Lent<'a>, &'a mut [Entry]>,
+            Consumer<Lent<'a>, &'a mut [u32]>,
+        ),
+        AttachError,
+    > {
         let len = memory.len();
         let memory = NonNull::from(memory).cast();
         let keep = Lent(PhantomData);
@@ -318,7 +333,8 @@ mod lent {
             )
         };
         let producer = Producer::over(ours, index).ok_or(AttachError::IndexTooShort)?;
-        Ok((producer, Consumer::over(theirs)))
+        let consumer = Consumer::over(theirs, completed).ok_or(AttachError::CompletedTooShort)?;
+        Ok((producer, consumer))
     }
 }
 
@@ -385,7 +401,8 @@ mod heap {
     pub type Heap = loom::sync::Arc<crate::block::model::Model>;
 
     /// The two sides of a ring on the heap.
-    pub fn channel(shape: Shape) -> (Producer<Heap, Box<[Entry]>>, Consumer<Heap>) {
+    #[allow(clippy::type_complexity)] // two halves, each with its parameters
+    pub fn channel(shape: Shape) -> (Producer<Heap, Box<[Entry]>>, Consumer<Heap, Box<[u32]>>) {
         #[cfg(not(loom))]
         let (ours, theirs) = {
             let heap = Heap::new(shape);
@@ -405,7 +422,9 @@ mod heap {
         };
         let index = vec![Entry::EMPTY; shape.slots() as usize].into_boxed_slice();
         let producer = Producer::over(ours, index).expect("an entry for each slot");
-        (producer, Consumer::over(theirs))
+        let completed = vec![0; shape.completed_words()].into_boxed_slice();
+        let consumer = Consumer::over(theirs, completed).expect("a bit for each slot");
+        (producer, consumer)
     }
 }
 

@@ -123,6 +123,19 @@ impl Shape {
         }
     }
 
+    /// Words of memory that a [`crate::Consumer`] needs for itself: one bit a slot.
+    pub const fn completed_words(self) -> usize {
+        self.slots().div_ceil(u32::BITS) as usize
+    }
+
+    /// Words that are enough for a [`crate::Consumer`] of any ring that fits into `block_len` bytes: for attaching to a
+    /// ring whose geometry the other side chose.
+    pub const fn completed_words_within(block_len: usize) -> usize {
+        let slots = block_len / (RECORD + EXTRA + ACK + LINE);
+        let most = Self::MAX_SLOTS as usize;
+        (if slots < most { slots } else { most }).div_ceil(u32::BITS as usize)
+    }
+
     pub(crate) const fn slots_log2(self) -> u32 {
         self.slots().trailing_zeros()
     }

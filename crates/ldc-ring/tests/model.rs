@@ -18,7 +18,7 @@ use ldc_ring::{Attributes, Changed, Consumer, Entry, Heap, ModifyError, Producer
 use loom::thread;
 
 type P = Producer<Heap, Box<[Entry]>>;
-type C = Consumer<Heap>;
+type C = Consumer<Heap, Box<[u32]>>;
 
 /// What the consumer got: sequence numbers and first bytes.
 type Got = Vec<(u64, u8)>;

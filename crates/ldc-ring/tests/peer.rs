@@ -1,72 +1,16 @@
 //! The other side dies, or writes nonsense into the block.
 
+mod hostile_list;
+
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use ldc_ring::{
-    AttachError, Attributes, Consumer, Corrupt, Entry, Memory, ModifyError, Producer, SendError,
-    Shape,
+use hostile_list::{
+    Bench, C, CLAIMED, DEV_I, DONE, LEN, P, PLAIN, RECORDS, SHAPE, Step, TOLD, USER_I, completed,
+    run,
 };
+use ldc_ring::{AttachError, Corrupt, Entry, Memory, ModifyError, SendError};
 use proptest::prelude::*;
-
-const SHAPE: Shape = match Shape::new(8, 64) {
-    Ok(shape) => shape,
-    Err(_) => panic!(),
-};
-const LEN: usize = SHAPE.block_len();
-const PLAIN: Attributes = Attributes {
-    deadline: None,
-    priority: 0,
-};
-
-/// Where the words lie that the tests overwrite.
-const USER_I: usize = 128;
-const TOLD: usize = 256;
-const DEV_I: usize = 388;
-const RECORDS: usize = 512;
-
-type P = Producer<(), Vec<Entry>>;
-type C = Consumer<()>;
-
-/// A block that test code scribbles in, and both sides of its ring.
-struct Bench {
-    memory: NonNull<Memory<LEN>>,
-}
-
-impl Bench {
-    fn new() -> (Bench, P, C) {
-        let bench = Bench {
-            memory: NonNull::from(Box::leak(Box::new(Memory::new()))),
-        };
-        let index = vec![Entry::EMPTY; 8];
-        // SAFETY: leaked memory, reached through this pointer alone.
-        let producer = unsafe { Producer::create(bench.at(0), LEN, SHAPE, (), index) }.unwrap();
-        let consumer = bench.consumer();
-        (bench, producer, consumer)
-    }
-
-    fn at(&self, offset: usize) -> NonNull<u8> {
-        assert!(offset < LEN);
-        // SAFETY: within the memory.
-        unsafe { self.memory.cast().add(offset) }
-    }
-
-    fn consumer(&self) -> C {
-        // SAFETY: as above; the test drops the consumer before it.
-        unsafe { Consumer::attach(self.at(0), LEN, ()) }.unwrap()
-    }
-
-    fn scribble(&self, offset: usize, value: u8) {
-        // SAFETY: within the memory; both sides run on this thread.
-        unsafe { self.at(offset).write(value) };
-    }
-}
-
-impl Drop for Bench {
-    fn drop(&mut self) {
-        // SAFETY: leaked in `new`; the tests drop both sides with it.
-        drop(unsafe { Box::from_raw(self.memory.as_ptr()) });
-    }
-}
 
 fn drain(consumer: &mut C) -> Vec<u64> {
     let mut seqs = Vec::new();
@@ -83,28 +27,42 @@ fn memory_that_is_no_ring_is_refused() {
     let at = NonNull::from(&mut memory.0).cast::<u8>();
     // SAFETY: the memory outlives the attempts.
     unsafe {
-        assert_eq!(C::attach(at, LEN, ()).err(), Some(AttachError::NotARing));
-        assert_eq!(C::attach(at, 10, ()).err(), Some(AttachError::TooShort));
         assert_eq!(
-            C::attach(at.add(8), LEN - 8, ()).err(),
+            C::attach(at, LEN, (), completed()).err(),
+            Some(AttachError::NotARing)
+        );
+        assert_eq!(
+            C::attach(at, 10, (), completed()).err(),
+            Some(AttachError::TooShort)
+        );
+        assert_eq!(
+            C::attach(at.add(8), LEN - 8, (), completed()).err(),
             Some(AttachError::Misaligned)
         );
         assert_eq!(
-            C::create(at, LEN - 1, SHAPE, ()).err(),
+            C::create(at, LEN - 1, SHAPE, (), completed()).err(),
             Some(AttachError::TooShort)
         );
-        C::create(at, LEN, SHAPE, ()).unwrap();
+        C::create(at, LEN, SHAPE, (), completed()).unwrap();
         assert_eq!(
-            C::attach(at, LEN - 1, ()).err(),
+            C::attach(at, LEN - 1, (), completed()).err(),
             Some(AttachError::TooShort)
         );
         let short = P::attach(at, LEN, (), vec![Entry::EMPTY; 7]);
         assert_eq!(short.err(), Some(AttachError::IndexTooShort));
+        let short = C::attach(at, LEN, (), Vec::new());
+        assert_eq!(short.err(), Some(AttachError::CompletedTooShort));
         at.add(4).write(9);
-        assert_eq!(C::attach(at, LEN, ()).err(), Some(AttachError::Version(9)));
+        assert_eq!(
+            C::attach(at, LEN, (), completed()).err(),
+            Some(AttachError::Version(9))
+        );
         at.add(4).write(2);
         at.add(8).write(7);
-        assert_eq!(C::attach(at, LEN, ()).err(), Some(AttachError::Geometry));
+        assert_eq!(
+            C::attach(at, LEN, (), completed()).err(),
+            Some(AttachError::Geometry)
+        );
     }
 }
 
@@ -264,91 +222,148 @@ fn a_consumer_that_frees_nothing_only_fills_the_ring() {
     assert_eq!(producer.send(8, b"x", PLAIN), Err(SendError::Full));
 }
 
-#[derive(Clone, Debug)]
-enum Step {
-    Send(u64, usize),
-    Drop(u64),
-    Modify(u64),
-    HoldBack(u64),
-    HoldBackAll,
-    Release,
-    ReleaseUntil(u64),
-    Retain,
-    Claim,
-    Complete,
-    Ack,
-    PollAck,
-    Idle,
-    Notify,
-    Reattach,
-    Scribble(usize, u8),
+#[test]
+fn rewritten_state_of_a_claimed_message_does_not_complete_it() {
+    let (bench, mut producer, mut consumer) = Bench::new();
+    for seq in 0..3 {
+        producer.send(seq, &[seq as u8; 10], PLAIN).unwrap();
+    }
+    let claimed: Vec<_> = (0..3)
+        .map(|_| consumer.claim(None).unwrap().unwrap())
+        .collect();
+    bench.set_state(1, DONE);
+    bench.set_state(2, DONE);
+    for message in claimed {
+        let mut bytes = [0xff; 10];
+        consumer.read(&message, 0, &mut bytes);
+        assert_eq!(bytes, [message.user_seq() as u8; 10]);
+        assert_eq!(consumer.chunks(&message, 0)[0].1, 10);
+        consumer.complete(message);
+    }
+    assert_eq!(producer.free_slots(), 8);
+}
+
+#[test]
+fn rewritten_state_of_a_completed_message_does_not_reopen_it() {
+    let (bench, mut producer, mut consumer) = Bench::new();
+    for seq in 0..3 {
+        producer.send(seq, b"x", PLAIN).unwrap();
+    }
+    let first = consumer.claim(None).unwrap().unwrap();
+    let second = consumer.claim(None).unwrap().unwrap();
+    let third = consumer.claim(None).unwrap().unwrap();
+    consumer.complete(second);
+    bench.set_state(1, CLAIMED);
+    consumer.complete(first);
+    assert_eq!(producer.free_slots(), 7, "the third alone is still claimed");
+    consumer.complete(third);
+    assert_eq!(producer.free_slots(), 8);
+}
+
+#[test]
+fn rewritten_length_of_a_completed_message_frees_no_other_slot() {
+    let (bench, mut producer, mut consumer) = Bench::new();
+    for seq in 0..4 {
+        producer.send(seq, b"x", PLAIN).unwrap();
+    }
+    let first = consumer.claim(None).unwrap().unwrap();
+    let second = consumer.claim(None).unwrap().unwrap();
+    let third = consumer.claim(None).unwrap().unwrap();
+    consumer.complete(second);
+    bench.set_len(1, 200);
+    consumer.complete(first);
+    let mut bytes = [0];
+    consumer.read(&third, 0, &mut bytes);
+    assert_eq!(bytes, *b"x");
+    consumer.complete(third);
+    assert_eq!(drain(&mut consumer), [3]);
+    assert_eq!(producer.free_slots(), 8);
 }
 
 fn step() -> impl Strategy<Value = Step> {
+    let seq = 0..12u64;
     prop_oneof![
-        (0..12u64, 0..300usize).prop_map(|(seq, len)| Step::Send(seq, len)),
-        (0..12u64).prop_map(Step::Drop),
-        (0..12u64).prop_map(Step::Modify),
-        (0..12u64).prop_map(Step::HoldBack),
-        Just(Step::HoldBackAll),
-        Just(Step::Release),
-        (0..12u64).prop_map(Step::ReleaseUntil),
-        Just(Step::Retain),
-        Just(Step::Claim),
-        Just(Step::Complete),
-        Just(Step::Ack),
-        Just(Step::PollAck),
-        Just(Step::Idle),
-        Just(Step::Notify),
-        Just(Step::Reattach),
-        // Indexes, records and acknowledgements, often: few values, so that they make sense at times.
-        (128..LEN, prop_oneof![0..32u8, any::<u8>()])
+        8 => (seq.clone(), 0..200usize).prop_map(|(seq, len)| Step::Send(seq, len)),
+        1 => seq.clone().prop_map(Step::Drop),
+        1 => seq.clone().prop_map(Step::Modify),
+        1 => seq.clone().prop_map(Step::HoldBack),
+        1 => Just(Step::HoldBackAll),
+        2 => Just(Step::Release),
+        1 => seq.prop_map(Step::ReleaseUntil),
+        1 => Just(Step::Retain),
+        8 => Just(Step::Claim),
+        4 => (0..8usize).prop_map(Step::Complete),
+        4 => (0..8usize).prop_map(Step::Read),
+        1 => Just(Step::Ack),
+        1 => Just(Step::PollAck),
+        1 => Just(Step::Idle),
+        1 => Just(Step::Notify),
+        1 => Just(Step::Reattach),
+        // Few values, so that they make sense at times.
+        2 => (any::<usize>(), prop_oneof![0..32u8, any::<u8>()])
             .prop_map(|(at, value)| Step::Scribble(at, value)),
+        1 => (any::<usize>(), any::<u32>()).prop_map(|(at, value)| Step::Word(at, value)),
+        4 => (0..8u32, 0..8u32).prop_map(|(at, state)| Step::State(at, state)),
+        2 => (0..8u32, 0..600u32).prop_map(|(at, len)| Step::Len(at, len)),
     ]
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// Whatever is written into the block, neither side panics, hangs or leaves its memory.
+    /// Whatever is written into the block between any two operations, neither side panics, hangs or leaves its memory.
     #[test]
     fn nonsense_in_the_block_hurts_nobody(steps in prop::collection::vec(step(), 1..120)) {
-        let (bench, mut producer, mut consumer) = Bench::new();
-        let mut claimed = Vec::new();
-        let mut tickets = Vec::new();
-        for step in steps {
-            match step {
-                Step::Send(seq, len) => { let _ = producer.send(seq, &vec![1; len], PLAIN); }
-                Step::Drop(seq) => { producer.drop(seq); }
-                Step::Modify(seq) => {
-                    let _ = producer.modify(seq, |payload| {
-                        let len = payload.len();
-                        payload.write(0, &vec![2; len]);
-                        payload.resize(len / 2);
-                    });
-                }
-                Step::HoldBack(seq) => { producer.hold_back(seq); }
-                Step::HoldBackAll => { producer.hold_back_all(); }
-                Step::Release => producer.release(),
-                Step::ReleaseUntil(seq) => { producer.release_until(seq); }
-                Step::Retain => { producer.retain(|sent| sent.user_seq % 2 == 0); }
-                Step::Claim => {
-                    if let Ok(Some(message)) = consumer.claim(None) {
-                        let mut bytes = vec![0; message.len()];
-                        consumer.read(&message, 0, &mut bytes);
-                        tickets.push(message.ticket());
-                        claimed.push(message);
-                    }
-                }
-                Step::Complete => { if !claimed.is_empty() { consumer.complete(claimed.remove(0)); } }
-                Step::Ack => { if let Some(ticket) = tickets.pop() { let _ = consumer.ack(ticket); } }
-                Step::PollAck => { producer.poll_ack(); }
-                Step::Idle => { let _ = consumer.idle(); }
-                Step::Notify => { let _ = producer.notify(); }
-                Step::Reattach => { claimed.clear(); consumer = bench.consumer(); }
-                Step::Scribble(at, value) => bench.scribble(at, value),
-            }
-            let _ = (producer.pending().count(), producer.free_slots());
-        }
+        run(steps);
     }
+}
+
+/// The other side writes while this one reads: each word at any moment, state words that are well-formed most of all.
+#[test]
+fn a_block_rewritten_at_full_speed_hurts_nobody() {
+    let (bench, mut producer, mut consumer) = Bench::new();
+    let words: Vec<&AtomicU32> = (128..LEN - SHAPE.max_message())
+        .step_by(4)
+        .map(|at| bench.word(at))
+        .collect();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = 1u64;
+            while !stop.load(Ordering::Relaxed) {
+                random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                let at = (random >> 40) as usize % words.len();
+                let old = words[at].load(Ordering::Relaxed);
+                let value = match random >> 60 {
+                    0 => (random >> 16) as u32,
+                    // The state of the same position, the lowest bits of a length or an index.
+                    _ => old & !7 | (random >> 33) as u32 & 7,
+                };
+                words[at].store(value, Ordering::Relaxed);
+            }
+        });
+        let mut claimed = Vec::new();
+        for round in 0..200_000u64 {
+            let _ = producer.send(round % 12, &[1; 150][..(round % 150) as usize], PLAIN);
+            if round % 16 == 0 {
+                producer.hold_back(round % 12);
+                producer.release();
+                producer.drop(round % 7);
+            }
+            match consumer.claim(None) {
+                Ok(Some(message)) => claimed.push(message),
+                Ok(None) => {}
+                Err(Corrupt) => {
+                    claimed.clear();
+                    consumer = bench.consumer();
+                }
+            }
+            if claimed.len() > 3 {
+                let message = claimed.swap_remove((round % 3) as usize);
+                consumer.read(&message, 0, &mut vec![0; message.len()]);
+                consumer.complete(message);
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
 }

@@ -147,8 +147,10 @@ impl Takes for There {
 fn obey(fd: RawFd, len: usize) {
     // SAFETY: inherited for this purpose.
     let shared = Shared::map(unsafe { OwnedFd::from_raw_fd(fd) }, len);
+    // Enough for any ring of these tests.
+    let completed = vec![0; 64];
     // SAFETY: the mapping outlives the consumer.
-    let consumer = unsafe { Consumer::attach(shared.memory, len, ()) }.unwrap();
+    let consumer = unsafe { Consumer::attach(shared.memory, len, (), completed) }.unwrap();
     let mut here = Here {
         consumer,
         claimed: Vec::new(),
@@ -182,7 +184,7 @@ fn obey(fd: RawFd, len: usize) {
 
 /// Claims until the ring is closed and empty, and says of each message what it was; after `keep` messages
 /// completes no more.
-fn take_all(consumer: &mut Consumer<()>, keep: u64) {
+fn take_all(consumer: &mut Consumer<(), Vec<u32>>, keep: u64) {
     let mut kept: Vec<Claimed> = Vec::new();
     let mut taken = 0;
     let mut bytes = [0; 4 * SLOT_BYTES as usize];

@@ -149,10 +149,14 @@ impl Drain {
         Ok(())
     }
 
-    /// Claims as many messages as fill `room` bytes.
+    /// Claims as many messages as fill `room` bytes, at most [`BATCH`] a call: a sender in another process that sends
+    /// empty messages without end must not keep the drain here.
     fn claim(&mut self, room: usize) -> Result<(), Error> {
         let now = now();
-        while self.claimed_bytes - self.offset < room && self.claimed.len() < BATCH {
+        for _ in self.claimed.len()..BATCH {
+            if self.claimed_bytes - self.offset >= room {
+                break;
+            }
             let claimed = self.receiver.claim(Some(now));
             let Some(message) = claimed.map_err(|_| Error::Corrupt)? else {
                 break;

@@ -313,3 +313,24 @@ fn a_sender_that_is_dropped_lets_everything_leave() {
     drop(ldc);
     assert_eq!(numbers(far), [0, 1, 2, 3, 4, 5, 6, 7]);
 }
+
+#[test]
+fn a_step_ends_however_many_empty_messages_come() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut sender = ldc_linux::shm::init(ours, shape(1_024, 64)).unwrap();
+    let receiver = ldc_linux::shm::attach(theirs, 1 << 20).unwrap();
+    for seq in 0..1_000 {
+        sender.send(seq, b"", PLAIN).unwrap();
+    }
+    let (near, far) = connection();
+    let mut drain = tcp::Drain::new(receiver, near, Config::default()).unwrap();
+    assert_eq!(drain.step().unwrap(), tcp::Next::Again);
+    let taken = drain.stats().messages;
+    assert!((1..=64).contains(&taken), "{taken} in one step");
+    sender.send(1_000, &message(7, 32), PLAIN).unwrap();
+    drop(sender);
+    while drain.step().unwrap() != tcp::Next::Finished {}
+    assert_eq!(drain.stats().messages, 1_001);
+    drop(drain);
+    assert_eq!(numbers(far), [7]);
+}

@@ -3,7 +3,7 @@
 use ldc_ring::{Consumer, Entry, Heap, Producer, Shape, channel};
 
 pub(crate) type P = Producer<Heap, Box<[Entry]>>;
-pub(crate) type C = Consumer<Heap>;
+pub(crate) type C = Consumer<Heap, Box<[u32]>>;
 
 pub(crate) fn ring(slots: u32, slot_bytes: u32) -> (P, C) {
     channel(Shape::new(slots, slot_bytes).unwrap())

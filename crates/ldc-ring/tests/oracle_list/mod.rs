@@ -273,12 +273,12 @@ pub(crate) trait Takes {
 }
 
 /// The consumer of this process.
-pub(crate) struct Here<K> {
-    pub(crate) consumer: Consumer<K>,
+pub(crate) struct Here<K, D> {
+    pub(crate) consumer: Consumer<K, D>,
     pub(crate) claimed: Vec<Claimed>,
 }
 
-impl<K> Takes for Here<K> {
+impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Takes for Here<K, D> {
     fn claim(&mut self, now: i64) -> Option<(u64, Vec<u8>)> {
         let message = self
             .consumer

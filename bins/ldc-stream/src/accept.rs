@@ -1,0 +1,138 @@
+//! Waiting for the sender: the first connection that begins with a valid hello is the stream.
+//!
+//! Other connections (a port scan, a browser, a host that connects and stays silent) are closed and reported; they neither
+//! end the program nor delay a sender that connects after them.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::wire::{HELLO_LEN, Hello};
+
+/// Connections that may wait for their hello at once; one more closes the oldest.
+const MAX_PENDING: usize = 16;
+/// Time allowed for the hello of a connection.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time between two looks at the listener and the pending connections.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The connection of a sender, its hello, and when that arrived.
+pub(crate) struct Accepted {
+    pub(crate) stream: TcpStream,
+    pub(crate) peer: SocketAddr,
+    pub(crate) hello: Hello,
+    pub(crate) began: Instant,
+}
+
+/// A connection whose hello has not arrived whole.
+struct Pending {
+    stream: TcpStream,
+    peer: SocketAddr,
+    since: Instant,
+    bytes: [u8; HELLO_LEN],
+    have: usize,
+}
+
+/// What a look at a pending connection found.
+enum Look {
+    Incomplete,
+    Hello(Hello),
+    Refused(String),
+}
+
+impl Pending {
+    /// Reads what has arrived of the hello; never waits.
+    fn look(&mut self) -> Look {
+        while self.have < HELLO_LEN {
+            match self.stream.read(&mut self.bytes[self.have..]) {
+                Ok(0) => return Look::Refused("closed the connection before its hello".into()),
+                Ok(count) => self.have += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return if self.since.elapsed() < HELLO_TIMEOUT {
+                        Look::Incomplete
+                    } else {
+                        let limit = HELLO_TIMEOUT.as_secs();
+                        Look::Refused(format!("sent no hello within {limit} s"))
+                    };
+                }
+                Err(error) => return Look::Refused(error.to_string()),
+            }
+        }
+        match Hello::parse(&self.bytes) {
+            Ok(hello) => Look::Hello(hello),
+            Err(error) => Look::Refused(error.to_string()),
+        }
+    }
+}
+
+/// Accepts connections until one of them begins with a valid hello. Calls `refused` for each that does not. `None`:
+/// interrupted.
+///
+/// # Errors
+/// When the listener fails.
+pub(crate) fn accept(
+    listener: &TcpListener,
+    mut refused: impl FnMut(SocketAddr, &str),
+) -> Result<Option<Accepted>> {
+    listener.set_nonblocking(true)?;
+    let mut pending: VecDeque<Pending> = VecDeque::new();
+    while !cli::interrupt::raised() {
+        while let Some((stream, peer)) = next(listener)? {
+            stream.set_nonblocking(true)?;
+            if pending.len() == MAX_PENDING
+                && let Some(oldest) = pending.pop_front()
+            {
+                refused(oldest.peer, "gave way to a newer connection");
+            }
+            pending.push_back(Pending {
+                stream,
+                peer,
+                since: Instant::now(),
+                bytes: [0; HELLO_LEN],
+                have: 0,
+            });
+        }
+        for _ in 0..pending.len() {
+            let Some(mut connection) = pending.pop_front() else {
+                break;
+            };
+            match connection.look() {
+                Look::Incomplete => pending.push_back(connection),
+                Look::Refused(reason) => refused(connection.peer, &reason),
+                Look::Hello(hello) => {
+                    let Pending { stream, peer, .. } = connection;
+                    stream.set_nonblocking(false)?;
+                    return Ok(Some(Accepted {
+                        stream,
+                        peer,
+                        hello,
+                        began: Instant::now(),
+                    }));
+                }
+            }
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    Ok(None)
+}
+
+/// The next connection that has arrived, if there is one.
+fn next(listener: &TcpListener) -> Result<Option<(TcpStream, SocketAddr)>> {
+    loop {
+        match listener.accept() {
+            Ok(accepted) => return Ok(Some(accepted)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+            // The peer left between its handshake and this call.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+                ) => {}
+            Err(error) => return Err(error).context("accepting a connection"),
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! A ring whose other side lies: random lists of operations, between any two of which any word of the shared block is
+//! rewritten, with nonsense or with what the protocol could have put there.
+//!
+//! [`run`] asserts that neither side panics, that a claimed message keeps its length until it is completed, that the
+//! consumer gives no slot back while an older message is claimed, and that it never holds more than a ring full.
+
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ldc_ring::{Attributes, Claimed, Consumer, Entry, Memory, Producer, Shape};
+
+pub(crate) const SHAPE: Shape = match Shape::new(8, 64) {
+    Ok(shape) => shape,
+    Err(_) => panic!(),
+};
+pub(crate) const LEN: usize = SHAPE.block_len();
+pub(crate) const PLAIN: Attributes = Attributes {
+    deadline: None,
+    priority: 0,
+};
+
+/// Offsets in the block of the words that the tests overwrite.
+pub(crate) const USER_I: usize = 128;
+pub(crate) const TOLD: usize = 256;
+pub(crate) const DEV_I: usize = 388;
+pub(crate) const RECORDS: usize = 512;
+/// Bytes of a record: state word, length word, sequence number.
+const RECORD: usize = 16;
+
+/// States of a message, as `ldc-ring` numbers them.
+pub(crate) const CLAIMED: u32 = 4;
+pub(crate) const DONE: u32 = 5;
+
+pub(crate) type P = Producer<(), Vec<Entry>>;
+pub(crate) type C = Consumer<(), Vec<u32>>;
+
+/// A block that tests rewrite, and both sides of its ring.
+pub(crate) struct Bench {
+    memory: NonNull<Memory<LEN>>,
+}
+
+impl Bench {
+    pub(crate) fn new() -> (Bench, P, C) {
+        let bench = Bench {
+            memory: NonNull::from(Box::leak(Box::new(Memory::new()))),
+        };
+        let index = vec![Entry::EMPTY; SHAPE.slots() as usize];
+        // SAFETY: leaked memory, reached through this pointer alone.
+        let producer = unsafe { Producer::create(bench.at(0), LEN, SHAPE, (), index) }.unwrap();
+        let consumer = bench.consumer();
+        (bench, producer, consumer)
+    }
+
+    pub(crate) fn at(&self, offset: usize) -> NonNull<u8> {
+        assert!(offset < LEN);
+        // SAFETY: within the memory.
+        unsafe { self.memory.cast().add(offset) }
+    }
+
+    pub(crate) fn consumer(&self) -> C {
+        // SAFETY: as above; the caller drops the consumer before it.
+        unsafe { Consumer::attach(self.at(0), LEN, (), completed()) }.unwrap()
+    }
+
+    /// The word at an offset. All words below the payload are atomics for both sides.
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU32 {
+        let word = self.at(offset & !3).cast::<AtomicU32>();
+        // SAFETY: within the memory, aligned, and lives as long as `self`.
+        unsafe { word.as_ref() }
+    }
+
+    /// Rewrites one byte.
+    pub(crate) fn scribble(&self, offset: usize, value: u8) {
+        let word = self.word(offset);
+        let mut bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+        bytes[offset & 3] = value;
+        word.store(u32::from_ne_bytes(bytes), Ordering::Relaxed);
+    }
+
+    /// The consumer's `dev_i`, as the block says.
+    pub(crate) fn dev_i(&self) -> u32 {
+        self.word(DEV_I).load(Ordering::Relaxed)
+    }
+
+    /// Rewrites the state word of the message at `position`, as a hostile producer can at any time.
+    pub(crate) fn set_state(&self, position: u32, state: u32) {
+        let slot = (position % SHAPE.slots()) as usize;
+        let word = position << 4 | state;
+        self.word(RECORDS + slot * RECORD)
+            .store(word, Ordering::Relaxed);
+    }
+
+    /// Rewrites the length word of the message at `position`.
+    pub(crate) fn set_len(&self, position: u32, len: u32) {
+        let slot = (position % SHAPE.slots()) as usize;
+        self.word(RECORDS + slot * RECORD + 4)
+            .store(len, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        // SAFETY: leaked in `new`; the tests drop both sides with it.
+        drop(unsafe { Box::from_raw(self.memory.as_ptr()) });
+    }
+}
+
+pub(crate) fn completed() -> Vec<u32> {
+    vec![0; SHAPE.completed_words()]
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Send(u64, usize),
+    Drop(u64),
+    Modify(u64),
+    HoldBack(u64),
+    HoldBackAll,
+    Release,
+    ReleaseUntil(u64),
+    Retain,
+    Claim,
+    /// The n-th of the messages claimed and not completed.
+    Complete(usize),
+    Read(usize),
+    Ack,
+    PollAck,
+    Idle,
+    Notify,
+    Reattach,
+    /// One byte anywhere behind the geometry.
+    Scribble(usize, u8),
+    /// One word of the head, the records or the attributes.
+    Word(usize, u32),
+    /// A well-formed state word for the position so many slots after `dev_i`.
+    State(u32, u32),
+    /// A length that fits into the ring, for the message there.
+    Len(u32, u32),
+}
+
+/// What the consumer holds, as its own answers say: lengths in the order of the ring, completed or not.
+#[derive(Default)]
+struct Held {
+    first: u64,
+    messages: VecDeque<(u32, bool)>,
+}
+
+impl Held {
+    fn claim(&mut self, pieces: u32) -> u64 {
+        self.messages.push_back((pieces, false));
+        self.first + self.messages.len() as u64 - 1
+    }
+
+    /// Whether this completion gives slots back: no older message is claimed and not completed.
+    fn complete(&mut self, at: u64) -> bool {
+        self.messages[(at - self.first) as usize].1 = true;
+        let before = self.first;
+        while let Some((_, true)) = self.messages.front() {
+            self.messages.pop_front();
+            self.first += 1;
+        }
+        self.first != before
+    }
+}
+
+/// Does the steps. Panics where one side lets the other's lies through.
+pub(crate) fn run(steps: impl IntoIterator<Item = Step>) {
+    let (bench, mut producer, mut consumer) = Bench::new();
+    let mut held = Held::default();
+    let mut claimed: Vec<(u64, Claimed)> = Vec::new();
+    let mut tickets = Vec::new();
+    for step in steps {
+        match step {
+            Step::Send(seq, len) => {
+                let _ = producer.send(seq, &vec![1; len], PLAIN);
+            }
+            Step::Drop(seq) => {
+                producer.drop(seq);
+            }
+            Step::Modify(seq) => {
+                let _ = producer.modify(seq, |payload| {
+                    let len = payload.len();
+                    payload.write(0, &vec![2; len]);
+                    payload.resize(len / 2);
+                });
+            }
+            Step::HoldBack(seq) => {
+                producer.hold_back(seq);
+            }
+            Step::HoldBackAll => {
+                producer.hold_back_all();
+            }
+            Step::Release => producer.release(),
+            Step::ReleaseUntil(seq) => {
+                producer.release_until(seq);
+            }
+            Step::Retain => {
+                producer.retain(|sent| sent.user_seq % 2 == 0);
+            }
+            Step::Claim => {
+                if let Ok(Some(message)) = consumer.claim(None) {
+                    let pieces = SHAPE.pieces(message.len());
+                    tickets.push(message.ticket());
+                    claimed.push((held.claim(pieces), message));
+                    let slots: u32 = held.messages.iter().map(|(pieces, _)| pieces).sum();
+                    assert!(slots <= SHAPE.slots(), "claimed more than the ring holds");
+                }
+            }
+            Step::Complete(nth) => {
+                if !claimed.is_empty() {
+                    let (at, message) = claimed.remove(nth % claimed.len());
+                    let freed = held.complete(at);
+                    let before = bench.dev_i();
+                    consumer.complete(message);
+                    let moved = bench.dev_i() != before;
+                    assert!(freed || !moved, "an older message is not completed");
+                }
+            }
+            Step::Read(nth) => {
+                if !claimed.is_empty() {
+                    let (_, message) = &claimed[nth % claimed.len()];
+                    let lens = consumer.chunks(message, 0).map(|(_, len)| len);
+                    assert_eq!(lens[0] + lens[1], message.len());
+                    consumer.read(message, 0, &mut vec![0; message.len()]);
+                }
+            }
+            Step::Ack => {
+                if let Some(ticket) = tickets.pop() {
+                    let _ = consumer.ack(ticket);
+                }
+            }
+            Step::PollAck => {
+                producer.poll_ack();
+            }
+            Step::Idle => {
+                let _ = consumer.idle();
+            }
+            Step::Notify => {
+                let _ = producer.notify();
+            }
+            Step::Reattach => {
+                claimed.clear();
+                held = Held::default();
+                consumer = bench.consumer();
+            }
+            Step::Scribble(at, value) => bench.scribble(128 + at % (LEN - 128), value),
+            Step::Word(at, value) => bench
+                .word(128 + at % (SHAPE.block_len() - SHAPE.max_message() - 128))
+                .store(value, Ordering::Relaxed),
+            Step::State(at, state) => bench.set_state(bench.dev_i().wrapping_add(at), state),
+            Step::Len(at, len) => bench.set_len(bench.dev_i().wrapping_add(at), len),
+        }
+        assert!(producer.pending().count() <= SHAPE.slots() as usize);
+        assert!(producer.free_slots() <= SHAPE.slots());
+    }
+    // The lies end: what was claimed can still be read and given back, whatever was written.
+    for (_, message) in claimed {
+        consumer.read(&message, 0, &mut vec![0; message.len()]);
+        consumer.complete(message);
+    }
+}
