@@ -1,6 +1,7 @@
 //! Parsing a command line.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 
 use crate::logging::LogArgs;
@@ -12,15 +13,19 @@ use crate::units::ByteSize;
 /// `--help` and `--version` were printed (code 0), or the arguments are wrong and the reason was
 /// printed to standard error (code 2).
 pub fn parse<T: clap::Parser>(args: impl IntoIterator<Item = OsString>) -> Result<T, ExitCode> {
-    T::try_parse_from(args).map_err(|error| {
-        // A closed standard output is the reader's business.
-        let _ = error.print();
-        ExitCode::from(if error.use_stderr() {
-            crate::exit::USAGE
-        } else {
-            crate::exit::OK
-        })
-    })
+    T::try_parse_from(args).map_err(|error| show(&error))
+}
+
+/// Prints what clap has to say: help and version (code 0), or what is wrong with the arguments (code 2).
+pub fn show(error: &clap::Error) -> ExitCode {
+    let printed = error.print();
+    if error.use_stderr() {
+        return ExitCode::from(crate::exit::USAGE);
+    }
+    if let Err(error) = printed.and_then(|()| std::io::stdout().flush()) {
+        crate::print::lost(&error);
+    }
+    crate::print::exit_code(crate::exit::OK)
 }
 
 /// A program from its command line to its exit code: parses `args`, starts logging, checks what
@@ -44,7 +49,7 @@ where
     }
     crate::interrupt::install();
     match run(&args) {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => crate::print::exit_code(code),
         Err(error) => crate::exit::fail(crate::exit::FAILED, format!("{error:#}")),
     }
 }
@@ -78,6 +83,6 @@ pub fn check_buffer(size: ByteSize) -> Result<(), String> {
 
 /// Says what is wrong with a combination of arguments that each parse well; code 2.
 pub fn usage(message: impl core::fmt::Display) -> ExitCode {
-    eprintln!("error: {message}\n\nFor more information, try '--help'.");
-    ExitCode::from(crate::exit::USAGE)
+    crate::print_message!("error: {message}\n\nFor more information, try '--help'.");
+    crate::print::exit_code(crate::exit::USAGE)
 }

@@ -28,8 +28,8 @@ impl Events {
         !matches!(self, Events::Off)
     }
 
-    /// Writes one event; the value is an object whose field `event` names it. A reader that went
-    /// away is not an error of the transfer.
+    /// Writes one event; the value is an object whose field `event` names it. One that cannot be written
+    /// stops neither the work nor the program: see [`crate::print`].
     pub fn emit(&self, event: &impl Serialize) {
         let Events::Lines(writer) = self else { return };
         let Ok(mut line) = serde_json::to_vec(event) else {
@@ -37,7 +37,7 @@ impl Events {
         };
         line.push(b'\n');
         if let Ok(mut writer) = writer.lock() {
-            let _ = writer.write_all(&line).and_then(|()| writer.flush());
+            crate::print::write(&mut *writer, &line);
         }
     }
 }

@@ -5,6 +5,7 @@
 //! | [`args`] | parsing a command line: help and usage errors with the right exit code |
 //! | [`assist`] | `--assist`: who helps with repairs |
 //! | [`exit`] | the exit codes every program uses |
+//! | [`mod@print`] | results and messages, and what happens when they cannot be written |
 //! | [`logging`] | `--log`, `--log-format`: tracing, as text or JSON, on standard error |
 //! | `metrics` | Prometheus metrics over HTTP, for daemons (feature `metrics`) |
 //! | `daemon` | configuration, status socket, metrics tables of the daemons (feature `daemon`) |
@@ -21,6 +22,8 @@
 //! | [`names`] | a file name from the network, made harmless |
 //! | [`output`] | a file that appears under its name only when it is whole |
 #![forbid(unsafe_code)]
+// Printing that panics where the output cannot be written: `print` has the rule.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod args;
 pub mod assist;
@@ -42,6 +45,7 @@ pub mod metrics;
 pub mod multicast;
 pub mod names;
 pub mod output;
+pub mod print;
 pub mod progress;
 #[cfg(feature = "control")]
 pub mod secure;

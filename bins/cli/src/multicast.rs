@@ -101,7 +101,11 @@ pub fn local(
         (None, Some(address)) => find(&address.to_string())?,
         (None, None) => find(&routed(group)?.to_string())?,
     };
-    let own = |address: &Ipv4Addr| found.addresses.iter().any(|a| a.address == *address);
+    let own = |address: &Ipv4Addr| {
+        let listed = found.addresses.iter().any(|a| a.address == *address);
+        // All of 127.0.0.0/8 belongs to the loopback interface.
+        listed || found.is_loopback && address.is_loopback()
+    };
     let address = match address {
         Some(address) if own(&address) => address,
         Some(address) => {

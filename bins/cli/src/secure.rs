@@ -175,6 +175,12 @@ impl Credentials {
         }
     }
 
+    /// Whether they are certificates, which bear names. A secret bears none: all that have it are equal.
+    #[must_use]
+    pub const fn has_names(&self) -> bool {
+        self.has_names
+    }
+
     /// The name that the host at the other end must prove; with a secret there are no names.
     ///
     /// # Errors

@@ -5,6 +5,8 @@
 //! are walked wherever they stand (after NOPs, after a router alert): a program has no loops, so
 //! the walk is unrolled as far as a 16-byte option can be pushed back in 40 bytes of options.
 
+use std::net::Ipv4Addr;
+
 use libc::sock_filter;
 
 /// LMS §6.2.1 and `docs/wire.md`: the options by number.
@@ -240,8 +242,9 @@ pub(crate) fn udp_options(with: bool) -> Vec<sock_filter> {
 }
 
 /// What a router must see: LMS requests to any group, IPIP that carries an LMS option (in the
-/// outer header, or as LMS §6.4.5 suggests in the inner one), IGMP, LMS-HIER messages.
-pub(crate) fn router() -> Vec<sock_filter> {
+/// outer header, or as LMS §6.4.5 suggests in the inner one), IGMP, LMS-HIER messages; and the UDP
+/// packets of a few sources, each to one group.
+pub(crate) fn router(sources: &[(Ipv4Addr, Ipv4Addr)]) -> Vec<sock_filter> {
     let mut a = Assembler::default();
     let [accept, reject, udp, ipip, inner, requests] = std::array::from_fn(|_| a.label());
     a.require_incoming();
@@ -261,6 +264,15 @@ pub(crate) fn router() -> Vec<sock_filter> {
     a.emit(op::RETURN, ACCEPT);
 
     a.place(udp);
+    for (source, group) in sources {
+        let next = a.label();
+        for (offset, address) in [(12, source), (16, group)] {
+            a.emit(op::LOAD_U32, offset);
+            a.branch(op::IF_EQ, u32::from(*address), None, Some(next));
+        }
+        a.emit(op::RETURN, ACCEPT);
+        a.place(next);
+    }
     a.emit(op::LOAD_U32, 16);
     let not_hier = a.label();
     a.branch(op::IF_EQ, HIER_GROUP, None, Some(not_hier));

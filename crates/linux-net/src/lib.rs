@@ -21,6 +21,7 @@
 //! | own the kernel's multicast routes | [`mroute::Table`] | CAP_NET_RAW, CAP_NET_ADMIN | nothing |
 //! | list and follow interfaces and addresses | [`link::list`], [`link::Watcher`] | nothing | nothing |
 //! | change interfaces, look a neighbour up | [`link::Editor`] | nothing | CAP_NET_ADMIN |
+//! | find out whether segmentation batches are lost on the way | [`batching::Fallback`] | | |
 //! | switch offloads | [`ethtool`] | | CAP_NET_ADMIN |
 //! | build a network inside one machine | [`netns::Namespace`] | CAP_SYS_ADMIN, or [`netns::become_root`] | |
 //! | wait for several descriptors, or for thousands; wake a waiting thread | [`poll::wait`], [`poll::Set`], [`wake::Waker`] | nothing | nothing |
@@ -74,6 +75,7 @@
 //! | [`link::Watcher`] | one entry an interface |
 //! | netlink sockets | 64 KiB of buffer each |
 
+pub mod batching;
 mod error;
 #[allow(unsafe_code, reason = "an ioctl")]
 pub mod ethtool;

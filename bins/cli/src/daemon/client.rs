@@ -3,11 +3,16 @@
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
+use socket2::{Domain, SockAddr, Socket, Type};
 use thiserror::Error;
+
+/// How long a step may take: connecting, sending, receiving the next piece. The texts of [`QueryError`] name it.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// No answer.
 #[derive(Debug, Error)]
@@ -18,6 +23,12 @@ pub enum QueryError {
     /// The file's permissions.
     #[error("{0}: permission denied; ask as a user whom daemon.socket-mode allows")]
     Denied(PathBuf),
+    /// The listen queue of the daemon stayed full.
+    #[error("{0}: the {1} is busy: it accepted no connection within 5 s; ask again later")]
+    Busy(PathBuf, &'static str),
+    /// The daemon accepted the connection, or its listen queue did, and sent nothing more.
+    #[error("{0}: the {1} did not answer within 5 s; ask again later, or look at its log")]
+    NoAnswer(PathBuf, &'static str),
     /// The answer is not what this program understands.
     #[error("{0}: the answer is not whole, or not from a running {1}")]
     Garbled(PathBuf, &'static str),
@@ -29,8 +40,21 @@ pub enum QueryError {
     Io(PathBuf, io::Error),
 }
 
-/// Asks the daemon at `socket`, a `program`, one question; waits a few seconds at most between pieces
-/// of the answer.
+/// The status socket when none is given: `POLYCAST_DAEMON__SOCKET`, which a daemon obeys as well, else `default`. As
+/// for every variable, the value may be written as in the configuration file, in quotes.
+pub fn default_socket(default: &str) -> PathBuf {
+    let Some(value) = std::env::var_os("POLYCAST_DAEMON__SOCKET") else {
+        return default.into();
+    };
+    let quoted = value
+        .to_str()
+        .and_then(|value| toml::Table::from_str(&format!("v = {value}")).ok())
+        .and_then(|table| table.get("v")?.as_str().map(PathBuf::from));
+    quoted.unwrap_or_else(|| value.into())
+}
+
+/// Asks the daemon at `socket`, a `program`, one question; waits five seconds at most for the connection,
+/// and between pieces of the answer.
 ///
 /// # Errors
 /// There is no answer, for one of the reasons of [`QueryError`].
@@ -40,11 +64,16 @@ pub fn query(
     question: &impl Serialize,
 ) -> Result<Value, QueryError> {
     let path = || socket.to_owned();
-    let answer = ask(socket, question).map_err(|error| match error.kind() {
+    let stream = connect(socket).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
             QueryError::NotRunning(path(), program)
         }
         io::ErrorKind::PermissionDenied => QueryError::Denied(path()),
+        io::ErrorKind::WouldBlock => QueryError::Busy(path(), program),
+        _ => QueryError::Io(path(), error),
+    })?;
+    let answer = ask(stream, question).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => QueryError::NoAnswer(path(), program),
         _ => QueryError::Io(path(), error),
     })?;
     let value: Value =
@@ -56,10 +85,23 @@ pub fn query(
     }
 }
 
-fn ask(socket: &Path, question: &impl Serialize) -> io::Result<Vec<u8>> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    stream.set_write_timeout(Some(Duration::from_secs(5)))?;
+/// Connects; waits for a place in the daemon's listen queue, [`TIMEOUT`] at most.
+fn connect(socket: &Path) -> io::Result<UnixStream> {
+    let address = SockAddr::unix(socket)?;
+    let stream = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // Without it, connecting to a full queue has no end; at the end of it the error is EAGAIN.
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    while let Err(error) = stream.connect(&address) {
+        // A signal that is handled, such as a new size of the terminal.
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    Ok(stream.into())
+}
+
+fn ask(mut stream: UnixStream, question: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut question = serde_json::to_vec(question)?;
     question.push(b'\n');
     stream.write_all(&question)?;

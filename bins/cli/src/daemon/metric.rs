@@ -119,6 +119,16 @@ impl Metric {
         self.start(encoder)?.0.encode_gauge(&value)
     }
 
+    /// The one line of a counter without labels.
+    ///
+    /// # Errors
+    /// The page takes no more.
+    pub fn total(&self, encoder: &mut DescriptorEncoder<'_>, count: u64) -> fmt::Result {
+        self.start(encoder)?
+            .0
+            .encode_counter::<[(&str, &str); 0], _, u64>(&count, None)
+    }
+
     /// The one line of a gauge that is 1 and says everything in its labels.
     ///
     /// # Errors

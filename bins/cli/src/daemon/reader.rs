@@ -1,5 +1,5 @@
 //! Walks a TOML document and notes everything that is wrong with it, where, and what to write
-//! instead. One problem never hides another.
+//! instead. One problem never hides another, and is named once.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -190,8 +190,26 @@ impl<'t> Reader<'t> {
     fn into_problems(self) -> Vec<Problem> {
         let mut problems = self.problems.into_inner();
         problems.sort_by_key(|(offset, _)| *offset);
-        problems.into_iter().map(|(_, problem)| problem).collect()
+        let mut kept: Vec<(usize, Problem)> = Vec::new();
+        for (offset, problem) in problems {
+            if !is_consequence(&kept, offset, &problem) {
+                kept.push((offset, problem));
+            }
+        }
+        kept.into_iter().map(|(_, problem)| problem).collect()
     }
+}
+
+/// Whether a problem follows from one that was found before it in the file: another complaint of the same value,
+/// or a syntax error behind another one of its line.
+fn is_consequence(kept: &[(usize, Problem)], offset: usize, problem: &Problem) -> bool {
+    let syntax = |problem: &Problem| problem.key.is_empty();
+    let same_line = |(_, last): &(usize, Problem)| syntax(last) && last.line == problem.line;
+    if syntax(problem) && kept.last().is_some_and(same_line) {
+        return true;
+    }
+    let here = kept.iter().rev().take_while(|(at, _)| *at == offset);
+    here.into_iter().any(|(_, first)| first.key == problem.key)
 }
 
 /// A value and where it stands.
@@ -211,6 +229,8 @@ pub struct Section<'r, 't> {
     table: Option<&'r DeTable<'t>>,
     known: RefCell<Vec<&'static str>>,
     sound: Cell<bool>,
+    /// It is no section, which was complained of: nothing in it is missing.
+    malformed: bool,
 }
 
 impl<'r, 't> Section<'r, 't> {
@@ -232,6 +252,7 @@ impl<'r, 't> Section<'r, 't> {
             table,
             known,
             sound,
+            malformed: false,
         }
     }
 
@@ -309,6 +330,9 @@ impl<'r, 't> Section<'r, 't> {
         expected: &str,
         read: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
     ) -> Option<At<T>> {
+        if self.malformed {
+            return None;
+        }
         if !self.has(key) {
             self.known.borrow_mut().push(key);
             self.complain(self.offset, key, "is missing", format!("write {expected}"));
@@ -362,7 +386,10 @@ impl<'r, 't> Section<'r, 't> {
                     wrong,
                     format!("write [{path}] on a line of its own"),
                 );
-                Section::new(self.reader, path, offset, None)
+                Section {
+                    malformed: true,
+                    ..Section::new(self.reader, path, offset, None)
+                }
             }
         }
     }

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use super::client::QueryError;
 use super::here::Here;
 use super::reader::ConfigError;
-use crate::exit;
+use crate::{exit, print};
 
 /// The problems of a configuration as they are, one a line: editors know `FILE:LINE:COLUMN: `.
 pub fn wrong(error: &ConfigError) -> ExitCode {
-    eprintln!("{error}");
-    ExitCode::from(exit::USAGE)
+    crate::print_message!("{error}");
+    print::exit_code(exit::USAGE)
 }
 
 /// What `check` answers; with `--here` also what `on_this_host` finds.
@@ -29,13 +29,13 @@ pub fn check<T>(
         look(&config, &mut here);
     }
     for problem in here.problems() {
-        eprintln!("{}: on this host: {problem}", file.display());
+        crate::print_message!("{}: on this host: {problem}", file.display());
     }
     if !here.problems().is_empty() {
-        return ExitCode::from(exit::USAGE);
+        return print::exit_code(exit::USAGE);
     }
-    print(&format!("{}: no problems\n", file.display()));
-    ExitCode::SUCCESS
+    crate::print_result!("{}: no problems", file.display());
+    print::exit_code(exit::OK)
 }
 
 /// What `status` answers: the document itself, or the text that `render` makes of it.
@@ -47,13 +47,13 @@ pub fn status(
     match answer {
         Err(error) => exit::fail(exit::FAILED, error),
         Ok(answer) if json => {
-            print(&format!("{answer}\n"));
-            ExitCode::SUCCESS
+            crate::print_result!("{answer}");
+            print::exit_code(exit::OK)
         }
         Ok(answer) => match render(&answer) {
             Some(text) => {
-                print(&text);
-                ExitCode::SUCCESS
+                print::text(&text);
+                print::exit_code(exit::OK)
             }
             None => exit::fail(
                 exit::FAILED,
@@ -61,10 +61,4 @@ pub fn status(
             ),
         },
     }
-}
-
-/// A closed standard output is the reader's business.
-pub fn print(text: &str) {
-    use std::io::Write;
-    let _ = std::io::stdout().write_all(text.as_bytes());
 }

@@ -12,9 +12,15 @@
 //!
 //! # Path MTU
 //!
-//! Both send with the don't-fragment bit, no more than the path is known to take: the kernel checks
+//! Unicast leaves with the don't-fragment bit, no more than the path is known to take: the kernel checks
 //! the ICMP messages that say so, and remembers them by route. [`SendError::TooBig`] tells that
 //! something was longer; [`route`] says what is known.
+//!
+//! IPv4 multicast leaves without that bit, no longer than the interface takes: no router reports what
+//! is too long for a group's path, so the bit would only lose packets that a router could fragment. And
+//! the kernel's multicast forwarding (`ip_mr`) compares the length of a whole segmentation batch with
+//! the MTU: with the bit set it drops batches that reach it before they are segmented, as they do over
+//! virtual links.
 //!
 //! [`SendError::TooBig`]: crate::SendError::TooBig
 
@@ -23,6 +29,7 @@ mod udp;
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use crate::error::{JoinError, OpenError};
 use crate::sys;
@@ -244,21 +251,72 @@ pub fn bound_hops(socket: &impl AsFd, version: IpAddr, least: u8) -> std::io::Re
     sys::set_int(socket, level, name, least.into())
 }
 
-/// No packet leaves in fragments; what is longer than the path takes is refused.
-fn discover_path_mtu(socket: &impl AsFd, version: IpAddr) -> std::io::Result<()> {
-    match version {
-        IpAddr::V4(_) => sys::set_int(
-            socket,
-            libc::IPPROTO_IP,
-            libc::IP_MTU_DISCOVER,
-            libc::IP_PMTUDISC_DO,
-        ),
-        IpAddr::V6(_) => {
+/// `IP_PMTUDISC_INTERFACE`: no don't-fragment bit; what is longer than the interface's MTU is refused.
+const INTERFACE_MTU: libc::c_int = 4;
+
+/// Whether a socket's packets carry the don't-fragment bit: see "Path MTU" in the
+/// [module documentation](self).
+///
+/// The kernel keeps this for each socket, not for each packet: it is changed when the kind of the
+/// destination changes. Callers that send from several threads at once may have a packet sent with the
+/// setting of another; both settings deliver it on ordinary paths.
+#[derive(Debug)]
+pub(crate) struct Fragmentation {
+    /// `IP_MTU_DISCOVER` for unicast.
+    unicast: libc::c_int,
+    /// What the socket is set to.
+    current: AtomicI32,
+}
+
+impl Fragmentation {
+    /// Unicast carries the bit and follows the path MTU; IPv4 multicast does neither.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn path_mtu(socket: &impl AsFd, version: IpAddr) -> std::io::Result<Self> {
+        if version.is_ipv6() {
             let (level, on) = (libc::IPPROTO_IPV6, libc::IP_PMTUDISC_DO);
             sys::set_int(socket, level, libc::IPV6_MTU_DISCOVER, on)?;
-            sys::set_int(socket, level, libc::IPV6_DONTFRAG, 1)
+            sys::set_int(socket, level, libc::IPV6_DONTFRAG, 1)?;
         }
+        Self::set(socket, version, libc::IP_PMTUDISC_DO)
     }
+
+    /// No packet carries the bit.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn allowed(socket: &impl AsFd, version: IpAddr) -> std::io::Result<Self> {
+        Self::set(socket, version, INTERFACE_MTU)
+    }
+
+    fn set(socket: &impl AsFd, version: IpAddr, unicast: libc::c_int) -> std::io::Result<Self> {
+        if version.is_ipv4() {
+            apply_discovery(socket, unicast)?;
+        }
+        Ok(Self {
+            unicast,
+            current: AtomicI32::new(unicast),
+        })
+    }
+
+    /// Called before a packet leaves.
+    pub(crate) fn prepare(&self, socket: &impl AsFd, destination: IpAddr) -> std::io::Result<()> {
+        let wanted = match destination {
+            IpAddr::V4(address) if address.is_multicast() => INTERFACE_MTU,
+            IpAddr::V4(_) => self.unicast,
+            IpAddr::V6(_) => return Ok(()),
+        };
+        if self.current.load(Ordering::Relaxed) != wanted {
+            apply_discovery(socket, wanted)?;
+            self.current.store(wanted, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+fn apply_discovery(socket: &impl AsFd, mode: libc::c_int) -> std::io::Result<()> {
+    sys::set_int(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, mode)
 }
 
 /// A link-local address means something on an interface only: it gets this one, unless it has one.

@@ -1,7 +1,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::{Config, Membership, Received, Transmit, configure, discover_path_mtu, scoped, to};
+use super::{Config, Fragmentation, Membership, Received, Transmit, configure, scoped, to};
 use crate::error::{Capability, JoinError, OpenError, ReceiveError, SendError};
 use crate::packet::checksum::{fold, sum};
 use crate::sys::message::{BATCH, Control, IncomingBatch, Outgoing, from_bytes, send_batch};
@@ -18,6 +18,7 @@ pub struct SegmentSocket {
     _hold: Option<OwnedFd>,
     local: SocketAddr,
     group: bool,
+    fragmentation: Fragmentation,
     interface: u32,
 }
 
@@ -43,7 +44,7 @@ impl SegmentSocket {
         let program = filter::segments(local.port(), version.is_ipv4());
         sys::attach_filter(&socket, &program).map_err(error)?;
         configure(&socket, config, WHAT, error)?;
-        discover_path_mtu(&socket, version).map_err(error)?;
+        let fragmentation = Fragmentation::path_mtu(&socket, version).map_err(error)?;
         if version.is_ipv6() {
             let option = libc::IPV6_RECVPKTINFO;
             sys::set_int(&socket, libc::IPPROTO_IPV6, option, 1).map_err(error)?;
@@ -58,6 +59,7 @@ impl SegmentSocket {
             _hold: hold,
             local,
             group,
+            fragmentation,
             interface: config.interface,
         })
     }
@@ -91,6 +93,8 @@ impl SegmentSocket {
     pub fn send(&self, transmit: &Transmit<'_>) -> Result<usize, SendError> {
         // A raw IPv6 socket takes a port for a protocol.
         let destination = SocketAddr::new(transmit.destination.ip(), 0);
+        let prepared = self.fragmentation.prepare(&self.socket, destination.ip());
+        prepared.map_err(SendError::sort)?;
         let address = to(destination, self.interface);
         let mut control = Control::<40>::new();
         let given = transmit.source.filter(|_| self.local.ip().is_unspecified());

@@ -1,12 +1,13 @@
 use std::io::IoSliceMut;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use quinn_udp::UdpSocketState;
 
 use super::{
-    Config, Gathered, Joined, Membership, Received, ReceivedMut, Transmit, configure,
-    discover_path_mtu, scoped, to,
+    Config, Fragmentation, Gathered, Joined, Membership, Received, ReceivedMut, Transmit,
+    configure, scoped, to,
 };
 use crate::error::{Capability, JoinError, OpenError, ReceiveError, SendError};
 use crate::packet::Sent;
@@ -24,6 +25,8 @@ const WHAT: &str = "UDP socket";
 pub struct UdpSocket {
     socket: socket2::Socket,
     state: UdpSocketState,
+    fragmentation: Fragmentation,
+    segments: AtomicBool,
     interface: u32,
 }
 
@@ -47,17 +50,24 @@ impl UdpSocket {
         socket.bind(&address.into()).map_err(error)?;
         let mut udp = Self::adopt(socket, WHAT)?;
         udp.interface = config.interface;
-        discover_path_mtu(&udp.socket, version).map_err(error)?;
+        udp.fragmentation = Fragmentation::path_mtu(&udp.socket, version).map_err(error)?;
         Ok(udp)
     }
 
-    /// Takes over a bound socket.
+    /// Takes over a bound socket, whose IPv4 packets routers may then fragment.
     pub(crate) fn adopt(socket: socket2::Socket, what: &'static str) -> Result<Self, OpenError> {
-        let state = UdpSocketState::new((&socket).into())
-            .map_err(OpenError::from(what, Capability::NetBindService))?;
+        let error = OpenError::from(what, Capability::NetBindService);
+        let state = UdpSocketState::new((&socket).into()).map_err(error)?;
+        let version = match socket.local_addr().map_err(error)?.as_socket() {
+            Some(SocketAddr::V6(address)) => IpAddr::V6(*address.ip()),
+            _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        };
+        let fragmentation = Fragmentation::allowed(&socket, version).map_err(error)?;
         Ok(Self {
             socket,
             state,
+            fragmentation,
+            segments: AtomicBool::new(true),
             interface: 0,
         })
     }
@@ -105,9 +115,19 @@ impl UdpSocket {
     }
 
     /// Most datagrams of equal length that one call hands to the kernel in one piece; 1 where
-    /// the interface cannot segment.
+    /// the interface cannot segment, or this was switched off.
     pub fn max_segments(&self) -> usize {
-        self.state.max_gso_segments().max(1)
+        if self.segments.load(Ordering::Relaxed) {
+            self.state.max_gso_segments().max(1)
+        } else {
+            1
+        }
+    }
+
+    /// Whether the kernel may get several datagrams in one piece (the default), or gets each by itself: see
+    /// [`batching`](crate::batching). [`UdpSocket::send`] takes the same [`Transmit`] either way.
+    pub fn set_segmentation(&self, on: bool) {
+        self.segments.store(on, Ordering::Relaxed);
     }
 
     /// Sends what there is room for, whole datagrams only; answers how many bytes were taken.
@@ -154,6 +174,7 @@ impl UdpSocket {
         contents: &[u8],
         segment_size: Option<usize>,
     ) -> Result<usize, SendError> {
+        self.prepare(transmit.destination)?;
         let transmit = quinn_udp::Transmit {
             destination: scoped(transmit.destination, self.interface),
             ecn: None,
@@ -184,9 +205,15 @@ impl UdpSocket {
             let pushed = control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &bytes);
             pushed.ok_or(SendError::Malformed)?;
         }
+        self.prepare(gathered.destination)?;
         let address = to(gathered.destination, self.interface);
         let sent = send_parts(&self.socket, &address, &control, gathered.parts);
         sent.map(|_| ()).map_err(SendError::sort)
+    }
+
+    fn prepare(&self, destination: SocketAddr) -> Result<(), SendError> {
+        let prepared = self.fragmentation.prepare(&self.socket, destination.ip());
+        prepared.map_err(SendError::sort)
     }
 
     /// Up to a batch of datagrams with one `sendmmsg`.
@@ -196,6 +223,7 @@ impl UdpSocket {
         bytes: &[u8],
         segment: usize,
     ) -> Result<usize, SendError> {
+        self.prepare(transmit.destination)?;
         let mut control = Control::<40>::new();
         if let Some(source) = transmit.source {
             control.push_source(source).ok_or(SendError::Malformed)?;
@@ -216,7 +244,12 @@ impl UdpSocket {
 
     /// Starts a queue: [`SendQueue::push`] borrows datagrams where they lie, for any destinations,
     /// and one system call sends up to 64 of them.
+    ///
+    /// Its IPv4 datagrams are sent as unicast is: see "Path MTU" in the [module documentation](super).
     pub fn queue<'a>(&self) -> SendQueue<'_, 'a> {
+        // The kernel refuses this setting to no socket that it granted it before.
+        let unicast = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let _ = self.fragmentation.prepare(&self.socket, unicast);
         let idle = Outgoing {
             address: to(SocketAddr::from(([0; 4], 0)), 0),
             control: None,

@@ -1,5 +1,6 @@
 use std::io;
 use std::marker::PhantomData;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -50,7 +51,8 @@ pub struct RingStats {
 /// no system call and no copy a packet.
 ///
 /// A filter in the kernel passes what an LMS router handles and nothing else: LMS requests to
-/// groups, IPIP with an LMS option, IGMP, LMS-HIER messages; incoming packets only. It sees
+/// groups, IPIP with an LMS option, IGMP, LMS-HIER messages, and packets of the sources of
+/// [`Ring::watch_sources`]; incoming packets only. It sees
 /// packets before the kernel's packet filter and routing do, also those that an
 /// [`nft::Guard`](crate::nft::Guard) then keeps from them.
 ///
@@ -110,13 +112,16 @@ const STATUS_USER: u32 = 1;
 const STATUS_CSUM_NOT_READY: u32 = 8;
 
 impl Ring {
+    /// The most sources that [`Ring::watch_sources`] takes.
+    pub const MAX_SOURCES: usize = 16;
+
     /// Opens a ring with the router's filter. Needs CAP_NET_RAW.
     pub fn open(config: &RingConfig) -> Result<Self, OpenError> {
         let what = "packet ring";
         let error = OpenError::from(what, Capability::NetRaw);
         // Protocol 0: nothing arrives before the filter and the ring are in place.
         let socket = sys::socket(libc::AF_PACKET, libc::SOCK_DGRAM, 0).map_err(error)?;
-        sys::attach_filter(&socket, &filter::router()).map_err(error)?;
+        sys::attach_filter(&socket, &filter::router(&[])).map_err(error)?;
         let version = libc::tpacket_versions::TPACKET_V2 as libc::c_int;
         sys::set_int(&socket, libc::SOL_PACKET, libc::PACKET_VERSION, version).map_err(error)?;
         // The filter refuses outgoing packets; this spares running it for them.
@@ -154,6 +159,19 @@ impl Ring {
             libc::PACKET_ADD_MEMBERSHIP,
             &request,
         )
+    }
+
+    /// Makes the filter also pass the UDP packets of these sources, each to its group, from now on
+    /// (and those of no source passed so far).
+    ///
+    /// # Errors
+    ///
+    /// More than [`Ring::MAX_SOURCES`] are refused with [`io::ErrorKind::InvalidInput`].
+    pub fn watch_sources(&self, sources: &[(Ipv4Addr, Ipv4Addr)]) -> io::Result<()> {
+        if sources.len() > Self::MAX_SOURCES {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        sys::attach_filter(&self.socket, &filter::router(sources))
     }
 
     /// The packets that have arrived, `max` at most, in order. They stay where they are, ours to

@@ -5,7 +5,8 @@ use crate::sys;
 use crate::sys::message::{BATCH, Outgoing, send_batch};
 
 /// Puts IPv4 packets on links as they are (`AF_PACKET`): the caller says the interface and the
-/// Ethernet address. The kernel neither routes, filters, fragments nor checks them.
+/// Ethernet address. The kernel neither routes, filters, fragments nor checks them, but they keep to the
+/// queueing discipline of the interface, as all that it sends: its rate, its classes and its queue.
 #[derive(Debug)]
 pub struct Sender {
     socket: OwnedFd,
@@ -16,8 +17,8 @@ pub struct Sender {
 pub struct Sent {
     /// Handed to the interface.
     pub sent: u64,
-    /// Not sent: the interface is down or gone, its queue is full, or the packet is larger than
-    /// its MTU.
+    /// Not sent: the interface is down or gone, its queueing discipline has no room, or the packet is
+    /// larger than its MTU.
     pub failed: u64,
 }
 
@@ -27,9 +28,6 @@ impl Sender {
         let error = OpenError::from("packet sender", Capability::NetRaw);
         // Protocol 0: receives nothing.
         let socket = sys::socket(libc::AF_PACKET, libc::SOCK_DGRAM, 0).map_err(error)?;
-        // Straight to the driver. Interfaces without a queue of their own do not need it, old
-        // kernels lack it.
-        let _ = sys::set_int(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1);
         // Room for bursts in drivers that hold on to packets until they are on the wire.
         sys::buffer_size(&socket, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, 4 << 20);
         Ok(Self { socket })

@@ -13,7 +13,8 @@ use crate::sys;
 /// (`UDP_SEGMENT` out, `recvmmsg` and `UDP_GRO` in).
 ///
 /// Never waits, except in [`send_all`](Self::send_all): use [`poll`](crate::poll) on its
-/// descriptor. Packets carry the don't-fragment bit.
+/// descriptor. Packets are no longer than the interface takes, and routers may fragment them: nothing
+/// reports what is too long for a group's path.
 ///
 /// ```
 /// use std::os::fd::AsFd;
@@ -93,9 +94,15 @@ impl GroupSocket {
     }
 
     /// Most datagrams of equal length that one call hands to the kernel in one piece; 1 where
-    /// the interface cannot segment.
+    /// the interface cannot segment, or this was switched off.
     pub fn max_segments(&self) -> usize {
         self.0.max_segments()
+    }
+
+    /// Whether the kernel may get several datagrams in one piece (the default), or gets each by itself: see
+    /// [`batching`](crate::batching). [`GroupSocket::send`] takes the same [`Transmit`] either way.
+    pub fn set_segmentation(&self, on: bool) {
+        self.0.set_segmentation(on);
     }
 
     /// Sends what there is room for, whole datagrams only; answers how many bytes were taken.

@@ -5,4 +5,5 @@ mod link;
 mod packet;
 mod routes;
 mod segments;
+mod trains;
 mod udp;

@@ -1,13 +1,14 @@
 //! Packets below the sockets: what the ring shows, what the sender puts on a link.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{
     DMCAST, Host, REQUEST, classic, ipv4, readable, readable_within, single, udp, wire,
     with_namespaces,
 };
+use linux_net::link::Editor;
 use linux_net::packet::{Ring, RingConfig, Sender, group_link_address};
 use linux_net::udp::{Batch, Config, GroupSocket, Membership, OptionBuffer, OptionSocket};
 
@@ -214,6 +215,96 @@ fn the_ring_shows_exactly_what_a_router_handles() {
             assert!(readable(ring.as_fd()));
         },
     );
+}
+
+/// What the sender puts on a link keeps to the rate that the interface is given.
+#[test]
+fn the_sender_keeps_to_the_queueing_discipline_of_the_interface() {
+    with_namespaces(
+        "packet::the_sender_keeps_to_the_queueing_discipline_of_the_interface",
+        || {
+            const BYTES_PER_S: u64 = 10_000;
+            const BURST: u32 = 3_000;
+            const QUEUE: u32 = 6_000;
+            const PACKETS: usize = 200;
+            let (a, b) = (Host::new(), Host::new());
+            wire(&a, "a0", A.octets(), &b, "b0", B.octets());
+            let from = a.interface("a0");
+            let heard = b.run(|| UdpSocket::bind((B, 5004)).unwrap());
+            heard
+                .set_read_timeout(Some(Duration::from_millis(500)))
+                .unwrap();
+            a.run(|| {
+                let mut editor = Editor::open().unwrap();
+                let limited = editor.set_token_bucket(from.index, 8 * BYTES_PER_S, BURST, QUEUE);
+                limited.expect("token bucket");
+            });
+            let link = b.interface("b0").link_address.unwrap();
+            let packet = ipv4(UDP, A, B, &[], &udp(9, 5004, &[7; 972]));
+            let sender = a.run(|| Sender::open().unwrap());
+            let start = Instant::now();
+            let mut batch = sender.batch();
+            for _ in 0..PACKETS {
+                batch.queue(from.index, link, &packet);
+            }
+            let sent = batch.flush();
+            assert_eq!(sent.sent + sent.failed, PACKETS as u64);
+            let mut arrived = 0;
+            while heard.recv(&mut [0; 2_000]).is_ok() {
+                arrived += 1;
+            }
+            let allowed = u64::from(BURST + QUEUE) + BYTES_PER_S * (1 + start.elapsed().as_secs());
+            assert!(arrived > 0);
+            assert!(
+                arrived * 1_000 <= allowed,
+                "{arrived} packets of 1,000 bytes passed, {allowed} bytes are allowed"
+            );
+            // What the queue has no room for is counted, not taken for sent.
+            assert!(sent.failed >= PACKETS as u64 - allowed / 1_000, "{sent:?}");
+        },
+    );
+}
+
+/// The ring shows the data of the sources that are watched, and no longer once they are not.
+#[test]
+fn data_of_watched_sources_is_shown() {
+    with_namespaces("packet::data_of_watched_sources_is_shown", || {
+        let (a, b) = (Host::new(), Host::new());
+        wire(&a, "a0", A.octets(), &b, "b0", B.octets());
+        let (from, at) = (a.interface("a0"), b.interface("b0"));
+        let mut ring = b.run(|| Ring::open(&small()).unwrap());
+        let sender = a.run(|| Sender::open().unwrap());
+        ring.receive_all_multicast(at.index).unwrap();
+        let data = |source| ipv4(UDP, source, GROUP, &[], &udp(9, 5004, b"data"));
+        let request = ipv4(UDP, A, GROUP, &classic(REQUEST, A, GROUP), &udp(9, 9, b""));
+        let other = Ipv4Addr::new(239, 1, 2, 4);
+        let cases = [
+            (vec![], false),
+            (vec![(C, other), (B, GROUP)], false),
+            (vec![(B, other), (C, GROUP)], true),
+            (vec![], false),
+        ];
+        for (sources, shown) in cases {
+            ring.watch_sources(&sources).unwrap();
+            for packet in [&data(C), &data(A), &request] {
+                sender.send(from.index, group_link_address(GROUP), packet);
+            }
+            let mut seen = Vec::new();
+            while seen.last() != Some(&request) {
+                assert!(readable(ring.as_fd()));
+                for frame in ring.batch(16).frames() {
+                    if frame.link_source == from.link_address && frame.packet[8] != 1 {
+                        seen.push(frame.packet.to_vec());
+                    }
+                }
+            }
+            assert_eq!(seen.len(), 1 + usize::from(shown), "{sources:?}");
+            assert!(!shown || seen[0] == data(C));
+        }
+        let many = vec![(A, GROUP); Ring::MAX_SOURCES + 1];
+        assert!(ring.watch_sources(&many).is_err());
+        ring.watch_sources(&many[1..]).unwrap();
+    });
 }
 
 /// A host sends a request with its checksum left to the hardware; a router edits and forwards

@@ -12,17 +12,18 @@ mod page;
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use linux_net::poll::{self, Watch};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use serde_json::{Value, json};
 
 use super::client::{self, QueryError};
-use super::verbs;
 use crate::{exit, interrupt};
 
 pub use draw::draw;
@@ -130,7 +131,7 @@ impl Kind {
 
 /// How often a daemon is asked.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The longest time before a key, or a signal, is seen.
+/// Longest time before an answer, a signal or the loss of the terminal is seen.
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// What a daemon answers: documents by name. One that it refused holds the reason under `error`.
@@ -158,7 +159,8 @@ pub fn ask(view: &View, tables: &[Table], socket: &Path) -> Answer {
 }
 
 /// Shows the daemon at `socket` until the user has seen enough: q, Escape, Ctrl-C or a signal. With
-/// `once` it prints every table as plain text, rates over one second, and ends.
+/// `once` it prints every table as plain text, rates over one second, and ends. Ends with code
+/// [`exit::INTERRUPTED`] when the terminal is gone.
 pub fn run(view: &'static View, socket: PathBuf, once: bool) -> ExitCode {
     if once {
         return print(view, &socket);
@@ -170,7 +172,14 @@ pub fn run(view: &'static View, socket: PathBuf, once: bool) -> ExitCode {
         );
     }
     interrupt::install();
-    let shown = ratatui::try_init().and_then(|mut terminal| show(view, socket, &mut terminal));
+    let shown = ratatui::try_init().and_then(|mut terminal| {
+        let shown = show(view, socket, &mut terminal);
+        if terminal_is_gone() {
+            // Nothing can be restored or reported there: ratatui's own attempt would panic.
+            std::process::exit(exit::INTERRUPTED.into());
+        }
+        shown
+    });
     ratatui::restore();
     match shown {
         Ok(()) => ExitCode::SUCCESS,
@@ -189,8 +198,8 @@ fn print(view: &'static View, socket: &Path) -> ExitCode {
             thread::sleep(INTERVAL);
         }
     }
-    verbs::print(&top.plain());
-    ExitCode::SUCCESS
+    crate::print::text(&top.plain());
+    crate::print::exit_code(exit::OK)
 }
 
 fn show(
@@ -199,15 +208,21 @@ fn show(
     terminal: &mut ratatui::DefaultTerminal,
 ) -> io::Result<()> {
     let (wanted, answers) = asking(view, socket);
+    let events = terminal_events();
     let mut top = Top::new(view);
     let mut changed = true;
-    while !interrupt::raised() {
+    while !interrupt::raised() && !terminal_is_gone() {
         if changed {
             terminal.draw(|frame| draw(&mut top, frame))?;
         }
-        changed = event::poll(GLANCE)?;
+        let event = match events.recv_timeout(GLANCE) {
+            Ok(event) => Some(event?),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        };
         // A resize changes what is drawn, as any key may.
-        if changed && let Event::Key(key) = event::read()? {
+        changed = event.is_some();
+        if let Some(Event::Key(key)) = event {
             let table = top.table();
             if handle(&mut top, key) == Verdict::End {
                 return Ok(());
@@ -222,6 +237,29 @@ fn show(
         }
     }
     Ok(())
+}
+
+/// Whether the other side of the terminal has closed it: an ssh connection or a window that ended.
+fn terminal_is_gone() -> bool {
+    let stdin = io::stdin();
+    let mut watch = [Watch::failed(stdin.as_fd())];
+    poll::wait(&mut watch, Some(Duration::ZERO)).is_ok() && watch[0].has_failed()
+}
+
+/// Reads keys and resizes on a thread of its own: crossterm's reader never returns once the terminal is gone, so the
+/// thread that decides to end must not be the one that reads. The process ends without it.
+fn terminal_events() -> Receiver<io::Result<Event>> {
+    let (sender, events) = mpsc::sync_channel(16);
+    thread::spawn(move || {
+        loop {
+            let event = event::read();
+            let failed = event.is_err();
+            if sender.send(event).is_err() || failed {
+                return;
+            }
+        }
+    });
+    events
 }
 
 /// Asks from a thread of its own, so that keys are seen while an answer is late. It ends with the
