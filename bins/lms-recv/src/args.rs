@@ -49,14 +49,16 @@ field `event` names it:
   serving    seconds: stays to repair others' losses
   end        result (complete, failed, interrupted), exit_code, message, missing (ranges of bytes),
              data_packets, repairs, duplicates, unneeded_repairs, lost_packets, requests_group,
-             requests_source, requests_taken, repairs_sent, blocks_rejected, kernel_drops (the
-             buffer was full; others' requests, which this socket refuses, count too), dropped;
-             comes also when the transfer could not begin, but not after wrong usage
+             requests_source, requests_taken, repairs_sent, blocks_rejected, digests_rejected (asked for
+             again, since the block fetched again did not match either), kernel_drops (the buffer was
+             full; others' requests, which this socket refuses, count too), dropped; comes also
+             when the transfer could not begin, but not after wrong usage
 
 Exit codes:
   0    everything arrived, and its digest is the sender's
   1    failed or incomplete: the message names what is missing
   2    wrong usage
+  74   the result could not be written to standard output, whatever else happened
   130  interrupted by Ctrl-C or SIGTERM";
 
 /// Receives a file or a stream from a multicast group, whole or not at all.
@@ -74,6 +76,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR")]
     pub(crate) source: Option<Ipv4Addr>,
 
+    /// This host's address, which the sender answers to and counts receivers by [default: the
+    /// interface's first]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) address: Option<Ipv4Addr>,
+
     /// Store it under this name instead of the sender's
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
@@ -84,7 +91,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "HELP", default_value = "none")]
     pub(crate) assist: Vec<Assist>,
 
-    /// With --assist lms: the lower, the sooner routers choose this host to repair others' losses
+    /// With --assist lms: replier cost; routers prefer hosts with lower values to repair others' losses
+    ///
+    /// Twice as much is offered while this host loses 1 % of the packets itself, and up to six times as much
+    /// at 16 %: it could not repair what it lacks.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..65535))]
     pub(crate) replier_cost: u16,
 

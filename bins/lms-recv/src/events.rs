@@ -69,6 +69,7 @@ pub(crate) struct Counters {
     pub(crate) requests_taken: u64,
     pub(crate) repairs_sent: u64,
     pub(crate) blocks_rejected: u64,
+    pub(crate) digests_rejected: u64,
     pub(crate) kernel_drops: u64,
     pub(crate) dropped: u64,
 }
@@ -86,6 +87,7 @@ impl Counters {
             requests_taken: stats.requests_taken,
             repairs_sent: stats.repairs_sent,
             blocks_rejected: stats.blocks_rejected,
+            digests_rejected: stats.digests_rejected,
             kernel_drops,
             dropped: stats.dropped.total(),
         }

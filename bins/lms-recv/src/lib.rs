@@ -14,6 +14,7 @@
 //! | `events` | what `--json` prints |
 //! | `run` | the loop, where the bytes go, what the user is told |
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod args;
 mod events;

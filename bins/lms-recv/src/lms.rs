@@ -12,6 +12,7 @@ use linux_net::{OpenError, SendError};
 use lms_proto::endpoint::{Answer, Config, DmcastPorts, Endpoint, Storage, find_option};
 use lms_proto::hier::Cost;
 use lms_proto::{Iface, InterfaceConfig, Key, LmsOption, TurningPoint};
+use ltp::cost::ReplierCost;
 use ltp::{Instant, Meta, Path};
 
 use crate::args::Args;
@@ -36,6 +37,8 @@ pub(crate) struct Lms {
     group: SocketAddrV4,
     interface: u32,
     cost: Cost,
+    /// What is offered: more where this host loses packets itself.
+    offer: Option<ReplierCost>,
     key: Option<Key>,
     /// The source's port.
     source_port: u16,
@@ -97,6 +100,7 @@ impl Lms {
             group: args.group.group,
             interface,
             cost,
+            offer: None,
             key: None,
             source_port: 0,
             buffer: vec![0; 1 << 16].into(),
@@ -107,8 +111,8 @@ impl Lms {
         self.ring.as_fd()
     }
 
-    /// The source is known: offers to repair its data.
-    pub(crate) fn join(&mut self, now: Instant, source: SocketAddr) {
+    /// The source is known: offers to repair its data. `counters` are the receiver's of its loss.
+    pub(crate) fn join(&mut self, now: Instant, source: SocketAddr, counters: (u64, u64)) {
         let IpAddr::V4(address) = source.ip() else {
             return;
         };
@@ -120,8 +124,27 @@ impl Lms {
         if let Some(old) = self.key.replace(key) {
             self.endpoint.leave(now, old);
         }
-        if self.endpoint.join(now, key, self.cost).is_err() {
+        let offer = ReplierCost::new(self.cost.0, now, counters);
+        self.offer = self.cost.is_offer().then_some(offer);
+        self.offer_cost(now, self.cost);
+    }
+
+    fn offer_cost(&mut self, now: Instant, cost: Cost) {
+        if let Some(key) = self.key
+            && self.endpoint.join(now, key, cost).is_err()
+        {
             tracing::warn!("no room for another session");
+        }
+    }
+
+    /// Offers more or less as this host loses more or fewer packets itself.
+    pub(crate) fn follow_loss(&mut self, now: Instant, counters: (u64, u64)) {
+        if let Some(offer) = &mut self.offer
+            && offer.update(now, counters)
+        {
+            let cost = offer.cost();
+            tracing::info!(cost, "the replier cost follows this host's own loss");
+            self.offer_cost(now, Cost(cost));
         }
     }
 
@@ -218,6 +241,10 @@ fn request(packet: &[u8], group: SocketAddrV4) -> Option<(Meta, &[u8])> {
     let ip = Ipv4Packet::new_checked(packet).ok()?;
     let header_len = usize::from(ip.header_len());
     if ip.next_header() != IpProtocol::Udp || ip.dst_addr() != *group.ip() || header_len == 20 {
+        return None;
+    }
+    // Every fragment carries the option, and none of them the whole request.
+    if ip.more_frags() || ip.frag_offset() != 0 {
         return None;
     }
     let datagram = packet.get(header_len..usize::from(ip.total_len()))?;

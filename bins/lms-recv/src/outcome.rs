@@ -9,6 +9,9 @@ pub(crate) enum Outcome {
     Complete,
     /// It will never be; why, and the ranges of bytes that are missing.
     Failed(String, Vec<(u64, u64)>),
+    /// The bytes are asked for on standard output and cannot be written there; `None`: its reader has
+    /// closed the pipe.
+    Unwritten(Option<String>),
     /// By Ctrl-C or SIGTERM.
     Interrupted,
 }
@@ -21,6 +24,7 @@ impl Outcome {
         match self {
             Outcome::Complete => exit::OK,
             Outcome::Failed(..) => exit::FAILED,
+            Outcome::Unwritten(_) => exit::UNWRITTEN,
             Outcome::Interrupted => exit::INTERRUPTED,
         }
     }
@@ -28,7 +32,7 @@ impl Outcome {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Outcome::Complete => "complete",
-            Outcome::Failed(..) => "failed",
+            Outcome::Failed(..) | Outcome::Unwritten(_) => "failed",
             Outcome::Interrupted => "interrupted",
         }
     }
@@ -36,7 +40,8 @@ impl Outcome {
     pub(crate) fn message(&self) -> &str {
         match self {
             Outcome::Complete => "complete",
-            Outcome::Failed(message, _) => message,
+            Outcome::Failed(message, _) | Outcome::Unwritten(Some(message)) => message,
+            Outcome::Unwritten(None) => "the reader of standard output has closed it",
             Outcome::Interrupted => "interrupted",
         }
     }

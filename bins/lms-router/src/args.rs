@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use cli::daemon::client::default_socket;
 use cli::logging::LogArgs;
 
 use crate::config::DEFAULT_SOCKET;
@@ -28,6 +29,7 @@ Exit codes:
   0    all well; `run` was ended by SIGTERM or SIGINT
   1    failed
   2    wrong usage: the command line or the configuration
+  74   the result could not be written to standard output, whatever else happened
 
 A start: write a configuration (one line is enough: [metrics]), `lms-router check --config F`,
 then `lms-router run --config F` as root, and look with `lms-router status groups`.";
@@ -55,8 +57,8 @@ pub(crate) enum Verb {
         /// Prints the tables once, as text, with rates over one second; needs no terminal
         #[arg(long)]
         once: bool,
-        /// The status socket (daemon.socket in the configuration)
-        #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+        /// Path of the status socket (daemon.socket in the configuration)
+        #[arg(long, value_name = "PATH", default_value_os_t = default_socket(DEFAULT_SOCKET))]
         socket: PathBuf,
     },
     /// Shows a running router
@@ -66,8 +68,8 @@ pub(crate) enum Verb {
         /// One JSON object
         #[arg(long)]
         json: bool,
-        /// The status socket (daemon.socket in the configuration)
-        #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+        /// Path of the status socket (daemon.socket in the configuration)
+        #[arg(long, value_name = "PATH", default_value_os_t = default_socket(DEFAULT_SOCKET))]
         socket: PathBuf,
     },
 }
@@ -76,7 +78,7 @@ pub(crate) enum Verb {
 pub(crate) enum What {
     /// Multicast routes and their repliers
     Groups,
-    /// Interfaces, their numbers in turning points, their packets
+    /// Interfaces, their numbers, their packets
     Interfaces,
     /// Everything that is counted
     Counters,

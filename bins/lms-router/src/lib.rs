@@ -52,8 +52,9 @@
 //! # Exit codes
 //!
 //! 0: all well, or `run` was ended by SIGTERM or SIGINT; 1: failed; 2: the command line or the
-//! configuration is wrong.
+//! configuration is wrong; 74: the result could not be written to standard output.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod args;
 pub mod config;

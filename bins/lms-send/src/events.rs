@@ -6,6 +6,7 @@ use ltp::{ReceiverFailure, SenderStats};
 use serde::Serialize;
 
 use crate::outcome::Outcome;
+use crate::receivers::{Fate, Waiting};
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -30,12 +31,20 @@ pub(crate) enum Event<'a> {
         address: SocketAddr,
         state: &'a str,
     },
+    ReceiverStalled {
+        address: SocketAddr,
+        relay: String,
+    },
+    RelayStalled {
+        bytes: u64,
+    },
     Progress {
         bytes: u64,
         length: Option<u64>,
         joined: u32,
         complete: u32,
         rate_bps: Option<u64>,
+        waiting_for: Option<&'a Waiting>,
     },
     Rate {
         rate_bps: Option<u64>,
@@ -61,6 +70,7 @@ pub(crate) enum Event<'a> {
         message: &'a str,
         joined: u32,
         complete: u32,
+        receivers: &'a [Fate],
         seconds: f64,
         data_packets: u64,
         repairs_group: u64,
@@ -74,19 +84,21 @@ pub(crate) enum Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// The last event; `receivers`: how many have joined, and how many have everything.
+    /// The last event; `hosts`: how many have joined, and how many have everything.
     pub(crate) fn end(
         outcome: &'a Outcome,
         stats: &SenderStats,
-        receivers: (u32, u32),
+        hosts: (u32, u32),
+        receivers: &'a [Fate],
         seconds: f64,
     ) -> Self {
         Event::End {
             result: outcome.name(),
             exit_code: outcome.code(),
             message: outcome.message(),
-            joined: receivers.0,
-            complete: receivers.1,
+            joined: hosts.0,
+            complete: hosts.1,
+            receivers,
             seconds,
             data_packets: stats.data_packets,
             repairs_group: stats.repairs_group,
@@ -111,6 +123,9 @@ pub(crate) fn reason(failure: ReceiverFailure) -> &'static str {
         ReceiverFailure::GaveUp => "gave up",
         ReceiverFailure::Left => "left before it had everything",
         ReceiverFailure::Silent => "went silent",
+        ReceiverFailure::NoProgress => "made no progress",
+        ReceiverFailure::Replaced => "was started again",
+        ReceiverFailure::NotWaitedFor => "failed too often and is not waited for",
         ReceiverFailure::Mismatch => "has something else than was sent",
     }
 }

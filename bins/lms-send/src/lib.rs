@@ -10,8 +10,10 @@
 //! | `net` | the sockets |
 //! | `adapt` | slows down when receivers cannot follow |
 //! | `events` | what `--json` prints |
+//! | `receivers` | progress and result of each receiver |
 //! | `run` | the loop |
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod adapt;
 mod args;
@@ -19,6 +21,7 @@ mod events;
 mod machine;
 mod net;
 mod outcome;
+mod receivers;
 mod run;
 mod source;
 

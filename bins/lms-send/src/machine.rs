@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 
 use anyhow::Context;
-use ltp::tree::{AttachmentEvent, Root};
+use ltp::tree::{AttachmentEvent, Root, Stalled};
 use ltp::{Instant, Meta, Sender, Transmit};
 
 use crate::source::Content;
@@ -119,6 +119,14 @@ impl Machine {
         match self {
             Machine::Alone(_) => None,
             Machine::Above(above) => above.root.poll_relay_event(),
+        }
+    }
+
+    /// The next receiver or relay that the tree of relays has stopped waiting for.
+    pub(crate) fn poll_stalled(&mut self) -> Option<Stalled> {
+        match self {
+            Machine::Alone(_) => None,
+            Machine::Above(above) => above.root.poll_stalled(),
         }
     }
 

@@ -5,8 +5,8 @@ use std::net::{SocketAddr, SocketAddrV4};
 use anyhow::Context;
 use cli::assist::Assist;
 use cli::multicast::Local;
+use linux_net::SendError;
 use linux_net::udp::{self, Batch, GroupSocket, Membership, OptionBuffer, OptionSocket};
-use linux_net::{OpenError, SendError};
 use lms_proto::LmsOption;
 use ltp::{Destination, Meta, Path, Transmit};
 
@@ -30,15 +30,11 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    pub(crate) fn open(
-        args: &Args,
-        assist: &Assist,
-        local: &Local,
-        digest: Option<[u8; 32]>,
-    ) -> anyhow::Result<Net> {
+    pub(crate) fn open(args: &Args, assist: &Assist, local: &Local) -> anyhow::Result<Net> {
         let group = args.group.group;
         let config = udp::Config {
-            bind: SocketAddrV4::new(local.address, port(group, digest)),
+            // The kernel chooses a random port, so that who has not heard the sender cannot guess it.
+            bind: SocketAddrV4::new(local.address, 0),
             interface: local.interface.index,
             ttl: args.group.ttl,
             // Receivers on this host hear it too.
@@ -47,16 +43,8 @@ impl Net {
             send_buffer_bytes: 2 << 20,
             ..udp::Config::default()
         };
-        let data = match GroupSocket::open(&config) {
-            Err(OpenError::AddressInUse { .. }) => {
-                let bind = SocketAddrV4::new(local.address, 0);
-                GroupSocket::open(&udp::Config {
-                    bind,
-                    ..config.clone()
-                })
-            }
-            result => result,
-        }?;
+        let data = GroupSocket::open(&config)?;
+        data.set_segmentation(!args.no_gso);
         let requests = match assist {
             Assist::None | Assist::Dyram(..) => None,
             Assist::Lms => {
@@ -170,47 +158,5 @@ impl Net {
             }
         }
         Ok(true)
-    }
-}
-
-/// A port that two senders on one host do not share, so that they do not take each other's
-/// requests: of the kernel's choice, or the one that a restarted sender of the same content has
-/// again, since that is where receivers still ask.
-fn port(group: SocketAddrV4, digest: Option<[u8; 32]>) -> u16 {
-    const FIRST: u16 = 49_152;
-    let Some([_, _, _, _, a, b, c, d, ..]) = digest else {
-        return 0;
-    };
-    // Groups and ports that are counted up together must not meet: multiplied, the upper bits depend
-    // on every bit below (Fibonacci hashing).
-    let name = u64::from(group.ip().to_bits()) << 16 | u64::from(group.port());
-    let content = u64::from(u32::from_be_bytes([a, b, c, d]));
-    let mixed = (name ^ content << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
-    FIRST + mixed as u16 % (u16::MAX - FIRST)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    /// One file to groups and ports that are counted up, as people do.
-    #[test]
-    fn neighbouring_groups_get_ports_of_their_own() {
-        let digest = Some(*blake3::hash(b"one file").as_bytes());
-        let ports = |step: u16| {
-            let group = |n: u16| {
-                let ip = std::net::Ipv4Addr::from_bits(0xe801_0102 + u32::from(n));
-                port(SocketAddrV4::new(ip, 5_002 + n * step), digest)
-            };
-            (0..32).map(group).collect::<BTreeSet<_>>().len()
-        };
-        assert!(
-            ports(1) >= 31 && ports(0) >= 31,
-            "{} {}",
-            ports(1),
-            ports(0)
-        );
     }
 }

@@ -24,6 +24,7 @@ fn main() {
     let mut slots = [Slot::default(); 32];
     let mut interfaces = [Interface::default(); 4];
     let mut addresses = [Slot::default(); 8];
+    let mut subnets = [Slot::default(); 8];
     let mut hierarchy = StaticStorage::<16, 32, 16, 48, 8>::default();
     let storage = Storage {
         table: table::Storage {
@@ -34,6 +35,9 @@ fn main() {
         },
         interfaces: (&mut interfaces[..]).into(),
         addresses: (&mut addresses[..]).into(),
+        subnets: (&mut subnets[..]).into(),
+        // No shared trees.
+        sources: (&mut [][..]).into(),
         hierarchy: hierarchy.lend(),
     };
     let now = Instant::from_millis(0);

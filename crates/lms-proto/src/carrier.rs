@@ -1,10 +1,9 @@
 //! The seam between LMS and what carries its option.
 //!
 //! Table, rule and router know requests and dmcasts only through [`Carrier`]: what a packet is,
-//! where its turning point is written, how a hop is counted, how a dmcast is opened. The IPv4
-//! option is [`Ipv4Option`]. A UDP shim (for hosts without privileges, and networks that drop
-//! options) is another implementation; so is an IPv6 hop-by-hop option, for which the addresses of
-//! [`Key`] grow wider.
+//! where its turning point is written, how a hop is counted, how a dmcast is opened. There is one
+//! carrier, the IPv4 option ([`Ipv4Option`]), and addresses ([`Key`]) are IPv4 addresses. Another
+//! carrier, such as a UDP port for networks that drop IPv4 options, would implement the same trait.
 
 use core::net::Ipv4Addr;
 use core::ops::Range;
@@ -29,6 +28,8 @@ pub enum Class {
 pub struct Request {
     /// Original source and group, of the option.
     pub key: Key,
+    /// Who sent it.
+    pub sender: Ipv4Addr,
     /// Where the packet itself is addressed to.
     pub destination: Ipv4Addr,
     /// Whether the turning point is set.
@@ -44,6 +45,8 @@ pub struct Request {
 /// An encapsulated packet, as its carrier tells it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Encapsulated {
+    /// Who sent it.
+    pub from: Ipv4Addr,
     /// Where it is addressed to.
     pub to: Ipv4Addr,
     /// Its lengths.
@@ -59,7 +62,7 @@ pub struct Dmcast {
     pub key: Key,
     /// Turning-point router, `0.0.0.0` for none.
     pub router: Ipv4Addr,
-    /// Turning-point interface, unset for none.
+    /// Turning-point interface as its router numbers it on the wire, unset for none.
     pub iface: Iface,
     /// Source of the inner packet.
     pub source: Ipv4Addr,
@@ -67,6 +70,14 @@ pub struct Dmcast {
     pub destination: Ipv4Addr,
     /// Hops the inner packet may still make, this one included.
     pub hop_limit: u8,
+    /// What the inner packet carries, by its number.
+    pub protocol: u8,
+    /// Bytes behind the inner header.
+    pub payload_len: usize,
+    /// Whether the inner packet is a fragment.
+    pub is_fragment: bool,
+    /// Whether the inner header carries options beside the dmcast's own.
+    pub has_options: bool,
     /// The inner packet, and what to strip from it.
     pub inner: Inner,
 }
@@ -80,6 +91,8 @@ pub enum Malformed {
     Option(OptionError),
     /// The dmcast option on a multicast packet.
     NotEncapsulated,
+    /// A fragment with the request option.
+    RequestFragment,
     /// The inside of an encapsulated packet.
     Open(OpenError),
 }
@@ -89,7 +102,7 @@ pub trait Carrier {
     /// What the packet is. Total: any bytes are a class or an error.
     fn classify(packet: &[u8]) -> Result<Class, Malformed>;
 
-    /// Writes the turning point into a request's packet.
+    /// Writes the turning point into a request's packet; `iface` is the interface's number on the wire.
     fn turn(packet: &mut [u8], option_at: usize, router: Ipv4Addr, iface: Iface);
 
     /// [`Carrier::hop`] and [`Carrier::turn`].
@@ -125,6 +138,7 @@ impl Carrier for Ipv4Option {
         let option = ipv4::find_lms(header);
         if !multicast {
             return Ok(Class::Encapsulated(Encapsulated {
+                from: ipv4::source(packet),
                 to: destination,
                 layout,
                 option,
@@ -139,8 +153,13 @@ impl Carrier for Ipv4Option {
         if option.kind == Kind::Dmcast {
             return Err(Malformed::NotEncapsulated);
         }
+        // Every fragment has the option, and only the first one the request.
+        if ipv4::is_fragment(packet) {
+            return Err(Malformed::RequestFragment);
+        }
         Ok(Class::Request(Request {
             key: Key::new(option.source, option.group),
+            sender: ipv4::source(packet),
             destination,
             turned: option.turning_iface.is_set(),
             hop_limit: ipv4::ttl(packet),
@@ -180,6 +199,8 @@ impl Carrier for Ipv4Option {
             },
         };
         let bytes = packet.get(inner.packet.clone()).unwrap_or(&[]);
+        let header_len = Layout::check(bytes).map_or(0, |layout| layout.header_len);
+        let own_len = inner.strip.map_or(0, |option| option.len);
         Ok(Some(Dmcast {
             key: Key::new(option.source, option.group),
             router: option.turning_router,
@@ -187,6 +208,10 @@ impl Carrier for Ipv4Option {
             source: ipv4::source(bytes),
             destination: ipv4::destination(bytes),
             hop_limit: ipv4::ttl(bytes),
+            protocol: ipv4::protocol(bytes),
+            payload_len: bytes.len() - header_len,
+            is_fragment: ipv4::is_fragment(bytes),
+            has_options: header_len != ipv4::HEADER_LEN + own_len,
             inner,
         }))
     }

@@ -7,19 +7,24 @@
 //! | --- | --- | --- |
 //! | any downstream interface | set | drop: what has turned may not come up again |
 //! | the replier's interface | unset | to `parent`, option untouched |
+//! | the replier's interface, from another neighbour on that link | unset | as from another downstream interface |
 //! | another downstream interface | unset | set turning point to (this router, `i`), to the replier; no replier: to `parent`, untouched |
 //! | the parent | set | to the replier, option untouched; no replier: drop |
 //! | the parent | unset | drop: it came from S's own link or a sibling router |
 //! | not in the entry | | drop |
+//!
+//! The paper's rule knows links between two nodes. On a link with several hosts the router tells the
+//! replier from its neighbours ([`Meta::link_source`](crate::Meta::link_source)), so that the elected
+//! host answers what is lost beside it and no such request reaches the source.
 
 use crate::Iface;
 
 /// What an interface is to an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Role {
-    /// The downstream interface on which the replier is.
+    /// The replier, on its downstream interface.
     Replier,
-    /// Another downstream interface.
+    /// Another downstream interface, or another neighbour on the replier's.
     Downstream,
     /// The interface that leads to the source.
     Parent,

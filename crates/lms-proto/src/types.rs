@@ -94,10 +94,26 @@ pub struct InterfaceConfig {
 impl InterfaceConfig {
     /// Whether `address` lies on this interface's subnet.
     pub fn on_link(&self, address: Ipv4Addr) -> bool {
-        let shift = 32 - u32::from(self.prefix_len.min(32));
-        let mask = u32::MAX.checked_shl(shift).unwrap_or(0);
-        (self.address.to_bits() ^ address.to_bits()) & mask == 0
+        (self.address.to_bits() ^ address.to_bits()) & self.mask() == 0
     }
+
+    /// Whether `address` is the subnet's own (all bits of the host part 0) or its broadcast address
+    /// (all 1), and so no host's. Prefixes of 31 and 32 bits have neither (RFC 3021).
+    pub fn is_reserved(&self, address: Ipv4Addr) -> bool {
+        let host = address.to_bits() & !self.mask();
+        self.prefix_len < 31 && self.on_link(address) && (host == 0 || host == !self.mask())
+    }
+
+    fn mask(&self) -> u32 {
+        let shift = 32 - u32::from(self.prefix_len.min(32));
+        u32::MAX.checked_shl(shift).unwrap_or(0)
+    }
+}
+
+/// Whether an address can be that of a host which is not this one: not in 0.0.0.0/8 or 127.0.0.0/8,
+/// and below 224.0.0.0 (RFC 6890).
+pub(crate) fn is_host(address: Ipv4Addr) -> bool {
+    (1..224).contains(&address.octets()[0]) && !address.is_loopback()
 }
 
 /// Where on its link a packet goes.

@@ -13,14 +13,15 @@ use crate::wire::sync::MAX_NAME_LEN;
 pub type Name = heapless::Vec<u8, MAX_NAME_LEN>;
 
 /// How a sender chooses its session identifier.
+///
+/// Who can guess the identifier can send into the session without having heard any of it. A restarted
+/// sender needs no identifier that receivers know: they follow it by the digest of the content.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum SessionChoice {
-    /// A new one at every start.
+    /// A random one at every start.
     #[default]
     Random,
-    /// From the digest of the content: a restarted sender resumes the same session.
-    Content(Digest),
-    /// This one.
+    /// This one: for tests, and for applications that choose an unpredictable one themselves.
     Fixed(SessionId),
 }
 
@@ -30,7 +31,7 @@ pub struct RepairConfig {
     /// A packet that was repaired is not repaired again for so long. A source stretches this to
     /// the longest round-trip time its requesters name, up to ten times the value.
     pub hold_down: Duration,
-    /// Requests by unicast wait so long for others to ask for the same.
+    /// How long a repair by unicast waits for another receiver to ask for the same packet.
     pub aggregate: Duration,
     /// Whether a packet that only one receiver lacks is sent to that receiver alone.
     pub unicast: bool,
@@ -52,7 +53,8 @@ impl Default for RepairConfig {
 /// Sizes of a sender's tables when it makes them itself (feature `alloc`).
 #[derive(Clone, Copy, Debug)]
 pub struct SenderLimits {
-    /// Receivers the sender keeps account of. 72 bytes each.
+    /// Receivers the sender keeps account of. 72 bytes each. One host gets an eighth of the table, 2
+    /// entries at least and 16 at most.
     pub receivers: usize,
     /// Digests kept; older ones are computed again from the store. 32 bytes each.
     pub digests: usize,
@@ -92,6 +94,9 @@ pub struct SenderConfig {
     pub digest: Option<Digest>,
     /// Start as if so many blocks had been sent: a restarted sender serves what is missing and
     /// sends no more than that again.
+    ///
+    /// With `receivers`, and with the length and the digest of the whole, a sender finds this out
+    /// itself: it starts at the first block that one of the receivers lacks that have joined by then.
     pub resume_blocks: u64,
     /// Key of the group: digests are keyed, control packets authenticated.
     pub key: Option<[u8; 32]>,
@@ -116,21 +121,27 @@ pub struct SenderConfig {
     /// pauses shorter than [`SenderConfig::heartbeat`], one after another, they become as rare as
     /// while data flows.
     pub heartbeat_idle: Duration,
-    /// How many receivers there are: they report joining and completion, and
-    /// [`crate::SenderEvent::Complete`] comes when all have everything.
+    /// How many hosts are expected to receive. Receivers then report joining, progress and completion, and
+    /// each one that joined is waited for until it is complete or given up, however many there are:
+    /// it sets the pace (`window_blocks`) and puts off the end. The number says when data begins
+    /// (`start_wait`), and how many hosts must have confirmed for [`crate::SenderEvent::Complete`]. A receiver
+    /// is an address that proved itself; receivers of one IP address count as one host.
     pub receivers: Option<u32>,
     /// With `receivers`: wait so long for all of them to join before the first data packet.
     pub start_wait: Duration,
     /// With `receivers`: do not get further ahead of the slowest receiver than so many blocks.
     /// A stream's ring is such a window already: nothing a known receiver lacks is overwritten.
     pub window_blocks: Option<u32>,
-    /// With `receivers`: one that is silent for so long is given up.
+    /// With `receivers`: one that is silent for so long is given up, and one that does not advance for
+    /// so long although it lacks something. Where four blocks or the spread of reports take longer at the
+    /// rate, it may stand still for that long. Likewise a relay's acknowledgement that does not advance
+    /// does not hold new data back any more.
     pub receiver_timeout: Duration,
     /// With `receivers`: they spread their reports so that no more than these come a second.
     pub reports_per_second: u32,
     /// Serve repairs so long after everything was sent and the last request came. With `receivers`
-    /// those that have joined are waited for beyond that, each until it is done, has given up, or is
-    /// silent for `receiver_timeout`.
+    /// those that have joined are waited for beyond that, each until it is done or given up; requests
+    /// of others then put the end off by this time or `receiver_timeout` in all, whichever is longer.
     pub linger: Duration,
     /// How repairs are made.
     pub repair: RepairConfig,
@@ -315,7 +326,7 @@ pub struct ReceiverConfig {
     pub max_timeout: Duration,
     /// Most requests a second.
     pub requests_per_second: u32,
-    /// Most packets asked for and not yet come.
+    /// Most packets asked for and not yet come. A relay is asked for fewer at first, and for more as repairs come.
     pub max_outstanding: u32,
     /// Give up when no heartbeat was heard for so long, at the start or later; later not before
     /// three times the longest silence that the source has announced.

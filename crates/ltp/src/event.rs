@@ -24,6 +24,9 @@ pub enum Failure {
     /// ([`crate::Delivery::Read`]) or the store is shorter than the content, and what is gone
     /// cannot be compared; or one who has the key forged.
     WholeDigest,
+    /// A block and the source's digest of it were fetched again and again, in turn, and disagreed for three
+    /// times [`crate::ReceiverConfig::source_timeout`]: they are changed on the way, or forged.
+    Disagreement,
     /// The source lives, but nobody answers requests.
     Unanswered,
     /// The store failed.
@@ -38,6 +41,7 @@ impl fmt::Display for Failure {
             Failure::SourceLeft => "the source left before everything had arrived",
             Failure::NoLongerHeld => "the source no longer holds what is missing",
             Failure::WholeDigest => "the digest of the whole is wrong",
+            Failure::Disagreement => "a block and its digest disagreed again and again",
             Failure::Unanswered => "the source lives, but nobody answers requests",
             Failure::Store => "the store failed",
         })
@@ -96,7 +100,7 @@ pub enum SenderEvent {
         /// Receivers that have joined by then.
         joined: u32,
     },
-    /// A receiver reported for the first time.
+    /// An address reported for the first time, after it proved itself.
     Joined {
         /// Its random identifier.
         receiver: u64,
@@ -110,7 +114,8 @@ pub enum SenderEvent {
         /// Its address.
         address: SocketAddr,
     },
-    /// A receiver gave up, left early, went silent, or holds something else than was sent.
+    /// A receiver gave up, left early, went silent, stood still, or holds something else than was sent. It
+    /// is not waited for any more.
     ReceiverFailed {
         /// Its random identifier.
         receiver: u64,
@@ -121,6 +126,13 @@ pub enum SenderEvent {
         /// What happened.
         failure: ReceiverFailure,
     },
+    /// What the relay acknowledges for all below it did not advance for
+    /// [`crate::SenderConfig::receiver_timeout`] although it lacked something. New data does not wait for
+    /// it any more; it counts again when it advances.
+    RelayStalled {
+        /// Blocks that all below the relay hold from the start on.
+        blocks: u64,
+    },
     /// Everything was sent once; repairs go on.
     Sent {
         /// Length of the content.
@@ -128,13 +140,38 @@ pub enum SenderEvent {
         /// Digest of the whole.
         digest: Option<Digest>,
     },
-    /// Every expected receiver has everything.
+    /// At least [`crate::SenderConfig::receivers`] hosts have confirmed that they have everything, and
+    /// no receiver that joined lacks anything.
     Complete,
     /// Nothing is left to do: the linger time has passed with no request, or after closing.
     Finished,
     /// The store failed, or what it held is not what [`crate::SenderConfig::digest`] announced: the
     /// sender says good-bye and ends.
     StoreFailed,
+}
+
+/// A receiver that joined, as the sender sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ReceiverInfo {
+    /// Its random identifier.
+    pub receiver: u64,
+    /// Its address.
+    pub address: SocketAddr,
+    /// Blocks it holds from the start on, by its last report.
+    pub blocks: u64,
+    /// Its state.
+    pub state: ReceiverState,
+}
+
+/// State of a receiver that joined.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ReceiverState {
+    /// It is waited for.
+    Receiving,
+    /// It confirmed that it has everything.
+    Complete,
+    /// It is not waited for. It may still complete.
+    Failed(ReceiverFailure),
 }
 
 /// What happened to a receiver, as the sender sees it.
@@ -146,6 +183,14 @@ pub enum ReceiverFailure {
     Left,
     /// It went silent.
     Silent,
+    /// It reported, but did not advance for [`crate::SenderConfig::receiver_timeout`] although it lacked
+    /// something.
+    NoProgress,
+    /// It went silent after another receiver had joined from its host: a receiver that was started again.
+    /// Or it had failed, and another one joined from its host.
+    Replaced,
+    /// Receivers of its host failed or were started again three times: it is served, not waited for.
+    NotWaitedFor,
     /// Its digest of the whole was not the content's, and it could not put that right.
     Mismatch,
 }

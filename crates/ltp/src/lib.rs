@@ -8,7 +8,7 @@
 //! # How to drive a machine
 //!
 //! ```text
-//! loop {
+//! while !machine.is_finished() {
 //!     while let Some(transmit) = machine.poll_transmit(now, &mut buffer) { send it }
 //!     while let Some(event) = machine.poll_event() { tell the application }
 //!     wait for a packet, or until machine.poll_timeout()
@@ -22,29 +22,55 @@
 //! address and port to the group). A receiver sends and receives unicast from one socket; the
 //! source answers to that address.
 //!
+//! # When a driver may stop
+//!
+//! | state | of a [`Sender`] | of a [`Receiver`] |
+//! | --- | --- | --- |
+//! | `is_complete` | | everything arrived and verified; the source may not know it, so the driver goes on |
+//! | `is_finished` | every receiver has confirmed, or the sender has ended: the driver may stop | everything arrived, verified and was confirmed, or the receiver gave up and has said so: the driver may stop |
+//! | `is_ended` | nothing more is sent: after [`SenderConfig::linger`] or [`Sender::close`] | [`Receiver::close`] was called |
+//!
+//! A machine that is finished may be driven further: a sender serves receivers that come late, a receiver
+//! answers others as replier. The last event tells how it ended: [`SenderEvent::Complete`] or
+//! [`SenderEvent::Finished`], [`ReceiverEvent::Complete`] or [`ReceiverEvent::Failed`].
+//!
 //! ```
 //! use std::net::SocketAddr;
-//! use ltp::{Instant, Meta, Receiver, ReceiverConfig, ReceiverEvent, Sender, SenderConfig};
+//! use ltp::{Destination, Instant, Meta, Receiver, ReceiverConfig, Sender, SenderConfig};
 //! use ltp::store::HeapRing;
 //!
 //! let group: SocketAddr = "239.1.2.3:5000".parse().unwrap();
+//! let (source, host): (SocketAddr, SocketAddr) =
+//!     ("10.0.0.1:4000".parse().unwrap(), "10.0.0.2:4000".parse().unwrap());
 //! let content = b"to whom it may concern".repeat(10_000);
 //! let mut config = SenderConfig::new(group);
 //! config.length = Some(content.len() as u64);
+//! config.receivers = Some(1);
 //! let mut now = Instant::ZERO;
 //! let mut sender = Sender::new(config, HeapRing::whole(content.clone()), [1; 32], now).unwrap();
 //! let store = HeapRing::new(content.len().next_multiple_of(1 << 16));
 //! let mut receiver = Receiver::new(ReceiverConfig::new(group), store, [2; 32], now);
 //!
-//! let meta = Meta::group("10.0.0.1:4000".parse().unwrap());
 //! let mut buffer = [0; 2048];
-//! while !receiver.is_complete() {
+//! while !sender.is_finished() || !receiver.is_finished() {
 //!     while let Some(transmit) = sender.poll_transmit(now, &mut buffer) {
+//!         let meta = match transmit.destination {
+//!             Destination::Unicast(_) => Meta::unicast(source),
+//!             _ => Meta::group(source),
+//!         };
 //!         receiver.handle_packet(now, &meta, &buffer[..transmit.len]).unwrap();
 //!     }
-//!     now = sender.poll_timeout().unwrap();
+//!     while let Some(transmit) = receiver.poll_transmit(now, &mut buffer) {
+//!         // A first report without a token is dropped, and answered with one.
+//!         let _ = sender.handle_packet(now, &Meta::unicast(host), &buffer[..transmit.len]);
+//!     }
+//!     while let Some(event) = sender.poll_event() { println!("sender: {event:?}"); }
+//!     while let Some(event) = receiver.poll_event() { println!("receiver: {event:?}"); }
+//!     now = [sender.poll_timeout(), receiver.poll_timeout()].into_iter().flatten().min().unwrap();
 //!     sender.handle_timeout(now);
+//!     receiver.handle_timeout(now);
 //! }
+//! assert!(receiver.is_complete());
 //! assert_eq!(&receiver.store().as_bytes()[..content.len()], content);
 //! ```
 //!
@@ -99,11 +125,13 @@
 extern crate alloc;
 
 mod config;
+pub mod cost;
 pub mod digest;
 mod error;
 mod event;
 mod geometry;
 pub mod pacing;
+pub mod rate;
 mod receiver;
 mod replier;
 mod rtt;
@@ -121,7 +149,9 @@ pub use config::{
     SenderConfig, SenderLimits, SessionChoice, Start,
 };
 pub use error::{Drops, Error};
-pub use event::{Failure, ReceiverEvent, ReceiverFailure, SenderEvent};
+pub use event::{
+    Failure, ReceiverEvent, ReceiverFailure, ReceiverInfo, ReceiverState, SenderEvent,
+};
 pub use geometry::Geometry;
 pub use lms_proto::{LmsOption, TurningPoint};
 pub use receiver::{Missing, Receiver};

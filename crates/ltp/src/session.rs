@@ -9,13 +9,6 @@ use lms_proto::{LmsOption, TurningPoint};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SessionId(pub u32);
 
-impl SessionId {
-    /// The session of a content: the same after a restart of the source.
-    pub fn of_content(digest: &crate::digest::Digest) -> Self {
-        SessionId(crate::wire::u32_at(digest, 0))
-    }
-}
-
 impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:08x}", self.0)

@@ -68,6 +68,8 @@ pub struct ReceiverStats {
     pub reports: u64,
     /// Blocks thrown away because their digest was wrong.
     pub blocks_rejected: u64,
+    /// Digests asked for again because the block, fetched again, was not what they said.
+    pub digests_rejected: u64,
     /// Times the whole was wrong and the source was asked which blocks are.
     pub audits: u64,
     /// Blocks compared with the source's own digests in audits.

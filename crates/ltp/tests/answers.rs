@@ -8,7 +8,7 @@ use ask::{asked, point, request};
 use common::{Files, content, files, host, receiver_config, seed, sender_config};
 use ltp::store::HeapRing;
 use ltp::wire::digests;
-use ltp::wire::report::{Report, ReportAck, Status};
+use ltp::wire::report::{Loss, Report, ReportAck, Status};
 use ltp::wire::request::Kind;
 use ltp::{Destination, Duration, Error, Instant, Meta, Sender, SenderConfig, TurningPoint};
 
@@ -149,6 +149,7 @@ fn tokens_that_find_the_queue_full_are_counted() {
         blocks: 0,
         token: 0,
         digest: 0,
+        loss: Loss::default(),
     };
     let mut packet = [0; 40];
     report.emit(&mut packet);

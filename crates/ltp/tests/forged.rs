@@ -8,7 +8,7 @@ mod common;
 use common::{Files, content, files, host, receiver_config, sender_config, source};
 use lms_proto::Kind as OptionKind;
 use ltp::wire::digests::{self, put_digest};
-use ltp::wire::report::{Report, ReportAck, Status, Verdict};
+use ltp::wire::report::{Loss, Report, ReportAck, Status, Verdict};
 use ltp::wire::request::Kind;
 use ltp::wire::{Sequence, data, sync};
 use ltp::{Destination, Duration, Error, Geometry, Meta, ReceiverEvent, SenderEvent, SessionId};
@@ -145,6 +145,22 @@ fn data_that_cannot_be_the_sources() {
     refused(&mut net, &meta, &packet, Error::BeyondEnd);
     let packet = data_packet(&net, 9, None);
     refused(&mut net, &Meta::group(host(5)), &packet, Error::OtherSource);
+    // Its host, and another port: who does not know the port is not the source.
+    let mut elsewhere = source();
+    elsewhere.set_port(source().port() + 1);
+    refused(
+        &mut net,
+        &Meta::group(elsewhere),
+        &packet,
+        Error::OtherSource,
+    );
+    let digests = forged_digests(&net, None);
+    refused(
+        &mut net,
+        &Meta::group(elsewhere),
+        &digests,
+        Error::OtherSource,
+    );
     refused(&mut net, &meta, &packet[..100], Error::PayloadLength);
     let mut other = packet;
     other[7] ^= 1;
@@ -354,6 +370,51 @@ fn a_forged_session_before_the_true_one_is_left() {
     assert_eq!(net.receivers[0].session(), Some(net.sender.session()));
 }
 
+/// As above, but the forger does not know the port either, and goes on.
+#[test]
+fn a_forged_session_of_another_port_is_left_while_the_forger_goes_on() {
+    let bytes = content(300_000, 7);
+    let mut net = files(&bytes, 1, 7, sender_config(bytes.len()), &receiver_config());
+    let forged = sync::Repr {
+        session: SessionId(5),
+        length: Some(10),
+        next: 1,
+        ..true_sync(&net)
+    };
+    let mut elsewhere = source();
+    elsewhere.set_port(source().port() + 1);
+    let forged = emit(&forged);
+    net.run_until(LIMIT, |net| {
+        let meta = Meta::group(elsewhere);
+        let _ = net.receivers[0].handle_packet(net.now, &meta, &forged);
+        net.all_complete()
+    });
+    net.check_content(&bytes);
+}
+
+/// A port that nobody listens on: the source is asked as well, and says what is true.
+#[test]
+fn heartbeats_from_another_port_take_no_receiver_away() {
+    let bytes = content(600_000, 9);
+    let mut net = begun(&bytes, 9, false, None);
+    let forged = sync::Repr {
+        session: SessionId(5),
+        ..true_sync(&net)
+    };
+    let session = net.sender.session();
+    let mut elsewhere = source();
+    let forged = emit(&forged);
+    net.run_until(LIMIT, |net| {
+        elsewhere.set_port(elsewhere.port().wrapping_add(1).max(source().port() + 1));
+        let meta = Meta::group(elsewhere);
+        let refused = net.receivers[0].handle_packet(net.now, &meta, &forged);
+        assert!(refused.is_err());
+        net.all_complete()
+    });
+    assert_eq!(net.receivers[0].session(), Some(session));
+    net.check_content(&bytes);
+}
+
 #[test]
 fn requests_a_replier_refuses() {
     let bytes = content(600_000, 8);
@@ -495,6 +556,7 @@ fn forged_reports_are_not_believed() {
             blocks,
             token,
             digest: 0,
+            loss: Loss::default(),
         };
         let mut packet = [0; 40];
         report.emit(&mut packet);

@@ -1,7 +1,7 @@
 //! Bytes to value and back for every packet that `docs/wire.md` draws.
 
 use ltp::wire::digests::put_digest;
-use ltp::wire::report::{Report, ReportAck, Status, Verdict};
+use ltp::wire::report::{Loss, Report, ReportAck, Status, Verdict};
 use ltp::wire::request::{Kind, Range};
 use ltp::wire::{Header, ParseError, Sequence, data, digests, report, request, sync};
 use ltp::{Geometry, SessionId};
@@ -82,6 +82,11 @@ fn golden_report() -> Vec<u8> {
          1111111122222222  0001020304050607")
 }
 
+fn golden_progress() -> Vec<u8> {
+    hex("16 01 0007  a1b2c3d4  5555555566666666  0000000000000010
+         1111111122222222  00001000 00000029")
+}
+
 fn golden_report_ack() -> Vec<u8> {
     hex("17 01 0007  a1b2c3d4  5555555566666666  1111111122222222")
 }
@@ -158,6 +163,19 @@ fn report_repr() -> Report {
         blocks: 16,
         token: 0x1111_1111_2222_2222,
         digest: 0x0001_0203_0405_0607,
+        loss: Loss::default(),
+    }
+}
+
+fn progress_repr() -> Report {
+    Report {
+        status: Status::Progress,
+        digest: 0,
+        loss: Loss {
+            expected: 4096,
+            lost: 41,
+        },
+        ..report_repr()
     }
 }
 
@@ -285,6 +303,16 @@ fn reports() {
     let mut bytes = [0; report::REPORT_LEN];
     report_repr().emit(&mut bytes);
     assert_eq!(bytes.as_slice(), golden);
+    let golden = golden_progress();
+    assert_eq!(Report::parse(&golden), Ok(progress_repr()));
+    progress_repr().emit(&mut bytes);
+    assert_eq!(bytes.as_slice(), golden);
+    let mut more_lost_than_expected = golden;
+    more_lost_than_expected[32..36].fill(0);
+    assert_eq!(
+        Report::parse(&more_lost_than_expected),
+        Err(ParseError::Value)
+    );
     let golden = golden_report_ack();
     assert_eq!(ReportAck::parse(&golden), Ok(report_ack_repr()));
     let mut bytes = [0; report::REPORT_ACK_LEN];

@@ -6,7 +6,7 @@ use common::{Faults, Files, Group, content, files, receiver_config, seed, sender
 use ltp::store::HeapRing;
 use ltp::{
     Assist, Delivery, Duration, Failure, Instant, Meta, Receiver, ReceiverEvent, Sender,
-    SenderEvent, SessionChoice, Start,
+    SenderConfig, SenderEvent, Start,
 };
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -190,10 +190,8 @@ fn a_source_that_leaves_early() {
     assert!(net.sender.is_ended() && net.sender.poll_timeout().is_none());
 }
 
-/// Kills the source in the middle and starts another; the new one's session by `choice`.
-fn restart(choice: SessionChoice, resume: bool, bytes: &[u8]) -> Files {
-    let mut config = sender_config(bytes.len());
-    config.session = choice;
+/// Kills the source in the middle and starts another one of the same content on another port.
+fn restart(mut config: SenderConfig, bytes: &[u8]) -> Files {
     config.digest = Some(*blake3::hash(bytes).as_bytes());
     let mut net = files(bytes, 2, 7, config.clone(), &receiver_config());
     net.faults.loss = 10_000;
@@ -201,44 +199,119 @@ fn restart(choice: SessionChoice, resume: bool, bytes: &[u8]) -> Files {
     net.source_dead = true;
     let back = net.now + Duration::from_secs(2);
     while net.now < back && net.step() {}
-    if resume {
-        config.resume_blocks = bytes.len().div_ceil(1 << 16) as u64;
-    }
     let store = HeapRing::whole(bytes.to_vec());
     net.sender = Sender::new(config, store, seed(99), net.now).unwrap();
+    net.source.set_port(source().port() + 1);
     net.source_dead = false;
+    net.sender_events.clear();
     net
 }
 
-#[test]
-fn a_source_restarted_with_the_same_content_goes_on_in_the_same_session() {
-    let bytes = content(2_000_000, 7);
-    let choice = SessionChoice::Content(*blake3::hash(&bytes).as_bytes());
-    for resume in [false, true] {
-        let mut net = restart(choice, resume, &bytes);
-        net.run_until(LIMIT, |net| net.all_complete());
-        net.check_content(&bytes);
-        let sent = net.sender.stats();
-        if resume {
-            assert_eq!(sent.data_packets, 0);
-            let asked = sent.repairs_group + sent.repairs_unicast;
-            assert!(asked < 1200, "{asked} repairs for half of 1,435 packets");
-        }
-    }
+fn resumed(net: &Files) -> bool {
+    let session = net.sender.session();
+    let resumed = ReceiverEvent::Resumed { session };
+    net.events.iter().all(|events| events.contains(&resumed))
 }
 
 #[test]
-fn a_source_restarted_under_another_session_with_the_same_content_is_followed() {
+fn a_source_restarted_with_the_same_content_is_followed_to_its_new_session_and_port() {
     let bytes = content(2_000_000, 8);
-    let mut net = restart(SessionChoice::Random, false, &bytes);
+    let mut net = restart(sender_config(bytes.len()), &bytes);
     net.run_until(LIMIT, |net| net.all_complete());
     net.check_content(&bytes);
-    let session = net.sender.session();
-    assert!(
-        net.events[0].contains(&ReceiverEvent::Resumed { session }),
-        "{:?}",
-        net.events[0]
-    );
+    assert!(resumed(&net), "{:?}", net.events);
+}
+
+#[test]
+fn a_restarted_source_that_waits_for_its_receivers_goes_on_where_the_slowest_is() {
+    let bytes = content(2_000_000, 7);
+    let mut config = sender_config(bytes.len());
+    config.receivers = Some(2);
+    config.start_wait = Duration::from_secs(60);
+    let mut net = restart(config, &bytes);
+    let began = net.now;
+    let held = net.receivers.iter().map(|receiver| receiver.progress().0);
+    let held = held.min().unwrap();
+    net.run_until(LIMIT, |net| {
+        let is_start = |event: &SenderEvent| matches!(event, SenderEvent::Started { .. });
+        net.sender_events.iter().any(is_start)
+    });
+    let waited = net.now - began;
+    assert!(waited < Duration::from_secs(3), "started after {waited}");
+    net.run_until(LIMIT, |net| {
+        net.all_complete() && net.sender_events.contains(&SenderEvent::Complete)
+    });
+    net.check_content(&bytes);
+    assert!(resumed(&net), "{:?}", net.events);
+    let sent = net.sender.stats().data_packets;
+    let missing = 1_435 - net.sender.geometry().first_packet(held >> 16);
+    assert_eq!(sent, missing, "of 1,435 packets");
+}
+
+#[test]
+fn a_restarted_source_told_how_much_was_sent_sends_no_more_than_what_is_missing() {
+    let bytes = content(2_000_000, 7);
+    let mut config = sender_config(bytes.len());
+    let mut net = restart(config.clone(), &bytes);
+    config.digest = Some(*blake3::hash(&bytes).as_bytes());
+    config.resume_blocks = bytes.len().div_ceil(1 << 16) as u64;
+    let store = HeapRing::whole(bytes.to_vec());
+    net.sender = Sender::new(config, store, seed(98), net.now).unwrap();
+    net.run_until(LIMIT, |net| net.all_complete());
+    net.check_content(&bytes);
+    let sent = net.sender.stats();
+    assert_eq!(sent.data_packets, 0);
+    let asked = sent.repairs_group + sent.repairs_unicast;
+    // Two receivers lack half of 1,435 packets each, and find the new source at different times.
+    assert!(asked < 1500, "{asked} repairs");
+}
+
+/// One receiver is new, and has nothing; the other one waited.
+#[test]
+fn a_restarted_source_sends_all_of_it_where_a_receiver_has_nothing() {
+    let bytes = content(2_000_000, 12);
+    let mut config = sender_config(bytes.len());
+    config.receivers = Some(2);
+    let mut net = restart(config, &bytes);
+    let fresh = HeapRing::new(bytes.len().next_multiple_of(1 << 16));
+    net.receivers[1] = Receiver::new(receiver_config(), fresh, seed(500), net.now);
+    net.events[1].clear();
+    net.run_until(LIMIT, |net| {
+        net.all_complete() && net.sender_events.contains(&SenderEvent::Complete)
+    });
+    net.check_content(&bytes);
+    assert!(net.sender.stats().data_packets >= 1_435);
+}
+
+/// Two transfers of one content by one host to one group: receivers stay with the first.
+#[test]
+fn a_second_source_on_the_host_takes_no_receiver_away() {
+    let bytes = content(2_000_000, 13);
+    let mut config = sender_config(bytes.len());
+    config.digest = Some(*blake3::hash(&bytes).as_bytes());
+    let mut net = files(&bytes, 2, 13, config.clone(), &receiver_config());
+    net.run_until(LIMIT, |net| net.sender.progress().0 > 300_000);
+    let store = HeapRing::whole(bytes.clone());
+    let mut second = Sender::new(config, store, seed(98), net.now).unwrap();
+    let mut address = source();
+    address.set_port(source().port() + 1);
+    let mut buffer = vec![0; 2048];
+    net.run_until(LIMIT, |net| {
+        second.handle_timeout(net.now);
+        while let Some(transmit) = second.poll_transmit(net.now, &mut buffer) {
+            for receiver in &mut net.receivers {
+                let meta = Meta::group(address);
+                let _ = receiver.handle_packet(net.now, &meta, &buffer[..transmit.len]);
+            }
+        }
+        net.all_complete()
+    });
+    net.check_content(&bytes);
+    for (receiver, events) in net.receivers.iter().zip(&net.events) {
+        assert_eq!(receiver.session(), Some(net.sender.session()));
+        let left = |event: &ReceiverEvent| matches!(event, ReceiverEvent::Resumed { .. });
+        assert!(!events.iter().any(left), "{events:?}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod common;
 
 use common::{content, files, group, host, receiver_config, seed, sender_config, source};
 use ltp::store::HeapRing;
-use ltp::wire::report::{Report, Status};
+use ltp::wire::report::{Loss, Report, Status};
 use ltp::wire::request::{Kind, MAX_RANGES, Range};
 use ltp::wire::{Sequence, data, request};
 use ltp::{Duration, Instant, Meta, Receiver, ReceiverConfig, SessionId};
@@ -41,10 +41,13 @@ proptest! {
     }
 
     #[test]
-    fn report_round_trip(tag: u16, session: u32, receiver: u64, blocks: u64, token: u64) {
+    fn report_round_trip(
+        tag: u16, session: u32, receiver: u64, blocks: u64, token: u64, expected: u32, lost: u32,
+    ) {
         let session = SessionId(session);
         let status = Status::Progress;
-        let repr = Report { status, tag, session, receiver, blocks, token, digest: 0 };
+        let loss = Loss { expected: expected.max(lost), lost };
+        let repr = Report { status, tag, session, receiver, blocks, token, digest: 0, loss };
         let mut bytes = [0; 40];
         repr.emit(&mut bytes);
         prop_assert_eq!(Report::parse(&bytes), Ok(repr));

@@ -52,6 +52,7 @@ fn a_file_with_loss_duplicates_and_reordering() {
             duplicate: 10_000,
             reorder: 30_000,
             delay_us: 2_000,
+            ..Faults::default()
         };
         group.run_until(LIMIT, |group| {
             group.all_complete() && group.sender_events.contains(&SenderEvent::Complete)

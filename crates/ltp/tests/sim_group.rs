@@ -46,6 +46,7 @@ fn faults(dice: &mut Dice) -> Faults {
         duplicate: dice.next() % 50_000,
         reorder: dice.next() % 100_000,
         delay_us: 50 + dice.next() % 20_000,
+        ..Faults::default()
     }
 }
 

@@ -57,6 +57,7 @@ struct World {
     count: u64,
     /// LTP requests that reached the source by unicast.
     plain_requests: u32,
+    stuck: Option<Stuck>,
 }
 
 fn new_root(
@@ -136,6 +137,7 @@ impl World {
             in_flight: BinaryHeap::new(),
             count: 0,
             plain_requests: 0,
+            stuck: None,
         }
     }
 
@@ -186,6 +188,12 @@ impl World {
                 self.plain_requests += 1;
             }
             let _ = self.root.handle_packet(now, from, &bytes);
+        } else if to == stuck() {
+            if let Some(stuck) = &mut self.stuck
+                && let Some(index) = (0..self.relays.len()).find(|&index| relay(index) == from)
+            {
+                stuck.hear(now, index, &bytes);
+            }
         } else if let Some(index) = (0..self.leaves.len()).find(|&index| leaf(index) == to) {
             let _ = self.leaves[index].handle_packet(now, from, &bytes);
         } else if let Some(index) = (0..self.relays.len()).find(|&index| relay(index) == to) {
@@ -269,6 +277,10 @@ impl World {
             }
             for relay in self.relays.iter_mut().flatten() {
                 relay.handle_timeout(self.now);
+            }
+            if let Some(mut stuck) = self.stuck.take() {
+                stuck.step(self);
+                self.stuck = Some(stuck);
             }
         }
     }
@@ -616,4 +628,141 @@ fn sealed_sessions_go_through_relays_too() {
     }
     world.run(20_000);
     assert_eq!(world.complete(&bytes), 3);
+}
+
+/// A child of relay `index` that refreshes its JOIN and acknowledges the first packet again and again.
+struct Stuck {
+    attachment: dyram::Attachment,
+    relay: usize,
+    run: u32,
+    ack: u32,
+    next: Instant,
+}
+
+fn stuck() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::new(10, 3, 0, 1), 4000))
+}
+
+impl Stuck {
+    fn new(index: usize) -> Stuck {
+        let config = dyram::AttachmentConfig {
+            key: dyram::SessionKey::new(source().ip(), GROUP).unwrap(),
+            role: dyram::wire::Role::Receiver,
+            relays: [relay(index)].into_iter().collect(),
+        };
+        Stuck {
+            attachment: dyram::Attachment::new(config, seed(4711), Instant::ZERO),
+            relay: index,
+            run: 0,
+            ack: 0,
+            next: Instant::ZERO,
+        }
+    }
+
+    /// What it says now; it gets what the relay answers at once, and data through [`Stuck::hear`].
+    fn step(&mut self, world: &mut World) {
+        let now = world.now;
+        let mut buffer = [0; 1000];
+        let mut packets = Vec::new();
+        while let Some(transmit) = self.attachment.poll_transmit(now, &mut buffer) {
+            packets.push(buffer[..transmit.len].to_vec());
+        }
+        let info = world.relays[self.relay].as_ref().unwrap();
+        if let Some(session) = info.sessions().next()
+            && let (Some(id), Some(newest)) = (session.id, session.newest)
+        {
+            if self.run != id {
+                (self.run, self.ack) = (id, newest.0);
+            }
+            if self.next <= now {
+                self.next = now + Duration::from_millis(100);
+                let ack = dyram::Seq(self.ack);
+                let transmit = self.attachment.ack(id, ack, &mut buffer);
+                packets.extend(transmit.map(|transmit| buffer[..transmit.len].to_vec()));
+            }
+        }
+        let machine = world.relays[self.relay].as_mut().unwrap();
+        for mut packet in packets {
+            let _ = machine.forward(now, &dyram::Meta::unicast(stuck()), &mut packet);
+        }
+    }
+
+    fn hear(&mut self, now: Instant, index: usize, bytes: &[u8]) {
+        let meta = dyram::Meta::unicast(relay(index));
+        let _ = self.attachment.handle_packet(now, &meta, bytes);
+    }
+}
+
+/// One child stops the window for all for a while; then the session goes on, and the source knows who it was.
+#[test]
+fn a_leaf_that_never_advances_is_named_and_the_others_get_everything() {
+    let bytes = content(4_000_000, 31);
+    let mut world = World::new(&bytes, &PARENTS, &LEAVES, 0, 31, |config| {
+        config.window_blocks = Some(16);
+    });
+    world.stuck = Some(Stuck::new(2));
+    world.run(60_000);
+    assert_eq!(world.complete(&bytes), 6);
+    let named = world.root.poll_stalled().expect("it is named");
+    assert_eq!((named.child, named.relay), (stuck(), RelayId(3)));
+    assert_eq!(world.root.poll_stalled(), None, "once, and nobody else");
+    assert_eq!(world.relays[0].as_ref().unwrap().stats().stalled, 0);
+}
+
+/// The relay has children that are waited for, and says the same for ever: the source goes on without it, and
+/// does not linger for it.
+#[test]
+fn a_relay_that_repeats_one_acknowledgement_does_not_hold_the_source() {
+    let bytes = content(400_000, 32);
+    let change = |config: &mut SenderConfig| {
+        config.window_blocks = Some(2);
+        config.linger = Duration::from_secs(1);
+    };
+    let mut world = World::new(&bytes, &[None], &[], 0, 32, change);
+    world.stuck = Some(Stuck::new(0));
+    // The relay itself is what is stuck here: it never stops waiting for its child.
+    let mut config = relay_config(0, None);
+    config.stall_timeout = Duration::from_secs(3600);
+    let now = world.now;
+    world.relays[0]
+        .as_mut()
+        .unwrap()
+        .reconfigure(now, config)
+        .unwrap();
+    world.run(9_000);
+    assert!(world.root.sender().progress().0 < bytes.len() as u64);
+    world.run(60_000);
+    assert_eq!(world.root.sender().progress().0, bytes.len() as u64);
+    assert!(world.root.sender().is_ended());
+}
+
+/// Eight leaves of two relays; one relay is killed, and its leaves have missed what the source sent until they
+/// moved: thousands of packets, where a relay has NACK states for 64. They ask for what it can deal with, and the
+/// source repairs next to nothing by unicast.
+#[test]
+fn leaves_that_move_with_much_missing_ask_the_relay_for_what_it_can_deal_with() {
+    let bytes = content(8_000_000, 41);
+    let first: &[usize] = &[1, 2];
+    let second: &[usize] = &[2, 1];
+    let leaves = [first, first, first, first, second, second, second, second];
+    let mut world = World::new(&bytes, &PARENTS, &leaves, 1_000, 41, |config| {
+        config.receivers = Some(8);
+        config.start_wait = Duration::from_secs(5);
+        config.rate_bps = Some(11_000_000);
+        config.window_blocks = Some(24 << 20 >> 13);
+    });
+    world.run(3_000);
+    world.relays[1] = None;
+    world.run(60_000);
+    assert_eq!(world.complete(&bytes), 8);
+    let lost: u64 = world.leaves[..4]
+        .iter()
+        .map(|leaf| leaf.receiver().stats().lost_packets)
+        .sum();
+    let by_source = world.root.sender().stats().repairs_unicast;
+    assert!(lost > 8_000, "{lost} packets were missed");
+    assert!(
+        by_source * 50 < lost,
+        "{by_source} repairs by unicast for {lost} losses"
+    );
 }

@@ -196,8 +196,9 @@ impl<'a> Destination<'a> {
                 Ok(true)
             }
             Some(Err(error)) => {
+                let closed = error.kind() == std::io::ErrorKind::BrokenPipe;
                 let message = format!("cannot write to standard output: {error}");
-                Err(Outcome::Failed(message, Vec::new()))
+                Err(Outcome::Unwritten((!closed).then_some(message)))
             }
         }
     }

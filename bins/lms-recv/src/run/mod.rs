@@ -58,7 +58,7 @@ fn open(args: &Args) -> anyhow::Result<Session<'_>> {
     let beside = assist.is_beside_multicast();
     let first = relays.first().filter(|_| !beside);
     let way = first.copied().unwrap_or(args.group.group);
-    let local = cli::multicast::local(way, args.group.interface.as_deref(), None)
+    let local = cli::multicast::local(way, args.group.interface.as_deref(), args.address)
         .map_err(anyhow::Error::msg)?;
     let clock = Clock::new();
     let news = News::new(args);
@@ -155,6 +155,7 @@ impl<'a> Session<'a> {
             self.machine.handle_timeout(now);
             self.look_after_relays();
             if let Some(lms) = &mut self.net.lms {
+                lms.follow_loss(now, self.machine.receiver().loss_counters());
                 lms.drive(now);
             }
             let machine = &mut self.machine;
@@ -262,8 +263,10 @@ impl<'a> Session<'a> {
 
     /// Offers to repair the source's data.
     fn join_routers(&mut self, now: Instant) {
-        if let (Some(lms), Some(source)) = (&mut self.net.lms, self.machine.receiver().source()) {
-            lms.join(now, source);
+        let receiver = self.machine.receiver();
+        let counters = receiver.loss_counters();
+        if let (Some(lms), Some(source)) = (&mut self.net.lms, receiver.source()) {
+            lms.join(now, source, counters);
         }
     }
 

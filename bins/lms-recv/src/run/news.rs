@@ -44,7 +44,7 @@ impl News {
     }
 
     pub(super) fn warn(&self, message: &str) {
-        cli::progress::suspend(|| eprintln!("warning: {message}"));
+        cli::print_message!("warning: {message}");
         self.emit(&Event::Warning { message });
     }
 
@@ -93,10 +93,10 @@ impl News {
         let what = complete.path.unwrap_or("stream");
         let size = ByteSize(length);
         if complete.existing {
-            eprintln!("{what}: already here ({size}), same digest");
+            cli::print_message!("{what}: already here ({size}), same digest");
         } else {
             let rate = BitRate(goodput_bps as u64);
-            eprintln!("{what}: {size} in {seconds:.1} s, {rate}");
+            cli::print_message!("{what}: {size} in {seconds:.1} s, {rate}");
         }
     }
 
@@ -109,8 +109,8 @@ impl News {
             missing: outcome.missing(),
             counters,
         });
-        if *outcome != Outcome::Complete {
-            eprintln!("error: {}", outcome.message());
+        if !matches!(outcome, Outcome::Complete | Outcome::Unwritten(None)) {
+            cli::print_message!("error: {}", outcome.message());
         }
     }
 }

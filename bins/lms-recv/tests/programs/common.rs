@@ -27,6 +27,12 @@ pub fn dyram_relay() -> PathBuf {
     BUILT.get_or_init(|| build("dyram-relay")).clone()
 }
 
+/// And so does `lms-router`.
+pub fn lms_router() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| build("lms-router")).clone()
+}
+
 fn build(program: &str) -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--quiet", "-p", program]);

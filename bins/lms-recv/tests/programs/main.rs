@@ -1,6 +1,12 @@
 //! The programs as a user runs them: real sockets, the loopback interface.
 #![allow(missing_docs, unreachable_pub)]
 
+#[path = "../../../cli/tests/unwritable/mod.rs"]
+mod broken_output;
 mod common;
+mod network;
+mod receivers;
 mod relays;
+mod shared_link;
 mod transfer;
+mod unwritable;

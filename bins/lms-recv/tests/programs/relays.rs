@@ -103,6 +103,7 @@ fn a_file_goes_through_a_chain_of_relays_without_multicast() {
         let help = assist(&[&below]);
         let options = ["--source", "127.0.0.1", "--assist", &help, "--json"];
         let first = Running::start("first", &mut receive(&group, one.path(), &options));
+        let options = [&options[..], &["--address", "127.0.0.2"]].concat();
         let second = Running::start("second", &mut receive(&group, two.path(), &options));
         let help = assist(&[&top]);
         let options = ["--receivers", "2", "--rate", "400M", "--assist", &help];

@@ -5,7 +5,9 @@ use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::common::{Running, content, group, lms_recv, names, receive, send, wait_for_temporary};
+use super::common::{
+    Finished, Running, content, group, lms_recv, names, receive, send, wait_for_temporary,
+};
 
 pub fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("folder")
@@ -20,7 +22,8 @@ fn files_of_any_length_arrive_at_two_receivers() {
         fs::write(&file, &bytes).expect("content");
         let group = group();
         let first = Running::start("first", &mut receive(&group, one.path(), &[]));
-        let second = Running::start("second", &mut receive(&group, two.path(), &["--sync"]));
+        let other = ["--sync", "--address", "127.0.0.2"];
+        let second = Running::start("second", &mut receive(&group, two.path(), &other));
         let options = ["--receivers", "2", "--rate", "400M"];
         let sender = Running::start("sender", &mut send(&group, &file, &options));
         sender
@@ -246,22 +249,61 @@ fn a_killed_sender_leaves_an_error_that_names_what_is_missing() {
 
 #[test]
 fn a_restarted_sender_resumes() {
-    let (from, to) = (folder(), folder());
+    let (from, to) = (folder(), [folder(), folder(), folder()]);
     let bytes = content(6_000_000);
     let file = from.path().join("x");
     fs::write(&file, &bytes).expect("content");
     let group = group();
-    let receiver = Running::start("receiver", &mut receive(&group, to.path(), &[]));
-    let options = ["--rate", "40M", "--receivers", "1"];
+    // Receivers at one address count as one host.
+    let receivers: Vec<Running> = to
+        .iter()
+        .map(|to| Running::start("receiver", &mut receive(&group, to.path(), &["--json"])))
+        .collect();
+    let options = [
+        "--rate",
+        "40M",
+        "--receivers",
+        "1",
+        "--start-wait",
+        "60s",
+        "--json",
+    ];
     let first = Running::start("sender", &mut send(&group, &file, &options));
-    wait_for_temporary(to.path());
-    std::thread::sleep(Duration::from_millis(400));
+    to.iter().for_each(|to| wait_for_temporary(to.path()));
+    std::thread::sleep(std::time::Duration::from_millis(600));
     first.signal("KILL");
-    first.finish();
-    let second = Running::start("sender", &mut send(&group, &file, &options));
-    second.finish().expect(0);
-    receiver.finish().expect(0);
-    assert!(fs::read(to.path().join("x")).expect("file") == bytes);
+    let first = first.finish();
+    let second = Running::start("sender", &mut send(&group, &file, &options)).finish();
+    second.expect(0);
+    let opened = |sender: &Finished| sender.event("opened").expect("an event");
+    let session = |sender: &Finished| field(&opened(sender), "session");
+    assert_ne!(session(&first), session(&second));
+    assert_ne!(
+        field(&opened(&first), "source"),
+        field(&opened(&second), "source"),
+        "the port"
+    );
+    // Of 4,237 packets; it waited for its receivers, and not for --start-wait.
+    let end = second.event("end").expect("an event");
+    let sent: u64 = field(&end, "data_packets").parse().expect("a number");
+    assert!(sent < 4_000, "{end}");
+    let seconds: f64 = field(&end, "seconds").parse().expect("a number");
+    assert!(seconds < 50.0, "{end}");
+    for (receiver, to) in receivers.into_iter().zip(&to) {
+        let receiver = receiver.finish();
+        receiver.expect(0);
+        let resumed = receiver.event("resumed").expect("the event");
+        assert_eq!(field(&resumed, "session"), session(&second));
+        assert!(fs::read(to.path().join("x")).expect("file") == bytes);
+    }
+}
+
+/// What stands behind a field's name in an event.
+pub fn field(event: &str, name: &str) -> String {
+    let at = event.find(&format!("\"{name}\":")).expect(name);
+    let value = &event[at + name.len() + 3..];
+    let end = value.find([',', '}']).expect("an end");
+    value[..end].trim_matches('"').to_owned()
 }
 
 #[test]
@@ -526,18 +568,16 @@ fn a_reader_that_goes_away_is_an_error_and_the_sender_hears_of_it() {
     out.read_exact(&mut some).expect("the first bytes");
     drop(out);
     let output = receiver.wait_with_output().expect("receiver");
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(74));
     let text = String::from_utf8_lossy(&output.stderr);
     let last = text.lines().rfind(|line| line.starts_with('{'));
     let last = last.expect("an event");
     assert!(
-        last.starts_with("{\"event\":\"end\",\"result\":\"failed\""),
+        last.starts_with("{\"event\":\"end\",\"result\":\"failed\",\"exit_code\":74"),
         "{last}"
     );
-    assert!(
-        text.contains("error: cannot write to standard output"),
-        "{text}"
-    );
+    // The reader closed the pipe itself: that is no error to report.
+    assert!(!text.contains("error: "), "{text}");
     sender
         .finish()
         .expect(3)

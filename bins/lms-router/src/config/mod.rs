@@ -175,6 +175,8 @@ pub struct Limits {
     pub group_requests_per_s: u32,
     /// `group-dmcasts-per-second`.
     pub group_dmcasts_per_s: u32,
+    /// `repairs-per-request`.
+    pub repairs_per_request: u16,
 }
 
 /// `[capture]`: the packet ring. A reload changes nothing here.

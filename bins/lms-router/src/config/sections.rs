@@ -288,6 +288,7 @@ fn limits(section: Section<'_, '_>) -> Limits {
         dmcasts_per_s: section.number("dmcasts-per-second", rate.clone(), 100_000),
         group_requests_per_s: section.number("group-requests-per-second", rate.clone(), 2_000),
         group_dmcasts_per_s: section.number("group-dmcasts-per-second", rate, 20_000),
+        repairs_per_request: section.number("repairs-per-request", 1..=u16::MAX, 2_048),
     };
     section.finish();
     limits

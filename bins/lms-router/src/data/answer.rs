@@ -135,6 +135,8 @@ impl DataPath {
                 ("interface_gone", path.gone),
                 ("unresolved_neighbour", path.unresolved),
                 ("unguarded", path.unguarded),
+                ("sources_seen", self.watch.stats.seen),
+                ("sources_not_watched", self.watch.stats.full),
             ]),
             igmp: match &self.routes {
                 Routes::Proxy(proxy) => proxy.counters().into_iter().collect(),

@@ -12,6 +12,7 @@ use super::interfaces::Interfaces;
 use super::limit::TotalLimit;
 use super::proxy::Proxy;
 use super::resolve::Resolver;
+use super::watch::SourceWatch;
 
 /// Packets of one look at the ring: one `sendmmsg`.
 pub(crate) const BATCH: usize = 64;
@@ -49,6 +50,7 @@ pub(crate) struct Path<'a> {
     pub(crate) router: &'a mut Router<'static>,
     pub(crate) interfaces: &'a mut Interfaces,
     pub(crate) resolver: &'a mut Resolver,
+    pub(crate) watch: &'a mut SourceWatch,
     pub(crate) proxy: Option<&'a mut Proxy>,
     pub(crate) requests: &'a mut TotalLimit,
     pub(crate) dmcasts: &'a mut TotalLimit,
@@ -122,7 +124,7 @@ impl Path<'_> {
             self.stats.unguarded += 1;
         }
         match verdict {
-            Verdict::Pass => {}
+            Verdict::Pass => self.watch.passed(self.now, meta.iface, packet, self.router),
             Verdict::Drop(_) => self.dropped(meta.iface),
             Verdict::Forward {
                 output,

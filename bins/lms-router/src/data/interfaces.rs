@@ -1,7 +1,7 @@
 //! Which interfaces the router works on, and the numbers it gives them.
 //!
-//! A number is what travels in turning points. It is small (tables are bitmaps over numbers), it
-//! stays with its interface as long as that lives, and an interface that comes back under the
+//! A number is the machine's name for an interface; in turning points the machine writes another one,
+//! which it alone can read. It is small (tables are bitmaps over numbers), it stays with its interface as long as that lives, and an interface that comes back under the
 //! same name gets its old number again unless all others are taken.
 
 use std::collections::{BTreeMap, HashMap};

@@ -10,6 +10,7 @@ mod open;
 mod proxy;
 mod resolve;
 mod routes;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -35,6 +36,7 @@ use interfaces::{Change, Interfaces};
 use limit::TotalLimit;
 use resolve::Resolver;
 use routes::{Follow, Installer, RouteStats, Routes};
+use watch::SourceWatch;
 
 /// Batches in a row before anything else gets a look.
 const ROUNDS: usize = 16;
@@ -62,6 +64,7 @@ pub(crate) struct DataPath {
     links: link::Watcher,
     routes: Routes,
     ring: Ring,
+    watch: SourceWatch,
     sender: Sender,
     resolver: Resolver,
     waker: Waker,
@@ -120,6 +123,7 @@ impl DataPath {
             links: opened.links,
             routes: opened.routes,
             ring: opened.ring,
+            watch: SourceWatch::default(),
             sender: opened.sender,
             resolver: opened.resolver,
             waker: opened.waker,
@@ -174,6 +178,7 @@ impl DataPath {
                 router: &mut self.router,
                 interfaces: &mut self.interfaces,
                 resolver: &mut self.resolver,
+                watch: &mut self.watch,
                 proxy: match &mut self.routes {
                     Routes::Proxy(proxy) => Some(proxy),
                     Routes::Kernel(_) | Routes::Static(_) => None,
@@ -195,8 +200,18 @@ impl DataPath {
         self.router.handle_timeout(now);
         self.with_installer(Routes::drain);
         self.transmit(now);
-        while let Some(Event::Elected { key, replier }) = self.router.poll_event() {
-            tracing::debug!(route = %key, ?replier, "replier elected");
+        while let Some(event) = self.router.poll_event() {
+            match event {
+                Event::Elected { key, replier } => {
+                    tracing::debug!(route = %key, ?replier, "replier elected");
+                }
+                Event::SourceWanted { key, .. } => self.watch.want(now, key),
+            }
+        }
+        if let Err(error) = self.watch.apply(now, &self.ring)
+            && self.log.take(now)
+        {
+            tracing::warn!(%error, "cannot watch for sources of shared trees");
         }
         if self.resolver.poll_timeout().is_some_and(|at| at <= now) {
             self.resolver.ask(now);
@@ -229,6 +244,7 @@ impl DataPath {
             self.router.poll_timeout(),
             self.routes.poll_timeout(),
             self.resolver.poll_timeout(),
+            self.watch.poll_timeout(),
             self.retry,
             self.more_routes.then_some(now),
         ];
@@ -467,6 +483,8 @@ fn machine_config(config: &Config) -> router::Config {
         },
         request_rate: rate(config.limits.group_requests_per_s),
         dmcast_rate: rate(config.limits.group_dmcasts_per_s),
+        repairs_per_request: config.limits.repairs_per_request,
+        repair_time: router::Config::default().repair_time,
         hierarchy: hier::Config {
             refresh,
             own_cost: config.replier.cost,

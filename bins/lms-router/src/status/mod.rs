@@ -132,7 +132,7 @@ pub struct Interfaces {
 pub struct Interface {
     /// Its name.
     pub name: String,
-    /// Its number in turning points.
+    /// The router's own number of it.
     pub number: u16,
     /// The kernel's number of it.
     pub index: u32,

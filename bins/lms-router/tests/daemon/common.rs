@@ -162,6 +162,16 @@ impl Testbed {
             .expect("forward");
         bed
     }
+
+    /// H2 asks, and the router turns the request to H1: the number that stands for the router's
+    /// interface `two` in the turning point that H1 reads.
+    pub(crate) fn asked(&self) -> Iface {
+        let h1 = Endpoint::new(&self.h1, None);
+        let h2 = Endpoint::new(&self.h2, None);
+        h2.ask(request(), b"nak");
+        let heard = h1.heard(SOON).expect("H1 hears the request");
+        heard.option.turning_point.expect("turned").iface
+    }
 }
 
 /// A running `lms-router`; killed when dropped.
@@ -253,7 +263,7 @@ impl Daemon {
         })
     }
 
-    /// The router's number of an interface, as turning points name it.
+    /// The router's own number of an interface; turning points name it otherwise.
     pub(crate) fn number(&self, name: &str) -> Iface {
         eventually("the interface is in use", || {
             let interfaces = self.status(Show::Interfaces);
@@ -430,6 +440,12 @@ impl Endpoint {
         let len = option.emit(form, &mut bytes).expect("option");
         let to = SocketAddrV4::new(GROUP, PORT);
         self.options.send(to, &bytes[..len], payload).expect("send");
+    }
+
+    /// Sends data to the group.
+    pub(crate) fn send_data(&self, payload: &[u8]) {
+        let to = SocketAddrV4::new(GROUP, PORT);
+        self.options.send(to, &[], payload).expect("send");
     }
 
     /// The next request heard; `None` when none comes for a while.

@@ -2,6 +2,7 @@
 //! pass.
 
 use std::net::Ipv4Addr;
+use std::process::Command;
 
 use crate::common::*;
 use linux_net::raw::Ipv4Socket;
@@ -29,7 +30,9 @@ fn scenario_1_a_request_of_h2_turns_and_reaches_h1() {
             for form in [Form::Classic, Form::Single] {
                 h2.ask_as(request(), form, b"nak");
                 let heard = h1.heard(SOON).expect("H1 hears the request");
-                let option = turned(request(), Ipv4Addr::new(10, 0, 2, 1), daemon.number("two"));
+                // Which interface that is, the router alone knows.
+                let point = heard.option.turning_point.expect("turned");
+                let option = turned(request(), Ipv4Addr::new(10, 0, 2, 1), point.iface);
                 assert_eq!(
                     heard,
                     Heard {
@@ -89,7 +92,7 @@ fn scenario_3_a_dmcast_of_h1_is_multicast_towards_h2() {
             );
             let inner = data_packet(SRC, GROUP, 9, b"repair");
             let to = Ipv4Addr::new(10, 0, 2, 1);
-            send_raw(&bed.h1, &dmcast(H1, to, daemon.number("two"), &inner));
+            send_raw(&bed.h1, &dmcast(H1, to, bed.asked(), &inner));
             let (source, payload) = h2.data(SOON).expect("H2 gets the repair");
             assert_eq!((*source.ip(), payload.as_slice()), (SRC, &b"repair"[..]));
             assert_eq!(h1.data(NEVER), None, "only the turning point's interface");
@@ -227,7 +230,9 @@ fn forged_packets_are_dropped_and_counted_under_their_reasons() {
                 Endpoint::new(&bed.h1, None),
                 Endpoint::new(&bed.h2, None),
             );
-            let cases = forged(daemon.number("two"));
+            let number = bed.asked();
+            assert!(h1.heard(SOON).is_some() && h2.heard(NEVER).is_none());
+            let cases = forged(number);
             for (reason, from, packet) in &cases {
                 let host = match *from {
                     "src" => &bed.src,
@@ -240,8 +245,8 @@ fn forged_packets_are_dropped_and_counted_under_their_reasons() {
             assert_eq!(daemon.counter("packets", "dropped"), cases.len() as u64);
             assert_eq!(
                 daemon.counter("queues", "sent"),
-                0,
-                "nothing was sent on for a forger"
+                1,
+                "nothing but the request was sent on"
             );
             for host in [&src, &h1, &h2] {
                 assert_eq!((host.heard(NEVER), host.data(NEVER)), (None, None));
@@ -286,7 +291,7 @@ fn floods_of_both_kinds_stay_within_the_rate_of_all_groups_together() {
             let daemon = Daemon::start(&bed.router, &format!("{STATIC_ROUTE}{H1_REPLIES}{limits}"));
             let inner = data_packet(SRC, GROUP, 9, b"flood");
             let to = Ipv4Addr::new(10, 0, 2, 1);
-            let dmcast = dmcast(H1, to, daemon.number("two"), &inner);
+            let dmcast = dmcast(H1, to, bed.asked(), &inner);
             let (h1, h2) = (Endpoint::new(&bed.h1, None), Endpoint::new(&bed.h2, None));
             let raw = bed.h1.run(|| Ipv4Socket::sender().expect("raw socket"));
             let start = std::time::Instant::now();
@@ -305,12 +310,13 @@ fn floods_of_both_kinds_stay_within_the_rate_of_all_groups_together() {
             let dmcasts = std::iter::from_fn(|| h2.data(NEVER)).count() as u64;
             assert!((10..=most(20)).contains(&requests), "{requests} requests");
             assert!((10..=most(30)).contains(&dmcasts), "{dmcasts} dmcasts");
-            assert_eq!(daemon.counter("queues", "sent"), requests + dmcasts);
+            // And the first request, by which the interface's number was read.
+            assert_eq!(daemon.counter("queues", "sent"), requests + dmcasts + 1);
             // The machine passes them, the limit of all groups drops behind it.
             let of = |part, name| daemon.counter(part, name);
             assert_eq!(
                 of("packets", "request_turned") - of("drops", "total_request_rate"),
-                requests
+                requests + 1
             );
             assert_eq!(
                 of("packets", "dmcast") - of("drops", "total_dmcast_rate"),
@@ -341,6 +347,74 @@ fn a_request_that_the_guard_cannot_hide_is_forwarded_and_counted() {
             daemon.wait_for("packets", "request_turned", 2);
             assert!(readable(h1.as_fd(), SOON), "it is forwarded all the same");
             assert_eq!(daemon.counter("queues", "unguarded"), 1);
+        },
+    );
+}
+
+/// What the router sends keeps to the rate of a class (HTB) that its interface is given.
+#[test]
+fn repairs_stay_in_the_class_of_the_interface() {
+    with_namespaces(
+        "forward::repairs_stay_in_the_class_of_the_interface",
+        || {
+            const BYTES_PER_S: u64 = 20_000;
+            let bed = Testbed::new();
+            for command in [
+                "qdisc add dev two root handle 1: htb default 1",
+                "class add dev two parent 1: classid 1:1 htb rate 160kbit burst 2k cburst 2k",
+                "qdisc add dev two parent 1:1 handle 2: bfifo limit 8000",
+            ] {
+                let status = bed.router.run(|| {
+                    Command::new("tc")
+                        .args(command.split_whitespace())
+                        .status()
+                        .expect("tc")
+                });
+                assert!(status.success(), "tc {command}");
+            }
+            let daemon = start(&bed);
+            let h2 = Endpoint::new(&bed.h2, None);
+            let inner = data_packet(SRC, GROUP, 9, &[7; 972]);
+            let dmcast = dmcast(H1, Ipv4Addr::new(10, 0, 2, 1), bed.asked(), &inner);
+            let raw = bed.h1.run(|| Ipv4Socket::sender().expect("raw socket"));
+            let start = std::time::Instant::now();
+            for _ in 0..1_000 {
+                raw.send(0, &dmcast).expect("send");
+            }
+            let received = std::iter::from_fn(|| h2.data(NEVER)).count() as u64;
+            let allowed = 2 * 2_048 + 8_000 + BYTES_PER_S * (1 + start.elapsed().as_secs());
+            assert!(received > 0);
+            assert!(
+                received * 1_000 <= allowed,
+                "{received} repairs of 1,000 bytes passed, {allowed} bytes are allowed"
+            );
+            // What the class has no room for is counted as not sent.
+            assert!(daemon.counter("queues", "send_failed") > 0);
+        },
+    );
+}
+
+/// Fragments of a request carry its option each; none of them is one.
+#[test]
+fn fragments_of_requests_are_dropped_and_counted() {
+    with_namespaces(
+        "forward::fragments_of_requests_are_dropped_and_counted",
+        || {
+            let bed = Testbed::new();
+            let daemon = start(&bed);
+            let h1 = Endpoint::new(&bed.h1, None);
+            let mut option = [0; 16];
+            request().emit(Form::Classic, &mut option).expect("option");
+            let udp = &data_packet(H2, GROUP, 9, b"tail")[20..];
+            for (n, flags) in [[0, 3], [0x20, 0], [0x20, 3]].into_iter().enumerate() {
+                let mut packet = ipv4(17, H2, GROUP, 9, &option, udp);
+                packet[6..8].copy_from_slice(&flags);
+                lms_proto::wire::ipv4::fill_checksum(&mut packet[..36]);
+                send_raw(&bed.h2, &packet);
+                daemon.wait_for("drops", "request_fragment", n as u64 + 1);
+            }
+            assert_eq!(daemon.counter("queues", "sent"), 0);
+            assert_eq!(h1.heard(NEVER), None);
         },
     );
 }

@@ -3,6 +3,8 @@
 mod common;
 mod forward;
 mod hierarchy;
+mod injected;
 mod lifecycle;
+mod shared_link;
 mod sources;
 mod status;

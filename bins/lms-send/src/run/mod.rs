@@ -3,7 +3,8 @@
 mod news;
 mod setup;
 
-use std::net::SocketAddrV4;
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::os::fd::AsFd;
 use std::time::Duration as StdDuration;
 
@@ -13,13 +14,14 @@ use cli::clock::Clock;
 use cli::events::hex;
 use cli::multicast::Local;
 use cli::units::ByteSize;
+use linux_net::batching::Fallback;
 use linux_net::poll::{self, Watch};
 use linux_net::wake::Waker;
 use ltp::store::HeapRing;
 use ltp::tree::AttachmentEvent;
 use ltp::{Duration, Instant, Sender, SenderEvent, SenderStats};
 
-use self::news::News;
+use self::news::{News, RateNews};
 
 use crate::adapt::{Counts, RateControl};
 use crate::args::Args;
@@ -27,6 +29,7 @@ use crate::events::{Event, reason, receiver};
 use crate::machine::Machine;
 use crate::net::Net;
 use crate::outcome::Outcome;
+use crate::receivers::{Fate, Waiting};
 use crate::source::{Content, FileStore, Source, Stream};
 
 /// Batches sent before looking at what receivers say.
@@ -35,6 +38,8 @@ const BATCHES: usize = 4;
 const LONGEST_SLEEP: StdDuration = StdDuration::from_millis(500);
 /// Farewells get so long to leave.
 const FAREWELL: Duration = Duration::from_millis(300);
+/// Receivers that the message of an incomplete transfer names.
+const MOST_NAMED: usize = 16;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
     let failed = |error| Outcome::Failed(format!("{error:#}"));
@@ -46,8 +51,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
         Ok(None) => Outcome::Interrupted,
         Err(error) => failed(error),
     };
-    let end = Event::end(&outcome, &SenderStats::default(), (0, 0), 0.0);
-    News::new(args).end(&outcome, &end, "");
+    let end = Event::end(&outcome, &SenderStats::default(), (0, 0), &[], 0.0);
+    News::new(args).end(&outcome, &end, "", &[]);
     Ok(outcome.code())
 }
 
@@ -72,7 +77,7 @@ fn open(args: &Args) -> anyhow::Result<Option<Session<'_>>> {
     let Some(digest) = setup::first_digest(args, &source, key, news.speaks)? else {
         return Ok(None);
     };
-    let net = Net::open(args, &assist, &local, digest)?;
+    let net = Net::open(args, &assist, &local)?;
     let opened = Opened {
         local,
         relays,
@@ -108,8 +113,11 @@ struct Session<'a> {
     waker: Waker,
     news: News,
     next_progress: Instant,
-    /// Receivers that will never confirm, and why.
-    lost: Vec<String>,
+    rate_news: RateNews,
+    /// Whether batches reach the receivers; `None`: none are sent.
+    fallback: Option<Fallback>,
+    /// Receivers, or relays, that the tree of relays no longer waits for, and the relay that says so.
+    stalled: BTreeMap<SocketAddr, String>,
     all_complete: bool,
     /// Since when it says good-bye, after Ctrl-C or because it failed.
     parting: Option<Instant>,
@@ -161,6 +169,7 @@ impl<'a> Session<'a> {
         } else {
             Machine::Alone(Box::new(sender))
         };
+        let rate_news = RateNews::new(now, control.rate());
         let waker = Waker::new()?;
         let raised = waker.clone();
         cli::interrupt::on_raise(move || raised.wake());
@@ -188,7 +197,9 @@ impl<'a> Session<'a> {
             waker,
             news,
             next_progress: now + Duration::from_secs(1),
-            lost: Vec::new(),
+            rate_news,
+            fallback: (max_segments > 1).then(|| Fallback::new(StdDuration::ZERO)),
+            stalled: BTreeMap::new(),
             all_complete: false,
             parting: None,
             failed: None,
@@ -304,11 +315,34 @@ impl<'a> Session<'a> {
             requested: stats.requested_packets,
             frame_bytes: stats.frame_bytes,
         };
-        if self.control.update(now, counts) {
+        let loss = self.machine.sender_mut().take_worst_loss();
+        if self.control.update(now, counts, loss) {
             let rate_bps = self.control.rate();
             tracing::debug!(?rate_bps, "the rate follows what receivers miss");
             self.machine.sender_mut().set_rate(now, rate_bps);
+        }
+        self.try_single_datagrams(now, counts.sent);
+        let rate_bps = self.control.rate();
+        if self.rate_news.is_due(now, rate_bps) {
             self.news.emit(&Event::Rate { rate_bps });
+        }
+    }
+
+    /// Sends single datagrams where segmentation batches are lost on the way.
+    fn try_single_datagrams(&mut self, now: Instant, packets: u64) {
+        let Some(fallback) = &mut self.fallback else {
+            return;
+        };
+        let at = StdDuration::from_micros((now - self.started).total_micros());
+        if !fallback.update(at, packets, self.control.loss()) {
+            return;
+        }
+        self.net.data.set_segmentation(fallback.allows_batches());
+        if fallback.is_off() {
+            tracing::warn!(
+                "segmentation batches are lost on the way to a receiver; sending single datagrams from now \
+                 on, as --no-gso does"
+            );
         }
     }
 
@@ -328,6 +362,15 @@ impl<'a> Session<'a> {
                 absence.refused(address);
             }
             self.news.emit(&Event::Relay { address, state });
+        }
+        while let Some(stalled) = self.machine.poll_stalled() {
+            let (address, relay) = (stalled.child, stalled.relay.to_string());
+            tracing::warn!(%address, relay, "a receiver does not advance; its relay no longer waits for it");
+            self.news.emit(&Event::ReceiverStalled {
+                address,
+                relay: relay.clone(),
+            });
+            self.stalled.insert(address, relay);
         }
         let (Some(absence), Some(attached)) = (&mut self.absence, self.machine.is_attached())
         else {
@@ -350,6 +393,7 @@ impl<'a> Session<'a> {
         }
         self.next_progress = now + Duration::from_secs(1);
         let (joined, complete) = self.machine.sender().receivers();
+        let waiting = Waiting::of(self.machine.sender());
         self.news.progress(
             self.args.receivers,
             &Event::Progress {
@@ -358,6 +402,7 @@ impl<'a> Session<'a> {
                 joined,
                 complete,
                 rate_bps: self.control.rate(),
+                waiting_for: waiting.as_ref(),
             },
         );
     }
@@ -402,6 +447,7 @@ impl<'a> Session<'a> {
                 address,
             } => {
                 tracing::info!(%address, "a receiver has everything");
+                self.stalled.remove(&address);
                 self.news.emit(&Event::ReceiverComplete {
                     receiver: receiver(id),
                     address,
@@ -415,7 +461,6 @@ impl<'a> Session<'a> {
             } => {
                 let reason = reason(failure);
                 tracing::warn!(%address, reason, "a receiver failed");
-                self.lost.push(format!("{address} {reason}"));
                 let bytes = self.machine.sender().geometry().block_offset(blocks);
                 let id = receiver(id);
                 self.news.emit(&Event::ReceiverFailed {
@@ -424,6 +469,11 @@ impl<'a> Session<'a> {
                     bytes,
                     reason,
                 });
+            }
+            SenderEvent::RelayStalled { blocks } => {
+                let bytes = self.machine.sender().geometry().block_offset(blocks);
+                tracing::warn!(bytes, "the relay's acknowledgement makes no progress");
+                self.news.emit(&Event::RelayStalled { bytes });
             }
             SenderEvent::Sent { length, digest } => {
                 let digest = digest.map(|digest| hex(&digest));
@@ -475,6 +525,12 @@ impl<'a> Session<'a> {
                  the same --group, this host as --source, and a relay of the same tree?"
                     .to_owned(),
             ),
+            None if !self.stalled.is_empty() => {
+                Outcome::Unconfirmed(format!("sent{}", self.stalled_names()))
+            }
+            None if self.machine.sender().is_relay_stalled() => Outcome::Unconfirmed(
+                "sent, but something below the relay stood still and lacks part of it".to_owned(),
+            ),
             None => Outcome::Sent,
             Some(expected) => Outcome::Unconfirmed(self.unconfirmed(expected)),
         })
@@ -482,17 +538,37 @@ impl<'a> Session<'a> {
 
     fn unconfirmed(&self, expected: u32) -> String {
         let (joined, complete) = self.machine.sender().receivers();
-        let mut message = format!(
-            "{} of {expected} receivers did not confirm",
-            expected - complete.min(expected)
-        );
+        let mut message = if complete < expected {
+            let lacking = expected - complete;
+            format!("{lacking} of {expected} receivers did not confirm")
+        } else {
+            format!("{complete} receivers confirmed, but not every one that joined")
+        };
         if joined < expected {
             message += &format!("; {} never joined", expected - joined);
         }
-        for lost in &self.lost {
-            message += &format!("; {lost}");
+        let all = Fate::all(self.machine.sender());
+        if all.len() > joined as usize && complete < expected {
+            message += "; receivers at one address count as one";
         }
-        message
+        let lacking: Vec<&Fate> = all.iter().filter(|fate| fate.is_lacking()).collect();
+        for fate in lacking.iter().take(MOST_NAMED) {
+            let reason = fate.reason.unwrap_or("did not confirm");
+            message += &format!("; {} {reason}", fate.address);
+        }
+        let more = lacking.len().saturating_sub(MOST_NAMED);
+        if more > 0 {
+            message += &format!("; and {more} more");
+        }
+        message + &self.stalled_names()
+    }
+
+    /// The receivers that relays no longer wait for, for a message.
+    fn stalled_names(&self) -> String {
+        let name = |(address, relay): (&SocketAddr, &String)| {
+            format!("; {address} did not advance (relay {relay} stopped waiting for it)")
+        };
+        self.stalled.iter().map(name).collect()
     }
 
     fn end(&mut self, outcome: &Outcome) -> u8 {
@@ -502,11 +578,13 @@ impl<'a> Session<'a> {
         let (_, complete) = self.machine.sender().receivers();
         let seconds = self.seconds();
         let stats = self.machine.sender().stats();
-        let end = Event::end(outcome, stats, self.machine.sender().receivers(), seconds);
+        let all = Fate::all(self.machine.sender());
+        let hosts = self.machine.sender().receivers();
+        let end = Event::end(outcome, stats, hosts, &all, seconds);
         let size = ByteSize(self.machine.sender().progress().0);
         let plural = if complete == 1 { "" } else { "s" };
         let words = format!("{size} in {seconds:.1} s, {complete} receiver{plural} confirmed");
-        self.news.end(outcome, &end, &words);
+        self.news.end(outcome, &end, &words, &all);
         outcome.code()
     }
 }

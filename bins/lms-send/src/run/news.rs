@@ -2,10 +2,41 @@
 
 use cli::events::Events;
 use cli::progress::Progress;
+use ltp::{Duration, Instant};
 
 use crate::args::Args;
 use crate::events::Event;
 use crate::outcome::Outcome;
+use crate::receivers::{self, Fate, Waiting};
+
+/// Events of a changed rate come no more often than this.
+const RATE_PAUSE: Duration = Duration::from_secs(1);
+
+/// When a `rate` event is due: the rate may change twenty times a second.
+pub(super) struct RateNews {
+    told: Option<u64>,
+    next: Instant,
+}
+
+impl RateNews {
+    /// `rate_bps` is what the `opened` event says.
+    pub(super) fn new(now: Instant, rate_bps: Option<u64>) -> Self {
+        RateNews {
+            told: rate_bps,
+            next: now,
+        }
+    }
+
+    /// Whether this rate is to be told now.
+    pub(super) fn is_due(&mut self, now: Instant, rate_bps: Option<u64>) -> bool {
+        let is_due = rate_bps != self.told && now >= self.next;
+        if is_due {
+            self.told = rate_bps;
+            self.next = now + RATE_PAUSE;
+        }
+        is_due
+    }
+}
 
 /// One way to tell it, as the user chose.
 pub(super) struct News {
@@ -57,32 +88,66 @@ impl News {
 
     /// Once a second.
     pub(super) fn progress(&self, expected: Option<u32>, event: &Event<'_>) {
-        if let (
-            Some(expected),
-            &Event::Progress {
-                joined, complete, ..
-            },
-        ) = (expected, event)
+        if let &Event::Progress {
+            joined,
+            complete,
+            waiting_for,
+            ..
+        } = event
         {
-            self.say(format!(
-                "{complete}/{expected} receivers have it, {joined} joined"
-            ));
+            let counts = expected.map(|expected| {
+                format!("{complete}/{expected} receivers have it, {joined} joined")
+            });
+            let words = [counts, waiting_for.map(Waiting::words)];
+            let words: Vec<String> = words.into_iter().flatten().collect();
+            if !words.is_empty() {
+                self.say(words.join("; "));
+            }
         }
         self.emit(event);
     }
 
-    /// The last word; `words` follow a good outcome.
-    pub(super) fn end(&self, outcome: &Outcome, event: &Event<'_>, words: &str) {
+    /// The last word; `words` follow a good outcome, then each receiver with its state.
+    pub(super) fn end(&self, outcome: &Outcome, event: &Event<'_>, words: &str, all: &[Fate]) {
         if let Some(bar) = &self.bar {
             bar.finish();
         }
         self.emit(event);
         match outcome {
             Outcome::Complete | Outcome::Sent if self.speaks => {
-                eprintln!("{}: {words}", outcome.message());
+                cli::print_message!("{}: {words}", outcome.message());
             }
             Outcome::Complete | Outcome::Sent => {}
-            other => eprintln!("error: {}", other.message()),
+            other => cli::print_message!("error: {}", other.message()),
         }
+        if self.speaks {
+            for line in receivers::lines(all) {
+                cli::print_message!("{line}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_that_changes_all_the_time_is_told_once_a_second() {
+        let start = Instant::from_secs(1);
+        let mut news = RateNews::new(start, Some(500));
+        let told = (0..300).filter(|&step| {
+            let now = start + Duration::from_millis(50 * step);
+            news.is_due(now, Some(500 + step / 2))
+        });
+        let times: Vec<u64> = told.collect();
+        assert_eq!(times.len(), 15);
+        assert_eq!(times[0], 2, "the first change at once");
+        let end = start + Duration::from_secs(60);
+        assert!(
+            news.is_due(end, Some(500 + 149)),
+            "what it stays at is told"
+        );
+        assert!(!news.is_due(end + Duration::from_secs(60), Some(500 + 149)));
     }
 }

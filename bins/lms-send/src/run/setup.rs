@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow};
 use cli::multicast::Local;
 use cli::progress::Progress;
 use cli::units::Rate;
-use ltp::{Duration, Geometry, Name, SenderConfig, SessionChoice};
+use ltp::{Duration, Geometry, Name, SenderConfig};
 
 use crate::args::Args;
 use crate::source::{self, Source};
@@ -63,9 +63,6 @@ pub(super) fn config(
     config.name = name(args)?;
     config.length = length;
     config.digest = digest;
-    if let Some(digest) = digest {
-        config.session = SessionChoice::Content(digest);
-    }
     config.key = key;
     config.max_packet_len = max_packet_len;
     config.block_exponent = block_exponent(max_packet_len);

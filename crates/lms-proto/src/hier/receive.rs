@@ -53,7 +53,12 @@ impl Hierarchy<'_> {
         self.check_sender(meta.iface, ip)?;
         let header = view.header();
         if header.kind != Kind::Update {
-            return Err(DropReason::WrongType);
+            // The parent's router tells its link, on which this router is a neighbour among others.
+            let is_ours = |entry: hier::Entry| is_downstream(entry.key, meta.iface);
+            return match view.entries().any(is_ours) {
+                true => Err(DropReason::WrongType),
+                false => Ok(()),
+            };
         }
         let known = self.peers.find(peer_key(meta.iface, ip.source));
         let restart_interval = self.config.restart_interval;

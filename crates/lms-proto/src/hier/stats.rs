@@ -21,7 +21,7 @@ drop_reasons! {
         Rate = "rate",
         /// The table of neighbouring hosts and routers is full.
         PeersFull = "peers_full",
-        /// An ELECTED message: those go down, and are for hosts.
+        /// An ELECTED message on a link on which this router itself elects: those go down, and are for hosts.
         WrongType = "wrong_type",
         /// A record's entry does not exist.
         UnknownGroup = "unknown_group",

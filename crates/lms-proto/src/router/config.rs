@@ -43,13 +43,19 @@ pub struct Config {
     pub request_rate: Rate,
     /// Limit on the dmcasts multicast for one group.
     pub dmcast_rate: Rate,
+    /// Repairs that one request turned here lets pass. Requests add up, to 65,535 repairs a group.
+    pub repairs_per_request: u16,
+    /// How long after the last turned request repairs may come, rounded up to quarters of a
+    /// second; an hour at most.
+    pub repair_time: Duration,
     /// LMS-HIER, for [`Policy::Hierarchy`].
     pub hierarchy: hier::Config,
 }
 
 impl Default for Config {
     /// Hierarchy; 1,000 requests a second (burst 100) and 10,000 dmcasts a second (burst 1,000)
-    /// for each group.
+    /// for each group; 2,048 repairs for each request (LTP's replier sends as many at most), within
+    /// 10 seconds.
     fn default() -> Self {
         Config {
             policy: Policy::Hierarchy,
@@ -62,6 +68,8 @@ impl Default for Config {
                 per_second: 10_000,
                 burst: 1_000,
             },
+            repairs_per_request: 2_048,
+            repair_time: Duration::from_secs(10),
         }
     }
 }

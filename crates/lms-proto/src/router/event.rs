@@ -2,8 +2,8 @@
 
 use heapless::Deque;
 
-use crate::Key;
 use crate::table::Replier;
+use crate::{Iface, Key};
 
 /// Events that wait at most; older ones give way.
 const WAITING: usize = 64;
@@ -17,6 +17,15 @@ pub enum Event {
         key: Key,
         /// Who it is now.
         replier: Option<Replier>,
+    },
+    /// A request names a source of a shared tree that was not seen for a while. A driver that sees
+    /// its datagrams to the group arrive on `parent` says so by
+    /// [`Router::source_seen`](super::Router::source_seen); until then its repairs are dropped.
+    SourceWanted {
+        /// The source, and the group of the shared tree.
+        key: Key,
+        /// Where its datagrams arrive.
+        parent: Iface,
     },
 }
 

@@ -5,12 +5,16 @@ use core::ops::Range;
 
 use super::policy::Way;
 use super::verdict::Turn;
-use super::{DropReason, Interface, Meta, Output, Policy, Router, SecondCopy, Verdict};
+use super::{DropReason, Event, Interface, Meta, Output, Policy, Router, SecondCopy, Verdict};
 use crate::carrier::{Carrier, Class, Dmcast, Encapsulated, Request};
 use crate::hier::Hierarchy;
 use crate::rule::{self, Action, Role, Tree};
 use crate::table::{Entry, EntryId};
+use crate::types::is_host;
+use crate::wire::ipv4;
 use crate::{Iface, Instant, NextHop};
+
+const UDP_HEADER_LEN: usize = 8;
 
 impl<C: Carrier> Router<'_, C> {
     /// Forwards one packet: a whole IPv4 packet, maybe with padding behind it. The bytes are
@@ -55,7 +59,7 @@ impl<C: Carrier> Router<'_, C> {
     /// (`packet` of [`Verdict::Forward`]), and says where it goes.
     pub fn second_copy(&self, copy: SecondCopy, packet: &mut [u8]) -> Output {
         if let Some((option_at, turn)) = copy.turn {
-            C::turn(packet, option_at, turn.router, turn.iface);
+            C::turn(packet, option_at, turn.router, turn.number);
         }
         copy.output
     }
@@ -78,7 +82,13 @@ impl<C: Carrier> Router<'_, C> {
             parent: entry.parent,
             replier: entry.replier_iface(),
         };
-        let role = tree.role(meta.iface, set.contains(meta.iface));
+        let replier = next_hop(&self.hierarchy, entry);
+        let role = match tree.role(meta.iface, set.contains(meta.iface)) {
+            Role::Replier if is_beside(replier, meta, request, &self.interfaces) => {
+                Role::Downstream
+            }
+            role => role,
+        };
         let (output, turn) = match rule::decide(role, request.turned, tree.replier.is_set()) {
             Action::Drop(reason) => return Err(reason.into()),
             Action::ToParent if !tree.parent.is_set() => return Err(DropReason::NoParent),
@@ -92,10 +102,14 @@ impl<C: Carrier> Router<'_, C> {
             action => {
                 let output = Output {
                     iface: tree.replier,
-                    next_hop: next_hop(&self.hierarchy, entry),
+                    next_hop: replier,
                 };
                 let turn = match action {
-                    Action::Turn => Some(turn(&self.interfaces, output.iface, meta.iface)?),
+                    Action::Turn => {
+                        let number = self.numbers.number(now, request.key, meta.iface);
+                        let router = turning_address(&self.interfaces, output.iface, meta.iface)?;
+                        Some(Turn { router, number })
+                    }
                     _ => None,
                 };
                 (output, turn)
@@ -107,8 +121,29 @@ impl<C: Carrier> Router<'_, C> {
         if !entry.requests.take(now, &self.request_limit) {
             return Err(DropReason::RequestRate);
         }
+        if turn.is_some() {
+            self.expect_repairs(now, id, request);
+        }
         self.edit(request, turn, packet);
         Ok(output)
+    }
+
+    /// A request is turned: its repairs may come. Has the source of a shared tree looked for.
+    #[inline]
+    fn expect_repairs(&mut self, now: Instant, id: EntryId, request: &Request) {
+        let Some(entry) = self.table.get_mut(id) else {
+            return;
+        };
+        entry.add_credit(now, &self.credit_limit);
+        if !entry.key().is_any_source() || !is_host(request.key.source) {
+            return;
+        }
+        let (key, parent) = (request.key, entry.parent);
+        if self.sources.is_wanted(now, key)
+            && !self.events.push(Event::SourceWanted { key, parent })
+        {
+            self.stats.events_lost += 1;
+        }
     }
 
     #[inline]
@@ -166,21 +201,27 @@ impl<C: Carrier> Router<'_, C> {
         } else {
             DropReason::NoParent
         };
-        let (output, turn) = self.plan(id, meta.iface, request, first.ok_or(nobody)?)?;
-        let second = second.and_then(|way| self.plan(id, meta.iface, request, way).ok());
+        let (output, turn) = self.plan(now, id, meta.iface, request, first.ok_or(nobody)?)?;
+        let second = second.and_then(|way| self.plan(now, id, meta.iface, request, way).ok());
         if request.hop_limit <= 1 {
             return Err(DropReason::TtlExpired);
         }
         if !self.take_request_token(now, id) {
             return Err(DropReason::RequestRate);
         }
+        let second = second.filter(|_| self.take_request_token(now, id));
+        let turns = [turn, second.and_then(|(_, turn)| turn)];
+        for _ in turns.iter().flatten() {
+            self.expect_repairs(now, id, request);
+        }
         self.edit(request, turn, packet);
-        Ok((output, second.filter(|_| self.take_request_token(now, id))))
+        Ok((output, second))
     }
 
     /// Where a copy goes and what is written into it.
     fn plan(
         &self,
+        now: Instant,
         id: EntryId,
         arrival: Iface,
         request: &Request,
@@ -201,9 +242,13 @@ impl<C: Carrier> Router<'_, C> {
                     false => NextHop::Group,
                 };
                 let turned = request.turned;
-                let turn = (!turned)
-                    .then(|| turn(&self.interfaces, iface, arrival))
-                    .transpose()?;
+                let turn = match turned {
+                    true => None,
+                    false => Some(Turn {
+                        router: turning_address(&self.interfaces, iface, arrival)?,
+                        number: self.numbers.number(now, request.key, arrival),
+                    }),
+                };
                 Ok((Output { iface, next_hop }, turn))
             }
         }
@@ -219,8 +264,8 @@ impl<C: Carrier> Router<'_, C> {
     #[inline]
     fn edit(&mut self, request: &Request, turn: Option<Turn>, packet: &mut [u8]) {
         match turn {
-            Some(Turn { router, iface }) => {
-                C::hop_and_turn(packet, request.option_at, router, iface);
+            Some(Turn { router, number }) => {
+                C::hop_and_turn(packet, request.option_at, router, number);
             }
             None => C::hop(packet),
         }
@@ -254,29 +299,82 @@ impl<C: Carrier> Router<'_, C> {
         };
         check_dmcast(&dmcast, outer.to)?;
         let id = self.table.lookup(dmcast.key).ok_or(DropReason::NoEntry)?;
-        let (entry, set) = self.table.entry_and_set(id).ok_or(DropReason::NoEntry)?;
-        if !set.contains(dmcast.iface) {
-            return Err(DropReason::NotDownstream);
-        }
-        let tree = Tree {
-            parent: entry.parent,
-            replier: Iface::UNSET,
-        };
-        if tree.role(meta.iface, set.contains(meta.iface)) == Role::Outside {
-            return Err(DropReason::NotOnTree);
-        }
+        self.check_origin(now, meta.iface, id, outer, &dmcast)?;
+        let iface = self.turning_interface(now, meta.iface, id, &dmcast)?;
         if dmcast.hop_limit <= 1 {
             return Err(DropReason::InnerTtlExpired);
         }
+        let entry = self.table.get_mut(id).ok_or(DropReason::NoEntry)?;
         if !entry.dmcasts.take(now, &self.dmcast_limit) {
             return Err(DropReason::DmcastRate);
         }
+        entry.spend_credit();
         let inner = C::strip(packet, &dmcast.inner);
         if let Some(inner) = packet.get_mut(inner.clone()) {
             C::hop(inner);
         }
         self.stats.dmcasts += 1;
-        Ok(Some((dmcast.iface, inner)))
+        Ok(Some((iface, inner)))
+    }
+
+    /// Whether a dmcast comes by a way of its entry's tree, from a host that may be there, around a
+    /// packet of a source that the kernel has seen.
+    #[inline]
+    fn check_origin(
+        &self,
+        now: Instant,
+        arrival: Iface,
+        id: EntryId,
+        outer: &Encapsulated,
+        dmcast: &Dmcast,
+    ) -> Result<(), DropReason> {
+        let entry = self.table.get(id).ok_or(DropReason::NoEntry)?;
+        let tree = Tree {
+            parent: entry.parent,
+            replier: Iface::UNSET,
+        };
+        if tree.role(arrival, self.table.is_downstream(id, arrival)) == Role::Outside {
+            return Err(DropReason::NotOnTree);
+        }
+        if !self.may_come_from(outer.from, arrival) {
+            return Err(DropReason::OuterSource);
+        }
+        // A source tree's entry has the source that the option and the inner packet name.
+        if entry.key().is_any_source() && !self.sources.contain(now, dmcast.key) {
+            return Err(DropReason::SourceNotSeen);
+        }
+        Ok(())
+    }
+
+    /// The interface that a dmcast's number stands for, where a repair is due. Wrong numbers count
+    /// against the interface that they arrived on.
+    #[inline]
+    fn turning_interface(
+        &mut self,
+        now: Instant,
+        arrival: Iface,
+        id: EntryId,
+        dmcast: &Dmcast,
+    ) -> Result<Iface, DropReason> {
+        let entry = self.table.get(id).ok_or(DropReason::NoEntry)?;
+        if !entry.has_credit(now) {
+            return Err(DropReason::NoCredit);
+        }
+        let limit = self.wrong_number_limit;
+        let interface = self.interfaces.get_mut(usize::from(arrival.0));
+        let wrong_numbers = &mut interface.ok_or(DropReason::NotOnTree)?.wrong_numbers;
+        if !wrong_numbers.has_token(now, &limit) {
+            return Err(DropReason::WrongNumberRate);
+        }
+        let mut candidates = self
+            .numbers
+            .interfaces(now, dmcast.key, dmcast.iface)
+            .into_iter();
+        let Some(iface) = candidates.find(|&iface| self.table.is_downstream(id, iface)) else {
+            wrong_numbers.take(now, &limit);
+            return Err(DropReason::NotDownstream);
+        };
+        Ok(iface)
     }
 }
 
@@ -292,22 +390,56 @@ fn check_dmcast(dmcast: &Dmcast, address: Ipv4Addr) -> Result<(), DropReason> {
     } else if dmcast.destination != dmcast.key.group {
         Err(DropReason::InnerGroupMismatch)
     } else {
+        check_datagram(dmcast)
+    }
+}
+
+/// What a router multicasts in the source's name is a whole UDP datagram without options.
+#[inline]
+fn check_datagram(dmcast: &Dmcast) -> Result<(), DropReason> {
+    if dmcast.has_options {
+        Err(DropReason::InnerOption)
+    } else if dmcast.is_fragment {
+        Err(DropReason::InnerFragment)
+    } else if dmcast.protocol != ipv4::PROTOCOL_UDP {
+        Err(DropReason::InnerProtocol)
+    } else if dmcast.payload_len < UDP_HEADER_LEN {
+        Err(DropReason::InnerPacketLength)
+    } else {
         Ok(())
     }
 }
 
-/// The turning point of a request that arrived on `arrival` and goes down `towards` the replier.
-/// Its address is that on the replier's side, which the replier is most likely to reach.
+/// The address in the turning point of a request that arrived on `arrival` and goes down `towards`
+/// the replier: that on the replier's side, which the replier is most likely to reach.
 #[inline]
-fn turn(interfaces: &[Interface], towards: Iface, arrival: Iface) -> Result<Turn, DropReason> {
+fn turning_address(
+    interfaces: &[Interface],
+    towards: Iface,
+    arrival: Iface,
+) -> Result<Ipv4Addr, DropReason> {
     let config = |iface: Iface| interfaces.get(usize::from(iface.0))?.config;
     let config = config(towards)
         .or_else(|| config(arrival))
         .ok_or(DropReason::NoAddress)?;
-    Ok(Turn {
-        router: config.address,
-        iface: arrival,
-    })
+    Ok(config.address)
+}
+
+/// Whether a request that arrived on the replier's interface is not the replier's, but of another
+/// neighbour on that link: by the address of its frame, else by its own where it is of that link.
+#[inline]
+fn is_beside(replier: NextHop, meta: Meta, request: &Request, interfaces: &[Interface]) -> bool {
+    let NextHop::Neighbour { addr, link } = replier else {
+        return false;
+    };
+    match (link, meta.link_source) {
+        (Some(replier), Some(sender)) => replier != sender,
+        _ => {
+            let here = interfaces.get(usize::from(meta.iface.0));
+            let here = here.and_then(|interface| interface.config);
+            here.is_some_and(|here| here.on_link(request.sender)) && request.sender != addr
+        }
+    }
 }
 
 /// Where on its link the replier is: the neighbour table knows the elected one.

@@ -8,7 +8,24 @@
 //! 3. under [`Policy::Hierarchy`] gives IGMP packets and LMS-HIER messages to
 //!    [`Router::handle_packet`], sends what [`Router::poll_transmit`] writes until it is `None`, and
 //!    calls [`Router::handle_timeout`] at [`Router::poll_timeout`];
-//! 4. drains [`Router::poll_event`].
+//! 4. drains [`Router::poll_event`], and for [`Event::SourceWanted`] looks for the source
+//!    ([`Router::source_seen`]).
+//!
+//! # What a dmcast must show
+//!
+//! A dmcast makes the router multicast a packet that claims to be the source's, so it counts only as
+//! an answer: a request that this router turned lets [`Config::repairs_per_request`] of them pass
+//! for [`Config::repair_time`], whatever way they come; each spends one. A request that goes on
+//! towards the source, or that another router has turned, lets none pass here. Under
+//! [`Policy::SearchParty`] each turned copy counts. What was open is lost with the entry, and with a
+//! restart: the receiver asks again.
+//!
+//! The turning-point interface is a number that only this router can read ([`NUMBER_ROTATION`]); for
+//! wrong ones there is a limit for each interface that they arrive on (64 at once, 10 a second),
+//! above which no dmcast that arrives there is opened. The outer source is a unicast address, not of this router and
+//! not of another of its links than the one it arrived on. The inner packet is a whole UDP datagram
+//! without IPv4 options, from the entry's own source; for a shared tree, `(*, G)`, from a source
+//! that the driver has seen in the last [`SOURCE_LIFETIME`].
 //!
 //! All times are those of the driver's clock and must not run backwards.
 
@@ -16,8 +33,11 @@ mod config;
 mod event;
 mod forward;
 mod hierarchy;
+mod numbers;
 mod policy;
+mod sources;
 mod stats;
+mod subnets;
 mod verdict;
 
 use core::fmt;
@@ -30,13 +50,22 @@ use rand_core::{Rng, SeedableRng};
 
 pub use config::{Config, Policy, Rate};
 pub use event::Event;
+pub use numbers::NUMBER_ROTATION;
+pub use sources::{SOURCE_LIFETIME, SeenSource};
 pub use stats::{DropReason, Stats};
 pub use verdict::{Meta, Output, SecondCopy, Verdict};
 
 use self::event::Events;
+use self::numbers::Numbers;
+use self::sources::Sources;
+use self::subnets::Subnets;
 use crate::carrier::{Carrier, Ipv4Option};
 use crate::hier::{self, Hierarchy};
-use crate::table::{self, EntryId, GroupTable, HashKey, Index, InstallError, Limit, Replier, Slot};
+use crate::table::{
+    self, Bucket, CreditLimit, EntryId, GroupTable, HashKey, Index, InstallError, Limit, Replier,
+    Slot,
+};
+use crate::types::is_host;
 use crate::{Iface, Instant, InterfaceConfig, Key};
 
 /// Storage of a [`Router`]: lent, or owned with feature `alloc`. Nothing in it grows.
@@ -49,6 +78,11 @@ pub struct Storage<'a> {
     /// Index from address to interface: a power of two, at least five fourths as many as
     /// interfaces.
     pub addresses: ManagedSlice<'a, Slot>,
+    /// Index from subnet to interface, as large as `addresses`.
+    pub subnets: ManagedSlice<'a, Slot>,
+    /// One for each source that may be seen in shared trees at a time; may be empty where there is no
+    /// `(*, G)` entry.
+    pub sources: ManagedSlice<'a, SeenSource>,
     /// LMS-HIER's; may be empty unless the policy is [`Policy::Hierarchy`].
     pub hierarchy: hier::Storage<'a>,
 }
@@ -56,7 +90,8 @@ pub struct Storage<'a> {
 #[cfg(feature = "alloc")]
 impl Storage<'static> {
     /// Storage on the heap for `groups` entries and interface numbers below `iface_limit`, with
-    /// room for two offers a group from 1,024 neighbours and more.
+    /// room for two offers a group from 1,024 neighbours and more, and for a quarter as many
+    /// sources of shared trees as groups.
     pub fn with_capacity(groups: usize, iface_limit: usize) -> Self {
         use alloc::vec;
         let hierarchy = hier::Capacity {
@@ -71,6 +106,8 @@ impl Storage<'static> {
             table: table::Storage::with_capacity(groups, iface_limit),
             interfaces: vec![Interface::default(); iface_limit].into(),
             addresses: vec![Slot::default(); table::slots_for(iface_limit)].into(),
+            subnets: vec![Slot::default(); table::slots_for(iface_limit)].into(),
+            sources: vec![SeenSource::default(); groups / 4 + 16].into(),
             hierarchy: hier::Storage::owned(hierarchy),
         }
     }
@@ -85,10 +122,27 @@ impl Storage<'static> {
 }
 
 /// One interface of a router, empty until it is set.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Interface {
     config: Option<InterfaceConfig>,
+    /// Dmcasts with wrong interface numbers that may still arrive here.
+    wrong_numbers: Bucket,
 }
+
+impl Default for Interface {
+    fn default() -> Self {
+        Interface {
+            config: None,
+            wrong_numbers: Bucket::FULL,
+        }
+    }
+}
+
+/// Dmcasts with wrong interface numbers, for each interface that they arrive on.
+const WRONG_NUMBERS: Rate = Rate {
+    per_second: 10,
+    burst: 64,
+};
 
 /// Why a command about an interface is refused; nothing has changed then.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -136,10 +190,15 @@ pub struct Router<'a, C: Carrier = Ipv4Option> {
     policy: Policy,
     request_limit: Limit,
     dmcast_limit: Limit,
+    wrong_number_limit: Limit,
+    credit_limit: CreditLimit,
     table: GroupTable<'a>,
     interfaces: ManagedSlice<'a, Interface>,
     addresses: Index<'a>,
     address_hash: HashKey,
+    subnets: Subnets<'a>,
+    sources: Sources<'a>,
+    numbers: Numbers,
     hierarchy: Hierarchy<'a>,
     events: Events,
     rng: ChaCha8Rng,
@@ -166,6 +225,8 @@ impl<'a, C: Carrier> Router<'a, C> {
             table,
             mut interfaces,
             addresses,
+            subnets,
+            sources,
             hierarchy,
         } = storage;
         let mut rng = ChaCha8Rng::from_seed(seed);
@@ -176,10 +237,15 @@ impl<'a, C: Carrier> Router<'a, C> {
             policy: config.policy,
             request_limit: Limit::new(config.request_rate),
             dmcast_limit: Limit::new(config.dmcast_rate),
+            wrong_number_limit: Limit::new(WRONG_NUMBERS),
+            credit_limit: CreditLimit::new(config.repairs_per_request, config.repair_time),
             table: GroupTable::new(table, (rng.next_u64(), rng.next_u64())),
             interfaces,
             addresses: Index::new(addresses),
             address_hash: HashKey::random(&mut rng),
+            subnets: Subnets::new(subnets, HashKey::random(&mut rng)),
+            sources: Sources::new(sources, HashKey::random(&mut rng)),
+            numbers: Numbers::new(&mut rng),
             hierarchy: Hierarchy::new(config.hierarchy, hierarchy, hierarchy_seed, now),
             events: Events::default(),
             rng,
@@ -193,6 +259,7 @@ impl<'a, C: Carrier> Router<'a, C> {
     pub fn set_config(&mut self, now: Instant, config: Config) {
         self.request_limit = Limit::new(config.request_rate);
         self.dmcast_limit = Limit::new(config.dmcast_rate);
+        self.credit_limit = CreditLimit::new(config.repairs_per_request, config.repair_time);
         let before = core::mem::replace(&mut self.policy, config.policy);
         self.hierarchy_set_config(now, before, config.hierarchy);
         if before == config.policy {
@@ -241,7 +308,8 @@ impl<'a, C: Carrier> Router<'a, C> {
         if a.is_unspecified() || a.is_multicast() || a.is_broadcast() {
             return Err(InterfaceError::Address);
         }
-        if i >= self.interfaces.len().min(self.addresses.capacity()) {
+        let room = self.addresses.capacity().min(self.subnets.capacity());
+        if i >= self.interfaces.len().min(room) {
             return Err(InterfaceError::Limit);
         }
         self.hierarchy_set_interface(now, iface, config)?;
@@ -249,6 +317,7 @@ impl<'a, C: Carrier> Router<'a, C> {
         self.interfaces[i].config = Some(config);
         self.addresses
             .insert(hash_address(self.address_hash, a), u32::from(iface.0));
+        self.subnets.insert(iface, config);
         Ok(())
     }
 
@@ -285,6 +354,12 @@ impl<'a, C: Carrier> Router<'a, C> {
         };
         let hash = hash_address(key, old.address);
         self.addresses.remove(hash, u32::from(iface.0), hash_of);
+        let config_of = |i: u32| {
+            interfaces
+                .get(i as usize)
+                .and_then(|interface| interface.config)
+        };
+        self.subnets.remove(iface, old, config_of);
         self.interfaces[usize::from(iface.0)].config = None;
     }
 
@@ -303,6 +378,34 @@ impl<'a, C: Carrier> Router<'a, C> {
                 .addresses
                 .find(hash_address(self.address_hash, address), |i| is(i as usize))
                 .is_some()
+    }
+
+    /// Whether a packet from `address` may come in by `arrival`: a host's address, not this router's,
+    /// and not of another of its links.
+    #[inline]
+    fn may_come_from(&self, address: Ipv4Addr, arrival: Iface) -> bool {
+        if !is_host(address) || self.is_own_address(address, arrival) {
+            return false;
+        }
+        let here = self.interface(arrival);
+        if let Some(here) = here.filter(|here| here.on_link(address)) {
+            return !here.is_reserved(address);
+        }
+        let config_of = |i: u32| self.interface(Iface(u16::try_from(i).ok()?));
+        !address.is_link_local() && !self.subnets.contain(address, config_of)
+    }
+
+    /// A datagram of this source to this group arrived on `iface`: the kernel has seen the source.
+    /// Its repairs may enter the shared tree of the group for [`SOURCE_LIFETIME`]. False where
+    /// that is no news to this router: there is no shared tree with this parent, the source is no host,
+    /// or there is no room.
+    pub fn source_seen(&mut self, now: Instant, iface: Iface, key: Key) -> bool {
+        let shared = self.table.find(Key::any_source(key.group));
+        let parent = shared.and_then(|id| self.table.get(id)).map(|e| e.parent);
+        parent == Some(iface)
+            && iface.is_set()
+            && is_host(key.source)
+            && self.sources.note(now, key)
     }
 
     /// Adds an entry, or changes parent and downstream interfaces of the one with this key (its

@@ -38,6 +38,8 @@ drop_reasons! {
         DuplicateOption = "duplicate_option",
         /// A multicast packet carries the dmcast option with no encapsulation.
         NotEncapsulated = "not_encapsulated",
+        /// A request is a fragment.
+        RequestFragment = "request_fragment",
         /// The option's group is not the request's destination.
         GroupMismatch = "group_mismatch",
         /// There is no entry for the option's source and group.
@@ -72,20 +74,34 @@ drop_reasons! {
         InnerHeaderLength = "inner_header_length",
         /// The inner total length is below the inner header length.
         InnerTotalLength = "inner_total_length",
-        /// The inner packet is not as long as the outer has room for.
+        /// The inner packet is not as long as the outer has room for, or too short for UDP.
         InnerPacketLength = "inner_packet_length",
         /// The inner header checksum is wrong.
         InnerHeaderChecksum = "inner_header_checksum",
-        /// The inner options are malformed, or carry an LMS option that has no place there.
+        /// The inner packet carries an IPv4 option other than the dmcast's own, or a malformed one.
         InnerOption = "inner_option",
+        /// The inner packet is a fragment.
+        InnerFragment = "inner_fragment",
+        /// The inner packet is not UDP.
+        InnerProtocol = "inner_protocol",
         /// The inner packet is not from the option's source.
         InnerSourceMismatch = "inner_source_mismatch",
         /// The inner packet is not to the option's group.
         InnerGroupMismatch = "inner_group_mismatch",
-        /// The turning-point interface is not downstream in the entry.
+        /// The number of the turning-point interface stands for none that is downstream in the entry:
+        /// guessed, out of date, or of this router before a restart.
         NotDownstream = "not_downstream",
+        /// The limit on wrong numbers of the interface that the dmcast arrived on.
+        WrongNumberRate = "wrong_number_rate",
         /// The outer packet arrived on an interface that is not of the entry's tree.
         NotOnTree = "not_on_tree",
+        /// The outer source is no unicast address, is this router's, or belongs to another of its links
+        /// than the one that the dmcast arrived on.
+        OuterSource = "outer_source",
+        /// The entry is a shared tree's, and the inner source was not seen sending into it.
+        SourceNotSeen = "source_not_seen",
+        /// No request of this entry has turned here for which a repair is due.
+        NoCredit = "no_credit",
         /// The inner TTL is used up.
         InnerTtlExpired = "inner_ttl_expired",
         /// The entry's limit on dmcasts.
@@ -191,6 +207,7 @@ impl From<Malformed> for DropReason {
             Malformed::Header(error) => error.into(),
             Malformed::Option(error) => error.into(),
             Malformed::NotEncapsulated => DropReason::NotEncapsulated,
+            Malformed::RequestFragment => DropReason::RequestFragment,
             Malformed::Open(error) => error.into(),
         }
     }

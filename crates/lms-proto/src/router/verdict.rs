@@ -11,7 +11,8 @@ use crate::{Iface, NextHop};
 pub struct Meta {
     /// The interface the packet arrived on.
     pub iface: Iface,
-    /// Who sent the frame, where the link has addresses.
+    /// Who sent the frame, where the link has addresses: on the replier's link it tells the replier's
+    /// requests from its neighbours'.
     pub link_source: Option<crate::LinkAddr>,
 }
 
@@ -66,5 +67,6 @@ pub struct SecondCopy {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Turn {
     pub(super) router: Ipv4Addr,
-    pub(super) iface: Iface,
+    /// The interface's number on the wire.
+    pub(super) number: Iface,
 }

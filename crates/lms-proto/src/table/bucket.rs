@@ -42,12 +42,27 @@ impl Bucket {
     /// Takes one token if there is one.
     #[inline]
     pub(crate) fn take(&mut self, now: Instant, limit: &Limit) -> bool {
+        let Some(full_at_ns) = self.after(now, limit) else {
+            return false;
+        };
+        self.full_at_ns = full_at_ns;
+        true
+    }
+
+    /// Whether there is a token.
+    #[inline]
+    pub(crate) fn has_token(&self, now: Instant, limit: &Limit) -> bool {
+        self.after(now, limit).is_some()
+    }
+
+    /// When the bucket will be full once a token was taken, if there is one.
+    #[inline]
+    fn after(&self, now: Instant, limit: &Limit) -> Option<i64> {
         let now_ns = now.total_micros().saturating_mul(1_000);
         let full_at_ns = self.full_at_ns.max(now_ns);
         if limit.interval_ns == i64::MAX || full_at_ns.abs_diff(now_ns) > limit.tolerance_ns {
-            return false;
+            return None;
         }
-        self.full_at_ns = full_at_ns.saturating_add(limit.interval_ns);
-        true
+        Some(full_at_ns.saturating_add(limit.interval_ns))
     }
 }

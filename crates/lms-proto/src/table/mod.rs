@@ -10,9 +10,13 @@
 //! at most 10 bytes of index (a power of two of 4-byte slots, 5/4 to 5/2 a group). 100,000 groups
 //! with up to 48 interfaces take 6.9 MB. There are 16,777,214 groups at most.
 //!
+//! What LMS adds to an entry is the replier (the paper's four bytes, and who it is), two token buckets,
+//! and six bytes of credit: how many repairs the requests turned here still let pass, and until when.
+//!
 //! Entries come in the order in which they were installed into free places, whatever the seed.
 
 mod bucket;
+mod credit;
 mod hash;
 mod ifaces;
 mod index;
@@ -23,6 +27,7 @@ use core::net::Ipv4Addr;
 use managed::ManagedSlice;
 
 pub(crate) use bucket::{Bucket, Limit};
+pub(crate) use credit::CreditLimit;
 pub(crate) use hash::HashKey;
 pub use ifaces::{IFACES_PER_WORD, IfaceWord};
 use ifaces::{Set, SetMut};
@@ -79,9 +84,8 @@ pub struct Entry {
     /// The paper's four bytes: interface ([`Iface::UNSET`] for none) and cost of the replier.
     replier_iface: Iface,
     replier_cost: u16,
-    used: bool,
-    /// The replier was set by hand: neither hierarchy nor chance moves it.
-    pub(crate) pinned: bool,
+    /// Repairs that the requests turned here still let pass, until `credit_until`.
+    credit: u16,
     /// Downstream interfaces below 48.
     downstream: IfaceWord,
     pub(crate) requests: Bucket,
@@ -89,12 +93,15 @@ pub struct Entry {
     /// `0.0.0.0`: no neighbour, requests go to the link.
     neighbour: Ipv4Addr,
     neighbour_link: Option<LinkAddr>,
+    /// The replier was set by hand: neither hierarchy nor chance moves it.
+    pub(crate) pinned: bool,
     /// The elected neighbour in the neighbour table, which knows its link address.
     peer: Option<PeerId>,
-    /// When a replier drawn at random is drawn again: seconds of the driver's clock modulo 2^32.
-    redraw_at_s: u32,
-    /// Of an entry that is not used.
-    next_free: u32,
+    /// When a replier drawn at random is drawn again: seconds of the driver's clock modulo 2^32. Of
+    /// an entry that is not used: the next such entry.
+    redraw_at_s_or_next_free: u32,
+    /// In quarters of a second of the driver's clock, modulo 2^32.
+    credit_until: u32,
 }
 
 const NO_ENTRY: u32 = u32::MAX;
@@ -106,21 +113,26 @@ impl Default for Entry {
             parent: Iface::UNSET,
             replier_iface: Iface::UNSET,
             replier_cost: u16::MAX,
-            used: false,
-            pinned: false,
+            credit: 0,
             downstream: IfaceWord::default(),
             requests: Bucket::FULL,
             dmcasts: Bucket::FULL,
             neighbour: Ipv4Addr::UNSPECIFIED,
             neighbour_link: None,
+            pinned: false,
             peer: None,
-            redraw_at_s: 0,
-            next_free: NO_ENTRY,
+            redraw_at_s_or_next_free: NO_ENTRY,
+            credit_until: 0,
         }
     }
 }
 
 impl Entry {
+    /// Whether this is an entry, and not the place of one: every entry has a group.
+    fn is_used(&self) -> bool {
+        !self.key.group.is_unspecified()
+    }
+
     /// What names the entry.
     pub fn key(&self) -> Key {
         self.key
@@ -169,7 +181,7 @@ impl Entry {
 
     /// Whether a replier is to be drawn: there is none, or the last draw has served its time.
     pub(crate) fn is_draw_due(&self, now: Instant) -> bool {
-        let late_s = (now.secs() as u32).wrapping_sub(self.redraw_at_s) as i32;
+        let late_s = (now.secs() as u32).wrapping_sub(self.redraw_at_s_or_next_free) as i32;
         !self.pinned && (!self.replier_iface.is_set() || late_s >= 0)
     }
 
@@ -180,7 +192,7 @@ impl Entry {
             .total_micros()
             .div_ceil(1_000_000)
             .clamp(1, (1 << 31) - 1);
-        self.redraw_at_s = (now.secs() as u32).wrapping_add(hold_s as u32);
+        self.redraw_at_s_or_next_free = (now.secs() as u32).wrapping_add(hold_s as u32);
         self.set_replier(replier, None);
     }
 
@@ -369,12 +381,14 @@ impl<'a> GroupTable<'a> {
     /// The entry behind a handle; `None` once it is removed.
     #[inline]
     pub fn get(&self, id: EntryId) -> Option<&Entry> {
-        self.entries.get(id.index()).filter(|entry| entry.used)
+        self.entries.get(id.index()).filter(|entry| entry.is_used())
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, id: EntryId) -> Option<&mut Entry> {
-        self.entries.get_mut(id.index()).filter(|entry| entry.used)
+        self.entries
+            .get_mut(id.index())
+            .filter(|entry| entry.is_used())
     }
 
     #[inline]
@@ -423,7 +437,7 @@ impl<'a> GroupTable<'a> {
     pub fn iter(&self) -> impl Iterator<Item = (EntryId, &Entry)> + '_ {
         let entries = self.entries[..self.fresh as usize].iter().enumerate();
         entries
-            .filter(|(_, entry)| entry.used)
+            .filter(|(_, entry)| entry.is_used())
             .map(|(i, entry)| (EntryId(i as u32), entry))
     }
 
@@ -485,12 +499,12 @@ impl<'a> GroupTable<'a> {
             EntryId(self.fresh - 1)
         } else {
             let id = EntryId(self.free);
-            self.free = self.entries[id.index()].next_free;
+            self.free = self.entries[id.index()].redraw_at_s_or_next_free;
             id
         };
         self.entries[id.index()] = Entry {
             key,
-            used: true,
+            redraw_at_s_or_next_free: 0,
             ..Entry::default()
         };
         self.index.insert(self.hash(key), id.0);
@@ -506,7 +520,7 @@ impl<'a> GroupTable<'a> {
         let hash_of = |value: u32| hash(hash_key, entries[value as usize].key);
         self.index.remove(hash(hash_key, key), id.0, hash_of);
         self.entries[id.index()] = Entry {
-            next_free: self.free,
+            redraw_at_s_or_next_free: self.free,
             ..Entry::default()
         };
         self.free = id.0;

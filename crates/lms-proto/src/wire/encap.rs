@@ -37,7 +37,7 @@ pub struct DmcastRepr {
     pub replier: Ipv4Addr,
     /// The turning-point router's address: where the packet goes.
     pub router: Ipv4Addr,
-    /// The turning-point interface, as the request named it.
+    /// The turning-point interface, as the request named it: a number that its router alone reads.
     pub iface: Iface,
     /// Form of the option.
     pub form: Form,

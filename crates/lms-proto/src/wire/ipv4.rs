@@ -33,6 +33,8 @@ pub const HEADER_LEN: usize = 20;
 pub const MAX_HEADER_LEN: usize = 60;
 /// Protocol number of IPv4 in IPv4.
 pub const PROTOCOL_IPIP: u8 = 4;
+/// Protocol number of UDP.
+pub const PROTOCOL_UDP: u8 = 17;
 /// Option type "end of options list" (RFC 791 §3.1).
 pub const IPOPT_EOL: u8 = 0;
 /// Option type "no operation" (RFC 791 §3.1).

@@ -61,7 +61,8 @@ pub enum Form {
 pub struct TurningPoint {
     /// An address of the router.
     pub router: IpAddr,
-    /// That router's number for the interface.
+    /// That router's number for the interface. No other node can read anything in it: it is keyed,
+    /// differs between groups, and changes with time.
     pub iface: Iface,
 }
 

@@ -159,9 +159,29 @@ pub(crate) fn compose(repr: &DmcastRepr, inner: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// A dmcast from the replier for the link `DOWN`.
+/// A dmcast from the replier for the link `DOWN`, with the number that it has for (S, G).
 pub(crate) fn dmcast(key: Key, placement: Placement) -> Vec<u8> {
-    compose(&dmcast_repr(DOWN, Form::Classic, placement), &inner(key))
+    let repr = dmcast_repr(number(DOWN), Form::Classic, placement);
+    compose(&repr, &inner(key))
+}
+
+/// A receiver below `iface` asks and the router turns the request, so that repairs may come. The
+/// answer is the interface's number in turning points.
+#[track_caller]
+pub(crate) fn asked(router: &mut Router<'_>, now: Instant, key: Key, iface: Iface) -> Iface {
+    let mut bytes = request(key, None, Form::Classic);
+    let verdict = router.forward(now, meta(iface), &mut bytes);
+    let Verdict::Forward { packet, .. } = verdict else {
+        panic!("{verdict:?}");
+    };
+    let (_, option) = LmsOption::parse(&bytes[packet][20..]).unwrap();
+    option.turning_point.expect("turned").iface
+}
+
+/// The number of an interface in turning points for (S, G): at `NOW` the same in every router
+/// that is made here.
+pub(crate) fn number(iface: Iface) -> Iface {
+    asked(&mut router_with_replier(), NOW, KEY, iface)
 }
 
 /// Edits a packet and mends the checksum of the header that starts at `header`.

@@ -3,6 +3,7 @@
 mod common;
 mod encap;
 mod flood;
+mod injected;
 mod ipv4;
 mod memory;
 mod no_alloc;

@@ -1,6 +1,6 @@
 //! The documented memory per group.
 
-use lms_proto::router::{Config, Router, Storage};
+use lms_proto::router::{Config, Interface, Router, SeenSource, Storage};
 use lms_proto::table::{self, Entry, GroupTable, IfaceWord, InstallError, Slot, bytes_per_group};
 use lms_proto::{Iface, Key};
 
@@ -16,6 +16,16 @@ fn bytes(storage: &table::Storage<'_>) -> usize {
 fn an_entry_is_one_cache_line() {
     assert_eq!((size_of::<Entry>(), align_of::<Entry>()), (64, 64));
     assert_eq!((size_of::<Slot>(), size_of::<IfaceWord>()), (4, 8));
+}
+
+/// What a router keeps beside its table: the figures of the storage's documentation.
+#[test]
+fn a_source_that_was_seen_takes_16_bytes_and_an_interface_as_many() {
+    assert_eq!(size_of::<SeenSource>(), 16);
+    assert_eq!(size_of::<Interface>(), 16);
+    let storage = Storage::with_capacity(1_000, 48);
+    assert_eq!(storage.sources.len(), 1_000 / 4 + 16);
+    assert_eq!(storage.subnets.len(), storage.addresses.len());
 }
 
 #[test]

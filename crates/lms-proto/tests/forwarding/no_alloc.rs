@@ -38,6 +38,13 @@ fn allocations() -> u64 {
     ALLOCATIONS.with(Cell::get)
 }
 
+/// A dmcast from far away, which may come by any interface.
+fn repair(placement: Placement) -> Vec<u8> {
+    edit(dmcast(KEY, placement), 0, |p| {
+        p[12..16].copy_from_slice(&[198, 51, 100, 7]);
+    })
+}
+
 #[test]
 fn forwarding_allocates_nothing() {
     let policies = [
@@ -51,8 +58,8 @@ fn forwarding_allocates_nothing() {
     let good = [
         request(KEY, None, Form::Classic),
         request(KEY, None, Form::Single),
-        dmcast(KEY, Placement::Outer),
-        dmcast(KEY, Placement::Inner),
+        repair(Placement::Outer),
+        repair(Placement::Inner),
         inner(KEY),
         request(KEY, None, Form::Classic)[..30].to_vec(),
     ];
@@ -61,6 +68,8 @@ fn forwarding_allocates_nothing() {
             policy,
             ..Config::default()
         });
+        // Without a hierarchy's neighbours the replier is set by hand.
+        router.set_replier(NOW, KEY, Some(replier())).unwrap();
         let mut buffer = [0; 256];
         let mut sent = 0;
         let before = allocations();

@@ -99,7 +99,7 @@ fn search_party_spreads_copies_over_parent_and_children() {
             let (_, option) = LmsOption::parse(&bytes[20..]).unwrap();
             let expected = match output.iface {
                 UP => None,
-                child => Some(turning_point(address(child), DOWN)),
+                child => Some(turning_point(address(child), number(DOWN))),
             };
             assert_eq!(option.turning_point, expected);
             assert_eq!(output.next_hop, NextHop::Group);
@@ -259,6 +259,13 @@ fn from_below(link: u8) -> Meta {
     }
 }
 
+/// A request of the neighbour that `update` is from.
+fn of_the_replier() -> Vec<u8> {
+    edit(unturned(), 0, |p| {
+        p[12..16].copy_from_slice(&[10, 1, 3, 200]);
+    })
+}
+
 #[test]
 fn the_elected_neighbour_gets_a_unicast_frame() {
     let mut router = with(Policy::Hierarchy);
@@ -275,8 +282,10 @@ fn the_elected_neighbour_gets_a_unicast_frame() {
         },
     };
     assert_eq!(output, expected);
-    // Requests from its own link go up.
-    assert_eq!(copies(&mut router, NOW, DOWN, &unturned())[0].0.iface, UP);
+    // Its own requests go up; those of its neighbours on the link go to it.
+    let output = copies(&mut router, NOW, DOWN, &of_the_replier())[0].0;
+    assert_eq!(output.iface, UP);
+    assert_eq!(copies(&mut router, NOW, DOWN, &unturned())[0].0, expected);
     let Some(Event::Elected {
         key,
         replier: Some(replier),
@@ -369,7 +378,7 @@ fn a_removed_parent_is_no_parent() {
         DOWN
     );
     let reason = lms_proto::router::DropReason::NoParent;
-    expect_drop(&mut router, DOWN, &unturned(), reason);
+    expect_drop(&mut router, DOWN, &of_the_replier(), reason);
     assert_eq!(router.interface(UP), None);
     assert_eq!(router.interfaces().count(), 4);
 }
@@ -384,7 +393,7 @@ fn a_changed_address_is_the_new_turning_point() {
     router.set_interface(NOW, REPLIER, config).unwrap();
     let (_, bytes) = copies(&mut router, NOW, DOWN, &unturned()).remove(0);
     let (_, option) = LmsOption::parse(&bytes[20..]).unwrap();
-    let expected = turning_point([10, 88, 0, 1].into(), DOWN);
+    let expected = turning_point([10, 88, 0, 1].into(), number(DOWN));
     assert_eq!(option.turning_point, Some(expected));
     // The old address is nobody's now, from any interface.
     for from in [UP, REPLIER] {

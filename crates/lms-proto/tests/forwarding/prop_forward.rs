@@ -2,8 +2,9 @@
 //! and the table of the rule written out.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 
-use lms_proto::router::{Config, DropReason, Policy, Rate, Router, Storage, Verdict};
+use lms_proto::router::{Config, DropReason, Policy, Rate, Router, SeenSource, Storage, Verdict};
 use lms_proto::table::{Neighbour, Replier};
 use lms_proto::wire::encap::{DmcastRepr, Placement};
 use lms_proto::{Form, Iface, InterfaceConfig, Key, NextHop};
@@ -31,6 +32,7 @@ enum Op {
         to: u16,
         router: u16,
     },
+    Seen(Key, u16),
 }
 
 /// Parent, downstream interfaces, replier.
@@ -40,6 +42,12 @@ type Entry = (Option<u16>, BTreeSet<u16>, Option<u16>);
 struct Model {
     entries: BTreeMap<Key, Entry>,
     addresses: BTreeSet<u16>,
+    /// Entries that have turned a request: more repairs may come than a test sends.
+    asked: BTreeSet<Key>,
+    /// Sources seen sending into shared trees.
+    seen: BTreeSet<Key>,
+    /// Wrong numbers by the interface they arrived on; 64 are looked at.
+    wrong: BTreeMap<u16, u32>,
 }
 
 #[derive(PartialEq, Debug)]
@@ -53,15 +61,15 @@ enum Expected {
 }
 
 impl Model {
-    fn lookup(&self, key: Key) -> Option<&Entry> {
-        self.entries
-            .get(&key)
-            .or_else(|| self.entries.get(&Key::any_source(key.group)))
+    fn lookup(&self, key: Key) -> Option<(Key, &Entry)> {
+        [key, Key::any_source(key.group)]
+            .into_iter()
+            .find_map(|key| Some((key, self.entries.get(&key)?)))
     }
 
-    fn request(&self, key: Key, from: u16, turned: bool, ttl: u8) -> Expected {
+    fn request(&mut self, key: Key, from: u16, turned: bool, ttl: u8) -> Expected {
         use DropReason as R;
-        let Some((parent, downstream, replier)) = self.lookup(key) else {
+        let Some((entry, (parent, downstream, replier))) = self.lookup(key) else {
             return Expected::Drop(R::NoEntry);
         };
         let below = downstream.contains(&from);
@@ -86,23 +94,39 @@ impl Model {
                 Expected::Drop(R::NoAddress)
             }
             _ if ttl <= 1 => Expected::Drop(R::TtlExpired),
+            Expected::Turned(_) => {
+                self.asked.insert(entry);
+                verdict
+            }
             _ => verdict,
         }
     }
 
-    fn dmcast(&self, key: Key, from: u16, to: u16, router: u16) -> Expected {
+    fn dmcast(&mut self, key: Key, from: u16, to: u16, router: u16) -> Expected {
         use DropReason as R;
         if !self.addresses.contains(&router) {
             return Expected::Pass;
         }
-        let Some((parent, downstream, _)) = self.lookup(key) else {
+        let Some((entry, (parent, downstream, _))) = self.lookup(key) else {
             return Expected::Drop(R::NoEntry);
         };
-        if !downstream.contains(&to) {
-            return Expected::Drop(R::NotDownstream);
-        }
         if !downstream.contains(&from) && *parent != Some(from) {
             return Expected::Drop(R::NotOnTree);
+        }
+        if entry.is_any_source() && !self.seen.contains(&key) {
+            return Expected::Drop(R::SourceNotSeen);
+        }
+        if !self.asked.contains(&entry) {
+            return Expected::Drop(R::NoCredit);
+        }
+        let is_right = downstream.contains(&to);
+        let wrong = self.wrong.entry(from).or_default();
+        if *wrong >= 64 {
+            return Expected::Drop(R::WrongNumberRate);
+        }
+        if !is_right {
+            *wrong += 1;
+            return Expected::Drop(R::NotDownstream);
         }
         Expected::Multicast(to)
     }
@@ -143,6 +167,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(key, from, turned, ttl)| Op::Request { key, from, turned, ttl }),
         6 => (packet_key(), iface(), iface(), iface())
             .prop_map(|(key, from, to, router)| Op::Dmcast { key, from, to, router }),
+        2 => (packet_key(), iface()).prop_map(|(key, from)| Op::Seen(key, from)),
     ]
 }
 
@@ -168,7 +193,11 @@ fn new_router() -> Router<'static> {
         dmcast_rate: endless,
         ..Config::default()
     };
-    let storage = Storage::with_capacity(16, usize::from(IFACES));
+    let storage = Storage {
+        // So many that no two sources share a place.
+        sources: vec![SeenSource::default(); 4_096].into(),
+        ..Storage::with_capacity(16, usize::from(IFACES))
+    };
     let mut router = Router::new(config, storage, [3; 32], NOW);
     for iface in 0..IFACES {
         let config = InterfaceConfig {
@@ -198,6 +227,7 @@ fn command(router: &mut Router<'_>, model: &mut Model, op: &Op) {
                 router.remove(NOW, *key),
                 model.entries.remove(key).is_some()
             );
+            model.asked.remove(key);
         }
         Op::RemoveInterface(iface) => {
             router.remove_interface(NOW, Iface(*iface));
@@ -217,11 +247,34 @@ fn command(router: &mut Router<'_>, model: &mut Model, op: &Op) {
                 entry.2 = *replier;
             }
         }
+        Op::Seen(key, from) => {
+            let shared = model.entries.get(&Key::any_source(key.group));
+            let is_news = shared.is_some_and(|(parent, ..)| *parent == Some(*from));
+            assert_eq!(router.source_seen(NOW, Iface(*from), *key), is_news);
+            if is_news {
+                model.seen.insert(*key);
+            }
+        }
         Op::Request { .. } | Op::Dmcast { .. } => {}
     }
 }
 
-fn check_request(router: &mut Router<'_>, expected: &Expected, from: u16, before: &[u8]) {
+/// The number of an interface in turning points of this source and group, which depends on nothing
+/// else here.
+fn number_of(key: Key, iface: u16) -> Iface {
+    static KNOWN: Mutex<BTreeMap<(Key, u16), Iface>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap();
+    *known.entry((key, iface)).or_insert_with(|| {
+        let mut router = new_router();
+        let other = if iface == 0 { 1 } else { 0 };
+        let downstream = [Iface(iface), Iface(other)];
+        router.install(NOW, key, Iface(2000), &downstream).unwrap();
+        router.set_replier(NOW, key, Some(fixed(other))).unwrap();
+        asked(&mut router, NOW, key, Iface(iface))
+    })
+}
+
+fn check_request(router: &mut Router<'_>, expected: &Expected, key: Key, from: u16, before: &[u8]) {
     let mut bytes = before.to_vec();
     let verdict = router.forward(NOW, meta(Iface(from)), &mut bytes);
     let (output, turned) = match (&verdict, expected) {
@@ -261,7 +314,7 @@ fn check_request(router: &mut Router<'_>, expected: &Expected, from: u16, before
     let sent = edit(before.to_vec(), 0, |p| {
         p[8] -= 1;
         if let Some(towards) = turned {
-            p[22..24].copy_from_slice(&from.to_be_bytes());
+            p[22..24].copy_from_slice(&number_of(key, from).0.to_be_bytes());
             // The address on the replier's side, or where there is none on the other.
             let address = if bytes[24..28] == iface_address(towards).octets() {
                 towards
@@ -301,7 +354,7 @@ proptest! {
                     let expected = model.request(key, from, turned, ttl);
                     let tp = turned.then(|| turning_point([192, 0, 2, 1].into(), Iface(7)));
                     let packet = edit(request(key, tp, Form::Classic), 0, |p| p[8] = ttl);
-                    check_request(&mut router, &expected, from, &packet);
+                    check_request(&mut router, &expected, key, from, &packet);
                 }
                 Op::Dmcast { key, from, to, router: address } => {
                     let expected = model.dmcast(key, from, to, address);
@@ -309,7 +362,7 @@ proptest! {
                         if to % 2 == 0 { Placement::Outer } else { Placement::Inner };
                     let repr = DmcastRepr {
                         router: iface_address(address),
-                        ..dmcast_repr(Iface(to), Form::Classic, placement)
+                        ..dmcast_repr(number_of(key, to), Form::Classic, placement)
                     };
                     let packet = compose(&repr, &inner(key));
                     check_dmcast(&mut router, &expected, from, &packet, key);

@@ -7,9 +7,16 @@ use lms_proto::{Form, Iface, Key, Kind, LmsOption};
 
 use crate::common::*;
 
+/// A router that has turned a request from `DOWN`: a repair may come.
+fn asked_router() -> Router<'static> {
+    let mut router = router_with_replier();
+    asked(&mut router, NOW, KEY, DOWN);
+    router
+}
+
 #[track_caller]
 fn drops(from: Iface, packet: &[u8], reason: DropReason) {
-    expect_drop(&mut router_with_replier(), from, packet, reason);
+    expect_drop(&mut asked_router(), from, packet, reason);
 }
 
 fn good_request() -> Vec<u8> {
@@ -29,7 +36,7 @@ fn good_dmcast() -> Vec<u8> {
 fn forged_dmcast(change: impl FnOnce(&mut LmsOption), inner: &[u8]) -> Vec<u8> {
     let mut option = LmsOption {
         kind: Kind::Dmcast,
-        turning_point: Some(turning_point(address(REPLIER), DOWN)),
+        turning_point: Some(turning_point(address(REPLIER), number(DOWN))),
         ..request_option(KEY, None)
     };
     change(&mut option);
@@ -177,6 +184,18 @@ fn not_encapsulated() {
 // Requests.
 
 #[test]
+fn request_fragment() {
+    // The option is copied into every fragment, the request is in the first one alone.
+    for flags in [[0, 1], [0x20, 0], [0x20, 1], [0x1f, 0xff]] {
+        for packet in [good_request(), request(KEY, None, Form::Single)] {
+            let packet = edit(packet, 0, |p| p[6..8].copy_from_slice(&flags));
+            drops(DOWN, &packet, DropReason::RequestFragment);
+            drops(REPLIER, &packet, DropReason::RequestFragment);
+        }
+    }
+}
+
+#[test]
 fn group_mismatch() {
     let option = option_bytes(&request_option(KEY, None), Form::Classic);
     let packet = packet(RECEIVER, [232, 1, 2, 4].into(), 17, &option, &[]);
@@ -273,13 +292,10 @@ fn exhausted() -> Router<'static> {
         dmcast_rate: one,
         ..Config::default()
     });
-    for packet in [good_request(), good_dmcast()] {
-        let verdict = router.forward(NOW, meta(REPLIER), &mut packet.clone());
-        assert!(matches!(
-            verdict,
-            Verdict::Forward { .. } | Verdict::Multicast { .. }
-        ));
-    }
+    router.set_replier(NOW, KEY, Some(replier())).unwrap();
+    asked(&mut router, NOW, KEY, DOWN);
+    let verdict = router.forward(NOW, meta(REPLIER), &mut good_dmcast());
+    assert!(matches!(verdict, Verdict::Multicast { .. }));
     router
 }
 
@@ -406,6 +422,31 @@ fn a_broken_option_outside() {
 }
 
 #[test]
+fn inner_option_of_others() {
+    let router_alert = packet(SOURCE, GROUP, 17, &[148, 4, 0, 0], &[0; 8]);
+    let packet = forged_dmcast(|_| (), &router_alert);
+    drops(REPLIER, &packet, DropReason::InnerOption);
+}
+
+#[test]
+fn inner_fragment() {
+    for flags in [[0x20, 0], [0, 1], [0x20, 1]] {
+        let inner = edit(inner(KEY), 0, |p| p[6..8].copy_from_slice(&flags));
+        let packet = forged_dmcast(|_| (), &inner);
+        drops(REPLIER, &packet, DropReason::InnerFragment);
+    }
+}
+
+#[test]
+fn inner_protocol() {
+    for protocol in [0, 2, 4, 6, 255] {
+        let inner = edit(inner(KEY), 0, |p| p[9] = protocol);
+        let packet = forged_dmcast(|_| (), &inner);
+        drops(REPLIER, &packet, DropReason::InnerProtocol);
+    }
+}
+
+#[test]
 fn inner_source_mismatch() {
     let inner = inner(Key::new([10, 1, 0, 3].into(), GROUP));
     drops(
@@ -435,16 +476,63 @@ fn dmcast_without_entry() {
 
 #[test]
 fn not_downstream() {
-    for iface in [UP, ELSEWHERE, Iface(60_000), Iface(0xfffe)] {
+    // Numbers of the interfaces themselves mean nothing on the wire.
+    for iface in [DOWN, UP, ELSEWHERE, Iface(60_000), Iface(0xfffe)] {
         for placement in [Placement::Outer, Placement::Inner] {
             let repr: DmcastRepr = dmcast_repr(iface, Form::Classic, placement);
-            drops(
-                REPLIER,
-                &compose(&repr, &inner(KEY)),
-                DropReason::NotDownstream,
-            );
+            let packet = compose(&repr, &inner(KEY));
+            let mut router = asked_router();
+            let mut bytes = packet.clone();
+            let verdict = router.forward(NOW, meta(REPLIER), &mut bytes);
+            assert_eq!(verdict, Verdict::Drop(DropReason::NotDownstream));
+            assert_eq!(bytes, packet, "the packet was edited");
+            assert_eq!(router.stats().dropped(DropReason::NotDownstream), 1);
         }
     }
+}
+
+#[test]
+fn wrong_number_rate() {
+    let mut router = asked_router();
+    let repr = dmcast_repr(Iface(0), Form::Classic, Placement::Outer);
+    let guess = compose(&repr, &inner(KEY));
+    for _ in 0..64 {
+        let verdict = router.forward(NOW, meta(REPLIER), &mut guess.clone());
+        assert_eq!(verdict, Verdict::Drop(DropReason::NotDownstream));
+    }
+    for packet in [&guess, &good_dmcast()] {
+        expect_drop(&mut router, REPLIER, packet, DropReason::WrongNumberRate);
+    }
+}
+
+#[test]
+fn no_credit() {
+    let mut router = router_with_replier();
+    expect_drop(&mut router, REPLIER, &good_dmcast(), DropReason::NoCredit);
+}
+
+#[test]
+fn outer_source() {
+    let packet = edit(good_dmcast(), 0, |p| {
+        p[12..16].copy_from_slice(&[127, 0, 0, 1]);
+    });
+    drops(REPLIER, &packet, DropReason::OuterSource);
+}
+
+#[test]
+fn source_not_seen() {
+    let mut router = router_with_replier();
+    router.remove(NOW, KEY);
+    let shared = Key::any_source(GROUP);
+    router.install(NOW, shared, UP, &[REPLIER, DOWN]).unwrap();
+    router.set_replier(NOW, shared, Some(replier())).unwrap();
+    let repr = dmcast_repr(
+        asked(&mut router, NOW, KEY, DOWN),
+        Form::Classic,
+        Placement::Outer,
+    );
+    let packet = compose(&repr, &inner(KEY));
+    expect_drop(&mut router, REPLIER, &packet, DropReason::SourceNotSeen);
 }
 
 #[test]
@@ -490,7 +578,7 @@ fn goldens() -> Vec<(Iface, Vec<u8>)> {
     for form in [Form::Classic, Form::Single] {
         goldens.push((DOWN, request(KEY, None, form)));
         for placement in [Placement::Outer, Placement::Inner] {
-            let repr = dmcast_repr(DOWN, form, placement);
+            let repr = dmcast_repr(number(DOWN), form, placement);
             goldens.push((REPLIER, compose(&repr, &inner(KEY))));
         }
     }
@@ -501,7 +589,7 @@ fn goldens() -> Vec<(Iface, Vec<u8>)> {
 fn every_truncation_is_dropped() {
     for (from, packet) in goldens() {
         for len in 0..packet.len() {
-            let mut router = router_with_replier();
+            let mut router = asked_router();
             let before = state(&router);
             let mut bytes = packet[..len].to_vec();
             let verdict = router.forward(NOW, meta(from), &mut bytes);
@@ -521,7 +609,7 @@ fn every_bit_flip_of_a_header_is_refused() {
         for bit in 0..packet.len() * 8 {
             let mut flipped = packet.clone();
             flipped[bit / 8] ^= 0x80 >> (bit % 8);
-            let mut router = router_with_replier();
+            let mut router = asked_router();
             let before = state(&router);
             let mut bytes = flipped.clone();
             let verdict = router.forward(NOW, meta(from), &mut bytes);
@@ -552,7 +640,7 @@ fn every_mended_bit_flip_is_refused_or_harmless() {
                     lms_proto::wire::ipv4::fill_checksum(&mut bytes[header..end]);
                 }
             }
-            let mut router = router_with_replier();
+            let mut router = asked_router();
             match router.forward(NOW, meta(from), &mut bytes) {
                 Verdict::Drop(_) | Verdict::Pass => {}
                 Verdict::Forward { output, packet, .. } => {

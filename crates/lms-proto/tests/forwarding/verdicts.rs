@@ -1,12 +1,12 @@
 //! The verdict table of the forwarding rule, row by row, with what is written into the packet;
 //! and what becomes of good dmcasts.
 
-use lms_proto::router::{Config, Output, Policy, Verdict};
+use lms_proto::router::{Config, Event, Output, SOURCE_LIFETIME, Verdict};
 use lms_proto::rule::{Action, Reason, Role, Tree, decide};
 use lms_proto::table::Replier;
-use lms_proto::wire::encap::Placement;
+use lms_proto::wire::encap::{DmcastRepr, Placement};
 use lms_proto::wire::ipv4;
-use lms_proto::{Form, Iface, Key, LmsOption, NextHop};
+use lms_proto::{Form, Iface, Key, LinkAddr, LmsOption, Meta, NextHop};
 
 use crate::common::*;
 
@@ -71,7 +71,7 @@ fn from_another_interface_turned_to_the_replier() {
         let request = request(KEY, None, form);
         let (output, sent) = forwarded(&mut router, DOWN, &request);
         assert_eq!(output, TO_REPLIER);
-        let turned = turning_point(address(REPLIER), DOWN);
+        let turned = turning_point(address(REPLIER), number(DOWN));
         assert_eq!(sent, one_hop_on(&request, Some(turned)));
         assert_eq!(router.stats().requests_turned, 1);
     }
@@ -95,6 +95,65 @@ fn from_the_parent_turned_to_the_replier_untouched() {
     assert_eq!(output, TO_REPLIER);
     assert_eq!(sent, one_hop_on(&request, None));
     assert_eq!(router.stats().requests_to_replier, 1);
+}
+
+/// On a link with several hosts the elected one answers the others: their requests do not go up.
+#[test]
+fn from_a_neighbour_of_the_replier_turned_to_the_replier() {
+    let on_link = |host| {
+        edit(request(KEY, None, Form::Classic), 0, |p| {
+            p[12..16].copy_from_slice(&[10, 1, 2, host]);
+        })
+    };
+    let other_link = LinkAddr([2, 0, 0, 0, 0, 77]);
+    let far = request(KEY, None, Form::Classic);
+    // Who sent the frame, the request, and whether that is the replier.
+    let cases = [
+        (Some(other_link), on_link(50), false),
+        (None, on_link(50), false),
+        // A router beside the replier, which forwards a request of a host further down.
+        (Some(other_link), far.clone(), false),
+        (Some(REPLIER_LINK), on_link(9), true),
+        (None, on_link(9), true),
+        // The replier is a router itself.
+        (Some(REPLIER_LINK), far.clone(), true),
+        // Nothing tells them apart.
+        (None, far, true),
+    ];
+    for (link_source, request, is_replier) in cases {
+        let mut router = router_with_replier();
+        let mut bytes = request.clone();
+        let from = Meta {
+            iface: REPLIER,
+            link_source,
+        };
+        let Verdict::Forward { output, packet, .. } = router.forward(NOW, from, &mut bytes) else {
+            panic!("not forwarded");
+        };
+        let turned = turning_point(address(REPLIER), number(DOWN));
+        let (_, option) = LmsOption::parse(&bytes[packet][20..]).unwrap();
+        if is_replier {
+            assert_eq!((output, option.turning_point), (TO_PARENT, None));
+            continue;
+        }
+        assert_eq!(output, TO_REPLIER, "{link_source:?}");
+        let point = option.turning_point.expect("turned");
+        assert_eq!(point.router, turned.router);
+        // The repair comes back to the same link.
+        let repr = dmcast_repr(point.iface, Form::Classic, Placement::Outer);
+        let mut repair = compose(&repr, &inner(KEY));
+        let verdict = router.forward(NOW, meta(REPLIER), &mut repair);
+        assert!(matches!(verdict, Verdict::Multicast { iface: REPLIER, .. }));
+    }
+    // A replier that is the whole link has no neighbours there.
+    let mut router = router_with_replier();
+    let whole_link = Replier {
+        neighbour: None,
+        ..replier()
+    };
+    router.set_replier(NOW, KEY, Some(whole_link)).unwrap();
+    let (output, _) = forwarded(&mut router, REPLIER, &on_link(50));
+    assert_eq!(output, TO_PARENT);
 }
 
 /// The rule itself, all of it; the rows that drop are in `refusals` with the router around them.
@@ -210,9 +269,14 @@ fn a_dmcast_is_stripped_and_multicast_on_the_turning_point_interface() {
     for form in [Form::Classic, Form::Single] {
         for placement in [Placement::Outer, Placement::Inner] {
             // From the replier's link, from above, from the very link it goes to.
-            for from in [REPLIER, UP, DOWN] {
+            let far = [198, 51, 100, 7].into();
+            for (from, replier) in [(REPLIER, REPLIER_HOST), (UP, far), (DOWN, far)] {
                 let mut router = router_with_replier();
-                let mut bytes = compose(&dmcast_repr(DOWN, form, placement), &inner(KEY));
+                let repr = DmcastRepr {
+                    replier,
+                    ..dmcast_repr(asked(&mut router, NOW, KEY, DOWN), form, placement)
+                };
+                let mut bytes = compose(&repr, &inner(KEY));
                 bytes.extend([0; 3]);
                 let Verdict::Multicast { iface, packet } =
                     router.forward(NOW, meta(from), &mut bytes)
@@ -230,10 +294,9 @@ fn a_dmcast_is_stripped_and_multicast_on_the_turning_point_interface() {
 /// No replier is needed for a dmcast: it may have changed while the repair was on its way.
 #[test]
 fn a_dmcast_needs_no_replier() {
-    let mut router = router(Config {
-        policy: Policy::Static,
-        ..Config::default()
-    });
+    let mut router = router_with_replier();
+    asked(&mut router, NOW, KEY, DOWN);
+    router.set_replier(NOW, KEY, None).unwrap();
     let mut bytes = dmcast(KEY, Placement::Outer);
     let verdict = router.forward(NOW, meta(REPLIER), &mut bytes);
     assert!(matches!(verdict, Verdict::Multicast { .. }));
@@ -242,11 +305,36 @@ fn a_dmcast_needs_no_replier() {
 #[test]
 fn a_dmcast_for_a_shared_tree() {
     let mut router = router_with_replier();
-    let group = [239, 5, 5, 5].into();
-    router
-        .install(NOW, Key::any_source(group), UP, &[DOWN])
-        .unwrap();
-    let mut bytes = dmcast(Key::new(SOURCE, group), Placement::Outer);
-    let verdict = router.forward(NOW, meta(UP), &mut bytes);
-    assert!(matches!(verdict, Verdict::Multicast { iface: DOWN, .. }));
+    let shared = Key::any_source([239, 5, 5, 5].into());
+    let key = Key::new(SOURCE, shared.group);
+    router.install(NOW, shared, UP, &[REPLIER, DOWN]).unwrap();
+    router.set_replier(NOW, shared, Some(replier())).unwrap();
+    let number = asked(&mut router, NOW, key, DOWN);
+    let wanted = Event::SourceWanted { key, parent: UP };
+    assert_eq!(router.poll_event(), Some(wanted));
+    let packet = compose(
+        &dmcast_repr(number, Form::Classic, Placement::Outer),
+        &inner(key),
+    );
+    let passes = |router: &mut lms_proto::Router<'_>, now| {
+        let verdict = router.forward(now, meta(REPLIER), &mut packet.clone());
+        matches!(verdict, Verdict::Multicast { iface: DOWN, .. })
+    };
+    assert!(!passes(&mut router, NOW), "the source was never seen");
+    // Its datagrams arrive from above, and nowhere else; and it is a host.
+    assert!(!router.source_seen(NOW, DOWN, key));
+    assert!(!router.source_seen(NOW, Iface::UNSET, key));
+    assert!(!router.source_seen(NOW, UP, Key::new(SOURCE, [239, 5, 5, 6].into())));
+    let loopback = Key::new([127, 0, 0, 1].into(), key.group);
+    assert!(!router.source_seen(NOW, UP, loopback));
+    assert!(router.source_seen(NOW, UP, key));
+    assert!(passes(&mut router, NOW));
+    // It is looked for again before it is forgotten.
+    let soon = NOW + SOURCE_LIFETIME / 2;
+    asked(&mut router, soon, key, DOWN);
+    assert_eq!(router.poll_event(), Some(wanted));
+    assert!(passes(&mut router, soon));
+    let late = NOW + SOURCE_LIFETIME;
+    asked(&mut router, late, key, DOWN);
+    assert!(!passes(&mut router, late));
 }

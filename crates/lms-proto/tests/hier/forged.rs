@@ -65,6 +65,27 @@ fn refused(h: &mut Hierarchy<'_>, meta: Meta, packet: &[u8], reason: DropReason,
     assert_eq!(look(h), seen, "{reason}");
 }
 
+/// A router hears on its parent's link what the parent tells the hosts there: nothing is wrong with that.
+#[test]
+fn what_the_parent_tells_its_link_is_not_refused() {
+    let mut h = settled(Config::default(), CAPACITY);
+    for sequence in 1..20 {
+        let elected = hier_packet(
+            host(0, 5),
+            header(Kind::Elected, sequence, HOLD),
+            &[Entry {
+                key: group(1),
+                neighbour: Some(host(0, 9)),
+                cost: Cost(0),
+            }],
+        );
+        let at = ms(1_000 + u64::from(sequence) * 1_000);
+        let _ = h.handle_packet(at, meta(0), &elected, is_downstream);
+    }
+    assert_eq!(h.stats().dropped(DropReason::WrongType), 0);
+    assert_eq!(h.poll_changed(), None);
+}
+
 #[test]
 fn each_forgery_under_its_own_counter() {
     let mut h = settled(Config::default(), CAPACITY);

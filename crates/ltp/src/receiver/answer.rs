@@ -7,10 +7,11 @@
 //! | option of another source or group | dropped |
 //! | turned, but this host is not the elected replier of its link | dropped |
 //! | turned, for what this host lacks | dropped: its own request is on its way |
-//! | turned, for what this host had lost too and got as a repair a moment ago | dropped: that repair goes to the requester as well |
+//! | turned, for what this host had lost too and got as a repair to the group a moment ago | dropped: that repair goes to the requester as well |
 //! | turned, for what it holds | repaired to the turning point, within its rate |
 
 use lms_proto::{Kind as OptionKind, TurningPoint};
+use smoltcp::time::{Duration, Instant};
 
 use super::window::{HELD, VERIFIED};
 use super::{Phase, Receiver};
@@ -25,6 +26,8 @@ use crate::{Destination, Meta, Path, Transmit};
 
 /// Blocks taken from one request; the rest is asked for again.
 const BLOCKS_PER_REQUEST: u32 = 32;
+/// After a request of a receiver below, a replier asks for the receivers below for this long.
+const ASKS_FOR_OTHERS: Duration = Duration::from_secs(10);
 
 impl<S: Store> Receiver<'_, S> {
     pub(super) fn on_request<T: AsRef<[u8]>>(
@@ -42,6 +45,9 @@ impl<S: Store> Receiver<'_, S> {
         let point = self.turning_point(meta)?;
         if matches!(request.kind(), Kind::Sync | Kind::Left) {
             return Err(Error::Unexpected);
+        }
+        if request.kind() == Kind::Data {
+            self.asks_for_others_until = self.now + ASKS_FOR_OTHERS;
         }
         let target = Target::TurningPoint(point);
         let target = self
@@ -162,7 +168,7 @@ impl<S: Store> Receiver<'_, S> {
         })
     }
 
-    /// The packets of a block that this host had lost too and got as repairs a moment ago. Who
+    /// The packets of a block that this host had lost too and got as repairs to the group a moment ago. Who
     /// asks it for them sits below the turning point of its own request, so that the same repair
     /// is on its way there.
     fn just_repaired(&self, block: u64) -> u64 {
@@ -224,7 +230,9 @@ impl<S: Store> Receiver<'_, S> {
         if !self.repairs.hold_once(self.now, target, 1 << 63 | lo) {
             return Err(Error::RequestHeldDown);
         }
-        if self.digest_answers.push_back((target, lo, count)).is_ok() {
+        // No packet has room for more digests than a byte counts.
+        let answer = (target, lo as u32, count as u8);
+        if self.digest_answers.push_back(answer).is_ok() {
             self.repairs.keep(target);
         }
         Ok(())
@@ -234,6 +242,7 @@ impl<S: Store> Receiver<'_, S> {
     pub(super) fn forget_requests(&mut self) {
         self.repairs.clear();
         self.digest_answers.clear();
+        self.asks_for_others_until = Instant::ZERO;
     }
 
     pub(super) fn poll_answers(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
@@ -249,6 +258,7 @@ impl<S: Store> Receiver<'_, S> {
 
     fn poll_digest_answer(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
         let &(target, first, count) = self.digest_answers.front()?;
+        let (first, count) = (u64::from(first), u64::from(count));
         let session = self.session.as_ref()?;
         let repr = digests::Repr {
             session: session.id,

@@ -39,6 +39,8 @@ pub(crate) struct Arrival {
     pub(crate) by_source: bool,
     /// It answers the latest request.
     pub(crate) answers: bool,
+    /// Requests for it.
+    pub(crate) attempts: u8,
 }
 
 /// A bounded table of asks.
@@ -117,6 +119,7 @@ impl<'a> Asks<'a> {
             sent: ask.sent,
             by_source: ask.by_source,
             answers,
+            attempts: ask.attempts,
         };
         if ask.mask == 0 {
             self.used -= 1;

@@ -81,6 +81,8 @@ impl<S: Store> Receiver<'_, S> {
             nonce: rand_core::Rng::next_u64(&mut self.rng).max(1),
         });
         self.stats.audits += 1;
+        self.advanced = self.now;
+        self.disagreements = 0;
         self.frontier = self.start;
         self.top = end;
         self.reset_tree(true);

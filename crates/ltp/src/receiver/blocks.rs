@@ -81,9 +81,36 @@ impl<S: Store> Receiver<'_, S> {
         Ok(Outcome::Waits)
     }
 
-    /// The block's bytes are not what the source sent: again, from the source itself, since
-    /// whoever sent them may do so again.
+    /// The block's bytes and its digest disagree, and the digest counts. One of both was changed on the
+    /// way, or forged: first the bytes are asked for again, from the source itself; when these disagree, too,
+    /// the digest is; and so on in turn, until [`Receiver::check_source`] ends it.
     pub(super) fn reject(&mut self, block: u64) {
+        let slot = self.slots.claim(block);
+        slot.rejected = slot.rejected.wrapping_add(1);
+        let doubts_digest = slot.rejected.is_multiple_of(2);
+        self.disagreements = self.disagreements.saturating_add(1);
+        if doubts_digest {
+            self.forget_digest(block);
+        } else {
+            self.forget_bytes(block);
+        }
+    }
+
+    /// The bytes stay, and wait for another digest.
+    fn forget_digest(&mut self, block: u64) {
+        let Ok(value) = self.compute(block) else {
+            self.fail(Failure::Store);
+            return;
+        };
+        let slot = self.slots.claim(block);
+        slot.digest = value;
+        slot.flags = slot.flags & !(EXPECTED | CONFIRMED | DISPUTED) | COMPUTED;
+        self.stats.digests_rejected += 1;
+        self.unverified += 1;
+        self.want_digests();
+    }
+
+    fn forget_bytes(&mut self, block: u64) {
         let Some((offset, len)) = self.place(block) else {
             return;
         };
@@ -137,6 +164,8 @@ impl<S: Store> Receiver<'_, S> {
             self.frontier += 1;
         }
         if self.frontier != was {
+            self.advanced = self.now;
+            self.disagreements = 0;
             self.fill_audit();
             self.report_progress();
             if self.asked < self.highest {
@@ -289,8 +318,9 @@ impl<S: Store> Receiver<'_, S> {
         let most = first + digests::MAX_DIGESTS as u64;
         let run = (first..end.min(most)).take_while(|&block| waits(block, flag, limit));
         let last = run.last().unwrap_or(first);
+        let doubted = self.slots.get(first).is_some_and(|slot| slot.rejected > 0);
         let attempts = match (flag, self.config.assist) {
-            (COMPUTED, crate::Assist::Lms) => 0,
+            (COMPUTED, crate::Assist::Lms) if !doubted => 0,
             _ => u32::from(self.config.attempts_before_source),
         };
         Some(DigestAsk {
@@ -311,7 +341,7 @@ impl<S: Store> Receiver<'_, S> {
         if packet.session() != session.id {
             return Err(Error::OtherSession);
         }
-        if meta.source.ip() != session.source.ip() {
+        if meta.source != session.source {
             return Err(Error::OtherSource);
         }
         if !session.integrity {
@@ -338,14 +368,15 @@ impl<S: Store> Receiver<'_, S> {
         let first = u64::from(packet.first_block());
         for index in 0..packet.count() {
             let block = first + index as u64;
-            if self.is_audited(block) {
-                // Only the source's own word counts for what was believed once already.
-                if confirmed && self.judge(block, packet.digest(index)).is_err() {
-                    self.fail(Failure::Store);
-                    return Err(Error::Store);
-                }
-            } else if block >= self.frontier && block < self.window_base() + self.span {
+            let within = block >= self.frontier && block < self.window_base() + self.span;
+            if !within || confirmed && !self.is_asked(block) {
+                continue;
+            }
+            if !self.is_audited(block) {
                 self.learn_digest(block, packet.digest(index), confirmed);
+            } else if confirmed {
+                // Only the source's own word counts for what was believed once already.
+                self.learn_in_audit(block, packet.digest(index))?;
             }
         }
         self.digest_ask_answered();
@@ -354,6 +385,25 @@ impl<S: Store> Receiver<'_, S> {
             self.digests_announced(first);
         }
         self.want_digests();
+        Ok(())
+    }
+
+    /// Whether the digest of that block was asked for: an answer whose first block was changed on the way
+    /// is no answer for others.
+    fn is_asked(&self, block: u64) -> bool {
+        self.digest_ask
+            .is_some_and(|ask| (ask.first..=ask.last).contains(&block))
+    }
+
+    /// The source's own digest of a block under audit, or of one that was found wrong by it and asked for
+    /// again.
+    fn learn_in_audit(&mut self, block: u64, digest: Digest) -> Result<(), Error> {
+        if self.slots.get(block).is_some_and(|slot| !slot.is(HELD)) {
+            self.learn_digest(block, digest, true);
+        } else if self.judge(block, digest).is_err() {
+            self.fail(Failure::Store);
+            return Err(Error::Store);
+        }
         Ok(())
     }
 

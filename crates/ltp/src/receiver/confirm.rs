@@ -1,5 +1,7 @@
 //! Doubts: the source is asked by unicast, under a nonce, what is true, and only that answer counts.
 
+use core::num::NonZeroU16;
+
 use rand_core::Rng;
 use smoltcp::time::Duration;
 
@@ -9,7 +11,7 @@ use crate::event::{Failure, ReceiverEvent};
 use crate::store::Store;
 use crate::wire::request::Kind;
 use crate::wire::sync;
-use crate::{Meta, Path, Transmit};
+use crate::{Destination, Meta, Path, Transmit};
 
 /// A question the source does not answer is dropped after so many attempts; the next
 /// contradiction asks again.
@@ -17,15 +19,31 @@ const QUESTION_ATTEMPTS: u32 = 8;
 /// The source is asked to confirm a heartbeat no more often than this.
 const CONFIRM_PAUSE: Duration = Duration::from_secs(1);
 
+/// Whether this attempt goes to the other port: the known address has not answered two before, and is
+/// asked again in between.
+fn asks_elsewhere(attempt: u32) -> bool {
+    attempt > 2 && !attempt.is_multiple_of(2)
+}
+
 impl<S: Store> Receiver<'_, S> {
     /// Asks the source by unicast, under a nonce, what is true.
     pub(super) fn ask_confirmation(&mut self) {
-        if self.question.is_some() || self.now < self.question_after {
+        self.ask_about(None);
+    }
+
+    /// Asks the source; `elsewhere` is another port of its host that speaks as the source.
+    pub(super) fn ask_about(&mut self, elsewhere: Option<NonZeroU16>) {
+        if let Some(question) = &mut self.question {
+            question.other = elsewhere.or(question.other);
+            return;
+        }
+        if self.now < self.question_after {
             return;
         }
         self.question = Some(Question {
             nonce: self.rng.next_u64().max(1),
             attempts: 0,
+            other: elsewhere,
         });
         self.timers.set(Timer::Confirm as usize, self.now);
     }
@@ -52,7 +70,14 @@ impl<S: Store> Receiver<'_, S> {
         self.stats.confirmations += 1;
         let repr = self.request_repr(Kind::Sync, question.attempts, question.nonce)?;
         repr.emit(buffer);
-        let destination = self.to_source()?;
+        let destination = match question.other {
+            Some(port) if asks_elsewhere(question.attempts) => {
+                let mut source = self.session.as_ref()?.source;
+                source.set_port(port.get());
+                Destination::Unicast(source)
+            }
+            _ => self.to_source()?,
+        };
         Some(self.sent(destination, buffer, repr.buffer_len()))
     }
 
@@ -62,11 +87,22 @@ impl<S: Store> Receiver<'_, S> {
         repr: &sync::Repr<'_>,
         nonce: u64,
     ) -> Result<(), Error> {
-        let asked = self
-            .question
-            .is_some_and(|question| question.nonce == nonce);
+        let known = self.session.as_ref().map(|session| session.source);
+        let asked = self.question.is_some_and(|question| {
+            let other = question.other.map(NonZeroU16::get);
+            let is_expected = known == Some(meta.source) || other == Some(meta.source.port());
+            question.nonce == nonce && is_expected
+        });
         if !asked || meta.path != Path::Unicast {
             return Err(Error::Unasked);
+        }
+        let is_known = known == Some(meta.source);
+        if !is_known && !self.may_follow(repr) {
+            // Another transfer of that host: the known source may only be out of reach for a moment.
+            if let Some(question) = &mut self.question {
+                question.other = None;
+            }
+            return Err(Error::OtherSession);
         }
         self.question = None;
         self.question_after = self.now + CONFIRM_PAUSE;
@@ -78,7 +114,7 @@ impl<S: Store> Receiver<'_, S> {
         };
         let same_cut =
             session.geometry == repr.geometry && session.integrity == repr.digested.is_some();
-        if session.id != repr.session {
+        if session.id != repr.session || !is_known {
             let same = same_cut && self.same_content(repr);
             return self.other_session(meta, repr, same);
         }
@@ -88,6 +124,16 @@ impl<S: Store> Receiver<'_, S> {
         }
         self.believe(repr);
         Ok(())
+    }
+
+    /// Whether what another port of the source's host sends may take the place of what is followed: it is
+    /// the same content, or nothing of the followed one has come.
+    fn may_follow(&self, repr: &sync::Repr<'_>) -> bool {
+        let empty = self.stats.data_packets + self.stats.repairs == 0;
+        let same_cut = self.session.as_ref().is_some_and(|session| {
+            session.geometry == repr.geometry && session.integrity == repr.digested.is_some()
+        });
+        same_cut && self.same_content(repr) || empty && self.phase == Phase::Open
     }
 
     fn same_content(&self, repr: &sync::Repr<'_>) -> bool {
@@ -112,13 +158,19 @@ impl<S: Store> Receiver<'_, S> {
                 session.id = repr.session;
                 session.source = meta.source;
                 session.closing = false;
+                // It is told at once that this receiver takes part, and how far it is.
+                session.reports = false;
             }
             self.token = 0;
             self.report = Default::default();
+            if repr.reports && self.phase == Phase::Complete {
+                self.report_in_window();
+            }
             self.event(ReceiverEvent::Resumed {
                 session: repr.session,
             });
             self.believe(repr);
+            self.count_loss_anew();
             return Ok(());
         }
         if self.phase == Phase::Open {
@@ -136,6 +188,7 @@ impl<S: Store> Receiver<'_, S> {
         }
         self.begin(meta, repr)?;
         self.believe(repr);
+        self.count_loss_anew();
         Ok(())
     }
 

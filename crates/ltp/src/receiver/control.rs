@@ -1,5 +1,7 @@
 //! Heartbeats.
 
+use core::num::NonZeroU16;
+
 use smoltcp::time::Duration;
 
 use super::{Phase, Receiver, Session, Timer};
@@ -9,6 +11,9 @@ use crate::event::{Failure, ReceiverEvent};
 use crate::store::Store;
 use crate::wire::sync;
 use crate::{Geometry, Meta, Path};
+
+/// Reports are spread over so long at most; no source asks for more.
+const LONGEST_WINDOW: Duration = Duration::from_secs(60);
 
 impl<S: Store> Receiver<'_, S> {
     pub(super) fn on_sync(&mut self, meta: &Meta, repr: &sync::Repr<'_>) -> Result<(), Error> {
@@ -41,7 +46,8 @@ impl<S: Store> Receiver<'_, S> {
         if matches!(self.phase, Phase::Failed | Phase::Ended) {
             return Err(Error::Ended);
         }
-        if self.contradicts(repr) {
+        let is_elsewhere = meta.source != session.source;
+        if is_elsewhere || self.contradicts(repr) {
             let other = self
                 .session
                 .as_ref()
@@ -50,7 +56,8 @@ impl<S: Store> Receiver<'_, S> {
                 session.contradicted = true;
                 session.confirmed = false;
             }
-            self.ask_confirmation();
+            let port = meta.source.port();
+            self.ask_about(NonZeroU16::new(port).filter(|_| is_elsewhere));
             return Err(if other {
                 Error::OtherSession
             } else {
@@ -130,6 +137,8 @@ impl<S: Store> Receiver<'_, S> {
         }
         self.begin(meta, repr)?;
         self.heartbeat(repr);
+        // What was sent before this receiver came is not lost.
+        self.count_loss_anew();
         Ok(())
     }
 
@@ -167,6 +176,8 @@ impl<S: Store> Receiver<'_, S> {
         self.audit = None;
         self.phase = Phase::Open;
         self.fed = self.now;
+        self.advanced = self.now;
+        self.disagreements = 0;
         self.name = Name::from_slice(repr.name).unwrap_or_default();
         self.session = Some(Session {
             id: repr.session,
@@ -207,7 +218,9 @@ impl<S: Store> Receiver<'_, S> {
         session.silence = Duration::from_millis(u64::from(repr.silence_ms));
         session.digested = session.digested.max(repr.digested.unwrap_or(0));
         session.progress_blocks = repr.progress_blocks;
-        session.report_window = Duration::from_micros(u64::from(repr.report_window_us));
+        let window = Duration::from_micros(u64::from(repr.report_window_us)).min(LONGEST_WINDOW);
+        let is_shorter = window < session.report_window;
+        session.report_window = window;
         let new_reports = repr.reports && !session.reports;
         session.reports = repr.reports;
         let left = repr.closing && !session.closing;
@@ -232,6 +245,10 @@ impl<S: Store> Receiver<'_, S> {
             );
         }
         if new_reports && self.phase == Phase::Open {
+            self.report_in_window();
+        }
+        if is_shorter && self.timers.get(Timer::Report as usize).is_some() {
+            // A window that a bit on the way, or a forger, made long puts no report off for long.
             self.report_in_window();
         }
         if repr.stalled {

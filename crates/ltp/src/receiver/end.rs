@@ -7,6 +7,9 @@ use crate::event::{Failure, ReceiverEvent};
 use crate::store::Store;
 use crate::timer::Timers;
 
+/// Fewer disagreements of data and digests than these, without a final block in between, end nothing.
+const LEAST_DISAGREEMENTS: u8 = 8;
+
 impl<S: Store> Receiver<'_, S> {
     /// The source's timer ran out: did it die, or did it talk meanwhile?
     pub(super) fn check_source(&mut self) {
@@ -30,6 +33,8 @@ impl<S: Store> Receiver<'_, S> {
                 (_, false) => Failure::SourceLost,
             };
             self.fail(failure);
+        } else if self.advanced + patience * 3 <= now && self.disagreements >= LEAST_DISAGREEMENTS {
+            self.fail(Failure::Disagreement);
         } else if self.fed + patience * 3 <= now && self.audit.is_some() {
             self.fail(Failure::WholeDigest);
         } else if self.fed + patience * 3 <= now && self.waits_for_answers() {

@@ -50,7 +50,7 @@ impl<S: Store> Receiver<'_, S> {
         if packet.session() != session.id {
             return Err(Error::OtherSession);
         }
-        if meta.source.ip() != session.source.ip() {
+        if meta.source != session.source {
             return Err(Error::OtherSource);
         }
         if packet.payload().len() != usize::from(geometry.payload_len()) {
@@ -70,8 +70,11 @@ impl<S: Store> Receiver<'_, S> {
         if !repair {
             self.heard = self.now;
         }
+        // Without LMS one socket may take both, and which way a packet came says nothing.
+        let alone =
+            repair && meta.path == Path::Unicast && self.config.assist == crate::Assist::Lms;
         if block < self.frontier {
-            self.duplicate(block, index, repair);
+            self.duplicate(block, index, repair, alone);
             return Ok(());
         }
         if block >= self.window_base() + self.span {
@@ -80,7 +83,7 @@ impl<S: Store> Receiver<'_, S> {
         let slot = self.slots.claim(block);
         let bit = 1u64 << index;
         if slot.received & bit != 0 {
-            self.duplicate(block, index, repair);
+            self.duplicate(block, index, repair, alone);
             return Ok(());
         }
         let (offset, len) = geometry.span(block, index, length);
@@ -93,8 +96,11 @@ impl<S: Store> Receiver<'_, S> {
         self.fed = self.now;
         self.top = self.top.max(block + 1);
         if repair {
-            slot.repaired |= bit;
-            slot.repaired_at = self.now;
+            // Receivers below have not got a repair that came to this host alone.
+            if !alone {
+                slot.repaired |= bit;
+                slot.repaired_at = self.now;
+            }
             self.stats.repairs += 1;
         } else {
             self.stats.data_packets += 1;
@@ -124,14 +130,11 @@ impl<S: Store> Receiver<'_, S> {
     }
 
     #[cold]
-    fn duplicate(&mut self, block: u64, index: u32, repair: bool) {
+    fn duplicate(&mut self, block: u64, index: u32, repair: bool, alone: bool) {
+        let repaired = |slot: &super::Slot| slot.repaired & 1 << index != 0;
         if !repair {
             self.stats.duplicate_data += 1;
-        } else if self
-            .slots
-            .get(block)
-            .is_some_and(|slot| slot.repaired & 1 << index != 0)
-        {
+        } else if alone || self.slots.get(block).is_some_and(repaired) {
             self.stats.duplicate_repairs += 1;
         } else {
             self.stats.unneeded_repairs += 1;
@@ -154,11 +157,13 @@ impl<S: Store> Receiver<'_, S> {
             self.stats.lost_packets += number - self.highest;
             self.highest = number + 1;
             self.look_for_gaps();
+            self.report_loss();
             return;
         }
         let Some(arrival) = self.asks.arrived(block, bit, tag) else {
             return;
         };
+        self.relay_repaired(arrival.attempts);
         if arrival.answers {
             let sample = self.now - arrival.sent;
             if arrival.by_source {
@@ -178,6 +183,7 @@ impl<S: Store> Receiver<'_, S> {
             self.stats.lost_packets += next - self.highest;
             self.highest = next;
             self.look_for_gaps();
+            self.report_loss();
         }
     }
 
@@ -202,7 +208,7 @@ impl<S: Store> Receiver<'_, S> {
     /// Only the source speaks to a receiver by unicast.
     pub(super) fn check_from_source(&self, meta: &Meta) -> Result<(), Error> {
         let session = self.session.as_ref().ok_or(Error::BeforeSync)?;
-        if meta.source.ip() != session.source.ip() {
+        if meta.source != session.source {
             return Err(Error::OtherSource);
         }
         if meta.path == Path::Group {

@@ -17,6 +17,7 @@ mod report;
 mod window;
 
 use core::net::SocketAddr;
+use core::num::NonZeroU16;
 
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
@@ -102,6 +103,9 @@ struct Session {
 struct Question {
     nonce: u64,
     attempts: u32,
+    /// Another port of the source's host, from which heartbeats of another session come: a source that
+    /// was restarted listens there. It is asked when the known address does not answer.
+    other: Option<NonZeroU16>,
 }
 
 /// Digests that are asked for.
@@ -136,6 +140,17 @@ struct Reporting {
     sent: Option<(Instant, Status)>,
 }
 
+/// Where loss was last reported; the low bits of larger counters.
+#[derive(Clone, Copy, Default, Debug)]
+struct ReportedLoss {
+    /// One past the newest packet known to have been sent.
+    highest: u32,
+    /// DATA packets that had come.
+    came: u32,
+    /// When, in milliseconds; `None`: not in this session.
+    at_ms: Option<u32>,
+}
+
 /// The receiver's half of a session, and the replier in it: see the [crate documentation](crate)
 /// for how to drive it.
 ///
@@ -161,9 +176,15 @@ pub struct Receiver<'a, S: Store> {
     phase: Phase,
     /// Others wait for answers.
     answers_wait: bool,
+    /// How often data and digests disagreed since a block became final.
+    disagreements: u8,
+    /// Reports of completion that the source denied.
+    denials: u8,
     heard: Instant,
     /// When something new last came.
     fed: Instant,
+    /// When a block last became final.
+    advanced: Instant,
     timers: Timers<TIMERS>,
     stats: ReceiverStats,
     store: S,
@@ -183,6 +204,8 @@ pub struct Receiver<'a, S: Store> {
     source_trip: RoundTrip,
     /// How long the DyRAM relay may need for a repair.
     relay_delay: Duration,
+    /// How much the relay is asked for at a time.
+    relay_window: relay::RequestWindow,
     /// Packets of digests for all: with a relay they come again with the next.
     announced: Announced,
     digest_ask: Option<DigestAsk>,
@@ -191,10 +214,14 @@ pub struct Receiver<'a, S: Store> {
     question: Option<Question>,
     question_after: Instant,
     report: Reporting,
+    reported_loss: ReportedLoss,
     config: ReceiverConfig,
     repairs: Repairs<'a>,
+    /// Until then this host's requests are for receivers below it, too.
+    asks_for_others_until: Instant,
     repair_pacer: Pacer,
-    digest_answers: heapless::Deque<(u16, u64, u64), 4>,
+    /// Target, first block (the wire has 32 bits) and number of blocks.
+    digest_answers: heapless::Deque<(u16, u32, u8), 4>,
     tree: Tree,
     /// The digest of a content that was in the store beforehand.
     adopted: Option<Digest>,
@@ -287,14 +314,20 @@ impl<'a, S: Store> Receiver<'a, S> {
             group_trip: trip,
             source_trip: trip,
             relay_delay: config.initial_timeout / 2,
+            relay_window: relay::RequestWindow::new(now),
             announced: Announced::default(),
             digest_ask: None,
             audit: None,
             question: None,
             question_after: now,
             report: Reporting::default(),
+            reported_loss: ReportedLoss::default(),
             heard: now,
             fed: now,
+            advanced: now,
+            asks_for_others_until: Instant::ZERO,
+            disagreements: 0,
+            denials: 0,
             repairs: Repairs::new(
                 storage.repairs,
                 storage.held,
@@ -350,12 +383,26 @@ impl<'a, S: Store> Receiver<'a, S> {
         )
     }
 
-    /// Whether everything arrived and verified.
+    /// Whether everything arrived and verified. The source may not know it yet: a driver goes on until
+    /// [`Receiver::is_finished`].
     pub fn is_complete(&self) -> bool {
         self.phase == Phase::Complete
     }
 
-    /// Whether nothing more will happen.
+    /// Whether the driver may stop: the last event ([`ReceiverEvent::Complete`] or
+    /// [`ReceiverEvent::Failed`]) was taken, and the source has confirmed the last report, or wants none, or
+    /// could not be reached. A receiver that is driven further answers others as replier.
+    pub fn is_finished(&self) -> bool {
+        let told = self.ending.is_none() && self.held_back.is_none();
+        match self.phase {
+            Phase::Idle | Phase::Open => false,
+            Phase::Complete => told,
+            Phase::Failed => told && self.timers.get(Timer::Report as usize).is_none(),
+            Phase::Ended => told,
+        }
+    }
+
+    /// Whether the receiver was closed: it sends nothing more, also to others.
     pub fn is_ended(&self) -> bool {
         self.phase == Phase::Ended
     }
@@ -378,6 +425,13 @@ impl<'a, S: Store> Receiver<'a, S> {
     /// The round-trip time to the source, once measured.
     pub fn round_trip(&self) -> Option<Duration> {
         self.source_trip.smoothed()
+    }
+
+    /// Packets that the source sent to all, as far as is known, and those of them that came as DATA. Both
+    /// count on; the difference of two looks tells what was lost in between, whoever repaired it.
+    pub fn loss_counters(&self) -> (u64, u64) {
+        let came = self.stats.data_packets + self.stats.duplicate_data;
+        (self.highest, came)
     }
 
     /// Counters.

@@ -114,6 +114,7 @@ impl<S: Store> Receiver<'_, S> {
         let nonce = if to_source { ask.nonce } else { 0 };
         let kind = if ask.left { Kind::Left } else { Kind::Digests };
         let mut repr = self.request_repr(kind, ask.attempts, nonce)?;
+        hide_token(&mut repr, to_source);
         let range = request::Range {
             lo: ask.first as u32,
             hi: ask.last as u32,
@@ -161,7 +162,7 @@ impl<S: Store> Receiver<'_, S> {
         let end = geometry.first_packet(base + self.span).min(self.highest);
         self.asked = self.asked.max(geometry.first_packet(self.frontier));
         while self.asked < end {
-            if self.asks.is_full() || self.asks.outstanding() >= self.config.max_outstanding {
+            if self.asks.is_full() || self.asks.outstanding() >= self.request_limit() {
                 break;
             }
             let (block, index) = geometry.locate(self.asked);
@@ -214,6 +215,16 @@ impl<S: Store> Receiver<'_, S> {
         self.config.assist == Assist::None || attempts >= self.config.attempts_before_source
     }
 
+    /// The nonce of a request for packets.
+    fn data_nonce(&self, to_source: bool) -> u64 {
+        let alone = self.config.assist == Assist::Lms && self.now >= self.asks_for_others_until;
+        match (to_source, alone) {
+            (true, _) => self.id,
+            (false, true) => request::REPAIR_ALONE,
+            (false, false) => 0,
+        }
+    }
+
     /// Gathers asks that are due and equally often asked into one request.
     fn compose_request(&mut self) -> Option<(request::Repr, bool)> {
         let now = self.now;
@@ -224,8 +235,12 @@ impl<S: Store> Receiver<'_, S> {
             .attempts;
         let to_source = self.asks_source(attempts);
         let number = u32::from(attempts) + 1;
-        let nonce = if to_source { self.id } else { 0 };
+        let nonce = self.data_nonce(to_source);
         let mut repr = self.request_repr(Kind::Data, number, nonce)?;
+        hide_token(&mut repr, to_source);
+        if attempts > 0 {
+            self.relay_repeats();
+        }
         let geometry = self.session.as_ref()?.geometry;
         // The source was not asked before it was asked `attempts_before_source` times elsewhere.
         let (trip, number) = if to_source && self.config.assist != Assist::None {
@@ -269,6 +284,13 @@ impl<S: Store> Receiver<'_, S> {
             self.ask_confirmation();
         }
         (!repr.ranges.is_empty()).then_some((repr, to_source))
+    }
+}
+
+/// A token proves this address to the source: only the source gets to see it.
+fn hide_token(repr: &mut request::Repr, to_source: bool) {
+    if !to_source {
+        repr.token = 0;
     }
 }
 

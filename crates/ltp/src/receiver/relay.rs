@@ -13,7 +13,82 @@ use crate::wire::Sequence;
 /// The longest wait for digests that come again.
 const DIGESTS_AGAIN: Duration = Duration::from_millis(1000);
 
+/// Packets asked for at first; a relay has 64 NACK states for a session by default.
+const START: u16 = 32;
+/// Packets that may always be asked for.
+const LEAST: u16 = 8;
+
+/// How many packets may be asked of a relay at a time. A relay has NACK states for a few dozen packets, drops
+/// NACKs beyond them and cannot say so: the window grows with each repair that answers a first request, and is
+/// halved when packets must be asked for again, as TCP's congestion window is (RFC 5681).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RequestWindow {
+    packets: u16,
+    threshold: u16,
+    /// Repairs since the window last grew, beyond the threshold.
+    repairs: u16,
+    /// When it was last halved, in milliseconds; wraps.
+    halved_ms: u32,
+}
+
+fn milliseconds(now: Instant) -> u32 {
+    now.total_millis() as u32
+}
+
+impl RequestWindow {
+    pub(super) fn new(now: Instant) -> Self {
+        RequestWindow {
+            packets: START,
+            threshold: u16::MAX,
+            repairs: 0,
+            halved_ms: milliseconds(now),
+        }
+    }
+
+    /// A repair came that was asked for once.
+    fn repaired(&mut self, most: u32) {
+        let most = u16::try_from(most).unwrap_or(u16::MAX);
+        self.repairs = self.repairs.saturating_add(1);
+        if self.packets < self.threshold || self.repairs >= self.packets {
+            self.packets = self.packets.saturating_add(1).min(most);
+            self.repairs = 0;
+        }
+    }
+
+    /// Something must be asked for again; halved once in the time that an answer takes.
+    fn repeated(&mut self, now: Instant, wait: Duration) {
+        let since = milliseconds(now).wrapping_sub(self.halved_ms);
+        if u64::from(since) >= wait.total_millis() {
+            self.halved_ms = milliseconds(now);
+            self.threshold = (self.packets / 2).max(LEAST);
+            self.packets = self.threshold;
+            self.repairs = 0;
+        }
+    }
+}
+
 impl<S: Store> Receiver<'_, S> {
+    /// Packets that may be outstanding.
+    pub(super) fn request_limit(&self) -> u32 {
+        match self.config.assist {
+            Assist::Dyram => u32::from(self.relay_window.packets).min(self.config.max_outstanding),
+            _ => self.config.max_outstanding,
+        }
+    }
+
+    /// A packet came that was asked for so often.
+    pub(super) fn relay_repaired(&mut self, attempts: u8) {
+        if attempts == 1 {
+            self.relay_window.repaired(self.config.max_outstanding);
+        }
+    }
+
+    /// Packets are asked for that were asked for before.
+    pub(super) fn relay_repeats(&mut self) {
+        let wait = self.relay_timeout(1);
+        self.relay_window.repeated(self.now, wait);
+    }
+
     /// The relay wants these packets (numbers as on the wire): those that are here are queued as
     /// repairs to [`crate::Destination::Relay`]. Says whether the packet is here.
     ///

@@ -6,11 +6,17 @@ use super::{Phase, Receiver, Timer};
 use crate::error::Error;
 use crate::event::Failure;
 use crate::store::Store;
-use crate::wire::report::{Report, ReportAck, Status, Verdict};
+use crate::wire::report::{Loss, Report, ReportAck, Status, Verdict};
 use crate::{Meta, Transmit};
 
 /// Reports that need an answer are sent so often at most.
 const REPORT_ATTEMPTS: u32 = 10;
+
+/// A source that confirms its digest and denies so many reports of it contradicts itself. A single bit that
+/// changes on the way makes one denial.
+const MOST_DENIALS: u8 = 3;
+/// Loss is reported no sooner than this after the last report of it, in milliseconds.
+const LOSS_PAUSE_MS: u32 = 100;
 
 /// A receiver that reports lets the source hear from it at least so often.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
@@ -35,6 +41,45 @@ impl<S: Store> Receiver<'_, S> {
         let Some(session) = &self.session else { return };
         let step = u64::from(session.progress_blocks);
         if session.reports && step > 0 && self.window_base() >= self.report.blocks + step {
+            self.report_in_window();
+        }
+    }
+
+    /// What was lost since it was last reported.
+    fn loss(&self) -> Loss {
+        let mark = self.reported_loss;
+        // A forged heartbeat that the source denied may have moved the newest packet back.
+        let expected = (self.highest as u32)
+            .wrapping_sub(mark.highest)
+            .cast_signed();
+        let expected = expected.max(0).cast_unsigned();
+        let came = self.data_came().wrapping_sub(mark.came);
+        let lost = expected.saturating_sub(came);
+        Loss { expected, lost }
+    }
+
+    /// The low bits of the number of DATA packets that came. What comes a second time came: a source that
+    /// was restarted sends some again.
+    fn data_came(&self) -> u32 {
+        (self.stats.data_packets + self.stats.duplicate_data) as u32
+    }
+
+    /// Loss is counted from here on.
+    pub(super) fn count_loss_anew(&mut self) {
+        self.reported_loss.highest = self.highest as u32;
+        self.reported_loss.came = self.data_came();
+    }
+
+    /// Packets are missing: if they are many, the source is told without waiting for progress.
+    pub(super) fn report_loss(&mut self) {
+        let wanted = self.session.as_ref().is_some_and(|session| session.reports);
+        let elapsed = |at_ms: u32| (self.now.total_millis() as u32).wrapping_sub(at_ms);
+        let is_soon = |at_ms| elapsed(at_ms) < LOSS_PAUSE_MS;
+        if !wanted || !self.report.joined || self.reported_loss.at_ms.is_some_and(is_soon) {
+            return;
+        }
+        let loss = self.loss().per_mille();
+        if loss.is_some_and(|loss| loss > crate::rate::TOLERATED_PER_MILLE) {
             self.report_in_window();
         }
     }
@@ -75,8 +120,16 @@ impl<S: Store> Receiver<'_, S> {
             } else {
                 0
             },
+            loss: match status {
+                Status::Progress => self.loss(),
+                _ => Loss::default(),
+            },
         };
         report.emit(buffer);
+        if report.loss.expected >= Loss::LEAST {
+            self.count_loss_anew();
+            self.reported_loss.at_ms = Some(self.now.total_millis() as u32);
+        }
         self.report.tag = tag;
         self.report.blocks = blocks;
         self.report.sent = answered.then_some((self.now, status));
@@ -212,12 +265,14 @@ impl<S: Store> Receiver<'_, S> {
         let Some(session) = &mut self.session else {
             return;
         };
-        if session.confirmed || self.hashing.is_keyed() {
+        self.denials = self.denials.saturating_add(1);
+        if self.hashing.is_keyed() || session.confirmed && self.denials >= MOST_DENIALS {
             // It contradicts itself, or one who has the key forged.
             self.fail(Failure::WholeDigest);
             return;
         }
         session.contradicted = true;
+        session.confirmed = false;
         self.question_after = self.now;
         self.ask_confirmation();
     }
@@ -231,6 +286,7 @@ impl<S: Store> Receiver<'_, S> {
         self.report.sent = None;
         self.heard = self.now;
         self.fed = self.now;
+        self.advanced = self.now;
         let at = self.now + self.config.source_timeout;
         self.timers.set(Timer::Source as usize, at);
     }

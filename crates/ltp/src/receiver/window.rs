@@ -29,6 +29,8 @@ pub struct Slot {
     pub(crate) digest: Digest,
     pub(crate) block: u32,
     pub(crate) flags: u8,
+    /// How often its data and a digest that counts disagreed.
+    pub(crate) rejected: u8,
 }
 
 impl Default for Slot {
@@ -40,6 +42,7 @@ impl Default for Slot {
             digest: [0; 32],
             block: u32::MAX,
             flags: 0,
+            rejected: 0,
         }
     }
 }

@@ -55,7 +55,7 @@ impl<S: Store> Sender<'_, S> {
     }
 
     /// Reports are spread so that no more come a second than configured.
-    fn report_window_us(&self) -> u32 {
+    pub(super) fn report_window_us(&self) -> u32 {
         let receivers = u64::from(self.config.receivers.unwrap_or(0).max(self.members.joined));
         let window = receivers * 1_000_000 / u64::from(self.config.reports_per_second.max(1));
         window.min(60_000_000) as u32

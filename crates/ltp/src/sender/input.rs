@@ -7,13 +7,11 @@ use siphasher::sip::SipHasher24;
 
 use super::Sender;
 use super::answers::Answer;
-use super::members::State;
 use crate::error::Error;
-use crate::event::{ReceiverFailure, SenderEvent};
 use crate::geometry::low_bits;
 use crate::replier::Target;
 use crate::store::Store;
-use crate::wire::report::{Report, ReportAck, Status, Verdict};
+use crate::wire::report::Report;
 use crate::wire::request::{self, Kind};
 use crate::wire::{Header, Type};
 use crate::{Meta, Path};
@@ -123,7 +121,7 @@ impl<S: Store> Sender<'_, S> {
         request: &request::Packet<T>,
     ) -> Result<(), Error> {
         let verified = self.is_verified(meta, request);
-        let target = self.request_target(meta, verified)?;
+        let target = self.request_target(meta, request, verified);
         let mut budget = BLOCKS_PER_REQUEST;
         let mut outcome = Err(Error::RequestUnsent);
         for range in request.ranges() {
@@ -147,13 +145,41 @@ impl<S: Store> Sender<'_, S> {
         meta.path == Path::Unicast && request.token() == self.token(meta.source)
     }
 
-    /// Who gets the repairs: `None` is the group. An address that proved nothing never gets more
-    /// than a token.
-    fn request_target(&mut self, meta: &Meta, verified: bool) -> Result<Option<u16>, Error> {
-        if !(verified && self.config.repair.unicast) {
-            return Ok(None);
+    /// Returns the target of repairs that only one receiver asks for; `None` is the group. An address
+    /// that proved nothing never gets more than a token.
+    fn request_target<T: AsRef<[u8]>>(
+        &mut self,
+        meta: &Meta,
+        request: &request::Packet<T>,
+        verified: bool,
+    ) -> Option<u16> {
+        if !self.config.repair.unicast {
+            return None;
         }
-        Ok(self.repairs.target(self.now, Target::Unicast(meta.source)))
+        let address = if verified {
+            meta.source
+        } else {
+            self.lone_requester(meta, request)?
+        };
+        self.repairs.target(self.now, Target::Unicast(address))
+    }
+
+    /// Returns the proven address of a receiver that asks the group for itself alone. Its request comes from
+    /// another port than its reports, so that the host decides; with several active receivers on that host
+    /// it is not known which one asked.
+    fn lone_requester<T: AsRef<[u8]>>(
+        &self,
+        meta: &Meta,
+        request: &request::Packet<T>,
+    ) -> Option<SocketAddr> {
+        let turned = meta
+            .option
+            .is_some_and(|option| option.turning_point.is_some());
+        let alone = meta.path == Path::Group && request.nonce() == request::REPAIR_ALONE;
+        if turned || !alone {
+            return None;
+        }
+        self.members.only_active(meta.source.ip())
     }
 
     fn learn_round_trip(&mut self, round_trip_us: u32) {
@@ -288,143 +314,5 @@ impl<S: Store> Sender<'_, S> {
         self.answer(answer)?;
         self.request_taken(meta);
         Ok(())
-    }
-
-    fn report(&mut self, meta: &Meta, report: &Report) -> Result<(), Error> {
-        if report.session != self.session {
-            return Err(Error::OtherSession);
-        }
-        if self.config.receivers.is_none() {
-            return Err(Error::ReportUnwanted);
-        }
-        if meta.path != Path::Unicast {
-            return Err(Error::Unexpected);
-        }
-        let to = meta.source;
-        if report.token != self.token(to) {
-            self.give_token(to, report.tag, report.receiver);
-            return Err(Error::ReportUnverified);
-        }
-        self.check_plausible(report)?;
-        let verdict = match self.members.find(report.receiver) {
-            Some(at) => self.account(at, to, report),
-            None => Verdict::Full,
-        };
-        // Progress needs no answer: it is repeated as it changes.
-        if report.status != Status::Progress {
-            let token = report.token;
-            let ack = ReportAck {
-                verdict,
-                tag: report.tag,
-                session: self.session,
-                receiver: report.receiver,
-                token,
-            };
-            self.acknowledge(to, ack);
-        }
-        if verdict == Verdict::Full {
-            return Err(Error::ReceiversFull);
-        }
-        self.stats.reports += 1;
-        self.touch_linger();
-        self.check_complete();
-        if self.phase == super::Phase::Waiting && self.all_joined() {
-            self.begin();
-        }
-        Ok(())
-    }
-
-    fn check_plausible(&self, report: &Report) -> Result<(), Error> {
-        let complete = report.status == Status::Complete;
-        let all = self.length.map(|length| self.geometry.blocks(length));
-        // Nobody can know the digest of the whole before this source does.
-        let known = !self.config.integrity || self.digest.is_some();
-        // One that had the content before it was sent proves that by the digest.
-        let proves = complete && self.config.integrity && report.digest != 0;
-        let whole = !complete || known && all == Some(report.blocks);
-        if whole && (proves || report.blocks <= self.blocks_begun()) {
-            Ok(())
-        } else {
-            Err(Error::ReportImplausible)
-        }
-    }
-
-    /// Writes a report into the books; what to answer.
-    fn account(&mut self, at: usize, address: SocketAddr, report: &Report) -> Verdict {
-        let now = self.now;
-        if self.members.get(at).state == State::Free {
-            let member = self.members.get_mut(at);
-            member.id = report.receiver;
-            member.state = State::Active;
-            member.blocks = report.blocks;
-            member.address = address;
-            self.members.joined += 1;
-            self.members.active += 1;
-            let begun = self.blocks_begun();
-            if report.blocks <= begun {
-                let counted = self.window.moved(None, report.blocks, begun);
-                self.members.get_mut(at).counted = counted;
-            }
-            self.event(SenderEvent::Joined {
-                receiver: report.receiver,
-                address,
-            });
-        }
-        let member = self.members.get_mut(at);
-        member.heard = now;
-        member.address = address;
-        // Reports may overtake each other, so only growth counts.
-        let old = member.blocks;
-        if report.blocks > old && member.state == State::Active {
-            let was = member.counted.then_some(old);
-            member.blocks = report.blocks;
-            let begun = self.blocks_begun();
-            let counted = self.window.moved(was, report.blocks, begun);
-            self.members.get_mut(at).counted = counted;
-        }
-        match report.status {
-            Status::Joined | Status::Progress => Verdict::Noted,
-            Status::Failed => {
-                let failure = if self.members.get(at).mismatched {
-                    ReceiverFailure::Mismatch
-                } else {
-                    ReceiverFailure::GaveUp
-                };
-                self.receiver_failed(at, failure);
-                Verdict::Noted
-            }
-            Status::Leaving => {
-                self.receiver_failed(at, ReceiverFailure::Left);
-                Verdict::Noted
-            }
-            Status::Complete => self.account_complete(at, report),
-        }
-    }
-
-    fn account_complete(&mut self, at: usize, report: &Report) -> Verdict {
-        let prefix = self
-            .digest
-            .map_or(0, |digest| crate::wire::u64_at(&digest, 0));
-        let member = self.members.get_mut(at);
-        // One that started late and was not told what came before knows no digest of the whole.
-        let claims = self.config.integrity && report.digest != 0;
-        if claims && report.digest != prefix && member.state != State::Complete {
-            // It looks for what is wrong, and comes back with all of it or says that it failed.
-            member.mismatched = true;
-            return Verdict::Mismatch;
-        }
-        // One that was thought silent may come back.
-        if !matches!(member.state, State::Active | State::Failed) {
-            return Verdict::Noted;
-        }
-        let was = core::mem::replace(&mut member.state, State::Complete);
-        let (receiver, address, blocks) = (member.id, member.address, member.blocks);
-        self.members.active -= u32::from(was == State::Active);
-        if core::mem::take(&mut self.members.get_mut(at).counted) {
-            self.window.left(blocks);
-        }
-        self.members.complete += 1;
-        self.event(SenderEvent::ReceiverComplete { receiver, address });
-        Verdict::Noted
     }
 }

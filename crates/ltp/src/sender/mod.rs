@@ -7,6 +7,7 @@ mod input;
 mod members;
 mod output;
 mod relay;
+mod reports;
 mod setup;
 
 use rand_chacha::ChaCha12Rng;
@@ -16,7 +17,7 @@ use smoltcp::time::{Duration, Instant};
 use crate::config::{SenderConfig, SessionChoice};
 use crate::digest::{Digest, Hashing, LeftEdge, Tree};
 use crate::error::Error;
-use crate::event::{ReceiverFailure, SenderEvent};
+use crate::event::SenderEvent;
 use crate::pacing::{FRAME_OVERHEAD, Pacer};
 use crate::replier::{Repairs, TargetLimits};
 use crate::stats::SenderStats;
@@ -28,7 +29,7 @@ use crate::{ConfigError, Geometry, Meta, SessionId};
 
 use answers::Answer;
 pub use members::Member;
-use members::{Members, State, Window};
+use members::{Members, Window};
 use setup::{answer_pacer, check, pacer};
 
 /// First heartbeat interval after the last packet; the next ones are longer and longer.
@@ -119,10 +120,16 @@ pub struct Sender<'a, S: Store> {
 
     members: Members<'a>,
     window: Window<'a>,
-    /// What the DyRAM relay last said: the first block that somebody below may lack, and when.
-    relay_ack: Option<(u64, Instant)>,
+    /// What the DyRAM relay acknowledged for all below it.
+    relay_ack: Option<relay::FoldedAck>,
+    /// Since when no receiver that joined is waited for, once everything was sent.
+    settled: Option<Instant>,
     /// No relay has taken this source in: new data waits.
     held: bool,
+    /// The first block that one of the receivers lacks that joined before data flows.
+    slowest_joined: Option<u64>,
+    /// The worst loss that a receiver has reported since the application asked, in thousandths.
+    worst_loss: Option<u16>,
     repairs: Repairs<'a>,
     longest_round_trip: Duration,
     answers: heapless::Deque<Answer, 32>,
@@ -180,7 +187,6 @@ impl<'a, S: Store> Sender<'a, S> {
         let session = match config.session {
             SessionChoice::Random => SessionId(rng.next_u32()),
             SessionChoice::Fixed(session) => session,
-            SessionChoice::Content(digest) => SessionId::of_content(&digest),
         };
         let mut token_key = [0; 16];
         rng.fill_bytes(&mut token_key);
@@ -243,7 +249,10 @@ impl<'a, S: Store> Sender<'a, S> {
             members: Members::new(storage.members, member_key),
             window: Window::new(storage.window, resumed),
             relay_ack: None,
+            settled: None,
             held: false,
+            slowest_joined: None,
+            worst_loss: None,
             repairs,
             longest_round_trip: Duration::ZERO,
             answers: heapless::Deque::new(),
@@ -337,6 +346,14 @@ impl<'a, S: Store> Sender<'a, S> {
         }
     }
 
+    /// Whether the driver may stop: [`SenderEvent::Complete`] was taken, or the sender has ended. A sender
+    /// that is driven further serves receivers that come late, for [`SenderConfig::linger`]; one that stops
+    /// here may [`close`](Sender::close) first and go on until [`Sender::is_ended`], so that receivers hear
+    /// that it leaves.
+    pub fn is_finished(&self) -> bool {
+        (self.completed || self.is_ended()) && self.ending.is_empty() && self.answers.is_empty()
+    }
+
     /// Whether nothing more will be sent.
     pub fn is_ended(&self) -> bool {
         self.phase == Phase::Ended
@@ -369,6 +386,13 @@ impl<'a, S: Store> Sender<'a, S> {
         self.advance_clock(now);
         self.config.rate_bps = rate_bps;
         (self.pacer, self.quantum) = pacer(&self.config, now);
+    }
+
+    /// The worst share that a receiver has reported lost since the last call, in thousandths, of what the
+    /// source sent to all; it does not matter who repaired it. `None`: none has reported enough packets to
+    /// tell. Receivers report with [`SenderConfig::receivers`].
+    pub fn take_worst_loss(&mut self) -> Option<u16> {
+        self.worst_loss.take()
     }
 
     /// Counters.
@@ -406,16 +430,12 @@ impl<'a, S: Store> Sender<'a, S> {
             self.begin();
         }
         if self.timers.fired(Timer::Silence as usize, now) {
-            if let Some(at) = self.members.next_silent(now, self.config.receiver_timeout) {
-                self.receiver_failed(at, ReceiverFailure::Silent);
-            }
-            self.timers
-                .set(Timer::Silence as usize, now + self.silence_tick());
+            self.expire_receivers();
         }
         self.digests_late |= self.timers.fired(Timer::Digests as usize, now);
         if self.timers.fired(Timer::Linger as usize, now) {
-            if self.members.active > 0 {
-                // Who has joined and is not done is waited for, until it is silent for too long.
+            if self.members.active > 0 || self.relay_lacks() {
+                // What has joined and is not done is waited for, until it is given up.
                 self.touch_linger();
             } else if self.phase == Phase::Sent {
                 self.close(now);
@@ -444,11 +464,6 @@ impl<'a, S: Store> Sender<'a, S> {
         output.into_iter().chain(self.timers.next()).min()
     }
 
-    fn silence_tick(&self) -> Duration {
-        let rounds = self.members.capacity().div_ceil(256).max(1) as u32;
-        (self.config.receiver_timeout / 8 / rounds).max(Duration::from_millis(1))
-    }
-
     fn all_joined(&self) -> bool {
         self.config
             .receivers
@@ -456,6 +471,7 @@ impl<'a, S: Store> Sender<'a, S> {
     }
 
     fn begin(&mut self) {
+        self.skip_what_all_have();
         self.phase = Phase::Sending;
         self.sync_wanted = true;
         self.timers.stop(Timer::Start as usize);
@@ -463,6 +479,37 @@ impl<'a, S: Store> Sender<'a, S> {
             joined: self.members.joined,
         });
         self.check_sent();
+    }
+
+    /// Whether receivers may hold blocks that this sender has not sent: it was restarted, and they followed
+    /// it by the digest of the content.
+    fn may_be_resumed(&self) -> bool {
+        self.config.integrity && self.config.digest.is_some() && self.config.length.is_some()
+    }
+
+    /// A restarted sender does not send again what all the receivers have that joined. One that joins later
+    /// asks for it.
+    fn skip_what_all_have(&mut self) {
+        let Some(slowest) = self.slowest_joined.filter(|&block| block > self.block) else {
+            return;
+        };
+        if self.next > 0 || self.config.resume_blocks > 0 || self.members.active == 0 {
+            return;
+        }
+        self.config.resume_blocks = slowest;
+        let total = self.total.unwrap_or(u64::MAX);
+        self.next = self.geometry.first_packet(slowest).min(total);
+        self.block = slowest;
+        self.hashed = slowest;
+        self.published = slowest;
+        // Those that stand here were ahead of the data when they joined. Once for each session.
+        self.window.restart(slowest);
+        for at in 0..self.members.capacity() {
+            let member = *self.members.get(at);
+            if member.state == members::State::Active {
+                self.members.get_mut(at).counted = self.window.enter(member.blocks);
+            }
+        }
     }
 
     /// Number of blocks whose first packet was sent.
@@ -525,18 +572,28 @@ impl<'a, S: Store> Sender<'a, S> {
         });
     }
 
+    /// Requests and reports put the end off. Where receivers report, requests do so only for a while after
+    /// the last receiver that is waited for.
     fn touch_linger(&mut self) {
-        if self.phase == Phase::Sent {
-            self.timers
-                .set(Timer::Linger as usize, self.now + self.config.linger);
+        if self.phase != Phase::Sent {
+            return;
         }
+        let mut at = self.now + self.config.linger;
+        if self.config.receivers.is_some() && self.members.active == 0 {
+            let settled = *self.settled.get_or_insert(self.now);
+            at = at.min(settled + self.config.linger.max(self.config.receiver_timeout));
+        } else {
+            self.settled = None;
+        }
+        self.timers.set(Timer::Linger as usize, at);
     }
 
     fn check_complete(&mut self) {
-        let all = self
+        let enough = self
             .config
             .receivers
             .is_some_and(|n| self.members.complete >= n);
+        let all = enough && self.members.active == 0 && self.members.failed == 0;
         // All may have had it before all of it was sent.
         let open = matches!(self.phase, Phase::Waiting | Phase::Sending | Phase::Sent);
         if all && open && !self.completed {
@@ -547,25 +604,6 @@ impl<'a, S: Store> Sender<'a, S> {
             self.completed = true;
             let _ = self.ending.push_back(SenderEvent::Complete);
         }
-    }
-
-    fn receiver_failed(&mut self, at: usize, failure: ReceiverFailure) {
-        let member = self.members.get_mut(at);
-        if member.state != State::Active {
-            return;
-        }
-        member.state = State::Failed;
-        let (id, address, blocks) = (member.id, member.address, member.blocks);
-        self.members.active -= 1;
-        if core::mem::take(&mut self.members.get_mut(at).counted) {
-            self.window.left(blocks);
-        }
-        self.event(SenderEvent::ReceiverFailed {
-            receiver: id,
-            address,
-            blocks,
-            failure,
-        });
     }
 
     /// What was announced cannot be sent: receivers hear a good-bye.

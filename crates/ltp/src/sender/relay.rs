@@ -2,11 +2,25 @@
 
 use smoltcp::time::Instant;
 
-use super::Sender;
+use super::{Phase, Sender};
 use crate::error::Error;
+use crate::event::SenderEvent;
 use crate::replier::Target;
 use crate::store::Store;
 use crate::wire::Sequence;
+
+/// What a relay acknowledged for all below it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FoldedAck {
+    /// First packet that is not acknowledged.
+    number: u64,
+    /// The highest such number so far: only more than that is progress.
+    highest: u64,
+    /// When it last advanced, or lacked nothing.
+    advanced: Instant,
+    /// It stood still for too long, and the application was told.
+    stalled: bool,
+}
 
 impl<S: Store> Sender<'_, S> {
     /// The relay wants this packet (number as on the wire): it is queued as a repair to
@@ -49,18 +63,72 @@ impl<S: Store> Sender<'_, S> {
 
     /// Everything before that packet (number as on the wire) is held by all below the relay. New
     /// data does not get further ahead of it than [`crate::SenderConfig::window_blocks`], and a
-    /// stream overwrites nothing that is behind. What was said long ago
-    /// ([`crate::SenderConfig::receiver_timeout`]) does not count any more.
+    /// stream overwrites nothing that is not acknowledged, until the acknowledgement has not advanced for
+    /// [`crate::SenderConfig::receiver_timeout`] although it lacked something.
     pub fn acknowledged(&mut self, now: Instant, sequence: u32) {
         self.advance_clock(now);
         let number = Sequence(sequence).number(self.geometry.first(), self.next);
-        if let Some(number) = number.filter(|&number| number <= self.next) {
-            let (block, _) = self.geometry.locate(number);
-            let before = self.relay_ack.replace((block, self.now));
-            // Relays repeat themselves for as long as somebody is below them, who may want nothing.
-            if number < self.next || before.is_none_or(|(before, _)| before != block) {
-                self.touch_linger();
-            }
+        let Some(number) = number.filter(|&number| number <= self.next) else {
+            return;
+        };
+        let before = self.relay_ack;
+        let advanced = before.is_none_or(|before| number > before.highest);
+        // One that lacks nothing cannot advance.
+        let (block, _) = self.geometry.locate(number);
+        let lacks_nothing = number >= self.next || block >= self.block;
+        let (mut stalled, mut at) = before.map_or((false, now), |b| (b.stalled, b.advanced));
+        if advanced || lacks_nothing {
+            (stalled, at) = (false, self.now);
+        }
+        self.relay_ack = Some(FoldedAck {
+            number,
+            highest: before.map_or(number, |before| before.highest.max(number)),
+            advanced: at,
+            stalled,
+        });
+        // Relays repeat themselves for as long as they have children, which may lack nothing.
+        if advanced {
+            self.touch_linger();
+        }
+    }
+
+    /// Another relay serves this source: its acknowledgements begin anew.
+    pub(crate) fn relay_changed(&mut self, now: Instant) {
+        self.advance_clock(now);
+        if let Some(ack) = &mut self.relay_ack {
+            ack.highest = ack.number;
+            ack.advanced = self.now;
+            ack.stalled = false;
+        }
+    }
+
+    /// Whether something below the relay lacks packets that were sent, and has not stood still for too long.
+    pub(super) fn relay_lacks(&self) -> bool {
+        self.relay_ack
+            .is_some_and(|ack| ack.number < self.next && !self.is_expired(&ack))
+    }
+
+    /// Whether the relay's acknowledgement does not count, since it stood still for too long.
+    pub fn is_relay_stalled(&self) -> bool {
+        self.relay_ack.is_some_and(|ack| ack.stalled)
+    }
+
+    fn is_expired(&self, ack: &FoldedAck) -> bool {
+        self.now >= ack.advanced + self.progress_timeout()
+    }
+
+    /// Tells the application when the relay's acknowledgement has stood still for too long.
+    pub(super) fn check_relay(&mut self) {
+        let Some(ack) = self.relay_ack else { return };
+        let (block, _) = self.geometry.locate(ack.number);
+        let open = matches!(self.phase, Phase::Sending | Phase::Sent);
+        let lacks = block < self.block || self.phase == Phase::Sent && ack.number < self.next;
+        if open && lacks && !ack.stalled && self.is_expired(&ack) {
+            self.relay_ack = Some(FoldedAck {
+                stalled: true,
+                ..ack
+            });
+            self.event(SenderEvent::RelayStalled { blocks: block });
         }
     }
 
@@ -84,10 +152,15 @@ impl<S: Store> Sender<'_, S> {
         Sequence::of(self.next, self.geometry.first()).0
     }
 
+    /// How long a receiver, or the relay, is waited for.
+    pub(crate) fn receiver_timeout(&self) -> smoltcp::time::Duration {
+        self.config.receiver_timeout
+    }
+
     /// First block that somebody below the relay may lack.
     pub(super) fn relay_slowest(&self) -> Option<u64> {
-        let (block, at) = self.relay_ack?;
-        (self.now < at + self.config.receiver_timeout).then_some(block)
+        let ack = self.relay_ack.filter(|ack| !self.is_expired(ack))?;
+        Some(self.geometry.locate(ack.number).0)
     }
 
     /// New data must stay below this block.

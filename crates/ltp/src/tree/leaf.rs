@@ -138,8 +138,10 @@ impl<'a, S: Store> Leaf<'a, S> {
             Input::Data {
                 session, payload, ..
             } => {
-                // Of the source only the address counts with data.
-                let source = SocketAddr::new(self.key.source, 0);
+                // The relay proves where data come from: they carry no port of the source's.
+                let known = self.receiver.source();
+                let source = known.filter(|source| source.ip() == self.key.source);
+                let source = source.unwrap_or(SocketAddr::new(self.key.source, 0));
                 self.source_says(now, session, source, payload)
             }
             Input::Cast { session, payload } => {
@@ -167,7 +169,10 @@ impl<'a, S: Store> Leaf<'a, S> {
                 Ok(())
             }
             // The source has it no more: its heartbeats say so too.
-            Input::Absent { .. } | Input::Acknowledged { .. } | Input::Nothing => Ok(()),
+            Input::Absent { .. }
+            | Input::Acknowledged { .. }
+            | Input::Stalled { .. }
+            | Input::Nothing => Ok(()),
         }
     }
 

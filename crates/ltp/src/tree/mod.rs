@@ -23,8 +23,9 @@ mod leaf;
 mod root;
 
 pub use leaf::Leaf;
-pub use root::Root;
+pub use root::{Root, STALLED};
 
+pub use dyram::wire::Stalled;
 pub use dyram::{AttachmentEvent, Parents};
 
 use core::net::SocketAddr;

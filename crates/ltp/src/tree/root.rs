@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use dyram::wire::{Body, NO_CHILD, Role};
+use dyram::wire::{Body, NO_CHILD, Role, Stalled};
 use dyram::{Attachment, AttachmentConfig, AttachmentEvent, Input, Parents, Seq, SessionKey};
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
@@ -13,6 +13,9 @@ use crate::error::Error;
 use crate::store::Store;
 use crate::wire::Type;
 use crate::{Destination, Meta, Sender};
+
+/// Most receivers and relays that a [`Root`] names as stalled.
+pub const STALLED: usize = 64;
 
 /// A [`Sender`] and its attachment to the relay nearest to it. Drive it like the sender, from one
 /// UDP socket; commands and events are [`Root::sender_mut`]'s.
@@ -29,8 +32,17 @@ pub struct Root<'a, S: Store> {
     port: u16,
     /// Where new packets go when IP multicast carries them, not the relay.
     group: Option<SocketAddr>,
+    /// The relay whose acknowledgements the sender counts.
+    served_by: Option<SocketAddr>,
     /// Somebody below the relay has acknowledged something, or asked for it.
     heard: bool,
+    /// The highest acknowledgement of this relay, and when it advanced or nothing was left to acknowledge.
+    advanced: Option<(Seq, Instant)>,
+    /// The relay that it came from.
+    advanced_at: Option<SocketAddr>,
+    /// Receivers and relays that the tree no longer waits for, and how many of them were told.
+    stalled: heapless::Vec<Stalled, STALLED>,
+    told: usize,
     absent: heapless::Vec<u32, ABSENT>,
     now: Instant,
 }
@@ -65,7 +77,12 @@ impl<'a, S: Store> Root<'a, S> {
             run,
             port: source.port(),
             group: None,
+            served_by: None,
             heard: false,
+            advanced: None,
+            advanced_at: None,
+            stalled: heapless::Vec::new(),
+            told: 0,
             absent: heapless::Vec::new(),
             now,
         })
@@ -104,6 +121,14 @@ impl<'a, S: Store> Root<'a, S> {
         self.attachment.poll_event()
     }
 
+    /// The next receiver or relay that the tree has stopped waiting for, each address once. At most
+    /// [`STALLED`] addresses are named in a run; the names are what relays say, not proven.
+    pub fn poll_stalled(&mut self) -> Option<Stalled> {
+        let stalled = self.stalled.get(self.told).copied()?;
+        self.told += 1;
+        Some(stalled)
+    }
+
     /// A datagram arrived.
     ///
     /// # Errors
@@ -123,7 +148,9 @@ impl<'a, S: Store> Root<'a, S> {
         let input = self.attachment.handle_packet(now, &meta, packet);
         let own = self.run;
         match input.map_err(|_| Error::Relay)? {
-            Input::Wanted { session, .. } | Input::Acknowledged { session, .. }
+            Input::Wanted { session, .. }
+            | Input::Acknowledged { session, .. }
+            | Input::Stalled { session, .. }
                 if session != own =>
             {
                 Err(Error::OtherSession)
@@ -133,7 +160,7 @@ impl<'a, S: Store> Root<'a, S> {
             } => {
                 self.heard = true;
                 if let Some(ack) = ack {
-                    self.sender.acknowledged(now, ack.0);
+                    self.acknowledged(now, ack);
                 }
                 for seq in dyram::packets(first, mask) {
                     if self.sender.wanted(now, seq.0) == Ok(false) {
@@ -145,7 +172,15 @@ impl<'a, S: Store> Root<'a, S> {
             }
             Input::Acknowledged { ack, .. } => {
                 self.heard = true;
-                self.sender.acknowledged(now, ack.0);
+                self.acknowledged(now, ack);
+                Ok(())
+            }
+            Input::Stalled { stalled, .. } => {
+                let known = self.stalled.iter().any(|one| one.child == stalled.child);
+                if !known {
+                    // With no room the relay's own log names it.
+                    let _ = self.stalled.push(stalled);
+                }
                 Ok(())
             }
             Input::Nothing => {
@@ -158,8 +193,36 @@ impl<'a, S: Store> Root<'a, S> {
         }
     }
 
+    /// Hands an acknowledgement of the relay to the sender, which limits new data by it. One that has not advanced
+    /// for [`crate::SenderConfig::receiver_timeout`] although packets are outstanding is not handed on: the relay
+    /// should have stopped waiting for the child that causes it, and the sender does not wait for the relay.
+    fn acknowledged(&mut self, now: Instant, ack: Seq) {
+        let relay = self.attachment.relay();
+        if self.advanced_at != relay {
+            (self.advanced, self.advanced_at) = (None, relay);
+        }
+        let next = Seq(self.sender.next_sequence());
+        let advances = match self.advanced {
+            Some((highest, _)) => highest.before(ack) || ack == next,
+            None => true,
+        };
+        // What was never sent is the sender's to refuse: it must not be the highest.
+        if advances && !next.before(ack) {
+            self.advanced = Some((ack, now));
+        }
+        let timeout = self.sender.receiver_timeout();
+        if self.advanced.is_some_and(|(_, at)| now < at + timeout) {
+            self.sender.acknowledged(now, ack.0);
+        }
+    }
+
     /// From the moment that a relay took us in, the window waits for its first acknowledgement.
     fn begin_window(&mut self) {
+        let relay = self.attachment.relay();
+        if relay.is_some() && relay != self.served_by {
+            self.served_by = relay;
+            self.sender.relay_changed(self.now);
+        }
         if self.attachment.relay().is_some() && !self.sender.has_relay_ack() {
             let next = self.sender.next_sequence();
             self.sender.acknowledged(self.now, next);

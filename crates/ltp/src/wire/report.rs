@@ -13,8 +13,10 @@
 //! +---------------------------------------------------------------+
 //! |  token the source gave to this address; 0: none yet (64 bits) |
 //! +---------------------------------------------------------------+
-//! |  first 8 bytes of the digest of the whole, if complete; 0: no |
-//! |  digests, or started late and the whole is not known          |
+//! |  if complete: first 8 bytes of the digest of the whole; 0: no |
+//! |  digests, or started late and the whole is not known. With    |
+//! |  progress: packets expected (32 bits), and how many of them   |
+//! |  the source's own packets did not bring (32 bits). Else 0     |
 //! +---------------------------------------------------------------+
 //!
 //!  REPORT_ACK (source to receiver, unicast)
@@ -30,7 +32,7 @@
 //! ```
 //!
 //! Status 0 joined, 1 progress, 2 complete, 3 failed, 4 leaving. Verdict 0 noted, 1 the digest
-//! is not the content's, 2 the source's table of receivers is full, 3 this only brings a token
+//! is not the content's, 2 the source's table of receivers, or its host's share, is full, 3 this only brings a token
 //! (it answers a request by unicast that had none, and is no longer than it).
 
 use super::{HEADER_LEN, Header, ParseError, Type, put_u64, u64_at};
@@ -65,10 +67,30 @@ pub enum Verdict {
     Noted = 0,
     /// The receiver's digest of the whole is not the content's.
     Mismatch = 1,
-    /// The table of receivers is full: the source will not wait for this one.
+    /// The table of receivers, or this host's share of it, is full: the source will not wait for this one.
     Full = 2,
     /// Not an answer to a report: a token for one who asked by unicast without.
     Token = 3,
+}
+
+/// What a receiver has lost of the packets that the source sent to all, whoever repaired them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Loss {
+    /// Packets that the source sent, as far as the receiver knows, since it last reported loss.
+    pub expected: u32,
+    /// Those of them that did not come as DATA, at most `expected`.
+    pub lost: u32,
+}
+
+impl Loss {
+    /// Fewer packets than these show no rate: they are reported, and counted on.
+    pub const LEAST: u32 = 64;
+
+    /// The share that was lost, in thousandths; `None` when it says nothing yet.
+    pub fn per_mille(&self) -> Option<u16> {
+        let enough = self.expected >= Self::LEAST;
+        enough.then(|| (u64::from(self.lost) * 1000 / u64::from(self.expected)) as u16)
+    }
 }
 
 /// The fields of a REPORT packet.
@@ -89,6 +111,8 @@ pub struct Report {
     /// First 8 bytes of the digest of the whole; 0 unless complete, digests are in use, and the
     /// whole is known, which it may not be after a late start.
     pub digest: u64,
+    /// What was lost; 0 of 0 unless the status is [`Status::Progress`].
+    pub loss: Loss,
 }
 
 impl Report {
@@ -106,9 +130,19 @@ impl Report {
             4 => Status::Leaving,
             _ => return Err(ParseError::Reserved),
         };
-        let digest = u64_at(packet, 32);
-        if status != Status::Complete && digest != 0 {
-            return Err(ParseError::Reserved);
+        let last = u64_at(packet, 32);
+        let (mut digest, mut loss) = (0, Loss::default());
+        match status {
+            Status::Complete => digest = last,
+            Status::Progress => {
+                let (expected, lost) = ((last >> 32) as u32, last as u32);
+                if lost > expected {
+                    return Err(ParseError::Value);
+                }
+                loss = Loss { expected, lost };
+            }
+            _ if last != 0 => return Err(ParseError::Reserved),
+            _ => {}
         }
         Ok(Report {
             status,
@@ -118,6 +152,7 @@ impl Report {
             blocks: u64_at(packet, 16),
             token: u64_at(packet, 24),
             digest,
+            loss,
         })
     }
 
@@ -141,7 +176,11 @@ impl Report {
         put_u64(buffer, HEADER_LEN, self.receiver);
         put_u64(buffer, 16, self.blocks);
         put_u64(buffer, 24, self.token);
-        put_u64(buffer, 32, self.digest);
+        let last = match self.status {
+            Status::Progress => u64::from(self.loss.expected) << 32 | u64::from(self.loss.lost),
+            _ => self.digest,
+        };
+        put_u64(buffer, 32, last);
     }
 }
 

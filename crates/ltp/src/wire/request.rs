@@ -25,7 +25,8 @@
 //! Kind 0 asks for packets, 1 for digests (lo and hi are block numbers), 2 for a SYNC, 3 for what
 //! lies to the left of block lo = hi > 0 (by unicast, with a nonce; one range). Kind 2 has lo = hi =
 //! 0 and is filled with zeros to the length of its answer, so that nobody can use the source to
-//! send a victim more than he sent himself.
+//! send a victim more than he sent himself. In a request of kind 0 to the group the nonce is
+//! [`REPAIR_ALONE`] or 0.
 
 use super::{HEADER_LEN, Header, ParseError, Type, put_u32, put_u64, u32_at, u64_at};
 use crate::SessionId;
@@ -34,6 +35,9 @@ use crate::SessionId;
 pub const REQUEST_LEN: usize = 40;
 /// Most ranges in one packet.
 pub const MAX_RANGES: usize = 32;
+/// Nonce of a request for packets to the group that asks for the requester alone: no other receiver has asked
+/// it for repairs lately, so that a repair by unicast suffices.
+pub const REPAIR_ALONE: u64 = 1;
 /// Length of a request for a SYNC: as long as the answer.
 pub const SYNC_REQUEST_LEN: usize = super::sync::SYNC_LEN;
 

@@ -38,6 +38,8 @@ pub struct Faults {
     pub loss: u64,
     pub duplicate: u64,
     pub reorder: u64,
+    /// Packets of which one bit changes under a valid checksum.
+    pub flip: u64,
     pub delay_us: u64,
 }
 
@@ -47,8 +49,45 @@ impl Default for Faults {
             loss: 0,
             duplicate: 0,
             reorder: 0,
+            flip: 0,
             delay_us: 500,
         }
+    }
+}
+
+/// A link with a rate and a queue that drops what finds no room.
+#[derive(Clone, Copy)]
+pub struct Link {
+    pub bits_per_second: u64,
+    pub queue_len: usize,
+    pub carried: u64,
+    pub dropped: u64,
+    idle_at: Instant,
+}
+
+#[allow(dead_code, reason = "not every test has a slow link")]
+impl Link {
+    pub fn new(bits_per_second: u64, queue_len: usize) -> Self {
+        Link {
+            bits_per_second,
+            queue_len,
+            carried: 0,
+            dropped: 0,
+            idle_at: Instant::ZERO,
+        }
+    }
+
+    /// How long the packet waits and is sent; `None`: dropped.
+    fn carry(&mut self, now: Instant, len: usize) -> Option<Duration> {
+        let time = |bytes: u64| Duration::from_micros(bytes * 8_000_000 / self.bits_per_second);
+        let start = self.idle_at.max(now);
+        if start - now > time(self.queue_len as u64) {
+            self.dropped += 1;
+            return None;
+        }
+        self.carried += 1;
+        self.idle_at = start + time(len as u64 + 42);
+        Some(self.idle_at - now)
     }
 }
 
@@ -65,6 +104,9 @@ enum Way {
     Unicast,
 }
 
+/// Changes a packet on its way to the receiver with that number.
+pub type Change = Box<dyn FnMut(usize, &mut [u8])>;
+
 type InFlight = Reverse<(i64, u64, Node, Node, Way, Vec<u8>)>;
 
 pub struct Group<'a, S: Store, R: Store> {
@@ -79,9 +121,15 @@ pub struct Group<'a, S: Store, R: Store> {
     /// Frame bytes that left the source, and when.
     pub wire: Vec<(Instant, usize)>,
     pub source_dead: bool,
+    /// Where the source sends from and listens.
+    pub source: SocketAddr,
     pub deaf: Vec<bool>,
+    /// The link from the source to each receiver: bit/s, bytes that may wait, and when it is idle again.
+    pub links: Vec<Option<Link>>,
     /// Packets that get lost, whoever sends them.
     pub lost: fn(&[u8]) -> bool,
+    /// Changes packets on their way to that receiver.
+    pub change: Change,
     in_flight: BinaryHeap<InFlight>,
     count: u64,
 }
@@ -94,6 +142,7 @@ impl<'a, S: Store, R: Store> Group<'a, S, R> {
             sender,
             events: vec![Vec::new(); count],
             deaf: vec![false; count],
+            links: vec![None; count],
             receivers,
             sender_events: Vec::new(),
             faults: Faults::default(),
@@ -101,7 +150,9 @@ impl<'a, S: Store, R: Store> Group<'a, S, R> {
             dice: Dice::new(seed),
             wire: Vec::new(),
             source_dead: false,
+            source: source(),
             lost: |_| false,
+            change: Box::new(|_, _| {}),
             in_flight: BinaryHeap::new(),
             count: 0,
         }
@@ -111,6 +162,25 @@ impl<'a, S: Store, R: Store> Group<'a, S, R> {
         if self.dice.chance(self.faults.loss) || (self.lost)(packet) {
             return;
         }
+        let mut packet = packet.to_vec();
+        if let Node::Receiver(index) = to {
+            (self.change)(index, &mut packet);
+        }
+        if self.faults.flip > 0 && self.dice.chance(self.faults.flip) {
+            let bit = self.dice.next() as usize % (8 * packet.len());
+            packet[bit / 8] ^= 1 << (bit % 8);
+        }
+        let link = match (&from, &to) {
+            (Node::Source, Node::Receiver(index)) => {
+                self.links.get_mut(*index).and_then(Option::as_mut)
+            }
+            _ => None,
+        };
+        let queued = match link.map(|link| link.carry(self.now, packet.len())) {
+            Some(None) => return,
+            Some(Some(delay)) => delay,
+            None => Duration::ZERO,
+        };
         let copies = 1 + usize::from(self.dice.chance(self.faults.duplicate));
         for _ in 0..copies {
             let late = if self.dice.chance(self.faults.reorder) {
@@ -118,7 +188,8 @@ impl<'a, S: Store, R: Store> Group<'a, S, R> {
             } else {
                 0
             };
-            let at = self.now.total_micros() + (self.faults.delay_us + late) as i64;
+            let delay = self.faults.delay_us + late + queued.total_micros();
+            let at = self.now.total_micros() + delay as i64;
             self.count += 1;
             let entry = (
                 at,
@@ -126,7 +197,7 @@ impl<'a, S: Store, R: Store> Group<'a, S, R> {
                 from.clone(),
                 to.clone(),
                 way.clone(),
-                packet.to_vec(),
+                packet.clone(),
             );
             self.in_flight.push(Reverse(entry));
         }
@@ -175,8 +246,10 @@ impl<'a, S: Store, R: Store> Group<'a, S, R> {
             let packet = buffer[..transmit.len].to_vec();
             match transmit.destination {
                 Destination::Unicast(to) => {
-                    assert_eq!(to, source());
-                    self.put(me.clone(), Node::Source, Way::Unicast, &packet);
+                    assert_eq!(to.ip(), source().ip());
+                    if to == self.source {
+                        self.put(me.clone(), Node::Source, Way::Unicast, &packet);
+                    }
                 }
                 Destination::Request(option) => {
                     assert_eq!(option.group, group().ip());
@@ -204,7 +277,7 @@ impl<'a, S: Store, R: Store> Group<'a, S, R> {
 
     fn deliver(&mut self, from: Node, to: Node, way: Way, packet: &[u8]) {
         let address = match from {
-            Node::Source => source(),
+            Node::Source => self.source,
             Node::Receiver(index) => host(index),
         };
         let mut meta = match way {

@@ -1,0 +1,101 @@
+//! Sources of shared trees, `(*, G)`, that requests name: the packet ring shows their datagrams until
+//! the first one has arrived, which proves to the machine that the kernel has seen the source.
+
+use std::net::Ipv4Addr;
+
+use linux_net::packet::Ring;
+use lms_proto::{Duration, Iface, Instant, Key, Router};
+
+/// How long a source is looked for. A receiver that still lacks something asks again.
+const PATIENCE: Duration = Duration::from_secs(10);
+const UDP: u8 = 17;
+
+/// One source that is looked for.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    key: Key,
+    until: Instant,
+}
+
+/// Counters.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WatchStats {
+    /// Sources whose datagrams have arrived where they should.
+    pub(crate) seen: u64,
+    /// Sources that were not looked for: as many as the ring takes are being looked for already.
+    pub(crate) full: u64,
+}
+
+/// The sources that are looked for: [`Ring::MAX_SOURCES`] at most.
+#[derive(Debug, Default)]
+pub(crate) struct SourceWatch {
+    wanted: Vec<Wanted>,
+    /// The ring shows other sources than `wanted`.
+    changed: bool,
+    pub(crate) stats: WatchStats,
+}
+
+impl SourceWatch {
+    /// Looks for a source from now on.
+    pub(crate) fn want(&mut self, now: Instant, key: Key) {
+        let until = now + PATIENCE;
+        if let Some(wanted) = self.wanted.iter_mut().find(|wanted| wanted.key == key) {
+            wanted.until = until;
+        } else if self.wanted.len() < Ring::MAX_SOURCES {
+            self.wanted.push(Wanted { key, until });
+            self.changed = true;
+        } else {
+            self.stats.full += 1;
+        }
+    }
+
+    /// A packet that is none of LMS arrived.
+    #[inline]
+    pub(crate) fn passed(
+        &mut self,
+        now: Instant,
+        iface: Iface,
+        packet: &[u8],
+        router: &mut Router<'_>,
+    ) {
+        if self.wanted.is_empty() {
+            return;
+        }
+        let Some(key) = key_of(packet) else { return };
+        let found = self.wanted.iter().position(|wanted| wanted.key == key);
+        if let Some(found) = found
+            && router.source_seen(now, iface, key)
+        {
+            self.wanted.swap_remove(found);
+            self.changed = true;
+            self.stats.seen += 1;
+        }
+    }
+
+    /// When [`SourceWatch::apply`] has something to do.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.wanted.iter().map(|wanted| wanted.until).min()
+    }
+
+    /// Gives up what was looked for long enough, and has the ring show the rest alone.
+    pub(crate) fn apply(&mut self, now: Instant, ring: &Ring) -> std::io::Result<()> {
+        let before = self.wanted.len();
+        self.wanted.retain(|wanted| now < wanted.until);
+        if !std::mem::take(&mut self.changed) && self.wanted.len() == before {
+            return Ok(());
+        }
+        let sources: Vec<(Ipv4Addr, Ipv4Addr)> = self
+            .wanted
+            .iter()
+            .map(|wanted| (wanted.key.source, wanted.key.group))
+            .collect();
+        ring.watch_sources(&sources)
+    }
+}
+
+/// Source and destination of a UDP packet.
+fn key_of(packet: &[u8]) -> Option<Key> {
+    let header = packet.first_chunk::<20>()?;
+    let address = |at: usize| header[at..].first_chunk::<4>().map(|a| Ipv4Addr::from(*a));
+    (header[9] == UDP).then_some(Key::new(address(12)?, address(16)?))
+}

@@ -1,0 +1,60 @@
+//! What a turned request lets pass: its repairs, for a while.
+
+use super::Entry;
+use crate::{Duration, Instant};
+
+/// The grain of an entry's credit time.
+const CREDIT_TICK: Duration = Duration::from_millis(250);
+/// The longest credit time that makes sense: an hour.
+const MAX_TICKS: u64 = 4 * 3_600;
+
+/// How many repairs a turned request lets pass, and for how long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CreditLimit {
+    per_request: u16,
+    ticks: u32,
+}
+
+impl CreditLimit {
+    /// A time is rounded up to quarters of a second, and is an hour at most.
+    pub(crate) fn new(per_request: u16, time: Duration) -> Self {
+        let ticks = time
+            .total_micros()
+            .div_ceil(CREDIT_TICK.total_micros())
+            .clamp(1, MAX_TICKS);
+        CreditLimit {
+            per_request,
+            ticks: ticks as u32,
+        }
+    }
+}
+
+/// Quarters of a second modulo 2^32, which is 34 years.
+fn tick(now: Instant) -> u32 {
+    let tick = CREDIT_TICK.total_micros() as i64;
+    now.total_micros().div_euclid(tick) as u32
+}
+
+impl Entry {
+    /// A request of this entry turns: its repairs may come. At most 65,535 are open at once.
+    #[inline]
+    pub(crate) fn add_credit(&mut self, now: Instant, limit: &CreditLimit) {
+        let left = if self.has_credit(now) { self.credit } else { 0 };
+        self.credit = left.saturating_add(limit.per_request);
+        // The tick that has begun is not counted.
+        self.credit_until = tick(now).wrapping_add(limit.ticks).wrapping_add(1);
+    }
+
+    /// Whether a repair may pass.
+    #[inline]
+    pub(crate) fn has_credit(&self, now: Instant) -> bool {
+        let left = self.credit_until.wrapping_sub(tick(now));
+        self.credit > 0 && (1..=MAX_TICKS as u32 + 1).contains(&left)
+    }
+
+    /// A repair passes.
+    #[inline]
+    pub(crate) fn spend_credit(&mut self) {
+        self.credit = self.credit.saturating_sub(1);
+    }
+}

@@ -1,0 +1,159 @@
+//! The rate of a sender to which nobody named one, in virtual time: links that carry less than it sends,
+//! and receivers that are repaired by others.
+
+mod common;
+
+use common::{Files, Link, content, files, receiver_config, sender_config};
+use ltp::rate::{FLOOR_BPS, RateSearch, Sent, TOLERATED_PER_MILLE};
+use ltp::{Assist, Duration};
+
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// An unlimited sender and two receivers, the second one behind a link of that rate; the first one repairs
+/// what it loses, where `lms`.
+fn unlimited(bytes: &[u8], bits_per_second: u64, lms: bool) -> Files {
+    let mut sender = sender_config(bytes.len());
+    sender.rate_bps = Some(ltp::rate::START_BPS);
+    sender.receivers = Some(2);
+    sender.receiver_timeout = Duration::from_secs(60);
+    let mut receiver = receiver_config();
+    receiver.assist = if lms { Assist::Lms } else { Assist::None };
+    // Repairs leave room for data on the same link.
+    receiver.replier.turning_point_rate_bps = bits_per_second / 4;
+    let mut net = files(bytes, 2, 1, sender, &receiver);
+    net.lms = lms;
+    net.links[1] = Some(Link::new(bits_per_second, 64 << 10));
+    net
+}
+
+/// Drives the transfer for so long with the rate that `search` finds.
+fn run(net: &mut Files, search: &mut RateSearch, time: Duration) {
+    let end = net.now + time;
+    net.run_until(LIMIT, |net| {
+        let stats = net.sender.stats();
+        let sent = Sent {
+            packets: stats.data_packets,
+            frame_bytes: stats.frame_bytes,
+        };
+        let loss = net.sender.take_worst_loss();
+        if search.update(net.now, sent, loss) {
+            net.sender.set_rate(net.now, search.rate_bps());
+        }
+        net.now >= end || net.all_complete()
+    });
+}
+
+/// What the source sent, bit/s, and the share that the link dropped of what it was given.
+fn measured(net: &mut Files, search: &mut RateSearch, time: Duration) -> (u64, f64) {
+    net.wire.clear();
+    let before = net.links[1].expect("a link");
+    let began = net.now;
+    run(net, search, time);
+    let bytes: usize = net.wire.iter().map(|(_, len)| len).sum();
+    let micros = (net.now - began).total_micros();
+    let link = net.links[1].expect("a link");
+    let (carried, dropped) = (link.carried - before.carried, link.dropped - before.dropped);
+    let share = dropped as f64 / (carried + dropped) as f64;
+    (bytes as u64 * 8_000_000 / micros, share)
+}
+
+#[test]
+fn without_a_rate_it_settles_where_a_receiver_loses_little_whoever_repairs_it() {
+    for lms in [false, true] {
+        let bytes = content(60_000_000, 1);
+        let mut net = unlimited(&bytes, 20_000_000, lms);
+        let mut search = RateSearch::new(net.now);
+        run(&mut net, &mut search, Duration::from_secs(4));
+        assert!(!net.all_complete());
+        let (rate, share) = measured(&mut net, &mut search, Duration::from_secs(8));
+        assert!(!net.all_complete(), "still sending");
+        assert!((10_000_000..24_000_000).contains(&rate), "{rate} bit/s");
+        assert!(share < 0.05, "{share}: it sends into a full link");
+    }
+}
+
+/// A link of so many bit/s without a queue, of which the receivers report every 100 ms: the rates of the
+/// last half.
+fn settles(link_bps: u64) -> Vec<u64> {
+    let mut search = RateSearch::new(ltp::Instant::ZERO);
+    let (mut now, mut sent) = (ltp::Instant::ZERO, Sent::default());
+    let mut rates = Vec::new();
+    for _ in 0..6000 {
+        now += Duration::from_millis(100);
+        let rate = search.rate_bps().expect("a rate");
+        sent.packets += rate / 8 / 1500 / 10;
+        sent.frame_bytes += rate / 80;
+        let lost = 1000 - 1000 * link_bps.min(rate) / rate;
+        search.update(now, sent, Some(lost as u16));
+        rates.push(search.rate_bps().expect("a rate"));
+    }
+    rates.split_off(3000)
+}
+
+#[test]
+fn it_goes_as_slow_as_the_slowest_link_needs_and_no_slower_than_its_floor() {
+    for link in [1_000_000, 10_000_000, 1_000_000_000] {
+        let rates = settles(link);
+        let most = rates.iter().max().expect("rates");
+        let least = rates.iter().min().expect("rates");
+        assert!(*most <= link * 3 / 2, "{most} bit/s into {link}");
+        assert!(*least >= link / 2, "{least} bit/s into {link}");
+    }
+    assert_eq!(settles(1_000).first(), Some(&FLOOR_BPS));
+}
+
+#[test]
+fn receivers_report_what_they_lost_themselves_whoever_repaired_it() {
+    let bytes = content(6_000_000, 3);
+    let mut sender = sender_config(bytes.len());
+    sender.receivers = Some(2);
+    let mut receiver = receiver_config();
+    receiver.assist = Assist::Lms;
+    receiver.replier.turning_point_rate_bps = 5_000_000;
+    let mut net = files(&bytes, 2, 3, sender, &receiver);
+    net.lms = true;
+    // The link drops a part of the data that exceeds what it carries.
+    net.links[1] = Some(Link::new(90_000_000, 64 << 10));
+    let mut worst = None;
+    net.run_until(LIMIT, |net| {
+        worst = worst.max(net.sender.take_worst_loss());
+        net.all_complete()
+    });
+    net.check_content(&bytes);
+    let stats = net.sender.stats();
+    let asked = stats.requests_group + stats.requests_unicast;
+    let lost = net.receivers[1].stats().lost_packets;
+    assert!(asked * 4 < lost, "{asked} requests for {lost} packets");
+    let worst = worst.expect("a report");
+    assert!(
+        (TOLERATED_PER_MILLE..400).contains(&worst),
+        "{worst} of 1000"
+    );
+}
+
+#[test]
+fn without_loss_it_doubles_and_stops_where_the_host_does() {
+    let start = ltp::Instant::from_secs(1);
+    let mut search = RateSearch::new(start);
+    let mut sent = Sent::default();
+    let mut now = start;
+    for _ in 0..100 {
+        now += Duration::from_millis(30);
+        // A host that reaches 4 Gbit/s.
+        let rate = search.rate_bps().unwrap_or(u64::MAX).min(4_000_000_000);
+        sent.packets += rate / 8 / 1500 * 30 / 1000;
+        sent.frame_bytes += rate / 8 * 30 / 1000;
+        search.update(now, sent, Some(0));
+    }
+    let rate = search.rate_bps().expect("a rate");
+    assert!((4_000_000_000..=16_000_000_000).contains(&rate), "{rate}");
+    // Then a receiver loses a tenth.
+    now += Duration::from_millis(30);
+    sent.packets += 10_000;
+    sent.frame_bytes += 15_000_000;
+    assert!(search.update(now, sent, Some(100)));
+    assert!(search.rate_bps().expect("a rate") <= rate / 8);
+    // What is reported of older packets does not slow it down twice.
+    now += Duration::from_millis(100);
+    assert!(!search.update(now, sent, Some(100)));
+}
