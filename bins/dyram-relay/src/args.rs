@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use cli::daemon::client::default_socket;
 use cli::logging::LogArgs;
 
 use crate::config::DEFAULT_SOCKET;
@@ -30,6 +31,7 @@ Exit codes:
   0    all well; `run` was ended by SIGTERM or SIGINT
   1    failed
   2    wrong usage: the command line or the configuration
+  74   the result could not be written to standard output, whatever else happened
 
 A start: the relay next to the source needs an identifier alone,
   printf '[relay]\\nid = \"192.0.2.1\"\\n' > relay.toml
@@ -59,8 +61,8 @@ pub(crate) enum Verb {
         /// Prints the tables once, as text, with rates over one second; needs no terminal
         #[arg(long)]
         once: bool,
-        /// The status socket (daemon.socket in the configuration)
-        #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+        /// Path of the status socket (daemon.socket in the configuration)
+        #[arg(long, value_name = "PATH", default_value_os_t = default_socket(DEFAULT_SOCKET))]
         socket: PathBuf,
     },
     /// Shows a running relay
@@ -71,8 +73,8 @@ pub(crate) enum Verb {
         /// One JSON object
         #[arg(long)]
         json: bool,
-        /// The status socket (daemon.socket in the configuration)
-        #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+        /// Path of the status socket (daemon.socket in the configuration)
+        #[arg(long, value_name = "PATH", default_value_os_t = default_socket(DEFAULT_SOCKET))]
         socket: PathBuf,
     },
 }

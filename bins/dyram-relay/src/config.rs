@@ -25,6 +25,7 @@ const MAX_CHILDREN: usize = 1 << 22;
 const SHORT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(10);
 const REFRESH: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(65);
 const ACKS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
+const STALL: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(3600);
 const LONG: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
 
 /// A whole configuration that `check` accepts.
@@ -135,12 +136,13 @@ fn config(root: &Section<'_, '_>) -> Config {
     let metrics = root.section("metrics");
     let metrics_listen = metrics.get("listen", LISTEN, cli::daemon::value::listen);
     metrics.finish();
+    let limits = limits(root.section("limits"), &mut relay);
     Config {
         relay,
         listen,
         multicast,
         drain,
-        limits: limits(root.section("limits")),
+        limits,
         metrics: metrics_listen.map(|at| at.value),
         daemon: Daemon::read(root.section("daemon"), DEFAULT_SOCKET),
     }
@@ -293,6 +295,12 @@ fn timers(section: Section<'_, '_>, config: &mut dyram::Config) -> Duration {
     config.refresh = read("refresh", REFRESH, config.refresh).0;
     config.ack_interval = read("ack-interval", ACKS, config.ack_interval).0;
     config.takeover = read("takeover", LONG, config.takeover).0;
+    let (stall, offset) = read("stall-timeout", STALL, config.stall_timeout);
+    if stall < config.refresh {
+        let wrong = "is below refresh";
+        section.complain(offset, "stall-timeout", wrong, "write refresh or more");
+    }
+    config.stall_timeout = stall;
     let drain = section
         .duration("drain", LONG, Duration::from_secs(10))
         .value;
@@ -304,7 +312,7 @@ fn machine(duration: Duration) -> dyram::Duration {
     dyram::Duration::from_micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
 }
 
-fn limits(section: Section<'_, '_>) -> Limits {
+fn limits(section: Section<'_, '_>, config: &mut dyram::Config) -> Limits {
     let default = Limits::default();
     let read = |key, range: RangeInclusive<u32>, default: usize| {
         section.number(key, range, default as u32) as usize
@@ -315,6 +323,8 @@ fn limits(section: Section<'_, '_>) -> Limits {
         nack_states: read("nack-states", 2..=32_768, default.nack_states),
         window: read("window", 64..=1 << 20, default.window),
     };
+    let each = usize::from(config.children_per_host);
+    config.children_per_host = read("children-per-host", 1..=65_534, each) as u16;
     for (key, value) in [
         ("nack-states", limits.nack_states),
         ("window", limits.window),

@@ -327,6 +327,7 @@ impl DataPath {
                 ("joined", stats.joined),
                 ("left", stats.left),
                 ("silent", stats.silent),
+                ("stalled", stats.stalled),
                 ("refused", stats.refused),
             ]),
             drops: drops
@@ -403,5 +404,11 @@ fn log(event: &Event) {
         }
         Event::ChildJoined(session, at) => tracing::debug!(%session, %at, "child joined"),
         Event::ChildGone(session, at) => tracing::debug!(%session, %at, "child gone"),
+        Event::ChildStalled(session, at, ack) => {
+            tracing::warn!(%session, %at, acknowledged = ack.0, "child does not advance: the session no longer waits for it");
+        }
+        Event::ChildRefused(session, at, full) => {
+            tracing::warn!(%session, %at, limit = full.name(), "child refused: a table is full");
+        }
     }
 }

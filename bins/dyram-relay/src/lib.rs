@@ -33,15 +33,21 @@
 //! | `dyram_relay_sessions` | gauge |  | Sessions served |
 //! | `dyram_relay_children` | gauge |  | Children of all sessions |
 //! | `dyram_relay_recovery_total` | counter | event | Packets missed, asked for, repaired and given up |
-//! | `dyram_relay_members_total` | counter | event | Children that joined, left, fell silent or were refused |
+//! | `dyram_relay_members_total` | counter | event | Children that joined, left, fell silent, stalled or were refused |
 //! | `dyram_relay_drops_total` | counter | reason | Packets dropped, by reason |
-//! | `dyram_relay_sockets_total` | counter | event | Packets and bytes in and out, and what could not be sent |
+//! | `dyram_relay_received_packets_total` | counter |  | Packets received |
+//! | `dyram_relay_received_bytes_total` | counter |  | Bytes of packets received |
+//! | `dyram_relay_sent_packets_total` | counter |  | Packets sent |
+//! | `dyram_relay_send_failures_total` | counter |  | Packets that could not be sent |
+//! | `dyram_relay_receive_failures_total` | counter |  | Attempts to receive that failed |
+//! | `dyram_relay_events_lost_total` | counter |  | Events that were not logged because too many came at once |
 //!
 //! # Exit codes
 //!
 //! 0: all well, or `run` was ended by SIGTERM or SIGINT; 1: failed; 2: the command line or the
-//! configuration is wrong.
+//! configuration is wrong; 74: the result could not be written to standard output.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod args;
 pub mod config;

@@ -29,18 +29,47 @@ const RECOVERY: Metric = counter(
 const MEMBERS: Metric = counter(
     "members",
     &["event"],
-    "Children that joined, left, fell silent or were refused",
+    "Children that joined, left, fell silent, stalled or were refused",
 );
 const DROPS: Metric = counter("drops", &["reason"], "Packets dropped, by reason");
-const SOCKETS: Metric = counter(
-    "sockets",
-    &["event"],
-    "Packets and bytes in and out, and what could not be sent",
+const RECEIVED_PACKETS: Metric = counter("received_packets", &[], "Packets received");
+const RECEIVED_BYTES: Metric = counter("received_bytes", &[], "Bytes of packets received");
+const SENT_PACKETS: Metric = counter("sent_packets", &[], "Packets sent");
+const SEND_FAILURES: Metric = counter("send_failures", &[], "Packets that could not be sent");
+const RECEIVE_FAILURES: Metric =
+    counter("receive_failures", &[], "Attempts to receive that failed");
+const EVENTS_LOST: Metric = counter(
+    "events_lost",
+    &[],
+    "Events that were not logged because too many came at once",
 );
+/// Families of one count each, and what status calls that count.
+const SOCKETS: [(Metric, &str); 6] = [
+    (RECEIVED_PACKETS, "received"),
+    (RECEIVED_BYTES, "received_bytes"),
+    (SENT_PACKETS, "sent"),
+    (SEND_FAILURES, "send_failed"),
+    (RECEIVE_FAILURES, "receive_failed"),
+    (EVENTS_LOST, "events_lost"),
+];
 
 /// All metrics, in the order of the page.
 pub const METRICS: &[Metric] = &[
-    INFO, UPTIME, RELOADS, DRAINING, SESSIONS, CHILDREN, RECOVERY, MEMBERS, DROPS, SOCKETS,
+    INFO,
+    UPTIME,
+    RELOADS,
+    DRAINING,
+    SESSIONS,
+    CHILDREN,
+    RECOVERY,
+    MEMBERS,
+    DROPS,
+    RECEIVED_PACKETS,
+    RECEIVED_BYTES,
+    SENT_PACKETS,
+    SEND_FAILURES,
+    RECEIVE_FAILURES,
+    EVENTS_LOST,
 ];
 
 /// Serves until the task is dropped.
@@ -83,6 +112,10 @@ impl Collector for Page {
         RECOVERY.map(encoder, &snapshot.recovery)?;
         MEMBERS.map(encoder, &snapshot.members)?;
         DROPS.map(encoder, &snapshot.drops)?;
-        SOCKETS.map(encoder, &snapshot.sockets)
+        for (metric, name) in SOCKETS {
+            let count = snapshot.sockets.get(name).copied().unwrap_or_default();
+            metric.total(encoder, count)?;
+        }
+        Ok(())
     }
 }

@@ -141,6 +141,7 @@ async fn children(controller: &Controller) -> Result<Value, Failure> {
                 "receivers": child.receivers,
                 "acknowledged": child.acknowledged.map(|seq| seq.0),
                 "far_us": child.far.total_micros(),
+                "stalled": child.stalled,
             })
         }));
         (session, from) = match page.children.len() == PAGE {
@@ -180,6 +181,7 @@ pub fn render(show: Show, answer: &Value) -> Option<String> {
                 "receivers",
                 "acknowledged",
                 "far_us",
+                "stalled",
             ],
         ),
         Show::Counters => {

@@ -37,6 +37,7 @@ pub(crate) const VIEW: View = View {
                 Column::new("address", "/address", Kind::Name),
                 Column::new("receivers", "/receivers", Kind::Number),
                 Column::new("acked/s", "/acknowledged", Kind::Rate),
+                Column::new("stalled", "/stalled", Kind::State),
             ],
         ),
         Table::COUNTERS,

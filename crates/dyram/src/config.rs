@@ -44,7 +44,8 @@ pub struct Config {
     pub carriage: Carriage,
     /// Which receiver is asked first.
     pub default_replier: DefaultReplier,
-    /// Whether gaps are NACKed as soon as they are seen; otherwise only when a child asks.
+    /// Whether gaps are NACKed as soon as they are seen; otherwise only when a child asks, as always where
+    /// IP multicast carries the data.
     pub early_detection: bool,
     /// Bounds of the delay to decide; between them it is the propagation time to the farthest
     /// receiver below.
@@ -60,6 +61,13 @@ pub struct Config {
     pub refresh: Duration,
     /// How often acknowledgements go upward on their own, when none rode on a NACK.
     pub ack_interval: Duration,
+    /// Time for which the relay waits for a receiver whose acknowledgement does not advance although it
+    /// lacks packets. After it the receiver no longer counts in the acknowledgement that goes upward.
+    /// A child that is a relay gets more time, so that it can detach its own receivers first. From the
+    /// refresh to one hour.
+    pub stall_timeout: Duration,
+    /// Most children of one session at one IP address.
+    pub children_per_host: u16,
     /// A session identifier is believed, and a source at one address served, until nothing was heard of it
     /// for so long; only then may another one take its place.
     pub takeover: Duration,
@@ -81,6 +89,8 @@ impl Config {
             parent_tries: 6,
             refresh: Duration::from_secs(2),
             ack_interval: Duration::from_millis(100),
+            stall_timeout: Duration::from_secs(10),
+            children_per_host: 16,
             takeover: Duration::from_secs(3),
         }
     }
@@ -103,6 +113,13 @@ impl Config {
         if self.ack_interval < Duration::from_millis(1) {
             return Err(ConfigError::AckInterval);
         }
+        let most = Duration::from_secs(3600);
+        if !(self.refresh..=most).contains(&self.stall_timeout) {
+            return Err(ConfigError::StallTimeout);
+        }
+        if self.children_per_host == 0 {
+            return Err(ConfigError::ChildrenPerHost);
+        }
         Ok(())
     }
 }
@@ -118,6 +135,10 @@ pub enum ConfigError {
     Refresh,
     /// Acknowledgements more often than every millisecond.
     AckInterval,
+    /// The stall timeout is not within the refresh and one hour.
+    StallTimeout,
+    /// No child is allowed at an IP address.
+    ChildrenPerHost,
     /// A table is empty, or larger than 16-bit numbers reach; or a window or a number of NACK
     /// states is not a power of two.
     Storage,
@@ -130,6 +151,10 @@ impl fmt::Display for ConfigError {
             ConfigError::Decide => "the least delay to decide is above the most",
             ConfigError::Refresh => "the refresh must be within 500 ms and 65 s",
             ConfigError::AckInterval => "the interval of acknowledgements must be 1 ms or more",
+            ConfigError::StallTimeout => {
+                "the stall timeout must be within the refresh and one hour"
+            }
+            ConfigError::ChildrenPerHost => "at least one child at an IP address must be allowed",
             ConfigError::Storage => "the sizes of the tables do not fit",
         })
     }

@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 
-use crate::{RelayId, SessionKey};
+use crate::{RelayId, Seq, SessionKey};
 
 /// Something that happened, for logs and status.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -31,4 +31,35 @@ pub enum Event {
     ChildJoined(SessionKey, SocketAddr),
     /// A child left, or was silent for too long.
     ChildGone(SessionKey, SocketAddr),
+    /// A child lacked packets and did not advance beyond that acknowledgement for
+    /// [`Config::stall_timeout`](crate::Config::stall_timeout): the session no longer waits for it.
+    ChildStalled(SessionKey, SocketAddr, Seq),
+    /// A JOIN was refused because a table is full.
+    ChildRefused(SessionKey, SocketAddr, Full),
+}
+
+/// The limit that a JOIN met.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Full {
+    /// [`Limits::sessions`](crate::storage::Limits::sessions).
+    Sessions,
+    /// [`Limits::children`](crate::storage::Limits::children) of the session.
+    Children,
+    /// [`Config::children_per_host`](crate::Config::children_per_host).
+    Host,
+    /// [`MAX_PATH`](crate::wire::MAX_PATH) relays are above the child.
+    Path,
+}
+
+impl Full {
+    /// The limit in snake case, as the log names it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Full::Sessions => "sessions",
+            Full::Children => "children",
+            Full::Host => "children_per_host",
+            Full::Path => "path",
+        }
+    }
 }

@@ -121,7 +121,7 @@ pub mod wire;
 pub use attach::{Attachment, AttachmentConfig, AttachmentEvent, Input};
 pub use config::{Carriage, Config, ConfigError, DefaultReplier, MAX_PARENTS, Parents};
 pub use core::net::SocketAddr;
-pub use event::Event;
+pub use event::{Event, Full};
 pub use relay::{ChildInfo, Fanout, Relay, SessionInfo, Targets, Verdict, packets};
 pub use smoltcp::time::{Duration, Instant};
 pub use stats::{DropReason, Stats};

@@ -52,6 +52,8 @@ drop_reasons! {
     Unrequested = "unrequested",
     /// A JOIN that cannot be answered now: too many wait for an answer.
     JoinFlood = "join_flood",
+    /// The name of a stalled child, too soon after another.
+    NoticeFlood = "notice_flood",
     /// LEAVE, JOINED or MOVE with a wrong token.
     BadToken = "bad_token",
     /// A JOIN as source from another address than the source's.
@@ -94,6 +96,8 @@ pub struct Stats {
     pub left: u64,
     /// Children that were removed for being silent.
     pub silent: u64,
+    /// Children that the session no longer waits for, because their acknowledgement did not advance.
+    pub stalled: u64,
     /// JOINs refused for want of room.
     pub refused: u64,
     /// Events that nobody fetched in time.
@@ -117,6 +121,7 @@ impl Default for Stats {
             joined: 0,
             left: 0,
             silent: 0,
+            stalled: 0,
             refused: 0,
             events_lost: 0,
             drops: Drops([0; DropReason::ALL.len()]),

@@ -8,7 +8,7 @@
 //! | sessions | sessions | [`SESSION_LEN`] at most |
 //! | index | sessions, rounded up to a power of two | 2 |
 //! | children | sessions x children | 28 |
-//! | members | sessions x 2 x words | 8 |
+//! | members | sessions x 4 x words | 8 |
 //! | lost | sessions x window / 64 | 8 |
 //! | nacks | sessions x nack_states | 12 |
 //! | heads | sessions x nack_states / 2 | 2 |
@@ -21,6 +21,7 @@
 use managed::ManagedSlice;
 
 use crate::config::ConfigError;
+use crate::relay::SETS;
 pub use crate::relay::{Child, NackState, Session};
 pub use crate::wheel::{Link, MAX_ENTRIES};
 
@@ -85,7 +86,7 @@ pub struct Storage<'a> {
     pub index: ManagedSlice<'a, u16>,
     /// Receivers and relays below.
     pub children: ManagedSlice<'a, Child>,
-    /// Which children there are, and which of them acknowledged something.
+    /// Which children there are, which of them acknowledged something, which have stalled, which are relays.
     pub members: ManagedSlice<'a, u64>,
     /// Lost lists.
     pub lost: ManagedSlice<'a, u64>,
@@ -113,7 +114,7 @@ impl Storage<'_> {
         let fits = self.sessions.len() == sessions
             && self.index.len() == sessions.next_power_of_two()
             && self.children.len() == sessions * children
-            && self.members.len() == sessions * 2 * words
+            && self.members.len() == sessions * SETS * words
             && self.lost.len() == sessions * window / 64
             && self.nacks.len() == sessions * nack_states
             && self.heads.len() == sessions * nack_states / 2
@@ -140,7 +141,7 @@ impl Storage<'static> {
             sessions: vec![Session::default(); limits.sessions].into(),
             index: vec![0; limits.sessions.next_power_of_two()].into(),
             children: vec![Child::default(); limits.sessions * limits.children].into(),
-            members: vec![0; limits.sessions * 2 * words].into(),
+            members: vec![0; limits.sessions * SETS * words].into(),
             lost: vec![0; limits.sessions * limits.window / 64].into(),
             nacks: vec![NackState::default(); states].into(),
             heads: vec![0; states / 2].into(),

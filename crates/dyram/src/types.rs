@@ -209,6 +209,20 @@ impl Addr {
         (a ^ c) | (b ^ d) | u64::from(self.port ^ other.port) == 0
     }
 
+    /// The address that [`Addr::bytes`] made these bytes of.
+    pub(crate) fn from_bytes(bytes: [u8; 18]) -> Addr {
+        let [ip @ .., high, low] = bytes;
+        Addr {
+            ip,
+            port: u16::from_be_bytes([high, low]),
+        }
+    }
+
+    /// Whether the IP addresses are the same.
+    pub(crate) fn same_host(&self, other: &Addr) -> bool {
+        self.ip == other.ip
+    }
+
     /// The bytes that a token vouches for.
     pub(crate) fn bytes(&self) -> [u8; 18] {
         let mut bytes = [0; 18];

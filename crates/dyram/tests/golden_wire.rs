@@ -1,8 +1,10 @@
 //! Bytes to value, value to bytes, for each message that `docs/wire.md` draws.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use dyram::wire::{Body, JOIN_LEN, Join, Joined, Nack, Packet, ParseError, Repr, Role, Status};
+use dyram::wire::{
+    Body, JOIN_LEN, Join, Joined, Nack, Packet, ParseError, Repr, Role, Stalled, Status,
+};
 use dyram::{RelayId, Seq, SessionKey};
 
 /// ANEP header of a session between 10.0.0.1 and 239.1.2.3, for a body of that length.
@@ -129,6 +131,21 @@ fn leave_and_move() {
         rest.extend_from_slice(&token);
         golden(0, 4, 0, body, &rest);
     }
+}
+
+#[test]
+fn stalled() {
+    let body = Stalled {
+        child: SocketAddr::from(([10, 2, 0, 7], 5000)),
+        relay: RelayId(0x0a00_0009),
+    };
+    #[rustfmt::skip]
+    let rest = [
+        11, 0, 0, 4, 0, 0, 0, 7, 0, 0, 0, 0x21,
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 2, 0, 7,
+        0x13, 0x88, 0, 0, 10, 0, 0, 9,
+    ];
+    golden(7, 4, 0x21, Body::Stalled(body), &rest);
 }
 
 #[test]

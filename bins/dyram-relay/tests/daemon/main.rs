@@ -415,6 +415,20 @@ fn the_example_shows_the_defaults() {
 }
 
 #[test]
+fn a_refusal_is_in_the_log_with_the_limit_that_was_met() {
+    let relay = Daemon::start(1, "127.0.0.1", "", "[limits]\nchildren-per-host = 1\n");
+    let mut world = World::new(v4(), relay.address, &[&[relay.address], &[relay.address]]);
+    let line = "child refused: a table is full";
+    eventually("the refusal is in the log", || {
+        world.step(true);
+        let log = relay.log();
+        let shown = log.lines().find(|at| at.contains(line))?;
+        shown.contains("children_per_host").then_some(())
+    });
+    assert!(relay.counter("members", "refused") > 0);
+}
+
+#[test]
 fn metrics_are_served_and_documented() {
     use std::io::{Read, Write};
     let rest = "[metrics]\nlisten = \"127.0.0.1:0\"\n";
@@ -437,6 +451,16 @@ fn metrics_are_served_and_documented() {
         "{page}"
     );
     assert!(page.contains("carriage=\"relays\"} 1"), "{page}");
+    // One family for one quantity and unit.
+    assert!(!page.contains("dyram_relay_sockets_total"), "{page}");
+    assert!(
+        page.contains("dyram_relay_received_packets_total 1"),
+        "{page}"
+    );
+    assert!(
+        page.contains("dyram_relay_received_bytes_total 8"),
+        "{page}"
+    );
     let documents = [
         include_str!("../../src/lib.rs"),
         include_str!("../../../../docs/operating.md"),

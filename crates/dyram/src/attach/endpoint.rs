@@ -6,7 +6,7 @@ use super::parent::{Outcome, Parent};
 use crate::config::Parents;
 use crate::secret::Secrets;
 use crate::stats::DropReason;
-use crate::wire::{Body, Join, Joined, Nack, Packet, Repr, Role, Service, emit};
+use crate::wire::{Body, Join, Joined, Nack, Packet, Repr, Role, Service, Stalled, emit};
 use crate::{Meta, RelayId, Seq, SessionKey, SocketAddr, Transmit};
 
 /// Configuration of an [`Attachment`].
@@ -79,6 +79,16 @@ pub enum Input<'a> {
         first: Seq,
         /// The others, as in [`Nack::mask`].
         mask: u64,
+    },
+    /// The tree no longer waits for that receiver, or relay: it does not count in the acknowledgements until the
+    /// next run; for the source.
+    Stalled {
+        /// The session identifier.
+        session: u32,
+        /// The last acknowledgement of it.
+        ack: Seq,
+        /// Which it is.
+        stalled: Stalled,
     },
     /// It was for the attachment itself.
     Nothing,
@@ -203,6 +213,11 @@ impl Attachment {
                 ack: ack.filter(|_| source),
             },
             Body::Ack if source => Input::Acknowledged { session, ack: seq },
+            Body::Stalled(stalled) if source => Input::Stalled {
+                session,
+                ack: seq,
+                stalled,
+            },
             Body::Absent(mask) if !source => Input::Absent {
                 session,
                 first: seq,

@@ -135,14 +135,15 @@ impl Relay<'_> {
         session.id_heard = tick_of(now) as u32;
         session.collided = false;
         session.folded = None;
-        session.ack_sent = None;
+        session.ack_sent = false;
         self.look_after(number, now);
     }
 
-    /// Packets are missing: ask for them at once, unless that waits for the children's NACKs.
+    /// Packets are missing: ask for them at once, unless that waits for the children's NACKs. Where IP
+    /// multicast carries the data these alone tell whether any child lost what this relay lost.
     fn gap(&mut self, number: u16, first: Seq, count: u32) {
         self.stats.gaps = self.stats.gaps.wrapping_add(u64::from(count));
-        if !self.config.early_detection {
+        if !self.config.early_detection || self.config.carriage == Carriage::Multicast {
             return;
         }
         // The newest ones may find no state any more: children ask for these.

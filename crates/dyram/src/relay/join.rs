@@ -2,21 +2,16 @@
 
 use smoltcp::time::Instant;
 
-use super::table::{Child, Owner};
+use super::table::{Child, Owner, Set};
 use super::{FAR_SHIFT, Relay, Reply, Verdict};
 use crate::attach::{Outcome, Parent};
 use crate::config::Carriage;
-use crate::event::Event;
+use crate::event::{Event, Full};
 use crate::stats::DropReason;
 use crate::types::{Addr, RawKey};
 use crate::wheel::{tick_of, time_since};
 use crate::wire::{Join, Joined, NO_CHILD, Packet, Role, Status};
 use crate::{Meta, SessionKey};
-
-/// Children's last sign of life is kept in units of 2^10 ticks: 262 ms.
-pub(super) fn heard_at(now: Instant) -> u16 {
-    (tick_of(now) >> 10) as u16
-}
 
 impl Relay<'_> {
     pub(super) fn join(
@@ -51,9 +46,6 @@ impl Relay<'_> {
         } else {
             self.take_in(now, found, key, from, packet.child(), &join)
         };
-        if status == Status::Full {
-            self.stats.refused = self.stats.refused.wrapping_add(1);
-        }
         let reply = Reply {
             to: from,
             key,
@@ -96,7 +88,7 @@ impl Relay<'_> {
             Some(number) => {
                 let parent = self.tables.session(number).parent.as_ref();
                 if parent.is_some_and(|parent| parent.path.is_full()) {
-                    return (Status::Full, NO_CHILD);
+                    return self.refuse(key, from, Full::Path);
                 }
                 number
             }
@@ -105,7 +97,7 @@ impl Relay<'_> {
                     self.tell(Event::Opened(key));
                     number
                 }
-                None => return (Status::Full, NO_CHILD),
+                None => return self.refuse(key, from, Full::Sessions),
             },
         };
         if join.role == Role::Source {
@@ -114,6 +106,7 @@ impl Relay<'_> {
                 if !core::mem::replace(&mut session.collided, true) {
                     self.tell(Event::SourceRefused(key, from.into()));
                 }
+                self.stats.refused = self.stats.refused.wrapping_add(1);
                 return (Status::Full, NO_CHILD);
             }
             self.tables.session_mut(number).source_us = join.far_us.min(4_000_000);
@@ -122,7 +115,8 @@ impl Relay<'_> {
         }
         let entry = Child {
             address: from,
-            heard: heard_at(now),
+            heard: self.refresh_clock(now),
+            advanced: self.stall_clock(now),
             far: (join.far_us >> FAR_SHIFT).min(u32::from(u16::MAX)) as u16,
             receivers: join.receivers.clamp(1, u32::from(u16::MAX)) as u16,
             ..Child::default()
@@ -132,19 +126,26 @@ impl Relay<'_> {
             .or_else(|| self.tables.child_by_address(number, from));
         let child = match known {
             Some(child) => {
-                let ack = self.tables.child(number, child).ack;
-                *self.tables.child_mut(number, child) = Child { ack, ..entry };
+                let &Child { ack, advanced, .. } = self.tables.child(number, child);
+                *self.tables.child_mut(number, child) = Child {
+                    ack,
+                    advanced,
+                    ..entry
+                };
                 child
             }
+            None if self.is_host_full(number, from) => return self.refuse(key, from, Full::Host),
             None => match self.tables.add_child(number, entry) {
                 Some(child) => {
                     self.stats.joined = self.stats.joined.wrapping_add(1);
                     self.tell(Event::ChildJoined(key, from.into()));
                     child
                 }
-                None => return (Status::Full, NO_CHILD),
+                None => return self.refuse(key, from, Full::Children),
             },
         };
+        self.tables
+            .set_relay(number, child, join.role == Role::Relay);
         let far_us = u32::from(entry.far) << FAR_SHIFT;
         let session = self.tables.session_mut(number);
         session.far_us = session.far_us.max(far_us);
@@ -155,6 +156,22 @@ impl Relay<'_> {
         session.near_us[0] = session.near_us[0].max(near_us);
         self.look_after(number, now);
         (Status::Joined, child)
+    }
+
+    /// Refuses a JOIN because a table is full.
+    fn refuse(&mut self, key: SessionKey, from: Addr, full: Full) -> (Status, u16) {
+        self.stats.refused = self.stats.refused.wrapping_add(1);
+        self.tell(Event::ChildRefused(key, from.into(), full));
+        (Status::Full, NO_CHILD)
+    }
+
+    /// Whether the session has as many children at that IP address as one host may have, those counted that
+    /// stalled and left.
+    fn is_host_full(&self, number: u16, from: Addr) -> bool {
+        let sets = [Set::Members, Set::Stalled];
+        let there = self.tables.at_host(number, &sets, from);
+        there >= usize::from(self.config.children_per_host)
+            && !self.tables.has_left_stalled(number, from)
     }
 
     /// Whether a source with this name at another address is served: two at a time would take the session

@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | DATA | notes it in the track list, sees gaps, passes it to all children | `data.rs` |
 //! | NACK, ABSENT, ACK | gathers who lost what, elects a replier, folds acknowledgements | `nack.rs` |
+//! | STALLED | stops waiting for children that do not advance, and names them to the source | `stalled.rs` |
 //! | REPAIR | passes it to those who lost it | `repair.rs` |
 //! | JOIN, JOINED, LEAVE, MOVE | knows who is below and above | `join.rs` |
 
@@ -13,6 +14,7 @@ mod join;
 mod nack;
 mod output;
 mod repair;
+mod stalled;
 mod table;
 mod targets;
 mod timeouts;
@@ -25,18 +27,21 @@ use crate::secret::Secrets;
 use crate::stats::{DropReason, Stats};
 use crate::storage::Storage;
 use crate::types::{Addr, RawKey};
-use crate::wire::{Packet, Service, Status};
-use crate::{Meta, SessionKey, SocketAddr};
+use crate::wire::{Packet, Service, Stalled, Status};
+use crate::{Meta, Seq, SessionKey, SocketAddr};
 
 pub use nack::packets;
+pub(crate) use table::SETS;
 pub use table::{Child, NackState, Session};
-use table::{Owner, Tables, bits};
+use table::{Owner, Set, Tables, bits};
 pub use targets::Targets;
 
 /// Answers to JOINs that wait to be sent; further JOINs are dropped meanwhile.
 const REPLIES: usize = 32;
 /// Parents that wait to be told that they were left.
 const GOODBYES: usize = 8;
+/// Names of stalled children that wait to be sent upward.
+const NOTICES: usize = 32;
 /// Events that wait to be fetched.
 const EVENTS: usize = 32;
 
@@ -88,6 +93,15 @@ struct Goodbye {
     token: u64,
 }
 
+/// The name of a stalled child waits to be sent upward.
+#[derive(Clone, Copy, Debug)]
+struct Notice {
+    session: u16,
+    id: u32,
+    ack: Seq,
+    stalled: Stalled,
+}
+
 /// A relay. See the crate's documentation for how to drive it.
 #[derive(Debug)]
 pub struct Relay<'a> {
@@ -97,6 +111,9 @@ pub struct Relay<'a> {
     stats: Stats,
     replies: heapless::Deque<Reply, REPLIES>,
     goodbyes: heapless::Deque<Goodbye, GOODBYES>,
+    notices: heapless::Deque<Notice, NOTICES>,
+    /// Names that children send are passed on from then on.
+    notice_after: Instant,
     events: heapless::Deque<Event, EVENTS>,
     draining: bool,
     /// The last time it was told.
@@ -123,6 +140,8 @@ impl<'a> Relay<'a> {
             stats: Stats::default(),
             replies: heapless::Deque::new(),
             goodbyes: heapless::Deque::new(),
+            notices: heapless::Deque::new(),
+            notice_after: now,
             events: heapless::Deque::new(),
             draining: false,
             now,
@@ -162,6 +181,7 @@ impl<'a> Relay<'a> {
             Service::Joined => self.joined(now, known?, from, &packet),
             Service::Leave => self.leave(known?, from, &packet),
             Service::Move => self.moved(now, known?, from, &packet),
+            Service::Stalled => self.stalled(now, known?, from, &packet),
         }
     }
 
@@ -269,6 +289,7 @@ impl<'a> Relay<'a> {
         config.check()?;
         let parents_changed = config.parents != self.config.parents;
         self.config = config;
+        self.restart_clocks(now);
         if parents_changed {
             for number in 0..self.tables.limits.sessions as u16 {
                 if self.tables.session(number).is_open() {
@@ -333,7 +354,8 @@ impl<'a> Relay<'a> {
     pub fn children(&self, key: &SessionKey) -> impl Iterator<Item = ChildInfo> + '_ {
         let number = self.tables.find(&self.secrets, &RawKey::from(*key));
         number.into_iter().flat_map(move |number| {
-            let acked = self.tables.acked(number);
+            let acked = self.tables.set(number, Set::Acked);
+            let stalled = self.tables.set(number, Set::Stalled);
             bits(self.tables.members(number)).map(move |child| {
                 let entry = self.tables.child(number, child);
                 ChildInfo {
@@ -341,6 +363,7 @@ impl<'a> Relay<'a> {
                     receivers: u32::from(entry.receivers),
                     acknowledged: table::has_bit(acked, child).then_some(entry.ack),
                     far: Duration::from_micros(u64::from(entry.far) << FAR_SHIFT),
+                    stalled: table::has_bit(stalled, child),
                 }
             })
         })
@@ -369,7 +392,7 @@ pub struct SessionInfo {
     pub newest: Option<crate::Seq>,
     /// Everything up to this packet was seen, or given up.
     pub ordered: Option<crate::Seq>,
-    /// Everything before this packet is held by everybody below.
+    /// Everything before this packet is held by all children that are waited for.
     pub acknowledged: Option<crate::Seq>,
     /// Round trip to the farthest receiver below.
     pub far: Duration,
@@ -386,4 +409,6 @@ pub struct ChildInfo {
     pub acknowledged: Option<crate::Seq>,
     /// Round trip to the farthest receiver below it.
     pub far: Duration,
+    /// The session no longer waits for it.
+    pub stalled: bool,
 }

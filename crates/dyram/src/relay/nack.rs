@@ -2,10 +2,10 @@
 
 use smoltcp::time::Instant;
 
-use super::table::{NEVER, NONE, Phase, has_bit};
+use super::table::{NEVER, NONE, Phase, Set, has_bit};
 use super::{Origin, Relay, Verdict};
 use crate::Seq;
-use crate::config::DefaultReplier;
+use crate::config::{Carriage, DefaultReplier};
 use crate::stats::DropReason;
 use crate::types::Addr;
 use crate::wire::{Nack, Packet};
@@ -52,7 +52,7 @@ impl Relay<'_> {
     }
 
     /// A session that has not begun here accepts any identifier: the parent knows.
-    fn same_session(&self, number: u16, id: u32) -> Result<(), DropReason> {
+    pub(super) fn same_session(&self, number: u16, id: u32) -> Result<(), DropReason> {
         match self.tables.session(number).id {
             Some(running) if running == id => Ok(()),
             _ => Err(DropReason::OtherSession),
@@ -71,7 +71,7 @@ impl Relay<'_> {
         if newest.is_some_and(|newest| newest.before(seq)) {
             return Err(DropReason::NotSent);
         }
-        let acked = has_bit(self.tables.acked(number), child);
+        let acked = has_bit(self.tables.set(number, Set::Acked), child);
         if acked && seq.before(self.tables.child(number, child).ack) {
             return Err(DropReason::Acknowledged);
         }
@@ -83,13 +83,19 @@ impl Relay<'_> {
             .new_state(number, seq)
             .ok_or(DropReason::NackStatesFull)?;
         add(self.tables.subcast_mut(state), child);
-        if self.tables.is_lost(number, seq) {
-            // Everybody below lost it: there is nobody to elect.
+        if self.lost_by_all(number, seq) {
+            // There is no child to elect.
             self.ask_parent(state);
         } else {
             self.decide_later(now, state);
         }
         Ok(())
+    }
+
+    /// Whether all children lost a packet because this relay did. Where IP multicast carries the data its
+    /// loss may be its own alone: the children's NACKs tell.
+    fn lost_by_all(&self, number: u16, seq: Seq) -> bool {
+        self.config.carriage == Carriage::Relays && self.tables.is_lost(number, seq)
     }
 
     /// A NACK for a packet that is being dealt with.
@@ -108,7 +114,10 @@ impl Relay<'_> {
             return Ok(());
         }
         add(self.tables.subcast_mut(state), child);
-        if entry.replier == child {
+        if entry.phase == Phase::SayAbsent {
+            // The parent is not told yet: this child's NACK goes up instead, which says the same to it.
+            self.ask_parent(state);
+        } else if entry.replier == child {
             match entry.phase {
                 Phase::Deciding => {
                     self.tables.state_mut(state).replier = self.elect(state, child);
@@ -196,7 +205,7 @@ impl Relay<'_> {
         let entry = self.tables.state(state);
         let nobody_below = self.tables.subcast(state).iter().all(|&word| word == 0);
         let seq = entry.seq;
-        if entry.for_parent && nobody_below && !self.tables.is_lost(number, seq) {
+        if entry.for_parent && nobody_below && !self.lost_by_all(number, seq) {
             self.tables.state_mut(state).phase = Phase::SayAbsent;
         } else {
             let entry = self.tables.state_mut(state);
@@ -239,7 +248,7 @@ impl Relay<'_> {
         let entry = self.tables.state_mut(state);
         entry.for_parent = true;
         entry.replier = replier;
-        if self.tables.is_lost(number, seq) {
+        if self.lost_by_all(number, seq) {
             self.ask_parent(state);
         } else {
             self.decide(state);
@@ -297,11 +306,13 @@ impl Relay<'_> {
             self.stats.count_drop(DropReason::NotSent);
             return;
         }
-        let acked = has_bit(self.tables.acked(number), child);
+        let acked = has_bit(self.tables.set(number, Set::Acked), child);
         if acked && !self.tables.child(number, child).ack.before(ack) {
             return;
         }
-        self.tables.child_mut(number, child).ack = ack;
+        let advanced = self.stall_clock(self.now);
+        let entry = self.tables.child_mut(number, child);
+        (entry.ack, entry.advanced) = (ack, advanced);
         self.tables.set_acked(number, child);
         let due = self.now + self.config.ack_interval;
         let session = self.tables.session_mut(number);

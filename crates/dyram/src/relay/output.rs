@@ -38,6 +38,9 @@ impl Relay<'_> {
                 buffer,
             ));
         }
+        if let Some(notice) = self.send_notice(buffer) {
+            return Some(notice);
+        }
         while let Some(entry) = self.tables.wheel.ready() {
             let sent = match self.tables.owner(entry) {
                 Owner::State(state) => self.send_states(now, state, buffer),
@@ -144,7 +147,7 @@ impl Relay<'_> {
             }),
         };
         if entry.phase == Phase::AskParent && folded.is_some() {
-            self.tables.session_mut(number).ack_sent = folded;
+            self.tables.session_mut(number).ack_sent = true;
         }
         Some(emit(to, key, id, own_number, entry.seq, body, buffer))
     }
@@ -205,10 +208,12 @@ impl Relay<'_> {
         if session.ack_due > now {
             return None;
         }
-        session.ack_due = NEVER;
-        let news = session
-            .folded
-            .filter(|_| session.folded != session.ack_sent);
+        session.ack_due = if core::mem::take(&mut session.fold_again) {
+            now + ack_interval
+        } else {
+            NEVER
+        };
+        let news = session.folded.filter(|_| !session.ack_sent);
         let told = (news, session.id, key, above);
         let own_number = session
             .parent
@@ -222,7 +227,7 @@ impl Relay<'_> {
             self.set_timer(number);
             return None;
         };
-        session.ack_sent = news;
+        session.ack_sent = true;
         self.set_timer(number);
         Some(emit(above, key, id, own_number, ack, Body::Ack, buffer))
     }

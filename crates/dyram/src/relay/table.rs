@@ -21,7 +21,9 @@ pub(crate) const NEVER: Instant = Instant::from_micros_const(i64::MAX);
 /// What a relay knows of one session beside the tables.
 #[derive(Clone, Debug)]
 pub struct Session {
-    key: Option<RawKey>,
+    /// Whether it is in use; else the key means nothing.
+    open: bool,
+    key: RawKey,
     /// Next in the index, or among the free ones.
     chain: u16,
     /// First of the free NACK states.
@@ -47,9 +49,12 @@ pub struct Session {
     pub(crate) answer: AnswerTime,
     /// Receivers below, by the last count.
     pub(crate) receivers: u32,
-    /// Everything before it is held below, by the last count.
+    /// Everything before it is held by all children that are waited for, by the last count.
     pub(crate) folded: Option<Seq>,
-    pub(crate) ack_sent: Option<Seq>,
+    /// Whether that was sent upward since the last refresh.
+    pub(crate) ack_sent: bool,
+    /// All children stalled, and data goes on: count again after the interval of acknowledgements.
+    pub(crate) fold_again: bool,
     /// When to fold acknowledgements; [`NEVER`] when there is no news.
     pub(crate) ack_due: Instant,
     pub(crate) sweep_due: Instant,
@@ -67,7 +72,7 @@ impl Default for Session {
 
 impl Session {
     pub(crate) fn is_open(&self) -> bool {
-        self.key.is_some()
+        self.open
     }
 
     /// Its source was started again, or another is here by now: the next identifier counts at once.
@@ -77,12 +82,13 @@ impl Session {
 
     /// Its name; `None`: not in use.
     pub(crate) fn name(&self) -> Option<SessionKey> {
-        self.key.map(SessionKey::from)
+        self.open.then(|| SessionKey::from(self.key))
     }
 
     fn new(key: Option<RawKey>, now: Instant) -> Self {
         Session {
-            key,
+            open: key.is_some(),
+            key: key.unwrap_or(RawKey([0; 4])),
             chain: NONE,
             free_state: NONE,
             children: 0,
@@ -99,7 +105,8 @@ impl Session {
             answer: AnswerTime::default(),
             receivers: 0,
             folded: None,
-            ack_sent: None,
+            ack_sent: false,
+            fold_again: false,
             ack_due: NEVER,
             sweep_due: now,
             moving: None,
@@ -112,8 +119,10 @@ impl Session {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Child {
     pub(crate) address: Addr,
-    /// When it last announced itself, in units of 262 ms.
-    pub(crate) heard: u16,
+    /// When it last announced itself, in sixteenths of the refresh.
+    pub(crate) heard: u8,
+    /// When its acknowledgement last advanced, or it lacked nothing, in sixteenths of the stall timeout.
+    pub(crate) advanced: u8,
     pub(crate) ack: Seq,
     /// Round trip to the farthest receiver below it, in units of 64 µs.
     pub(crate) far: u16,
@@ -160,6 +169,22 @@ pub(crate) enum Phase {
     Repaired,
     SayAbsent,
 }
+
+/// The sets of a session's children, a bit for each child.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Set {
+    /// Children there are.
+    Members,
+    /// Those that acknowledged something.
+    Acked,
+    /// Those that are no longer waited for. The address of one that left is kept until its number is needed.
+    Stalled,
+    /// Those that are relays.
+    Relays,
+}
+
+/// How many sets there are.
+pub(crate) const SETS: usize = 4;
 
 /// All tables; a NACK state's number counts over all sessions.
 #[derive(Debug)]
@@ -221,7 +246,7 @@ impl<'a> Tables<'a> {
         let mut at = self.index[self.place(secrets, key)];
         while at != NONE {
             let session = &self.sessions[usize::from(at)];
-            if session.key.as_ref().is_some_and(|own| own.is(key)) {
+            if session.open && session.key.is(key) {
                 return Some(at);
             }
             at = session.chain;
@@ -254,8 +279,8 @@ impl<'a> Tables<'a> {
             };
         }
         let words = self.words;
-        let members = usize::from(number) * 2 * words;
-        self.members[members..members + 2 * words].fill(0);
+        let members = usize::from(number) * SETS * words;
+        self.members[members..members + SETS * words].fill(0);
         self.lost_mut(number).fill(0);
         let session = &mut self.sessions[usize::from(number)];
         self.free_session = session.chain;
@@ -269,9 +294,10 @@ impl<'a> Tables<'a> {
     }
 
     pub(crate) fn close(&mut self, secrets: &Secrets, number: u16) {
-        let Some(key) = self.sessions[usize::from(number)].key else {
+        let Session { open, key, .. } = self.sessions[usize::from(number)];
+        if !open {
             return;
-        };
+        }
         self.forget_states(number);
         self.wheel.remove(self.entry(Owner::Timer(number)));
         self.wheel.remove(self.entry(Owner::Output(number)));
@@ -333,33 +359,52 @@ impl<'a> Tables<'a> {
 
     // Children.
 
-    fn members_range(&self, number: u16) -> core::ops::Range<usize> {
+    fn set_range(&self, number: u16, set: Set) -> core::ops::Range<usize> {
         let words = self.words;
-        let first = usize::from(number) * 2 * words;
+        let first = (usize::from(number) * SETS + set as usize) * words;
         first..first + words
+    }
+
+    /// A bit for each child in that set.
+    #[inline]
+    pub(crate) fn set(&self, number: u16, set: Set) -> &[u64] {
+        &self.members[self.set_range(number, set)]
+    }
+
+    fn mark(&mut self, number: u16, set: Set, child: u16, value: bool) {
+        let at = self.set_range(number, set).start + usize::from(child) / 64;
+        let bit = 1 << (child % 64);
+        if value {
+            self.members[at] |= bit;
+        } else {
+            self.members[at] &= !bit;
+        }
     }
 
     /// A bit for each child there is.
     #[inline]
     pub(crate) fn members(&self, number: u16) -> &[u64] {
-        &self.members[self.members_range(number)]
-    }
-
-    /// A bit for each child that acknowledged something.
-    pub(crate) fn acked(&self, number: u16) -> &[u64] {
-        let range = self.members_range(number);
-        &self.members[range.end..range.end + range.len()]
+        self.set(number, Set::Members)
     }
 
     pub(crate) fn set_acked(&mut self, number: u16, child: u16) {
-        let first = self.members_range(number).end;
-        self.members[first + usize::from(child) / 64] |= 1 << (child % 64);
+        self.mark(number, Set::Acked, child, true);
     }
 
-    /// What the children acknowledged was of another run of the source.
+    pub(crate) fn set_relay(&mut self, number: u16, child: u16, relay: bool) {
+        self.mark(number, Set::Relays, child, relay);
+    }
+
+    pub(crate) fn set_stalled(&mut self, number: u16, child: u16) {
+        self.mark(number, Set::Stalled, child, true);
+    }
+
+    /// What the children acknowledged, or failed to, was of another run of the source.
     pub(crate) fn forget_acks(&mut self, number: u16) {
-        let range = self.members_range(number);
-        self.members[range.end..range.end + range.len()].fill(0);
+        for set in [Set::Acked, Set::Stalled] {
+            let range = self.set_range(number, set);
+            self.members[range].fill(0);
+        }
     }
 
     #[inline]
@@ -388,28 +433,63 @@ impl<'a> Tables<'a> {
         bits(self.members(number)).find(|&child| self.child(number, child).address == address)
     }
 
-    /// The lowest free number becomes a child.
-    pub(crate) fn add_child(&mut self, number: u16, child: Child) -> Option<u16> {
-        let words = self.members(number);
-        let word = words.iter().position(|&word| word != u64::MAX)?;
-        let free = word * 64 + (!words[word]).trailing_zeros() as usize;
-        if free >= self.limits.children {
-            return None;
-        }
-        let first = self.members_range(number);
-        self.members[first.start + word] |= 1 << (free % 64);
-        self.members[first.end + word] &= !(1 << (free % 64));
-        *self.child_mut(number, free as u16) = child;
-        self.session_mut(number).children += 1;
-        Some(free as u16)
+    /// The number that a child at this address had when it stalled and then left.
+    fn left_stalled(&self, number: u16, address: Addr) -> Option<u16> {
+        bits(self.set(number, Set::Stalled)).find(|&child| {
+            !self.is_member(number, child) && self.child(number, child).address == address
+        })
     }
 
-    /// The child is gone; nobody sends it repairs any more.
+    /// Whether a child at this address stalled and then left, and is remembered.
+    pub(crate) fn has_left_stalled(&self, number: u16, address: Addr) -> bool {
+        self.left_stalled(number, address).is_some()
+    }
+
+    /// The lowest number that `taken` says is free.
+    fn lowest_free(&self, number: u16, taken: impl Fn(usize) -> u64) -> Option<u16> {
+        let words = self.members(number).len();
+        let word = (0..words).find(|&word| taken(word) != u64::MAX)?;
+        let free = word * 64 + (!taken(word)).trailing_zeros() as usize;
+        (free < self.limits.children).then_some(free as u16)
+    }
+
+    /// The lowest free number becomes a child. A child that stalled and left gets its number back. The
+    /// numbers of other such children are given away only when all others are taken.
+    pub(crate) fn add_child(&mut self, number: u16, child: Child) -> Option<u16> {
+        let members = self.members(number);
+        let stalled = self.set(number, Set::Stalled);
+        let again = self.left_stalled(number, child.address);
+        let free = again
+            .or_else(|| self.lowest_free(number, |word| members[word] | stalled[word]))
+            .or_else(|| self.lowest_free(number, |word| members[word]))?;
+        self.mark(number, Set::Members, free, true);
+        self.mark(number, Set::Acked, free, false);
+        self.mark(number, Set::Stalled, free, again.is_some());
+        *self.child_mut(number, free) = child;
+        self.session_mut(number).children += 1;
+        Some(free)
+    }
+
+    /// Children in any of the sets whose IP address is that of `address`.
+    pub(crate) fn at_host(&self, number: u16, sets: &[Set], address: Addr) -> usize {
+        let word = |word| {
+            sets.iter()
+                .fold(0, |all, &set| all | self.set(number, set)[word])
+        };
+        let words = (0..self.words).map(word);
+        words
+            .enumerate()
+            .flat_map(|(word, set)| one_word(set).map(move |bit| (word * 64) as u16 + bit))
+            .filter(|&child| self.child(number, child).address.same_host(&address))
+            .count()
+    }
+
+    /// The child is gone; it gets no more repairs. One that stalled is remembered as long as its number is
+    /// not needed.
     pub(crate) fn remove_child(&mut self, number: u16, child: u16) {
-        let first = self.members_range(number);
+        self.mark(number, Set::Members, child, false);
+        self.mark(number, Set::Acked, child, false);
         let word = usize::from(child) / 64;
-        self.members[first.start + word] &= !(1 << (child % 64));
-        self.members[first.end + word] &= !(1 << (child % 64));
         self.session_mut(number).children -= 1;
         let states = self.limits.nack_states;
         for state in usize::from(number) * states..(usize::from(number) + 1) * states {
@@ -544,7 +624,7 @@ impl<'a> Tables<'a> {
 
     /// Everybody is in the subcast list of that state.
     pub(crate) fn subcast_to_all(&mut self, state: u16) {
-        let members = self.members_range(self.session_of(state));
+        let members = self.set_range(self.session_of(state), Set::Members);
         let first = usize::from(state) * members.len();
         let list = &mut self.subcast[first..first + members.len()];
         list.copy_from_slice(&self.members[members]);
@@ -572,6 +652,16 @@ impl<'a> Tables<'a> {
         let first = usize::from(number) * self.limits.children;
         &self.children[first..first + self.limits.children]
     }
+}
+
+/// The bits of one word that are set, in order.
+fn one_word(word: u64) -> impl Iterator<Item = u16> {
+    let mut rest = word;
+    core::iter::from_fn(move || {
+        let bit = rest.checked_sub(1).map(|_| rest.trailing_zeros())?;
+        rest &= rest - 1;
+        Some(bit as u16)
+    })
 }
 
 /// Whether the bit is set.

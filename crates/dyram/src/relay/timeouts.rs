@@ -2,14 +2,14 @@
 
 use smoltcp::time::{Duration, Instant};
 
-use super::join::heard_at;
-use super::table::{Owner, Phase, bits, has_bit};
+use super::stalled::STEPS;
+use super::table::{Owner, Phase, Set, bits, has_bit};
 use super::{FAR_SHIFT, Relay};
 use crate::event::Event;
 use crate::wheel::time_since;
 
 /// Refreshes that a child or a source may miss.
-const REFRESHES: u32 = 3;
+const REFRESHES: u8 = 3;
 
 impl Relay<'_> {
     /// Time has passed; harmless when called early or twice.
@@ -30,7 +30,8 @@ impl Relay<'_> {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let waits = self.tables.wheel.ready().is_some()
             || !self.replies.is_empty()
-            || !self.goodbyes.is_empty();
+            || !self.goodbyes.is_empty()
+            || !self.notices.is_empty();
         if waits {
             return Some(self.now);
         }
@@ -131,53 +132,68 @@ impl Relay<'_> {
         let Some(key) = self.tables.session(number).name() else {
             return;
         };
-        let silence = self.config.refresh * REFRESHES;
-        let units = (silence.total_micros() >> 18).min(i16::MAX as u64) as u16 + 1;
+        let heard_now = self.refresh_clock(now);
         let (mut far_us, mut receivers) = (0, 0u32);
         for child in 0..self.tables.limits.children as u16 {
             if !self.tables.is_member(number, child) {
                 continue;
             }
             let entry = *self.tables.child(number, child);
-            if heard_at(now).wrapping_sub(entry.heard) > units {
+            if heard_now.wrapping_sub(entry.heard) > REFRESHES * STEPS {
                 self.stats.silent = self.stats.silent.wrapping_add(1);
                 self.child_gone(number, key, child);
                 continue;
             }
+            self.check_progress(now, number, key, child);
             far_us = far_us.max(u32::from(entry.far) << FAR_SHIFT);
             receivers += u32::from(entry.receivers);
         }
+        self.name_stalled(now, number);
         let session = self.tables.session_mut(number);
         session.far_us = far_us;
         session.near_us = [0, session.near_us[0]];
         session.receivers = receivers;
         session.sweep_due = now + self.config.refresh;
         // An acknowledgement may have been lost: it is said again.
-        session.ack_sent = None;
+        session.ack_sent = false;
         if session.folded.is_some() {
             session.ack_due = session.ack_due.min(now);
         }
+        let silence = self.config.refresh * u32::from(REFRESHES);
         if session.has_source && time_since(now, session.source_heard) >= silence {
             session.has_source = false;
             self.tell(Event::SourceLost(key));
         }
     }
 
-    /// The slowest receiver below: everything before it is held by all. Children that have said
-    /// nothing yet do not count.
+    /// The slowest child that is waited for: everything before it is held by all of them. Children that have
+    /// said nothing yet do not count, nor do those that stalled. Where all have stalled nothing is waited for.
     fn fold(&mut self, number: u16) {
-        let acked = self.tables.acked(number);
+        let acked = self.tables.set(number, Set::Acked);
+        let stalled = self.tables.set(number, Set::Stalled);
         let mut slowest = None;
+        let mut all_stalled = false;
         for child in bits(self.tables.members(number)) {
-            if has_bit(acked, child) {
-                let ack = self.tables.child(number, child).ack;
-                slowest = match slowest {
-                    Some(slowest) if !ack.before(slowest) => Some(slowest),
-                    _ => Some(ack),
-                };
+            if !has_bit(acked, child) {
+                continue;
             }
+            if has_bit(stalled, child) {
+                all_stalled = true;
+                continue;
+            }
+            let ack = self.tables.child(number, child).ack;
+            slowest = match slowest {
+                Some(slowest) if !ack.before(slowest) => Some(slowest),
+                _ => Some(ack),
+            };
         }
         let session = self.tables.session_mut(number);
+        if slowest.is_none() && all_stalled {
+            slowest = session.track.newest().map(|newest| newest.plus(1));
+            // No acknowledgement of a child starts the next count.
+            session.fold_again = slowest != session.folded;
+        }
+        session.ack_sent &= session.folded == slowest;
         session.folded = slowest;
     }
 }

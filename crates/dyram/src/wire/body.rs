@@ -53,6 +53,16 @@
 //! +---------------------------------------------------------------+
 //! |  token of the child (64 bits)                                 |
 //! +---------------------------------------------------------------+
+//!
+//! STALLED  sequence: the last acknowledgement of the stalled child
+//! +---------------------------------------------------------------+
+//! |  IP address of the stalled child; IPv4 as IPv4-mapped IPv6    |
+//! |  (128 bits)                                                   |
+//! +-------------------------------+-------------------------------+
+//! |  its UDP port                 |  0                            |
+//! +-------------------------------+-------------------------------+
+//! |  identifier of the relay that no longer waits for it          |
+//! +---------------------------------------------------------------+
 //! ```
 //!
 //! JOIN is as long as its answer, so that nobody can use a relay to send a victim more than he sent
@@ -60,10 +70,13 @@
 //! path begins at the source.
 
 use super::{COMMON_LEN, Packet, ParseError, Service, u16_at, u32_at, u64_at};
-use crate::{RelayId, Seq};
+use crate::types::Addr;
+use crate::{RelayId, Seq, SocketAddr};
 
 /// Most relays between a source and a child.
 pub const MAX_PATH: usize = 14;
+/// Length of the body of STALLED.
+const STALLED_LEN: usize = 24;
 /// Length of the body of JOIN and of JOINED.
 pub const JOIN_LEN: usize = 24 + 4 * MAX_PATH;
 
@@ -162,6 +175,15 @@ pub struct Joined {
     pub path: Path,
 }
 
+/// STALLED: a relay no longer waits for a child.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Stalled {
+    /// Address of the child, as its relay sees it.
+    pub child: SocketAddr,
+    /// The relay that the child joined; never 0.
+    pub relay: RelayId,
+}
+
 /// A service and what it says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Body<'a> {
@@ -185,6 +207,8 @@ pub enum Body<'a> {
     Cast(&'a [u8]),
     /// [`Service::Move`], with the token.
     Move(u64),
+    /// [`Service::Stalled`].
+    Stalled(Stalled),
 }
 
 const LIVE: u8 = 0x10;
@@ -203,6 +227,7 @@ pub(super) fn check(service: Service, common: &[u8]) -> Result<(), ParseError> {
         Service::Ack => 0,
         Service::Absent | Service::Leave | Service::Move => 8,
         Service::Join | Service::Joined => JOIN_LEN,
+        Service::Stalled => STALLED_LEN,
         Service::Data | Service::Repair | Service::Cast => return Ok(()),
     };
     expect(b.len() >= len, ParseError::Truncated)?;
@@ -220,6 +245,7 @@ pub(super) fn check(service: Service, common: &[u8]) -> Result<(), ParseError> {
         }
         Service::Leave => flags == 0 && nameless,
         Service::Move => flags == 0 && nameless,
+        Service::Stalled => flags == 0 && zeros(&b[18..20]),
         _ => flags == 0,
     };
     expect(holds, ParseError::Reserved)?;
@@ -228,6 +254,7 @@ pub(super) fn check(service: Service, common: &[u8]) -> Result<(), ParseError> {
         Service::Joined => {
             Status::from_number(flags & 0xf).is_some() && usize::from(b[18]) <= MAX_PATH
         }
+        Service::Stalled => u32_at(b, 20) != 0,
         _ => true,
     };
     expect(fits, ParseError::Value)
@@ -248,6 +275,7 @@ impl<'a> Body<'a> {
             Service::Joined => Body::Joined(Joined::read(packet)),
             Service::Leave => Body::Leave(u64_at(b, 0)),
             Service::Move => Body::Move(u64_at(b, 0)),
+            Service::Stalled => Body::Stalled(Stalled::read(packet)),
         }
     }
 
@@ -263,6 +291,7 @@ impl<'a> Body<'a> {
             Body::Leave(_) => Service::Leave,
             Body::Cast(_) => Service::Cast,
             Body::Move(_) => Service::Move,
+            Body::Stalled(_) => Service::Stalled,
         }
     }
 
@@ -286,6 +315,7 @@ impl<'a> Body<'a> {
             Body::Ack => 0,
             Body::Absent(_) | Body::Leave(_) | Body::Move(_) => 8,
             Body::Join(_) | Body::Joined(_) => JOIN_LEN,
+            Body::Stalled(_) => STALLED_LEN,
         }
     }
 
@@ -307,6 +337,7 @@ impl<'a> Body<'a> {
             }
             Body::Join(join) => join.write(b),
             Body::Joined(joined) => joined.write(b),
+            Body::Stalled(stalled) => stalled.write(b),
         }
     }
 }
@@ -319,6 +350,23 @@ impl Nack {
             ack: (packet.flags() == 1).then(|| Seq(u32_at(b, 8))),
             repeats: u16_at(b, 12),
         }
+    }
+}
+
+impl Stalled {
+    pub(crate) fn read<T: AsRef<[u8]>>(packet: &Packet<T>) -> Self {
+        let b = packet.payload();
+        let child: [u8; 18] = b[..18].try_into().unwrap_or_default();
+        Stalled {
+            child: Addr::from_bytes(child).into(),
+            relay: RelayId(u32_at(b, 20)),
+        }
+    }
+
+    fn write(&self, b: &mut [u8]) {
+        b.fill(0);
+        b[..18].copy_from_slice(&Addr::from(self.child).bytes());
+        b[20..24].copy_from_slice(&self.relay.0.to_be_bytes());
     }
 }
 

@@ -47,7 +47,7 @@ use crate::{Seq, SessionKey, SocketAddr, Transmit};
 
 mod body;
 
-pub use body::{Body, JOIN_LEN, Join, Joined, MAX_PATH, Nack, Path, Role, Status};
+pub use body::{Body, JOIN_LEN, Join, Joined, MAX_PATH, Nack, Path, Role, Stalled, Status};
 
 /// UDP port of relays, by custom.
 pub const PORT: u16 = 4143;
@@ -92,6 +92,8 @@ pub enum Service {
     Cast = 9,
     /// A parent that goes away sends its children to their next parent.
     Move = 10,
+    /// A relay no longer waits for a child: upward, so that the source learns which.
+    Stalled = 11,
 }
 
 impl Service {
@@ -109,6 +111,7 @@ impl Service {
             8 => Service::Leave,
             9 => Service::Cast,
             10 => Service::Move,
+            11 => Service::Stalled,
             _ => return None,
         })
     }

@@ -223,6 +223,29 @@ fn who_has_nobody_below_says_that_it_is_absent() {
     assert_eq!((sent[0].to, sent[0].service), (source(), Service::Absent));
 }
 
+/// A NACK that comes while ABSENT waits to be sent is not lost with it.
+#[test]
+fn a_child_that_asks_while_absent_waits_to_be_sent_gets_its_repair() {
+    let mut hand = Hand::new(3, |_| {});
+    hand.data(1);
+    hand.handle(source(), ID, 0xffff, 1, Body::Nack(Default::default()));
+    assert_eq!(hand.sent(), [nack_to(child(0), 1)]);
+    // The first two go; the parent would be told that the packet is not here.
+    for number in 0..2 {
+        let token = hand_token(&mut hand, number);
+        hand.handle(child(number), 0, number, 0, Body::Leave(token));
+    }
+    hand.now += dyram::Duration::from_millis(20);
+    hand.relay.handle_timeout(hand.now);
+    assert_eq!(hand.sent(), [nack_to(child(2), 1)]);
+    hand.now += dyram::Duration::from_millis(240);
+    hand.relay.handle_timeout(hand.now);
+    hand.nack(2, 1);
+    assert_eq!(hand.sent(), [nack_to(source(), 1)]);
+    let verdict = hand.repair_from_source(1);
+    assert_eq!(hand.targets(verdict), [child(2)]);
+}
+
 #[test]
 fn a_child_that_leaves_is_not_asked() {
     let mut hand = Hand::new(3, |_| {});

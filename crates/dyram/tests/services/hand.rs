@@ -136,6 +136,24 @@ impl Hand {
         }
     }
 
+    /// A child leaves as the protocol asks: with the token of its address.
+    pub(crate) fn leave(&mut self, number: u16) {
+        let join = Join {
+            role: Role::Receiver,
+            token: 0,
+            stamp: 1,
+            far_us: 0,
+            round_trip_us: 0,
+            receivers: 1,
+            relay: RelayId(0),
+        };
+        let _ = self.handle(child(number), 0, number, 0, Body::Join(join));
+        let (_, joined, _) = self.joined();
+        let leave = Body::Leave(joined.token);
+        let verdict = self.handle(child(number), 0, number, 0, leave);
+        assert_eq!(verdict, Verdict::Done);
+    }
+
     /// New data; says to how many it goes.
     pub(crate) fn data(&mut self, seq: u32) -> usize {
         let verdict = self.handle(source(), ID, 0xffff, seq, Body::Data(b"data"));

@@ -8,4 +8,5 @@
 mod election;
 mod hand;
 mod hostile;
+mod stalled;
 mod track_and_repair;
