@@ -25,7 +25,9 @@ Examples:
 
 Data goes once to all hosts where multicast works, and to each of the others by itself; who changes
 between the two is found out on the way. A host that fails on the way is tried again when the
-others are done (--retries); one that refuses is not. A file of which a host has parts already, be
+others are done (--retries); one that refuses is not. So is a host that cannot be reached within 3 s
+(without --max-wait), does not answer the data connection within 5 s, or acknowledges nothing for 5 s
+while others could go on; a host that the others wait for is named. A file of which a host has parts already, be
 it from an interrupted copy, is completed: what it has is compared by digests.
 
 FILE becomes DIR/FILE on each host, `--to NAME` gives another name, `--to FOLDER/` puts it into a
@@ -41,13 +43,14 @@ Events of --json, one object a line, on standard output; the field `event` names
   started    hosts, to_send (bytes on the data connection), group, source_port, port, sealed, carrier
   mode       host, mode (unicast_only, unicast_group, multicast_only, unicast_group_only, multicast)
   detached   host: too slow for the others, it goes on by itself (--min-rate)
+  waiting    host, reason (silent, slow), seconds (of silence), rate_bps: the others wait for this host
   progress   at most five a second and host: host, received, to_receive, held, bytes, rate_bps, mode
   verified   host, bytes, received, seconds
   failed     host, reason, message, again (it is tried again when the others are done: --retries)
   round      round (2 is the first), hosts: the next try of those that failed
   sent       bytes, seconds: every host has all of the data connection, or has failed
   end        result (verified, some_failed, all_failed, failed, interrupted), exit_code, verified,
-             failed (hosts), bytes, seconds, goodput_bps
+             failed (hosts), bytes, seconds, goodput_bps (of what was sent and verified)
 
 Exit codes:
   0    every host has everything, verified
@@ -56,6 +59,7 @@ Exit codes:
   2    wrong usage
   3    some hosts failed; the others are verified
   4    all hosts failed, each for the reason given
+  74   the result could not be written to standard output, whatever else happened
   130  interrupted by Ctrl-C or SIGTERM";
 
 /// Copies a file or a folder to many hosts at once: over multicast where it works, over unicast
@@ -112,8 +116,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) min_receivers: u32,
 
-    /// How long a host may take to answer; given, hosts that refuse are tried again until then
-    /// [default: 10s]
+    /// How long a host may take to answer, in each round; given, hosts that refuse are tried again
+    /// until then, and all hosts are waited for [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) max_wait: Option<Duration>,
 
@@ -134,6 +138,11 @@ pub(crate) struct Args {
     /// on the hosts)
     #[arg(long, value_enum, default_value = "udp")]
     pub(crate) carrier: Carrier,
+
+    /// Hand packets to the kernel one by one (no UDP segmentation offload): slower, for networks that lose
+    /// whole batches
+    #[arg(long)]
+    pub(crate) no_gso: bool,
 
     /// Do not seal the data: less work, on links that nobody else can read or write to
     #[arg(long)]
@@ -158,7 +167,7 @@ pub(crate) enum Mode {
     Auto,
     /// To each host by itself
     Unicast,
-    /// A host that multicast does not reach fails
+    /// A host that multicast does not reach fails: for 3 s nothing but repairs has arrived there
     Multicast,
 }
 

@@ -1,6 +1,7 @@
 //! One copy, from the first connection to the last word of the last host: what happens, and what is
 //! told of it.
 
+mod holders;
 mod rounds;
 
 use std::net::SocketAddr;
@@ -11,10 +12,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use cli::copying::sentence;
 use cli::events::Events;
+use mcp_control::wire::plan::Carrier;
 use mcp_control::{ClientEvent, Failed, Reason, Side};
+use tcpxm_tokio::Failure;
 use tokio::sync::{mpsc, watch};
 
-use crate::data::DataNews;
+use crate::data::{self, DataNews, Handle};
 use crate::events::Event;
 use crate::host::{Command, Common, Host, News};
 use crate::hosts::Target;
@@ -22,6 +25,12 @@ use crate::member::{Member, Stage};
 use crate::reader::{self, Order};
 use crate::show::Show;
 use crate::tree::Tree;
+
+pub(crate) use holders::{Finding, Reach};
+use holders::{Holders, LOOK};
+
+/// A host that ends its data connection says why on the control connection, and has this long for it.
+const VERDICT: Duration = Duration::from_secs(3);
 
 /// News of hosts that wait: a host is not read while nobody takes them.
 const MAX_NEWS: usize = 256;
@@ -35,6 +44,10 @@ pub(crate) struct Copy {
     orders: orders::Sender<Order>,
     read: mpsc::UnboundedReceiver<reader::News>,
     data: Option<mpsc::UnboundedReceiver<DataNews>>,
+    /// The open data connection, and what is seen of its receivers.
+    watched: Option<(Handle, Holders)>,
+    next_look: Instant,
+    carrier: Carrier,
     stop: watch::Receiver<bool>,
     pub(crate) events: Events,
     pub(crate) show: Show,
@@ -45,6 +58,8 @@ pub(crate) struct Copy {
     pub(crate) stream_len: u64,
     /// Bytes that the data connections of all rounds have brought to one host at least.
     pub(crate) arrived: u64,
+    /// As `arrived`, of hosts that verified them.
+    pub(crate) verified_bytes: u64,
     /// Counted from 1, and how many there may be.
     round: u32,
     rounds: u32,
@@ -59,6 +74,10 @@ enum Wake {
     Host(usize, News),
     Read(reader::News),
     Data(DataNews),
+    /// It is time to look at the receivers.
+    Look,
+    /// The time of [`Copy::wait_until`] is over.
+    Late,
     Stop,
 }
 
@@ -82,6 +101,9 @@ impl Copy {
             orders,
             read,
             data: None,
+            watched: None,
+            next_look: Instant::now(),
+            carrier: Carrier::Udp,
             stop,
             events,
             show,
@@ -89,6 +111,7 @@ impl Copy {
             receivers: Vec::new(),
             stream_len: 0,
             arrived: 0,
+            verified_bytes: 0,
             round: 1,
             rounds: 1,
             common,
@@ -124,11 +147,18 @@ impl Copy {
 
     /// Acts on what happens until `is_done` holds for every host, or the user stops the copy.
     async fn wait(&mut self, is_done: impl Fn(&Member) -> bool) {
+        self.wait_until(is_done, None).await;
+    }
+
+    /// As [`Copy::wait`], but no longer than until `end`.
+    async fn wait_until(&mut self, is_done: impl Fn(&Member) -> bool, end: Option<Instant>) {
         while !self.members.iter().all(|m| m.is_over() || is_done(m)) {
-            match self.wake().await {
+            match self.wake(end).await {
                 Wake::Host(index, news) => self.host(index, news),
                 Wake::Read(news) => self.read(news),
                 Wake::Data(news) => self.data(news),
+                Wake::Look => self.look(),
+                Wake::Late => return,
                 Wake::Stop => {
                     self.interrupted = true;
                     self.give_up(&Failed::new(Reason::Interrupted, None, ""))
@@ -139,7 +169,9 @@ impl Copy {
         }
     }
 
-    async fn wake(&mut self) -> Wake {
+    async fn wake(&mut self, end: Option<Instant>) -> Wake {
+        let look = tokio::time::Instant::from(self.next_look);
+        let late = tokio::time::Instant::from(end.unwrap_or_else(Instant::now));
         let data = async {
             match &mut self.data {
                 Some(data) => data.recv().await,
@@ -149,9 +181,11 @@ impl Copy {
         tokio::select! {
             biased;
             _ = self.stop.wait_for(|stop| *stop) => Wake::Stop,
+            () = tokio::time::sleep_until(look), if self.watched.is_some() => Wake::Look,
             Some((index, news)) = self.news.recv() => Wake::Host(index, news),
             Some(news) = data => Wake::Data(news),
             Some(news) = self.read.recv() => Wake::Read(news),
+            () = tokio::time::sleep_until(late), if end.is_some() => Wake::Late,
             else => Wake::Stop,
         }
     }
@@ -279,9 +313,10 @@ impl Copy {
         if let (Some(before), false) = (&member.before, member.welcomed) {
             message = format!("{before}; then: {message}");
         }
-        let again = member.welcomed
+        let again = (member.welcomed || member.postponed)
             && self.round < self.rounds
             && !self.interrupted
+            && !member.is_hopeless
             && may_pass(failed.reason);
         self.show
             .failed(index, &member.target.text, &message, again);
@@ -332,8 +367,11 @@ impl Copy {
                 seconds: self.began.elapsed().as_secs_f64(),
             }),
             reader::News::Broken(error) => {
-                let failed = Failed::new(Reason::Data, None, &error.to_string());
-                self.command_all(&Command::Fail(failed));
+                let text = format!("the data connection failed: {error}");
+                let failed = Failed::new(Reason::Data, None, &text);
+                for member in self.members.iter().filter(|m| !m.is_over()) {
+                    fail_later(member, failed.clone());
+                }
             }
         }
     }
@@ -350,8 +388,7 @@ impl Copy {
             DataNews::Detached(receiver) => (receiver, None),
             DataNews::Failed(receiver, why) => {
                 if let Some(&index) = self.receivers.get(receiver) {
-                    let failed = Failed::new(Reason::Data, None, &why);
-                    self.members[index].command(Command::Fail(failed));
+                    self.data_failed(index, why);
                 }
                 return;
             }
@@ -370,6 +407,64 @@ impl Copy {
         }
         self.show.progress(index, member);
     }
+}
+
+impl Copy {
+    /// The data connection to a host has ended before its time.
+    fn data_failed(&mut self, index: usize, why: Failure) {
+        let member = &mut self.members[index];
+        member.is_hopeless = why == Failure::NoMulticast;
+        let failed = Failed::new(Reason::Data, None, &data::explain(why, self.carrier));
+        match why {
+            Failure::Reset => fail_later(member, failed),
+            _ => member.command(Command::Fail(failed)),
+        }
+    }
+
+    /// Looks for a host that the others wait for.
+    fn look(&mut self) {
+        let now = Instant::now();
+        self.next_look = now + LOOK;
+        let Some((handle, holders)) = &mut self.watched else {
+            return;
+        };
+        let of = |(receiver, &index): (usize, &usize)| {
+            let reach = handle.reach(receiver);
+            reach.filter(|_| !self.members[index].is_over())
+        };
+        let all: Vec<Option<Reach>> = self.receivers.iter().enumerate().map(of).collect();
+        for (receiver, finding) in holders.look(now, &all) {
+            let member = &self.members[self.receivers[receiver]];
+            let host = &member.target.text;
+            let (reason, silent, rate_bps) = match finding {
+                Finding::Silent(silent) => ("silent", silent, 0),
+                Finding::Slow(rate) => ("slow", Duration::ZERO, rate),
+                Finding::Stuck(silent) => {
+                    let seconds = silent.as_secs();
+                    let text = format!("has not answered on the data connection for {seconds} s");
+                    member.command(Command::Fail(Failed::new(Reason::Data, None, &text)));
+                    continue;
+                }
+            };
+            self.show.waiting(host, finding);
+            self.events.emit(&Event::Waiting {
+                host,
+                reason,
+                seconds: silent.as_secs_f64(),
+                rate_bps,
+            });
+        }
+    }
+}
+
+/// Fails a host for what its data connection says, unless the host says more within [`VERDICT`].
+fn fail_later(member: &Member, failed: Failed) {
+    let commands = member.commands.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(VERDICT).await;
+        // The host's own reason came first.
+        let _ = commands.send(Command::Fail(failed));
+    });
 }
 
 type Reading = (orders::Sender<Order>, mpsc::UnboundedReceiver<reader::News>);

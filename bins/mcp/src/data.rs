@@ -14,19 +14,23 @@ use mcp_control::wire::plan::Carrier;
 use mcp_control::{Digest, Layout};
 use tcpxm_tokio::seal::{Sealer, segment_key};
 use tcpxm_tokio::{
-    Config, CongestionControl, GroupChoice, GroupConfig, GroupEvent, GroupHandle, GroupMode, Mode,
-    XmEndpoint, XmGroup,
+    Config, CongestionControl, Failure, GroupChoice, GroupConfig, GroupEvent, GroupHandle,
+    GroupMode, Mode, State, XmEndpoint, XmGroup,
 };
 use tokio::sync::mpsc;
 
 use crate::again::{Again, Sent};
 use crate::args::{self, Args};
+use crate::copy::Reach;
 use crate::tree::Tree;
 
 /// Sent bytes that are kept until everybody in step has them; others are read again.
 const SEND_BUFFER: usize = 16 << 20;
 /// Largest IP packet, unless the interface takes less.
 const MTU: usize = 1500;
+/// A host that does not answer the data connection, though its control connection stands, is left out
+/// after this long: three attempts, of which the last waits longest.
+const CONNECT: Duration = Duration::from_secs(5);
 
 /// What the command line says about the data connection.
 #[derive(Debug, Clone)]
@@ -42,6 +46,7 @@ pub(crate) struct Options {
     rate_bps: Option<u64>,
     min_rate_bps: Option<u64>,
     control: CongestionControl,
+    gso: bool,
     patience: Duration,
 }
 
@@ -73,6 +78,7 @@ impl Options {
                 args::CongestionControl::Cubic => CongestionControl::Cubic,
                 args::CongestionControl::Newreno => CongestionControl::NewReno,
             },
+            gso: !args.no_gso,
             patience: args.patience(),
         })
     }
@@ -167,6 +173,7 @@ impl Reservation {
         }
         let mut config = Config::new(SocketAddr::new(bind, 0));
         config.ttl = options.ttl;
+        config.segmentation_offload = options.gso;
         config.machine.carrier = match options.carrier {
             Carrier::Udp => tcpxm_tokio::Carrier::Udp,
             Carrier::Ip => tcpxm_tokio::Carrier::Ip,
@@ -207,16 +214,46 @@ impl Reservation {
 pub(crate) enum DataNews {
     Mode(usize, &'static str),
     Detached(usize),
-    Failed(usize, String),
+    Failed(usize, Failure),
 }
 
-/// Gives receivers up while another thread writes.
-#[derive(Debug)]
+/// Looks at receivers, and gives them up, while another thread writes.
+#[derive(Debug, Clone)]
 pub(crate) struct Handle(GroupHandle);
 
 impl Handle {
     pub(crate) fn drop_receiver(&self, receiver: usize) {
         self.0.abort(receiver);
+    }
+
+    /// How a receiver is getting on; `None`: its connection has ended.
+    pub(crate) fn reach(&self, receiver: usize) -> Option<Reach> {
+        let stats = self.0.stats(receiver)?;
+        let window = stats.congestion_window.min(stats.send_window);
+        let connecting = matches!(stats.state, State::SynSent | State::SynReceived);
+        Some(Reach {
+            acknowledged: stats.acknowledged,
+            is_due: connecting || stats.outstanding > 0,
+            is_full: connecting || stats.outstanding + stats.payload as u64 > window,
+            in_step: connecting || stats.mode != Mode::UnicastOnly,
+        })
+    }
+}
+
+/// Why a host's data connection failed, for people.
+pub(crate) fn explain(failure: Failure, carrier: Carrier) -> String {
+    let firewall = match carrier {
+        Carrier::Udp => "does a firewall drop UDP?",
+        Carrier::Ip => "does a firewall drop protocol 6 from other programs than the kernel?",
+    };
+    match failure {
+        Failure::ConnectTimeout => format!("no answer to the data connection: {firewall}"),
+        Failure::Timeout => "stopped answering on the data connection".to_owned(),
+        Failure::NoMulticast => {
+            "multicast does not reach it, and --mode multicast is given".to_owned()
+        }
+        Failure::Reset => "the host has ended the data connection".to_owned(),
+        other => other.to_string(),
     }
 }
 
@@ -250,7 +287,7 @@ impl Outgoing {
         }
         config.min_rate_bps = options.min_rate_bps;
         config.max_rate_bps = options.rate_bps;
-        let patience = options.patience.as_millis().min(1 << 40) as u64;
+        let patience = options.patience.min(CONNECT).as_millis() as u64;
         config.max_wait = mcp_control::Duration::from_millis(patience);
         config.key = key.as_ref().map(segment_key);
         let (tree, layout) = what;
@@ -300,9 +337,7 @@ fn forward(handle: GroupHandle) -> mpsc::UnboundedReceiver<DataNews> {
             let event = match event {
                 GroupEvent::Mode(receiver, mode) => DataNews::Mode(receiver, name(mode)),
                 GroupEvent::Detached(receiver) => DataNews::Detached(receiver),
-                GroupEvent::Closed(receiver, Some(failure)) => {
-                    DataNews::Failed(receiver, failure.to_string())
-                }
+                GroupEvent::Closed(receiver, Some(failure)) => DataNews::Failed(receiver, failure),
                 GroupEvent::Closed(_, None) | GroupEvent::Delivered(_) => continue,
             };
             if to.send(event).is_err() {

@@ -41,6 +41,12 @@ pub(crate) enum Event<'a> {
     Detached {
         host: &'a str,
     },
+    Waiting {
+        host: &'a str,
+        reason: &'static str,
+        seconds: f64,
+        rate_bps: u64,
+    },
     Progress {
         host: &'a str,
         received: u64,

@@ -10,6 +10,7 @@
 //! | `data` | the data connection |
 //! | `show`, `events` | what people see; what `--json` prints |
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod again;
 mod args;
@@ -78,7 +79,7 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     cli::interrupt::install();
     cli::copying::raise_descriptors();
     match run(&args, targets, family) {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => cli::print::exit_code(code),
         Err(error) => cli::exit::fail(cli::exit::FAILED, format!("{error:#}")),
     }
 }
@@ -160,7 +161,7 @@ async fn converse(
         let mut shown = String::new();
         // A String takes everything.
         let _ = mcp_control::path::show(path.as_os_str().as_encoded_bytes(), &mut shown);
-        eprintln!("warning: {shown} is not copied: {reason}");
+        cli::print_message!("warning: {shown} is not copied: {reason}");
         events.emit(&Event::Skipped {
             path: shown,
             reason,
@@ -220,7 +221,7 @@ fn finish(copy: &Copy, unstarted: bool, json: bool) -> u8 {
     };
     let seconds = copy.began.elapsed().as_secs_f64();
     let bytes = copy.tree.manifest.bytes();
-    let goodput_bps = (copy.arrived as f64 * 8.0 / seconds.max(1e-3)) as u64;
+    let goodput_bps = (copy.verified_bytes as f64 * 8.0 / seconds.max(1e-3)) as u64;
     copy.events.emit(&Event::End {
         result,
         exit_code: code,
@@ -234,12 +235,13 @@ fn finish(copy: &Copy, unstarted: bool, json: bool) -> u8 {
         // For --hosts-file of the next run.
         for member in &failed {
             if let Stage::Failed { message, .. } = &member.stage {
-                cli::progress::suspend(|| println!("{}  # {message}", member.target));
+                cli::print_result!("{}  # {message}", member.target);
             }
         }
     }
     let sent = match copy.arrived {
         0 => "nothing sent".to_owned(),
+        sent if goodput_bps == 0 => format!("{} sent", ByteSize(sent)),
         sent => format!("{} sent, {}", ByteSize(sent), BitRate(goodput_bps)),
     };
     copy.show.say(format_args!(

@@ -33,6 +33,10 @@ pub(crate) struct Member {
     pub(crate) stage: Stage,
     /// It has answered in this round.
     pub(crate) welcomed: bool,
+    /// It had not answered when the others began: its turn is the next round.
+    pub(crate) postponed: bool,
+    /// Another round would not help: multicast, and nothing else, is to be used and does not reach it.
+    pub(crate) is_hopeless: bool,
     /// Why it failed in the round before.
     pub(crate) before: Option<String>,
     pub(crate) address: Option<SocketAddr>,
@@ -58,6 +62,8 @@ impl Member {
             commands,
             stage: Stage::Answering,
             welcomed: false,
+            postponed: false,
+            is_hopeless: false,
             before: None,
             address: None,
             local: None,

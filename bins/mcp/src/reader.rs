@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc as news};
 
 use crate::data::Outgoing;
-use crate::tree::{Look, Tree};
+use crate::tree::{Look, Tree, has_more};
 
 /// Digests of files that wait for the slowest host: the reader goes on when there are fewer. 200 bytes
 /// each for each host.
@@ -242,8 +242,14 @@ impl Reader {
         Ok(result)
     }
 
-    /// Is the file another one than when the tree was read?
+    /// Is the file another one than when the tree was read, or longer than it said?
     fn has_changed(&mut self, entry: usize) -> bool {
+        if let Some((open, file)) = &self.open
+            && *open == entry
+            && has_more(file, self.tree.look(entry).len()).unwrap_or(true)
+        {
+            return true;
+        }
         let look = std::fs::metadata(self.tree.source(entry));
         look.map_or(true, |metadata| {
             Look::of(&metadata) != self.tree.look(entry)

@@ -3,6 +3,7 @@
 use cli::bars::Bars;
 use cli::units::{BitRate, ByteSize};
 
+use crate::copy::Finding;
 use crate::data::Handle;
 use crate::member::Member;
 
@@ -13,9 +14,16 @@ pub(crate) struct Show {
     handle: Option<Handle>,
 }
 
+/// How `--min-rate` helps the others.
+const ALONE: &str = "--min-rate lets such a host go on at its own pace";
+
 impl Show {
     pub(crate) fn new(wanted: bool, labels: impl Iterator<Item = String>) -> Show {
-        let bars = Bars::new(wanted, labels);
+        let labels: Vec<String> = labels.collect();
+        let bars = Bars::new(wanted, labels.iter().cloned());
+        for index in 0..labels.len() {
+            bars.set_message(index, || "connecting".to_owned());
+        }
         Show {
             quiet: !wanted,
             bars,
@@ -26,7 +34,7 @@ impl Show {
     /// A line for people, above the bars.
     pub(crate) fn say(&self, line: std::fmt::Arguments<'_>) {
         if !self.quiet {
-            cli::progress::suspend(|| eprintln!("{line}"));
+            cli::print_message!("{line}");
         }
     }
 
@@ -54,6 +62,24 @@ impl Show {
             self.bars.set_message(index, String::new);
         }
         self.handle = Some(handle);
+    }
+
+    /// The others wait for this host.
+    pub(crate) fn waiting(&self, host: &str, why: Finding) {
+        match why {
+            Finding::Silent(silent) | Finding::Stuck(silent) => {
+                let seconds = silent.as_secs();
+                self.say(format_args!(
+                    "waiting for {host}: no answer for {seconds} s"
+                ));
+            }
+            Finding::Slow(rate) => {
+                let rate = BitRate(rate);
+                self.say(format_args!(
+                    "waiting for {host}: it takes {rate} ({ALONE})"
+                ));
+            }
+        }
     }
 
     pub(crate) fn drop_receiver(&self, receiver: usize) {
@@ -91,7 +117,7 @@ impl Show {
         self.bars
             .finish(index, || format!("failed: {message}{later}"));
         if !self.bars.are_shown() {
-            eprintln!("{host}: failed: {message}{later}");
+            cli::print_message!("{host}: failed: {message}{later}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -35,6 +35,11 @@ pub(crate) struct Look {
 }
 
 impl Look {
+    /// The length that its metadata says, in bytes.
+    pub(crate) fn len(self) -> u64 {
+        self.len
+    }
+
     pub(crate) fn of(metadata: &Metadata) -> Look {
         Look {
             device: metadata.dev(),
@@ -94,8 +99,17 @@ impl Tree {
     fn file(&mut self, path: RelPath, at: &Path, metadata: &Metadata) -> anyhow::Result<()> {
         // What cannot be read is known before anything is sent.
         let top = self.manifest.is_empty();
-        open(at, top).with_context(|| format!("cannot read {}", at.display()))?;
+        let unreadable = || format!("cannot read {}", at.display());
+        let file = open(at, top).with_context(unreadable)?;
         let len = metadata.len();
+        // Files of /proc say that they are empty. What they hold cannot be announced.
+        if len == 0 && has_more(&file, 0).with_context(unreadable)? {
+            if top {
+                bail!("{} {UNTRUE_LENGTH}", at.display());
+            }
+            self.skipped.push((at.to_owned(), UNTRUE_LENGTH));
+            return Ok(());
+        }
         self.push(path, Kind::File { len }, metadata)
     }
 
@@ -184,6 +198,18 @@ impl Tree {
     /// How entry `index` looked when the tree was read.
     pub(crate) fn look(&self, index: usize) -> Look {
         self.looks[index]
+    }
+}
+
+/// Why a file is not copied whose length says nothing.
+const UNTRUE_LENGTH: &str =
+    "holds more than its length says (a file of /proc?): copy it to an ordinary file first";
+
+/// Whether there are bytes in a file from `offset` on, whatever its length says.
+pub(crate) fn has_more(file: &File, offset: u64) -> io::Result<bool> {
+    match file.read_at(&mut [0], offset) {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => has_more(file, offset),
+        read => read.map(|len| len > 0),
     }
 }
 

@@ -42,6 +42,7 @@ Exit codes:
   0    stopped by Ctrl-C or SIGTERM with no copy under way; with --once: copied and verified
   1    cannot start; with --once: the copy failed
   2    wrong usage
+  74   the result could not be written to standard output, whatever else happened
   130  stopped by Ctrl-C or SIGTERM in the middle of a copy";
 
 /// Receives files and folders that mcp sends to many hosts, verifies them, and goes on where an

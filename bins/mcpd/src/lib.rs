@@ -11,6 +11,7 @@
 //! | `data` | the data connection |
 //! | `events` | what `--json` prints |
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod args;
 mod data;
@@ -66,7 +67,7 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     cli::interrupt::install();
     cli::copying::raise_descriptors();
     match run(&args) {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => cli::print::exit_code(code),
         Err(error) => cli::exit::fail(cli::exit::FAILED, format!("{error:#}")),
     }
 }

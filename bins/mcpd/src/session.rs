@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cli::conversation::{Conversation, Turn};
 use cli::copying::sentence;
@@ -23,6 +23,9 @@ use crate::worker::{self, News, Order};
 const MAX_NEWS: usize = 16;
 /// Frames that wait before the worker is no longer listened to.
 const MAX_QUEUED: usize = 64;
+/// Time allowed for the sender's own reason after the data connection failed: a sender that stops resets that
+/// connection, and what it says on this one may arrive later.
+const REASON_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +45,8 @@ pub(crate) struct Session<S> {
     copy: Option<Copy>,
     port: Option<Reservation>,
     abort: Abort,
+    /// How the data connection failed, and until when the sender may give its own reason.
+    data_failed: Option<(Failed, tokio::time::Instant)>,
     /// Its place among the connections that have offered nothing yet.
     waiting: Option<Ticket>,
     /// Its place among the copies.
@@ -71,6 +76,8 @@ impl Copy {
 enum Wake {
     Turn(Turn<ServerEvent>),
     News(Option<News>),
+    /// The sender gave no reason of its own.
+    NoReason(Failed),
     Stop,
 }
 
@@ -95,6 +102,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
             copy: None,
             port: None,
             abort: Abort::default(),
+            data_failed: None,
         }
     }
 
@@ -114,6 +122,11 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
                 Wake::Turn(Turn::Event(event)) => self.event(event),
                 Wake::News(Some(news)) => self.news(news),
                 Wake::News(None) => self.worker_ended(),
+                Wake::NoReason(failed) => {
+                    self.data_failed = None;
+                    let now = self.conversation.now();
+                    self.conversation.machine.fail(now, failed);
+                }
                 Wake::Stop => self.fail(Reason::Interrupted, "mcpd was stopped"),
             }
         }
@@ -125,7 +138,8 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
     fn worker_ended(&mut self) {
         let Some(copy) = &mut self.copy else { return };
         copy.news.close();
-        if copy.done.is_none() && !self.conversation.machine.is_ended() {
+        let unexplained = copy.done.is_none() && self.data_failed.is_none();
+        if unexplained && !self.conversation.machine.is_ended() {
             self.fail(Reason::Storage, "the thread of the copy has ended");
         }
     }
@@ -141,9 +155,20 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
                 _ => std::future::pending().await,
             }
         };
+        let data_failed = self.data_failed.clone();
+        let no_reason = async {
+            match data_failed {
+                Some((failed, until)) => {
+                    tokio::time::sleep_until(until).await;
+                    failed
+                }
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             turn = self.conversation.turn() => Wake::Turn(turn),
             news = news, if room && !ended => Wake::News(news),
+            failed = no_reason, if !ended => Wake::NoReason(failed),
             _ = stop.wait_for(|stop| *stop), if !ended => Wake::Stop,
         }
     }
@@ -283,6 +308,10 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
                     copy.done = Some(done);
                 }
                 said
+            }
+            News::Failed(failed) if failed.reason == Reason::Data => {
+                self.data_failed = Some((failed, tokio::time::Instant::now() + REASON_TIMEOUT));
+                Ok(())
             }
             News::Failed(failed) => {
                 machine.fail(now, failed);

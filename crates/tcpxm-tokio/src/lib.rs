@@ -69,7 +69,9 @@ pub use group::{GroupEvent, GroupHandle, XmGroup};
 pub use store::Archive;
 pub use stream::{StreamHandle, XmListener, XmStream};
 pub use tcpxm::wire::SegmentKey;
-pub use tcpxm::{Carrier, CongestionControl, Failure, GroupChoice, GroupConfig, GroupMode, Mode};
+pub use tcpxm::{
+    Carrier, CongestionControl, Failure, GroupChoice, GroupConfig, GroupMode, IpCidr, Mode, State,
+};
 
 use driver::Driver;
 use shared::Shared;
@@ -87,18 +89,22 @@ pub struct Config {
     pub ttl: u8,
     /// Room in the kernel for what arrives, in bytes.
     pub receive_buffer_bytes: usize,
+    /// Hand the kernel several packets at once where it can cut them up (UDP_SEGMENT); off for devices and
+    /// networks that do it wrong.
+    pub segmentation_offload: bool,
     /// What the machine is told.
     pub machine: tcpxm::Config,
 }
 
 impl Config {
-    /// Defaults: interface by the routes, TTL 16, 16 MiB of receive buffer, [`tcpxm::Config::default`].
+    /// Defaults: interface by the routes, TTL 16, 16 MiB of receive buffer, segmentation offload, [`tcpxm::Config::default`].
     pub fn new(bind: SocketAddr) -> Self {
         Config {
             bind,
             interface: 0,
             ttl: 16,
             receive_buffer_bytes: 16 << 20,
+            segmentation_offload: true,
             machine: tcpxm::Config::default(),
         }
     }

@@ -102,6 +102,8 @@ pub(crate) struct Sockets {
     room: Room,
     local: SocketAddr,
     config: inet::Config,
+    /// Whether the kernel gets several packets at once.
+    batches: bool,
     /// What the last look found, while nothing has happened since.
     known: Option<Ready>,
 }
@@ -266,6 +268,7 @@ impl Sockets {
             },
             local,
             config: settings,
+            batches: config.segmentation_offload,
             known: None,
         })
     }
@@ -465,22 +468,38 @@ impl Sockets {
     ) -> Result<usize, SendError> {
         // A checksum that covers addresses was made for this one.
         let chosen = self.carrier == Carrier::Ip && self.local.ip().is_unspecified();
-        let transmit = Transmit {
-            source: chosen.then_some(source),
-            destination,
-            bytes,
-            segment_len: (segment_len < bytes.len()).then_some(segment_len),
+        let send = |bytes, segment_len| {
+            let transmit = Transmit {
+                source: chosen.then_some(source),
+                destination,
+                bytes,
+                segment_len,
+            };
+            match &self.unicast {
+                Socket::Udp(socket) => socket.send(&transmit),
+                Socket::Ip(socket) => socket.send(&transmit),
+            }
         };
-        match &self.unicast {
-            Socket::Udp(socket) => socket.send(&transmit),
-            Socket::Ip(socket) => socket.send(&transmit),
+        let is_batch = segment_len < bytes.len();
+        if self.batches || !is_batch {
+            return send(bytes, is_batch.then_some(segment_len));
         }
+        let mut sent = 0;
+        for packet in bytes.chunks(segment_len) {
+            match send(packet, None) {
+                Ok(len) => sent += len,
+                Err(error) if sent == 0 => return Err(error),
+                // What is left is offered again, and fails again if it must.
+                Err(_) => break,
+            }
+        }
+        Ok(sent)
     }
 
     /// Whether the kernel takes a run in parts.
     pub(crate) fn takes_parts(&self) -> bool {
         match &self.unicast {
-            Socket::Udp(socket) => socket.max_segments() > 1,
+            Socket::Udp(socket) => self.batches && socket.max_segments() > 1,
             Socket::Ip(_) => false,
         }
     }

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use tcpxm::wire::SegmentKey;
 use tcpxm::{CommandError, ConnId, Reader, Received};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::shared::{Shared, refused, until};
+use crate::shared::{Shared, State, refused, until};
 
 /// Takes connections that others open.
 #[derive(Debug)]
@@ -42,17 +42,18 @@ impl XmListener {
         Ok(XmListener { shared })
     }
 
-    fn try_accept(&self) -> io::Result<Option<XmStream>> {
+    /// The next connection, if there is one. Otherwise the lock is handed back, so that a caller that waits
+    /// for a change misses none between the attempt and the wait.
+    fn try_accept(&self) -> io::Result<Result<XmStream, MutexGuard<'_, State>>> {
         let mut state = self.shared.lock();
         state.alive()?;
-        let accepted = state
-            .machine
-            .accept(self.shared.now(), self.shared.local.port());
-        if let Some(id) = accepted {
-            state.connections.entry(id).or_default();
-        }
+        let port = self.shared.local.port();
+        let Some(id) = state.machine.accept(self.shared.now(), port) else {
+            return Ok(Err(state));
+        };
+        state.connections.entry(id).or_default();
         self.shared.kick(state);
-        Ok(accepted.map(|id| XmStream::new(Arc::clone(&self.shared), id)))
+        Ok(Ok(XmStream::new(Arc::clone(&self.shared), id)))
     }
 
     /// The next connection.
@@ -60,11 +61,11 @@ impl XmListener {
     /// # Errors
     /// The sockets failed.
     pub async fn accept(&self) -> io::Result<XmStream> {
-        poll_fn(|context| {
-            self.shared.lock().register(context);
-            match self.try_accept()? {
-                Some(stream) => Poll::Ready(Ok(stream)),
-                None => Poll::Pending,
+        poll_fn(|context| match self.try_accept()? {
+            Ok(stream) => Poll::Ready(Ok(stream)),
+            Err(state) => {
+                self.shared.settle(state, false, Some(context));
+                Poll::Pending
             }
         })
         .await
@@ -77,22 +78,20 @@ impl XmListener {
     pub fn wait(&self, most: Option<Duration>) -> io::Result<XmStream> {
         let end = most.map(|most| Instant::now() + most);
         loop {
-            if let Some(stream) = self.try_accept()? {
-                return Ok(stream);
-            }
+            let state = match self.try_accept()? {
+                Ok(stream) => return Ok(stream),
+                Err(state) => state,
+            };
             let left = end.map_or(Duration::MAX, |end| {
                 end.saturating_duration_since(Instant::now())
             });
             if left.is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            drop(self.shared.wait(self.shared.lock(), left.min(POLL)));
+            drop(self.shared.wait(state, left));
         }
     }
 }
-
-/// Whoever waits looks again so often: a change just before the wait is then not missed for long.
-const POLL: Duration = Duration::from_millis(20);
 
 impl Drop for XmListener {
     fn drop(&mut self) {

@@ -478,3 +478,54 @@ fn all_who_wait_to_read_are_served() {
         assert_eq!(reader.join().expect("a reader"), 20);
     }
 }
+
+/// How often the calling thread has waited so far.
+fn waits() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").expect("of Linux");
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.expect("a count").trim().parse().expect("a number")
+}
+
+/// A listener without connections sleeps: it looks again at a change and at the end of its time, or once a second.
+#[test]
+fn a_listener_that_waits_is_not_woken_for_nothing() {
+    let server = open(1, 0);
+    let listener = server.listen().expect("listening");
+    let before = waits();
+    let waited = listener.wait(Some(Duration::from_secs(2)));
+    assert_eq!(waited.expect_err("nobody").kind(), ErrorKind::TimedOut);
+    let times = waits() - before;
+    assert!(times < 20, "{times} times in two seconds");
+}
+
+/// Connections that arrive while the listener waits, or is about to, are all taken.
+#[test]
+fn a_listener_takes_every_connection_that_arrives_while_it_waits() {
+    let server = open(1, 0);
+    let listener = server.listen().expect("listening");
+    let to = server.local_address();
+    let clients: Vec<_> = (0..16)
+        .map(|_| {
+            std::thread::spawn(move || {
+                let client = open(1, 0);
+                let mut stream = client.connect(to).expect("opened");
+                Write::write_all(&mut stream, b"x").expect("written");
+                stream.finish().expect("shut");
+                let mut rest = Vec::new();
+                let _ = Read::read_to_end(&mut stream, &mut rest);
+            })
+        })
+        .collect();
+    for _ in 0..16 {
+        let mut stream = listener
+            .wait(Some(Duration::from_secs(20)))
+            .expect("accepted");
+        let mut byte = [0];
+        Read::read_exact(&mut stream, &mut byte).expect("read");
+    }
+    for client in clients {
+        client.join().expect("a client");
+    }
+}

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use smoltcp::time::Duration;
+use smoltcp::wire::IpCidr;
 
 use crate::cc::CongestionControl;
 use crate::wire::SegmentKey;
@@ -55,6 +56,10 @@ pub struct Config {
     pub delayed_ack: Duration,
     /// Full segments after which an acknowledgement is due at once; 2 by RFC 9293 SHLD-19.
     pub ack_every: u8,
+    /// How long a peer is expected to delay its acknowledgements at most: a loss probe for a lone
+    /// segment waits so much longer (`TLP.max_ack_delay`, RFC 8985 §7.2), yet never longer than the
+    /// retransmission timeout. A peer that delays longer gets a segment twice now and then.
+    pub peer_ack_delay: Duration,
     /// Least retransmission timeout. RFC 6298 asks for 1 s; tail loss probes (RFC 8985) and common
     /// practice go with 200 ms. Where it is above [`Config::max_rto`], that one counts.
     pub min_rto: Duration,
@@ -103,6 +108,7 @@ impl Default for Config {
             nagle: true,
             delayed_ack: Duration::from_millis(40),
             ack_every: 2,
+            peer_ack_delay: Duration::from_millis(40),
             min_rto: Duration::from_millis(200),
             max_rto: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(60),
@@ -171,7 +177,8 @@ pub enum GroupMode {
     /// No group is offered, and receivers are not synchronised: `UnicastOnly`.
     Unicast,
     /// Multicast from the first byte, without falling back; a receiver that answers without the
-    /// group option fails: `MulticastOnly`.
+    /// group option, or that multicast does not reach ([`GroupConfig::multicast_timeout`]), fails:
+    /// `MulticastOnly`.
     Multicast,
 }
 
@@ -188,15 +195,26 @@ pub struct GroupConfig {
     pub group: GroupChoice,
     /// What the user asks for.
     pub mode: GroupMode,
-    /// Groups that receivers may propose instead and be served in; receivers beyond are served as
-    /// `UnicastGroupOnly`.
+    /// Groups that receivers may propose instead of the one offered and be served in; 0, the default:
+    /// only the group that this side chose gets data. A receiver that proposes another one is served as
+    /// `UnicastGroupOnly` and counted in [`Stats::alternatives_refused`](crate::Stats::alternatives_refused).
     pub max_alternatives: usize,
+    /// Ranges that a proposed group has to be in. The default of [`GroupConfig::new`] is the
+    /// administratively scoped and the source-specific groups: 239.0.0.0/8 (RFC 2365) and 232.0.0.0/8
+    /// (RFC 4607); of IPv6 those of admin-local, site-local and organization-local scope (RFC 7346) and
+    /// `ff3x::/32`.
+    pub alternative_ranges: Vec<IpCidr>,
     /// Receivers that have not answered after this time are left out.
     pub max_wait: Duration,
     /// The group fails when fewer than this have answered by then; at least 1.
     pub min_receivers: usize,
     /// A receiver that does not acknowledge anything for this long is dropped.
     pub receiver_timeout: Duration,
+    /// With [`GroupMode::Multicast`], a receiver that has got nothing but repairs for this long, though
+    /// more was sent by multicast meanwhile, fails with
+    /// [`Failure::NoMulticast`](crate::Failure::NoMulticast). The join of a group takes up to some seconds
+    /// where a report is lost or routers set up a tree.
+    pub multicast_timeout: Duration,
     /// Bits of data a second: a receiver that holds the others below it for a second is detached: it
     /// leaves the multicast group and gets a stream of its own. 1 or more.
     pub min_rate_bps: Option<u64>,
@@ -208,9 +226,10 @@ pub struct GroupConfig {
 }
 
 impl GroupConfig {
-    /// A group of these receivers with defaults: a random group address, automatic mode, 10 s to
-    /// connect, all who answer are served, 30 s without an acknowledgement until a receiver is
-    /// dropped.
+    /// A group of these receivers with defaults: a random group address, which receivers cannot
+    /// replace, automatic mode, 10 s to connect, all who answer are served, 30 s without an
+    /// acknowledgement until a receiver is dropped, 3 s without multicast until one fails that is to be
+    /// reached by multicast alone.
     #[must_use]
     pub fn new(local: SocketAddr, receivers: Vec<IpAddr>, port: u16) -> Self {
         Self {
@@ -219,13 +238,29 @@ impl GroupConfig {
             port,
             group: GroupChoice::Random,
             mode: GroupMode::Auto,
-            max_alternatives: 4,
+            max_alternatives: 0,
+            alternative_ranges: default_alternative_ranges(),
             max_wait: Duration::from_secs(10),
             min_receivers: 1,
             receiver_timeout: Duration::from_secs(30),
+            multicast_timeout: Duration::from_secs(3),
             min_rate_bps: None,
             max_rate_bps: None,
             key: None,
         }
     }
+}
+
+/// The administratively scoped and the source-specific groups.
+fn default_alternative_ranges() -> Vec<IpCidr> {
+    let v4 = [239, 232].map(|first| (IpAddr::from([first, 0, 0, 0]), 8));
+    // Flags 0, 1 and 3 (RFC 4291 §2.7, RFC 3306); scopes 4, 5 and 8 (RFC 7346).
+    let scoped = [0xff04, 0xff05, 0xff08, 0xff14, 0xff15, 0xff18].map(|first| (first, 16));
+    let source_specific = [0xff34, 0xff35, 0xff38, 0xff3e].map(|first| (first, 32));
+    let v6 = scoped.into_iter().chain(source_specific);
+    let v6 = v6.map(|(first, len)| (IpAddr::from([first, 0, 0, 0, 0, 0, 0, 0]), len));
+    v4.into_iter()
+        .chain(v6)
+        .map(|(address, len)| IpCidr::new(address.into(), len))
+        .collect()
 }

@@ -46,6 +46,8 @@ reasons! {
     Forged = "forged",
     /// SYN, FIN, RST or URG on the group address, or no data.
     GroupControl = "group_control",
+    /// Data from a receiver of a group, whose sender takes none. The acknowledgement with it counted.
+    GroupData = "group_data",
     /// No connection; a reset was sent unless the rate of resets forbids.
     NoConnection = "no_connection",
     /// A reset, or an acknowledgement, that a listener has no use for.
@@ -173,7 +175,8 @@ pub enum Failure {
     Reset,
     /// The other side stopped answering.
     Timeout,
-    /// Multicast was demanded, and the receiver answered without the group option.
+    /// Multicast was demanded, and the receiver answered without the group option, or got nothing but
+    /// repairs for [`GroupConfig::multicast_timeout`](crate::GroupConfig::multicast_timeout).
     NoMulticast,
     /// A detached receiver held the group up, whose store cannot read old data again.
     TooSlow,
@@ -192,7 +195,7 @@ impl fmt::Display for Failure {
             Failure::ConnectTimeout => "no answer",
             Failure::Reset => "connection reset",
             Failure::Timeout => "stopped answering",
-            Failure::NoMulticast => "cannot receive multicast",
+            Failure::NoMulticast => "multicast does not reach it",
             Failure::TooSlow => "too slow for the others",
             Failure::TooFew => "too few receivers answered",
             Failure::Store => "data to send could not be read",

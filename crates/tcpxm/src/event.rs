@@ -22,7 +22,9 @@ pub struct GroupId {
 /// Where data is sent to: one peer, or all of a group.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Target {
-    /// One peer. Data for a member of a group goes to the whole group.
+    /// One peer. A member of a group takes no data of its own: commands that send or close are refused
+    /// for it with [`CommandError::Unknown`](crate::CommandError::Unknown), and go to the
+    /// [`Target::Group`].
     Connection(ConnId),
     /// All receivers of a group.
     Group(GroupId),

@@ -153,4 +153,5 @@ pub use group::{FALL_BACK_LOSSES, FALL_FORWARD_PERCENT, FALL_FORWARD_SEGMENTS, M
 pub use pcb::State;
 pub use seq::Seq;
 pub use smoltcp::time::{Duration, Instant};
+pub use smoltcp::wire::IpCidr;
 pub use stats::{ConnStats, Stats};

@@ -43,6 +43,8 @@ pub struct Stats {
     pub fall_backs: u64,
     /// Times a receiver fell forward to multicast.
     pub fall_forwards: u64,
+    /// Receivers that proposed a group which is not allowed, and are served by unicast.
+    pub alternatives_refused: u64,
     /// Receivers detached from their group.
     pub detached: u64,
     /// Paths that swallowed long segments in silence: shorter ones are sent there since.

@@ -10,7 +10,7 @@ use mcp_control::limits::MAX_SUGGESTIONS;
 use mcp_control::wire::plan::{Carrier, DataKey};
 use mcp_control::{BlockSet, DataPath, Failed, Layout, Reason};
 
-use super::{Copy, start_reader};
+use super::{Copy, Holders, start_reader};
 use crate::data::{Options, Outgoing, Reservation};
 use crate::events::Event;
 use crate::host::Command;
@@ -19,8 +19,9 @@ use crate::reader::Order;
 
 /// Before the next round.
 const PAUSE: Duration = Duration::from_secs(1);
-/// A mcpd that has ended is waited for so long to come back, without --max-wait.
-const RESTART: Duration = Duration::from_secs(3);
+/// A host that no connection could be made to within this long does not keep the others waiting, unless
+/// --max-wait is given or there is no other round.
+const POSTPONED: Duration = Duration::from_secs(3);
 /// Ports that are suggested (RFC 6335 §6: dynamic ports).
 const FIRST_PORT: u16 = 49_152;
 
@@ -34,7 +35,10 @@ impl Copy {
         retries: u32,
     ) -> anyhow::Result<()> {
         self.rounds = retries.saturating_add(1);
-        self.run_round(options, min_receivers).await?;
+        if let Err(error) = self.run_round(options, min_receivers).await {
+            self.promise_nothing(&error);
+            return Err(error);
+        }
         while self.members.iter().any(Member::waits_for_next_round) && !self.interrupted {
             let ran = match self.start_again().await {
                 // Anybody on the way can forge a segment of the group, and break it.
@@ -49,6 +53,54 @@ impl Copy {
             }
         }
         Ok(())
+    }
+
+    /// There is no other round: hosts that were to be tried again are not.
+    fn promise_nothing(&mut self, error: &anyhow::Error) {
+        self.rounds = self.round;
+        for (index, member) in self.members.iter_mut().enumerate() {
+            let host = &member.target.text;
+            if let Stage::Failed { message, again } = &mut member.stage
+                && std::mem::take(again)
+            {
+                let message = format!("{message}; it is not tried again: {error}");
+                self.show.failed(index, host, &message, false);
+                self.events.emit(&Event::Failed {
+                    host,
+                    reason: Reason::Interrupted.name(),
+                    message: &message,
+                    again: false,
+                });
+            }
+        }
+    }
+
+    /// Until each host has said what it has, or has failed. A host that cannot be reached is postponed to the
+    /// next round once the others have waited for it long enough.
+    async fn wait_for_answers(&mut self, min_receivers: usize) {
+        let reached = |member: &Member| member.address.is_some();
+        if !self.common.again && self.round < self.rounds {
+            let end = Instant::now() + POSTPONED;
+            self.wait_until(reached, Some(end)).await;
+            let ready = |m: &&Member| reached(m) && !m.is_over();
+            let enough = min_receivers.max(1);
+            if self.members.iter().filter(ready).count() >= enough {
+                self.postpone(&reached);
+            }
+        }
+        self.wait(|member| member.stage != Stage::Answering).await;
+    }
+
+    fn postpone(&mut self, reached: &impl Fn(&Member) -> bool) {
+        let seconds = POSTPONED.as_secs();
+        let text = format!("has not answered within {seconds} s, and the others begin");
+        let failed = Failed::new(Reason::Silent, None, &text);
+        for member in self.members.iter_mut() {
+            if !member.is_over() && !reached(member) {
+                member.postponed = true;
+                member.command(Command::Fail(failed.clone()));
+            }
+        }
     }
 
     /// Connects again to the hosts that failed on the way.
@@ -72,15 +124,11 @@ impl Copy {
         });
         (self.orders, self.read) = start_reader(&self.tree, self.members.len())?;
         self.data = None;
+        self.watched = None;
         self.receivers.clear();
         let mut common = self.common.clone();
-        let patience = if common.again {
-            common.patience
-        } else {
-            RESTART
-        };
         common.again = true;
-        common.deadline = Instant::now() + patience;
+        common.deadline = Instant::now() + common.patience;
         let common = Arc::new(common);
         for index in again {
             let target = self.members[index].target.clone();
@@ -93,7 +141,7 @@ impl Copy {
 
     /// From the first answers to the last verdict. An error: nothing was sent.
     async fn run_round(&mut self, options: &Options, min_receivers: usize) -> anyhow::Result<()> {
-        self.wait(|member| member.stage != Stage::Answering).await;
+        self.wait_for_answers(min_receivers).await;
         if !self.goes_on(min_receivers)? {
             return Ok(());
         }
@@ -121,18 +169,23 @@ impl Copy {
         // The reader ends when it has sent; it cannot have ended before.
         let _ = self.orders.send(Order::Send(layout, outgoing));
         self.wait(Member::is_over).await;
-        self.arrived += self.furthest();
+        self.watched = None;
+        self.count();
         Ok(())
     }
 
-    /// How many bytes of the data connection the host has that has the most.
-    fn furthest(&self) -> u64 {
-        let members = self.receivers.iter().map(|&at| &self.members[at]);
-        let arrived = members.map(|member| match member.stage {
-            Stage::Verified => self.stream_len,
-            _ => member.progress.received,
-        });
-        arrived.max().unwrap_or(0)
+    /// Adds what the data connection has brought to the host that has the most, and to one that has verified
+    /// it.
+    fn count(&mut self) {
+        let members = || self.receivers.iter().map(|&at| &self.members[at]);
+        let is_verified = |member: &Member| member.stage == Stage::Verified;
+        let furthest = members().map(|member| member.progress.received).max();
+        let (arrived, verified) = match members().any(is_verified) {
+            true => (self.stream_len, self.stream_len),
+            false => (furthest.unwrap_or(0), 0),
+        };
+        self.arrived += arrived;
+        self.verified_bytes += verified;
     }
 
     /// Is there a host left to go on with, and has the user not stopped it?
@@ -293,6 +346,9 @@ impl Copy {
                 Carrier::Ip => "ip",
             },
         });
+        let holders = Holders::new(self.receivers.len(), Instant::now());
+        self.watched = Some((handle.clone(), holders));
+        self.carrier = reservation.carrier();
         let labels = self.receivers.clone();
         self.show.started(&labels, self.stream_len, handle);
         Ok(Some(outgoing))

@@ -1,7 +1,10 @@
 //! Both programs as users run them, over loopback, multicast included.
 
+#[path = "../../../cli/tests/unwritable/mod.rs"]
+mod broken_output;
 mod common;
 mod copy;
 mod network;
 mod troubles;
 mod trust;
+mod unwritable;

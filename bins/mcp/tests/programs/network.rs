@@ -8,6 +8,7 @@ use std::process::Command;
 
 use crate::common::{Finished, Running, Stage, listening, mcp, mcpd, names};
 use linux_net::link::{Editor, WireEnd};
+use linux_net::mroute::{Route, Table};
 use linux_net::netns::Namespace;
 
 const MIB: usize = 1 << 20;
@@ -328,7 +329,7 @@ fn a_silent_hole_in_the_path_is_found() {
     }
 }
 
-/// A sender and a receiver with a router between them, whose link to the receiver takes 1400 bytes.
+/// A sender and a receiver with a router between them.
 struct Routed {
     sender: Namespace,
     router: Namespace,
@@ -338,7 +339,8 @@ struct Routed {
 const FAR: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
 
 impl Routed {
-    fn new() -> Routed {
+    /// The link to the receiver takes packets of this length.
+    fn new(mtu: u32) -> Routed {
         let [sender, router, receiver] = [(); 3].map(|()| Namespace::new().expect("a namespace"));
         for (host, number) in [(&sender, 77), (&receiver, 78)] {
             editing(&router, |editor| {
@@ -358,7 +360,7 @@ impl Routed {
                 let own = Ipv4Addr::new(10, number, 0, 1);
                 editor.add_address(index, own, 24).expect("an address");
                 if number == 78 {
-                    editor.set_mtu(index, 1400).expect("an MTU");
+                    editor.set_mtu(index, mtu).expect("an MTU");
                 }
                 editor.set_up(index, true).expect("up");
             });
@@ -389,7 +391,7 @@ fn a_router_s_word_about_its_link_is_heard() {
     }
     for carrier in ["udp", "ip"] {
         let stage = Stage::new();
-        let network = Routed::new();
+        let network = Routed::new(1400);
         let mut receive = Command::new(mcpd());
         receive
             .args(["--json", "--insecure", "--dir"])
@@ -409,4 +411,257 @@ fn a_router_s_word_about_its_link_is_heard() {
         assert_eq!(learnt.expect("a namespace").expect("a route").mtu, 1400);
         drop(network.router);
     }
+}
+
+/// Runs `nft` with these rules within a host.
+fn nft(network: &Network, host: usize, rules: &str) {
+    let run = || {
+        let mut command = Command::new("nft");
+        command
+            .arg("-f")
+            .arg("-")
+            .stdin(std::process::Stdio::piped());
+        let mut child = command.spawn()?;
+        let mut input = child.stdin.take().expect("piped");
+        std::io::Write::write_all(&mut input, rules.as_bytes())?;
+        drop(input);
+        child.wait()
+    };
+    let status = network.within(host, run).expect("nft runs");
+    assert!(status.success(), "{rules}");
+}
+
+fn drops(what: &str) -> String {
+    let chain = format!("chain c {{\ntype filter hook input priority 0\n{what} drop\n}}");
+    format!("table inet t {{\n{chain}\n}}\n")
+}
+
+/// A copy with `--mode multicast` to three hosts, of which multicast reaches two.
+#[test]
+fn a_host_that_multicast_does_not_reach_fails_where_multicast_alone_is_asked_for() {
+    let name = "a_host_that_multicast_does_not_reach_fails_where_multicast_alone_is_asked_for";
+    if !permitted(name) {
+        return;
+    }
+    let stage = Stage::new();
+    let network = Network::new(4);
+    let _running = [2, 3, 4].map(|number| network.receiver(&stage, number, &["--insecure"]));
+    nft(&network, 3, &drops("ip daddr 239.0.0.0/8"));
+    let file = stage.content("image", 4 * MIB);
+    let file = file.to_str().expect("text");
+    let mode = ["--insecure", "--mode", "multicast", "--rate", "100M"];
+    let done = network.copy(&[&mode[..], &[file, &v4(2), &v4(3), &v4(4)]].concat());
+    done.expect(3);
+    let failed = done.line(&["\"failed\"", &v4(3)]);
+    assert!(failed.contains("multicast does not reach it"), "{failed}");
+    assert!(failed.contains("\"again\":false"), "{failed}");
+    for number in [2, 4] {
+        done.line(&["\"verified\"", &v4(number)]);
+        same(&stage, number, "image");
+    }
+    assert!(names(&stage.dir(3)).iter().all(|name| name != "image"));
+}
+
+/// The others begin, finish, and the user learns which host it was and what to look at.
+#[test]
+fn a_host_behind_a_firewall_is_named_and_does_not_stop_the_others() {
+    if !permitted("a_host_behind_a_firewall_is_named_and_does_not_stop_the_others") {
+        return;
+    }
+    let stage = Stage::new();
+    let network = Network::new(4);
+    let _running = [2, 3, 4].map(|number| network.receiver(&stage, number, &["--insecure"]));
+    nft(&network, 3, &drops("ip protocol udp"));
+    let file = stage.content("image", 4 * MIB);
+    let file = file.to_str().expect("text");
+    let done = network.copy(&["--insecure", file, &v4(2), &v4(3), &v4(4)]);
+    done.expect(3);
+    done.line(&["\"waiting\"", &v4(3), "\"silent\""]);
+    let failed = done.line(&["\"failed\"", &v4(3), "\"again\":true"]);
+    assert!(failed.contains("does a firewall drop UDP?"), "{failed}");
+    let place = |words: &[&str]| {
+        let fits = |line: &String| words.iter().all(|word| line.contains(word));
+        done.lines.iter().position(fits).expect("the line")
+    };
+    // The others have everything before it is tried again.
+    let again = place(&["\"round\":2"]);
+    for number in [2, 4] {
+        assert!(place(&["\"verified\"", &v4(number)]) < again);
+    }
+}
+
+/// A name that is not answered for, or a host that is away, keeps nobody waiting for long.
+#[test]
+fn a_host_that_is_away_is_postponed() {
+    if !permitted("a_host_that_is_away_is_postponed") {
+        return;
+    }
+    let stage = Stage::new();
+    let network = Network::new(3);
+    let _running = [2].map(|number| network.receiver(&stage, number, &["--insecure"]));
+    nft(&network, 3, &drops("tcp dport 4139"));
+    let file = stage.content("image", MIB);
+    let file = file.to_str().expect("text");
+    let hosts = [v4(2), v4(3)];
+    let args = ["--insecure", file, &hosts[0], &hosts[1]];
+    let done = network.copy(&args);
+    done.expect(3);
+    let failed = done.line(&["\"failed\"", &hosts[1], "\"again\":true"]);
+    assert!(failed.contains("the others begin"), "{failed}");
+    let last = done.line(&["\"failed\"", &hosts[1], "\"again\":false"]);
+    assert!(last.contains("does not answer on port 4139"), "{last}");
+    // All are waited for where the user says so.
+    let waited = network.copy(&[&["--to", "b/", "--max-wait", "5s"], &args[..]].concat());
+    waited.expect(3);
+    let failed = waited
+        .lines
+        .iter()
+        .filter(|line| line.contains("\"event\":\"failed\""));
+    assert_eq!(failed.count(), 1, "{waited:#?}");
+}
+
+/// The queue of a link that carries so many bits a second.
+fn shape(network: &Network, host: usize, rate: &str) {
+    let run = || {
+        let mut tc = Command::new("tc");
+        let device = ["dev", &format!("port{}", host - 1), "root"];
+        tc.args(["qdisc", "add"]).args(device);
+        tc.args(["tbf", "rate", rate, "burst", "32kbit", "latency", "50ms"]);
+        tc.status()
+    };
+    let status = network.hub.run(run).expect("a namespace");
+    assert!(status.expect("tc runs").success(), "{rate}");
+}
+
+#[test]
+fn a_slow_host_is_named() {
+    if !permitted("a_slow_host_is_named") {
+        return;
+    }
+    let stage = Stage::new();
+    let network = Network::new(4);
+    let _running = [2, 3, 4].map(|number| network.receiver(&stage, number, &["--insecure"]));
+    shape(&network, 3, "4mbit");
+    let file = stage.content("image", 4 * MIB);
+    let file = file.to_str().expect("text");
+    let done = network.copy(&["--insecure", file, &v4(2), &v4(3), &v4(4)]);
+    done.expect(0);
+    let waiting: Vec<_> = done
+        .lines
+        .iter()
+        .filter(|line| line.contains("\"waiting\""))
+        .collect();
+    assert!(!waiting.is_empty(), "{done:#?}");
+    let named = |line: &&String| line.contains(&v4(3)) && line.contains("\"slow\"");
+    assert!(
+        waiting.iter().copied().all(|line| named(&line)),
+        "{waiting:#?}"
+    );
+}
+
+/// Virtual links carry a whole batch of datagrams as one packet, and the kernel's multicast forwarding looks
+/// at that packet's length. The offloads are the system's.
+#[test]
+fn batches_cross_a_kernel_multicast_router() {
+    if !permitted("batches_cross_a_kernel_multicast_router") {
+        return;
+    }
+    for extra in [&[][..], &["--no-gso"], &["--carrier", "ip"]] {
+        let stage = Stage::new();
+        let network = Routed::new(1500);
+        let _table = network.router.run(|| {
+            let mut table = Table::open().expect("multicast routing");
+            let [near, far] =
+                editing_here(|editor| ["net77", "net78"].map(|name| editor.index(name)));
+            let (near, far) = (near.expect("net77"), far.expect("net78"));
+            table.add_interface(near).expect("an interface");
+            table.add_interface(far).expect("an interface");
+            let route = Route {
+                source: Ipv4Addr::new(10, 77, 0, 2),
+                group: Ipv4Addr::new(239, 1, 2, 3),
+                input: near,
+                outputs: vec![far],
+            };
+            table.set_route(&route).expect("a route");
+            table
+        });
+        let mut receive = Command::new(mcpd());
+        receive
+            .args(["--json", "--insecure", "--dir"])
+            .arg(stage.dir(2));
+        let running = network.receiver.run(|| listening(&mut receive));
+        let _running = running.expect("a namespace");
+        let file = stage.content("image", 12 * MIB);
+        let mut send = Command::new(mcp());
+        send.args([
+            "--json",
+            "--insecure",
+            "--mode",
+            "multicast",
+            "--rate",
+            "200M",
+        ])
+        .args(["--group", "239.1.2.3"])
+        .args(extra)
+        .arg(&file)
+        .arg(FAR.to_string());
+        let sending = network.sender.run(|| Running::start(&mut send));
+        let done = sending.expect("a namespace").finish();
+        done.expect(0);
+        same(&stage, 2, "image");
+        let dropped = network.router.run(|| {
+            let text = std::fs::read_to_string("/proc/thread-self/net/snmp").expect("counters");
+            let ip: Vec<Vec<String>> = text
+                .lines()
+                .filter_map(|line| line.strip_prefix("Ip: "))
+                .map(|line| line.split(' ').map(str::to_owned).collect())
+                .collect();
+            let at = ip[0]
+                .iter()
+                .position(|name| name == "FragFails")
+                .expect("it");
+            ip[1][at].clone()
+        });
+        assert_eq!(
+            dropped.expect("a namespace"),
+            "0",
+            "{extra:?}: batches were dropped"
+        );
+    }
+}
+
+fn editing_here<T>(work: impl FnOnce(&mut Editor) -> T) -> T {
+    work(&mut Editor::open().expect("an editor"))
+}
+
+/// The end of the data connection arrives long before the reason on the control connection, which is the one
+/// that the user is told.
+#[test]
+fn the_reason_of_a_host_counts_though_its_reset_is_first() {
+    if !permitted("the_reason_of_a_host_counts_though_its_reset_is_first") {
+        return;
+    }
+    let stage = Stage::new();
+    let network = Network::new(2);
+    let mut running = network.receiver(&stage, 2, &["--insecure"]);
+    let tree = stage.path("tree");
+    std::fs::create_dir(&tree).expect("made");
+    std::fs::write(tree.join("a"), crate::common::content(4 * MIB)).expect("written");
+    std::fs::write(tree.join("z"), crate::common::content(8 * MIB)).expect("written");
+    let mut send = Command::new(mcp());
+    send.args(["--json", "--insecure", "--rate", "20M"])
+        .arg(&tree)
+        .arg(v4(2));
+    let mut sending = network.within(1, || Running::start(&mut send));
+    sending.wait_for(&["\"progress\""]);
+    std::fs::create_dir(stage.dir(2).join("tree/a")).expect("planted");
+    // What the host says over TCP is late: it is lost at first.
+    let chain = "chain c {\ntype filter hook output priority 0\ntcp sport 4139 drop\n}";
+    nft(&network, 2, &format!("table inet t {{\n{chain}\n}}\n"));
+    running.wait_for(&["\"event\":\"failed\""]);
+    nft(&network, 2, "flush ruleset\n");
+    let done = sending.finish();
+    done.expect(4);
+    let failed = done.line(&["\"event\":\"failed\""]);
+    assert!(failed.contains("\"in_the_way\""), "{failed}");
 }

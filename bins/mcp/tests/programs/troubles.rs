@@ -217,3 +217,105 @@ fn a_port_that_is_taken_and_a_folder_that_is_none_are_told_at_the_start() {
         .expect(2)
         .says("is not a folder");
 }
+
+/// The reason comes over the control connection, the end of the data connection by another way: whichever is
+/// first, it is the reason that is told.
+#[test]
+fn a_host_that_cannot_store_the_data_is_shown_with_its_reason() {
+    for run in 0..6 {
+        let stage = Stage::new();
+        let tree = stage.path("tree");
+        std::fs::create_dir(&tree).expect("made");
+        std::fs::write(tree.join("a"), crate::common::content(6 * MIB)).expect("written");
+        std::fs::write(tree.join("z"), crate::common::content(2 * MIB)).expect("written");
+        let _one = stage.start(1, &[]);
+        let mut sender = Running::start(&mut stage.send(&tree, &[1], &["--rate", "60M"]));
+        sender.wait_for(&["\"progress\""]);
+        let planted = stage.dir(1).join("tree/a");
+        std::fs::create_dir(&planted).expect("planted");
+        let done = sender.finish();
+        done.expect(4);
+        let failed = done.line(&["\"failed\"", "\"again\""]);
+        assert!(failed.contains("\"in_the_way\""), "run {run}: {failed}");
+        assert_eq!(done.number(&["\"end\""], "goodput_bps"), 0);
+    }
+}
+
+#[test]
+fn files_without_a_length_are_refused() {
+    let stage = Stage::new();
+    let status = std::path::Path::new("/proc/self/status");
+    let _one = stage.start(1, &[]);
+    let done = stage.copy(status, &[1], &[]);
+    done.expect(1)
+        .says("/proc/self/status holds more than its length says");
+    assert_eq!(names(&stage.dir(1)), [""; 0]);
+}
+
+/// One that the others wait for is named, given up for the moment, and gets the rest when they are done.
+#[test]
+fn a_frozen_host_does_not_stop_the_others() {
+    let stage = Stage::new();
+    let file = stage.content("image", 12 * MIB);
+    let _running = [1, 2].map(|receiver| stage.start(receiver, &[]));
+    let frozen = stage.start(3, &[]);
+    let options = ["--rate", "60M", "--retries", "1"];
+    let mut sender = Running::start(&mut stage.send(&file, &[1, 2, 3], &options));
+    sender.wait_for(&["\"progress\"", &stage.address(3)]);
+    frozen.signal("STOP");
+    let third = stage.address(3);
+    sender.wait_for(&["\"waiting\"", &third, "\"silent\""]);
+    let failed = sender.wait_for(&["\"failed\"", &third]);
+    assert!(failed.contains("\"again\":true"), "{failed}");
+    assert!(
+        failed.contains("has not answered on the data connection"),
+        "{failed}"
+    );
+    sender.wait_for(&["\"verified\""]);
+    sender.wait_for(&["\"verified\""]);
+    frozen.signal("CONT");
+    let done = sender.finish();
+    done.expect(0).line(&["\"round\":2", &third]);
+    let copy = std::fs::read(stage.dir(3).join("image")).expect("a copy");
+    assert!(copy == std::fs::read(&file).expect("the file"));
+}
+
+#[test]
+fn the_next_round_waits_as_long_as_the_user_says() {
+    let stage = Stage::new();
+    let file = stage.content("image", 8 * MIB);
+    let one = stage.start(1, &[]);
+    let mut sender =
+        Running::start(&mut stage.send(&file, &[1], &["--rate", "30M", "--max-wait", "30s"]));
+    sender.wait_for(&["\"progress\""]);
+    one.signal("KILL");
+    drop(one);
+    sender.wait_for(&["\"round\":2"]);
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    let _one = stage.start(1, &[]);
+    sender.finish().expect(0);
+}
+
+#[test]
+fn too_few_hosts_are_not_promised_another_try() {
+    let stage = Stage::new();
+    let file = stage.content("image", 10);
+    let _one = stage.start(1, &[]);
+    // The other is busy with a copy of somebody else: worth another try, if there were one.
+    let two = stage.start(2, &["--once"]);
+    let large = stage.content("large", 8 * MIB);
+    let mut first = Running::start(&mut stage.send(&large, &[2], &["--rate", "10M"]));
+    first.wait_for(&["\"progress\""]);
+    let done = stage.copy(&file, &[1, 2], &["--min-receivers", "2"]);
+    done.expect(1).says("--min-receivers 2");
+    let last = |host: &str| {
+        let words = ["\"event\":\"failed\"", host];
+        let of = |line: &&String| words.iter().all(|word| line.contains(word));
+        done.lines.iter().rfind(of).expect("it failed").clone()
+    };
+    for host in [stage.address(1), stage.address(2)] {
+        let line = last(&host);
+        assert!(line.contains("\"again\":false"), "{line}");
+    }
+    drop((first, two));
+}

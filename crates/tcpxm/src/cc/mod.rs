@@ -136,14 +136,16 @@ impl Controller {
         self.cubic = saved.cubic;
     }
 
-    /// A loss, for the first time since the window was last reduced. CUBIC reduces the window
-    /// whatever was in flight of it, as RFC 9438 §4.6 allows where the window does not grow unused:
-    /// what is in flight to one receiver of a group is what the narrowest window of all lets go.
-    pub(crate) fn on_loss(&mut self, flight: u64) {
+    /// A loss, for the first time since the window was last reduced. `carried`: the most that was in
+    /// flight lately. That is what is reduced (RFC 5681 §3.1, RFC 9438 §4.6), and not the window: what
+    /// is in flight to one receiver of a group is what the narrowest window of all lets go, and this one
+    /// may be twice that.
+    pub(crate) fn on_loss(&mut self, carried: u64) {
         let floor = 2 * self.segment;
+        let used = self.window.min(carried.max(self.segment));
         self.threshold = match &mut self.cubic {
-            Some(cubic) => cubic.on_loss(self.window, self.segment),
-            None => self.window.min(flight.max(self.segment)) / 2,
+            Some(cubic) => cubic.on_loss(used, self.segment),
+            None => used / 2,
         }
         .max(floor);
         self.window = self.threshold;
@@ -151,9 +153,9 @@ impl Controller {
     }
 
     /// The retransmission timer expired: everything in flight is lost (RFC 5681 §3.1).
-    pub(crate) fn on_timeout(&mut self, flight: u64, first: bool) {
+    pub(crate) fn on_timeout(&mut self, carried: u64, first: bool) {
         if first {
-            self.on_loss(flight);
+            self.on_loss(carried);
         }
         self.window = self.segment;
         self.hystart = HyStart::default();
@@ -253,10 +255,15 @@ mod tests {
     }
 
     #[test]
-    fn cubic_does_not_shrink_to_what_another_receiver_lets_go() {
-        let mut controller = Controller::new(CongestionControl::Cubic, SEGMENT);
-        controller.window = 100_000;
-        controller.on_loss(20_000);
-        assert_eq!(controller.window(), 70_000);
+    fn what_was_in_flight_is_reduced_and_not_a_window_that_is_not_used() {
+        for (kind, expected) in [
+            (CongestionControl::Cubic, 35_000),
+            (CongestionControl::NewReno, 25_000),
+        ] {
+            let mut controller = Controller::new(kind, SEGMENT);
+            controller.window = 100_000;
+            controller.on_loss(50_000);
+            assert_eq!(controller.window(), expected);
+        }
     }
 }

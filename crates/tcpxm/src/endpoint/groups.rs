@@ -20,6 +20,9 @@ impl<S: Store> Endpoint<S> {
     /// Opens a connection to each receiver of a group and sends all of them what is in the store,
     /// and what is written to it later with [`Endpoint::send`] (TCP-XM §2.1, steps 1 to 5).
     ///
+    /// Receivers send acknowledgements and their end of the stream, and no data: that is dropped, and
+    /// counted as [`Error::GroupData`](crate::Error::GroupData).
+    ///
     /// # Errors
     ///
     /// [`CommandError::Address`] for receivers or a group that cannot be, [`CommandError::Limit`]
@@ -54,6 +57,7 @@ impl<S: Store> Endpoint<S> {
             offered,
             key: group.key,
             max_alternatives: group.max_alternatives,
+            alternative_ranges: group.alternative_ranges.clone(),
             min_receivers: group.min_receivers.max(1),
             waiting: receivers,
             open: receivers,
@@ -184,10 +188,12 @@ impl<S: Store> Endpoint<S> {
                 mode: state.start,
                 offered_group: state.offered,
                 segment_key: state.key,
+                one_way: true,
             };
             let mut pcb = Pcb::connect(&self.config, birth, now);
             pcb.limits.connect_timeout = group.max_wait.min(LONGEST);
             pcb.limits.user_timeout = group.receiver_timeout.min(LONGEST);
+            pcb.limits.multicast_timeout = group.multicast_timeout.min(LONGEST);
             pcb.bound_first_timeout(now);
             session_ref.flows[flow].members += 1;
             let key = pcb.key;
@@ -249,13 +255,9 @@ impl<S: Store> Endpoint<S> {
         let flow = &mut flows[pcb.flow as usize];
         group.waiting -= 1;
         let served = pcb.group.is_some_and(|answer| {
-            let known = flow.groups.iter().any(|known| known.address == answer);
-            let alternatives = flow.groups.iter();
-            let alternatives = alternatives.filter(|other| Some(other.address) != group.offered);
-            let room = alternatives.count() < group.max_alternatives;
-            let family = answer.is_ipv4() == pcb.key.remote.is_ipv4();
-            group.offered.is_some() && family && (Some(answer) == group.offered || known || room)
+            answer.is_ipv4() == pcb.key.remote.is_ipv4() && group.may_serve(answer, &flow.groups)
         });
+        self.stats.alternatives_refused += u64::from(pcb.group.is_some() && !served);
         match pcb.mode.after_syn_ack(pcb.group, served) {
             Ok(mode) => {
                 let changed = mode != pcb.mode;

@@ -141,6 +141,7 @@ impl<S: Store> Endpoint<S> {
             mode: Mode::UnicastOnly,
             offered_group: None,
             segment_key: None,
+            one_way: false,
         };
         let pcb = make(&self.config, birth);
         self.pcbs.insert(pcb);

@@ -5,6 +5,7 @@
 use smoltcp::time::Instant;
 
 use super::{Endpoint, timer_key};
+use crate::error::Failure;
 use crate::event::ConnId;
 use crate::group::{Blocked, Buffer, Flow, Mode};
 use crate::mintree::MinTree;
@@ -24,6 +25,7 @@ impl<S: Store> Endpoint<S> {
     pub(super) fn sync(&mut self, index: u32) {
         self.settle_handshake(index);
         self.fall_back_if_due(index);
+        self.fail_if_unreached(index);
         self.collect(index);
         self.sync_windows(index);
         self.leave_if_ended(index);
@@ -382,6 +384,21 @@ impl<S: Store> Endpoint<S> {
             pcb.reception.fall_back(flow.nxt);
             pcb.counters.fall_backs += 1;
             self.set_mode(index, mode);
+        }
+    }
+
+    /// Whether multicast, the only way to a receiver, does not reach it.
+    fn fail_if_unreached(&mut self, index: u32) {
+        let now = self.now;
+        let Some((pcb, flow, _)) = self.parts(index) else {
+            return;
+        };
+        if pcb.mode != Mode::MulticastOnly || !pcb.state.sends() {
+            return;
+        }
+        let (una, payload) = (pcb.send.board.una(), u64::from(flow.payload));
+        if pcb.unreached.elapsed(now, una, payload) >= pcb.limits.multicast_timeout {
+            pcb.abort(Failure::NoMulticast);
         }
     }
 }

@@ -29,8 +29,10 @@ pub(crate) mod flow;
 pub(crate) mod mode;
 pub(crate) mod session;
 mod turns;
+mod unreached;
 
 pub(crate) use flow::{Blocked, Copy, Flow};
 pub(crate) use mode::Reception;
 pub use mode::{FALL_BACK_LOSSES, FALL_FORWARD_PERCENT, FALL_FORWARD_SEGMENTS, Mode};
 pub(crate) use session::{Buffer, GroupState, RATE_CHECK, RATE_SAMPLE, Session, Watch};
+pub(crate) use unreached::Unreached;

@@ -14,12 +14,13 @@ use crate::error::Failure;
 /// | (start) | the user asks for unicast only | [`Mode::UnicastOnly`] |
 /// | (start) | the user asks for multicast only | [`Mode::MulticastOnly`] |
 /// | (start) | otherwise | [`Mode::UnicastGroup`] |
-/// | [`Mode::UnicastGroup`] | the SYN-ACK has no group option, or proposes a group too many | [`Mode::UnicastGroupOnly`] |
-/// | [`Mode::UnicastGroup`] | the SYN-ACK has the group, or another one that can be served | stays |
+/// | [`Mode::UnicastGroup`] | the SYN-ACK has no group option, or proposes a group that is not allowed ([`GroupConfig::max_alternatives`](crate::GroupConfig::max_alternatives)) | [`Mode::UnicastGroupOnly`] |
+/// | [`Mode::UnicastGroup`] | the SYN-ACK has the group, or another one that is allowed | stays |
 /// | [`Mode::UnicastGroup`] | feedback reaches [`FALL_FORWARD_PERCENT`], over at least [`FALL_FORWARD_SEGMENTS`] segments | [`Mode::Multicast`] |
 /// | [`Mode::Multicast`] | [`FALL_BACK_LOSSES`] multicast losses with no success between or behind them, the last of them sent after the recovery from the first | [`Mode::UnicastGroup`] |
 /// | [`Mode::MulticastOnly`] | the SYN-ACK has no group option | the receiver fails: [`Failure::NoMulticast`](crate::Failure::NoMulticast) |
-/// | [`Mode::MulticastOnly`] | any number of losses | stays |
+/// | [`Mode::MulticastOnly`] | nothing but repairs has arrived for [`GroupConfig::multicast_timeout`](crate::GroupConfig::multicast_timeout) | the receiver fails: [`Failure::NoMulticast`](crate::Failure::NoMulticast) |
+/// | [`Mode::MulticastOnly`] | any other number of losses | stays |
 /// | any of a group | the receiver holds the group below its rate | [`Mode::UnicastOnly`], detached, for good |
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mode {
@@ -29,7 +30,8 @@ pub enum Mode {
     /// `TX_UNICAST_GROUP`: by unicast, in step with the group, and by multicast as well, until that
     /// is seen to arrive.
     UnicastGroup,
-    /// `TX_MULTICAST_ONLY`: by explicit request; never falls back.
+    /// `TX_MULTICAST_ONLY`: by explicit request; never falls back. A receiver that multicast does not
+    /// reach fails.
     MulticastOnly,
     /// `TX_UNICAST_GROUP_ONLY`: by unicast, in step with the group; the receiver cannot get
     /// multicast.

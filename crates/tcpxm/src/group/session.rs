@@ -4,8 +4,9 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use smoltcp::time::{Duration, Instant};
+use smoltcp::wire::IpCidr;
 
-use super::flow::Flow;
+use super::flow::{Flow, GroupAddress};
 use super::mode::Mode;
 use super::turns::{Pace, Turns};
 use crate::mintree::MinTree;
@@ -95,6 +96,8 @@ pub(crate) struct GroupState {
     /// What segments are signed with.
     pub(crate) key: Option<SegmentKey>,
     pub(crate) max_alternatives: usize,
+    /// What alternatives have to be in.
+    pub(crate) alternative_ranges: Vec<IpCidr>,
     pub(crate) min_receivers: usize,
     /// Members that have not answered yet.
     pub(crate) waiting: usize,
@@ -125,6 +128,26 @@ pub(crate) struct Watch {
     pub(crate) next: Instant,
     /// Looks that found the group held back by windows.
     pub(crate) looks: u8,
+}
+
+impl GroupState {
+    /// Whether data may be sent to a group because a receiver asks for it. `in_use`: the groups that
+    /// data goes to already.
+    pub(crate) fn may_serve(&self, group: IpAddr, in_use: &[GroupAddress]) -> bool {
+        let Some(offered) = self.offered else {
+            return false;
+        };
+        if group == offered || in_use.iter().any(|known| known.address == group) {
+            return true;
+        }
+        let alternatives = in_use.iter().filter(|known| known.address != offered);
+        let address = group.into();
+        let allowed = self.alternative_ranges.iter();
+        alternatives.count() < self.max_alternatives
+            && allowed
+                .into_iter()
+                .any(|range| range.contains_addr(&address))
+    }
 }
 
 impl Watch {

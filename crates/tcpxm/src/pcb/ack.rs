@@ -9,12 +9,12 @@ use crate::group::Flow;
 use crate::ranges::Span;
 use crate::recovery::prr::Progress;
 use crate::recovery::scoreboard::{DetectView, Lost};
-use crate::recovery::{Delivered, Prr};
+use crate::recovery::{Delivered, Disorder, Prr};
 use crate::seq::stamp_before;
 use crate::wire::Segment;
 
-/// What a peer may take to acknowledge a single segment (RFC 8985 §7.2).
-const WORST_DELAYED_ACK: Duration = Duration::from_millis(200);
+/// What was in flight counts for so long, or for three round trips (RFC 7661 §4.2).
+const CARRIED: Duration = Duration::from_secs(1);
 /// After this many recoveries without a duplicate the reordering window shrinks again.
 const QUIET_RECOVERIES: u8 = 16;
 
@@ -139,12 +139,19 @@ impl Pcb {
             .acknowledge(ack, sacks, multicast_from, &flow.log, now, min_rtt);
         if delivered.newly > 0 || delivered.acked > 0 {
             send.progress = now;
+            send.repair_probed = false;
         }
+        let round_trips = send.rtt.smoothed().map_or(CARRIED, |rtt| rtt * 3);
+        send.carried.record(now, flight, round_trips.max(CARRIED));
         if self.is_spurious(segment, ack, &delivered) {
             self.undo(ack, flow);
         }
         if let Some(end) = delivered.first_try {
             self.reception.multicast_success(end);
+        }
+        if delivered.newly > 0 {
+            let (una, first_try) = (self.send.board.una(), delivered.any_first_try);
+            self.unreached.delivered(now, una, flow.nxt, first_try);
         }
         self.take_rtt(now, &delivered, segment, flow);
         if let Some(smoothed) = self.send.rtt.smoothed() {
@@ -158,6 +165,7 @@ impl Pcb {
         self.leave_recovery(ack, flow.nxt);
         if self.agreed.sack {
             let lost = self.detect(now, flow, flight);
+            self.note_disorder(&delivered, flight, flow);
             self.proportion(&delivered, lost, flow);
         } else {
             self.without_sack(duplicate, &delivered, flow, flight);
@@ -199,7 +207,7 @@ impl Pcb {
             return;
         };
         if ack > end && !reported && self.send.recovery.is_none() {
-            self.send.cc.on_loss(self.send.cc.window());
+            self.send.cc.on_loss(self.send.carried.most());
         }
         if ack > end || (ack == end && (reported || duplicate)) {
             self.send.probe = None;
@@ -257,8 +265,29 @@ impl Pcb {
         self.widen(ack, flow);
     }
 
+    /// An acknowledgement has made a loss likely, and the reordering timer will tell.
+    fn note_disorder(&mut self, delivered: &Delivered, flight: u64, flow: &Flow) {
+        if self.send.recovery.is_some() || !self.timers.is_set(Timer::Rack) {
+            self.send.disorder = None;
+            return;
+        }
+        let nxt = flow.nxt;
+        let disorder = self.send.disorder.get_or_insert(Disorder {
+            flight,
+            nxt,
+            delivered: 0,
+        });
+        disorder.delivered += delivered.newly;
+    }
+
+    /// The most that was in flight lately.
+    pub(super) fn carried(&self, flow: &Flow) -> u64 {
+        let now = self.send.board.pipe(flow.nxt);
+        self.send.carried.most().max(now)
+    }
+
     /// RFC 9937 §6: how much is sent for what has arrived, while losses are repaired.
-    fn proportion(&mut self, delivered: &Delivered, lost: u64, flow: &Flow) {
+    pub(super) fn proportion(&mut self, delivered: &Delivered, lost: u64, flow: &Flow) {
         if !matches!(self.send.recovery, Some((_, Recovery::Fast))) {
             return;
         }
@@ -268,7 +297,6 @@ impl Pcb {
             pipe: self.send.board.pipe(flow.nxt),
             threshold: self.send.cc.window(),
             nxt: flow.nxt,
-            segment: u64::from(flow.payload),
         });
     }
 
@@ -323,12 +351,18 @@ impl Pcb {
             self.send.recovery = Some((flow.nxt, Recovery::Fast));
             self.send.force_one = true;
             self.may_undo();
-            self.send.cc.on_loss(flight);
+            self.send.cc.on_loss(self.send.carried.most().max(flight));
+            let since = self.send.disorder.take().unwrap_or(Disorder {
+                flight,
+                nxt: flow.nxt,
+                delivered: 0,
+            });
             let pipe = self.send.board.pipe(flow.nxt);
-            self.send.prr = Prr::begin(flight, pipe, flow.nxt);
+            self.send.prr = Prr::begin(&since, pipe, u64::from(flow.payload));
             self.send.trouble.cut = true;
             self.timers.stop(Timer::Tail);
             self.send.probe = None;
+            self.send.repair_probed = false;
         }
     }
 
@@ -350,7 +384,9 @@ impl Pcb {
         let before = una.saturating_sub(delivered.acked);
         // Receivers that lose packets independently of each other are held back by one, then by
         // another: if only the narrowest window grew, all would sink to what the losses of all
-        // together allow one. The path has carried half of what the window may become.
+        // together allow one. The path has carried half of what the window may become, which is where
+        // RFC 7661 §4.3 calls a window validated; a loss reduces what was carried, and not this window
+        // (§4.4.1).
         let shared = before < flow.limited_at && self.send.cc.window() < 2 * flight;
         self.send.cc.on_ack(Ack {
             now,
@@ -426,19 +462,30 @@ impl Pcb {
         self.timers.set(Timer::Rto, at.min(end.max(now)));
     }
 
-    /// RFC 8985 §7.2: a probe comes before the timeout, where SACK can answer it.
+    /// RFC 8985 §7.2: a probe comes before the timeout, or takes its place, where SACK can answer it.
+    ///
+    /// RFC 8985 has none in fast recovery, where what is sent behind a repair shows that it is lost. In a
+    /// group nothing may be sent behind it for as long as another receiver holds the group back, and the
+    /// timeout would stop the whole group. Hence one probe for each silence there too, as the probe
+    /// timeout of RFC 9002 §6.2 goes on during recovery.
     pub(super) fn arm_tail(&mut self, now: Instant, flow: &Flow) {
-        let calm = self.send.recovery.is_none() && self.send.probe.is_none();
-        if !self.agreed.sack || !calm || self.send.board.has_sacked() {
+        let due = match self.send.recovery {
+            None => self.send.probe.is_none() && !self.send.board.has_sacked(),
+            Some((_, Recovery::Fast)) => !self.send.repair_probed,
+            Some((_, Recovery::Timeout)) => false,
+        };
+        if !due || !self.agreed.sack {
             self.timers.stop(Timer::Tail);
             return;
         }
-        let pto = self.probe_timeout(flow);
-        if pto < self.send.rtt.rto() {
-            self.timers.set(Timer::Tail, now + pto);
-        } else {
-            self.timers.stop(Timer::Tail);
-        }
+        let at = now + self.probe_timeout(flow);
+        let at = self.timers.at(Timer::Rto).map_or(at, |rto| at.min(rto));
+        self.timers.set(Timer::Tail, at);
+    }
+
+    /// Whether losses are repaired that a timeout found.
+    pub(super) fn is_after_timeout(&self) -> bool {
+        matches!(self.send.recovery, Some((_, Recovery::Timeout)))
     }
 
     pub(super) fn probe_timeout(&self, flow: &Flow) -> Duration {
@@ -446,8 +493,10 @@ impl Pcb {
             return Duration::from_secs(1);
         };
         let mut pto = smoothed * 2 + Duration::from_millis(2);
-        if self.send.board.pipe(flow.nxt) <= u64::from(flow.payload) {
-            pto += WORST_DELAYED_ACK;
+        // A repair is acknowledged at once (RFC 5681 §4.2).
+        let lone = self.send.board.pipe(flow.nxt) <= u64::from(flow.payload);
+        if lone && self.send.recovery.is_none() {
+            pto += self.limits.peer_ack_delay;
         }
         pto
     }

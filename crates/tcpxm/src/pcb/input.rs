@@ -202,6 +202,14 @@ impl Pcb {
         if !flags.ack {
             return Err(Error::NoAck.into());
         }
+        let whole = segment;
+        let bare;
+        let segment = if self.one_way {
+            bare = self.without_data(segment);
+            &bare
+        } else {
+            segment
+        };
         self.check_timestamp(now, segment)?;
         self.check_sequence(now, segment, start)?;
         if self.state == State::SynReceived {
@@ -215,10 +223,28 @@ impl Pcb {
             self.leave_group();
         }
         self.arm_keep_alive(now);
+        if self.one_way {
+            let data = !whole.payload.is_empty();
+            self.weigh_fin(now, flags.fin && !data, start);
+            return if data {
+                Err(Error::GroupData.into())
+            } else {
+                Ok(())
+            };
+        }
         if !segment.payload.is_empty() || flags.fin {
             self.take_data(now, segment, start, false, out)?;
         }
         Ok(())
+    }
+
+    /// What counts of a segment from a receiver of our group. A FIN that comes again after it was taken
+    /// is a duplicate, and answered.
+    fn without_data<'a>(&self, segment: &Segment<'a>) -> Segment<'a> {
+        let mut bare = *segment;
+        bare.payload = &[];
+        bare.flags.fin &= self.receive.fin_taken;
+        bare
     }
 
     /// RFC 5961 §3.2: only the very next sequence number resets.

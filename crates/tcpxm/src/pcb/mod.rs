@@ -27,9 +27,9 @@ use timers::Timers;
 use crate::cc::{Controller, Saved};
 use crate::config::Config;
 use crate::error::Failure;
-use crate::group::{Flow, Mode, Reception};
+use crate::group::{Flow, Mode, Reception, Unreached};
 use crate::reassembly::Reassembly;
-use crate::recovery::{Prr, Rtt, Scoreboard};
+use crate::recovery::{Carried, Disorder, Prr, Rtt, Scoreboard};
 use crate::seq::{Seq, stamp_before};
 use crate::wire::{GroupOption, Options, Place, Segment, SegmentKey, Tag};
 
@@ -99,7 +99,10 @@ pub(crate) enum Recovery {
 pub(crate) struct Limits {
     pub(crate) delayed_ack: Duration,
     pub(crate) ack_every: u8,
+    pub(crate) peer_ack_delay: Duration,
     pub(crate) user_timeout: Duration,
+    /// Of a receiver that is sent to by multicast alone.
+    pub(crate) multicast_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) keep_alive: Option<Duration>,
     pub(crate) time_wait: Duration,
@@ -153,6 +156,12 @@ pub(crate) struct Send {
     pub(crate) recovery: Option<(u64, Recovery)>,
     /// What may be in flight meanwhile, where SACK tells what arrives.
     prr: Prr,
+    /// Losses are likely and not certain yet.
+    disorder: Option<Disorder>,
+    /// What reductions of the window begin with.
+    carried: Carried,
+    /// A probe for a lost repair was sent, and nothing has arrived since.
+    repair_probed: bool,
     /// One retransmission goes out whatever the window says.
     force_one: bool,
     duplicate_acks: u8,
@@ -187,11 +196,15 @@ pub(crate) struct Receive {
     /// Where the peer's FIN stands, once seen.
     fin_at: Option<u64>,
     pub(crate) fin_taken: bool,
+    /// The last segment of a group's receiver had a FIN, which does not count yet.
+    fin_claimed: bool,
     /// Timestamp to echo, and when it was taken (RFC 7323 §4.3).
     ts_recent: Option<(u32, Instant)>,
     last_ack_sent: u64,
     owed: Owed,
     unacked: u32,
+    /// Segments that are acknowledged at once.
+    quick: u32,
     /// Most recent out-of-order range first (RFC 2018 §4).
     recent_early: u64,
     /// Which of the other ranges comes next in an acknowledgement.
@@ -234,6 +247,8 @@ pub(crate) struct Pcb {
     pub(crate) state: State,
     /// The other side began.
     pub(crate) passive: bool,
+    /// The other side is a receiver of our group: it sends no data.
+    one_way: bool,
     pub(crate) limits: Limits,
     pub(crate) agreed: Agreed,
     pub(crate) offer: Offer,
@@ -250,6 +265,7 @@ pub(crate) struct Pcb {
     /// Transmission mode, and what feeds its changes.
     pub(crate) mode: Mode,
     pub(crate) reception: Reception,
+    pub(crate) unreached: Unreached,
     /// The group that both sides agreed on.
     pub(crate) group: Option<IpAddr>,
     /// The active side signs its segments with it, the passive side takes no others.
@@ -304,6 +320,7 @@ pub(crate) struct Birth {
     pub(crate) mode: Mode,
     pub(crate) offered_group: Option<IpAddr>,
     pub(crate) segment_key: Option<SegmentKey>,
+    pub(crate) one_way: bool,
 }
 
 impl Pcb {
@@ -319,10 +336,13 @@ impl Pcb {
             member: birth.member,
             state,
             passive: false,
+            one_way: birth.one_way,
             limits: Limits {
                 delayed_ack: config.delayed_ack.min(Duration::from_millis(500)),
                 ack_every: config.ack_every.max(1),
+                peer_ack_delay: config.peer_ack_delay.min(LONGEST),
                 user_timeout: config.user_timeout.min(LONGEST),
+                multicast_timeout: LONGEST,
                 connect_timeout: config.connect_timeout.min(LONGEST),
                 keep_alive: config.keep_alive.map(|idle| idle.min(LONGEST)),
                 time_wait: config.time_wait.min(LONGEST),
@@ -356,6 +376,7 @@ impl Pcb {
             failure: None,
             mode: birth.mode,
             reception: Reception::new(),
+            unreached: Unreached::default(),
             group: None,
             segment_key: birth.segment_key,
             leaving: Leaving::No,
@@ -589,6 +610,9 @@ impl Send {
             cc: Controller::new(config.congestion_control, segment),
             recovery: None,
             prr: Prr::default(),
+            disorder: None,
+            carried: Carried::new(now),
+            repair_probed: false,
             force_one: false,
             duplicate_acks: 0,
             undo: None,
@@ -616,10 +640,12 @@ impl Receive {
             edge: 0,
             fin_at: None,
             fin_taken: false,
+            fin_claimed: false,
             ts_recent: None,
             last_ack_sent: 0,
             owed: Owed::Nothing,
             unacked: 0,
+            quick: 0,
             recent_early: 0,
             sack_turn: 0,
             duplicate: None,

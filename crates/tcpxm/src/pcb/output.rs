@@ -3,7 +3,7 @@
 
 use smoltcp::time::Instant;
 
-use super::{Fin, Leaving, Owed, Pcb, State, Timer};
+use super::{Fin, Leaving, Owed, Pcb, Recovery, State, Timer};
 use crate::group::Flow;
 use crate::ranges::Span;
 use crate::seq::Seq;
@@ -136,6 +136,10 @@ impl Pcb {
         if !self.timers.is_set(Timer::Rto) {
             self.arm_rto(now);
         }
+        if matches!(self.send.recovery, Some((_, Recovery::Fast))) {
+            self.send.probe_due = false;
+            self.arm_tail(now, flow);
+        }
         self.data(now, flow, span)
     }
 
@@ -143,6 +147,9 @@ impl Pcb {
     /// everybody.
     fn tail_probe(&mut self, now: Instant, flow: &Flow) -> Option<Plan> {
         self.counters.probes += 1;
+        if self.send.recovery.is_some() {
+            return self.repair_probe(now, flow);
+        }
         let span = self.send.board.tail(flow.nxt, self.repair_payload(flow));
         if matches!(self.send.fin, Fin::Sent | Fin::Lost) {
             return Some(self.fin(now, flow));
@@ -151,6 +158,18 @@ impl Pcb {
             return None;
         }
         self.send.probe = Some(flow.nxt);
+        self.send.board.sent_again(span, now);
+        Some(self.again(now, flow, span))
+    }
+
+    /// In fast recovery: the first bytes that the receiver lacks, once more. Their acknowledgement shows
+    /// which other repairs are lost.
+    fn repair_probe(&mut self, now: Instant, flow: &Flow) -> Option<Plan> {
+        self.send.repair_probed = true;
+        let span = self.send.board.head(flow.nxt, self.repair_payload(flow));
+        if span.is_empty() {
+            return None;
+        }
         self.send.board.sent_again(span, now);
         Some(self.again(now, flow, span))
     }

@@ -2,7 +2,7 @@
 
 use smoltcp::time::Instant;
 
-use super::{Fin, Leaving, Note, Owed, Pcb, State, Timer};
+use super::{Fin, Leaving, Note, Owed, Pcb, Record, State, Timer};
 use crate::error::{Error, Failure};
 use crate::group::Flow;
 use crate::reassembly::{Insert, Landing};
@@ -10,6 +10,9 @@ use crate::wire::{Feedback, GroupOption, Options, Run, Segment};
 
 /// Copies of what came lately begin at most this far back, or as far as the receive buffer is long.
 const MIN_RECENT: usize = 1 << 20;
+/// After a sign of loss so many segments are acknowledged one by one (`TCP_MAX_QUICKACKS` of Linux): a
+/// sender that repairs may have room for one, and in a group all others wait with it.
+const QUICK: u32 = 16;
 
 impl Pcb {
     /// One segment that came by multicast: only its data counts (TCP-XM §2.1; acknowledgement,
@@ -84,11 +87,12 @@ impl Pcb {
         }
         self.note_timestamp(now, first, start);
         self.has_advanced(run.len as u32, out.len > landed);
-        if self.receive.unacked >= u32::from(self.limits.ack_every) {
+        if self.receive.unacked >= u32::from(self.limits.ack_every) || self.receive.quick > 0 {
             self.owe_now();
         } else {
             self.owe_later(now);
         }
+        self.receive.quick = self.receive.quick.saturating_sub(run.len as u32);
         true
     }
 
@@ -201,6 +205,11 @@ impl Pcb {
                 let record = self.receive.record.as_ref();
                 record.is_some_and(|record| record.came_by_multicast(segment.seq))
             };
+            // Who gets multicast gets by unicast what was lost.
+            let hears = self.receive.record.as_ref();
+            if !multicast && hears.is_some_and(Record::is_multicast_last) {
+                self.receive.quick = self.receive.quick.max(1);
+            }
             self.record(segment, multicast);
             result = self.store(now, start, payload, by_multicast, out);
         }
@@ -230,14 +239,19 @@ impl Pcb {
                 self.has_advanced(1, out.len > landed);
                 // RFC 5681 §4.2: at once when a hole is (partly) filled, else for every second
                 // segment, else soon.
-                if had_hole || self.receive.unacked >= u32::from(self.limits.ack_every) {
+                let quick = had_hole || self.receive.quick > 0;
+                if quick || self.receive.unacked >= u32::from(self.limits.ack_every) {
                     self.owe_now();
                 } else {
                     self.owe_later(now);
                 }
+                if !had_hole {
+                    self.receive.quick = self.receive.quick.saturating_sub(1);
+                }
                 Ok(())
             }
             Insert::Early => {
+                self.receive.quick = QUICK;
                 self.receive.recent_early = start;
                 self.owe_now();
                 Ok(())
@@ -259,6 +273,23 @@ impl Pcb {
                 self.owe_now();
                 Err(Error::ReassemblyFull)
             }
+        }
+    }
+
+    /// What the sender of a group makes of a receiver's FIN. Counted, a forged one would stop the group:
+    /// the receiver refuses what acknowledges a FIN that it has not sent, and what it says comes from
+    /// before that FIN. So it counts when the receiver goes on behind it, or sends it again and nothing
+    /// between; or when the receiver has everything.
+    pub(super) fn weigh_fin(&mut self, now: Instant, has_fin: bool, start: i64) {
+        let next = self.receive.next() as i64;
+        if self.receive.fin_taken || !self.state.may_receive() {
+            return;
+        }
+        let here = has_fin && start == next;
+        let claimed = core::mem::replace(&mut self.receive.fin_claimed, here);
+        let confirmed = claimed && (here || start == next + 1);
+        if confirmed || (here && self.state == State::FinWait2) {
+            self.take_fin(now);
         }
     }
 

@@ -58,6 +58,12 @@ impl Record {
         })
     }
 
+    /// Whether the last segment came by multicast.
+    pub(crate) fn is_multicast_last(&self) -> bool {
+        let last = (self.at + SEGMENTS - 1) % SEGMENTS;
+        self.len > 0 && self.entries[last].multicast
+    }
+
     /// Percentage that came by multicast, rounded to the nearest (`msegrcvper`).
     pub(crate) fn percent(&self) -> u8 {
         if self.len == 0 {

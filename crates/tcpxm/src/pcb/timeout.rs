@@ -5,6 +5,7 @@ use smoltcp::time::Instant;
 use super::{Fin, Owed, Pcb, Recovery, State, Timer};
 use crate::error::Failure;
 use crate::group::Flow;
+use crate::recovery::Delivered;
 
 impl Pcb {
     /// Time has passed. Says whether silly window avoidance is to be overridden: data goes out
@@ -15,7 +16,10 @@ impl Pcb {
         }
         if self.timers.fired(Timer::Rack, now) {
             let flight = self.send.board.pipe(flow.nxt);
-            self.detect(now, flow, flight);
+            let lost = self.detect(now, flow, flight);
+            if lost > 0 {
+                self.proportion(&Delivered::default(), lost, flow);
+            }
         }
         if self.timers.fired(Timer::Tail, now) {
             self.tail_expired(now, flow);
@@ -34,13 +38,14 @@ impl Pcb {
 
     /// The probe's time counts from the last sending; the timer is not moved at each of them.
     fn tail_expired(&mut self, now: Instant, flow: &Flow) {
-        if !self.has_outstanding(flow) || self.send.recovery.is_some() {
+        if !self.has_outstanding(flow) || self.is_after_timeout() {
             return;
         }
         let pto = self.probe_timeout(flow);
-        let since = flow.last_sent.map_or(now, |last| last + pto);
-        if since > now {
-            self.timers.set(Timer::Tail, since);
+        let at = flow.last_sent.map_or(now, |last| last + pto);
+        let at = self.timers.at(Timer::Rto).map_or(at, |rto| at.min(rto));
+        if at > now {
+            self.timers.set(Timer::Tail, at);
             return;
         }
         self.send.probe_due = true;
@@ -61,7 +66,7 @@ impl Pcb {
         }
         self.counters.timeouts += 1;
         self.suspect_hole();
-        let flight = self.send.board.pipe(flow.nxt);
+        let carried = self.carried(flow);
         let first = self.send.rtt.backoff() == 0;
         let lost = self.send.board.lose_all(flow.nxt, self.reception.heard());
         self.count_losses(&lost, flow);
@@ -71,7 +76,7 @@ impl Pcb {
         if first {
             self.may_undo();
         }
-        self.send.cc.on_timeout(flight, first);
+        self.send.cc.on_timeout(carried, first);
         self.send.trouble.timeout = true;
         self.send.recovery = Some((flow.nxt, Recovery::Timeout));
         self.send.force_one = true;

@@ -43,6 +43,11 @@ impl Timers {
         self.0[timer as usize].is_some()
     }
 
+    /// When the timer fires.
+    pub(crate) fn at(&self, timer: Timer) -> Option<Instant> {
+        self.0[timer as usize]
+    }
+
     /// Whether the timer's time has come; stops it if so.
     pub(crate) fn fired(&mut self, timer: Timer, now: Instant) -> bool {
         let due = self.0[timer as usize].is_some_and(|at| at <= now);

@@ -2,6 +2,22 @@
 //!
 //! Where half a flight is lost, what is left in flight is far less than the reduced window: to fill
 //! that at once would be a burst into the queue that has just overflowed.
+//!
+//! RFC 9937 §6.1 begins with the acknowledgement that shows the losses, whose bytes count as delivered.
+//! Where the reordering timer finds them (RFC 8985 §6.2, step 5), possibly with nothing in flight any more, that
+//! is the acknowledgement after which the timer was set: see [`Disorder`]. (Linux counts one segment,
+//! `tcp_rack_reo_timeout`; RFC 6937 and RFC 9937 do not speak of a timer, and let one segment go.)
+
+/// What has happened since an acknowledgement first made a loss likely (TCP_CA_Disorder of Linux).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Disorder {
+    /// In flight before that acknowledgement.
+    pub(crate) flight: u64,
+    /// Behind what had been sent first by then.
+    pub(crate) nxt: u64,
+    /// Bytes known to have arrived since, with that acknowledgement.
+    pub(crate) delivered: u64,
+}
 
 /// State of one receiver's recovery, in bytes.
 #[derive(Clone, Copy, Default, Debug)]
@@ -16,6 +32,8 @@ pub(crate) struct Prr {
     again: u64,
     /// Behind what had been sent first when the losses were found.
     nxt: u64,
+    /// Bytes of a full segment.
+    segment: u64,
 }
 
 /// What an acknowledgement in recovery tells.
@@ -31,25 +49,26 @@ pub(crate) struct Progress {
     pub(crate) threshold: u64,
     /// Behind what was sent first.
     pub(crate) nxt: u64,
-    /// Bytes of a full segment.
-    pub(crate) segment: u64,
 }
 
 impl Prr {
-    /// Losses were found with so much in flight, and so much is now.
-    pub(crate) fn begin(flight: u64, pipe: u64, nxt: u64) -> Self {
+    /// Losses were found, and so much is in flight now.
+    pub(crate) fn begin(since: &Disorder, pipe: u64, segment: u64) -> Self {
         Self {
             window: pipe,
-            flight: flight.max(1),
-            delivered: 0,
+            flight: since.flight.max(1),
+            delivered: since.delivered,
             again: 0,
-            nxt,
+            nxt: since.nxt,
+            segment,
         }
     }
 
-    /// What may be in flight.
+    /// What may be in flight: a segment always, as after a timeout. RFC 9937 §6.2 forces the first
+    /// retransmission of a recovery for the same reason: with nothing in flight no acknowledgement
+    /// would ever make room for more.
     pub(crate) fn window(&self) -> u64 {
-        self.window
+        self.window.max(self.segment)
     }
 
     pub(crate) fn sent_again(&mut self, len: u64) {
@@ -72,7 +91,7 @@ impl Prr {
             u64::try_from(share).unwrap_or(u64::MAX).saturating_sub(out)
         } else {
             let conserved = self.delivered.saturating_sub(out).max(progress.newly);
-            let more = if progress.safe { progress.segment } else { 0 };
+            let more = if progress.safe { self.segment } else { 0 };
             (conserved + more).min(threshold - pipe)
         };
         self.window = pipe + count;
@@ -90,14 +109,22 @@ mod tests {
             pipe,
             threshold: 70,
             nxt,
-            segment: 1,
         }
+    }
+
+    fn begin(flight: u64, pipe: u64) -> Prr {
+        let since = Disorder {
+            flight,
+            nxt: 100,
+            delivered: 0,
+        };
+        Prr::begin(&since, pipe, 1)
     }
 
     #[test]
     fn a_flight_is_reduced_in_proportion() {
         // RFC 9937: 100 in flight, one lost, the window becomes 70: seven sent for ten that arrive.
-        let (mut prr, mut pipe, mut nxt) = (Prr::begin(100, 99, 100), 99, 100);
+        let (mut prr, mut pipe, mut nxt) = (begin(100, 99), 99, 100);
         for _ in 0..90 {
             pipe -= 1;
             prr.acknowledged(&ack(1, pipe, nxt));
@@ -111,7 +138,7 @@ mod tests {
 
     #[test]
     fn half_a_flight_lost_is_no_reason_for_a_burst() {
-        let mut prr = Prr::begin(100, 40, 100);
+        let mut prr = begin(100, 40);
         assert_eq!(prr.window(), 40);
         prr.acknowledged(&ack(2, 38, 100));
         assert_eq!(prr.window(), 40, "as much as arrived");
@@ -123,5 +150,18 @@ mod tests {
         assert_eq!(prr.window(), 41, "one segment more");
         prr.lost(5);
         assert_eq!(prr.window(), 36);
+    }
+
+    #[test]
+    fn what_arrived_before_a_timer_found_the_loss_counts() {
+        let since = Disorder {
+            flight: 20,
+            nxt: 100,
+            delivered: 19,
+        };
+        let mut prr = Prr::begin(&since, 0, 1);
+        assert_eq!(prr.window(), 1, "never nothing");
+        prr.acknowledged(&ack(0, 0, 104));
+        assert_eq!(prr.window(), 15, "four were sent since");
     }
 }

@@ -51,6 +51,8 @@ pub(crate) struct Delivered {
     /// Some of the newly delivered bytes at or behind the given offset arrived on their first
     /// sending.
     pub(crate) first_try: Option<u64>,
+    /// Some of the newly delivered bytes, wherever they are, arrived on their first sending.
+    pub(crate) any_first_try: bool,
 }
 
 /// The state of the bytes in flight to one receiver.
@@ -184,6 +186,7 @@ impl Scoreboard {
         delivered.newly += newly;
         if let Some(end) = first_try_end {
             self.reordering |= end < highest_sacked;
+            delivered.any_first_try = true;
             if end > multicast_from {
                 delivered.first_try = delivered.first_try.max(Some(end));
             }
@@ -412,6 +415,12 @@ impl Scoreboard {
     pub(crate) fn tail(&self, nxt: u64, max: u64) -> Span {
         let start = self.una.max(nxt.saturating_sub(max));
         Span::new(start, nxt)
+    }
+
+    /// The first `max` bytes that the receiver lacks, as far as it has said.
+    pub(crate) fn head(&self, nxt: u64, max: u64) -> Span {
+        let first = self.sacked.first().map_or(nxt, |span| span.start);
+        Span::new(self.una, first.min(nxt).min(self.una + max).max(self.una))
     }
 
     /// These bytes were sent again now.

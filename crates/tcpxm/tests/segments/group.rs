@@ -5,7 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use tcpxm::store::Whole;
 use tcpxm::wire::{Feedback, GroupOption, Options, Segment};
 use tcpxm::{
-    Config, ConnId, Endpoint, Error, Event, GroupConfig, GroupId, Instant, Meta, Mode, Seq, State,
+    CommandError, Config, ConnId, Endpoint, Error, Event, GroupConfig, GroupId, Instant, Meta,
+    Mode, Seq, State,
 };
 
 use crate::hand::*;
@@ -444,4 +445,121 @@ fn losses_with_a_later_success_are_congestion_and_so_is_one_flight() {
     group.sent();
     wait(&mut group);
     assert_eq!(mode(&group), Mode::UnicastGroup);
+}
+
+/// What a receiver sends to the sender of its group, by hand.
+fn from_receiver<'a>(seq: u32, ack: Seq, text: &str, payload: &'a [u8]) -> Segment<'a> {
+    Segment {
+        source_port: PORT,
+        destination_port: 4444,
+        seq: Seq(seq),
+        ack,
+        flags: flags(text),
+        window: 60_000,
+        options: Options::default(),
+        payload,
+    }
+}
+
+fn accepts(_: u8) -> Options {
+    Options {
+        mss: Some(1000),
+        group: Some(GroupOption::Named(ip(GROUP))),
+        ..Options::default()
+    }
+}
+
+/// A sender that counted forged data or a forged FIN would acknowledge what the receiver never sent: the
+/// receiver would refuse all that comes by unicast, and the sender what the receiver says.
+#[test]
+fn one_forged_segment_of_a_receiver_does_not_stop_the_group() {
+    for (text, payload) in [
+        ("PA", &b"forged"[..]),
+        ("FA", b""),
+        ("FPA", b"forged"),
+        ("A", &[1; 1400]),
+    ] {
+        let mut group = HandGroup::new(2, accepts);
+        assert!(!group.sent().is_empty());
+        let iss = group.iss[0];
+        let forged = from_receiver(101, iss.plus(1), text, payload);
+        let dropped = group.inject(1, &forged);
+        let expected = (!payload.is_empty()).then_some(Error::GroupData);
+        assert_eq!(dropped.err(), expected, "{text}");
+        let next = |sent: Vec<(IpAddr, Sent)>| -> Vec<Seq> {
+            let to_it = sent.into_iter().filter(|(to, _)| *to == ip("10.0.0.1"));
+            to_it.map(|(_, segment)| segment.ack).collect()
+        };
+        assert!(
+            next(group.sent()).iter().all(|ack| *ack == Seq(101)),
+            "{text}"
+        );
+        for receiver in [1, 2] {
+            let ack = from_receiver(101, iss.plus(1 + 10_000), "A", &[]);
+            assert_eq!(group.inject(receiver, &ack), Ok(()), "{text}");
+        }
+        let acks = next(group.sent());
+        assert!(
+            !acks.is_empty() && acks.iter().all(|ack| *ack == Seq(101)),
+            "{text}"
+        );
+        for member in group.endpoint.members(group.id).unwrap() {
+            let stats = group.endpoint.conn_stats(member).unwrap();
+            assert_eq!((stats.acknowledged, stats.received), (10_000, 0), "{text}");
+            assert_eq!(stats.state, State::Established, "{text}");
+        }
+    }
+}
+
+/// A receiver may close its direction early: its FIN counts when it goes on after it. When all data has
+/// arrived, nothing has to be waited for.
+#[test]
+fn a_fin_of_a_receiver_counts_when_the_receiver_goes_on_after_it() {
+    let finished = |group: &mut HandGroup| {
+        let events: Vec<Event> = std::iter::from_fn(|| group.endpoint.poll_event()).collect();
+        events
+            .iter()
+            .any(|event| matches!(event, Event::Finished { .. }))
+    };
+    let mut group = HandGroup::new(1, accepts);
+    group.sent();
+    let iss = group.iss[0];
+    let fin = from_receiver(101, iss.plus(1), "FA", &[]);
+    group.inject(1, &fin).unwrap();
+    assert!(!finished(&mut group));
+    // It has not sent one: the claim is forgotten.
+    let ack = from_receiver(101, iss.plus(1 + 1000), "A", &[]);
+    group.inject(1, &ack).unwrap();
+    group.inject(1, &fin).unwrap();
+    assert!(!finished(&mut group));
+    let after = from_receiver(102, iss.plus(1 + 2000), "A", &[]);
+    group.inject(1, &after).unwrap();
+    assert!(finished(&mut group));
+    let sent = group.sent();
+    let acks = sent.iter().filter(|(to, _)| !to.is_multicast());
+    assert!(acks.into_iter().all(|(_, segment)| segment.ack == Seq(102)));
+
+    // Nothing is said for a while: a receiver sends its FIN again.
+    let mut group = HandGroup::new(1, accepts);
+    group.sent();
+    let iss = group.iss[0];
+    let fin = from_receiver(101, iss.plus(1 + 10_000), "FA", &[]);
+    group.inject(1, &fin).unwrap();
+    assert!(!finished(&mut group));
+    group.inject(1, &fin).unwrap();
+    assert!(finished(&mut group));
+}
+
+#[test]
+fn a_member_of_a_group_takes_no_data_of_its_own() {
+    let mut group = HandGroup::new(1, accepts);
+    let (now, id) = (group.now, group.id);
+    let member = group.endpoint.members(id).unwrap().next().unwrap();
+    let endpoint = &mut group.endpoint;
+    let unknown = Err(CommandError::Unknown);
+    assert_eq!(endpoint.send(now, member, b"data").map(|_| ()), unknown);
+    assert_eq!(endpoint.shutdown(now, member), unknown);
+    assert_eq!(endpoint.close(now, member), unknown);
+    assert_eq!(endpoint.shutdown(now, id), Ok(()));
+    assert_eq!(endpoint.abort(now, member), Ok(()), "it can be given up");
 }

@@ -9,4 +9,5 @@ mod hand;
 mod interleaved;
 mod keyed;
 mod lending;
+mod recovery;
 mod trains;

@@ -350,6 +350,8 @@ pub(crate) struct Switch {
     pub(crate) drop: Option<DropRule>,
     /// Multicast and unicast packets with data that came from host 0.
     pub(crate) from_sender: (u64, u64),
+    /// Groups that packets came for.
+    pub(crate) groups: BTreeSet<Ipv4Addr>,
     /// Ports behind which nobody is in a group any more.
     pub(crate) left: BTreeSet<u16>,
     /// Where the groups that are named here go; the others go everywhere.
@@ -362,6 +364,7 @@ impl Switch {
             deaf: BTreeMap::new(),
             drop: None,
             from_sender: (0, 0),
+            groups: BTreeSet::new(),
             left: BTreeSet::new(),
             trees: BTreeMap::new(),
         }
@@ -371,6 +374,9 @@ impl Switch {
 impl Node for Switch {
     fn handle_packet(&mut self, now: Instant, port: Port, packet: &[u8], io: &mut Io<'_>) {
         let to = Ipv4Addr::new(packet[16], packet[17], packet[18], packet[19]);
+        if to.is_multicast() {
+            self.groups.insert(to);
+        }
         if port.0 == 0 && packet.len() > 300 {
             if to.is_multicast() {
                 self.from_sender.0 += 1;

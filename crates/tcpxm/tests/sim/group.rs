@@ -7,7 +7,7 @@ use netsim::{LinkConfig, Loss};
 use tcpxm::store::{Lengths, Store};
 use tcpxm::{
     Config, Duration, Event, Failure, GroupChoice, GroupConfig, GroupMode, GroupPolicy, Instant,
-    Mode,
+    IpCidr, Mode,
 };
 
 /// A sender (host 0) and receivers that each listen.
@@ -215,6 +215,56 @@ fn multicast_only_never_falls_back_and_demands_the_group() {
     assert_eq!(failed, [&(socket(3, PORT), Some(Failure::NoMulticast))]);
 }
 
+/// From the start, and from the middle on: a receiver that gets nothing but repairs fails, and the others
+/// have everything soon after that.
+#[test]
+fn multicast_only_fails_a_receiver_that_multicast_does_not_reach() {
+    for deaf_from in [Instant::ZERO, Instant::from_millis(60)] {
+        let len = 3_000_000;
+        let mut net = group_net(1, (config(), lan()), receivers(3, lan()));
+        net.switch(|switch| {
+            let times = vec![(deaf_from, Instant::from_secs(1000))];
+            switch.deaf.insert(2, times)
+        });
+        let group = GroupConfig {
+            mode: GroupMode::Multicast,
+            ..group(3)
+        };
+        start(&mut net, &group, len);
+        assert!(net.run(600, closed), "{:?}", net.host(0).events);
+        let host = net.host(0);
+        let failed: Vec<_> = host.ends.iter().filter(|end| end.1.is_some()).collect();
+        assert_eq!(failed, [&(socket(2, PORT), Some(Failure::NoMulticast))]);
+        assert_delivered(&net, [1, 3].into_iter(), len, "the others");
+        for number in [1, 3] {
+            let finished = net.host(number).finished_at.expect("finished");
+            assert!(finished < Instant::from_secs(8), "{deaf_from}: {finished}");
+        }
+    }
+}
+
+/// Repairs alone for a while, in which nothing new was sent by multicast, or an outage that is shorter than
+/// the limit: multicast still counts as reaching the receiver.
+#[test]
+fn multicast_only_takes_outages_that_end_in_time() {
+    let len = 30_000_000;
+    let mut net = group_net(1, (config(), lan()), receivers(3, lan()));
+    net.switch(|switch| {
+        let outage = |from, to| (Instant::from_millis(from), Instant::from_millis(to));
+        switch
+            .deaf
+            .insert(2, vec![outage(0, 2000), outage(2500, 4500)])
+    });
+    let group = GroupConfig {
+        mode: GroupMode::Multicast,
+        ..group(3)
+    };
+    start(&mut net, &group, len);
+    assert!(net.run(600, closed), "{:?}", net.host(0).events);
+    assert_delivered(&net, 1..=3, len, "outages");
+    assert!(net.host(0).ends.iter().all(|end| end.1.is_none()));
+}
+
 #[test]
 fn an_alternative_group_is_served() {
     let len = 1_000_000;
@@ -225,6 +275,7 @@ fn an_alternative_group_is_served() {
     let mut net = group_net(1, (config(), lan()), list);
     let config = GroupConfig {
         group: GroupChoice::Given("239.195.1.1".parse().unwrap()),
+        max_alternatives: 1,
         ..group(3)
     };
     start(&mut net, &config, len);
@@ -243,6 +294,46 @@ fn an_alternative_group_is_served() {
     assert_eq!(joins(1), [other]);
     assert_eq!(joins(3), ["239.195.1.1".parse::<IpAddr>().unwrap()]);
     assert!(net.host(1).joined.is_empty(), "left at the end");
+}
+
+/// What a receiver answers with does not decide where a sender multicasts to.
+#[test]
+fn a_group_that_the_sender_did_not_offer_gets_nothing_unless_it_is_allowed() {
+    let len = 300_000;
+    // Proposed, number allowed, ranges if not the default ones, whether it is served.
+    let own: IpCidr = "224.2.0.0/16".parse().unwrap();
+    let cases: [(&str, usize, Option<IpCidr>, bool); 6] = [
+        ("239.195.7.7", 0, None, false),
+        ("239.195.7.7", 1, None, true),
+        ("232.1.2.3", 1, None, true),
+        ("224.2.7.7", 1, None, false),
+        ("224.2.7.7", 1, Some(own), true),
+        ("239.195.7.7", 1, Some(own), false),
+    ];
+    for (proposed, max_alternatives, ranges, served) in cases {
+        let mut list = receivers(2, lan());
+        list[0].0.groups = GroupPolicy::Propose(proposed.parse().unwrap());
+        let mut net = group_net(1, (config(), lan()), list);
+        let mut wanted = group(2);
+        wanted.group = GroupChoice::Given("239.195.1.1".parse().unwrap());
+        if max_alternatives > 0 {
+            wanted.max_alternatives = max_alternatives;
+        }
+        if let Some(range) = ranges {
+            wanted.alternative_ranges = vec![range];
+        }
+        start(&mut net, &wanted, len);
+        assert!(net.run(60, closed), "{proposed}");
+        assert_delivered(&net, 1..=2, len, proposed);
+        let modes = modes_of(net.host(0));
+        let by_unicast = modes.contains(&Mode::UnicastGroupOnly);
+        assert_eq!(by_unicast, !served, "{proposed} {ranges:?}: {modes:?}");
+        let groups = net.switch(|switch| switch.groups.clone());
+        let sent_there = groups.contains(&proposed.parse().unwrap());
+        assert_eq!(sent_there, served, "{proposed}: {groups:?}");
+        let refused = net.host(0).endpoint.stats().alternatives_refused;
+        assert_eq!(refused, u64::from(!served), "{proposed}");
+    }
 }
 
 #[test]
@@ -432,6 +523,7 @@ fn bad_group(seed: u64) {
     };
     let wanted = GroupConfig {
         mode,
+        max_alternatives: dice.below(2) as usize,
         max_wait: Duration::from_secs(300),
         receiver_timeout: Duration::from_secs(3000),
         ..group(count)

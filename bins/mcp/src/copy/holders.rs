@@ -1,0 +1,264 @@
+//! Finds the host that the others wait for: one that acknowledges nothing, or one that is slower than they
+//! are.
+//!
+//! Ten times a second it is looked which receivers keep the next segment back: those whose window, or
+//! congestion window, is used up. The data goes to all hosts in step, so each of them stops all.
+//!
+//! | a receiver | is | and then |
+//! | --- | --- | --- |
+//! | has acknowledged nothing for [`NAMED`] while data is on its way to it | silent | it is named |
+//! | has done so for [`GIVEN_UP`], and another host has not | stuck | it fails, and is tried again when the others are done |
+//! | kept the next segment back in half of the looks of [`SPAN`], and no other in a quarter | slow | it is named |
+
+use std::time::{Duration, Instant};
+
+/// Looks are this far apart.
+pub(super) const LOOK: Duration = Duration::from_millis(100);
+/// A host that acknowledges nothing for this long is named.
+const NAMED: Duration = Duration::from_secs(2);
+/// A host that acknowledges nothing for this long no longer holds the others up.
+const GIVEN_UP: Duration = Duration::from_secs(5);
+/// Slow hosts are looked for over this long.
+const SPAN: Duration = Duration::from_secs(3);
+
+/// How one receiver of the data connection is getting on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reach {
+    /// Bytes that it has acknowledged.
+    pub(crate) acknowledged: u64,
+    /// It has data, or the attempt to connect, to answer.
+    pub(crate) is_due: bool,
+    /// It takes nothing more before it acknowledges something.
+    pub(crate) is_full: bool,
+    /// What is sent to it goes to the others at the same time.
+    pub(crate) in_step: bool,
+}
+
+/// Why the others wait for a receiver.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Finding {
+    /// It has acknowledged nothing for so long.
+    Silent(Duration),
+    /// As [`Finding::Silent`], for so long that it is given up for now.
+    Stuck(Duration),
+    /// It takes so many bits a second, and the others could take more.
+    Slow(u64),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    acknowledged: u64,
+    /// When that changed last, or it had nothing to answer.
+    moved: Instant,
+    /// It was named since then.
+    named: bool,
+    /// At the beginning of the span.
+    before: u64,
+    full: u32,
+}
+
+/// What was seen of the receivers of one data connection.
+#[derive(Debug)]
+pub(super) struct Holders {
+    seen: Vec<Option<Seen>>,
+    began: Instant,
+    looks: u32,
+    /// The receiver that was named as slow last.
+    slow: Option<usize>,
+}
+
+impl Holders {
+    pub(crate) fn new(receivers: usize, now: Instant) -> Holders {
+        Holders {
+            seen: vec![None; receivers],
+            began: now,
+            looks: 0,
+            slow: None,
+        }
+    }
+
+    /// Takes one look at the receivers, `None` for those that are over; what is to be told.
+    pub(crate) fn look(&mut self, now: Instant, all: &[Option<Reach>]) -> Vec<(usize, Finding)> {
+        for (seen, reach) in self.seen.iter_mut().zip(all) {
+            *seen = reach.map(|reach| update(*seen, reach, now));
+        }
+        let mut found = self.silent(now, all);
+        self.looks += 1;
+        if now - self.began >= SPAN {
+            found.extend(self.slow(now));
+            self.began = now;
+            self.looks = 0;
+            for seen in self.seen.iter_mut().flatten() {
+                (seen.before, seen.full) = (seen.acknowledged, 0);
+            }
+        }
+        found
+    }
+
+    fn silent(&mut self, now: Instant, all: &[Option<Reach>]) -> Vec<(usize, Finding)> {
+        let for_long = |seen: &Option<Seen>, limit| seen.is_some_and(|s| now - s.moved >= limit);
+        // A network that is down for all is no reason to give one up.
+        let anybody_else = self.seen.iter().flatten().any(|s| now - s.moved < NAMED);
+        let mut found = Vec::new();
+        for (receiver, reach) in all.iter().enumerate() {
+            if !reach.is_some_and(|reach| reach.in_step) {
+                continue;
+            }
+            let seen = &mut self.seen[receiver];
+            let stuck = anybody_else && for_long(seen, GIVEN_UP);
+            let named = for_long(seen, NAMED);
+            if let Some(seen) = seen {
+                let silent = now - seen.moved;
+                if stuck {
+                    found.push((receiver, Finding::Stuck(silent)));
+                } else if named && !std::mem::replace(&mut seen.named, true) {
+                    found.push((receiver, Finding::Silent(silent)));
+                }
+            }
+        }
+        found
+    }
+
+    /// The one receiver that holds the others up, if it is not the one that was named last.
+    fn slow(&mut self, now: Instant) -> Option<(usize, Finding)> {
+        let looks = self.looks.max(1);
+        let present = || {
+            self.seen
+                .iter()
+                .enumerate()
+                .filter_map(|(at, s)| Some((at, (*s)?)))
+        };
+        let (slowest, seen) = present().max_by_key(|(_, seen)| seen.full)?;
+        let others = || present().filter(|&(at, _)| at != slowest);
+        let holds = seen.full * 2 >= looks
+            && others().next().is_some()
+            && others().all(|(_, other)| other.full * 4 < looks);
+        if !holds {
+            return None;
+        }
+        let millis = (now - self.began).as_millis().max(1) as u64;
+        let rate = (seen.acknowledged - seen.before) * 8 * 1000 / millis;
+        let news = self.slow.replace(slowest) != Some(slowest) && rate > 0;
+        news.then_some((slowest, Finding::Slow(rate)))
+    }
+}
+
+fn update(seen: Option<Seen>, reach: Reach, now: Instant) -> Seen {
+    let mut seen = seen.unwrap_or(Seen {
+        acknowledged: reach.acknowledged,
+        moved: now,
+        named: false,
+        before: reach.acknowledged,
+        full: 0,
+    });
+    if reach.acknowledged != seen.acknowledged || !reach.is_due {
+        seen.acknowledged = reach.acknowledged;
+        seen.moved = now;
+        seen.named = false;
+    }
+    seen.full += u32::from(reach.is_full && reach.in_step);
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks for `millis`; what was found, and when.
+    fn run(
+        holders: &mut Holders,
+        began: Instant,
+        millis: std::ops::Range<u64>,
+        reach: impl Fn(usize, u64) -> Reach,
+    ) -> Vec<(u64, usize, Finding)> {
+        let mut found = Vec::new();
+        for at in millis.step_by(100) {
+            let all: Vec<_> = (0..3).map(|n| Some(reach(n, at))).collect();
+            let now = began + Duration::from_millis(at);
+            let news = holders.look(now, &all);
+            found.extend(news.into_iter().map(|(n, finding)| (at, n, finding)));
+        }
+        found
+    }
+
+    fn fine(at: u64) -> Reach {
+        Reach {
+            acknowledged: at * 1000,
+            is_due: true,
+            is_full: false,
+            in_step: true,
+        }
+    }
+
+    #[test]
+    fn a_silent_receiver_is_named_and_then_given_up() {
+        let began = Instant::now();
+        let mut holders = Holders::new(3, began);
+        let found = run(&mut holders, began, 0..5100, |n, at| match n {
+            1 => Reach {
+                acknowledged: 0,
+                ..fine(0)
+            },
+            // Nothing is left to send to it.
+            2 => Reach {
+                is_due: false,
+                ..fine(0)
+            },
+            _ => fine(at),
+        });
+        let named = Finding::Silent(Duration::from_secs(2));
+        let stuck = Finding::Stuck(Duration::from_secs(5));
+        assert_eq!(found, [(2000, 1, named), (5000, 1, stuck)]);
+    }
+
+    #[test]
+    fn nobody_is_given_up_where_all_are_silent_or_alone() {
+        let began = Instant::now();
+        let mut holders = Holders::new(3, began);
+        let found = run(&mut holders, began, 0..20_000, |_, _| fine(0));
+        assert!(
+            found
+                .iter()
+                .all(|(_, _, f)| matches!(f, Finding::Silent(_)))
+        );
+        let mut holders = Holders::new(1, began);
+        for at in 0..200 {
+            let now = began + Duration::from_millis(at * 100);
+            let found = holders.look(now, &[Some(fine(0))]);
+            assert!(!found.iter().any(|(_, f)| matches!(f, Finding::Stuck(_))));
+        }
+    }
+
+    #[test]
+    fn one_receiver_that_keeps_the_others_waiting_is_named_once() {
+        let began = Instant::now();
+        let mut holders = Holders::new(3, began);
+        let slow = |n: usize, at| Reach {
+            is_full: n == 2,
+            ..fine(at)
+        };
+        let found = run(&mut holders, began, 0..20_000, slow);
+        // Eight bits in a byte, 1000 bytes a millisecond.
+        assert_eq!(found, [(3000, 2, Finding::Slow(8_000_000))]);
+        // A bottleneck of all is nobody's.
+        let mut holders = Holders::new(3, began);
+        let found = run(&mut holders, began, 0..20_000, |_, at| Reach {
+            is_full: true,
+            ..fine(at)
+        });
+        assert_eq!(found, []);
+    }
+
+    #[test]
+    fn receivers_at_their_own_pace_hold_nobody_up() {
+        let began = Instant::now();
+        let mut holders = Holders::new(3, began);
+        let found = run(&mut holders, began, 0..20_000, |n, at| Reach {
+            acknowledged: if n == 1 { 0 } else { at },
+            is_due: true,
+            is_full: true,
+            in_step: false,
+        });
+        assert_eq!(found, []);
+    }
+}

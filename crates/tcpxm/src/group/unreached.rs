@@ -1,0 +1,118 @@
+//! Finds out that multicast does not reach a receiver that is sent to by multicast alone.
+
+use smoltcp::time::{Duration, Instant};
+
+/// Segments, all sent after a receiver last showed that multicast reaches it, that must have arrived as
+/// repairs before it can fail. Losses of single segments of an application that sends little are not taken
+/// for a path without multicast.
+const SEGMENTS: u64 = 3;
+
+/// Longest pause between two acknowledgements that counts. A receiver whose host or path stood still for longer
+/// acknowledges late what it got by multicast, and by then all of it was sent again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// For how long a receiver has got repairs and nothing else.
+///
+/// The time begins with an acknowledgement of repairs alone, and ends with one that shows that a segment
+/// arrived by multicast. It counts only while what was sent by multicast within it arrives as repairs too:
+/// a receiver that says nothing (its host is suspended, its path is down) is not judged, and one that lost
+/// a long flight is given the time to be repaired.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Unreached {
+    repaired: Option<Repaired>,
+}
+
+/// Acknowledgements of repairs and nothing else, in a row.
+#[derive(Clone, Copy, Debug)]
+struct Repaired {
+    /// When the last one arrived.
+    last: Instant,
+    /// Time between them, without what pauses have above [`PAUSE`].
+    elapsed: Duration,
+    /// What had been sent when the first one arrived.
+    sent: u64,
+}
+
+impl Repaired {
+    fn elapsed(&self, now: Instant) -> Duration {
+        self.elapsed + (now - self.last).min(PAUSE)
+    }
+}
+
+impl Unreached {
+    /// An acknowledgement brought `una` forward, or brought new selective acknowledgements.
+    /// `first_try`: some of what it is about was sent once only; `nxt`: behind all that was sent.
+    pub(crate) fn delivered(&mut self, now: Instant, una: u64, nxt: u64, first_try: bool) {
+        self.repaired = match self.repaired {
+            _ if first_try => None,
+            Some(repaired) => Some(Repaired {
+                last: now,
+                elapsed: repaired.elapsed(now),
+                ..repaired
+            }),
+            None => (una > 0).then_some(Repaired {
+                last: now,
+                elapsed: Duration::ZERO,
+                sent: nxt,
+            }),
+        };
+    }
+
+    /// For how long that has been so by `now`; `una` and the length of a segment say how much of what was
+    /// sent meanwhile has arrived.
+    pub(crate) fn elapsed(&self, now: Instant, una: u64, payload: u64) -> Duration {
+        match self.repaired {
+            Some(repaired) if una >= repaired.sent.saturating_add(SEGMENTS * payload) => {
+                repaired.elapsed(now)
+            }
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: i64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    #[test]
+    fn repairs_of_what_was_sent_meanwhile_count() {
+        let mut unreached = Unreached::default();
+        unreached.delivered(at(0), 100, 1000, false);
+        unreached.delivered(at(900), 500, 1000, false);
+        assert_eq!(unreached.elapsed(at(1000), 1299, 100), Duration::ZERO);
+        assert_eq!(
+            unreached.elapsed(at(1000), 1300, 100),
+            Duration::from_secs(1)
+        );
+    }
+
+    #[test]
+    fn one_segment_by_multicast_ends_it() {
+        let mut unreached = Unreached::default();
+        unreached.delivered(at(0), 100, 1000, false);
+        unreached.delivered(at(10), 200, 1000, true);
+        assert_eq!(unreached.elapsed(at(1000), 5000, 100), Duration::ZERO);
+        unreached.delivered(at(1000), 300, 2000, false);
+        unreached.delivered(at(2000), 1000, 2000, false);
+        assert_eq!(
+            unreached.elapsed(at(3000), 2300, 100),
+            Duration::from_secs(2)
+        );
+    }
+
+    #[test]
+    fn pauses_count_for_a_second_at_most() {
+        let mut unreached = Unreached::default();
+        unreached.delivered(at(0), 100, 1000, false);
+        unreached.delivered(at(20_000), 200, 1000, false);
+        unreached.delivered(at(20_100), 1400, 1000, false);
+        assert_eq!(
+            unreached.elapsed(at(40_000), 1400, 100),
+            Duration::from_millis(2_100)
+        );
+    }
+}
