@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use cli::daemon::client::default_socket;
 use cli::logging::LogArgs;
 
 use crate::config::DEFAULT_SOCKET;
@@ -30,6 +31,7 @@ Exit codes:
   0    all well; ended by SIGTERM, SIGINT or SIGUSR2
   1    failed
   2    wrong usage: the command line or the configuration
+  74   the result could not be written to standard output, whatever else happened
 
 A start: `bfed-gateway check --config gateway.toml`, `bfed-gateway all --config gateway.toml`, and look
 with `bfed-gateway status peers`.";
@@ -43,8 +45,8 @@ pub(crate) struct File {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Socket {
-    /// The status socket (daemon.socket in the configuration)
-    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    /// Path of the status socket (daemon.socket in the configuration)
+    #[arg(long, value_name = "PATH", default_value_os_t = default_socket(DEFAULT_SOCKET))]
     pub(crate) socket: PathBuf,
 }
 

@@ -47,6 +47,8 @@ pub(crate) struct House {
     mode: Mode,
     clock: Clock,
     credentials: Option<Arc<Credentials>>,
+    /// Those of the streams between control and data nodes.
+    cluster_credentials: Option<Arc<Credentials>>,
     /// The control node's: for peers, for data nodes, for clients.
     peers: Option<TcpListener>,
     cluster: Option<TcpListener>,
@@ -56,6 +58,7 @@ pub(crate) struct House {
     page: Option<Exporter>,
     standing: Arc<Standing>,
     marker: Marker,
+    ports: control::Ports,
 }
 
 /// Runs until a signal ends it.
@@ -140,6 +143,13 @@ impl House {
                 what: "gateway.key-file",
                 source: why.into(),
             })?;
+        let cluster_credentials =
+            config
+                .cluster_credentials()
+                .map_err(|(what, why)| RunError::Open {
+                    what,
+                    source: why.into(),
+                })?;
         if let Some(tls) = config.etcd.as_ref().and_then(|etcd| etcd.tls.as_ref()) {
             check_certificates(&tls.key_file)?;
         }
@@ -168,12 +178,16 @@ impl House {
             metrics: exporter.as_ref().map(Exporter::local_address),
             page: page.as_ref().map(Exporter::local_address),
         });
+        let ports = control::Ports::new();
+        ports.configure(&config);
         Ok(House {
+            ports,
             marker: Marker::new(mode, &config),
             config,
             mode,
             clock,
             credentials: credentials.map(Arc::new),
+            cluster_credentials: cluster_credentials.map(Arc::new),
             peers,
             cluster,
             mediator,
@@ -239,6 +253,7 @@ impl House {
         machine.restarting = self.marker.was_running();
         let node = control_node(&config, machine, coordinator, self.clock)?;
         let parts = control::Parts {
+            ports: self.ports.clone(),
             config,
             clock: self.clock,
             node,
@@ -267,12 +282,23 @@ impl House {
             let listener = listener.map(tokio::net::TcpListener::from_std).transpose();
             listener.map_err(|e| RunError::Io("listening", e))
         };
-        let credentials = || self.credentials.clone();
         if let Some(listener) = tokio_listener(self.peers.take())? {
-            tasks.spawn(control::peers(listener, credentials(), to_driver.clone()));
+            let credentials = self.credentials.clone();
+            let port = Arc::clone(&self.ports.peers);
+            tasks.spawn(control::peers(
+                listener,
+                port,
+                credentials,
+                to_driver.clone(),
+            ));
         }
         if let Some(listener) = tokio_listener(self.cluster.take())? {
-            tasks.spawn(control::nodes(listener, credentials(), to_driver.clone()));
+            let members = control::Members {
+                credentials: self.cluster_credentials.clone(),
+                names: self.config.cluster.nodes.clone(),
+            };
+            let port = Arc::clone(&self.ports.cluster);
+            tasks.spawn(control::nodes(listener, port, members, to_driver.clone()));
         }
         Ok(())
     }
@@ -285,7 +311,10 @@ impl House {
         to_driver: mpsc::Sender<control::Input>,
     ) {
         let towards = match self.mode {
-            Mode::Data => Towards::Cluster(self.config.cluster.clone(), self.credentials.clone()),
+            Mode::Data => {
+                let credentials = self.cluster_credentials.clone();
+                Towards::Cluster(self.config.cluster.clone(), credentials)
+            }
             Mode::All | Mode::Control => Towards::Driver(to_driver),
         };
         for node in nodes {

@@ -46,10 +46,15 @@
 //! | `bfed_gateway_routes` | gauge |  | Routes known, over all tables |
 //! | `bfed_gateway_sessions` | gauge |  | Sessions whose trees go through this gateway |
 //! | `bfed_gateway_nodes` | gauge |  | Data nodes registered |
-//! | `bfed_gateway_control_total` | counter | event | What the control node did |
+//! | `bfed_gateway_control_total` | counter | event | What the control node did; `trees_examined`: sessions examined because routes, peers or data nodes changed |
 //! | `bfed_gateway_routing_total` | counter | event | What routing did |
 //! | `bfed_gateway_control_drops_total` | counter | reason | Messages dropped by the control node, by reason |
 //! | `bfed_gateway_mediator_total` | counter | event | What the native network's mediator did |
+//! | `bfed_gateway_mediator_client_sessions` | gauge |  | Sessions that clients of the native network's mediator have |
+//! | `bfed_gateway_mediator_readers` | gauge |  | Readers at the mediator's HTTP server |
+//! | `bfed_gateway_mediator_streams` | gauge |  | Streams at the mediator's HTTP server |
+//! | `bfed_gateway_native_readers` | gauge | node | Readers at a data node's HTTP server |
+//! | `bfed_gateway_native_streams` | gauge | node | Streams at a data node's HTTP server |
 //! | `bfed_gateway_node_sessions` | gauge | node | Sessions of a data node of this process |
 //! | `bfed_gateway_node_edges` | gauge | node | Ways in and out of its flows |
 //! | `bfed_gateway_node_streams` | gauge | node | Its TCP channels |
@@ -62,14 +67,16 @@
 //! # Exit codes
 //!
 //! 0: all well, or ended by a signal in order; 1: failed; 2: the command line or the configuration is
-//! wrong.
+//! wrong; 74: the result could not be written to standard output.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod args;
 pub mod config;
 mod control;
 mod daemon;
 mod data;
+mod limiter;
 mod links;
 pub mod metrics;
 pub mod native;

@@ -4,7 +4,7 @@
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cli::secure::Credentials;
 use tokio::io::{AsyncWriteExt, duplex};
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::config::Cluster;
 use crate::control::streams::Stream;
-use crate::control::{Call, Input, call};
+use crate::control::{Call, Input, Registrant, call};
 use crate::data;
 
 /// Room of a stream inside the process, in bytes.
@@ -21,6 +21,8 @@ const ROOM: usize = 1 << 16;
 /// A control node that does not take the stream in so long is passed over for the next: another may be
 /// the active one, and waits for the data nodes.
 const CALL: Duration = Duration::from_secs(1);
+/// Programs of a cluster start in any order: for so long it is no cause for a warning that there is no control node yet.
+const STARTING: Duration = Duration::from_secs(10);
 /// Between two tries.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -39,7 +41,9 @@ impl Towards {
             Towards::Driver(driver) => {
                 let (here, there) = duplex(ROOM);
                 let gone = "the control node has ended";
-                let taken = driver.send(Input::Node(Box::new(there))).await;
+                let taken = driver
+                    .send(Input::Node(Registrant::own(Box::new(there))))
+                    .await;
                 taken.map_err(|_| gone.to_owned())?;
                 Ok(Box::new(here))
             }
@@ -60,18 +64,26 @@ impl Towards {
 
 /// Keeps a data node's stream up until the data node ends.
 pub(crate) async fn keep(node: data::Controller, towards: Towards) {
-    let mut said = String::new();
+    let (mut said, mut starting) = (String::new(), true);
+    let began = Instant::now();
     for turn in 0.. {
         match towards.open(turn).await {
             Ok(stream) => match connect(&node, stream).await {
-                Ok(true) => said.clear(),
+                Ok(true) => {
+                    starting = false;
+                    said.clear();
+                }
                 Ok(false) => {}
                 Err(Ended) => return,
             },
-            Err(why) if why != said => {
-                // Once for each reason, not ten times a second.
-                tracing::warn!(why, "no way to the control node; forwarding goes on");
+            // Once for each reason, not ten times a second.
+            Err(why) if why != said && starting && began.elapsed() < STARTING => {
+                tracing::info!(why, "waiting for the control node");
                 said = why;
+            }
+            Err(why) if why != said || (starting && began.elapsed() >= STARTING) => {
+                tracing::warn!(why, "no way to the control node; forwarding goes on");
+                (starting, said) = (false, why);
             }
             Err(_) => {}
         }
@@ -170,6 +182,8 @@ mod tests {
             listen: None,
             control: vec![silent, active.local_addr().unwrap()],
             tls_name: None,
+            key_file: None,
+            nodes: Vec::new(),
         };
         let towards = Towards::Cluster(cluster, None);
         let began = Instant::now();

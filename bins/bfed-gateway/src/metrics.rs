@@ -42,6 +42,45 @@ const MEDIATOR: Metric = counter(
     &["event"],
     "What the native network's mediator did",
 );
+const MEDIATOR_CLIENT_SESSIONS: Metric = gauge(
+    "mediator_client_sessions",
+    &[],
+    "Sessions that clients of the native network's mediator have",
+);
+const MEDIATOR_READERS: Metric = gauge(
+    "mediator_readers",
+    &[],
+    "Readers at the mediator's HTTP server",
+);
+const MEDIATOR_STREAMS: Metric = gauge(
+    "mediator_streams",
+    &[],
+    "Streams at the mediator's HTTP server",
+);
+/// What the mediator and the native network count that goes up and down, and its gauge.
+const MEDIATOR_GAUGES: [(Metric, &str); 3] = [
+    (MEDIATOR_CLIENT_SESSIONS, "client_sessions"),
+    (MEDIATOR_READERS, "readers"),
+    (MEDIATOR_STREAMS, "streams"),
+];
+const NATIVE_READERS: Metric = gauge(
+    "native_readers",
+    &["node"],
+    "Readers at a data node's HTTP server",
+);
+const NATIVE_STREAMS: Metric = gauge(
+    "native_streams",
+    &["node"],
+    "Streams at a data node's HTTP server",
+);
+const NATIVE_GAUGES: [(Metric, &str); 2] =
+    [(NATIVE_READERS, "readers"), (NATIVE_STREAMS, "streams")];
+
+/// Whether a count of the native network goes up and down.
+fn is_gauge(name: &str) -> bool {
+    MEDIATOR_GAUGES.iter().any(|(_, gauge)| *gauge == name)
+}
+
 const NODE_SESSIONS: Metric = gauge(
     "node_sessions",
     &["node"],
@@ -81,6 +120,11 @@ pub const METRICS: &[Metric] = &[
     ROUTING,
     CONTROL_DROPS,
     MEDIATOR,
+    MEDIATOR_CLIENT_SESSIONS,
+    MEDIATOR_READERS,
+    MEDIATOR_STREAMS,
+    NATIVE_READERS,
+    NATIVE_STREAMS,
     NODE_SESSIONS,
     NODE_EDGES,
     NODE_STREAMS,
@@ -143,7 +187,18 @@ fn control_node(encoder: &mut DescriptorEncoder<'_>, control: &control::Snapshot
     CONTROL.map(encoder, &control.control)?;
     ROUTING.map(encoder, &control.routing)?;
     CONTROL_DROPS.map(encoder, &control.drops)?;
-    MEDIATOR.map(encoder, &control.native)
+    let counters = control.native.iter().filter(|(name, _)| !is_gauge(name));
+    let counters: Counts = counters
+        .map(|(name, count)| (name.clone(), *count))
+        .collect();
+    MEDIATOR.map(encoder, &counters)?;
+    for (metric, name) in MEDIATOR_GAUGES {
+        metric.value(
+            encoder,
+            control.native.get(name).copied().unwrap_or_default(),
+        )?;
+    }
+    Ok(())
 }
 
 fn data_nodes(encoder: &mut DescriptorEncoder<'_>, nodes: &[data::Snapshot]) -> fmt::Result {
@@ -160,6 +215,13 @@ fn data_nodes(encoder: &mut DescriptorEncoder<'_>, nodes: &[data::Snapshot]) -> 
             lines.gauge(&[("node", &node.node.to_string())], of(node))?;
         }
     }
+    for (metric, name) in NATIVE_GAUGES {
+        let mut lines = metric.start(encoder)?;
+        for node in nodes {
+            let value = node.native.get(name).copied().unwrap_or_default();
+            lines.gauge(&[("node", &node.node.to_string())], value)?;
+        }
+    }
     type Counter = (Metric, fn(&data::Snapshot) -> &Counts);
     let counters: [Counter; 4] = [
         (PLANE, |node| &node.plane),
@@ -171,7 +233,9 @@ fn data_nodes(encoder: &mut DescriptorEncoder<'_>, nodes: &[data::Snapshot]) -> 
         let mut lines = metric.start(encoder)?;
         for node in nodes {
             let number = node.node.to_string();
-            for (name, count) in of(node) {
+            let gauges_apart = metric.name == NATIVE.name;
+            let counts = of(node).iter();
+            for (name, count) in counts.filter(|(name, _)| !(gauges_apart && is_gauge(name))) {
                 lines.count(&[("node", &number), (metric.labels[1], name)], *count)?;
             }
         }

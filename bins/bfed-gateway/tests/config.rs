@@ -148,11 +148,11 @@ fn what_is_wrong_is_said_with_its_place_and_what_to_write() {
         ),
         (
             "[cluster]\nlisten = \"192.0.2.1:1\"",
-            "there is no gateway.key-file",
+            "there is no cluster.key-file",
         ),
         (
             "[cluster]\ncontrol = [\"192.0.2.1:1\"]",
-            "there is no gateway.key-file",
+            "there is no cluster.key-file",
         ),
         (
             "[network]\nkind = \"smoke-signals\"",
@@ -194,6 +194,20 @@ fn what_is_wrong_is_said_with_its_place_and_what_to_write() {
     ] {
         let found = problem(&with(more));
         assert!(found.contains(said), "{more}: {found}");
+    }
+}
+
+#[test]
+fn a_node_has_as_many_channels_as_its_sessions_need() {
+    for (text, sessions) in [
+        ("", 10_000),
+        ("[limits]\nsessions-per-node = 30000\n", 30_000),
+    ] {
+        let config = Config::parse(&with(text));
+        let data = config.unwrap().data;
+        assert_eq!(data.machine.max_sessions, sessions);
+        // One from above and one to below.
+        assert_eq!(data.max_streams, 2 * sessions as usize);
     }
 }
 

@@ -254,6 +254,55 @@ fn gateways_peer_and_show_it() {
 }
 
 #[test]
+fn an_ordinary_start_and_stop_logs_no_warning() {
+    for more in [
+        "",
+        "[network]\nkind = \"http\"\nlisten = \"127.0.0.1:0\"\nmediator = \"127.0.0.1:0\"\n",
+    ] {
+        let at = [port(), port()];
+        let start = |own: usize| {
+            let rest = format!("{}{more}", peer(2 - own as u32, at[1 - own]));
+            Daemon::start("all", own as u32 + 1, &listen(at[own]), &rest)
+        };
+        // The first calls the second before it is there.
+        let (one, other) = (start(0), start(1));
+        one.peered();
+        other.peered();
+        let ends = [other.end(Signal::SIGTERM), one.end(Signal::SIGTERM)];
+        for (code, folder) in ends {
+            no_warning(&folder);
+            assert_eq!(code, Some(0));
+        }
+    }
+}
+
+#[test]
+fn a_data_node_that_starts_before_its_control_node_logs_no_warning() {
+    let call = port();
+    let cluster = format!("first-node = 5\n[cluster]\ncontrol = [\"{call}\"]\n");
+    let data = Daemon::start("data", 1, "", &cluster);
+    let control = Daemon::start(
+        "control",
+        1,
+        "",
+        &format!("[cluster]\nlisten = \"{call}\"\n"),
+    );
+    eventually("the data node", || {
+        (control.show(Show::Overview)["nodes"] == 1).then_some(())
+    });
+    assert!(data.log().contains("waiting for the control node"));
+    no_warning(&data.end(Signal::SIGTERM).1);
+    no_warning(&control.folder);
+}
+
+fn no_warning(folder: &TempDir) {
+    let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
+    for line in log.lines() {
+        assert!(!line.contains(" WARN ") && !line.contains("ERROR"), "{log}");
+    }
+}
+
+#[test]
 fn an_end_for_a_restart_keeps_the_peers_routes() {
     let (one, other) = pair_of("control", "");
     one.peered();
@@ -445,6 +494,73 @@ fn nonsense_costs_its_sender_the_session_and_nobody_else() {
     assert!(one.log().contains("no such peer is configured here"));
 }
 
+/// Connections to `to` that say nothing, from five addresses.
+fn idle(to: SocketAddr, count: u16) -> Vec<socket2::Socket> {
+    let connect = |number: u16| {
+        let from = SocketAddr::from(([127, 0, 0, 1 + (number % 5) as u8], 0));
+        let kind = socket2::Type::STREAM;
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, kind, None).unwrap();
+        socket.bind(&from.into()).unwrap();
+        // Where the queue of the kernel is full the connection comes about later, or never.
+        socket.set_nonblocking(true).unwrap();
+        let _ = socket.connect(&to.into());
+        socket
+    };
+    (0..count).map(connect).collect()
+}
+
+#[test]
+fn idle_connections_keep_no_peer_out() {
+    let at = [port(), port()];
+    let one = Daemon::start("all", 1, &listen(at[0]), &peer(2, at[1]));
+    let idle = idle(at[0], 500);
+    eventually("some are closed", || {
+        (one.show(Show::Counters)["control"]["evicted"].as_u64()? > 0).then_some(())
+    });
+    // It calls from an address that has idle connections too, and is called by nobody.
+    let other = Daemon::start("all", 2, "", &peer(1, at[0]));
+    other.peered();
+    drop(idle);
+}
+
+#[test]
+fn idle_connections_keep_no_data_node_out() {
+    let call = port();
+    let cluster = format!("[cluster]\nlisten = \"{call}\"\n");
+    let control = Daemon::start("control", 1, "", &cluster);
+    let idle = idle(call, 300);
+    eventually("some are closed", || {
+        (control.show(Show::Counters)["control"]["evicted"].as_u64()? > 0).then_some(())
+    });
+    let cluster = format!("first-node = 5\n[cluster]\ncontrol = [\"{call}\"]\n");
+    let _data = Daemon::start("data", 1, "", &cluster);
+    eventually("the data node", || {
+        (control.show(Show::Overview)["nodes"] == 1).then_some(())
+    });
+    drop(idle);
+}
+
+#[test]
+fn calls_that_are_not_taken_are_logged_a_few_times_and_then_counted() {
+    let at = port();
+    let one = Daemon::start("all", 1, &listen(at), "");
+    for _ in 0..500 {
+        drop(TcpStream::connect(at).unwrap());
+    }
+    eventually("all of them", || {
+        let shown = one.show(Show::Counters);
+        let count = |name: &str| shown["control"][name].as_u64();
+        (count("strangers")? + count("evicted")? >= 400).then_some(())
+    });
+    eventually("the sum", || {
+        one.log()
+            .contains("more calls were not taken")
+            .then_some(())
+    });
+    let lines = one.log().matches("a call was not taken").count();
+    assert!(lines <= 20, "{lines} lines");
+}
+
 #[test]
 fn a_peering_that_may_cross_no_hop_stands_on_one_link() {
     let at = [port(), port()];
@@ -487,6 +603,14 @@ fn every_metric_of_the_table_is_on_the_page() {
         b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
     );
     let page = String::from_utf8(page).unwrap();
+    // What goes up and down is no counter.
+    for gauge in ["client_sessions", "readers", "streams"] {
+        assert!(!page.contains(&format!("event=\"{gauge}\"")), "{page}");
+    }
+    assert!(
+        page.contains("bfed_gateway_mediator_client_sessions 0"),
+        "{page}"
+    );
     for metric in METRICS {
         let name = format!("# TYPE bfed_gateway_{} ", metric.name);
         assert!(page.contains(&name), "{}", metric.name);

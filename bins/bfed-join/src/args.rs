@@ -59,6 +59,7 @@ Exit codes:
   2    wrong usage
   3    no way to the session (NO_ROUTE); the message has the reason
   4    no mediator answered
+  74   the result could not be written to standard output, whatever else happened
   130  interrupted by Ctrl-C or SIGTERM";
 
 /// Joins a session of the Broadcast Federation and writes its stream; or is its source.

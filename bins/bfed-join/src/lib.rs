@@ -13,6 +13,7 @@
 //! | `receive`, `send` | the two things that the program does |
 //! | `events` | what `--json` prints |
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod args;
 mod events;

@@ -104,8 +104,8 @@ pub(crate) fn run(args: &Args) -> Result<u8, String> {
     };
     let end = receiver.judge(end);
     receiver.report(&end, session.as_ref().ok());
-    if end.code != exit::OK && end.code != exit::INTERRUPTED {
-        eprintln!("error: {}", end.message);
+    if end.code != exit::OK && end.code != exit::INTERRUPTED && !end.message.is_empty() {
+        cli::print_message!("error: {}", end.message);
     }
     Ok(end.code)
 }
@@ -143,7 +143,7 @@ impl Receiver<'_> {
                 }
                 Ok(Outcome::Ended) => return ended("complete", exit::OK, ""),
                 Ok(Outcome::Broken(why)) => self.broke(now, why),
-                Err(error) => return ended("failed", exit::FAILED, format!("--output: {error}")),
+                Err(error) => return self.unwritten(&error),
             }
             if self.output.is_done() {
                 return ended("complete", exit::OK, "");
@@ -151,6 +151,16 @@ impl Receiver<'_> {
             if let Err(error) = self.wait(session) {
                 return ended("failed", exit::FAILED, error.to_string());
             }
+        }
+    }
+
+    /// The data cannot be written. A reader that has closed standard output is told nothing.
+    fn unwritten(&self, error: &std::io::Error) -> Verdict {
+        let message = format!("--output: {error}");
+        match (self.args.to_stdout(), error.kind()) {
+            (false, _) => ended("failed", exit::FAILED, message),
+            (true, std::io::ErrorKind::BrokenPipe) => ended("failed", exit::UNWRITTEN, ""),
+            (true, _) => ended("failed", exit::UNWRITTEN, message),
         }
     }
 

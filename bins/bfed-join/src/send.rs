@@ -139,7 +139,7 @@ pub(crate) fn run(args: &Args) -> Result<u8, String> {
         moved: 0,
     })));
     if code == exit::FAILED {
-        eprintln!("error: {message}");
+        cli::print_message!("error: {message}");
     }
     Ok(code)
 }

@@ -93,6 +93,7 @@ fn node(flows: u32, udp: bool) -> DataNode {
             node.handle_packet(now, &mut None, &buffer[..len]).unwrap();
         }
         let number = u64::from(number);
+        node.handle_timeout(now, &mut None);
         if let Some(data::DataEvent::Dial { edge, .. }) = node.poll_event() {
             assert!(node.dialled(edge, ConnId(2 * number)));
         }

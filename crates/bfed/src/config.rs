@@ -2,10 +2,12 @@
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
 use smoltcp::time::Duration;
 
+use crate::prefix::Prefix;
 use crate::routing::{Damping, Policy};
 use crate::types::{BnNum, Cost, GatewayId, Metric, Table, Tables};
 use crate::wire::reader::MAX_TEXT_LEN;
@@ -56,19 +58,21 @@ pub struct Limits {
     pub max_nodes: usize,
     /// Sessions whose trees go through this gateway. One more is answered by NO_ROUTE.
     pub max_sessions: usize,
-    /// Of those, sessions that one peer joined. One more is answered by NO_ROUTE.
+    /// Of those, sessions that one peer joined: fewer than a data node carries, so that no peer can take
+    /// all of one. One more is answered by NO_ROUTE.
     pub max_sessions_per_peer: usize,
     /// Messages that wait to be sent to one peer or node, updates of routes apart. One more ends the
     /// peering with the reason "too slow"; a data node is taken for dead.
     pub max_queue: usize,
-    /// Sessions whose SROUTE costs are known. One more replaces the one that expires first.
+    /// Sessions whose SROUTE costs are known. One more replaces the one that expires first; costs that a
+    /// peer asked for, and that only pass through here, are not kept then.
     pub max_sroutes: usize,
     /// SROUTE requests on the way. One more is answered by "no route".
     pub max_requests: usize,
     /// Clients that wait for one session's answer. One more is answered by NO_ROUTE.
     pub max_waiting: usize,
-    /// Sessions that nobody can have, remembered for [`Config::refusal_time`]. One more replaces the
-    /// one that expires first.
+    /// Sessions that nobody can have, remembered for [`Config::refusal_time`] and, for longer, that they
+    /// were refused. One more replaces the one that is forgotten first.
     pub max_refused: usize,
     /// JOINs for new sessions that a peer, or all clients together, may send in a second; twice as
     /// many at once. One more is answered by NO_ROUTE.
@@ -83,7 +87,7 @@ impl Default for Limits {
             max_peers: 256,
             max_nodes: 256,
             max_sessions: 65_536,
-            max_sessions_per_peer: 16_384,
+            max_sessions_per_peer: 8_192,
             max_queue: 32_768,
             max_sroutes: 65_536,
             max_requests: 4_096,
@@ -129,7 +133,7 @@ pub struct Config {
     /// is half of it.
     pub sroute_timeout: Duration,
     /// How long a session that nobody can have is answered without asking again, and a gateway that
-    /// refused it is passed over.
+    /// refused it is passed over; twice as long each time, up to 16 times.
     pub refusal_time: Duration,
     /// Time between heartbeats in the cluster; a data node is dead after four without any.
     pub heartbeat_interval: Duration,
@@ -219,6 +223,9 @@ pub struct PeerConfig {
     pub max_routes: usize,
     /// How long the peering rests after too many routes.
     pub rest_after_limit: Duration,
+    /// Where its data nodes may be: addresses that its JOINs and TRANSLATIONs may name. Empty: its own
+    /// address alone, where the driver [says it](crate::ControlNode::set_peer_address).
+    pub data_prefixes: Vec<Prefix>,
     /// Which of its routes are taken, and how.
     pub import: Policy,
     /// Which routes it is told.
@@ -241,6 +248,7 @@ impl PeerConfig {
             rate_bps: None,
             max_routes: 4096,
             rest_after_limit: Duration::from_secs(300),
+            data_prefixes: Vec::new(),
             import: Policy::accept_all(),
             export: Policy::accept_all(),
             mediator: String::new(),

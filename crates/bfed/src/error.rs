@@ -42,6 +42,8 @@ reasons! {
     PrefixLimit = "prefix_limit",
     /// A JOIN that was answered by NO_ROUTE.
     JoinRefused = "join_refused",
+    /// A JOIN or TRANSLATION that named an address where the peer's data nodes may not be.
+    ForeignAddress = "foreign_address",
     /// About a session that is not known here.
     UnknownSession = "unknown_session",
     /// A TRANSLATION or NO_ROUTE from a peer that was not asked, or is asked no more.
@@ -114,6 +116,8 @@ pub struct Stats {
     pub peerings: u64,
     /// Sessions that this gateway became part of.
     pub trees: u64,
+    /// Times a session was examined because routes, peers or data nodes changed.
+    pub trees_examined: u64,
     /// Times a session's upstream changed.
     pub reroutes: u64,
     /// Loops found in trees.

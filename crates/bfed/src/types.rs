@@ -32,6 +32,12 @@ impl fmt::Display for BnNum {
     }
 }
 
+/// Who a data node has proved to be. Streams with equal identities belong to one data node process, or
+/// to processes that the driver cannot tell apart. A number that a data node has is not given to a stream
+/// of another identity.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct NodeIdentity(pub u32);
+
 /// A gateway: what routes lead to (§5.1, routes go to gateways rather than to networks).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct GatewayId {

@@ -231,17 +231,23 @@ pub(super) fn limits(section: Section<'_, '_>, config: &mut bfed::Config) -> Dat
     );
     limits.new_sessions_per_second = u32::try_from(rate).unwrap_or(u32::MAX);
     let plane = PlaneConfig::default();
+    let delay = section.duration("real-time-delay", TIME, plane.real_time_delay.into());
     let stall = section.duration("stall", TIME, plane.stall_timeout.into());
+    let sessions: u32 = section.number("sessions-per-node", 1..=1 << 20, 10_000);
     let data = DataLimits {
-        sessions: section.number("sessions-per-node", 1..=1 << 20, 10_000),
-        streams: read("streams-per-node", 1 << 20, 16_384),
+        sessions,
+        // A session that passes through has one from above and one to below.
+        streams: read("streams-per-node", 1 << 21, 2 * sessions as usize),
         plane: PlaneConfig {
+            // `data.mtu` says it.
+            mtu: plane.mtu,
             max_edges: read("edges-per-node", 1 << 24, plane.max_edges),
             max_queue_bytes: section.number(
                 "receiver-queue",
                 524_288..=1 << 30,
                 plane.max_queue_bytes as u32,
             ) as usize,
+            real_time_delay: duration(delay.value),
             stall_timeout: duration(stall.value),
         },
     };

@@ -106,6 +106,10 @@ pub struct Cluster {
     pub control: Vec<SocketAddr>,
     /// `tls-name`: the name that a control node's certificate must bear.
     pub tls_name: Option<String>,
+    /// `key-file`: for streams of the cluster; that of `[gateway]` where there is none.
+    pub key_file: Option<PathBuf>,
+    /// `nodes`: the names in data nodes' certificates. A certificate without any of them may not register.
+    pub nodes: Vec<String>,
 }
 
 /// `[data]`: the data nodes of this process.
@@ -148,6 +152,38 @@ pub struct EtcdTls {
 }
 
 impl Config {
+    /// Reads the credentials of the cluster's streams, if there are any.
+    ///
+    /// # Errors
+    /// The key that is wrong, and a sentence: the file cannot be used, or a control node could not tell
+    /// data nodes from peers by it.
+    pub(crate) fn cluster_credentials(
+        &self,
+    ) -> Result<Option<Credentials>, (&'static str, String)> {
+        let own = self.cluster.key_file.as_deref();
+        let key = match own {
+            Some(_) => "cluster.key-file",
+            None => "gateway.key-file",
+        };
+        let Some(path) = own.or(self.key_file.as_deref()) else {
+            return Ok(None);
+        };
+        let credentials = Credentials::read(path).map_err(|why| (key, why))?;
+        let listens = self.cluster.listen.is_some();
+        if listens && credentials.has_names() && self.cluster.nodes.is_empty() {
+            let why = "is missing, and any certificate of the authority could register as a data node; \
+                       write the names in the data nodes' certificates";
+            return Err(("cluster.nodes", why.to_owned()));
+        }
+        let shared = own.is_none() || own == self.key_file.as_deref();
+        if listens && !credentials.has_names() && shared {
+            let why = "is missing or the same, and the secret in gateway.key-file is known to peers, \
+                       who could register as data nodes; write the path of another secret, or of certificates";
+            return Err(("cluster.key-file", why.to_owned()));
+        }
+        Ok(Some(credentials))
+    }
+
     /// What does not fit this host, for `check --here`.
     pub fn on_this_host(&self, here: &mut Here) {
         here.daemon(&self.daemon);
@@ -162,6 +198,8 @@ impl Config {
             .and_then(|path| Credentials::read(path).err())
         {
             here.complain("gateway.key-file", why);
+        } else if let Err((key, why)) = self.cluster_credentials() {
+            here.complain(key, why);
         }
         let link = match &self.network {
             NetworkConfig::None => None,

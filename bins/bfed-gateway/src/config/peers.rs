@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use bfed::routing::policy::{Action, Changes, Match, Policy, Rule};
-use bfed::{BnNum, Cost, Costs, GatewayId, Metric, PeerConfig, PeerId, Table, Tables};
+use bfed::{BnNum, Cost, Costs, GatewayId, Metric, PeerConfig, PeerId, Prefix, Table, Tables};
 use cli::daemon::reader::{Section, shown};
 use cli::daemon::value::{LISTEN, boolean, text};
 use toml::de::DeValue;
@@ -90,6 +90,7 @@ fn peer(section: &Section<'_, '_>, has_key: bool) -> Option<Peer> {
     machine.rate_bps = section
         .get("rate", "a bit rate, such as \"100M\"", rate)
         .map(|at| at.value);
+    machine.data_prefixes = prefixes(section, address);
     machine.max_routes = section.number("max-routes", 1..=1_000_000, 4096_u32) as usize;
     let rest = std::time::Duration::from_secs(1)..=std::time::Duration::from_secs(86_400);
     machine.rest_after_limit = duration(
@@ -115,6 +116,31 @@ fn peer(section: &Section<'_, '_>, has_key: bool) -> Option<Peer> {
         address,
         tls_name: tls_name.map(|at| at.value),
     })
+}
+
+/// `data-prefixes`: where the peer's data nodes may be; where it is left out, at its own address.
+fn prefixes(section: &Section<'_, '_>, own: Option<SocketAddr>) -> Vec<Prefix> {
+    let wants = "address prefixes, such as [\"192.0.2.0/24\"]";
+    let listed = section.list("data-prefixes", wants, |value| {
+        let text = text(value)?;
+        text.parse::<Prefix>()
+            .map_err(|wrong| format!("{text:?} is {wrong}"))
+    });
+    match listed {
+        None => own.map(|own| Prefix::host(own.ip())).into_iter().collect(),
+        Some(listed) => {
+            if listed.value.is_empty() {
+                let wrong = "names none: no session could come or go";
+                section.complain(
+                    listed.offset,
+                    "data-prefixes",
+                    wrong,
+                    format!("write {wants}"),
+                );
+            }
+            listed.value.into_iter().map(|at| at.value).collect()
+        }
+    }
 }
 
 fn rate(value: &DeValue<'_>) -> Result<u64, String> {

@@ -36,6 +36,7 @@ pub(super) fn data(section: Section<'_, '_>, machine: &bfed::Config, limits: Dat
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(64));
     let nodes = section.number("nodes", 1..=64, cores as u32) as usize;
     let first_node = section.number("first-node", 1..=u32::MAX - 64, 1);
+    let mtu: u32 = section.number("mtu", 1280..=65_535, 1500);
     let address = address.map_or(default, |at| at.value);
     if address.port() != 0 && usize::from(address.port()) + nodes > 65_536 {
         let wrong = format!("leaves no ports for {nodes} nodes");
@@ -53,6 +54,7 @@ pub(super) fn data(section: Section<'_, '_>, machine: &bfed::Config, limits: Dat
     node.heartbeat_interval = machine.heartbeat_interval;
     node.max_queue = machine.limits.max_queue;
     node.plane = limits.plane;
+    node.plane.mtu = mtu as usize;
     Data {
         listen: address,
         nodes,
@@ -62,19 +64,21 @@ pub(super) fn data(section: Section<'_, '_>, machine: &bfed::Config, limits: Dat
     }
 }
 
-pub(super) fn cluster(section: Section<'_, '_>, has_key: bool) -> Cluster {
+pub(super) fn cluster(section: Section<'_, '_>, gateway_has_key: bool) -> Cluster {
+    let key_file = section.get("key-file", "the path of a key file", text);
+    let has_key = gateway_has_key || key_file.is_some();
     let outside = |address: SocketAddr| !address.ip().is_loopback() && !has_key;
     let here = section.get("listen", LISTEN, listen);
     if let Some(at) = here.as_ref().filter(|at| outside(at.value)) {
         let wrong = format!(
-            "{} is reachable from outside, and there is no gateway.key-file",
+            "{} is reachable from outside, and there is no cluster.key-file",
             at.value
         );
         section.complain(
             at.offset,
             "listen",
             wrong,
-            "write key-file = \"...\" in [gateway]",
+            "write key-file = \"...\" in [cluster] or in [gateway]",
         );
     }
     let wants = "where control nodes listen, such as [\"192.0.2.1:4142\"]";
@@ -82,19 +86,33 @@ pub(super) fn cluster(section: Section<'_, '_>, has_key: bool) -> Cluster {
     let control = control.map_or_else(Vec::new, |at| at.value);
     for at in control.iter().filter(|at| outside(at.value)) {
         let wrong = format!(
-            "{} is not on loopback, and there is no gateway.key-file",
+            "{} is not on loopback, and there is no cluster.key-file",
             at.value
         );
         section.complain(
             at.offset,
             "control",
             wrong,
-            "write key-file = \"...\" in [gateway]",
+            "write key-file = \"...\" in [cluster] or in [gateway]",
         );
     }
     let tls_name = section.get("tls-name", "the name in a control node's certificate", text);
+    let wants = "names in data nodes' certificates, such as [\"data1.example.org\"]";
+    let nodes = section.list("nodes", wants, text);
+    if let Some(at) = nodes.as_ref().filter(|_| !has_key) {
+        let wrong = "means nothing without a key-file";
+        section.complain(
+            at.offset,
+            "nodes",
+            wrong,
+            "write key-file = \"...\" in [cluster] or in [gateway], or leave it out",
+        );
+    }
+    let nodes = nodes.map_or_else(Vec::new, |at| at.value);
     section.finish();
     Cluster {
+        key_file: key_file.map(|at| at.value.into()),
+        nodes: nodes.into_iter().map(|at| at.value).collect(),
         listen: here.map(|at| at.value),
         control: control.into_iter().map(|at| at.value).collect(),
         tls_name: tls_name.map(|at| at.value),

@@ -4,6 +4,7 @@ use bfed::{Coordinator, InMemory, NodeId, SessionName};
 
 #[cfg(feature = "etcd")]
 use super::etcd::Store;
+use super::lease::Lease;
 
 /// What a coordinator outside of the process has to say.
 #[cfg(feature = "etcd")]
@@ -66,6 +67,27 @@ impl Coordinated {
             #[cfg(feature = "etcd")]
             Coordinated::Etcd(store) => Some(store.answers()),
         }
+    }
+
+    /// The lease of the term in which this control node is the active one, if it has one.
+    pub(crate) fn lease(&self) -> Option<&Lease> {
+        match self {
+            Coordinated::Memory(_) => None,
+            #[cfg(feature = "etcd")]
+            Coordinated::Etcd(store) => store.lease(),
+        }
+    }
+
+    /// Steps down if the lease of the term is over; returns whether it was.
+    pub(crate) fn step_down_in_time(&mut self) -> bool {
+        if self.lease().is_none_or(Lease::holds) {
+            return false;
+        }
+        #[cfg(feature = "etcd")]
+        if let Coordinated::Etcd(store) = self {
+            store.step_down();
+        }
+        true
     }
 
     fn one(&self) -> &dyn Coordinator {

@@ -1,27 +1,86 @@
 //! How streams to peers and data nodes come about: calls, callers, and who they prove to be.
 
-use std::net::SocketAddr;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bfed::wire::node::Register;
 use bfed::wire::notification::{Reason, Repr as Notification};
 use bfed::wire::open::Repr as Open;
-use bfed::{GatewayId, PeerId};
+use bfed::{GatewayId, NodeIdentity, PeerId};
 use cli::secure::{self, Credentials, Proof};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::Input;
 use super::streams::{Cut, Cutter, Stream};
+use crate::limiter::{self, ConnectionLimiter, Limits, LogLimiter};
 
 /// How long a call, a handshake and a first message may take, together.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Callers that have not said yet who they are; others wait in the kernel.
-const STRANGERS: usize = 64;
+/// Unproved connections of the peering port and of the cluster port. The data nodes of one machine may
+/// all call at once after a restart of the control node: 64 at most.
+const UNPROVED: Limits = Limits {
+    total: 256,
+    per_source: 64,
+};
+
+/// The unproved connections of one port, and the addresses that have places of their own there.
+#[derive(Debug)]
+pub(crate) struct Port {
+    limiter: Mutex<ConnectionLimiter<AbortHandle>>,
+    named: Mutex<BTreeSet<IpAddr>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Port {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Port {
+            limiter: Mutex::new(ConnectionLimiter::new(UNPROVED)),
+            named: Mutex::default(),
+        })
+    }
+
+    /// Gives these addresses places of their own, in place of those of the last call.
+    pub(crate) fn name(&self, addresses: impl IntoIterator<Item = IpAddr>) {
+        *lock(&self.named) = addresses.into_iter().map(limiter::source).collect();
+    }
+
+    /// The number of connections that were closed because a bound was reached.
+    pub(crate) fn evicted(&self) -> u64 {
+        lock(&self.limiter).evicted()
+    }
+
+    /// Serves a connection, which counts as unproved until `served` is ready.
+    fn admit(
+        self: &Arc<Self>,
+        from: SocketAddr,
+        served: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let named = lock(&self.named).contains(&limiter::source(from.ip()));
+        let start = |ticket| {
+            let port = Arc::clone(self);
+            let task = async move {
+                served.await;
+                lock(&port.limiter).remove(ticket);
+            };
+            tokio::spawn(task).abort_handle()
+        };
+        let (_, evicted) = lock(&self.limiter).admit(from.ip(), named, start);
+        if let Some(task) = evicted {
+            task.abort();
+        }
+    }
+}
 
 /// A caller that says that it is a peer.
 pub(crate) struct Caller {
@@ -90,10 +149,11 @@ pub(crate) fn bound_hops(socket: &OwnedFd, peer: SocketAddr, hops: u8) -> Result
 /// Takes peers' calls until the task is dropped.
 pub(crate) async fn peers(
     listener: TcpListener,
+    port: Arc<Port>,
     credentials: Option<Arc<Credentials>>,
     inputs: mpsc::Sender<Input>,
 ) {
-    accept(listener, move |stream, from| {
+    accept(listener, port, move |stream, from| {
         let (credentials, inputs) = (credentials.clone(), inputs.clone());
         async move {
             let greeted = timeout(PATIENCE, greet(stream, from, credentials));
@@ -110,21 +170,73 @@ pub(crate) async fn peers(
     .await;
 }
 
+/// A stream with a data node.
+pub(crate) struct Registrant {
+    pub(crate) stream: Stream,
+    pub(crate) cutter: Cutter,
+    /// Its REGISTER, where it was read already.
+    pub(crate) first: Option<Vec<u8>>,
+    pub(crate) identity: NodeIdentity,
+}
+
+impl Registrant {
+    /// A data node of this process.
+    pub(crate) fn own(stream: Stream) -> Self {
+        Registrant {
+            stream,
+            cutter: Cutter::new(),
+            first: None,
+            identity: NodeIdentity::default(),
+        }
+    }
+}
+
+/// The data nodes that may register.
+#[derive(Clone, Debug)]
+pub(crate) struct Members {
+    pub(crate) credentials: Option<Arc<Credentials>>,
+    /// The names in their certificates, one of which each must bear.
+    pub(crate) names: Vec<String>,
+}
+
+/// The identity of all processes that reach the port on loopback, or that have the cluster's secret.
+const NAMELESS: NodeIdentity = NodeIdentity(1);
+
+impl Members {
+    /// Which data node has proved that, if it may register. Equal names are one identity; 0 is this
+    /// process.
+    fn identify(&self, proof: Option<&Proof>) -> Result<NodeIdentity, String> {
+        let Some(proof @ Proof::Certificate(_)) = proof else {
+            return Ok(NAMELESS);
+        };
+        let found = (NAMELESS.0 + 1..)
+            .zip(&self.names)
+            .find(|(_, name)| proof.is_for(name).is_ok());
+        found
+            .map(|(number, _)| NodeIdentity(number))
+            .ok_or_else(|| "its certificate bears no name of cluster.nodes".to_owned())
+    }
+}
+
 /// Takes data nodes' calls until the task is dropped.
 pub(crate) async fn nodes(
     listener: TcpListener,
-    credentials: Option<Arc<Credentials>>,
+    port: Arc<Port>,
+    members: Members,
     inputs: mpsc::Sender<Input>,
 ) {
-    accept(listener, move |stream, from| {
-        let (credentials, inputs) = (credentials.clone(), inputs.clone());
+    // Where a certificate bears an address, it is the data node's.
+    port.name(members.names.iter().filter_map(|name| name.parse().ok()));
+    let members = Arc::new(members);
+    accept(listener, port, move |stream, from| {
+        let (members, inputs) = (Arc::clone(&members), inputs.clone());
         async move {
-            let secured = timeout(PATIENCE, secure(stream, from, credentials));
-            let result = secured
+            let registered = timeout(PATIENCE, registrant(stream, from, &members));
+            let result = registered
                 .await
                 .unwrap_or_else(|_| Err("it says nothing".to_owned()));
             let input = match result {
-                Ok((stream, ..)) => Input::Node(stream),
+                Ok(registrant) => Input::Node(registrant),
                 Err(why) => Input::Stranger(from, why),
             };
             let _ = inputs.send(input).await;
@@ -133,26 +245,62 @@ pub(crate) async fn nodes(
     .await;
 }
 
-async fn accept<F>(listener: TcpListener, serve: impl Fn(TcpStream, SocketAddr) -> F)
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    let places = Arc::new(Semaphore::new(STRANGERS));
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
-        match listener.accept().await {
-            Ok((stream, from)) => {
-                let served = serve(stream, from);
-                tokio::spawn(async move {
-                    served.await;
-                    drop(place);
+/// Lets a data node prove who it is, and reads its REGISTER.
+async fn registrant(
+    stream: TcpStream,
+    from: SocketAddr,
+    members: &Members,
+) -> Result<Registrant, String> {
+    let (mut stream, proof, _) = secure(stream, from, members.credentials.clone()).await?;
+    let identity = match members.identify(proof.as_ref()) {
+        Ok(identity) => identity,
+        Err(why) => {
+            dismiss(stream, Reason::BadPeer, &why).await;
+            return Err(why);
+        }
+    };
+    let mut cutter = Cutter::new();
+    let wrong = match cutter.next(&mut stream).await {
+        Cut::Message(first) => match Register::parse(&first) {
+            Ok(_) => {
+                return Ok(Registrant {
+                    stream,
+                    cutter,
+                    first: Some(first),
+                    identity,
                 });
             }
+            Err(error) => error.to_string(),
+        },
+        Cut::Garbage(_) => "what it says is no message".to_owned(),
+        Cut::End => return Err("it hung up without a word".to_owned()),
+    };
+    dismiss(stream, Reason::BadMessage, &wrong).await;
+    Err(wrong)
+}
+
+/// Accepts connections at once: those that prove nothing are bounded by the port's limiter, not by the
+/// kernel's queue, where an honest caller would wait behind them.
+async fn accept<F>(
+    listener: TcpListener,
+    port: Arc<Port>,
+    serve: impl Fn(TcpStream, SocketAddr) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut log = LogLimiter::default();
+    loop {
+        match listener.accept().await {
+            Ok((stream, from)) => port.admit(from, serve(stream, from)),
             Err(error) => {
                 // Out of descriptors, most likely: others must end first.
-                tracing::warn!(%error, "taking calls");
+                let now = std::time::Instant::now();
+                if let Some(count) = log.summary(now) {
+                    tracing::warn!(count, "more calls could not be accepted");
+                }
+                if log.admit(now) {
+                    tracing::warn!(%error, "a call could not be accepted");
+                }
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }

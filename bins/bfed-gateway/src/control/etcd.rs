@@ -20,7 +20,8 @@
 //! | is back, nobody is elected | | whoever is quicker is elected |
 //! | says that another is elected | stops | waits |
 //!
-//! The lease counts from before it was asked for, so that it is over here before it is over in etcd. Who ends in an
+//! The lease counts from before it was asked for, by a clock that runs while the machine is suspended, so that it
+//! is over here before it is over in etcd; each output checks it (see `lease.rs`). Who ends in an
 //! orderly way gives it back: a standby is elected at once, for it watches `leader`.
 
 use std::collections::BTreeMap;
@@ -34,8 +35,9 @@ use etcd_client::{
 };
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{sleep, timeout};
 
+use super::lease::{Lease, since_boot};
 use crate::config::Etcd;
 
 /// Assignments read or written at once (etcd takes 128 operations).
@@ -48,6 +50,8 @@ pub(crate) enum News {
     Elected {
         /// The number of its term.
         epoch: u64,
+        /// How long the term lasts.
+        lease: Lease,
         /// There was one before it.
         succeeds: bool,
         /// What was assigned when its term began.
@@ -62,7 +66,8 @@ pub(crate) enum News {
 /// What the machine asks, answered from what is known here.
 #[derive(Debug)]
 pub(crate) struct Store {
-    active: bool,
+    /// Of the term in which this control node is the active one.
+    lease: Option<Lease>,
     epoch: u64,
     succeeds: bool,
     answers: bool,
@@ -114,17 +119,14 @@ impl Store {
         match news {
             News::Elected {
                 epoch,
+                lease,
                 succeeds,
                 assigned,
             } => {
                 self.assigned = assigned;
-                (self.active, self.epoch, self.succeeds) = (true, epoch, succeeds);
+                (self.lease, self.epoch, self.succeeds) = (Some(lease), epoch, succeeds);
             }
-            News::Deposed => {
-                self.active = false;
-                self.assigned.clear();
-                self.changes.clear();
-            }
+            News::Deposed => self.step_down(),
             News::Reachable(answers) => self.answers = answers,
         }
     }
@@ -132,11 +134,25 @@ impl Store {
     pub(super) fn answers(&self) -> bool {
         self.answers
     }
+
+    /// The lease of the term in which this control node is the active one.
+    pub(super) fn lease(&self) -> Option<&Lease> {
+        self.lease.as_ref()
+    }
+
+    /// Forgets what it held as the active one.
+    pub(super) fn step_down(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            lease.end();
+        }
+        self.assigned.clear();
+        self.changes.clear();
+    }
 }
 
 impl Coordinator for Store {
     fn is_active(&self) -> bool {
-        self.active
+        self.lease.as_ref().is_some_and(Lease::holds)
     }
 
     fn epoch(&self) -> u64 {
@@ -169,10 +185,10 @@ pub(crate) struct Speaker {
     config: Etcd,
     client: Option<Client>,
     lease: Option<i64>,
-    /// Until then nobody else is elected.
-    holds_until: Instant,
-    /// The number of this control node's term.
-    epoch: Option<u64>,
+    /// Until that time since boot no other control node is elected.
+    holds_until: Duration,
+    /// This control node's term: its number, and how long it lasts.
+    term: Option<(u64, Lease)>,
     /// Tells when `leader` goes.
     watch: Option<WatchStream>,
     changes: Arc<Changes>,
@@ -205,7 +221,7 @@ impl Speaker {
     pub(crate) fn new(config: Etcd, news: mpsc::Sender<News>) -> (Speaker, Store) {
         let changes = Arc::<Changes>::default();
         let store = Store {
-            active: false,
+            lease: None,
             epoch: 0,
             succeeds: false,
             answers: false,
@@ -216,8 +232,8 @@ impl Speaker {
             config,
             client: None,
             lease: None,
-            holds_until: Instant::now(),
-            epoch: None,
+            holds_until: since_boot(),
+            term: None,
             watch: None,
             changes,
             news,
@@ -244,11 +260,12 @@ impl Speaker {
         // What was last told of etcd: nothing yet, or why it is away.
         let mut told: Option<Option<String>> = None;
         loop {
-            let mut limit = Instant::now() + self.config.lease;
-            if self.epoch.is_some() {
-                limit = limit.min(self.holds_until);
+            self.step_down_in_time().await;
+            let mut limit = self.config.lease;
+            if self.term.is_some() {
+                limit = limit.min(self.remaining());
             }
-            let result = match timeout_at(limit, self.turn()).await {
+            let result = match timeout(limit, self.turn()).await {
                 Ok(result) => result.map_err(|error| error.to_string()),
                 Err(_) => Err("no answer in time".to_owned()),
             };
@@ -266,12 +283,12 @@ impl Speaker {
             }
             told = Some(why);
             self.step_down_in_time().await;
-            let (leads, over) = (self.epoch.is_some(), self.holds_until);
+            let (leads, remaining) = (self.term.is_some(), self.remaining());
             tokio::select! {
                 _ = turns.tick() => {}
                 () = self.changes.news.notified(), if answers => {}
                 () = gone(&mut self.watch), if !leads => {}
-                () = sleep_until(over), if leads => self.step_down_in_time().await,
+                () = sleep(remaining), if leads => self.step_down_in_time().await,
                 () = self.news.closed() => return,
             }
         }
@@ -282,16 +299,34 @@ impl Speaker {
         let _ = self.news.send(news).await;
     }
 
-    /// When the lease is over another may be elected.
+    /// How long the lease lasts from now on.
+    fn remaining(&self) -> Duration {
+        self.holds_until.saturating_sub(since_boot())
+    }
+
+    /// When the lease is over another may be elected. The driver may have seen that before.
     async fn step_down_in_time(&mut self) {
-        if self.holds_until <= Instant::now() && self.epoch.take().is_some() {
+        if let Some((_, lease)) = &self.term
+            && !lease.holds()
+        {
             tracing::warn!("the lease is over: another may be elected");
+            self.depose().await;
+        }
+    }
+
+    /// Ends the term: nothing more is sent in it, also before the driver has been told.
+    async fn depose(&mut self) {
+        if let Some((_, lease)) = self.term.take() {
+            lease.end();
             self.tell(News::Deposed).await;
         }
     }
 
     /// The lease goes, and with it `leader`.
     async fn resign(&mut self) {
+        if let Some((_, lease)) = self.term.take() {
+            lease.end();
+        }
         let Some(lease) = self.lease.take() else {
             return;
         };
@@ -327,26 +362,28 @@ impl Speaker {
         let lease = self.keep_lease(&mut client).await?;
         match self.campaign(&mut client, lease).await? {
             Found::Own(epoch, succeeds) => {
-                if self.epoch != Some(epoch) {
+                if self.term.as_ref().is_none_or(|term| term.0 != epoch) {
                     let assigned = self.read(&mut client).await?;
                     tracing::info!(epoch, sessions = assigned.len(), "elected");
-                    // While it holds: who was elected too slowly begins anew.
-                    if self.holds_until > Instant::now() {
+                    // Only while the lease lasts: after that it campaigns again.
+                    let term = Lease::until(self.holds_until);
+                    if term.holds() {
                         let elected = News::Elected {
                             epoch,
+                            lease: term.clone(),
                             succeeds,
                             assigned,
                         };
+                        self.term = Some((epoch, term));
                         self.tell(elected).await;
-                        self.epoch = Some(epoch);
                     }
                 }
                 self.write(&mut client, epoch).await?;
             }
             Found::Other => {
-                if self.epoch.take().is_some() {
+                if self.term.is_some() {
                     tracing::warn!("another control node is elected");
-                    self.tell(News::Deposed).await;
+                    self.depose().await;
                 }
                 if self.watch.is_none() {
                     self.watch = Some(client.watch(self.key("leader"), None).await?);
@@ -358,15 +395,24 @@ impl Speaker {
     }
 
     async fn keep_lease(&mut self, client: &mut Client) -> Result<i64, Error> {
-        let asked = Instant::now();
+        let asked = since_boot();
         if let Some(lease) = self.lease {
             if let Some(ttl) = kept(client, lease).await? {
                 self.holds_until = asked + ttl;
+                if let Some((_, term)) = &self.term
+                    && !term.extend(self.holds_until)
+                {
+                    // The driver saw it lapse, and has stepped down: etcd says whose it is now.
+                    self.depose().await;
+                }
                 return Ok(lease);
             }
             // Another may have been elected since, and be gone again.
             self.holds_until = asked;
-            self.step_down_in_time().await;
+            if self.term.is_some() {
+                tracing::warn!("the lease is over: another may be elected");
+                self.depose().await;
+            }
         }
         let seconds = i64::try_from(self.config.lease.as_secs())
             .unwrap_or(60)

@@ -5,6 +5,7 @@ mod coordinator;
 mod doors;
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
+mod lease;
 mod show;
 pub(crate) mod streams;
 
@@ -18,24 +19,31 @@ use bfed::native::Upcall;
 use bfed::wire::client::{Answer, AnswerRepr};
 use bfed::wire::notification::Reason;
 use bfed::wire::{Header, MAX_MESSAGE_LEN, Type, statistics};
-use bfed::{BnNum, ConfigError, ConnId, ControlNode, Event, Instant, NodeId, PeerId, SessionName};
+use bfed::{
+    BnNum, ClientId, ConfigError, ConnId, ControlNode, Coordinator, Event, Instant, NodeId, PeerId,
+    SessionName,
+};
 use cli::clock::Clock;
 use cli::secure::Credentials;
 use serde_json::Value;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::config::Config;
+use crate::limiter::LogLimiter;
 use crate::native::Network;
 use crate::status::{Counts, Show};
 pub(crate) use coordinator::{Coordinated, News, Resignation};
-pub(crate) use doors::{Call, Caller, Outcome, call, nodes, peers};
+pub(crate) use doors::{Call, Caller, Members, Outcome, Port, Registrant, call, nodes, peers};
+use lease::Guarded;
 use streams::{Conn, Cutter, Stream};
 
 /// Inputs that may wait for the driver; who has more waits.
 pub(crate) const INPUTS: usize = 1024;
 /// Inputs in a row before anything is sent.
 const ROUND: usize = 256;
+/// Callers that are told at once why they are not taken.
+const DISMISSALS: usize = 64;
 /// The longest time to wait.
 const LONGEST: StdDuration = StdDuration::from_secs(1);
 /// How often the driver looks whether all farewells have left.
@@ -56,7 +64,7 @@ pub(crate) enum Input {
     /// What a call to a peer brought.
     Called(Outcome),
     /// A data node is there.
-    Node(Stream),
+    Node(Registrant),
 }
 
 /// What the main task wants.
@@ -123,13 +131,45 @@ pub(crate) struct Driver {
     last_down: BTreeMap<PeerId, String>,
     carried: BTreeMap<SessionName, Carried>,
     strangers: u64,
+    /// Of calls that were not taken.
+    strangers_log: LogLimiter,
+    ports: Ports,
+    /// Callers that are being told why they are not taken.
+    dismissals: Arc<Semaphore>,
     buffer: Box<[u8]>,
     /// All is said.
     leaving: bool,
 }
 
+/// Where peers and data nodes call.
+#[derive(Clone, Debug)]
+pub(crate) struct Ports {
+    pub(crate) peers: Arc<Port>,
+    pub(crate) cluster: Arc<Port>,
+}
+
+impl Ports {
+    pub(crate) fn new() -> Self {
+        Ports {
+            peers: Port::new(),
+            cluster: Port::new(),
+        }
+    }
+
+    /// Gives configured peers places of their own.
+    pub(crate) fn configure(&self, config: &Config) {
+        let addresses = config.peers.values().filter_map(|peer| peer.address);
+        self.peers.name(addresses.map(|address| address.ip()));
+    }
+
+    fn evicted(&self) -> u64 {
+        self.peers.evicted() + self.cluster.evicted()
+    }
+}
+
 /// What the driver is made of.
 pub(crate) struct Parts {
+    pub(crate) ports: Ports,
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) node: ControlNode<Coordinated>,
@@ -169,6 +209,9 @@ impl Driver {
             last_down: BTreeMap::new(),
             carried: BTreeMap::new(),
             strangers: 0,
+            strangers_log: LogLimiter::default(),
+            ports: parts.ports,
+            dismissals: Arc::new(Semaphore::new(DISMISSALS)),
             buffer: vec![0; 1 << 17].into(),
             config: parts.config,
             leaving: false,
@@ -179,10 +222,13 @@ impl Driver {
     pub(crate) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
         loop {
             let now = self.clock.now();
+            self.step_down_in_time(now);
             self.node.handle_timeout(now);
             self.network.handle_timeout(now);
+            self.sum_up_strangers();
             self.upcalls(now);
             self.work(now);
+            self.step_down_in_time(now);
             self.network.flush(now);
             if self.leaving {
                 return self.farewell().await;
@@ -206,6 +252,14 @@ impl Driver {
                 }
                 Wake::Time => {}
             }
+        }
+    }
+
+    /// Steps down, without a word, if the lease is over: this task may not have run for longer than that.
+    fn step_down_in_time(&mut self, now: Instant) {
+        if self.node.coordinator_mut().step_down_in_time() {
+            tracing::warn!("the lease was over before it could be kept: stepping down");
+            self.node.coordinator_changed(now);
         }
     }
 
@@ -301,8 +355,11 @@ impl Driver {
                 tracing::info!(peer = %self.name(peer), "peering established");
             }
             Event::PeerDown { peer, why } => {
-                let why = show::down(&why);
-                tracing::warn!(peer = %self.name(peer), why, "peering lost");
+                let (ordered, why) = (show::is_ordered(&why), show::down(&why));
+                match ordered {
+                    true => tracing::info!(peer = %self.name(peer), why, "peering ended"),
+                    false => tracing::warn!(peer = %self.name(peer), why, "peering lost"),
+                }
                 self.last_down.insert(peer, why);
             }
             Event::Answer {
@@ -317,7 +374,7 @@ impl Driver {
                     answer,
                     session,
                 };
-                self.network.answer(now, Some(client), &answer);
+                self.tell(now, Some(client), &answer);
             }
             Event::Moved { session, addresses } => {
                 self.tell_clients(now, session, Answer::Translation(addresses));
@@ -358,7 +415,15 @@ impl Driver {
             answer,
             session,
         };
-        self.network.answer(now, None, &answer);
+        self.tell(now, None, &answer);
+    }
+
+    /// Answers one client, or all that have the session, while this control node is the active one.
+    fn tell(&mut self, now: Instant, client: Option<ClientId>, answer: &AnswerRepr) {
+        self.step_down_in_time(now);
+        if self.node.coordinator().is_active() {
+            self.network.answer(now, client, answer);
+        }
     }
 
     fn name(&self, peer: PeerId) -> String {
@@ -388,6 +453,8 @@ impl Driver {
     fn take(&mut self, stream: Stream, cutter: Cutter, is_node: bool) -> ConnId {
         self.next_conn += 1;
         let id = ConnId(self.next_conn);
+        let lease = self.node.coordinator().lease().cloned();
+        let stream = Guarded::new(stream, lease);
         let conn = Conn::start(id, stream, cutter, self.to_self.clone(), is_node);
         self.conns.insert(id, conn);
         id
@@ -413,8 +480,9 @@ impl Driver {
             }
             Input::Caller(caller) => self.caller(now, *caller),
             Input::Stranger(from, why) => {
-                self.strangers += 1;
-                tracing::warn!(%from, why, "a call was not taken");
+                if self.is_stranger_logged() {
+                    tracing::warn!(%from, why, "a call was not taken");
+                }
             }
             Input::Called(Outcome { peer, result }) => match result {
                 Ok(stream) => {
@@ -427,10 +495,27 @@ impl Driver {
                     self.node.call_failed(now, peer);
                 }
             },
-            Input::Node(stream) => {
-                let conn = self.take(stream, Cutter::new(), true);
-                self.node.node_connected(now, conn);
+            Input::Node(registrant) => {
+                let conn = self.take(registrant.stream, registrant.cutter, true);
+                self.node.node_connected(now, conn, registrant.identity);
+                if let Some(first) = registrant.first {
+                    // What it does is counted.
+                    let _ = self.node.handle_packet(now, conn, &first);
+                }
             }
+        }
+    }
+
+    /// Counts a call that is not taken; returns whether it is logged.
+    fn is_stranger_logged(&mut self) -> bool {
+        self.strangers += 1;
+        self.sum_up_strangers();
+        self.strangers_log.admit(std::time::Instant::now())
+    }
+
+    fn sum_up_strangers(&mut self) {
+        if let Some(count) = self.strangers_log.summary(std::time::Instant::now()) {
+            tracing::warn!(count, "more calls were not taken");
         }
     }
 
@@ -460,16 +545,22 @@ impl Driver {
         match checked {
             Ok(id) => {
                 let conn = self.take(caller.stream, caller.cutter, false);
+                self.node.set_peer_address(id, caller.from.ip());
                 self.node.connected(now, conn, id, false);
                 // What it does is counted.
                 let _ = self.node.handle_packet(now, conn, &caller.first);
             }
             Err(why) => {
-                self.strangers += 1;
-                tracing::warn!(from = %caller.from, gateway = %caller.gateway, why, "a call was not taken");
-                tokio::spawn(async move {
-                    doors::dismiss(caller.stream, Reason::BadPeer, &why).await;
-                });
+                if self.is_stranger_logged() {
+                    tracing::warn!(from = %caller.from, gateway = %caller.gateway, why, "a call was not taken");
+                }
+                // One that takes no answer holds its place for three seconds; further ones get none.
+                if let Ok(place) = Arc::clone(&self.dismissals).try_acquire_owned() {
+                    tokio::spawn(async move {
+                        doors::dismiss(caller.stream, Reason::BadPeer, &why).await;
+                        drop(place);
+                    });
+                }
             }
         }
     }
@@ -528,6 +619,7 @@ impl Driver {
                     self.node
                         .reconfigure(now, config.machine.clone(), config.machine_peers());
                 if done.is_ok() {
+                    self.ports.configure(&config);
                     self.config = *config;
                 }
                 let _ = reply.send(done);

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use bfed::session::{Down, State};
+use bfed::wire::notification::Reason;
 use bfed::{Coordinator, GatewayId};
 use serde_json::{Value, json};
 
@@ -24,6 +25,16 @@ pub(super) fn down(why: &Down) -> String {
         Down::Here(why) => format!("ended here: {}: {}", why.reason.name(), why.text),
         Down::There(why) => format!("ended by the peer: {}: {}", why.reason.name(), why.text),
         Down::Lost => "the connection broke".to_owned(),
+    }
+}
+
+/// Whether an administrator ended the peering, by a stop or by a new configuration.
+pub(super) fn is_ordered(why: &Down) -> bool {
+    match why {
+        Down::Here(why) | Down::There(why) => {
+            matches!(why.reason, Reason::Shutdown | Reason::Reconfigured)
+        }
+        Down::Lost => false,
     }
 }
 
@@ -173,7 +184,9 @@ impl Driver {
                 ("messages_sent", stats.messages_sent),
                 ("peerings", stats.peerings),
                 ("strangers", self.strangers),
+                ("evicted", self.ports.evicted()),
                 ("trees", stats.trees),
+                ("trees_examined", stats.trees_examined),
                 ("reroutes", stats.reroutes),
                 ("loops", stats.loops),
                 ("discoveries", stats.discoveries),

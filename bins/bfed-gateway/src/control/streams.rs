@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use super::Input;
+use super::lease::Guarded;
 
 /// Bytes read at once.
 const BUFFER: usize = 1 << 14;
@@ -93,7 +94,7 @@ impl Conn {
     /// Starts to carry a stream.
     pub(crate) fn start(
         id: ConnId,
-        stream: Stream,
+        stream: Guarded<Stream>,
         cutter: Cutter,
         inputs: mpsc::Sender<Input>,
         is_node: bool,
@@ -138,7 +139,7 @@ impl Conn {
 
 async fn carry(
     id: ConnId,
-    stream: Stream,
+    stream: Guarded<Stream>,
     mut cutter: Cutter,
     inputs: mpsc::Sender<Input>,
     waiting: mpsc::Receiver<Vec<u8>>,

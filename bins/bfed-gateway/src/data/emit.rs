@@ -136,7 +136,7 @@ impl Output {
             .min()
     }
 
-    pub(crate) fn counters(&self) -> [(&'static str, u64); 11] {
+    pub(crate) fn counters(&self) -> [(&'static str, u64); 12] {
         let (datagrams, streams) = (&self.datagrams.counts, &self.streams.counts);
         [
             ("datagrams_received", datagrams.received),
@@ -146,6 +146,7 @@ impl Output {
             ("datagrams_receive_failed", datagrams.receive_failed),
             ("streams_opened", streams.opened),
             ("streams_refused", streams.refused),
+            ("streams_evicted", streams.evicted),
             ("streams_malformed", streams.malformed),
             ("stream_bytes_received", streams.received_bytes),
             ("stream_bytes_sent", streams.sent_bytes),

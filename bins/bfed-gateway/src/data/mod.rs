@@ -24,6 +24,7 @@ use linux_net::udp::Batch;
 use linux_net::wake::Waker;
 use tokio::sync::oneshot;
 
+use crate::limiter::LogLimiter;
 use crate::status::Counts;
 use emit::Output;
 use link::Link;
@@ -92,6 +93,9 @@ pub(crate) struct Worker {
     /// Something was left in a socket.
     more: bool,
     closing: bool,
+    /// Datagrams that could not be sent, when the log was last looked at; and its limit.
+    not_sent: u64,
+    log: LogLimiter,
 }
 
 impl Worker {
@@ -116,6 +120,8 @@ impl Worker {
             frames: Vec::with_capacity(LOOK_AHEAD),
             more: false,
             closing: false,
+            not_sent: 0,
+            log: LogLimiter::default(),
         })
     }
 
@@ -128,6 +134,7 @@ impl Worker {
             self.events(now);
             self.transmit(now);
             self.talk();
+            self.complain();
             self.output.network.flush(now);
             let ready = self.wait(now)?;
             self.more = false;
@@ -149,7 +156,9 @@ impl Worker {
             }
             if ready.callers {
                 let now = self.clock.now();
-                self.output.streams.accept(now, &self.listener);
+                let node = &self.node;
+                let named = |address| node.announced(address);
+                self.output.streams.accept(now, &self.listener, named);
             }
         }
     }
@@ -210,6 +219,30 @@ impl Worker {
             Some(streams::Ended::Dialling { edge, to }) => self.node.dial_failed(now, edge, to),
             Some(streams::Ended::Open) => self.node.stream_ended(now, conn),
             None => {}
+        }
+    }
+
+    /// Logs datagrams that could not be sent, within a limit.
+    fn complain(&mut self) {
+        let failed = self.output.datagrams.counts.send_failed;
+        let count = failed - std::mem::replace(&mut self.not_sent, failed);
+        let now = std::time::Instant::now();
+        let node = self.number.0;
+        if let Some(suppressed) = self.log.summary(now) {
+            tracing::warn!(
+                event = "datagrams_not_sent",
+                node,
+                suppressed,
+                "similar lines were left out"
+            );
+        }
+        if count > 0 && self.log.admit(now) {
+            tracing::warn!(
+                event = "datagrams_not_sent",
+                node,
+                count,
+                "datagrams not sent: longer than the path takes (data.mtu), no route, or no room in the socket"
+            );
         }
     }
 
@@ -393,6 +426,7 @@ impl Worker {
             true => StdDuration::ZERO,
             false => Clock::until(now, due.into_iter().flatten().min(), LONGEST),
         };
+        let accepts = self.output.streams.accepts(now);
         let mut watches = [
             Watch::readable(self.waker.as_fd()),
             Watch::readable(self.output.network.as_fd()),
@@ -401,6 +435,9 @@ impl Worker {
             Watch::readable(self.listener.as_fd()),
             Watch::failed(self.waker.as_fd()),
         ];
+        if !accepts {
+            watches[4] = Watch::failed(self.waker.as_fd());
+        }
         if let Some(link) = &self.link {
             watches[5] = link.watch();
         }
@@ -411,7 +448,7 @@ impl Worker {
             network: watches[1].is_readable(),
             datagrams: self.more || watches[2].is_readable(),
             streams: watches[3].is_readable(),
-            callers: watches[4].is_readable(),
+            callers: accepts && watches[4].is_readable(),
             control: count == 6 && watches[5].is_readable(),
         })
     }

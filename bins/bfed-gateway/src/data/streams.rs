@@ -4,6 +4,16 @@
 //! goes out with one `writev` for each receiver: headers from aside, payloads from where they lie. What
 //! the kernel has no room for is kept (at most what was read at once, 192 KiB)
 //! and the stream's edge is blocked until it is gone.
+//!
+//! A caller is *unproved* until its ATTACH names a flow. Unproved callers have places of their own beside
+//! `limits.streams-per-node`, and one too many closes the oldest (see [`limiter`](crate::limiter)):
+//!
+//! | caller | places |
+//! | --- | --- |
+//! | at an address that the control node announced: a session comes from it or goes to it | [`NAMED`] for each such address |
+//! | any other | [`STRANGERS`] in all, some of them for one address |
+//!
+//! There are [`MOST_UNPROVED`] of both at most.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -16,14 +26,27 @@ use bfed::wire::ParseError;
 use bfed::wire::data::Packet;
 use bfed::{ConnId, Duration, Instant};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::socket::{setsockopt, sockopt::IpBindAddressNoPort};
 use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::limiter::{ConnectionLimiter, Limits, Ticket};
 
 /// Streams that are looked at in one round.
 const EVENTS: usize = 256;
 /// How long a call may take, and how long a caller may take to say what it has come for.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Callers that have not said yet what they have come for; more are turned away.
-const MAX_STRANGERS: usize = 1024;
+/// Unproved callers at addresses that the control node did not announce.
+const STRANGERS: Limits = Limits {
+    total: 512,
+    per_source: 64,
+};
+/// Unproved callers at each address that it did announce: as many channels as one data node opens while
+/// its ATTACHes are on the way.
+const NAMED: usize = 1024;
+/// Unproved callers in all; from here on one at an announced address has no place of its own.
+const MOST_UNPROVED: usize = 8192;
+/// How long nobody is taken in after there was no descriptor left.
+const REST: Duration = Duration::from_millis(100);
 /// Callers accepted in one round.
 const CALLERS: usize = 64;
 /// Bytes read at once, packets that were not whole before included. A receiver's queue has room for
@@ -60,6 +83,8 @@ pub(crate) fn packet(bytes: &[u8]) -> Option<Result<usize, ParseError>> {
 pub(crate) struct Counts {
     pub(crate) opened: u64,
     pub(crate) refused: u64,
+    /// Unproved callers that were closed for later ones.
+    pub(crate) evicted: u64,
     pub(crate) malformed: u64,
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
@@ -72,8 +97,11 @@ enum State {
         edge: EdgeId,
         to: SocketAddr,
     },
-    /// Has not said what it has come for.
-    Stranger,
+    /// Has not said what it has come for; `named`: the control node announced its address.
+    Unproved {
+        ticket: Ticket,
+        named: bool,
+    },
     Open,
 }
 
@@ -153,9 +181,14 @@ pub(crate) struct Streams {
     /// The address that calls are made from: peers know the node by it.
     own: Option<SocketAddr>,
     max: usize,
-    /// Calls and strangers, and until when they are waited for.
+    /// Calls and unproved callers, and until when they are waited for.
     waits: VecDeque<(Instant, ConnId)>,
-    strangers: usize,
+    /// Unproved callers, and those at addresses that the control node announced.
+    strangers: ConnectionLimiter<ConnId>,
+    named: ConnectionLimiter<ConnId>,
+    unproved: usize,
+    /// No descriptor was left: until when nobody is taken in.
+    rests_until: Option<Instant>,
     /// Streams with something noted.
     noted: Vec<ConnId>,
     /// Room for notes, lent to streams until they are flushed: at most as much as one reading needs.
@@ -174,7 +207,13 @@ impl Streams {
             own,
             max,
             waits: VecDeque::new(),
-            strangers: 0,
+            strangers: ConnectionLimiter::new(STRANGERS),
+            named: ConnectionLimiter::new(Limits {
+                total: NAMED,
+                per_source: NAMED,
+            }),
+            unproved: 0,
+            rests_until: None,
             noted: Vec::new(),
             spare: Vec::new(),
             broken: Vec::new(),
@@ -187,7 +226,8 @@ impl Streams {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.waits.front().map(|(at, _)| *at)
+        let waits = self.waits.front().map(|(at, _)| *at);
+        [waits, self.rests_until].into_iter().flatten().min()
     }
 
     fn insert(
@@ -196,9 +236,8 @@ impl Streams {
         socket: TcpStream,
         from: IpAddr,
         state: State,
+        conn: ConnId,
     ) -> io::Result<()> {
-        self.next += 1;
-        let conn = ConnId(self.next);
         let dialling = matches!(state, State::Dialling { .. });
         let flags = if dialling {
             EpollFlags::EPOLLOUT
@@ -206,8 +245,12 @@ impl Streams {
             EpollFlags::EPOLLIN
         };
         self.epoll.add(&socket, EpollEvent::new(flags, conn.0))?;
+        if self.waits.len() > 2 * self.streams.len() + EVENTS {
+            let streams = &self.streams;
+            self.waits.retain(|(_, conn)| streams.contains_key(conn));
+        }
         self.waits.push_back((now + PATIENCE, conn));
-        self.strangers += usize::from(state == State::Stranger);
+        self.unproved += usize::from(matches!(state, State::Unproved { .. }));
         let stream = Stream {
             socket,
             from,
@@ -225,7 +268,7 @@ impl Streams {
 
     /// Calls another data node.
     pub(crate) fn dial(&mut self, now: Instant, edge: EdgeId, to: SocketAddr) -> io::Result<()> {
-        if self.streams.len() >= self.max {
+        if self.is_full() {
             self.counts.refused += 1;
             return Err(io::Error::other("limits.streams-per-node"));
         }
@@ -233,6 +276,9 @@ impl Streams {
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
         if let Some(own) = self.own.filter(|own| own.is_ipv4() == to.is_ipv4()) {
+            // The port is chosen by `connect`, which knows the other end: ports are shared by
+            // channels to different nodes, and none is searched for among all that are in use.
+            setsockopt(&socket, IpBindAddressNoPort, &true)?;
             socket.bind(&SocketAddr::new(own.ip(), 0).into())?;
         }
         match socket.connect(&to.into()) {
@@ -240,31 +286,99 @@ impl Streams {
             Err(error) if error.raw_os_error() == Some(nix::libc::EINPROGRESS) => {}
             Err(error) => return Err(error),
         }
-        self.insert(now, socket.into(), to.ip(), State::Dialling { edge, to })
+        let conn = self.next_conn();
+        let state = State::Dialling { edge, to };
+        self.insert(now, socket.into(), to.ip(), state, conn)
     }
 
-    /// Takes callers in.
-    pub(crate) fn accept(&mut self, now: Instant, listener: &TcpListener) {
+    fn next_conn(&mut self) -> ConnId {
+        self.next += 1;
+        ConnId(self.next)
+    }
+
+    /// No place is left for calls, and for callers that have proved themselves.
+    fn is_full(&self) -> bool {
+        self.streams.len() - self.unproved >= self.max
+    }
+
+    /// Whether callers are taken in now.
+    pub(crate) fn accepts(&mut self, now: Instant) -> bool {
+        self.rests_until.take_if(|until| *until <= now);
+        self.rests_until.is_none()
+    }
+
+    /// Takes callers in; `named` says whether the control node announced an address.
+    pub(crate) fn accept(
+        &mut self,
+        now: Instant,
+        listener: &TcpListener,
+        named: impl Fn(IpAddr) -> bool,
+    ) {
         for _ in 0..CALLERS {
             let (socket, from) = match listener.accept() {
                 Ok(caller) => caller,
-                Err(_) => return,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                // The caller has gone.
+                Err(error) if error.raw_os_error() == Some(nix::libc::ECONNABORTED) => continue,
+                Err(_) => {
+                    self.counts.refused += 1;
+                    self.rests_until = Some(now + REST);
+                    return;
+                }
             };
-            if self.streams.len() >= self.max || self.strangers >= MAX_STRANGERS {
+            if self.is_full() {
                 self.counts.refused += 1;
                 continue;
             }
             let ready = socket
                 .set_nonblocking(true)
                 .and_then(|()| socket.set_nodelay(true));
-            let taken = ready.and_then(|()| self.insert(now, socket, from.ip(), State::Stranger));
+            let named = self.unproved < MOST_UNPROVED && named(from.ip());
+            let taken = ready.and_then(|()| self.admit(now, socket, from.ip(), named));
             if taken.is_err() {
                 self.counts.refused += 1;
             }
         }
     }
 
-    /// Calls and strangers that took too long.
+    /// Gives a caller a place among those that have not proved themselves.
+    fn admit(
+        &mut self,
+        now: Instant,
+        socket: TcpStream,
+        from: IpAddr,
+        named: bool,
+    ) -> io::Result<()> {
+        let conn = self.next_conn();
+        let (ticket, evicted) = self.limiter(named).admit(from, named, |_| conn);
+        if let Some(conn) = evicted {
+            self.counts.evicted += 1;
+            self.unproved -= usize::from(self.streams.remove(&conn).is_some());
+        }
+        let state = State::Unproved { ticket, named };
+        let taken = self.insert(now, socket, from, state, conn);
+        if taken.is_err() {
+            self.limiter(named).remove(ticket);
+        }
+        taken
+    }
+
+    fn limiter(&mut self, named: bool) -> &mut ConnectionLimiter<ConnId> {
+        match named {
+            true => &mut self.named,
+            false => &mut self.strangers,
+        }
+    }
+
+    /// The caller gives up its place among the unproved.
+    fn release(&mut self, state: State) {
+        if let State::Unproved { ticket, named } = state {
+            self.limiter(named).remove(ticket);
+            self.unproved -= 1;
+        }
+    }
+
+    /// Calls and unproved callers that took too long.
     pub(crate) fn overdue(&mut self, now: Instant) -> Vec<ConnId> {
         let mut late = Vec::new();
         while self.waits.front().is_some_and(|(at, _)| *at <= now) {
@@ -417,10 +531,10 @@ impl Streams {
     /// The machine knows whom the caller has come for.
     pub(crate) fn attached(&mut self, conn: ConnId) {
         if let Some(stream) = self.streams.get_mut(&conn)
-            && stream.state == State::Stranger
+            && matches!(stream.state, State::Unproved { .. })
         {
-            stream.state = State::Open;
-            self.strangers -= 1;
+            let state = std::mem::replace(&mut stream.state, State::Open);
+            self.release(state);
             self.counts.opened += 1;
         }
     }
@@ -431,7 +545,8 @@ impl Streams {
         let Some(stream) = self.streams.get_mut(&conn) else {
             return;
         };
-        if stream.state == State::Stranger && said >= HEADER_LEN {
+        let unproved = matches!(stream.state, State::Unproved { .. });
+        if unproved && said >= HEADER_LEN {
             self.malformed(conn);
         } else {
             stream.rest = rest.to_vec();
@@ -546,11 +661,11 @@ impl Streams {
     /// Closes a stream; what it was.
     pub(crate) fn remove(&mut self, conn: ConnId) -> Option<Ended> {
         let stream = self.streams.remove(&conn)?;
-        self.strangers -= usize::from(stream.state == State::Stranger);
+        self.release(stream.state);
         // The kernel takes a closed descriptor out of the set by itself.
         Some(match stream.state {
             State::Dialling { edge, to } => Ended::Dialling { edge, to },
-            State::Stranger | State::Open => Ended::Open,
+            State::Unproved { .. } | State::Open => Ended::Open,
         })
     }
 }
@@ -571,3 +686,6 @@ impl AsFd for Streams {
         self.epoll.0.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests;

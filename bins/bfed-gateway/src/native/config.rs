@@ -4,6 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | `kind` | | `"none"` | `"none"`, `"ip"`, `"ssm"` or `"http"` |
 //! | `interface` | ip, ssm | where the routes lead | interface of groups, by name or address |
+//! | `export` | ip, ssm | `[]`: none | prefixes of groups of this network whose sessions peers may have |
 //! | `groups` | ip, ssm | `"239.255.0.0/18"`, `"232.98.0.0/16"` | pool of groups; gateways and data nodes on other machines need others |
 //! | `port` | ip, ssm | 5004 | UDP port of channels in groups of the pool |
 //! | `ttl` | ip, ssm | 16 | routers that datagrams may pass, plus one |
@@ -18,6 +19,7 @@
 //! | `ask` | http | `mediator` | URL of the mediator, for data nodes on other machines |
 //! | `origin` | http | the first data node | URL of the server that sources of this network send to |
 //! | `max-connections` | http | 4096 | of each server |
+//! | `publish` | http | `["127.0.0.0/8", "::1/128"]` | prefixes of hosts that may be the source of a session |
 //! | `queue` | http | 4 MiB | most bytes that wait for one reader |
 //! | `stall` | http | `"10s"` | a reader of a bulk session that takes nothing for so long is cut off |
 //! | `max-clients`, `requests-per-second` | all | 16384, 1000 | bounds of the mediator |
@@ -25,6 +27,7 @@
 
 use std::net::SocketAddr;
 
+use bfed::Prefix;
 use cli::daemon::reader::{Section, shown};
 use cli::daemon::value::{LISTEN, listen, text};
 use cli::federation::{self, http::Url};
@@ -117,11 +120,44 @@ fn cost(section: &Section<'_, '_>) -> Option<u32> {
     Some(cost).filter(|&cost| cost != none)
 }
 
+/// Reads a list of prefixes; `None` if the key is absent.
+fn prefixes(
+    section: &Section<'_, '_>,
+    key: &'static str,
+    wants: &str,
+    fits: impl Fn(&Prefix) -> Result<(), String>,
+) -> Option<Vec<Prefix>> {
+    let listed = section.list(key, wants, |value| {
+        let text = text(value)?;
+        let prefix = text.parse::<Prefix>();
+        let prefix = prefix.map_err(|wrong| format!("{text:?} is {wrong}"))?;
+        fits(&prefix).map(|()| prefix)
+    });
+    listed.map(|at| at.value.into_iter().map(|at| at.value).collect())
+}
+
+/// `export`: groups of this network that peers may have.
+fn export(section: &Section<'_, '_>) -> Vec<Prefix> {
+    let wants = "prefixes of groups, such as [\"239.1.0.0/16\"]";
+    let is_multicast = |prefix: &Prefix| match prefix.address().is_multicast() {
+        true => Ok(()),
+        false => Err(format!("{prefix} is not a prefix of groups")),
+    };
+    prefixes(section, "export", wants, is_multicast).unwrap_or_default()
+}
+
+/// `publish`: hosts that may be sources.
+fn publish(section: &Section<'_, '_>) -> Option<Vec<Prefix>> {
+    let wants = "address prefixes, such as [\"192.0.2.0/24\"]";
+    prefixes(section, "publish", wants, |_| Ok(()))
+}
+
 fn data(section: &Section<'_, '_>, default: &str, specific: bool) -> GroupsConfig {
     GroupsConfig {
         link: link(section),
         groups: groups(section, default, specific),
         port: section.number("port", 1..=65_535u16, federation::DEFAULT_PORT),
+        export: export(section),
     }
 }
 
@@ -211,6 +247,7 @@ fn http(section: &Section<'_, '_>) -> HttpConfig {
             _ => url,
         }),
         origin: url("origin"),
+        publish: publish(section).unwrap_or_else(|| config.publish.clone()),
         max_connections: section.number("max-connections", 1u32..=1 << 20, 4096) as usize,
         queue: section.number("queue", 65_536u32..=1 << 30, 4 << 20) as usize,
         stall: section
@@ -286,6 +323,15 @@ mod tests {
                 "source can send",
             ),
             ("kind = \"ip\"\nttl = 0", "too small"),
+            (
+                "kind = \"ip\"\nexport = [\"10.0.0.0/8\"]",
+                "not a prefix of groups",
+            ),
+            (
+                "kind = \"http\"\npublish = [\"10.0.0.1/8\"]",
+                "not an address prefix",
+            ),
+            ("kind = \"http\"\nexport = []", "unknown"),
             ("kind = \"ip\"\ncolour = 0", "unknown"),
         ] {
             let problems = read(&format!("[network]\n{text}")).unwrap_err();

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use bfed::native::{ChannelId, Direction, NativeError, Upcall};
 use bfed::wire::client::AnswerRepr;
-use bfed::{ClientId, GatewayId, Instant, NativeNet, SessionName, Sroutes};
+use bfed::{ClientId, GatewayId, Instant, NativeNet, Prefix, SessionName, Sroutes};
 use cli::federation::GroupAddress;
 
 use super::datagrams::{Channels, Link};
@@ -27,6 +27,8 @@ pub struct GroupsConfig {
     pub groups: Groups,
     /// The UDP port of channels in groups of the pool.
     pub port: u16,
+    /// Groups of this network that its sessions may be in; peers can have no others.
+    pub export: Vec<Prefix>,
 }
 
 /// A network of groups, for a data node.
@@ -39,23 +41,30 @@ pub(super) struct GroupNet {
     specific: bool,
     /// Where the mediator talks: no session is there.
     reserved: Option<SocketAddr>,
+    /// Sessions that were asked for, and whose groups are not exported or not to be had.
+    refused: u64,
 }
 
-/// The group that a session of this network is sent to; `None` if its name is no group's, or one that
-/// gateways use themselves.
+/// Returns the group that a session of this network is sent to; `None` if its name is no group's, or that
+/// of a group that gateways use themselves or that is not exported.
 pub(super) fn own_group(
     session: &SessionName,
     flow: &str,
     specific: bool,
-    groups: &Groups,
+    config: &GroupsConfig,
     reserved: Option<SocketAddr>,
 ) -> Option<GroupAddress> {
+    let groups = &config.groups;
     let address = GroupAddress::of_session(&session.native_bytes(), flow).ok()?;
     let group = address.group;
     let taken = !specific && groups.contains(group.ip());
     let fits = address.source.is_some() == specific && group.is_ipv4() == groups.is_ipv4();
     let mediator = reserved.is_some_and(|reserved| reserved.ip() == group.ip());
-    (fits && !taken && !mediator).then_some(address)
+    let exported = config
+        .export
+        .iter()
+        .any(|prefix| prefix.contains(group.ip()));
+    (fits && !taken && !mediator && exported).then_some(address)
 }
 
 impl GroupNet {
@@ -75,6 +84,7 @@ impl GroupNet {
             config: config.clone(),
             specific,
             reserved,
+            refused: 0,
         })
     }
 
@@ -128,16 +138,13 @@ impl NativeNet for GroupNet {
                 parsed.filter(|address| address.source.is_some() == self.specific)
             }
             (None, Some(own)) => Some(self.address(own)),
-            (None, None) => own_group(
-                session,
-                flow,
-                self.specific,
-                &self.config.groups,
-                self.reserved,
-            ),
+            (None, None) => own_group(session, flow, self.specific, &self.config, self.reserved),
         };
-        self.channels
-            .listen(channel, &address.ok_or(NativeError::NoSession)?)
+        let Some(address) = address else {
+            self.refused += 1;
+            return Err(NativeError::NoSession);
+        };
+        self.channels.listen(channel, &address)
     }
 
     /// The kernel refreshes memberships by itself (§5.4).
@@ -218,6 +225,8 @@ impl Network for GroupNet {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.channels.counters()
+        let mut counters = self.channels.counters();
+        counters.push(("sessions_refused", self.refused));
+        counters
     }
 }

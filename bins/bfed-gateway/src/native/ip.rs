@@ -205,7 +205,7 @@ impl Front for GroupMediator {
     }
 
     fn knows(&self, session: &SessionName) -> bool {
-        let (groups, mediator) = (&self.config.data.groups, Some(self.config.mediator));
+        let (groups, mediator) = (&self.config.data, Some(self.config.mediator));
         let mut flows = session.flows();
         flows.all(|flow| own_group(session, flow, false, groups, mediator).is_some())
     }

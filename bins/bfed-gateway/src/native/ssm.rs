@@ -207,7 +207,7 @@ impl Front for UnicastMediator {
     }
 
     fn knows(&self, session: &SessionName) -> bool {
-        let groups = &self.config.data.groups;
+        let groups = &self.config.data;
         let mut flows = session.flows();
         flows.all(|flow| own_group(session, flow, true, groups, None).is_some())
     }

@@ -1,8 +1,17 @@
 //! Data from a source in one network to clients in another.
 
-use bfed::wire::client::Answer;
+use std::io::{ErrorKind, Read as _};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use super::{Gateway, eventually, line};
+use bfed::wire::client::Answer;
+use socket2::{Domain, Socket, Type};
+
+use super::{Gateway, eventually, line, port};
+use crate::config::Mode;
 use crate::status::Show;
 
 pub(super) const DATA: &str = "[data]\nlisten = \"127.0.0.1:0\"\nnodes = 2";
@@ -79,6 +88,22 @@ fn a_film_comes_through_with_its_frames_as_they_were() {
 }
 
 #[test]
+fn a_film_of_frames_longer_than_a_datagram_comes_through() {
+    let line = line(3, DATA);
+    join(&line[2], 1, REAL_TIME);
+    let mut number = 0;
+    eventually("ten frames", || {
+        sent(&line[0], REAL_TIME, &[frame(number, 16_384)]);
+        number += 1;
+        std::thread::sleep(Duration::from_millis(50));
+        (line[2].hand.got(REAL_TIME).len() >= 10).then_some(())
+    });
+    let got = line[2].hand.got(REAL_TIME);
+    let is_sent = |got: &Vec<u8>| (0..number).any(|at| *got == frame(at, 16_384));
+    assert!(got.iter().all(is_sent), "a frame that nobody sent");
+}
+
+#[test]
 fn a_receiver_that_takes_nothing_pauses_the_source_of_a_file_and_loses_nothing() {
     let line = line(2, DATA);
     join(&line[1], 1, BULK);
@@ -98,6 +123,71 @@ fn a_receiver_that_takes_nothing_pauses_the_source_of_a_file_and_loses_nothing()
     });
     assert!(line[1].hand.got(BULK) == frames, "not the same bytes");
     assert_eq!(line[0].counter("drops", "queue_full"), 0);
+}
+
+/// Idle connections to `to`, opened again as they are closed, until this is dropped.
+struct Idle(Arc<AtomicBool>, Option<JoinHandle<()>>);
+
+impl Idle {
+    fn hold(count: usize, from: [u8; 4], to: SocketAddr) -> Idle {
+        let (tell, told) = mpsc::channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let connect = move || {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).ok()?;
+            socket.bind(&SocketAddr::from((from, 0)).into()).ok()?;
+            socket.connect(&to.into()).ok()?;
+            socket.set_nonblocking(true).ok()?;
+            Some(socket)
+        };
+        let over = |socket: &Socket| match (&*socket).read(&mut [0]) {
+            Ok(_) => true,
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
+        };
+        let thread = std::thread::spawn(move || {
+            let mut open = Vec::new();
+            while !stopped.load(Ordering::Relaxed) {
+                open.retain(|socket| !over(socket));
+                let missing = count - open.len();
+                open.extend(std::iter::from_fn(connect).take(missing));
+                let _ = tell.send(());
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        told.recv().unwrap();
+        Idle(stop, Some(thread))
+    }
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        let _ = self.1.take().map(JoinHandle::join);
+    }
+}
+
+#[test]
+fn idle_connections_to_the_data_port_keep_no_viewer_out() {
+    let at = [port(), port()];
+    let data = port();
+    let more = |at: SocketAddr| format!("[data]\nlisten = \"{at}\"\nnodes = 1");
+    let owner = Gateway::start(Mode::All, 0, &at, &[1], &more(data));
+    let viewer = Gateway::start(Mode::All, 1, &at, &[0], &more(port()));
+    owner.peered(1);
+    viewer.peered(1);
+    // More than a listener's queue: what is closed is opened again.
+    let idle = Idle::hold(1100, [127, 0, 0, 9], data);
+    join(&viewer, 1, BULK);
+    let frames = frames(20, 16_384);
+    let attack = Instant::now();
+    // The viewer's data node is let in while the attack lasts, before idle callers would time out.
+    while viewer.hand.got(BULK).is_empty() {
+        assert!(attack.elapsed() < Duration::from_secs(8), "0 bytes");
+        owner.hand.send(BULK, frames.iter().cloned());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(owner.counter("sockets", "streams_evicted") > 0);
+    drop(idle);
 }
 
 #[test]

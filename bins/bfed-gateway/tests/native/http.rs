@@ -11,6 +11,8 @@ use bfed::{ChannelAddress, Cost, Scope, SessionName};
 use bfed_gateway::native::{ClientLimits, HttpConfig, Network, NetworkConfig, Role};
 use cli::federation::http::{Part, Reader, Url, session_path};
 
+use linux_net::link::Editor;
+
 use crate::common::*;
 
 const EDGE: &str = "127.0.0.1:8081";
@@ -597,5 +599,46 @@ fn floods_of_requests_are_turned_away_by_503() {
             .filter_map(|ask| (ask.head() == 503).then_some(()))
             .count();
         assert_eq!(refused, 3);
+    });
+}
+
+#[test]
+fn hosts_that_are_not_listed_are_no_sources() {
+    alone(|| {
+        let mut editor = Editor::open().unwrap();
+        let lo = editor.index("lo").unwrap();
+        let host = std::net::Ipv4Addr::new(192, 0, 2, 1);
+        editor.add_address(lo, host, 32).unwrap();
+        let edge = "192.0.2.1:8081";
+        let session = path("bfed://7/film");
+        let open = |publish: &[&str]| {
+            let mut config = HttpConfig::new(edge.parse().unwrap(), MEDIATOR.parse().unwrap());
+            if !publish.is_empty() {
+                config.publish = publish.iter().map(|text| text.parse().unwrap()).collect();
+            }
+            channels(&NetworkConfig::Http(config))
+        };
+        // The client connects from the address that it connects to.
+        for (publish, status) in [
+            (&[][..], 403),
+            (&["192.0.2.0/30"][..], 200),
+            (&["10.0.0.0/8"][..], 403),
+        ] {
+            let _net = open(publish);
+            for method in ["PUT", "POST"] {
+                let head =
+                    format!("{method} {session} HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n");
+                let mut source = Client::ask(edge, &head, b"film");
+                assert_eq!(source.head(), status, "{method} {publish:?}");
+            }
+        }
+        // On loopback, by default.
+        let _net = self::edge();
+        let mut source = Client::ask(
+            EDGE,
+            &format!("PUT {session} HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n"),
+            b"film",
+        );
+        assert_eq!(source.head(), 200);
     });
 }

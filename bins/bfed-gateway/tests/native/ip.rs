@@ -26,6 +26,7 @@ fn config() -> IpConfig {
             },
             groups: Groups::parse("239.200.0.0/30").unwrap(),
             port: 6000,
+            export: vec!["239.0.0.0/8".parse().unwrap()],
         },
         mediator: MEDIATOR.parse().unwrap(),
         limits: ClientLimits::default(),
@@ -259,6 +260,7 @@ fn ipv6_works_alike() {
         editor.add_address(index, address, 64).unwrap();
         config.data.link.interface = Some("v0".into());
         config.data.groups = Groups::parse("ff15::100/126").unwrap();
+        config.data.export = vec!["ff00::/8".parse().unwrap()];
         config.mediator = "[ff15::6266]:25190".parse().unwrap();
         let mut net = channels(&NetworkConfig::Ip(config.clone()));
         let channel = up(&mut *net, &name("bfed://7/ff15::1/5004")).unwrap();
@@ -475,5 +477,36 @@ fn costs_of_gateways_are_told_where_the_administrator_says_them() {
                 .costs
                 .is_empty()
         );
+    });
+}
+
+#[test]
+fn peers_have_the_groups_that_are_exported_and_no_others() {
+    alone(|| {
+        let mut config = config();
+        let ssdp = "bfed://7/239.255.255.250/1900";
+        let film = "bfed://7/239.1.2.3/5004";
+        // By default none.
+        config.data.export = vec![];
+        let mut net = channels(&NetworkConfig::Ip(config.clone()));
+        for group in [ssdp, film] {
+            assert_eq!(up(&mut *net, &name(group)), Err(NativeError::NoSession));
+        }
+        assert_eq!(count(&*net, "sessions_refused"), 2);
+        drop(net);
+        config.data.export = vec!["239.1.0.0/16".parse().unwrap()];
+        let mut net = channels(&NetworkConfig::Ip(config));
+        assert_eq!(up(&mut *net, &name(ssdp)), Err(NativeError::NoSession));
+        let channel = up(&mut *net, &name(film)).unwrap();
+        let source = Host::bound(([127, 0, 0, 1], 0).into());
+        source.send(([239, 255, 255, 250], 1900).into(), b"M-SEARCH");
+        source.send(([239, 1, 2, 3], 5004).into(), b"film");
+        assert_eq!(
+            soon(&mut *net),
+            (Upcall::Data { channel, len: 4 }, b"film".to_vec())
+        );
+        nothing(&mut *net);
+        // Sessions from elsewhere come in groups of the pool, exported or not.
+        down(&mut *net, &name("bfed://9/x")).unwrap();
     });
 }

@@ -22,6 +22,7 @@ fn config() -> NetworkConfig {
             },
             groups: Groups::parse("232.98.0.0/24").unwrap(),
             port: 6000,
+            export: vec!["232.0.0.0/8".parse().unwrap()],
         },
         mediator: MEDIATOR.parse().unwrap(),
         limits: ClientLimits::default(),

@@ -19,17 +19,16 @@ use crate::wire::subscribe::{Edge, Repr as Subscribe};
 use crate::wire::{Message, join};
 
 impl<C: Coordinator> ControlNode<C> {
-    /// The edge to a peer, with the data node's share of the link's bound.
+    /// The edge to a peer, with the bound of the whole link.
     pub(super) fn edge(&self, id: PeerId) -> Edge {
         let state = self.peers.get(&id);
         if state.is_some_and(|state| state.config.gateway.network == self.config.gateway.network) {
             return Edge::Native;
         }
         let rate = state.and_then(|state| state.config.rate_bps);
-        let nodes = self.nodes.map.len().max(1) as u64;
         Edge::Peer {
             peer: id,
-            rate_bps: rate.map_or(0, |rate| (rate / nodes).max(1)),
+            rate_bps: rate.unwrap_or(0),
         }
     }
 
@@ -45,31 +44,13 @@ impl<C: Coordinator> ControlNode<C> {
             if let Some(node) = tree.node.filter(|_| known)
                 && told.insert(node)
             {
-                again.push((slot, up.map(|up| up.flows.clone())));
+                again.push(slot);
             }
         }
-        let edge = self.edge(id);
-        for (slot, up) in again {
-            let ask = up.map(|flows| self.ask_up(slot, edge, flows));
-            if let Some(tree) = self.trees.get_mut(slot) {
-                if let Some(down) = tree.down.get_mut(&id) {
-                    down.ask = Ask::Nothing;
-                }
-                if let (Some(up), Some(ask)) = (&mut tree.up, ask) {
-                    up.ask = ask;
-                }
-                self.trees.pending.insert(slot);
-            }
+        for slot in again {
+            self.ask_for_share(slot, id);
         }
-    }
-
-    /// Each data node has another share of the links.
-    pub(super) fn shares_changed(&mut self) {
-        let bounded = |state: &super::PeerState| state.config.rate_bps.is_some();
-        let ids = self.peers.iter().filter(|(_, state)| bounded(state));
-        for id in ids.map(|(&id, _)| id).collect::<Vec<_>>() {
-            self.bound_changed(id);
-        }
+        self.shares.changed();
     }
 
     /// Asks for channels that a peer can send to.
@@ -169,7 +150,8 @@ impl<C: Coordinator> ControlNode<C> {
             .map(|(&id, down)| (id, down.flows.clone()))
             .collect();
         for (id, flows) in unasked {
-            let ask = self.ask_down(slot, self.edge(id), flows);
+            let edge = self.shared_edge(slot, id);
+            let ask = self.ask_down(slot, edge, flows);
             if let Some(tree) = self.trees.get_mut(slot)
                 && let Some(down) = tree.down.get_mut(&id)
             {

@@ -240,7 +240,7 @@ impl<C: Coordinator> ControlNode<C> {
         let Some(network) = tree.network else {
             return false;
         };
-        let costs = self.sroutes.get(&tree.name).unwrap_or(&[]);
+        let costs = self.usable_costs(tree);
         let own: (_, GatewayId) = (choice.cost, self.config.gateway);
         self.peers.iter().any(|(&id, state)| {
             state.config.gateway.network == own.1.network

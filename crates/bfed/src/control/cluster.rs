@@ -11,21 +11,24 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::session::{Down, FAREWELL_TIMEOUT, OPEN_TIMEOUT};
 use crate::tree::{Ask, Slot};
-use crate::types::{ConnId, NodeId};
+use crate::types::{ConnId, NodeId, NodeIdentity};
 use crate::wire::Message;
-use crate::wire::liveness::Repr as Liveness;
+use crate::wire::liveness::State as Liveness;
 use crate::wire::no_route::Reason;
 use crate::wire::node::Register;
 use crate::wire::notification::{Reason as Why, Repr as Notification};
+use crate::wire::reclaim::Repr as Reclaim;
 use crate::wire::statistics::Repr as Statistics;
 
 impl<C: Coordinator> ControlNode<C> {
-    /// A data node has opened a stream: it has ten seconds to register.
-    pub fn node_connected(&mut self, now: Instant, conn: ConnId) {
+    /// A data node has opened a stream, and has proved to the driver that it is `identity`: it has ten
+    /// seconds to register. A number that a data node of another identity has is refused.
+    pub fn node_connected(&mut self, now: Instant, conn: ConnId, identity: NodeIdentity) {
         self.now = now;
         if self.active {
+            let until = now + OPEN_TIMEOUT;
             self.streams
-                .insert(conn, StreamOf::Node(None, now + OPEN_TIMEOUT));
+                .insert(conn, StreamOf::Unregistered(identity, until));
         } else {
             self.events.push_back(Event::Close(conn));
         }
@@ -59,6 +62,7 @@ impl<C: Coordinator> ControlNode<C> {
             self.nodes_until = Some(now + self.config.heartbeat_interval * COMING);
             let keep = self.config.restart_time_s > 0;
             self.config.restarting |= keep && self.coordinator.succeeds();
+            self.complete_from = Some(now + self.config.soft_state_lifetime);
             self.rib.deferred = self.config.restarting;
             let patience = Duration::from_secs(self.config.restart_time_s.into());
             self.deferral_until = self.config.restarting.then_some(now + patience);
@@ -102,20 +106,27 @@ impl<C: Coordinator> ControlNode<C> {
         Err(error)
     }
 
+    pub(super) fn unregistered_says(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        identity: NodeIdentity,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        match Message::parse(bytes) {
+            Ok(Message::Register(register)) => self.register(now, conn, identity, &register),
+            _ => self.end_node(now, conn, Why::OutOfOrder, Error::BadNode),
+        }
+    }
+
     pub(super) fn node_says(
         &mut self,
         now: Instant,
         conn: ConnId,
-        id: Option<NodeId>,
+        id: NodeId,
         bytes: &[u8],
     ) -> Result<(), Error> {
         let message = Message::parse(bytes);
-        let Some(id) = id else {
-            return match message {
-                Ok(Message::Register(register)) => self.register(now, conn, &register),
-                _ => self.end_node(now, conn, Why::OutOfOrder, Error::BadNode),
-            };
-        };
         let Some(node) = self.nodes.map.get_mut(&id) else {
             return Err(Error::BadNode);
         };
@@ -130,10 +141,13 @@ impl<C: Coordinator> ControlNode<C> {
             Ok(Message::AllocateResponse(response)) => self.answered(now, id, response),
             Ok(Message::Statistics(statistics)) => {
                 node.rate_bps = statistics.rate_bps;
-                self.node_sessions(now, id, statistics);
+                node.unmeasured = 0;
+                self.node_sessions(id, statistics);
+                self.judge_silent(now, id);
                 Ok(())
             }
-            Ok(Message::Liveness(Liveness { peer, state })) => {
+            Ok(Message::Liveness(news)) => {
+                let (peer, state) = (news.peer, news.state);
                 if self.peers.contains_key(&peer) {
                     node.hears.insert(peer, state);
                     self.heard_of(now, peer);
@@ -166,12 +180,22 @@ impl<C: Coordinator> ControlNode<C> {
         self.end_node(now, conn, Why::Fenced, Error::Fenced)
     }
 
-    fn register(&mut self, now: Instant, conn: ConnId, register: &Register) -> Result<(), Error> {
+    fn register(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        identity: NodeIdentity,
+        register: &Register,
+    ) -> Result<(), Error> {
         let id = register.node;
         self.check_epoch(now, conn, register.epoch)?;
-        let known = self.nodes.map.get(&id).map(|node| (node.conn, node.boot));
+        let known = self.nodes.map.get(&id);
+        if known.is_some_and(|node| node.identity != identity) {
+            return self.end_node(now, conn, Why::Collision, Error::BadNode);
+        }
+        let known = known.map(|node| (node.conn, node.boot));
         match known {
-            // Two nodes claim one number; a node whose stream broke before we heard comes again.
+            // A node whose stream broke, or that was started anew, before we heard comes again.
             Some((Some(old), boot)) => {
                 if boot != register.boot {
                     self.node_dead(id);
@@ -186,7 +210,7 @@ impl<C: Coordinator> ControlNode<C> {
             }
             None => {}
         }
-        self.streams.insert(conn, StreamOf::Node(Some(id), now));
+        self.streams.insert(conn, StreamOf::Node(id));
         let epoch = self.coordinator.epoch();
         match self.nodes.map.get_mut(&id) {
             Some(node) => {
@@ -194,18 +218,22 @@ impl<C: Coordinator> ControlNode<C> {
                 node.conn = Some(conn);
                 node.blocked = false;
                 node.heard_at = now;
+                node.complete = false;
                 let slots: Vec<_> = node.sessions.iter().copied().collect();
                 for slot in slots {
                     self.ask_again(slot);
                 }
+                self.refresh_node(id);
             }
             None => {
                 if self.nodes.map.is_empty() {
                     self.heartbeat_at = now + self.config.heartbeat_interval;
                 }
-                self.nodes.map.insert(id, Node::new(now, conn, register));
+                self.nodes
+                    .map
+                    .insert(id, Node::new(now, conn, identity, register));
                 self.trees.mark_all();
-                self.shares_changed();
+                self.shares.changed();
                 self.events.push_back(Event::NodeUp(id));
             }
         }
@@ -214,6 +242,39 @@ impl<C: Coordinator> ControlNode<C> {
         }
         self.hot.insert(conn);
         Ok(())
+    }
+
+    /// A data node's stream is there again: which sessions it is to have. A message by which one of them was
+    /// taken from it may have been lost.
+    fn refresh_node(&mut self, id: NodeId) {
+        let has = |node: Option<NodeId>| node == Some(id);
+        let trees = self.trees.iter();
+        let own = trees.filter(|(_, tree)| has(tree.node) || has(tree.old_node));
+        let names: Vec<_> = own.map(|(_, tree)| tree.name.clone()).collect();
+        // More would end the stream that has just begun: then they live by their refreshes.
+        let fits = names.len() <= self.config.limits.max_queue / 2;
+        if let Some(node) = self.nodes.map.get_mut(&id) {
+            node.refreshed = fits;
+        }
+        if !fits {
+            return;
+        }
+        let epoch = self.coordinator.epoch();
+        for session in names {
+            let refresh = Reclaim {
+                epoch,
+                what: None,
+                session,
+            };
+            self.send_node(id, Message::Reclaim(refresh));
+        }
+    }
+
+    /// Whether every session that is to live is known here: not while peers and data nodes tell a successor,
+    /// or one that was started anew, what they had.
+    fn knows_all(&self, now: Instant) -> bool {
+        let examined = self.trees.pending.is_empty() && !self.rib.has_changed();
+        self.complete_from.is_none_or(|from| from <= now) && examined
     }
 
     /// Questions whose answers may have been lost with a stream are asked anew.
@@ -243,7 +304,7 @@ impl<C: Coordinator> ControlNode<C> {
     }
 
     /// A node says which sessions it has: what nobody assigned to it, it may forget.
-    fn node_sessions(&mut self, now: Instant, id: NodeId, statistics: Statistics) {
+    fn node_sessions(&mut self, id: NodeId, statistics: Statistics) {
         for entry in statistics.entries {
             let slot = self.trees.find(&entry.session);
             let tree = slot.and_then(|slot| self.trees.get(slot));
@@ -254,7 +315,21 @@ impl<C: Coordinator> ControlNode<C> {
                 self.coordinator.assign(&entry.session, id);
             }
         }
-        let _ = now;
+    }
+
+    /// What a data node said of peers before it carried any of their sessions counts from when it does.
+    fn judge_silent(&mut self, now: Instant, id: NodeId) {
+        let Some(node) = self.nodes.map.get(&id) else {
+            return;
+        };
+        let silent = node
+            .hears
+            .iter()
+            .filter(|(_, state)| **state == Liveness::Silent);
+        let silent: Vec<_> = silent.map(|(&peer, _)| peer).collect();
+        for peer in silent {
+            self.heard_of(now, peer);
+        }
     }
 
     /// The stream of a data node broke: it has one heartbeat's time to come back.
@@ -279,7 +354,7 @@ impl<C: Coordinator> ControlNode<C> {
         }
         self.events.push_back(Event::NodeDown(id));
         self.trees.pending.extend(node.sessions);
-        self.shares_changed();
+        self.shares.changed();
     }
 
     pub(super) fn time_of_nodes(&mut self, now: Instant) {
@@ -295,7 +370,9 @@ impl<C: Coordinator> ControlNode<C> {
         }
         self.heartbeat_at = now + interval;
         let epoch = self.coordinator.epoch();
+        let knows_all = self.knows_all(now);
         for node in self.nodes.map.values_mut() {
+            node.complete |= knows_all && node.refreshed;
             // One that reads nothing is not told the same again and again.
             if node.queue.is_empty() {
                 node.heartbeat(epoch);
@@ -347,6 +424,7 @@ impl<C: Coordinator> ControlNode<C> {
         self.coordinator.assign(&name, id);
         if let Some(node) = self.nodes.map.get_mut(&id) {
             node.sessions.insert(slot);
+            node.unmeasured += 1;
         }
         let survives = current.filter(|old| self.nodes.map.contains_key(old));
         if let Some(tree) = self.trees.get_mut(slot) {
@@ -378,8 +456,10 @@ impl<C: Coordinator> ControlNode<C> {
 
     pub(super) fn unassign(&mut self, slot: Slot) {
         let node = self.trees.get(slot).and_then(|tree| tree.node);
-        if let Some(node) = node.and_then(|id| self.nodes.map.get_mut(&id)) {
-            node.sessions.remove(&slot);
+        if let Some(node) = node.and_then(|id| self.nodes.map.get_mut(&id))
+            && node.sessions.remove(&slot)
+        {
+            node.unmeasured = node.unmeasured.saturating_sub(1);
         }
     }
 }

@@ -27,13 +27,16 @@ impl<C: Coordinator> ControlNode<C> {
         self.stats.messages_received += 1;
         let result = match self.streams.get(&conn) {
             Some(StreamOf::Peer(id)) => self.peer_says(now, *id, message),
-            Some(StreamOf::Node(id, _)) => self.node_says(now, conn, *id, message),
+            Some(StreamOf::Node(id)) => self.node_says(now, conn, *id, message),
+            Some(StreamOf::Unregistered(identity, _)) => {
+                self.unregistered_says(now, conn, *identity, message)
+            }
             None => Err(Error::UnknownStream),
         };
         if let Err(error) = result {
             self.stats.drops.count(error);
         }
-        if !self.rib.changed.is_empty() {
+        if core::mem::take(&mut self.rib.news) {
             self.news_of_routes(now);
         }
         result

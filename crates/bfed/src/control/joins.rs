@@ -48,6 +48,11 @@ impl<C: Coordinator> ControlNode<C> {
 
     pub(super) fn peer_joins(&mut self, now: Instant, id: PeerId, join: Join) -> Result<(), Error> {
         let session = join.session.clone();
+        if !self.may_name(id, &join.flows) {
+            let reason = Reason::Policy;
+            self.send(id, Message::NoRoute(NoRoute { reason, session }));
+            return Err(Error::ForeignAddress);
+        }
         match self.try_join(now, id, join) {
             Ok(slot) => {
                 self.trees.schedule(slot);
@@ -119,16 +124,14 @@ impl<C: Coordinator> ControlNode<C> {
             return Err(Reason::Policy);
         }
         self.put_down(now, slot, id, flows);
-        let (root, name) = match self.trees.get(slot) {
-            Some(tree) => (tree.root, tree.name.clone()),
-            None => return Err(Reason::Limit),
+        let Some(tree) = self.trees.get(slot) else {
+            return Err(Reason::Limit);
         };
-        if root {
+        if tree.root {
+            let name = tree.name.clone();
             self.update_sroutes(now, id, &name);
-        } else if let Some(costs) = sroutes
-            && self.sroutes.get(&name).is_none()
-        {
-            self.keep_sroutes(now, &name, costs);
+        } else {
+            self.claim_sroutes(slot, id, sroutes);
         }
         self.translate_to(slot, id);
         self.advance(now, slot);
@@ -168,10 +171,8 @@ impl<C: Coordinator> ControlNode<C> {
         hop_limit: u8,
         asker: Option<PeerId>,
     ) -> Result<Slot, Reason> {
-        if let Some((reason, until)) = self.refused.get(&session)
-            && *until > now
-        {
-            return Err(*reason);
+        if let Some(reason) = self.refused.get(now, &session) {
+            return Err(reason);
         }
         let rate = self.config.limits.new_sessions_per_second;
         let bucket = match asker.and_then(|id| self.peers.get_mut(&id)) {
@@ -271,6 +272,7 @@ impl<C: Coordinator> ControlNode<C> {
             tree.native = Ask::Nothing;
         }
         self.trees.count(id, false);
+        self.shares.changed();
         if !down.flows.is_empty() {
             self.reclaim(slot, What::Receiver(edge));
         } else if native_over {

@@ -9,7 +9,7 @@
 //!     while let Some(transmit) = node.poll_transmit(now, &mut buffer) { write it to transmit.conn }
 //!     wait for a stream, a message, a client, or until node.poll_timeout()
 //!     a stream to a peer is there:     node.connected(now, conn, peer, dialled)
-//!     a stream from a data node:       node.node_connected(now, conn)
+//!     a stream from a data node:       node.node_connected(now, conn, identity)
 //!     bytes:  wire::Frames cuts them:  node.handle_packet(now, conn, message)
 //!         where Frames gives an error: node.handle_packet(now, conn, frames.partial())
 //!     a stream ended:                  node.disconnected(now, conn)
@@ -23,6 +23,7 @@
 //! authenticates streams (TLS with both sides' certificates, or loopback) and knows by that which
 //! peer it talks to.
 
+mod addresses;
 mod asks;
 mod clients;
 mod cluster;
@@ -30,6 +31,8 @@ mod input;
 mod joins;
 mod output;
 mod peers;
+mod refusals;
+mod shares;
 mod sroute_store;
 mod sroutes;
 mod status;
@@ -37,6 +40,7 @@ mod upstream;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
+use core::net::IpAddr;
 
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
@@ -46,17 +50,18 @@ use crate::config::{Config, ConfigError, PeerConfig};
 use crate::coordination::{COMING, Coordinator, InMemory, Nodes};
 use crate::error::Stats;
 use crate::event::Event;
-use crate::name::SessionName;
 use crate::routing::Rib;
 use crate::session::Session;
 use crate::tree::{Slot, Trees};
-use crate::types::{ConnId, NodeId, PeerId};
-use crate::wire::{Message, no_route};
+use crate::types::{ConnId, NodeId, NodeIdentity, PeerId};
+use crate::wire::Message;
 
 pub use status::{PeerStatus, RouteStatus, TreeStatus};
 
 /// Trees that are looked at in one call of `handle_timeout` because routes or nodes have changed.
 const TREES_PER_CALL: usize = 64;
+/// Networks whose trees are marked in one call, because routes have changed.
+const NETWORKS_PER_CALL: usize = 64;
 
 /// A configured peer.
 #[derive(Debug)]
@@ -72,6 +77,8 @@ struct PeerState {
     stale_until: Option<Instant>,
     /// How long it asked for patience when it was there.
     restart_time: Duration,
+    /// Where its stream comes from or goes to, if the driver has said so.
+    address: Option<IpAddr>,
     /// When the next routes are told.
     tell_at: Option<Instant>,
     telling: bool,
@@ -114,8 +121,10 @@ impl Bucket {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum StreamOf {
     Peer(PeerId),
-    /// A data node; none until it has registered, for so long.
-    Node(Option<NodeId>, Instant),
+    /// A data node that has registered.
+    Node(NodeId),
+    /// A data node that has to register until then.
+    Unregistered(NodeIdentity, Instant),
 }
 
 /// A gateway's control node.
@@ -135,9 +144,10 @@ pub struct ControlNode<C: Coordinator = InMemory> {
     rib: Rib,
     trees: Trees,
     nodes: Nodes,
+    shares: shares::Shares,
     sroutes: sroute_store::Store,
     /// Sessions that nobody can have.
-    refused: BTreeMap<SessionName, (no_route::Reason, Instant)>,
+    refused: refusals::Refusals,
     /// Owners' names that are being resolved, for which trees.
     resolving: BTreeMap<String, BTreeSet<Slot>>,
     /// New sessions of clients.
@@ -148,6 +158,8 @@ pub struct ControlNode<C: Coordinator = InMemory> {
     heartbeat_at: Instant,
     /// Data nodes of before come until then: a session waits for its own.
     nodes_until: Option<Instant>,
+    /// Sessions of before may still come back to this control node until then.
+    complete_from: Option<Instant>,
     /// After a restart: peers are told routes from then on at the latest.
     deferral_until: Option<Instant>,
     /// The coordinator says that this is the active control node.
@@ -192,13 +204,16 @@ impl<C: Coordinator> ControlNode<C> {
             last_hot: None,
             trees: Trees::default(),
             nodes: Nodes::default(),
-            refused: BTreeMap::new(),
+            shares: shares::Shares::new(now),
+            refused: refusals::Refusals::default(),
             resolving: BTreeMap::new(),
             bucket: Bucket::new(now),
             events: VecDeque::new(),
             stats: Stats::default(),
             heartbeat_at: now + config.heartbeat_interval,
             nodes_until: Some(now + config.heartbeat_interval * COMING),
+            complete_from: (config.restarting || coordinator.succeeds())
+                .then_some(now + config.soft_state_lifetime),
             deferral_until: config.restarting.then_some(now + deferral),
             active: coordinator.is_active(),
             rng,
@@ -253,6 +268,7 @@ impl<C: Coordinator> ControlNode<C> {
             self.time_of_tree(now, slot);
         }
         self.look_at_trees(now);
+        self.time_of_shares(now);
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout).
@@ -260,8 +276,8 @@ impl<C: Coordinator> ControlNode<C> {
         if !self.active {
             return None;
         }
-        let work = !self.trees.pending.is_empty() || !self.rib.changed.is_empty();
-        if work || !self.hot.is_empty() {
+        let work = !self.trees.pending.is_empty() || self.rib.has_changed();
+        if work || self.rib.news || !self.hot.is_empty() {
             return Some(self.now);
         }
         let peers = self.peers.values().flat_map(|peer| {
@@ -270,7 +286,7 @@ impl<C: Coordinator> ControlNode<C> {
                 .flatten()
         });
         let streams = self.streams.values().filter_map(|of| match of {
-            StreamOf::Node(None, until) => Some(*until),
+            StreamOf::Unregistered(_, until) => Some(*until),
             _ => None,
         });
         let closing = self.closing.values().map(|(_, until)| *until);
@@ -281,6 +297,7 @@ impl<C: Coordinator> ControlNode<C> {
             self.rib.poll_timeout(),
             self.sroutes.poll_timeout(),
             self.trees.poll_timeout(),
+            self.shares.poll_timeout(),
             self.deferral_until,
             self.nodes_until,
         ];
@@ -301,16 +318,27 @@ impl<C: Coordinator> ControlNode<C> {
         self.rng.next_u32()
     }
 
-    /// Routes, peers or nodes have changed: a bounded number of trees is looked at.
+    /// Routes, peers or nodes have changed: a bounded number of trees is looked at. The trees of a network
+    /// whose routes changed are marked while no more wait than one call looks at. Where routes alone
+    /// decide as before, only the trees that something else decides are.
     fn look_at_trees(&mut self, now: Instant) {
-        while let Some((table, network)) = self.rib.changed.pop_first() {
-            self.trees.mark_network(table, network);
+        if core::mem::take(&mut self.rib.news) {
             self.news_of_routes(now);
         }
-        for _ in 0..TREES_PER_CALL {
-            let Some(slot) = self.trees.pending.pop_first() else {
+        for _ in 0..NETWORKS_PER_CALL {
+            if self.trees.pending.len() >= TREES_PER_CALL {
+                break;
+            }
+            let Some((table, network, altered)) = self.rib.poll_changed() else {
                 break;
             };
+            self.trees.mark_network(table, network, altered);
+        }
+        for _ in 0..TREES_PER_CALL {
+            let Some(slot) = self.trees.poll_pending() else {
+                break;
+            };
+            self.stats.trees_examined += 1;
             self.advance(now, slot);
         }
     }

@@ -62,8 +62,8 @@ impl<C: Coordinator> ControlNode<C> {
                 }
                 message
             }
-            StreamOf::Node(Some(id), _) => self.nodes.map.get_mut(&id)?.queue.pop_front(),
-            StreamOf::Node(None, _) => None,
+            StreamOf::Node(id) => self.nodes.map.get_mut(&id)?.queue.pop_front(),
+            StreamOf::Unregistered(..) => None,
         }
     }
 

@@ -7,9 +7,10 @@ use smoltcp::time::{Duration, Instant};
 
 use super::{Bucket, ControlNode, PeerState, StreamOf};
 use crate::config::{Config, ConfigError, PeerConfig};
-use crate::coordination::Coordinator;
+use crate::coordination::{Coordinator, Node};
 use crate::event::Event;
 use crate::session::{Admission, Down, Due, FAREWELL_TIMEOUT, Session, VERSIONS};
+use crate::tree::Slot;
 use crate::types::{ConnId, PeerId, Table};
 use crate::wire::Message;
 use crate::wire::liveness::State as Liveness;
@@ -142,6 +143,7 @@ impl<C: Coordinator> ControlNode<C> {
                 sessions: 0,
                 stale_until: None,
                 restart_time: Duration::ZERO,
+                address: None,
                 tell_at: None,
                 telling: false,
                 resting_until: None,
@@ -266,8 +268,8 @@ impl<C: Coordinator> ControlNode<C> {
         self.closing.remove(&conn);
         match self.streams.remove(&conn) {
             Some(StreamOf::Peer(id)) => self.end_peer(now, id, Down::Lost, Duration::ZERO),
-            Some(StreamOf::Node(Some(id), _)) => self.node_lost(now, id),
-            Some(StreamOf::Node(None, _)) | None => {}
+            Some(StreamOf::Node(id)) => self.node_lost(now, id),
+            Some(StreamOf::Unregistered(..)) | None => {}
         }
     }
 
@@ -294,7 +296,7 @@ impl<C: Coordinator> ControlNode<C> {
                     stream.blocked = blocked;
                 }
             }
-            Some(StreamOf::Node(Some(id), _)) => {
+            Some(StreamOf::Node(id)) => {
                 if let Some(node) = self.nodes.map.get_mut(id) {
                     node.blocked = blocked;
                 }
@@ -309,6 +311,7 @@ impl<C: Coordinator> ControlNode<C> {
     /// The session with a peer is over.
     pub(super) fn end_peer(&mut self, now: Instant, id: PeerId, down: Down, rest: Duration) {
         let jitter = self.jitter();
+        let silent = self.is_silent(id);
         let Some(state) = self.peers.get_mut(&id) else {
             return;
         };
@@ -316,7 +319,6 @@ impl<C: Coordinator> ControlNode<C> {
         let was_established = state.session.is_established();
         let restart = state.session.agreed.and_then(|agreed| agreed.graceful);
         let wait = restart.map_or(0, |graceful| graceful.restart_time_s);
-        let silent = self.nodes.liveness(id) == Liveness::Silent;
         let keep = was_established && down.is_graceful() && wait > 0 && !silent;
         state.session.ended(now, jitter, rest);
         if rest != Duration::ZERO {
@@ -354,10 +356,24 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
+    /// Whether a data node that carries sessions of the peer has ceased to hear it, and no other hears it.
+    /// One that carries none cannot know.
+    fn is_silent(&self, id: PeerId) -> bool {
+        let carries = |slot: &Slot| {
+            let tree = self.trees.get(*slot);
+            tree.is_some_and(|tree| tree.is_with(id))
+        };
+        let witness = |node: &Node| {
+            let silent = node.hears.get(&id) == Some(&Liveness::Silent);
+            silent && node.sessions.iter().any(carries)
+        };
+        self.nodes.liveness(id) == Liveness::Silent && self.nodes.map.values().any(witness)
+    }
+
     /// A data node has news of a peer's data nodes. A peer that nothing is heard of forwards nothing:
     /// its routes and trees are given up, whatever its control node says or asked for.
     pub(super) fn heard_of(&mut self, now: Instant, id: PeerId) {
-        if self.nodes.liveness(id) != Liveness::Silent {
+        if !self.is_silent(id) {
             return;
         }
         let Some(state) = self.peers.get_mut(&id) else {
@@ -507,7 +523,7 @@ impl<C: Coordinator> ControlNode<C> {
             self.hot.remove(&conn);
             self.events.push_back(Event::Close(conn));
         }
-        let late = |of: &StreamOf| matches!(of, StreamOf::Node(None, until) if *until <= now);
+        let late = |of: &StreamOf| matches!(of, StreamOf::Unregistered(_, until) if *until <= now);
         while let Some((&conn, _)) = self.streams.iter().find(|(_, of)| late(of)) {
             self.streams.remove(&conn);
             self.events.push_back(Event::Close(conn));

@@ -81,6 +81,11 @@ impl Store {
         self.known.get(session).map(|known| &known.costs[..])
     }
 
+    /// Whether costs of a session can be kept without forgetting those of another.
+    pub(super) fn has_room(&self, session: &SessionName) -> bool {
+        self.known.len() < self.max_known || self.known.contains_key(session)
+    }
+
     /// Keeps costs; whether they have changed.
     pub(super) fn put(
         &mut self,

@@ -9,7 +9,8 @@
 //! | | else | passes the request on, remembers who asked |
 //! | a gateway of the owner | | asks its native network; gateways that this does not know are asked themselves; answers with all it has after half the time; a native network that tells nothing gives a null response |
 //! | whoever passes a response on | | keeps it for the lifetime of soft state |
-//! | the one that asked | costs, or null | joins; with null, routes alone decide |
+//! | the one that asked | costs, or null | joins; with null, or where they leave no way, routes alone decide |
+//! | a gateway that is joined | the JOIN claims costs | follows them as long as nobody but that peer wants the session |
 //! | | no session | NO_ROUTE to whoever wants it |
 //! | | no route, or no answer in time | joins by routes alone; asks again at the next refresh |
 //! | | the best next hop is of its own network | passes the costs on to it, and redirects its clients there |
@@ -24,24 +25,78 @@ use super::sroute_store::Open;
 use crate::coordination::Coordinator;
 use crate::error::Error;
 use crate::event::{Event, Sroutes};
-use crate::name::SessionName;
-use crate::tree::{Discovery, Slot};
-use crate::types::{Cost, GatewayId, PeerId};
+use crate::name::{Owner, SessionName};
+use crate::tree::{Discovery, Slot, Tree};
+use crate::types::{BnNum, Cost, GatewayId, PeerId};
 use crate::wire::Message;
 use crate::wire::attributes::MAX_PATH;
 use crate::wire::no_route::Reason;
 use crate::wire::sroute::{GatewayCost, MAX_GATEWAYS, Outcome, Request, Response};
 
 impl<C: Coordinator> ControlNode<C> {
-    /// Keeps costs for a session; whether they are news.
+    /// Keeps costs for a session, without those of gateways of other networks than the owner's; returns
+    /// whether they have changed.
     pub(super) fn keep_sroutes(
         &mut self,
         now: Instant,
         session: &SessionName,
-        costs: Vec<GatewayCost>,
+        mut costs: Vec<GatewayCost>,
     ) -> bool {
         let until = now + self.config.soft_state_lifetime;
+        if let Some(owner) = self.owner_of(session) {
+            costs.retain(|cost| cost.gateway.network == owner);
+        }
+        if let Some(slot) = self.trees.find(session) {
+            self.trees.set_particular(slot, true);
+        }
         self.sroutes.put(now, session, costs, until)
+    }
+
+    /// Returns the owner of a session, if its number is known here.
+    fn owner_of(&self, session: &SessionName) -> Option<BnNum> {
+        let resolved = || {
+            let slot = self.trees.find(session)?;
+            self.trees.get(slot)?.network
+        };
+        match session.owner() {
+            Owner::Number(network) => Some(network),
+            Owner::Name(name) => self.config.names.get(name).copied().or_else(resolved),
+        }
+    }
+
+    /// Notes the costs that a peer's JOIN claims. Nothing proves them: they hold for that peer's own
+    /// tree, never for one that another peer or a client has too, and are not told to anyone who asks.
+    pub(super) fn claim_sroutes(
+        &mut self,
+        slot: Slot,
+        from: PeerId,
+        costs: Option<Vec<GatewayCost>>,
+    ) {
+        if let Some(tree) = self.trees.get_mut(slot)
+            && tree.is_wanted_only_by(from)
+        {
+            tree.claimed = costs.map(|costs| (from, costs));
+        }
+    }
+
+    /// Returns the owner's costs that a tree follows: those that were discovered, else those that the
+    /// only peer that wants the session claims.
+    pub(super) fn costs_of<'a>(&'a self, tree: &'a Tree) -> Option<&'a [GatewayCost]> {
+        let claimed = || {
+            let (from, costs) = tree.claimed.as_ref()?;
+            tree.is_wanted_only_by(*from).then_some(&costs[..])
+        };
+        self.sroutes.get(&tree.name).or_else(claimed)
+    }
+
+    /// Returns the same, or no costs where they leave no way to any gateway of the owner: then routes
+    /// alone decide.
+    pub(super) fn usable_costs<'a>(&'a self, tree: &'a Tree) -> &'a [GatewayCost] {
+        let Some((network, costs)) = tree.network.zip(self.costs_of(tree)) else {
+            return &[];
+        };
+        let choice = self.rib.choose(tree.table, network, costs, |_| true);
+        choice.map_or(&[], |_| costs)
     }
 
     /// Asks what the owner's gateways cost for a session, along the best route; whether it was asked.
@@ -126,7 +181,11 @@ impl<C: Coordinator> ControlNode<C> {
             return Err(Error::UnknownStream);
         };
         let internal = state.config.gateway.network == self.config.gateway.network;
-        if !state.bucket.take(now, rate) || (request.internal && !internal) {
+        let within_rate = state.bucket.take(now, rate);
+        let owner = self.owner_of(&request.session);
+        // Another network knows nothing of the owner's costs, and could say anything.
+        let misled = owner.is_some_and(|owner| owner != request.towards.network);
+        if !within_rate || misled || (request.internal && !internal) {
             return refuse(self, Outcome::NoRoute);
         }
         if request.towards.network == self.config.gateway.network {
@@ -377,7 +436,12 @@ impl<C: Coordinator> ControlNode<C> {
                 number,
                 ..
             } => {
-                if learned {
+                // Whom the request went to is known to be the owner only where the owner is known, and
+                // what others ask for takes no place of what trees here need.
+                let keep = learned
+                    && self.owner_of(&response.session).is_some()
+                    && self.sroutes.has_room(&response.session);
+                if keep {
                     self.keep_sroutes(now, &response.session, response.costs.clone());
                 }
                 self.send(
@@ -439,6 +503,11 @@ impl<C: Coordinator> ControlNode<C> {
         });
         if !internal && !upstream {
             return Err(Error::SrouteUnasked);
+        }
+        // Another gateway of this network tells them for clients that it sends here: a tree that stands
+        // has no need of them.
+        if !upstream && tree.is_some_and(Tree::is_attached) {
+            return Ok(());
         }
         let changed = self.keep_sroutes(now, &news.session, news.costs.clone());
         if let Some(slot) = slot.filter(|_| upstream) {

@@ -5,7 +5,8 @@
 //! | nobody wants it | | LEAVE upstream, the data node forgets it |
 //! | the owner's name is not resolved, or costs are being discovered | | waits |
 //! | this network owns it | | the data node receives it from the native network |
-//! | no peer has a route | it has none for the join timeout | NO_ROUTE to all who want it |
+//! | costs are known, and leave no way | | routes alone decide |
+//! | no peer has a route, or all that have one refused | it was attached before: for the join timeout; else at once | NO_ROUTE to all who want it |
 //! | the best next hop is where it comes from | | nothing; a peer that was away is joined again |
 //! | the best next hop is another | channels are allocated, JOIN | the old upstream stays until the new one has translated: then LEAVE |
 //! | a JOIN is not answered in time, is answered by NO_ROUTE, or by a path that has this gateway in it | the peer is passed over, twice as long each time | the next best is joined |
@@ -47,11 +48,11 @@ impl<C: Coordinator> ControlNode<C> {
             return;
         }
         if let Some(network) = tree.network {
-            let (table, name, root) = (tree.table, tree.name.clone(), tree.root);
+            let (table, root) = (tree.table, tree.root);
             if root {
                 self.advance_root(now, slot);
             } else if tree.discovery.is_none() {
-                let known = self.sroutes.get(&name).is_some();
+                let known = self.costs_of(tree).is_some();
                 let asked = tree.discoveries > 0;
                 let ambiguous = !known && !asked && self.rib.is_ambiguous(table, network);
                 if !ambiguous || !self.discover(now, slot) {
@@ -59,7 +60,31 @@ impl<C: Coordinator> ControlNode<C> {
                 }
             }
         }
+        let particular = !self.follows_routes_alone(slot);
+        self.trees.set_particular(slot, particular);
         self.trees.schedule(slot);
+    }
+
+    /// Whether a tree is joined, or being joined, where routes alone lead, and nothing of its own (costs,
+    /// refusals, clients that wait, peers below) could lead it elsewhere.
+    fn follows_routes_alone(&self, slot: Slot) -> bool {
+        let Some(tree) = self.trees.get(slot) else {
+            return false;
+        };
+        let best = tree
+            .network
+            .and_then(|network| self.rib.decided(tree.table, network));
+        let up = tree.up.as_ref().and_then(|up| up.peer);
+        let joined = tree
+            .joining
+            .as_ref()
+            .map_or(up, |joining| Some(joining.peer));
+        let own_reasons = tree.discovery.is_some()
+            || !tree.waiting.is_empty()
+            || !tree.excluded.is_empty()
+            || self.costs_of(tree).is_some_and(|costs| !costs.is_empty());
+        !own_reasons
+            && best.is_some_and(|best| joined == Some(best) && !tree.down.contains_key(&best))
     }
 
     /// Peers that have gone for good are no part of the tree any more.
@@ -128,12 +153,15 @@ impl<C: Coordinator> ControlNode<C> {
         let Some(network) = tree.network else {
             return;
         };
-        let costs = self.sroutes.get(&tree.name).unwrap_or(&[]);
+        let costs = self.costs_of(tree).unwrap_or(&[]);
         // Never towards a peer that gets it from here, unless there is no other way.
         let fit = |id: PeerId| self.incarnation(id).is_some() && !tree.is_excluded(id, now);
         let below = |id: PeerId| tree.down.contains_key(&id);
-        let choose =
-            |fit: &dyn Fn(PeerId) -> bool| self.rib.choose(tree.table, network, costs, fit);
+        // Costs that leave no way decide nothing: then routes alone do.
+        let choose = |fit: &dyn Fn(PeerId) -> bool| {
+            let by = |costs| self.rib.choose(tree.table, network, costs, fit);
+            by(costs).or_else(|| by(&[]))
+        };
         // A peer that is away can keep what it gives, and nothing new.
         let there = |id: PeerId| {
             let gives = tree.up.as_ref().is_some_and(|up| up.peer == Some(id));
@@ -170,6 +198,7 @@ impl<C: Coordinator> ControlNode<C> {
         if let Some(current) = tree.up.as_mut().filter(|up| up.peer == Some(choice.peer)) {
             let rejoin = up && current.session != sessions;
             current.session = if up { sessions } else { current.session };
+            tree.detached_until = None;
             let other = tree.joining.take().map(|joining| joining.peer);
             if let Some(other) = other.filter(|&other| other != choice.peer) {
                 self.leave_peer(slot, other);
@@ -240,7 +269,7 @@ impl<C: Coordinator> ControlNode<C> {
         };
         let join = Join {
             hop_limit: tree.hop_limit.saturating_sub(1),
-            sroutes: self.sroutes.get(&tree.name).map(<[_]>::to_vec),
+            sroutes: self.costs_of(tree).map(<[_]>::to_vec),
             flows,
             session: tree.name.clone(),
         };
@@ -259,14 +288,13 @@ impl<C: Coordinator> ControlNode<C> {
         let Some(tree) = self.trees.get_mut(slot) else {
             return;
         };
-        // A tree that never was up does not wait for better days; after a restart they are near.
-        let young = tree.node.is_none() && !self.rib.deferred;
-        let until = *tree.orphan_until.get_or_insert(deadline);
-        let mut reason = tree.last_refusal.unwrap_or(Reason::Unreachable);
+        // A tree that was never attached fails at once, except during a graceful restart.
+        let young = !tree.was_attached && !self.rib.deferred;
+        // A peer that is joined meanwhile, and refuses too, gives no more time.
+        let until = *tree.detached_until.get_or_insert(deadline);
+        tree.orphan_until = Some(until);
+        let reason = tree.last_refusal.unwrap_or(Reason::Unreachable);
         if young || until <= now {
-            if young && tree.last_refusal.is_none() {
-                reason = Reason::Unreachable;
-            }
             self.fail(now, slot, reason);
         }
     }
@@ -293,6 +321,7 @@ impl<C: Coordinator> ControlNode<C> {
             None => return Err(Error::UnknownStream),
         };
         let incarnation = self.incarnation(id).unwrap_or(0);
+        let may_name = self.may_name(id, &flows);
         let Some(tree) = self.trees.get_mut(slot) else {
             return Err(Error::UnknownSession);
         };
@@ -313,6 +342,11 @@ impl<C: Coordinator> ControlNode<C> {
             self.upstream_failed(now, slot, id, Reason::Loop);
             return Ok(());
         }
+        if !may_name {
+            self.leave_peer(slot, id);
+            self.upstream_failed(now, slot, id, Reason::Policy);
+            return Err(Error::ForeignAddress);
+        }
         let own = match tree.joining.take_if(|joining| joining.peer == id) {
             Some(Joining {
                 ask: Ask::Done(own),
@@ -329,7 +363,10 @@ impl<C: Coordinator> ControlNode<C> {
             .is_some_and(|up| up.peer == Some(id) && up.flows == flows && up.own == own);
         let ask = match &before {
             Some(up) if same => up.ask.clone(),
-            _ => self.ask_up(slot, self.edge(id), flows.clone()),
+            _ => {
+                let edge = self.shared_edge(slot, id);
+                self.ask_up(slot, edge, flows.clone())
+            }
         };
         let peer = Some(id);
         let up = Up {
@@ -362,8 +399,11 @@ impl<C: Coordinator> ControlNode<C> {
             return;
         };
         tree.orphan_until = None;
+        tree.was_attached = true;
+        tree.detached_until = None;
         let old_node = tree.old_node.take();
         let (session, path) = (tree.name.clone(), tree.path.clone());
+        self.refused.clear(&session);
         if let Some(old) = old_node {
             let epoch = self.coordinator.epoch();
             let what = Some(What::All);
@@ -455,6 +495,7 @@ impl<C: Coordinator> ControlNode<C> {
             return;
         };
         let session = tree.name.clone();
+        let asked = tree.last_refusal == Some(reason);
         let below: Vec<_> = tree.down.keys().copied().collect();
         self.end_clients(slot, reason);
         for id in below {
@@ -467,17 +508,11 @@ impl<C: Coordinator> ControlNode<C> {
             );
         }
         self.remove_tree(slot);
-        // What was found out about the session itself is worth remembering; not that we were full.
-        if matches!(reason, Reason::NoSession | Reason::UnknownOwner) {
-            let limit = self.config.limits.max_refused;
-            if self.refused.len() >= limit {
-                self.refused.retain(|_, (_, until)| *until > now);
-            }
-            if self.refused.len() >= limit {
-                self.refused.pop_first();
-            }
-            self.refused
-                .insert(session, (reason, now + self.config.refusal_time));
+        // What was found out about the session itself, or what all that were asked said of it, is worth
+        // remembering; not that this gateway was full.
+        if asked || matches!(reason, Reason::NoSession | Reason::UnknownOwner) {
+            let (time, limit) = (self.config.refusal_time, self.config.limits.max_refused);
+            self.refused.put(now, session, reason, time, limit);
         }
     }
 
@@ -496,6 +531,7 @@ impl<C: Coordinator> ControlNode<C> {
         }
         self.reclaim(slot, What::All);
         self.unassign(slot);
+        self.shares.changed();
         if let Some(tree) = self.trees.remove(slot) {
             if had_node {
                 self.coordinator.release(&tree.name);

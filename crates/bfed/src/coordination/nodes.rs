@@ -6,7 +6,7 @@ use smoltcp::time::{Duration, Instant};
 
 use crate::config::Assignment;
 use crate::tree::Slot;
-use crate::types::{ConnId, NodeId, PeerId};
+use crate::types::{ConnId, NodeId, NodeIdentity, PeerId};
 use crate::wire::Message;
 use crate::wire::liveness::State as Liveness;
 use crate::wire::node::{Heartbeat, Register};
@@ -23,33 +23,49 @@ pub(crate) struct Node {
     /// None for a moment after its stream broke.
     pub(crate) conn: Option<ConnId>,
     pub(crate) blocked: bool,
+    pub(crate) identity: NodeIdentity,
     pub(crate) boot: u32,
     max_sessions: u32,
     pub(crate) draining: bool,
     /// What it forwarded lately, in bit/s.
     pub(crate) rate_bps: u64,
+    /// Sessions that it was given since it said so, and still has.
+    pub(crate) unmeasured: u64,
     pub(crate) heard_at: Instant,
     /// The sessions that it carries.
     pub(crate) sessions: BTreeSet<Slot>,
     pub(crate) queue: VecDeque<Message>,
     pub(crate) sequence: u32,
+    /// It has been told which of the sessions that it had before its stream began live.
+    pub(crate) refreshed: bool,
+    /// It has been asked for all that it is to have, since its stream began.
+    pub(crate) complete: bool,
     /// What it says of peers' data nodes.
     pub(crate) hears: BTreeMap<PeerId, Liveness>,
 }
 
 impl Node {
-    pub(crate) fn new(now: Instant, conn: ConnId, register: &Register) -> Self {
+    pub(crate) fn new(
+        now: Instant,
+        conn: ConnId,
+        identity: NodeIdentity,
+        register: &Register,
+    ) -> Self {
         Node {
             conn: Some(conn),
+            identity,
             blocked: false,
             boot: register.boot,
             max_sessions: register.max_sessions,
             draining: false,
             rate_bps: 0,
+            unmeasured: 0,
             heard_at: now,
             sessions: BTreeSet::new(),
             queue: VecDeque::new(),
             sequence: 0,
+            refreshed: true,
+            complete: false,
             hears: BTreeMap::new(),
         }
     }
@@ -61,6 +77,7 @@ impl Node {
             epoch,
             sequence,
             draining: false,
+            complete: self.complete,
         }));
     }
 
@@ -87,7 +104,20 @@ impl Nodes {
                 after.or_else(|| free().next()).map(|(&id, _)| id)
             }
             Assignment::LeastLoaded => {
-                let load = |node: &Node| (node.rate_bps, node.sessions.len());
+                // What a session will forward is not known when it is given away: until its node has said
+                // what it forwards now, the session counts as much as the others of all nodes on average.
+                let nodes = || self.map.values();
+                let (rate, sessions) = nodes().fold((0_u64, 0_u64), |(rate, count), node| {
+                    let count = count + node.sessions.len() as u64;
+                    (rate.saturating_add(node.rate_bps), count)
+                });
+                let each = (rate / sessions.max(1)).max(1);
+                let load = |node: &Node| {
+                    let expected = node
+                        .rate_bps
+                        .saturating_add(each.saturating_mul(node.unmeasured));
+                    (expected, node.sessions.len())
+                };
                 free()
                     .min_by_key(|(id, node)| (load(node), **id))
                     .map(|(&id, _)| id)

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use smoltcp::time::Instant;
 
 use super::edge::{Carrier, Edge};
-use super::node::{DataConfig, DataEvent};
+use super::node::DataConfig;
 use super::{EdgeId, Plane};
 use crate::name::SessionName;
 use crate::native::{ChannelId, Direction, NativeError, NativeNet};
@@ -39,6 +39,8 @@ pub(super) struct Books {
     /// Channels for sources that have not been subscribed to yet, and for the present one.
     allocated: BTreeMap<Link, Vec<FlowChannel>>,
     pub(super) expires: Instant,
+    /// The stream to control on which it was asked for or refreshed last.
+    pub(super) stream: u32,
 }
 
 fn outcome(error: NativeError) -> Outcome {
@@ -70,6 +72,7 @@ impl Books {
             up: None,
             allocated: BTreeMap::new(),
             expires,
+            stream: 0,
         }
     }
 
@@ -160,6 +163,7 @@ impl Books {
             let label = plane.new_label();
             edge.label_out = Some(label);
             edge.rest.label_in = side.theirs[at].label.filter(|_| self.name.multi_source());
+            edge.rest.session = self.flows[0];
             let Some(id) = plane.add_edge(now, edge, bound(link)) else {
                 self.drop_side(now, plane, None, &side, Direction::Down);
                 return Err(Outcome::Full);
@@ -294,6 +298,7 @@ impl Books {
         let carrier = carrier(Some(theirs)).ok_or(Outcome::Refused)?;
         let mut edge = Edge::new(self.flows[at], true, carrier);
         edge.rest.label_in = Some(theirs.label.ok_or(Outcome::Refused)?);
+        edge.rest.session = self.flows[0];
         // The label that the JOIN named for packets that go up.
         let own = self
             .allocated
@@ -305,7 +310,7 @@ impl Books {
             .ok_or(Outcome::Full)?;
         side.edges.push(id);
         if let Carrier::Stream(to) = carrier {
-            plane.events.push_back(DataEvent::Dial { edge: id, to });
+            plane.dials.push_back((id, to));
         }
         Ok(())
     }

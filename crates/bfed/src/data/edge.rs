@@ -13,6 +13,7 @@ use super::{Destination, HEADER_LEN, PlaneConfig};
 use crate::native::ChannelId;
 use crate::types::{ConnId, Content, FlowLabel};
 use crate::wire::data::{Kind, Repr};
+use crate::wire::fragment::Repr as Fragment;
 
 use core::net::SocketAddr;
 
@@ -27,23 +28,58 @@ pub(crate) enum Carrier {
     Native(ChannelId),
 }
 
+/// A frame, or a fragment of one.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    came: Instant,
+    pub(super) kind: Kind,
+    pub(super) bytes: Arc<[u8]>,
+}
+
+impl Waiting {
+    /// The number of the frame that it is a fragment of.
+    fn frame(&self) -> Option<u32> {
+        let repr = Fragment::parse(&self.bytes).ok();
+        repr.filter(|_| self.kind == Kind::Fragment)
+            .map(|repr| repr.frame)
+    }
+}
+
 /// Frames that wait.
 #[derive(Debug, Default)]
 struct Queue {
-    frames: VecDeque<Arc<[u8]>>,
+    frames: VecDeque<Waiting>,
     bytes: usize,
 }
 
 impl Queue {
-    fn push(&mut self, frame: Arc<[u8]>) {
-        self.bytes += frame.len();
-        self.frames.push_back(frame);
+    fn push(&mut self, came: Instant, kind: Kind, bytes: Arc<[u8]>) {
+        self.bytes += bytes.len();
+        self.frames.push_back(Waiting { came, kind, bytes });
     }
 
-    fn pop(&mut self) -> Option<Arc<[u8]>> {
+    fn pop(&mut self) -> Option<Waiting> {
         let frame = self.frames.pop_front()?;
-        self.bytes -= frame.len();
+        self.bytes -= frame.bytes.len();
         Some(frame)
+    }
+
+    /// Drops the oldest frame, with all its fragments; how many packets.
+    fn drop_oldest(&mut self) -> u64 {
+        let Some(number) = self.pop().map(|first| first.frame()) else {
+            return 0;
+        };
+        let mut dropped = 1;
+        while number.is_some()
+            && self
+                .frames
+                .front()
+                .is_some_and(|next| next.frame() == number)
+        {
+            self.pop();
+            dropped += 1;
+        }
+        dropped
     }
 }
 
@@ -63,6 +99,8 @@ pub(super) struct Edge {
     /// It leads to the owner.
     pub(super) up: bool,
     pub(super) blocked: bool,
+    /// Nothing is sent yet: its address has not shown that it receives what is sent there.
+    pub(super) unproved: bool,
     /// Frames wait for it.
     waits: bool,
 }
@@ -77,6 +115,13 @@ pub(super) struct Rest {
     pub(super) label_in: Option<FlowLabel>,
     pub(super) receiver: Option<Box<Receiver>>,
     queue: Queue,
+    /// The first flow of its session, by which sessions share a link.
+    pub(super) session: u32,
+    /// It waits for its link.
+    pub(super) in_line: bool,
+    /// TCP channels that failed, or ended soon, in a row; and when the last one was there.
+    pub(super) fails: u8,
+    pub(super) dialled_at: Option<Instant>,
     /// Where the other end of its TCP channel is, if it has one.
     pub(super) remote: Option<SocketAddr>,
     /// Full, and nothing was taken since.
@@ -104,6 +149,7 @@ impl Edge {
             link: 0,
             up,
             blocked: false,
+            unproved: false,
             waits: false,
         }
     }
@@ -142,7 +188,7 @@ impl Edge {
     #[inline]
     pub(super) fn allowed(&mut self, now: Instant, links: &mut Links, payload_len: usize) -> bool {
         let len = HEADER_LEN + payload_len;
-        if links.next_send(self.link).is_some_and(|at| at > now) {
+        if self.unproved || links.next_send(self.link).is_some_and(|at| at > now) {
             return false;
         }
         let allowed = self
@@ -158,7 +204,13 @@ impl Edge {
     /// Writes the header of its next packet over the front of `frame`; where what is to be sent
     /// begins. There is none on native edges.
     #[inline]
-    pub(super) fn stamp(&mut self, now: Instant, payload_len: usize, frame: &mut [u8]) -> usize {
+    pub(super) fn stamp(
+        &mut self,
+        now: Instant,
+        kind: Kind,
+        payload_len: usize,
+        frame: &mut [u8],
+    ) -> usize {
         let Some(label) = self.label_out else {
             return HEADER_LEN;
         };
@@ -169,7 +221,7 @@ impl Edge {
             rtt_us = sender.rtt_us();
         }
         let header = Repr {
-            kind: Kind::Data,
+            kind,
             label,
             sequence,
             timestamp_us,
@@ -184,7 +236,7 @@ impl Edge {
     pub(super) fn push(
         &mut self,
         now: Instant,
-        frame: Arc<[u8]>,
+        (kind, frame): (Kind, Arc<[u8]>),
         content: Content,
         config: &PlaneConfig,
     ) -> u64 {
@@ -192,11 +244,11 @@ impl Edge {
         // Bulk sources are paused long before; what still comes finds room, or the frame that waited
         // longest has to go.
         while self.rest.queue.bytes + frame.len() > config.max_queue_bytes
-            && self.rest.queue.pop().is_some()
+            && !self.rest.queue.frames.is_empty()
         {
-            dropped += 1;
+            dropped += self.rest.queue.drop_oldest();
         }
-        self.rest.queue.push(frame);
+        self.rest.queue.push(now, kind, frame);
         self.waits = true;
         if content == Content::Bulk && self.is_full(config) {
             self.rest.full_since.get_or_insert(now);
@@ -204,8 +256,25 @@ impl Edge {
         dropped
     }
 
+    /// Drops frames that came before `since`; how many.
+    pub(super) fn drop_older(&mut self, since: Instant) -> u64 {
+        let mut dropped = 0;
+        let queue = &mut self.rest.queue;
+        while queue.frames.front().is_some_and(|frame| frame.came < since) {
+            queue.pop();
+            dropped += 1;
+        }
+        self.waits = !queue.frames.is_empty();
+        dropped
+    }
+
+    /// Something may be sent on it, as far as the edge itself is concerned.
+    pub(super) fn is_open(&self) -> bool {
+        self.waits && !self.blocked && !self.unproved && self.to.is_some()
+    }
+
     /// The frame that waited longest.
-    pub(super) fn pop(&mut self) -> Option<Arc<[u8]>> {
+    pub(super) fn pop(&mut self) -> Option<Waiting> {
         let frame = self.rest.queue.pop();
         self.waits = !self.rest.queue.frames.is_empty();
         frame
@@ -213,7 +282,11 @@ impl Edge {
 
     /// Length of that frame in bytes.
     pub(super) fn front_len(&self) -> Option<usize> {
-        self.rest.queue.frames.front().map(|frame| frame.len())
+        self.rest
+            .queue
+            .frames
+            .front()
+            .map(|frame| frame.bytes.len())
     }
 
     /// Forgets what waits; how many frames.

@@ -8,9 +8,11 @@ use smoltcp::time::Instant;
 use super::flow::Flow;
 use super::plane::Cursor;
 use super::table::{Entry, Found, Key};
+use super::watch::Probed;
 use super::{DataError, Destination, EdgeId, HEADER_LEN, Meta, Plane, Verdict};
 use crate::types::FlowLabel;
 use crate::wire::data::{Kind, MAX_PAYLOAD_LEN, Packet};
+use crate::wire::fragment::Repr as Fragment;
 use crate::wire::report::Repr as Report;
 
 /// How many packets [`Plane::look_ahead`] looks at: what it fetches must still be there when they are
@@ -65,6 +67,7 @@ impl Plane {
         self.now = now;
         self.stats.packets += 1;
         match self.ingress(now, meta, frame) {
+            Ok(Some(from)) if is_fragment(meta, frame) => self.start_fragment(now, from, frame),
             Ok(Some(from)) => self.start(from, frame),
             Ok(None) => Verdict::Taken,
             Err(reason) => self.dropped(reason),
@@ -96,6 +99,13 @@ impl Plane {
         let packet = Packet::new_checked(frame).map_err(|_| DataError::Malformed)?;
         match packet.kind() {
             Kind::Data => self.data(now, meta, &packet).map(Some),
+            Kind::Fragment => {
+                Fragment::parse(packet.payload()).map_err(|_| DataError::Malformed)?;
+                if let Meta::Stream(..) = meta {
+                    return Err(DataError::Malformed);
+                }
+                self.data(now, meta, &packet).map(Some)
+            }
             Kind::Attach => self.attached(meta, packet.label()).map(|()| None),
             Kind::Report => self.reported(now, meta, &packet).map(|()| None),
             Kind::Probe => self.probed(now, meta, &packet).map(|()| None),
@@ -196,7 +206,8 @@ impl Plane {
         Ok(())
     }
 
-    /// A receiver asks whether this node lives. Only its own address is answered, which control named.
+    /// A receiver asks whether this node lives. Only its own address is answered, which control named; and
+    /// once it repeats the cookie of the answer, what goes to it may be sent.
     #[cold]
     fn probed(
         &mut self,
@@ -207,21 +218,25 @@ impl Plane {
         let (from, label) = (alone(meta, packet)?, packet.label());
         let id = self.labels.get(&label).copied();
         let id = id.ok_or(DataError::UnknownFlow)?;
-        let edge = self.edge_mut(id).ok_or(DataError::UnknownFlow)?;
-        if edge.neighbour() != Some(from) {
-            return Err(DataError::NotYours);
+        let edge = self.edge(id).ok_or(DataError::UnknownFlow)?;
+        let key = self.neighbour(edge).filter(|key| key.0 == from);
+        let key = key.ok_or(DataError::NotYours)?;
+        let said = (id, label, packet.sequence());
+        match self.watch.probed(now, key, said, packet.cookie()) {
+            Probed::Proved(edges) => self.unlock(now, edges),
+            Probed::Unproved => return Ok(()),
+            Probed::Refused if self.watch.is_proved(&key) => return Err(DataError::QueueFull),
+            Probed::Refused => return Err(DataError::ProbeRate),
         }
-        if let Some(sender) = &mut edge.sender {
+        if let Some(edge) = self.edge_mut(id)
+            && let Some(sender) = &mut edge.sender
+        {
             sender.ready(now);
             if edge.waits() {
                 self.ready.insert(id);
             }
         }
-        let said = (id, label, packet.sequence());
-        match self.watch.probed(now, from, said) {
-            true => Ok(()),
-            false => Err(DataError::QueueFull),
-        }
+        Ok(())
     }
 
     #[cold]
@@ -232,10 +247,10 @@ impl Plane {
         packet: &Packet<&[u8]>,
     ) -> Result<(), DataError> {
         let from = alone(meta, packet)?;
-        match self.watch.echoed(now, from, packet.sequence()) {
-            true => Ok(()),
-            false => Err(DataError::NotYours),
-        }
+        let (nonce, cookie) = (packet.sequence(), packet.cookie());
+        let edges = self.watch.echoed(now, from, nonce, cookie);
+        self.unlock(now, edges.ok_or(DataError::NotYours)?);
+        Ok(())
     }
 
     #[inline(always)]
@@ -256,6 +271,26 @@ impl Plane {
             from,
             next: 0,
             end,
+            kind: Kind::Data,
+            shared: None,
+        })
+    }
+
+    /// A fragment goes on as it is; native networks get the whole frame with its last fragment.
+    #[cold]
+    fn start_fragment(&mut self, now: Instant, from: Found, frame: &[u8]) -> Verdict {
+        let end = frame.len();
+        let len = (end - HEADER_LEN) as u64;
+        match self.enter(from.entry, len) {
+            Ok(()) => self.stats.bytes += len,
+            Err(reason) => return self.dropped(reason),
+        }
+        self.join(now, from.entry, &frame[HEADER_LEN..]);
+        Verdict::Forward(Cursor {
+            from,
+            next: 0,
+            end,
+            kind: Kind::Fragment,
             shared: None,
         })
     }
@@ -286,6 +321,12 @@ fn key(meta: &Meta, frame: &[u8]) -> Option<Key> {
         Meta::Stream(conn, _) => Some(Key::stream(conn, packet.label())),
         Meta::Native(_) => None,
     }
+}
+
+/// A part of a frame; from the native network come whole ones.
+#[inline]
+fn is_fragment(meta: &Meta, frame: &[u8]) -> bool {
+    !matches!(meta, Meta::Native(_)) && frame[0] & 15 == Kind::Fragment as u8
 }
 
 /// The sender of a datagram that has no payload.

@@ -1,14 +1,34 @@
-//! The bound on what a link carries (§3.1).
+//! The bound on what a link carries (§3.1), and how sessions share it.
+//!
+//! Sessions that wait for a bounded link take turns: deficit round robin (Shreedhar and Varghese: "Efficient
+//! Fair Queueing using Deficit Round Robin", 1995) with [`QUANTUM`] bytes a turn. The flows of one session
+//! share its turns. While a session waits, what comes for others waits behind it.
 
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
 use smoltcp::time::{Duration, Instant};
 
+use super::EdgeId;
 use crate::types::PeerId;
 
 /// A tenth of a second may be sent at once.
 const BURST: Duration = Duration::from_millis(100);
+
+/// Bytes that a session may send in its turn: a packet of a common path. A longer one takes several turns.
+const QUANTUM: usize = 1500;
+
+/// A session that waits for a link.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Bytes that it may still send.
+    deficit: usize,
+    /// Its turn has begun.
+    served: bool,
+    /// Its edges that have something to send.
+    edges: VecDeque<EdgeId>,
+}
 
 /// One link, which all edges to a peer share.
 #[derive(Debug)]
@@ -20,55 +40,72 @@ struct Link {
     /// When all that was sent has passed at that rate.
     busy_until: Instant,
     edges: u32,
+    /// Sessions that wait, by the number of their first flow; and whose turn it is.
+    waiting: BTreeMap<u32, Waiting>,
+    turns: VecDeque<u32>,
+}
+
+impl Link {
+    fn new(peer: Option<PeerId>, rate_bps: u64, now: Instant) -> Self {
+        Link {
+            peer,
+            rate_bps,
+            busy_until: now,
+            edges: 0,
+            waiting: BTreeMap::new(),
+            turns: VecDeque::new(),
+        }
+    }
 }
 
 /// Links by their place; at place 0 stands the native network, which has no bound.
 #[derive(Debug)]
-pub(super) struct Links(Vec<Link>);
+pub(super) struct Links {
+    all: Vec<Link>,
+    /// Places of links that something waits for.
+    busy: BTreeSet<u32>,
+}
 
 impl Links {
     pub(super) fn new() -> Self {
-        let native = Link {
-            peer: None,
-            rate_bps: 0,
-            busy_until: Instant::ZERO,
-            edges: 0,
-        };
-        Links(vec![native])
+        Links {
+            all: vec![Link::new(None, 0, Instant::ZERO)],
+            busy: BTreeSet::new(),
+        }
     }
 
     fn place_of(&self, peer: PeerId) -> Option<usize> {
-        self.0.iter().position(|link| link.peer == Some(peer))
+        self.all.iter().position(|link| link.peer == Some(peer))
     }
 
     /// One more edge over the link to `peer`, which carries `rate_bps` at most; its place.
     pub(super) fn add(&mut self, now: Instant, peer: PeerId, rate_bps: u64) -> u32 {
         let known = self.place_of(peer);
-        let free = || self.0.iter().skip(1).position(|link| link.peer.is_none());
+        let free = || self.all.iter().skip(1).position(|link| link.peer.is_none());
         let at = known
             .or_else(|| free().map(|at| at + 1))
-            .unwrap_or(self.0.len());
+            .unwrap_or(self.all.len());
         if known.is_none() {
-            let link = Link {
-                peer: Some(peer),
-                rate_bps,
-                busy_until: now,
-                edges: 0,
-            };
-            if at == self.0.len() {
-                self.0.push(link);
+            let link = Link::new(Some(peer), rate_bps, now);
+            if at == self.all.len() {
+                self.all.push(link);
             } else {
-                self.0[at] = link;
+                self.all[at] = link;
             }
         }
-        self.0[at].rate_bps = rate_bps;
-        self.0[at].edges += 1;
+        self.all[at].rate_bps = rate_bps;
+        self.all[at].edges += 1;
         at as u32
+    }
+
+    /// The peer at the other end of the link at that place.
+    pub(super) fn peer(&self, at: u32) -> Option<PeerId> {
+        self.all.get(at as usize)?.peer
     }
 
     /// One edge fewer.
     pub(super) fn remove(&mut self, at: u32) {
-        if let Some(link) = self.0.get_mut(at as usize).filter(|_| at > 0) {
+        if let Some(link) = self.all.get_mut(at as usize).filter(|_| at > 0) {
             link.edges -= 1;
             if link.edges == 0 {
                 link.peer = None;
@@ -76,23 +113,112 @@ impl Links {
         }
     }
 
-    /// The link to `peer` has another bound from now on.
-    pub(super) fn set_rate(&mut self, peer: PeerId, rate_bps: u64) {
-        if let Some(at) = self.place_of(peer) {
-            self.0[at].rate_bps = rate_bps;
+    /// The link to `peer` has another bound from now on. Edges that waited for it and need not any more.
+    pub(super) fn set_rate(&mut self, peer: PeerId, rate_bps: u64) -> Vec<EdgeId> {
+        let Some(at) = self.place_of(peer) else {
+            return Vec::new();
+        };
+        let link = &mut self.all[at];
+        link.rate_bps = rate_bps;
+        if rate_bps > 0 {
+            return Vec::new();
         }
+        self.busy.remove(&(at as u32));
+        link.turns.clear();
+        let waiting = core::mem::take(&mut link.waiting).into_values();
+        waiting.flat_map(|one| one.edges).collect()
+    }
+
+    /// Something waits for the link at that place.
+    #[inline]
+    pub(super) fn is_waited_for(&self, at: u32) -> bool {
+        let link = self.all.get(at as usize);
+        link.is_some_and(|link| !link.turns.is_empty())
+    }
+
+    /// An edge of a session has something to send over that link. It must not wait yet.
+    pub(super) fn wait(&mut self, at: u32, session: u32, id: EdgeId) {
+        if let Some(link) = self.all.get_mut(at as usize) {
+            let waiting = link.waiting.entry(session).or_default();
+            if waiting.edges.is_empty() {
+                link.turns.push_back(session);
+            }
+            waiting.edges.push_back(id);
+            self.busy.insert(at);
+        }
+    }
+
+    /// An edge waits no more.
+    pub(super) fn leave(&mut self, at: u32, session: u32, id: EdgeId) {
+        let Some(link) = self.all.get_mut(at as usize) else {
+            return;
+        };
+        let Some(waiting) = link.waiting.get_mut(&session) else {
+            return;
+        };
+        waiting.edges.retain(|other| *other != id);
+        if waiting.edges.is_empty() {
+            link.waiting.remove(&session);
+            link.turns.retain(|other| *other != session);
+        }
+        if link.turns.is_empty() {
+            self.busy.remove(&at);
+        }
+    }
+
+    /// Links that something waits for, from that place on.
+    pub(super) fn busy(&self, from: u32) -> Option<u32> {
+        self.busy.range(from..).next().copied()
+    }
+
+    /// The edge whose turn it is, while the link takes more.
+    pub(super) fn turn(&mut self, now: Instant, at: u32) -> Option<EdgeId> {
+        if self.next_send(at).is_some_and(|next| next > now) {
+            return None;
+        }
+        let link = self.all.get_mut(at as usize)?;
+        let waiting = link.waiting.get_mut(link.turns.front()?)?;
+        if !core::mem::replace(&mut waiting.served, true) {
+            waiting.deficit += QUANTUM;
+        }
+        waiting.edges.front().copied()
+    }
+
+    /// Whether the session whose turn it is may send so many bytes; otherwise it is the next one's turn.
+    pub(super) fn afford(&mut self, at: u32, len: usize) -> bool {
+        let Some(link) = self.all.get_mut(at as usize) else {
+            return false;
+        };
+        let session = link.turns.front();
+        let Some(waiting) = session.and_then(|session| link.waiting.get_mut(session)) else {
+            return false;
+        };
+        if waiting.deficit < len {
+            waiting.served = false;
+            link.turns.rotate_left(1);
+            return false;
+        }
+        waiting.deficit -= len;
+        // The next packet of the session may be of another flow.
+        waiting.edges.rotate_left(1);
+        true
+    }
+
+    /// When something that waits may go.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.busy.iter().filter_map(|&at| self.next_send(at)).min()
     }
 
     /// A link to `peer` is there, and has no bound.
     pub(super) fn is_unbounded(&self, peer: PeerId) -> bool {
         let at = self.place_of(peer);
-        at.is_some_and(|at| self.0[at].rate_bps == 0)
+        at.is_some_and(|at| self.all[at].rate_bps == 0)
     }
 
     /// Something bounds what the link at that place carries.
     #[inline]
     pub(super) fn is_bounded(&self, at: u32) -> bool {
-        self.0
+        self.all
             .get(at as usize)
             .is_some_and(|link| link.rate_bps > 0)
     }
@@ -100,14 +226,18 @@ impl Links {
     /// When the next packet may go; at once where there is no bound.
     #[inline]
     pub(super) fn next_send(&self, at: u32) -> Option<Instant> {
-        let link = self.0.get(at as usize).filter(|link| link.rate_bps > 0)?;
+        let link = self.all.get(at as usize).filter(|link| link.rate_bps > 0)?;
         Some(link.busy_until - BURST)
     }
 
     /// A packet of so many bytes goes.
     #[inline]
     pub(super) fn sent(&mut self, now: Instant, at: u32, len: usize) {
-        if let Some(link) = self.0.get_mut(at as usize).filter(|link| link.rate_bps > 0) {
+        if let Some(link) = self
+            .all
+            .get_mut(at as usize)
+            .filter(|link| link.rate_bps > 0)
+        {
             let micros = (len as u64 * 8).saturating_mul(1_000_000) / link.rate_bps;
             link.busy_until = link.busy_until.max(now) + Duration::from_micros(micros);
         }

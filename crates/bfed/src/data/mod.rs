@@ -12,7 +12,7 @@
 //!
 //! | edge | transport | when more comes than fits |
 //! | --- | --- | --- |
-//! | to a peer, real-time | UDP, at the rate that [`tfrc`] allows and the link's bound | the oldest frame in the queue is dropped |
+//! | to a peer, real-time | UDP, at the rate that [`tfrc`] allows and the link's bound | a frame that waited for [`PlaneConfig::real_time_delay`] is dropped, and the oldest of a full queue |
 //! | to a peer, bulk | TCP | the session's source is paused, what is on its way is queued; a receiver that takes nothing for ten seconds is cut off |
 //! | native | the native network's own | as above, by the session's content |
 //!
@@ -25,7 +25,7 @@
 //! ```text
 //! loop {
 //!     while let Some(event) = node.poll_event() { Dial, Close, Pause, Resume, ControlLost }
-//!     while let Some(transmit) = node.poll_control(now, &mut buffer) { write it to the control node }
+//!     while let Some(len) = node.poll_control(&mut buffer) { write buffer[..len] to the control node }
 //!     while let Some(copy) = node.plane().poll_transmit(now, &mut buffer) { send it }
 //!     wait for packets, or until node.poll_timeout()
 //!     a message of control:  node.handle_packet(now, &mut native, message)
@@ -51,8 +51,10 @@
 //! frame.
 
 mod books;
+mod bucket;
 mod edge;
 mod flow;
+mod fragment;
 mod ingress;
 mod link;
 mod node;
@@ -71,6 +73,7 @@ use smoltcp::time::Duration;
 
 use crate::native::ChannelId;
 use crate::types::ConnId;
+use crate::wire::data::MAX_PAYLOAD_LEN;
 
 pub use crate::wire::data::HEADER_LEN;
 pub use ingress::LOOK_AHEAD;
@@ -171,6 +174,12 @@ reasons! {
     NotAttached = "not_attached",
     /// The oldest copy of a full queue.
     QueueFull = "queue_full",
+    /// A PROBE to which there was no ECHO: too many came from addresses that have not proved themselves.
+    ProbeRate = "probe_rate",
+    /// A frame that is too long even in fragments, or of which fragments did not come in time.
+    Incomplete = "incomplete",
+    /// A frame of a real-time session that waited longer than it is of use.
+    TooLate = "too_late",
     /// All that waited for a receiver that was cut off.
     Stalled = "stalled",
     /// A message of the control node that was out of date: there is a newer one.
@@ -195,8 +204,21 @@ pub struct PlaneConfig {
     /// Most bytes that wait for one edge. Real-time: the oldest frame is dropped; bulk: the source is
     /// paused as soon as the edge is blocked, and where a link's bound holds it up, from half of it on.
     pub max_queue_bytes: usize,
+    /// Longest IP packet that is sent to other data nodes, in bytes: frames that are longer go in fragments.
+    pub mtu: usize,
+    /// How long a frame of a real-time session waits at most, and a fragment for the others.
+    pub real_time_delay: Duration,
     /// A receiver of bulk data that takes nothing for so long, while its source is paused, is cut off.
     pub stall_timeout: Duration,
+}
+
+impl PlaneConfig {
+    /// Longest payload of a datagram to that address, in bytes.
+    fn payload_len(&self, to: SocketAddr) -> usize {
+        let headers = if to.is_ipv4() { 28 } else { 48 };
+        let len = self.mtu.saturating_sub(headers + HEADER_LEN);
+        len.min(MAX_PAYLOAD_LEN)
+    }
 }
 
 impl Default for PlaneConfig {
@@ -204,6 +226,8 @@ impl Default for PlaneConfig {
         PlaneConfig {
             max_edges: 65_536,
             max_queue_bytes: 512 * 1024,
+            mtu: 1500,
+            real_time_delay: Duration::from_millis(500),
             stall_timeout: Duration::from_secs(10),
         }
     }

@@ -2,6 +2,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::net::SocketAddr;
+use core::ops::Bound;
 
 use smoltcp::time::{Duration, Instant};
 
@@ -17,6 +18,16 @@ use crate::wire::reclaim::{Repr as Reclaim, What};
 use crate::wire::statistics::{Entry, MAX_ENTRIES, Repr as Statistics};
 use crate::wire::subscribe::Repr as Subscribe;
 use crate::wire::{MAX_MESSAGE_LEN, Message};
+
+/// TCP channels that are asked for between two calls of `handle_timeout`: calls take the driver time, and
+/// heartbeats must not wait for thousands of them.
+const DIALS: usize = 64;
+/// Sessions that are released in one call of `handle_timeout`.
+const RELEASES: usize = 256;
+/// A TCP channel that held so long has not failed.
+const HELD: Duration = Duration::from_secs(10);
+/// Doublings of the second after which a TCP channel that failed is asked for again.
+const MAX_BACKOFF: u8 = 4;
 
 /// Heartbeats of the control node that may be missing before it is held lost.
 const MISSED: u32 = 4;
@@ -83,6 +94,16 @@ pub enum DataEvent {
     ControlLost,
 }
 
+/// The search for sessions that control has forgotten: once for each stream to it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Release {
+    /// Control has not said yet that it knows all.
+    Unknown,
+    /// It goes on after that session.
+    After(Option<SessionName>),
+    Done,
+}
+
 /// A data node.
 #[derive(Debug)]
 pub struct DataNode {
@@ -103,8 +124,14 @@ pub struct DataNode {
     told_bytes: u64,
     expire_at: Instant,
     queue: VecDeque<Message>,
-    /// Channels that could not be dialled, and when to try again.
-    redial: VecDeque<(Instant, EdgeId, SocketAddr)>,
+    /// Channels that could not be dialled, by when to try again.
+    redial: BTreeMap<(Instant, EdgeId), SocketAddr>,
+    /// Dials that may be asked for until `handle_timeout` is called.
+    dials: usize,
+    /// Streams to control so far.
+    stream: u32,
+    /// The search for sessions that control has forgotten.
+    release: Release,
 }
 
 impl DataNode {
@@ -128,7 +155,10 @@ impl DataNode {
             told_bytes: 0,
             expire_at: now + config.soft_state_lifetime,
             queue: VecDeque::new(),
-            redial: VecDeque::new(),
+            redial: BTreeMap::new(),
+            dials: DIALS,
+            stream: 0,
+            release: Release::Unknown,
         }
     }
 
@@ -136,6 +166,13 @@ impl DataNode {
     #[inline]
     pub fn plane(&mut self) -> &mut Plane {
         &mut self.plane
+    }
+
+    /// Returns whether the control node announced data nodes at that address: sessions come from there or
+    /// go there.
+    #[must_use]
+    pub fn announced(&self, address: core::net::IpAddr) -> bool {
+        self.plane.watch.is_neighbour(address)
     }
 
     /// How many sessions it carries.
@@ -147,6 +184,8 @@ impl DataNode {
     /// A stream to the control node is there. Sessions have their full lifetime before them.
     pub fn connected(&mut self, now: Instant) {
         self.connected = true;
+        self.stream = self.stream.wrapping_add(1);
+        self.release = Release::Unknown;
         self.queue.clear();
         let (node, boot, epoch) = (self.config.node, self.boot, self.epoch);
         let max_sessions = self.config.max_sessions;
@@ -166,9 +205,16 @@ impl DataNode {
         self.expire_at = expires;
     }
 
+    /// Returns whether the machine takes the stream to the control node for alive.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.connected
+    }
+
     /// It has ended. Everything goes on as it was.
     pub fn disconnected(&mut self) {
         self.connected = false;
+        self.release = Release::Unknown;
         self.queue.clear();
     }
 
@@ -181,18 +227,30 @@ impl DataNode {
     /// A TCP channel that [`DataEvent::Dial`] asked for is there. `false`: it is of no use any more.
     pub fn dialled(&mut self, edge: EdgeId, conn: ConnId) -> bool {
         let fits = self.plane.set_stream(edge, conn);
+        let now = self.plane.now;
+        if let Some(edge) = self.plane.edge_mut(edge).filter(|_| fits) {
+            edge.rest.dialled_at = Some(now);
+        }
         if fits {
             self.plane.attach.push_back(edge);
         }
         fits
     }
 
-    /// It cannot be opened, or has ended: another is asked for in a second, while it is of use.
+    /// It cannot be opened, or has ended: another is asked for in a second, while it is of use; after the
+    /// second time in two seconds and so on, up to 16, until one has held for ten seconds.
     pub fn dial_failed(&mut self, now: Instant, edge: EdgeId, to: SocketAddr) {
-        if self.plane.edge(edge).is_some() {
-            self.redial
-                .push_back((now + Duration::from_secs(1), edge, to));
+        let Some(state) = self.plane.edge_mut(edge) else {
+            return;
+        };
+        let rest = &mut state.rest;
+        if rest.dialled_at.take().is_some_and(|at| at + HELD <= now) {
+            rest.fails = 0;
         }
+        let doublings = rest.fails.saturating_sub(1).min(MAX_BACKOFF);
+        rest.fails = rest.fails.saturating_add(1);
+        let at = now + Duration::from_secs(1 << doublings);
+        self.redial.insert((at, edge), to);
     }
 
     /// A TCP channel has ended.
@@ -245,6 +303,11 @@ impl DataNode {
         self.epoch = epoch;
         self.heard_at = now;
         match message {
+            Message::Heartbeat(heartbeat)
+                if heartbeat.complete && self.release == Release::Unknown =>
+            {
+                self.release = Release::After(None);
+            }
             Message::Allocate(ask) => {
                 let config = self.config;
                 let done = self.with(now, &ask.session, |books, plane| {
@@ -275,7 +338,7 @@ impl DataNode {
             self.sessions.insert(session.clone(), books);
         }
         let books = self.sessions.get_mut(session).ok_or(Outcome::Full)?;
-        books.expires = expires;
+        (books.expires, books.stream) = (expires, self.stream);
         what(books, &mut self.plane)
     }
 
@@ -338,6 +401,7 @@ impl DataNode {
         match gone.what {
             None => {
                 books.expires = now + self.config.soft_state_lifetime;
+                books.stream = self.stream;
                 books.refresh(now, native);
             }
             Some(What::Receiver(link)) => books.drop_receiver(now, plane, native, link),
@@ -355,13 +419,18 @@ impl DataNode {
         self.plane.handle_timeout(now);
         let interval = self.config.heartbeat_interval;
         self.plane.look_around(now, interval);
-        while self.redial.front().is_some_and(|(at, ..)| *at <= now) {
-            if let Some((_, edge, to)) = self.redial.pop_front()
-                && self.plane.edge(edge).is_some()
-            {
-                self.plane.events.push_back(DataEvent::Dial { edge, to });
-            }
+        self.control_timeout(now, native);
+        self.dials = DIALS;
+        while self.plane.dials.len() < DIALS
+            && let Some(first) = self.redial.first_entry().filter(|one| one.key().0 <= now)
+        {
+            let ((_, edge), to) = first.remove_entry();
+            self.plane.dials.push_back((edge, to));
         }
+    }
+
+    /// What control is to hear in time, before anything that takes long.
+    fn control_timeout(&mut self, now: Instant, native: &mut dyn NativeNet) {
         if !self.connected {
             return;
         }
@@ -381,6 +450,7 @@ impl DataNode {
                 epoch,
                 sequence,
                 draining,
+                complete: false,
             }));
         }
         if self.statistics_at <= now {
@@ -389,6 +459,34 @@ impl DataNode {
         }
         if self.expire_at <= now {
             self.expire(now, native);
+        }
+        self.release(now, native);
+    }
+
+    /// Releases sessions that control neither asked for nor refreshed since its stream began, some each time.
+    fn release(&mut self, now: Instant, native: &mut dyn NativeNet) {
+        let Release::After(after) = &self.release else {
+            return;
+        };
+        let from = match after {
+            Some(after) => Bound::Excluded(after),
+            None => Bound::Unbounded,
+        };
+        let rest = self
+            .sessions
+            .range::<SessionName, _>((from, Bound::Unbounded));
+        let looked: alloc::vec::Vec<_> = rest
+            .take(RELEASES)
+            .map(|(name, books)| (name.clone(), books.stream == self.stream))
+            .collect();
+        self.release = match looked.last() {
+            Some((last, _)) if looked.len() == RELEASES => Release::After(Some(last.clone())),
+            _ => Release::Done,
+        };
+        for (name, _) in looked.into_iter().filter(|(_, known)| !known) {
+            if let Some(books) = self.sessions.remove(&name) {
+                books.close(now, &mut self.plane, native);
+            }
         }
     }
 
@@ -473,7 +571,18 @@ impl DataNode {
 
     /// What the driver has to do; drain until `None`.
     pub fn poll_event(&mut self) -> Option<DataEvent> {
-        self.plane.events.pop_front()
+        let event = self.plane.events.pop_front();
+        event.or_else(|| {
+            while self.dials > 0
+                && let Some((edge, to)) = self.plane.dials.pop_front()
+            {
+                if self.plane.edge(edge).is_some() {
+                    self.dials -= 1;
+                    return Some(DataEvent::Dial { edge, to });
+                }
+            }
+            None
+        })
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout); at once while there are events: what was
@@ -483,7 +592,10 @@ impl DataNode {
         let lost = self.heard_at + self.config.heartbeat_interval * MISSED;
         let control = [self.heartbeat_at, self.statistics_at, self.expire_at, lost];
         let control = control.into_iter().min().filter(|_| self.connected);
-        let redial = self.redial.front().map(|(at, ..)| *at);
+        let redial = self.redial.first_key_value().map(|((at, _), _)| *at);
+        let now = self.plane.now;
+        let works = !self.plane.dials.is_empty() || matches!(self.release, Release::After(_));
+        let redial = if works { Some(now) } else { redial };
         let watch = self.plane.watch.poll_timeout();
         [self.plane.poll_timeout(), control, redial, watch]
             .into_iter()

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
@@ -11,14 +12,16 @@ use smoltcp::time::{Duration, Instant};
 
 use super::edge::Edge;
 use super::flow::{Flow, FlowCounts};
+use super::fragment::{Assembly, Joined};
 use super::link::Links;
 use super::node::DataEvent;
 use super::shortcut;
 use super::table::{Entry, Found, Key, Table};
 use super::tfrc::{Receiver, Sender};
-use super::watch::Watch;
+use super::watch::{self, Watch};
 use super::{Copy, DataError, Destination, EdgeId, HEADER_LEN, PlaneConfig};
 use crate::types::{ConnId, Content, FlowLabel, PeerId};
+use crate::wire::data::Kind;
 
 /// Counters of a plane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -68,6 +71,8 @@ pub struct Cursor {
     pub(super) next: u32,
     /// End of the payload in the frame.
     pub(super) end: usize,
+    /// What it goes on as: whole, or as the fragment that it is.
+    pub(super) kind: Kind,
     /// The payload, once an edge has to queue it.
     pub(super) shared: Option<Arc<[u8]>>,
 }
@@ -88,12 +93,15 @@ pub struct Plane {
     pub(super) streams: BTreeMap<ConnId, EdgeId>,
     pub(super) links: Links,
     pub(super) watch: Watch,
+    pub(super) assembly: Assembly,
     pub(super) timers: BTreeSet<(Instant, EdgeId)>,
     /// Edges whose queue may move.
     pub(super) ready: BTreeSet<EdgeId>,
     /// Edges that owe an ATTACH.
     pub(super) attach: VecDeque<EdgeId>,
     pub(super) events: VecDeque<DataEvent>,
+    /// Edges that want a TCP channel, and to where.
+    pub(super) dials: VecDeque<(EdgeId, SocketAddr)>,
     pub(super) stats: PlaneStats,
     pub(super) now: Instant,
 }
@@ -102,8 +110,10 @@ impl Plane {
     pub(super) fn new(config: PlaneConfig, seed: [u8; 32], now: Instant) -> Self {
         let mut rng = ChaCha12Rng::from_seed(seed);
         let secret = [rng.next_u64(), rng.next_u64(), rng.next_u64()];
+        let assembly = Assembly::new(rng.next_u32());
         Plane {
             config,
+            assembly,
             rng,
             edges: Vec::new(),
             free_edges: Vec::new(),
@@ -118,6 +128,7 @@ impl Plane {
             ready: BTreeSet::new(),
             attach: VecDeque::new(),
             events: VecDeque::new(),
+            dials: VecDeque::new(),
             stats: PlaneStats::default(),
             now,
         }
@@ -222,7 +233,10 @@ impl Plane {
         });
         edge.rest.generation = id.generation;
         if let Some((to, (peer, _))) = edge.neighbour().zip(link) {
-            self.watch.add(now, to, peer, edge.up.then_some(id));
+            let rng = &mut self.rng;
+            let random = || rng.next_u32();
+            let proved = self.watch.add(now, (to, peer), id, edge.up, random);
+            edge.unproved = edge.sender.is_some() && !proved;
         }
         if let Some(label) = edge.label_out {
             self.labels.insert(label, id);
@@ -242,7 +256,12 @@ impl Plane {
     pub(super) fn set_bound(&mut self, link: Option<(PeerId, u64)>) {
         if let Some((peer, rate_bps)) = link {
             self.close_shortcuts_over(peer, rate_bps);
-            self.links.set_rate(peer, rate_bps);
+            for id in self.links.set_rate(peer, rate_bps) {
+                if let Some(edge) = self.edge_mut(id) {
+                    edge.rest.in_line = false;
+                }
+                self.ready.insert(id);
+            }
         }
     }
 
@@ -268,10 +287,14 @@ impl Plane {
             self.streams.remove(&conn);
             self.events.push_back(DataEvent::Close(conn));
         }
-        self.links.remove(edge.link);
-        if let Some(to) = edge.neighbour() {
-            self.watch.remove(to, edge.up.then_some(id));
+        if let Some(key) = edge.neighbour().zip(self.links.peer(edge.link)) {
+            self.watch.remove(key, id);
         }
+        self.assembly.forget(edge.link, id);
+        if edge.rest.in_line {
+            self.links.leave(edge.link, edge.rest.session, id);
+        }
+        self.links.remove(edge.link);
         if let Some(due) = edge.rest.due {
             self.timers.remove(&(due, id));
         }
@@ -297,6 +320,27 @@ impl Plane {
         let packets = |sources: &BTreeSet<EdgeId>| sources.iter().filter_map(came).sum();
         self.watch
             .handle_timeout(now, interval, || rng.next_u32(), packets);
+    }
+
+    /// The data node at the other end of an edge, as its peer named it.
+    pub(super) fn neighbour(&self, edge: &Edge) -> Option<watch::Key> {
+        edge.neighbour().zip(self.links.peer(edge.link))
+    }
+
+    /// The address of these edges has proved itself.
+    pub(super) fn unlock(&mut self, now: Instant, edges: BTreeSet<EdgeId>) {
+        for id in edges {
+            let Some(edge) = self.edge_mut(id) else {
+                continue;
+            };
+            edge.unproved = false;
+            if let Some(sender) = &mut edge.sender {
+                sender.ready(now);
+            }
+            if edge.waits() {
+                self.ready.insert(id);
+            }
+        }
     }
 
     /// A label that no edge of this node has: random (§5.3.2, "locally unique").
@@ -386,11 +430,21 @@ impl Plane {
             }
             let edge = self.edges.get_mut(id.index as usize)?.as_mut()?;
             let len = cursor.end - HEADER_LEN;
+            if let Some(Destination::Datagram(to)) = edge.to {
+                if len > self.config.payload_len(to) {
+                    self.send_in_fragments(now, id, to, cursor, frame);
+                    continue;
+                }
+            } else if cursor.kind == Kind::Fragment {
+                // The native network gets the frame once it is whole.
+                continue;
+            }
             if let Some(to) = edge.to.filter(|_| !edge.blocked && !edge.waits())
+                && !self.links.is_waited_for(edge.link)
                 && edge.allowed(now, &mut self.links, len)
             {
                 self.stats.copied(flow, len);
-                let range = edge.stamp(now, len, frame)..cursor.end;
+                let range = edge.stamp(now, cursor.kind, len, frame)..cursor.end;
                 let bound = edge.sender.is_some() || self.links.is_bounded(edge.link);
                 if flow.outs() == 1 && !flow.multi && !bound {
                     self.open_shortcut(cursor.from.place, from, id);
@@ -416,6 +470,62 @@ impl Plane {
             .shared
             .get_or_insert_with(|| frame[HEADER_LEN..cursor.end].into())
             .clone();
-        self.enqueue(now, id, shared);
+        self.enqueue(now, id, cursor.kind, shared);
+    }
+
+    /// A frame that is longer than a datagram to an edge goes in fragments.
+    #[cold]
+    fn send_in_fragments(
+        &mut self,
+        now: Instant,
+        id: EdgeId,
+        to: SocketAddr,
+        cursor: &Cursor,
+        frame: &[u8],
+    ) {
+        let most = self.config.payload_len(to);
+        let frame = &frame[HEADER_LEN..cursor.end];
+        // A fragment that is too long for the next link is not cut again.
+        let whole = cursor.kind == Kind::Data;
+        let pieces = whole.then(|| self.assembly.cut(frame, most)).flatten();
+        let Some(pieces) = pieces else {
+            self.lose(id, DataError::Incomplete, 1);
+            return;
+        };
+        for piece in pieces {
+            self.enqueue(now, id, Kind::Fragment, piece);
+        }
+        self.ready.insert(id);
+    }
+
+    /// A fragment came: if that makes its frame whole, native networks get it.
+    #[cold]
+    pub(super) fn join(&mut self, now: Instant, from: Entry, payload: &[u8]) {
+        let flow = self.flows.get(from.flow as usize).and_then(Option::as_ref);
+        let (Some(flow), Some(Some(edge))) = (flow, self.edges.get(from.edge as usize)) else {
+            return;
+        };
+        let outs = (0..flow.outs()).filter_map(|at| flow.out(at));
+        let native = outs.filter(|out| {
+            let to = self.edge(*out).and_then(|edge| edge.to);
+            matches!(to, Some(Destination::Native(_))) && out.index != from.edge
+        });
+        let native: Vec<_> = native.collect();
+        if native.is_empty() {
+            return;
+        }
+        let id = EdgeId {
+            index: from.edge,
+            generation: edge.rest.generation,
+        };
+        let time = (now, self.config.real_time_delay);
+        let (joined, dropped) = self.assembly.join(time, edge.link, id, payload);
+        self.stats.drop(DataError::Incomplete, dropped);
+        if let Joined::Whole(frame) = joined {
+            for id in native {
+                self.enqueue(now, id, Kind::Data, frame.clone());
+                self.ready.insert(id);
+            }
+        }
     }
 }

@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 
 use smoltcp::time::Instant;
 
+use super::edge::Edge;
 use super::flow::Flow;
 use super::node::DataEvent;
 use super::watch::Said;
@@ -81,7 +82,7 @@ impl Plane {
         }
     }
 
-    pub(super) fn enqueue(&mut self, now: Instant, id: EdgeId, frame: Arc<[u8]>) {
+    pub(super) fn enqueue(&mut self, now: Instant, id: EdgeId, kind: Kind, frame: Arc<[u8]>) {
         let config = self.config;
         let Some(flow) = self.edge(id).map(|edge| edge.flow) else {
             return;
@@ -93,10 +94,16 @@ impl Plane {
             return;
         };
         let was_full = edge.rest.full_since.is_some();
-        let dropped = edge.push(now, frame, content, &config);
+        let late = match content {
+            Content::RealTime => edge.drop_older(now - config.real_time_delay),
+            Content::Bulk => 0,
+        };
+        let dropped = edge.push(now, (kind, frame), content, &config);
         let full = edge.rest.full_since.is_some();
         self.stats.queued += 1;
         self.lose(id, DataError::QueueFull, dropped);
+        self.lose(id, DataError::TooLate, late);
+        self.line_up(now, id);
         if full && !was_full {
             self.pause(flow);
         }
@@ -155,7 +162,7 @@ impl Plane {
         let Some(Some(edge)) = self.edges.get_mut(id.index as usize) else {
             return;
         };
-        let waits = edge.waits() && !edge.blocked;
+        let waits = edge.waits() && !edge.blocked && !edge.unproved;
         let paced = edge
             .sender
             .as_ref()
@@ -166,7 +173,8 @@ impl Plane {
                 .receiver
                 .as_ref()
                 .and_then(|receiver| receiver.poll_timeout()),
-            waits.then(|| link.map_or(paced, |link| paced.max(link))),
+            // A link that is bounded has turns, and a time of its own.
+            (waits && !(link.is_some() && edge.rest.in_line)).then_some(paced),
             edge.sender
                 .as_ref()
                 .filter(|_| waits)
@@ -220,7 +228,8 @@ impl Plane {
         if waits || self.watch.waits() {
             return Some(self.now);
         }
-        self.timers.first().map(|(at, _)| *at)
+        let timer = self.timers.first().map(|(at, _)| *at);
+        timer.into_iter().chain(self.links.poll_timeout()).min()
     }
 
     /// The next packet that waited, or a report; written into `buffer`, which has room for the
@@ -234,13 +243,86 @@ impl Plane {
             if let Some(copy) = self.report(now, id, buffer) {
                 return Some(copy);
             }
-            if let Some(copy) = self.dequeue(now, id, buffer) {
+            let bounded = self
+                .edge(id)
+                .is_some_and(|edge| self.links.is_bounded(edge.link));
+            if bounded {
+                self.line_up(now, id);
+            } else if let Some(copy) = self.dequeue(now, id, buffer) {
                 return Some(copy);
             }
             self.ready.remove(&id);
             self.schedule(id);
         }
+        let mut from = 0;
+        while let Some(link) = self.links.busy(from) {
+            if let Some(copy) = self.turn(now, link, buffer) {
+                return Some(copy);
+            }
+            from = link + 1;
+        }
         None
+    }
+
+    /// An edge that has something to send over a bounded link waits for its turn.
+    fn line_up(&mut self, now: Instant, id: EdgeId) {
+        let Some(Some(edge)) = self.edges.get_mut(id.index as usize) else {
+            return;
+        };
+        let paced = edge.sender.as_ref();
+        let may = paced.is_none_or(|sender| sender.next_send(now) <= now);
+        if self.links.is_bounded(edge.link) && edge.is_open() && may && !edge.rest.in_line {
+            edge.rest.in_line = true;
+            self.links.wait(edge.link, edge.rest.session, id);
+        }
+    }
+
+    /// The next copy over a link, of the session whose turn it is.
+    fn turn(&mut self, now: Instant, link: u32, buffer: &mut [u8]) -> Option<Copy> {
+        while let Some(id) = self.links.turn(now, link) {
+            self.drop_late(now, id);
+            let edge = self.edges.get_mut(id.index as usize)?.as_mut()?;
+            let paced = edge.sender.as_ref();
+            let may = paced.is_none_or(|sender| sender.next_send(now) <= now);
+            let len = edge.front_len().filter(|_| edge.is_open() && may);
+            let Some(len) = len else {
+                self.leave_line(id);
+                continue;
+            };
+            if !self.links.afford(link, HEADER_LEN + len) {
+                continue;
+            }
+            let copy = self.dequeue(now, id, buffer);
+            let waits = self.edge(id).is_some_and(Edge::waits);
+            if copy.is_none() || !waits {
+                self.leave_line(id);
+            }
+            if copy.is_some() {
+                return copy;
+            }
+        }
+        None
+    }
+
+    fn leave_line(&mut self, id: EdgeId) {
+        if let Some(Some(edge)) = self.edges.get_mut(id.index as usize) {
+            edge.rest.in_line = false;
+            self.links.leave(edge.link, edge.rest.session, id);
+        }
+        self.schedule(id);
+    }
+
+    /// Frames of a real-time session that waited too long.
+    fn drop_late(&mut self, now: Instant, id: EdgeId) {
+        let since = now - self.config.real_time_delay;
+        let Some(Some(edge)) = self.edges.get_mut(id.index as usize) else {
+            return;
+        };
+        let flow = self.flows.get(edge.flow as usize).and_then(Option::as_ref);
+        if flow.is_some_and(|flow| flow.content == Content::RealTime) {
+            let late = edge.drop_older(since);
+            self.lose(id, DataError::TooLate, late);
+        }
     }
 
     fn next_attach(&mut self, buffer: &mut [u8]) -> Option<Copy> {
@@ -263,16 +345,16 @@ impl Plane {
     fn next_sign(&mut self, buffer: &mut [u8]) -> Option<Copy> {
         while let Some((to, id, said)) = self.watch.poll_transmit() {
             let own = self.edge(id).and_then(|edge| edge.rest.label_in);
-            let (kind, label, sequence) = match said {
-                Said::Echo(label, nonce) => (Kind::Echo, Some(label), nonce),
-                Said::Probe(nonce) => (Kind::Probe, own, nonce),
+            let (kind, label, sequence, cookie) = match said {
+                Said::Echo(label, nonce, cookie) => (Kind::Echo, Some(label), nonce, cookie),
+                Said::Probe(nonce, cookie) => (Kind::Probe, own, nonce, cookie),
             };
             let Some(label) = label else {
                 continue;
             };
             Repr {
                 sequence,
-                ..Repr::new(kind, label)
+                ..Repr::new(kind, label).with_cookie(cookie)
             }
             .emit(buffer);
             return Some(Copy {
@@ -288,6 +370,14 @@ impl Plane {
         let edge = self.edge_mut(id)?;
         let report = edge.rest.receiver.as_mut()?.poll_report(now)?;
         let (label, to) = (edge.rest.label_in?, edge.to?);
+        let edge = self.edge(id)?;
+        // Its data may be another's, with a forged address: it gets no reports.
+        if !self
+            .neighbour(edge)
+            .is_some_and(|key| self.watch.is_proved(&key))
+        {
+            return None;
+        }
         Repr {
             payload_len: report::LEN,
             ..Repr::new(Kind::Report, label)
@@ -303,6 +393,7 @@ impl Plane {
     }
 
     fn dequeue(&mut self, now: Instant, id: EdgeId, buffer: &mut [u8]) -> Option<Copy> {
+        self.drop_late(now, id);
         let edge = self.edges.get_mut(id.index as usize)?.as_mut()?;
         let len = edge.front_len().filter(|_| !edge.blocked)?;
         let to = edge.to?;
@@ -312,9 +403,10 @@ impl Plane {
         let frame = edge.pop()?;
         let room = edge.rest.full_since.is_some() && !edge.is_full(&self.config);
         edge.rest.full_since = edge.rest.full_since.filter(|_| !room).map(|_| now);
+        let (kind, frame) = (frame.kind, frame.bytes);
         let end = HEADER_LEN + frame.len();
         buffer[HEADER_LEN..end].copy_from_slice(&frame);
-        let range = edge.stamp(now, frame.len(), buffer)..end;
+        let range = edge.stamp(now, kind, frame.len(), buffer)..end;
         let at = edge.flow;
         if let Some(flow) = self.flows.get_mut(at as usize).and_then(Option::as_mut) {
             self.stats.copied(flow, frame.len());

@@ -12,6 +12,17 @@
 //! | leads to another gateway of this network | not: a session joined through this gateway would end here | not, likewise |
 //! | came from the peer itself, or has it in its path | not | not |
 //! | the export policy rejects it, or its cost is infinite | not | not |
+//!
+//! Which trees are examined after a route changed:
+//!
+//! | the change | trees of that network that are examined |
+//! | --- | --- |
+//! | no candidate has another cost, preference, length or usability than before | none |
+//! | routes alone lead to the same peer and gateway as before | those joined elsewhere, or with SROUTE costs, refusals or waiting clients of their own |
+//! | routes alone lead elsewhere, or an SROUTE discovery makes a difference now and did not, or the reverse | all |
+//!
+//! Trees that are to be examined wait in a queue; each call of the control node takes 64 of them, and marks
+//! the trees of at most 64 networks, by turns. `Stats::trees_examined` counts them.
 
 pub mod damping;
 pub mod decision;
@@ -60,6 +71,31 @@ struct Candidate {
     rejected: bool,
     /// The peer is away, and has not confirmed it since.
     stale: bool,
+}
+
+impl Candidate {
+    /// Returns what trees see of it: two candidates with equal values are the same to every tree.
+    fn seen_by_trees(&self) -> (bool, u32, Cost, usize, Cost) {
+        let Candidate {
+            route, announced, ..
+        } = self;
+        (
+            self.rejected,
+            self.preference,
+            route.cost,
+            route.path.len(),
+            announced.cost,
+        )
+    }
+}
+
+/// What routes alone decide for the sessions of a network.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Decided {
+    /// The peer to join, and the owner's gateway behind it.
+    hop: Option<(PeerId, GatewayId)>,
+    /// Whether an SROUTE discovery makes a difference.
+    ambiguous: bool,
 }
 
 /// A peer as routing sees it.
@@ -124,8 +160,14 @@ pub(crate) struct Rib {
     /// Ordered by table, then network: a network's gateways stand together.
     destinations: BTreeMap<(Table, GatewayId), Destination>,
     flaps: Option<Flaps>,
-    /// Networks to which routes have changed.
-    pub(crate) changed: BTreeSet<(Table, BnNum)>,
+    /// Networks whose routes changed so that a tree might be joined elsewhere, and the one examined last.
+    changed: BTreeSet<(Table, BnNum)>,
+    last_changed: Option<(Table, BnNum)>,
+    /// What routes alone decided for each network, when its trees were last marked. At most one for each
+    /// network with a route.
+    decided: BTreeMap<(Table, BnNum), Decided>,
+    /// Routes changed, and peers may have to be told.
+    pub(crate) news: bool,
     /// Nothing is told until the peers' tables are there, after a restart.
     pub(crate) deferred: bool,
     pub(crate) stats: RouteStats,
@@ -154,6 +196,9 @@ impl Rib {
             destinations: BTreeMap::new(),
             flaps,
             changed: BTreeSet::new(),
+            last_changed: None,
+            decided: BTreeMap::new(),
+            news: false,
             deferred: config.restarting,
             stats: RouteStats::default(),
         };
@@ -334,19 +379,25 @@ impl Rib {
         let candidate = import(&peer.config, table, destination, announced);
         let entry = self.destinations.entry((table, destination)).or_default();
         let before = entry.candidates.insert(id, candidate);
-        let changed = match (&before, entry.candidates.get(&id)) {
-            (Some(before), Some(after)) => before.announced != after.announced,
-            _ => false,
+        let (changed, seen) = match (&before, entry.candidates.get(&id)) {
+            (Some(before), Some(after)) => (
+                before.announced != after.announced,
+                before.seen_by_trees() != after.seen_by_trees(),
+            ),
+            _ => (false, true),
         };
+        let key = (id, table, destination);
+        let damped = self.is_suppressed(&key);
         if before.is_none()
             && let Some(peer) = self.peers.get_mut(&id)
         {
             peer.count[usize::from(table.number())] += 1;
         }
         if changed && !internal {
-            self.flap(now, (id, table, destination), Flap::Changed);
+            self.flap(now, key, Flap::Changed);
         }
-        self.decide(table, destination);
+        let seen = seen || damped != self.is_suppressed(&key);
+        self.decide(table, destination, seen);
         Ok(())
     }
 
@@ -389,7 +440,7 @@ impl Rib {
         if flaps && !internal {
             self.flap(now, (id, table, destination), Flap::Withdrawn);
         }
-        self.decide(table, destination);
+        self.decide(table, destination, true);
     }
 
     fn flap(&mut self, now: Instant, key: damping::Key, flap: Flap) {
@@ -405,7 +456,7 @@ impl Rib {
         while let Some((_, table, destination)) =
             self.flaps.as_mut().and_then(|flaps| flaps.released(now))
         {
-            self.decide(table, destination);
+            self.decide(table, destination, true);
         }
     }
 
@@ -446,24 +497,29 @@ impl Rib {
             }
         }
         for (table, destination) in decide {
-            self.decide(table, destination);
+            self.decide(table, destination, true);
         }
     }
 
     fn decide_all(&mut self) {
         let all: Vec<_> = self.destinations.keys().copied().collect();
         for (table, destination) in all {
-            self.decide(table, destination);
+            self.decide(table, destination, true);
         }
     }
 
     fn usable(&self, id: PeerId, table: Table, to: GatewayId, candidate: &Candidate) -> bool {
-        let damped = |flaps: &Flaps| flaps.is_suppressed(&(id, table, to));
-        !candidate.rejected && !self.flaps.as_ref().is_some_and(damped)
+        !candidate.rejected && !self.is_suppressed(&(id, table, to))
     }
 
-    /// Decides which route to a gateway is the best, and tells the peers if that has changed.
-    fn decide(&mut self, table: Table, destination: GatewayId) {
+    fn is_suppressed(&self, key: &damping::Key) -> bool {
+        let suppressed = |flaps: &Flaps| flaps.is_suppressed(key);
+        self.flaps.as_ref().is_some_and(suppressed)
+    }
+
+    /// Decides which route to a gateway is the best, and tells the peers if that has changed. `seen` says
+    /// whether trees can see the change of a candidate that led here.
+    fn decide(&mut self, table: Table, destination: GatewayId, seen: bool) {
         let key = (table, destination);
         let Some(entry) = self.destinations.get(&key) else {
             return;
@@ -479,15 +535,20 @@ impl Rib {
         }
         let best = best.map(|(_, id)| id);
         let none = entry.candidates.is_empty() && destination != self.own;
+        let mut seen = seen;
         if let Some(entry) = self.destinations.get_mut(&key) {
+            seen |= entry.best != best;
             self.stats.changes += u64::from(entry.best != best);
             entry.best = best;
         }
         if none {
             self.destinations.remove(&key);
         }
+        if seen {
+            self.changed.insert((table, destination.network));
+        }
         // Even if the best is of the same peer, its route may be another.
-        self.changed.insert((table, destination.network));
+        self.news = true;
         self.tell(table, destination);
     }
 

@@ -3,11 +3,39 @@
 use alloc::vec::Vec;
 
 use super::decision::{Choice, Rank, better};
-use super::{Destination, Rib};
+use super::{Decided, Destination, Rib};
+use crate::tree::pop_after;
 use crate::types::{BnNum, Cost, GatewayId, PeerId, Table};
 use crate::wire::sroute::GatewayCost;
 
 impl Rib {
+    /// Whether there are networks whose trees are still to be marked.
+    pub(crate) fn has_changed(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    /// Returns the next network whose routes changed, by turns, and whether what routes alone decide for
+    /// its sessions is different from when this was last asked.
+    pub(crate) fn poll_changed(&mut self) -> Option<(Table, BnNum, bool)> {
+        let (table, network) = pop_after(&mut self.changed, &mut self.last_changed)?;
+        let choice = self.choose(table, network, &[], |_| true);
+        let now = Decided {
+            hop: choice.map(|choice| (choice.peer, choice.gateway)),
+            ambiguous: self.is_ambiguous(table, network),
+        };
+        let before = match now == Decided::default() {
+            true => self.decided.remove(&(table, network)),
+            false => self.decided.insert((table, network), now),
+        };
+        Some((table, network, before.unwrap_or_default() != now))
+    }
+
+    /// Returns the peer that routes alone chose for a network, when its trees were last marked.
+    pub(crate) fn decided(&self, table: Table, network: BnNum) -> Option<PeerId> {
+        let decided = self.decided.get(&(table, network))?;
+        decided.hop.map(|(peer, _)| peer)
+    }
+
     /// The gateways of a network that there are routes to, at most `max`.
     pub(crate) fn gateways(&self, table: Table, network: BnNum, max: usize) -> Vec<GatewayId> {
         self.of_network(table, network)

@@ -8,13 +8,14 @@ use alloc::vec::Vec;
 
 use smoltcp::time::Instant;
 
-pub(crate) use store::{Slot, Trees};
+pub(crate) use store::{Slot, Trees, pop_after};
 
 use crate::event::{ClientId, Scope};
 use crate::name::SessionName;
 use crate::types::{BnNum, GatewayId, NodeId, PeerId, Table};
 use crate::wire::join::FlowChannel;
 use crate::wire::no_route;
+use crate::wire::sroute::GatewayCost;
 
 /// Something that the session's data node was asked for.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -129,10 +130,17 @@ pub(crate) struct Tree {
     pub(crate) waiting: Vec<Waiting>,
     pub(crate) discovery: Option<Discovery>,
     pub(crate) discoveries: u8,
+    /// SROUTE costs that a JOIN claimed, and the peer that sent it: they hold as long as nobody else
+    /// wants the session.
+    pub(crate) claimed: Option<(PeerId, Vec<GatewayCost>)>,
     pub(crate) excluded: Vec<Exclusion>,
     /// Why the last peer that was asked did not give it.
     pub(crate) last_refusal: Option<no_route::Reason>,
-    /// No upstream since: given up then.
+    /// It has had an upstream.
+    pub(crate) was_attached: bool,
+    /// When it is given up, unless a peer that is joined translates until then.
+    pub(crate) detached_until: Option<Instant>,
+    /// The same, as a timer: no peer is being joined.
     pub(crate) orphan_until: Option<Instant>,
     pub(crate) refresh_at: Instant,
     /// The tree's gateways above this one, the next first.
@@ -160,8 +168,11 @@ impl Tree {
             waiting: Vec::new(),
             discovery: None,
             discoveries: 0,
+            claimed: None,
             excluded: Vec::new(),
             last_refusal: None,
+            was_attached: false,
+            detached_until: None,
             orphan_until: None,
             refresh_at,
             path: Vec::new(),
@@ -179,6 +190,18 @@ impl Tree {
     /// Whether anybody wants it.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.down.is_empty() || self.clients_until.is_some() || !self.waiting.is_empty()
+    }
+
+    /// Whether that peer is the only one that wants it: no other peer and no client does.
+    pub(crate) fn is_wanted_only_by(&self, peer: PeerId) -> bool {
+        self.clients_until.is_none()
+            && self.waiting.is_empty()
+            && self.down.keys().all(|&id| id == peer)
+    }
+
+    /// Whether it comes from that peer or goes to it.
+    pub(crate) fn is_with(&self, peer: PeerId) -> bool {
+        self.down.contains_key(&peer) || self.up.as_ref().is_some_and(|up| up.peer == Some(peer))
     }
 
     /// Whether its native broadcast is needed, by clients or by peers of this network.

@@ -2,6 +2,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::ops::Bound::{Excluded, Unbounded};
 
 use smoltcp::time::Instant;
 
@@ -13,6 +14,16 @@ use crate::types::{BnNum, PeerId, Table};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Slot(u32);
 
+/// Takes the first element after `last`, or else the first: none waits for elements that return.
+pub(crate) fn pop_after<T: Ord + Copy>(set: &mut BTreeSet<T>, last: &mut Option<T>) -> Option<T> {
+    let after = last.map_or(Unbounded, Excluded);
+    let mut later = set.range((after, Unbounded));
+    let next = later.next().or_else(|| set.first()).copied()?;
+    set.remove(&next);
+    *last = Some(next);
+    Some(next)
+}
+
 /// All trees.
 #[derive(Debug, Default)]
 pub(crate) struct Trees {
@@ -23,6 +34,11 @@ pub(crate) struct Trees {
     timers: BTreeSet<(Instant, Slot)>,
     /// Trees that are to be looked at: routes, peers or data nodes have changed.
     pub(crate) pending: BTreeSet<Slot>,
+    /// The one that was looked at last.
+    last_pending: Option<Slot>,
+    /// Trees below that are not where routes alone lead, or may not stay there: every change of a route to
+    /// their network can concern them. The others are concerned only if routes alone decide otherwise.
+    particular: BTreeSet<(Table, BnNum, Slot)>,
     /// How many sessions each peer joined.
     pub(crate) joined: BTreeMap<PeerId, usize>,
 }
@@ -70,6 +86,7 @@ impl Trees {
         self.by_name.remove(&tree.name);
         if let Some(network) = tree.network {
             self.by_network.remove(&(tree.table, network, slot));
+            self.particular.remove(&(tree.table, network, slot));
         }
         if let Some(due) = tree.due {
             self.timers.remove(&(due, slot));
@@ -100,15 +117,45 @@ impl Trees {
             tree.network = Some(network);
             tree.root = root;
             let table = tree.table;
-            self.by_network.insert((table, network, slot));
+            // Routes do not matter to sessions that this network owns.
+            if !root {
+                self.by_network.insert((table, network, slot));
+                self.particular.insert((table, network, slot));
+            }
         }
     }
 
-    /// Routes to a network have changed: its trees are to be looked at.
-    pub(crate) fn mark_network(&mut self, table: Table, network: BnNum) {
+    /// Notes whether a tree is where routes alone lead.
+    pub(crate) fn set_particular(&mut self, slot: Slot, particular: bool) {
+        let Some(tree) = self.get(slot).filter(|tree| !tree.root) else {
+            return;
+        };
+        let Some(network) = tree.network else {
+            return;
+        };
+        let key = (tree.table, network, slot);
+        if particular {
+            self.particular.insert(key);
+        } else {
+            self.particular.remove(&key);
+        }
+    }
+
+    /// Routes to a network have changed: its trees are to be looked at; all, or only the particular ones.
+    pub(crate) fn mark_network(&mut self, table: Table, network: BnNum, all: bool) {
         let range = (table, network, Slot(0))..=(table, network, Slot(u32::MAX));
+        let trees = if all {
+            &self.by_network
+        } else {
+            &self.particular
+        };
         self.pending
-            .extend(self.by_network.range(range).map(|(_, _, slot)| *slot));
+            .extend(trees.range(range).map(|(_, _, slot)| *slot));
+    }
+
+    /// Returns the next tree to look at, by turns.
+    pub(crate) fn poll_pending(&mut self) -> Option<Slot> {
+        pop_after(&mut self.pending, &mut self.last_pending)
     }
 
     /// What the peer joined lives until then.

@@ -21,9 +21,17 @@
 //! its label is that of the DATA that it reports on. On TCP and native channels sequence, time and
 //! round-trip time are 0.
 //!
-//! Type 4, PROBE, and type 5, ECHO: does the data node that the flow comes from live? Over UDP alone, no
-//! payload. The label is the sender's, as in DATA; the sequence of a PROBE is random, and the ECHO
-//! has the same. A PROBE with sequence 0 says that a new receiver is ready, and gets no ECHO.
+//! Type 4, PROBE, and type 5, ECHO: does the data node that the flow comes from live, and does the one that
+//! it goes to receive at its address? Over UDP alone, no payload. The label is the sender's, as in DATA; the
+//! sequence of a PROBE is random, and the ECHO has the same. A PROBE with sequence 0 says that a new
+//! receiver is ready, and gets no ECHO.
+//!
+//! Type 6, FRAGMENT: as DATA, but its payload is a [`fragment`](super::fragment) of a frame that is too long
+//! for one datagram. Over UDP alone.
+//!
+//! In PROBE and ECHO, the two last words are one cookie of 64 bits. That of an ECHO is random, one for each address and
+//! peer; a PROBE repeats the cookie of the last ECHO, and has 0 before the first. DATA goes to an address
+//! from which a PROBE with its cookie came, and to no other.
 
 use super::ParseError;
 use crate::types::FlowLabel;
@@ -47,6 +55,8 @@ pub enum Kind {
     Probe = 4,
     /// It does.
     Echo = 5,
+    /// A part of a frame of the session.
+    Fragment = 6,
 }
 
 const VERSION: u8 = 1;
@@ -92,7 +102,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
         if bytes[0] >> 4 != VERSION {
             return Err(ParseError::Version);
         }
-        if !(1..=5).contains(&(bytes[0] & 15)) {
+        if !(1..=6).contains(&(bytes[0] & 15)) {
             return Err(ParseError::Type);
         }
         if bytes[1] != 0 {
@@ -116,7 +126,8 @@ impl<T: AsRef<[u8]>> Packet<T> {
             2 => Kind::Attach,
             3 => Kind::Report,
             4 => Kind::Probe,
-            _ => Kind::Echo,
+            5 => Kind::Echo,
+            _ => Kind::Fragment,
         }
     }
 
@@ -143,6 +154,12 @@ impl<T: AsRef<[u8]>> Packet<T> {
     #[inline]
     pub fn rtt_us(&self) -> u32 {
         u32::from_be_bytes(word(self.buffer.as_ref(), 16))
+    }
+
+    /// The cookie of a PROBE or ECHO; 0 for none.
+    #[inline]
+    pub fn cookie(&self) -> u64 {
+        u64::from_be_bytes(word(self.buffer.as_ref(), 12))
     }
 
     /// The frame.
@@ -181,6 +198,17 @@ impl Repr {
             timestamp_us: 0,
             rtt_us: 0,
             payload_len: 0,
+        }
+    }
+
+    /// The same, with the cookie of a PROBE or ECHO.
+    #[inline]
+    #[must_use]
+    pub const fn with_cookie(self, cookie: u64) -> Self {
+        Repr {
+            timestamp_us: (cookie >> 32) as u32,
+            rtt_us: cookie as u32,
+            ..self
         }
     }
 

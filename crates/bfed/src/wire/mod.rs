@@ -65,6 +65,7 @@ pub mod allocate;
 pub mod attributes;
 pub mod client;
 pub mod data;
+pub mod fragment;
 mod frames;
 pub mod join;
 pub mod leave;

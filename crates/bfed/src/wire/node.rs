@@ -10,10 +10,13 @@
 //! +-------------------------------+     |  sequence: + 1 for each       |
 //! |  most sessions                |     +-------------------------------+
 //! +-------------------------------+     |  flags: 1 drains: no new      |
-//! |  highest epoch that it obeyed |     |  sessions, please             |
+//! |  highest epoch that it obeyed |     |  sessions, please; 2 complete |
 //! |  (8)                          |     +-------------------------------+
 //! +-------------------------------+
 //! ```
+//!
+//! *Complete*, from control: since this stream began, each session that the data node is to have has been
+//! asked for or refreshed. What the data node has beside is forgotten, and it releases it.
 
 use super::{HEADER_LEN, ParseError, Type, body, header};
 use crate::types::NodeId;
@@ -73,6 +76,8 @@ pub struct Heartbeat {
     pub sequence: u32,
     /// From a data node: it wants no new sessions.
     pub draining: bool,
+    /// From control: sessions that were neither asked for nor refreshed on this stream are forgotten.
+    pub complete: bool,
 }
 
 impl Heartbeat {
@@ -87,13 +92,14 @@ impl Heartbeat {
         let mut reader = body(bytes, Type::Heartbeat)?;
         let (epoch, sequence, flags) = (reader.u64()?, reader.u32()?, reader.u32()?);
         reader.end()?;
-        if flags > 1 {
+        if flags > 3 {
             return Err(ParseError::Reserved);
         }
         Ok(Heartbeat {
             epoch,
             sequence,
-            draining: flags == 1,
+            draining: flags & 1 != 0,
+            complete: flags & 2 != 0,
         })
     }
 
@@ -105,6 +111,6 @@ impl Heartbeat {
         let mut writer = header(buffer, Type::Heartbeat, Self::LEN);
         writer.u64(self.epoch);
         writer.u32(self.sequence);
-        writer.u32(self.draining.into());
+        writer.u32(u32::from(self.draining) | u32::from(self.complete) << 1);
     }
 }

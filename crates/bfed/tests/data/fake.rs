@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bfed::data::{Copy, DataEvent, Destination, Meta, Verdict};
 use bfed::native::{ChannelId, Direction, NativeError, Upcall};
 use bfed::wire::allocate::{Outcome, Request, Response};
-use bfed::wire::data::HEADER_LEN;
+use bfed::wire::data::{HEADER_LEN, Kind, Packet, Repr};
 use bfed::wire::join::FlowChannel;
 use bfed::wire::reclaim::{Repr as Reclaim, What};
 use bfed::wire::sroute::Outcome as SrouteOutcome;
@@ -292,6 +292,26 @@ impl Station {
         sent.push((copy.to, bytes.to_vec()));
     }
 
+    /// The address that an edge with that label leads to shows that it receives what is sent there.
+    pub(crate) fn prove(&mut self, from: std::net::SocketAddr, label: FlowLabel) {
+        let mut cookie = 0;
+        for _ in 0..2 {
+            let repr = Repr {
+                sequence: 1,
+                ..Repr::new(Kind::Probe, label).with_cookie(cookie)
+            };
+            let mut probe = vec![0; repr.buffer_len()];
+            repr.emit(&mut probe);
+            let taken = self.packet(Meta::Datagram(from), probe);
+            assert!(matches!(taken, Err(Verdict::Taken)));
+            let mut buffer = vec![0; 70_000];
+            let echo = self.node.plane().poll_transmit(self.now, &mut buffer);
+            let echo = Packet::new_checked(&buffer[echo.unwrap().range]).unwrap();
+            assert_eq!(echo.kind(), Kind::Echo);
+            cookie = echo.cookie();
+        }
+    }
+
     /// Data of the native network.
     pub(crate) fn native_data(&mut self, channel: u64, data: &[u8]) -> Result<Vec<Sent>, Verdict> {
         let frame = [&[0; HEADER_LEN], data].concat();
@@ -322,6 +342,21 @@ impl Station {
     pub(crate) fn wait(&mut self, millis: u64) {
         self.now += Duration::from_millis(millis);
         self.node.handle_timeout(self.now, &mut self.native);
+    }
+}
+
+/// What waits at either is carried to the other, three times: their addresses are proved then.
+pub(crate) fn introduce(one: &mut Station, other: &mut Station) {
+    for _ in 0..3 {
+        carry(one, other);
+        carry(other, one);
+    }
+}
+
+fn carry(from: &mut Station, at: &mut Station) {
+    let to = Destination::Datagram(at.address);
+    for (_, bytes) in from.drain().into_iter().filter(|sent| sent.0 == to) {
+        let _ = at.packet(Meta::Datagram(from.address), bytes);
     }
 }
 

@@ -11,7 +11,7 @@ use bfed::wire::subscribe::Edge;
 use bfed::wire::{Message, subscribe};
 use bfed::*;
 
-use crate::fake::{OTHER, PEER, Station, payload};
+use crate::fake::{OTHER, PEER, Station, introduce, payload};
 
 const LIVE: &str = "bfed://1/m/?content=real-time";
 const FILE: &str = "bfed://1/m";
@@ -44,6 +44,7 @@ fn pair(name: &str) -> (Station, Station) {
     let n2 = owner.subscribe(false, name, PEER, &n1).unwrap();
     next.subscribe(true, name, PEER, &n2).unwrap();
     next.subscribe(false, name, Edge::Native, &[]).unwrap();
+    introduce(&mut owner, &mut next);
     (owner, next)
 }
 
@@ -162,6 +163,7 @@ fn sessions_of_many_sources_go_both_ways() {
     let n2 = next.subscribe(false, TALK, OTHER, &n1).unwrap();
     last.subscribe(true, TALK, PEER, &n2).unwrap();
     last.subscribe(false, TALK, Edge::Native, &[]).unwrap();
+    introduce(&mut next, &mut last);
     // A client of the last network speaks.
     let up = last.native_data(1, b"hello").unwrap();
     assert_eq!(up.len(), 1, "not back to where it came from");
@@ -325,6 +327,7 @@ fn an_older_control_node_is_not_obeyed() {
             epoch,
             sequence: 1,
             draining: false,
+            complete: false,
         })
     };
     station.tell(&beat(7)).unwrap();
@@ -372,6 +375,7 @@ fn forwarding_goes_on_while_control_is_away() {
             epoch: 2,
             sequence: 1,
             draining: false,
+            complete: false,
         };
         for _ in 0..20 {
             owner.tell(&Message::Heartbeat(beat)).unwrap();

@@ -2,8 +2,12 @@
 
 mod fake;
 mod forward;
+mod fragments;
+mod links;
 mod memory;
+mod proof;
 mod rates;
+mod scale;
 mod shortcut;
 mod watch;
 mod whole;

@@ -91,7 +91,7 @@ fn control(peers: u32) -> ControlNode {
         message.emit(&mut bytes);
         control.handle_packet(now, conn, &bytes).unwrap();
     };
-    control.node_connected(now, ConnId(100));
+    control.node_connected(now, ConnId(100), NodeIdentity::default());
     let (node, max_sessions) = (NodeId(1), 1_000_000);
     let register = node::Register {
         node,

@@ -28,11 +28,15 @@ fn receiver(content: Content) -> [FlowChannel; 1] {
 
 #[test]
 fn real_time_drops_the_oldest() {
-    let mut station = Station::with(1, |config| config.plane.max_queue_bytes = 10_000);
+    let mut station = Station::with(1, |config| {
+        config.plane.max_queue_bytes = 10_000;
+        config.plane.real_time_delay = Duration::from_secs(60);
+    });
     station.subscribe(true, LIVE, Edge::Native, &[]).unwrap();
-    station
+    let own = station
         .subscribe(false, LIVE, PEER, &receiver(Content::RealTime))
         .unwrap();
+    station.prove(([10, 0, 0, 2], 4000).into(), own[0].label.unwrap());
     // No report ever comes: after the initial window everything waits.
     let mut at_once = 0;
     for number in 0..100_u8 {

@@ -90,6 +90,7 @@ impl Pair {
             epoch: 1,
             sequence: self.beats,
             draining: false,
+            complete: false,
         };
         self.station.tell(&Message::Heartbeat(heartbeat)).unwrap();
         let (now, edge) = (self.station.now, self.edge);

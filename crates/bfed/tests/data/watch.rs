@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 
 use bfed::data::{DataError, Destination, Meta, Verdict};
 use bfed::wire::Message;
-use bfed::wire::data::{Kind, Packet};
+use bfed::wire::data::{Kind, Packet, Repr};
+use bfed::wire::join::FlowChannel;
 use bfed::wire::liveness::{Repr as Liveness, State};
 use bfed::wire::node::Heartbeat;
 use bfed::wire::subscribe::Edge;
 use bfed::*;
 
-use crate::fake::{PEER, Sent, Station};
+use crate::fake::{OTHER, PEER, Sent, Station};
 
 const LIVE: &str = "bfed://1/m/?content=real-time";
 const FILE: &str = "bfed://1/m";
@@ -26,16 +27,22 @@ struct Pair {
 
 impl Pair {
     fn new(name: &str) -> Pair {
-        let (mut above, mut below) = (Station::new(1), Station::new(2));
+        let mut pair = Pair {
+            stations: [Station::new(1), Station::new(2)],
+            cut: false,
+        };
+        pair.connect(name);
+        pair
+    }
+
+    /// The session goes from the first to the second.
+    fn connect(&mut self, name: &str) {
+        let [above, below] = &mut self.stations;
         above.subscribe(true, name, Edge::Native, &[]).unwrap();
         let theirs = below.allocate(name, PEER);
         let ours = above.subscribe(false, name, PEER, &theirs).unwrap();
         below.subscribe(true, name, PEER, &ours).unwrap();
         below.subscribe(false, name, Edge::Native, &[]).unwrap();
-        Pair {
-            stations: [above, below],
-            cut: false,
-        }
     }
 
     /// Time passes, and what they say to each other goes to and fro.
@@ -59,6 +66,7 @@ impl Pair {
                 epoch: 1,
                 sequence: 1,
                 draining: false,
+                complete: false,
             };
             station.tell(&Message::Heartbeat(heartbeat)).unwrap();
             station.wait(millis);
@@ -75,19 +83,40 @@ impl Pair {
 
     /// What a data node told its control node of the other.
     fn told(&mut self, at: usize) -> Vec<State> {
-        let news = |message| match message {
-            Message::Liveness(Liveness {
-                peer: PeerId(1),
-                state,
-            }) => Some(state),
-            _ => None,
-        };
-        self.stations[at]
-            .said()
-            .into_iter()
-            .filter_map(news)
+        let told = verdicts(&mut self.stations[at]).into_iter();
+        told.filter(|(peer, _)| *peer == PeerId(1))
+            .map(|(_, state)| state)
             .collect()
     }
+}
+
+/// What a data node told its control node of its peers.
+fn verdicts(station: &mut Station) -> Vec<(PeerId, State)> {
+    let news = |message| match message {
+        Message::Liveness(Liveness { peer, state }) => Some((peer, state)),
+        _ => None,
+    };
+    station.said().into_iter().filter_map(news).collect()
+}
+
+/// The ECHO that answers a PROBE.
+fn echo(probe: &[u8], sequence: impl Fn(u32) -> u32) -> Vec<u8> {
+    let probe = Packet::new_checked(probe).unwrap();
+    let repr = Repr {
+        sequence: sequence(probe.sequence()),
+        ..Repr::new(Kind::Echo, probe.label()).with_cookie(1)
+    };
+    let mut bytes = vec![0; repr.buffer_len()];
+    repr.emit(&mut bytes);
+    bytes
+}
+
+/// A channel at an address, with a label that the caller made up.
+fn channel_at(address: SocketAddr, label: u32) -> [FlowChannel; 1] {
+    [FlowChannel {
+        label: FlowLabel::new(label),
+        address: ChannelAddress::Datagram(address),
+    }]
 }
 
 #[test]
@@ -228,13 +257,103 @@ fn forged_probes_and_echoes_do_nothing() {
 }
 
 #[test]
+fn an_address_that_two_peers_name_has_a_verdict_for_each() {
+    const FOREIGN: &str = "bfed://3/x?content=real-time";
+    // The lying peer names the other peer's data node first.
+    for first in [true, false] {
+        let mut pair = Pair {
+            stations: [Station::new(1), Station::new(2)],
+            cut: false,
+        };
+        if !first {
+            pair.connect(LIVE);
+        }
+        let honest = pair.stations[0].address;
+        let below = &mut pair.stations[1];
+        below.allocate(FOREIGN, OTHER);
+        let lie = channel_at(honest, 12345);
+        below.subscribe(true, FOREIGN, OTHER, &lie).unwrap();
+        if first {
+            pair.connect(LIVE);
+        }
+        pair.run(2 * BEAT);
+        let told = verdicts(&mut pair.stations[1]);
+        assert_eq!(told, [(PeerId(1), State::Alive)], "the liar is not heard");
+        // What the liar does with its session changes nothing for the other peer.
+        pair.stations[1].reclaim(FOREIGN, Some(bfed::wire::reclaim::What::All));
+        pair.run(10 * BEAT);
+        assert!(verdicts(&mut pair.stations[1]).is_empty());
+        let below = &mut pair.stations[1];
+        below.allocate(FOREIGN, OTHER);
+        below.subscribe(true, FOREIGN, OTHER, &lie).unwrap();
+        pair.cut = true;
+        pair.run(10 * BEAT);
+        let told = verdicts(&mut pair.stations[1]);
+        assert_eq!(told, [(PeerId(1), State::Silent)], "nothing keeps it alive");
+    }
+}
+
+#[test]
+fn echoes_for_other_peers_that_name_the_address_are_no_wrong_ones() {
+    let mut station = Station::new(2);
+    let shared: SocketAddr = ([10, 0, 0, 1], 4000).into();
+    for number in 1..=20 {
+        let peer = Edge::Peer {
+            peer: PeerId(number),
+            rate_bps: 0,
+        };
+        let name = format!("bfed://{number}/m/?content=real-time");
+        station.allocate(&name, peer);
+        let theirs = channel_at(shared, 100 + number);
+        station.subscribe(true, &name, peer, &theirs).unwrap();
+    }
+    let probes = station.drain();
+    assert_eq!(probes.len(), 20, "each peer's is asked");
+    // The answers overtake each other.
+    for (_, probe) in probes.iter().rev() {
+        let _ = station.packet(Meta::Datagram(shared), echo(probe, |number| number));
+    }
+    station.wait(BEAT);
+    let told = verdicts(&mut station);
+    let alive: Vec<_> = (1..=20).map(|peer| (PeerId(peer), State::Alive)).collect();
+    assert_eq!(told, alive);
+}
+
+#[test]
+fn forged_echoes_make_no_neighbour_silent() {
+    let mut pair = Pair::new(LIVE);
+    pair.run(2 * BEAT);
+    assert_eq!(pair.told(1), [State::Alive]);
+    let above = pair.stations[0].address;
+    for _ in 0..40 {
+        pair.wait(BEAT);
+        for (to, bytes) in pair.stations[1].drain() {
+            let kind = Packet::new_checked(&bytes[..]).unwrap().kind();
+            // The forged answers come before the true one.
+            for wrong in 1..=32 * u32::from(kind == Kind::Probe) {
+                let forged = echo(&bytes, |number| number.wrapping_add(wrong).max(1));
+                let _ = pair.stations[1].packet(Meta::Datagram(above), forged);
+            }
+            pair.carry(1, (to, bytes));
+        }
+        for sent in pair.stations[0].drain() {
+            pair.carry(0, sent);
+        }
+    }
+    assert!(pair.told(1).is_empty(), "it answered every PROBE");
+}
+
+#[test]
 fn echoes_that_wait_are_bounded() {
     let mut pair = Pair::new(LIVE);
+    pair.run(2 * BEAT);
+    pair.wait(BEAT);
+    pair.stations[0].drain();
+    // The PROBE of a receiver that knows the cookie.
     let probe = pair.stations[1].drain().pop().unwrap().1;
-    let label = Packet::new_checked(&probe[..]).unwrap().label();
     let below = pair.stations[1].address;
     for _ in 0..1000 {
-        let _ = ask(&mut pair.stations[0], below, label, Kind::Probe);
+        let _ = pair.stations[0].packet(Meta::Datagram(below), probe.clone());
     }
     assert_eq!(pair.stations[0].drain().len(), 256);
     let drops = pair.stations[0]
@@ -260,18 +379,24 @@ fn a_receiver_that_was_not_there_yet_gets_the_session_at_once() {
     above.subscribe(true, LIVE, Edge::Native, &[]).unwrap();
     let theirs = below.allocate(LIVE, PEER);
     let ours = above.subscribe(false, LIVE, PEER, &theirs).unwrap();
-    // What fits into the initial window is lost: the receiver does not know the label yet.
+    // The receiver does not know the label yet, and its address has not proved itself.
     let early: usize = (0..10)
         .map(|_| above.native_data(1, &[0; 1000]).unwrap().len())
         .sum();
-    assert!((3..=6).contains(&early));
-    assert!(above.drain().is_empty(), "the rest waits for a report");
+    assert_eq!(early, 0);
+    assert!(above.drain().is_empty());
     below.subscribe(true, LIVE, PEER, &ours).unwrap();
-    for (_, ready) in below.drain() {
-        let taken = above.packet(Meta::Datagram(below.address), ready);
-        assert!(matches!(taken, Err(Verdict::Taken)));
+    let mut sent = vec![];
+    for _ in 0..2 {
+        for (_, said) in below.drain() {
+            let taken = above.packet(Meta::Datagram(below.address), said);
+            assert!(matches!(taken, Err(Verdict::Taken)));
+        }
+        sent = above.drain();
+        for (_, echo) in &sent {
+            let _ = below.packet(Meta::Datagram(above.address), echo.clone());
+        }
     }
-    let sent = above.drain();
     assert!(sent.len() >= 3, "not a packet a second: {}", sent.len());
     assert!(
         sent.iter()

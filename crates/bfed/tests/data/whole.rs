@@ -49,7 +49,7 @@ impl Line {
                     .unwrap();
             }
             let conn = ConnId(1000 + u64::from(number));
-            control.node_connected(now, conn);
+            control.node_connected(now, conn, NodeIdentity::default());
             line.streams.insert(conn, Ends::Cluster(number as usize));
             line.controls.push(control);
             line.stations[number as usize].node.connected(now);

@@ -229,31 +229,56 @@ fn what_counts_as_flapping_can_be_changed() {
     assert_eq!(stage.node.flapping(), 0);
 }
 
+/// What the data node of a session was told last of the bound of the link that it goes to.
+fn told(world: &World, name: &str) -> Option<u64> {
+    let name = session(name);
+    let nodes = world.gws[0].nodes.values();
+    let books = nodes.filter_map(|node| node.books.get(&name));
+    let edges = books.flat_map(|books| books.down.keys());
+    let rates = edges.map(|edge| match edge {
+        Edge::Peer { rate_bps, .. } => *rate_bps,
+        Edge::Native => panic!("nobody native"),
+    });
+    rates.max()
+}
+
 #[test]
-fn a_links_bound_and_its_shares_reach_data_nodes_at_once() {
+fn a_links_bound_and_its_shares_reach_data_nodes() {
     let mut world = line(2);
     world.client(1, 1, "bfed://1/m");
     world.run(SECOND);
-    let bound = |world: &World| {
-        let books = &world.gws[0].nodes[&NodeId(1)].books[&session("bfed://1/m")];
-        let rates = books.down.keys().map(|edge| match edge {
-            Edge::Peer { rate_bps, .. } => *rate_bps,
-            Edge::Native => panic!("nobody native"),
-        });
-        rates.max()
+    assert_eq!(told(&world, "bfed://1/m"), Some(0));
+    change(&mut world, 0, 1, |peer| peer.rate_bps = Some(9_000_000));
+    assert_eq!(told(&world, "bfed://1/m"), Some(9_000_000));
+    let forget = |world: &mut World| {
+        let nodes = world.gws[0].nodes.values_mut();
+        nodes.for_each(|node| node.books.values_mut().for_each(|books| books.down.clear()));
     };
-    assert_eq!(bound(&world), Some(0));
+    // Data nodes that have none of the link's sessions have none of its bound.
+    for node in 2..=3 {
+        world.add_node(0, NodeId(node));
+    }
     change(&mut world, 0, 1, |peer| peer.rate_bps = Some(8_000_000));
-    assert_eq!(bound(&world), Some(8_000_000));
-    world.gws[0]
-        .nodes
-        .get_mut(&NodeId(1))
-        .unwrap()
-        .books
-        .clear();
-    world.add_node(0, NodeId(2));
-    world.run(SECOND);
-    assert_eq!(bound(&world), Some(4_000_000), "half for each node");
+    forget(&mut world);
+    change(&mut world, 0, 1, |peer| peer.rate_bps = Some(9_000_000));
+    world.run(SECOND * 2);
+    assert_eq!(told(&world, "bfed://1/m"), Some(9_000_000));
+    // Each of three sessions goes through a node of its own, a fourth shares one.
+    for (client, name) in ["bfed://1/n", "bfed://1/o"].into_iter().enumerate() {
+        forget(&mut world);
+        world.client(1, client as u64 + 2, name);
+        world.run(SECOND * 3);
+    }
+    assert_eq!(told(&world, "bfed://1/n"), Some(3_000_000));
+    assert_eq!(told(&world, "bfed://1/o"), Some(3_000_000));
+    // Two go: the third has it all again.
+    forget(&mut world);
+    for name in ["bfed://1/n", "bfed://1/o"] {
+        let now = world.now;
+        world.gws[1].control.leave(now, &session(name));
+        world.run(SECOND * 3);
+    }
+    assert_eq!(told(&world, "bfed://1/m"), Some(9_000_000));
 }
 
 #[test]

@@ -1,7 +1,11 @@
 //! Gateways that talk to each other: sessions step by step, routing, trees, whole federations.
 
+mod addresses;
 mod changes;
+mod examined;
 mod figures;
+mod forgotten;
+mod lying;
 mod oracle;
 mod sessions;
 mod stage;

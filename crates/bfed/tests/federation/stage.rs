@@ -86,7 +86,8 @@ impl<C: Coordinator> Stage<C> {
 
     pub(crate) fn register(&mut self, node: u32) -> ConnId {
         let conn = self.conn();
-        self.node.node_connected(self.now, conn);
+        self.node
+            .node_connected(self.now, conn, NodeIdentity::default());
         let register = Register {
             node: NodeId(node),
             boot: node,

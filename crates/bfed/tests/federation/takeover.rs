@@ -86,7 +86,9 @@ fn a_standby_takes_over_what_the_other_assigned() {
     second.wait(1000);
     let conn = second.conn();
     second.node.connected(second.now, conn, PEER, false);
-    second.node.node_connected(second.now, ConnId(999));
+    second
+        .node
+        .node_connected(second.now, ConnId(999), NodeIdentity::default());
     assert_eq!(
         second.events(),
         [Event::Close(conn), Event::Close(ConnId(999))]
@@ -127,6 +129,7 @@ fn a_standby_takes_over_what_the_other_assigned() {
             epoch: 1,
             sequence: 1,
             draining: false,
+            complete: false,
         };
         second.hears(conn, &Message::Heartbeat(heartbeat)).unwrap();
     }
@@ -323,6 +326,7 @@ impl<C: Coordinator> Stage<C> {
                 epoch: 0,
                 sequence,
                 draining: false,
+                complete: false,
             };
             self.hears(node, &Message::Heartbeat(heartbeat)).unwrap();
         }

@@ -514,3 +514,81 @@ fn a_new_configuration_is_taken_whole_or_not_at_all() {
         "the route is gone, and the tree with it"
     );
 }
+
+/// Gateway 2.1 joins sessions of 1.1, which gives each peer one.
+fn one_each() -> World {
+    let mut world = World::new();
+    let mut owner = Config::new(gateway(1, 1));
+    owner.limits.max_sessions_per_peer = 1;
+    let owner = world.add(owner);
+    let other = world.add(Config::new(gateway(2, 1)));
+    world.peer(owner, other);
+    world.run(SECOND * 3);
+    world
+}
+
+#[test]
+fn a_refusal_of_the_owner_reaches_clients_and_is_not_asked_for_again_and_again() {
+    let mut world = one_each();
+    world.client(1, 1, NAME);
+    world.run(SECOND);
+    assert!(matches!(world.answer(1, 1), Some(Answer::Translation(_))));
+    world.log = Some(vec![]);
+    // A player that asks again each second.
+    for client in 2..122 {
+        world.client(1, 1, NAME);
+        world.client(1, client, "bfed://1/n");
+        world.run(SECOND);
+        assert_eq!(
+            world.answer(1, client).cloned(),
+            no_route(Reason::Limit),
+            "at once"
+        );
+    }
+    let log = world.log.take().unwrap();
+    let asked = log.iter().filter(
+        |(_, _, message)| matches!(message, Message::Join(join) if join.session == session("bfed://1/n")),
+    );
+    let asked = asked.count();
+    assert!((2..=6).contains(&asked), "5, 10, 20, 40, 80 s: {asked}");
+    assert_eq!(world.reached(NAME).len(), 2, "the first one has it still");
+    // There is room again: the session comes as soon as the gateway asks.
+    let now = world.now;
+    world.gws[1].control.leave(now, &session(NAME));
+    world.run(SECOND * 90);
+    world.client(1, 200, "bfed://1/n");
+    world.run(SECOND);
+    assert!(matches!(world.answer(1, 200), Some(Answer::Translation(_))));
+}
+
+#[test]
+fn of_refusals_the_one_that_ends_first_is_forgotten_first() {
+    let mut world = World::new();
+    let mut config = Config::new(gateway(2, 1));
+    config.limits.max_refused = 4;
+    let owner = world.add(Config::new(gateway(1, 1)));
+    let other = world.add(config);
+    world.peer(owner, other);
+    world.run(SECOND * 3);
+    // The name that is first in order is refused last.
+    let names = ["e", "d", "c", "b", "a"].map(|name| format!("bfed://1/{name}"));
+    for (client, name) in (1..).zip(&names) {
+        world.gws[owner].missing.insert(session(name));
+        world.client(other, client, name);
+        world.run(Duration::from_millis(200));
+    }
+    world.log = Some(vec![]);
+    for (client, name) in (11..).zip(&names[1..]) {
+        world.client(other, client, name);
+        world.run(Duration::from_millis(200));
+        assert_eq!(
+            world.answer(other, client).cloned(),
+            no_route(Reason::NoSession)
+        );
+    }
+    let log = world.log.take().unwrap();
+    let asked = log
+        .iter()
+        .any(|(_, _, message)| matches!(message, Message::Join(_)));
+    assert!(!asked, "the last four are remembered");
+}

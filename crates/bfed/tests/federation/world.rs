@@ -150,7 +150,9 @@ impl World {
             heartbeat_at: self.now,
         };
         self.gws[at].nodes.insert(id, node);
-        self.gws[at].control.node_connected(self.now, conn);
+        self.gws[at]
+            .control
+            .node_connected(self.now, conn, NodeIdentity::default());
         let register = Register {
             node: id,
             boot,
@@ -227,6 +229,12 @@ impl World {
         let node = self.gws[at].nodes.remove(&id).unwrap();
         self.conns.remove(&node.conn);
         self.gws[at].control.disconnected(self.now, node.conn);
+    }
+
+    /// Bytes of a test's making arrive from a data node.
+    pub(crate) fn says(&mut self, at: usize, id: NodeId, bytes: &[u8]) {
+        let conn = self.gws[at].nodes[&id].conn;
+        let _ = self.gws[at].control.handle_packet(self.now, conn, bytes);
     }
 
     pub(crate) fn established(&self, at: usize) -> usize {
@@ -320,6 +328,7 @@ impl World {
                         epoch: node.epoch,
                         sequence: 1,
                         draining: false,
+                        complete: false,
                     };
                     let conn = node.conn;
                     self.post(conn, End::Gw(at), &Message::Heartbeat(beat));

@@ -205,6 +205,7 @@ fn heartbeat() {
             epoch: 2,
             sequence: 41,
             draining: true,
+            complete: false,
         }),
     );
 }
@@ -450,18 +451,41 @@ fn attach_packet() {
 fn probe_packet() {
     let repr = data::Repr {
         sequence: 0x0102_0304,
-        ..header(data::Kind::Probe, 0)
+        ..header(data::Kind::Probe, 0).with_cookie(0x1122_3344_5566_7788)
     };
-    golden_packet("14000000aabbccdd010203040000000000000000", repr, b"");
+    golden_packet("14000000aabbccdd010203041122334455667788", repr, b"");
 }
 
 #[test]
 fn echo_packet() {
     let repr = data::Repr {
         sequence: 0x0102_0304,
-        ..header(data::Kind::Echo, 0)
+        ..header(data::Kind::Echo, 0).with_cookie(0x1122_3344_5566_7788)
     };
-    golden_packet("15000000aabbccdd010203040000000000000000", repr, b"");
+    golden_packet("15000000aabbccdd010203041122334455667788", repr, b"");
+}
+
+#[test]
+fn fragment_packet() {
+    let mut payload = *b"........data";
+    let fragment = wire::fragment::Repr {
+        frame: 0x0102_0304,
+        index: 1,
+        count: 3,
+    };
+    fragment.emit(&mut payload);
+    assert_eq!(wire::fragment::Repr::parse(&payload), Ok(fragment));
+    let repr = data::Repr {
+        sequence: 7,
+        timestamp_us: 1_000_000,
+        rtt_us: 30_000,
+        ..header(data::Kind::Fragment, payload.len())
+    };
+    golden_packet(
+        "1600000caabbccdd00000007000f424000007530010203040103000064617461",
+        repr,
+        &payload,
+    );
 }
 
 #[test]

@@ -190,13 +190,16 @@ fn other_message() -> impl Strategy<Value = Message> {
                 })
             }
         ),
-        (any::<u64>(), any::<u32>(), any::<bool>()).prop_map(|(epoch, sequence, draining)| {
-            Message::Heartbeat(node::Heartbeat {
-                epoch,
-                sequence,
-                draining,
-            })
-        }),
+        (any::<u64>(), any::<u32>(), any::<bool>(), any::<bool>()).prop_map(
+            |(epoch, sequence, draining, complete)| {
+                Message::Heartbeat(node::Heartbeat {
+                    epoch,
+                    sequence,
+                    draining,
+                    complete,
+                })
+            }
+        ),
         (any::<bool>(), any::<u32>(), any::<u64>(), edge(), session()).prop_map(
             |(up, request, epoch, edge, (session, mut flows))| {
                 if edge == Edge::Native && !up {

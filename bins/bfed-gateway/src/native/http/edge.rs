@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use bfed::name::Owner;
 use bfed::native::ChannelId;
 use bfed::wire::client::{Answer as Mediated, AnswerRepr, Request as Ask, Want};
 use bfed::wire::no_route::Reason;
-use bfed::{BnNum, ChannelAddress, SessionName};
+use bfed::{BnNum, ChannelAddress, Prefix, SessionName};
 use cli::federation::http::{HttpError, Part, Reader, Url, parse_session_path};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
@@ -38,9 +38,25 @@ pub(super) struct Edge {
     pub(super) network: BnNum,
     /// Where sources send to, unless that is here.
     pub(super) origin: Option<Url>,
+    /// Hosts that may be sources.
+    pub(super) publish: Vec<Prefix>,
     pub(super) mediator: Url,
     /// This edge, to the mediator.
     pub(super) nonce: u32,
+}
+
+/// The answer to a reader of a session that does not come.
+pub(super) fn no_route(reason: Reason) -> Response<Answer> {
+    let status = match reason {
+        Reason::Unreachable | Reason::NoSession | Reason::UnknownOwner | Reason::Local => {
+            StatusCode::NOT_FOUND
+        }
+        Reason::Policy => StatusCode::FORBIDDEN,
+        Reason::Limit => StatusCode::SERVICE_UNAVAILABLE,
+        Reason::Loop => StatusCode::BAD_GATEWAY,
+        Reason::Timeout => StatusCode::GATEWAY_TIMEOUT,
+    };
+    text(status, format!("no way to the session: {reason}"))
 }
 
 /// Which flow a path is about.
@@ -94,10 +110,7 @@ impl Edge {
                 Ok(url) => redirect(&url.with_path(path).to_string()),
                 Err(why) => text(StatusCode::BAD_GATEWAY, why),
             },
-            Ok(Mediated::NoRoute(reason)) => text(
-                StatusCode::NOT_FOUND,
-                format!("no way to the session: {reason}"),
-            ),
+            Ok(Mediated::NoRoute(reason)) => no_route(reason),
             Ok(Mediated::Cost(_)) => text(StatusCode::BAD_GATEWAY, "not an answer to a JOIN"),
             Err(why) => text(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -118,6 +131,10 @@ impl Edge {
             headers.insert(name, HeaderValue::from_static(value));
         }
         response
+    }
+
+    fn may_publish(&self, host: IpAddr) -> bool {
+        self.publish.iter().any(|prefix| prefix.contains(host))
     }
 
     async fn put(&self, key: Key, session: SessionName, mut body: Incoming) -> Response<Answer> {
@@ -196,7 +213,7 @@ impl Drop for Source<'_> {
 impl Site for Edge {
     async fn answer(
         self: Arc<Self>,
-        _: SocketAddr,
+        from: SocketAddr,
         request: Request<Incoming>,
         cut: Arc<Notify>,
     ) -> Response<Answer> {
@@ -219,6 +236,10 @@ impl Site for Edge {
         };
         match *request.method() {
             Method::GET => self.get(key, session, &path, cut).await,
+            Method::PUT | Method::POST if !self.may_publish(from.ip()) => text(
+                StatusCode::FORBIDDEN,
+                "this host may not be a source: network.publish does not list it",
+            ),
             Method::PUT | Method::POST => self.put(key, session, request.into_body()).await,
             _ => text(
                 StatusCode::METHOD_NOT_ALLOWED,

@@ -16,7 +16,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use linux_net::wake::Waker;
 use tokio::sync::{Notify, oneshot};
 
-use super::edge::{flow, path_of};
+use super::edge::{flow, no_route, path_of};
 use super::server::{Answer, PATIENCE, Server, Site, bytes, piece, redirect, text};
 use super::{HttpConfig, Network, Owner};
 use crate::native::clients::Clients;
@@ -136,10 +136,7 @@ impl MediatorSite {
             Ok(Mediated::NoRoute(Reason::Local)) => {
                 redirect(&self.origin.with_path(path).to_string())
             }
-            Ok(Mediated::NoRoute(reason)) => text(
-                StatusCode::NOT_FOUND,
-                format!("no way to the session: {reason}"),
-            ),
+            Ok(Mediated::NoRoute(reason)) => no_route(reason),
             Ok(Mediated::Redirect { mediator, .. }) => match mediator.parse::<Url>() {
                 Ok(url) => redirect(&url.with_path(path).to_string()),
                 Err(why) => text(StatusCode::BAD_GATEWAY, why),

@@ -7,7 +7,7 @@
 //! | request | at | does |
 //! | --- | --- | --- |
 //! | `GET /s/NAME`, `/s/NAME/FLOW` | an edge | the session's flow as it comes, from now on; NAME is the session's, percent-encoded, FLOW its number from 0. Of a session from elsewhere that this edge has not: asks the mediator, and redirects (307) to the edge that has it |
-//! | `PUT`, `POST` there | the origin | is the session's source: one at a time unless it has many sources |
+//! | `PUT`, `POST` there | the origin | is the session's source, if the host is in `publish`: one at a time unless it has many sources; 403 to other hosts |
 //! | `GET /s/...` | the mediator | joins, and redirects to an edge |
 //! | `POST /mediator` | the mediator | the body is a REQUEST, that of the answer an ANSWER |
 //!
@@ -31,7 +31,7 @@ mod front;
 mod hub;
 mod server;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ use bfed::native::{ChannelId, Direction, NativeError, Upcall};
 use bfed::wire::address::MAX_NATIVE_ADDRESS_LEN;
 use bfed::wire::client::AnswerRepr;
 use bfed::wire::data::HEADER_LEN;
-use bfed::{ClientId, Instant, NativeNet, SessionName, Sroutes};
+use bfed::{ClientId, Instant, NativeNet, Prefix, SessionName, Sroutes};
 use cli::federation::http::{Url, session_path};
 
 use super::{ClientLimits, Network, Owner, Role};
@@ -60,6 +60,8 @@ pub struct HttpConfig {
     pub ask: Option<Url>,
     /// Where sources of this network send to; the first data node if not set.
     pub origin: Option<Url>,
+    /// Hosts that may be the source of a session.
+    pub publish: Vec<Prefix>,
     /// Most connections of a server.
     pub max_connections: usize,
     /// Most bytes that wait for one reader.
@@ -92,6 +94,13 @@ impl HttpConfig {
             mediator,
             ask: None,
             origin: None,
+            publish: [
+                Prefix::new(Ipv4Addr::new(127, 0, 0, 0).into(), 8),
+                Prefix::new(Ipv6Addr::LOCALHOST.into(), 128),
+            ]
+            .into_iter()
+            .flatten()
+            .collect(),
             max_connections: 4096,
             queue: 4 << 20,
             stall: Duration::from_secs(10),
@@ -157,6 +166,7 @@ impl HttpNet {
             shared: Arc::clone(&shared),
             network: owner.gateway.network,
             origin: origin.clone(),
+            publish: config.publish.clone(),
             mediator: config.mediator_url(),
             nonce: u32::from_le_bytes([owner.seed[0], owner.seed[1], owner.seed[2], 1])
                 ^ part as u32,

@@ -68,6 +68,8 @@ impl Sender {
     pub fn ready(&mut self, now: Instant) {
         if !self.is_ready && self.rtt.is_none() {
             (self.credit, self.credit_at) = (initial_window(self.size), now);
+            self.rate = self.size;
+            self.nofeedback_at = now + Duration::from_secs(2);
         }
         self.is_ready = true;
     }

@@ -1,0 +1,195 @@
+//! Frames that are longer than a datagram: cut where they leave the native network, joined where they
+//! enter one.
+//!
+//! Fragments of frames that are not whole are kept for [`PlaneConfig::real_time_delay`] at most, up to
+//! [`MAX_BYTES`] for each peer: then its oldest frame gives way. A peer that sends fragments without end loses
+//! its own frames, not those of others.
+//!
+//! [`PlaneConfig::real_time_delay`]: super::PlaneConfig::real_time_delay
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use smoltcp::time::{Duration, Instant};
+
+use super::EdgeId;
+use crate::wire::data::MAX_PAYLOAD_LEN;
+use crate::wire::fragment::{self, Repr};
+
+/// Bytes of frames that are not whole, for each peer, with what they cost beside.
+pub(super) const MAX_BYTES: usize = 2 << 20;
+/// What a frame costs beside its bytes, and each of its fragments.
+const COST: usize = 256;
+
+type Number = (EdgeId, u32);
+
+/// A frame that is not whole.
+#[derive(Debug)]
+struct Partial {
+    parts: Vec<Option<Box<[u8]>>>,
+    missing: usize,
+    /// Bytes of the frame that are there.
+    len: usize,
+}
+
+impl Partial {
+    fn new(count: usize) -> Self {
+        Partial {
+            parts: vec![None; count],
+            missing: count,
+            len: 0,
+        }
+    }
+
+    fn cost(&self) -> usize {
+        self.len + COST + self.parts.len() * 32
+    }
+}
+
+/// Frames of one peer.
+#[derive(Debug, Default)]
+struct Frames {
+    bytes: usize,
+    map: BTreeMap<Number, Partial>,
+    /// In the order in which they began; some are whole already.
+    order: VecDeque<(Instant, Number)>,
+}
+
+impl Frames {
+    fn remove(&mut self, number: &Number) -> Option<Partial> {
+        let partial = self.map.remove(number)?;
+        self.bytes -= partial.cost();
+        Some(partial)
+    }
+
+    /// Drops frames that began too long ago, and the oldest while there are too many; how many.
+    fn trim(&mut self, since: Instant) -> u64 {
+        let mut dropped = 0;
+        while let Some((began, number)) = self.order.front().copied() {
+            let known = self.map.contains_key(&number);
+            if known && began >= since && self.bytes <= MAX_BYTES {
+                break;
+            }
+            self.order.pop_front();
+            dropped += u64::from(self.remove(&number).is_some());
+        }
+        dropped
+    }
+}
+
+/// What came of a fragment.
+#[derive(Debug)]
+pub(super) enum Joined {
+    /// The frame is whole.
+    Whole(Arc<[u8]>),
+    /// Others are missing.
+    Waits,
+    /// It does not fit to the others of its frame.
+    Malformed,
+}
+
+/// Frames that are not whole, by the place of the link that they come over.
+#[derive(Debug, Default)]
+pub(super) struct Assembly {
+    links: BTreeMap<u32, Frames>,
+    /// The number of the last frame that was cut here.
+    last: u32,
+}
+
+impl Assembly {
+    /// Numbers its frames from somewhere on.
+    pub(super) fn new(first: u32) -> Self {
+        Assembly {
+            links: BTreeMap::new(),
+            last: first,
+        }
+    }
+
+    /// A fragment came on an edge of that link; and how many frames had to go.
+    pub(super) fn join(
+        &mut self,
+        (now, keep): (Instant, Duration),
+        link: u32,
+        id: EdgeId,
+        payload: &[u8],
+    ) -> (Joined, u64) {
+        let Ok(repr) = Repr::parse(payload) else {
+            return (Joined::Malformed, 0);
+        };
+        let bytes = &payload[fragment::LEN..];
+        let frames = self.links.entry(link).or_default();
+        let number = (id, repr.frame);
+        let count = usize::from(repr.count);
+        if !frames.map.contains_key(&number) {
+            let partial = Partial::new(count);
+            frames.bytes += partial.cost();
+            frames.map.insert(number, partial);
+            frames.order.push_back((now, number));
+        }
+        let Some(partial) = frames.map.get_mut(&number) else {
+            return (Joined::Waits, 0);
+        };
+        if partial.parts.len() != count || partial.len + bytes.len() > MAX_PAYLOAD_LEN {
+            frames.remove(&number);
+            return (Joined::Malformed, 1);
+        }
+        let part = &mut partial.parts[usize::from(repr.index)];
+        if part.is_none() {
+            *part = Some(bytes.into());
+            partial.missing -= 1;
+            partial.len += bytes.len();
+            frames.bytes += bytes.len();
+        }
+        if partial.missing > 0 {
+            return (Joined::Waits, frames.trim(now - keep));
+        }
+        let parts = frames
+            .remove(&number)
+            .map_or_else(Vec::new, |whole| whole.parts);
+        let frame: Vec<u8> = parts.into_iter().flatten().flatten().collect();
+        (Joined::Whole(frame.into()), frames.trim(now - keep))
+    }
+
+    /// An edge of that link is gone.
+    pub(super) fn forget(&mut self, link: u32, id: EdgeId) {
+        let Some(frames) = self.links.get_mut(&link) else {
+            return;
+        };
+        let own = |number: &&Number| number.0 == id;
+        let gone: Vec<_> = frames.map.keys().filter(own).copied().collect();
+        for number in &gone {
+            frames.remove(number);
+        }
+        frames.order.retain(|(_, number)| number.0 != id);
+        if frames.map.is_empty() {
+            self.links.remove(&link);
+        }
+    }
+
+    /// Cuts a frame into payloads of at most `most` bytes each; none if that makes too many.
+    pub(super) fn cut(&mut self, frame: &[u8], most: usize) -> Option<Vec<Arc<[u8]>>> {
+        let most = most.checked_sub(fragment::LEN).filter(|most| *most > 0)?;
+        let count = frame.len().div_ceil(most);
+        if count > fragment::MAX_COUNT {
+            return None;
+        }
+        self.last = self.last.wrapping_add(1);
+        let piece = |(index, bytes): (usize, &[u8])| {
+            let mut payload = vec![0; fragment::LEN + bytes.len()];
+            let (index, count) = (index as u8, count as u8);
+            let frame = self.last;
+            Repr {
+                frame,
+                index,
+                count,
+            }
+            .emit(&mut payload);
+            payload[fragment::LEN..].copy_from_slice(bytes);
+            payload.into()
+        };
+        Some(frame.chunks(most).enumerate().map(piece).collect())
+    }
+}
