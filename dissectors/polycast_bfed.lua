@@ -94,6 +94,7 @@ local bfed = polycast.protocol("bfed", "Broadcast Federation (polycast)", {
 	sequence = { "uint32", "Sequence", base.DEC },
 	heartbeat_flags = { "uint32", "Flags", base.HEX },
 	draining = { "bool", "Drains", 32, nil, 0x00000001 },
+	complete = { "bool", "Complete", 32, nil, 0x00000002 },
 	edge = { "uint8", "Edge", base.DEC, EDGES },
 	peer = { "uint32", "Peer", base.DEC },
 	rate = { "uint64", "Bound on the rate (bit/s)", base.DEC },
@@ -436,7 +437,8 @@ function body.HEARTBEAT(reader)
 	reader:number("sequence", 4)
 	local range = reader:field("heartbeat_flags", 4)
 	reader.tree:add(bfed.fields.draining, range)
-	reader:expect(range:uint() <= 1, "reserved flags are set")
+	reader.tree:add(bfed.fields.complete, range)
+	reader:expect(range:uint() <= 3, "reserved flags are set")
 	return "epoch " .. tostring(epoch)
 end
 

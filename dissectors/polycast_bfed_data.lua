@@ -5,9 +5,13 @@ local here = debug.getinfo(1, "S").source:gsub("^@", ""):match("^(.*[/\\])") or 
 package.path = here .. "?.lua;" .. package.path
 local polycast = require("polycast_shared")
 
-local DATA, ATTACH, REPORT, PROBE, ECHO = 1, 2, 3, 4, 5
-local TYPES = { [DATA] = "DATA", [ATTACH] = "ATTACH", [REPORT] = "REPORT", [PROBE] = "PROBE", [ECHO] = "ECHO" }
+local DATA, ATTACH, REPORT, PROBE, ECHO, FRAGMENT = 1, 2, 3, 4, 5, 6
+local TYPES = {
+	[DATA] = "DATA", [ATTACH] = "ATTACH", [REPORT] = "REPORT", [PROBE] = "PROBE", [ECHO] = "ECHO",
+	[FRAGMENT] = "FRAGMENT",
+}
 local HEADER_LEN, REPORT_LEN, MAX_PAYLOAD_LEN = 20, 16, 65000
+local FRAGMENT_LEN, MAX_FRAGMENTS = 8, 64
 
 local data = polycast.protocol("bfed_data", "Broadcast Federation data (polycast)", {
 	version = { "uint8", "Version", base.DEC, nil, 0xf0 },
@@ -17,6 +21,10 @@ local data = polycast.protocol("bfed_data", "Broadcast Federation data (polycast
 	sequence = { "uint32", "Sequence", base.DEC },
 	timestamp = { "uint32", "Sent (us)", base.DEC },
 	rtt = { "uint32", "Round-trip time (us)", base.DEC },
+	cookie = { "uint64", "Cookie", base.HEX },
+	frame = { "uint32", "Frame", base.DEC },
+	index = { "uint8", "Index of the fragment", base.DEC },
+	count = { "uint8", "Fragments", base.DEC },
 	payload = { "bytes", "Payload" },
 	echo = { "uint32", "Time of the newest packet (us)", base.DEC },
 	delay = { "uint32", "How long ago that came (us)", base.DEC },
@@ -34,12 +42,24 @@ local function packet(reader)
 	local length = reader:number("payload_length", 2)
 	local label = reader:number("label", 4)
 	local sequence = reader:number("sequence", 4)
-	reader:number("timestamp", 4)
-	reader:number("rtt", 4)
+	if kind == PROBE or kind == ECHO then
+		reader:number("cookie", 8)
+	else
+		reader:number("timestamp", 4)
+		reader:number("rtt", 4)
+	end
 	reader:expect(label ~= 0, "no label")
 	reader:expect(length <= MAX_PAYLOAD_LEN, "a payload longer than 65,000 bytes")
 	reader:expect(length == reader:left_on_wire(), "the length is not that of the payload")
-	if kind == REPORT and reader:left_on_wire() == REPORT_LEN then
+	if kind == FRAGMENT then
+		reader:expect(length > FRAGMENT_LEN, "a fragment without bytes")
+		reader:number("frame", 4)
+		local index = reader:number("index", 1)
+		local count = reader:number("count", 1)
+		reader:zero(2)
+		reader:expect(count >= 2 and count <= MAX_FRAGMENTS and index < count, "no such fragment")
+		reader:rest("payload")
+	elseif kind == REPORT and reader:left_on_wire() == REPORT_LEN then
 		reader:number("echo", 4)
 		reader:number("delay", 4)
 		reader:number("rate", 4)
@@ -80,7 +100,8 @@ local function over_udp(tvb, pinfo, tree)
 	end
 	local kind, length = tvb(0, 1):bitfield(4, 4), tvb(2, 2):uint()
 	local fits = length == tvb:reported_len() - HEADER_LEN and tvb(4, 4):uint() ~= 0
-	local ours = fits and (kind == DATA and length > 0 or kind == REPORT and length == REPORT_LEN)
+	local data_like = kind == DATA and length > 0 or kind == FRAGMENT and length > FRAGMENT_LEN
+	local ours = fits and (data_like or kind == REPORT and length == REPORT_LEN)
 	if ours then
 		pinfo.conversation = data.proto
 		one(tvb, pinfo, tree)

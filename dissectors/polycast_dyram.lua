@@ -5,10 +5,11 @@ package.path = here .. "?.lua;" .. package.path
 local polycast = require("polycast_shared")
 
 local PORT = 4143
-local DATA, REPAIR, NACK, ACK, ABSENT, JOIN, JOINED, LEAVE, CAST, MOVE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+local DATA, REPAIR, NACK, ACK, ABSENT, JOIN, JOINED, LEAVE, CAST, MOVE, STALLED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 local SERVICES = {
 	[DATA] = "DATA", [REPAIR] = "REPAIR", [NACK] = "NACK", [ACK] = "ACK", [ABSENT] = "ABSENT",
 	[JOIN] = "JOIN", [JOINED] = "JOINED", [LEAVE] = "LEAVE", [CAST] = "CAST", [MOVE] = "MOVE",
+	[STALLED] = "STALLED",
 }
 local OPTIONS = { [1] = "source identifier", [2] = "destination identifier" }
 local SCHEMES = { [1] = "IPv4", [2] = "IPv6" }
@@ -16,7 +17,7 @@ local ROLES = { [0] = "receiver", [1] = "relay", [2] = "source" }
 local STATUS = { [0] = "joined", [1] = "come again with this token", [2] = "full", [3] = "loop", [4] = "draining" }
 local ANEP_TYPE, ANEP_DISCARD = 0x4459, 0x80
 local NO_CHILD = 0xffff
-local BODY = { [NACK] = 16, [ACK] = 0, [ABSENT] = 8, [JOIN] = 80, [JOINED] = 80, [LEAVE] = 8, [MOVE] = 8 }
+local BODY = { [NACK] = 16, [ACK] = 0, [ABSENT] = 8, [JOIN] = 80, [JOINED] = 80, [LEAVE] = 8, [MOVE] = 8, [STALLED] = 24 }
 local MAX_PATH = 14
 
 local dyram = polycast.protocol("dyram", "DyRAM in ANEP (polycast)", {
@@ -42,6 +43,8 @@ local dyram = polycast.protocol("dyram", "DyRAM in ANEP (polycast)", {
 	child = { "uint16", "Child", base.DEC },
 	session = { "uint32", "Session", base.HEX },
 	sequence = { "uint32", "Sequence", base.DEC },
+	stalled = { "ipv6", "Stalled child" },
+	stalled_port = { "uint16", "UDP port of the stalled child", base.DEC },
 	payload = { "bytes", "Payload" },
 	source_port = { "uint16", "UDP port of the source", base.DEC },
 	mask = { "uint64", "Mask", base.HEX },
@@ -144,6 +147,15 @@ body[LEAVE] = function(reader, flags)
 end
 
 body[MOVE] = body[LEAVE]
+
+body[STALLED] = function(reader, flags)
+	reader:field("stalled", 16)
+	reader:number("stalled_port", 2)
+	reader:zero(2)
+	local relay = reader:number("relay", 4)
+	reader:expect(relay ~= 0, "no relay")
+	reader:expect(flags == 0, "reserved flags are set")
+end
 
 local NAMELESS = { [JOIN] = true, [LEAVE] = true, [MOVE] = true }
 

@@ -61,6 +61,8 @@ local ltp = polycast.protocol("ltp", "LTP (polycast)", {
 	verdict = { "uint8", "Verdict", base.DEC, VERDICTS },
 	receiver = { "uint64", "Receiver", base.HEX },
 	blocks = { "uint64", "Blocks held from the start on", base.DEC },
+	loss_expected = { "uint32", "Packets expected since loss was reported", base.DEC },
+	loss_lost = { "uint32", "Packets lost of these", base.DEC },
 	digest_start = { "uint64", "Digest of the whole, first 8 bytes", base.HEX },
 	authenticator = { "bytes", "Authenticator" },
 })
@@ -213,9 +215,15 @@ local function report(reader, status)
 	local receiver = reader:number("receiver", 8)
 	local blocks = reader:number("blocks", 8)
 	reader:number("token", 8)
-	local digest = reader:number("digest_start", 8)
 	reader:expect(STATUS[status], "unknown status")
-	reader:expect(status == 2 or zero(digest), "a digest and not complete")
+	if status == 1 then
+		local expected = reader:number("loss_expected", 4)
+		local lost = reader:number("loss_lost", 4)
+		reader:expect(lost <= expected, "more lost than expected")
+	else
+		local digest = reader:number("digest_start", 8)
+		reader:expect(status == 2 or zero(digest), "a digest and not complete")
+	end
 	return string.format("session %08x, receiver %s %s, %s blocks", session, receiver:tohex(), STATUS[status] or "?", tostring(blocks))
 end
 

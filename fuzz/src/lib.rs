@@ -42,15 +42,21 @@ targets! {
     lms_endpoint = machine::lms_endpoint::run,
     igmp_proxy = machine::igmp::run,
     ltp_session = machine::ltp::run,
+    ltp_member = machine::ltp_member::run,
     ltp_tree = machine::tree::run,
+    dyram_child = machine::dyram_child::child_that_lies,
     dyram_relay = machine::dyram::relay,
     dyram_attachment = machine::dyram::attachment,
     tcpxm_endpoint = machine::tcpxm::run,
+    tcpxm_member = machine::tcpxm_member::run,
     ldc_ring = machine::ring::run,
+    ldc_ring_peer = machine::ring_peer::run,
     bfed_control = machine::bfed_control::run,
     bfed_data = machine::bfed_data::run,
+    bfed_data_peer = machine::bfed_data_peer::run,
     mcp_client = machine::mcp::client,
     mcp_server = machine::mcp::server,
+    mcp_server_peer = machine::mcp_store::run,
 }
 
 /// The whole of a fuzz target: under cargo-fuzz the fuzzer's loop, otherwise a program that replays

@@ -2,7 +2,7 @@
 
 mod messages;
 
-use bfed::wire::{Header, data, report};
+use bfed::wire::{Header, data, fragment, report};
 
 use crate::Fields;
 use crate::goldens::{Golden, hex};
@@ -17,9 +17,14 @@ fn packet(bytes: &[u8]) -> Option<Fields> {
         .put("type", repr.kind as u8)
         .put("payload_length", repr.payload_len)
         .put("label", repr.label.get())
-        .put("sequence", repr.sequence)
-        .put("timestamp", repr.timestamp_us)
-        .put("rtt", repr.rtt_us);
+        .put("sequence", repr.sequence);
+    if matches!(repr.kind, data::Kind::Probe | data::Kind::Echo) {
+        fields.put("cookie", packet.cookie());
+    } else {
+        fields
+            .put("timestamp", repr.timestamp_us)
+            .put("rtt", repr.rtt_us);
+    }
     if repr.kind == data::Kind::Report {
         let report = report::Repr::parse(packet.payload()).ok()?;
         fields
@@ -27,6 +32,13 @@ fn packet(bytes: &[u8]) -> Option<Fields> {
             .put("delay", report.delay_us)
             .put("rate", report.received_rate)
             .put("loss", report.loss);
+    } else if repr.kind == data::Kind::Fragment {
+        let fragment = fragment::Repr::parse(packet.payload()).ok()?;
+        fields
+            .put("frame", fragment.frame)
+            .put("index", fragment.index)
+            .put("count", fragment.count)
+            .bytes("payload", &packet.payload()[fragment::LEN..]);
     } else if repr.payload_len > 0 {
         fields.bytes("payload", packet.payload());
     }
@@ -167,11 +179,15 @@ const GOLDENS: &[(&str, &str)] = &[
     ),
     (
         "bfed probe_packet",
-        "14000000aabbccdd010203040000000000000000",
+        "14000000aabbccdd010203041122334455667788",
     ),
     (
         "bfed echo_packet",
-        "15000000aabbccdd010203040000000000000000",
+        "15000000aabbccdd010203041122334455667788",
+    ),
+    (
+        "bfed fragment_packet",
+        "1600000caabbccdd00000007000f424000007530010203040103000064617461",
     ),
     (
         "bfed report_packet",

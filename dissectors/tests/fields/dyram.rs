@@ -77,6 +77,16 @@ fn body(fields: &mut Fields, body: &Body<'_>, flags: u8) {
         Body::Leave(token) | Body::Move(token) => {
             fields.put("token", token);
         }
+        Body::Stalled(stalled) => {
+            let ip = match stalled.child.ip() {
+                std::net::IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                std::net::IpAddr::V6(ip) => ip,
+            };
+            fields
+                .put("stalled", ip)
+                .put("stalled_port", stalled.child.port())
+                .put("relay", stalled.relay.0);
+        }
     }
 }
 
@@ -147,6 +157,11 @@ const GOLDENS: &[(&str, usize, &str)] = &[
         "dyram move",
         8,
         "0a000004 00000000 00000000 0102030405060708",
+    ),
+    (
+        "dyram stalled",
+        24,
+        "0b000004 00000007 00000021 00000000000000000000ffff0a020007 13880000 0a000009",
     ),
 ];
 

@@ -1,6 +1,6 @@
 //! LTP.
 
-use ltp::wire::report::{Report, ReportAck};
+use ltp::wire::report::{Report, ReportAck, Status};
 use ltp::wire::{Header, Type, data, digests, request, sync};
 
 use crate::Fields;
@@ -101,8 +101,14 @@ fn of_report(header: &Header, bytes: &[u8]) -> Option<Fields> {
         .put("tag", report.tag)
         .put("receiver", report.receiver)
         .put("blocks", report.blocks)
-        .put("token", report.token)
-        .put("digest_start", report.digest);
+        .put("token", report.token);
+    if report.status == Status::Progress {
+        fields
+            .put("loss_expected", report.loss.expected)
+            .put("loss_lost", report.loss.lost);
+    } else {
+        fields.put("digest_start", report.digest);
+    }
     Some(fields)
 }
 
@@ -182,6 +188,11 @@ const GOLDENS: &[(&str, &str)] = &[
         "ltp report",
         "16 02 0007 a1b2c3d4 5555555566666666 0000000000000010
          1111111122222222 0001020304050607",
+    ),
+    (
+        "ltp report of progress",
+        "16 01 0007 a1b2c3d4 5555555566666666 0000000000000010
+         1111111122222222 00001000 00000029",
     ),
     (
         "ltp report ack",

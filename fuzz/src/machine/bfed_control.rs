@@ -1,5 +1,8 @@
-//! A control node with a genuine peer (another control node), a peer that lies, a data node that
-//! may lie too, and clients.
+//! A control node with a genuine peer (another control node), a peer that was let in and lies, a data
+//! node that was let in and lies too, an honest data node, and clients.
+//!
+//! Asserted first: service goes on. A client has a session of the genuine peer, which honest data nodes
+//! carry; whatever the liars say, it stays attached to the genuine peer.
 //!
 //! Asserted: whatever the liar says, the peering with the genuine peer stays, and so does the route
 //! to it; both hold no more than the bounds of their tables allow; a message draws a bounded number of
@@ -13,21 +16,28 @@ use bfed::wire::attributes::Attributes;
 use bfed::wire::join::{self, FlowChannel};
 use bfed::wire::node::{Heartbeat, Register};
 use bfed::wire::sroute::{self, GatewayCost, Outcome};
+use bfed::wire::subscribe::Edge;
 use bfed::wire::update::{self, Announced};
-use bfed::wire::{MAX_MESSAGE_LEN, Message, no_route, open, translation};
+use bfed::wire::{MAX_MESSAGE_LEN, Message, liveness, no_route, open, translation};
 use bfed::{
     ChannelAddress, ClientId, Config, ConnId, ControlNode, Cost, Event, FlowLabel, GatewayId,
-    Instant, Limits, NodeId, PeerConfig, PeerId, Scope, SessionName, Sroutes, Table, Tables,
+    Instant, Limits, NodeId, NodeIdentity, PeerConfig, PeerId, Scope, SessionName, Sroutes, Table,
+    Tables,
 };
 
 use super::pass;
 use crate::memory::Meter;
-use crate::script::{Lines, Script};
+use crate::script::Script;
 
 /// The genuine peer's stream, at either side.
 const GENUINE: ConnId = ConnId(1);
 const GENUINE_PEER: PeerId = PeerId(1);
 const LIAR_PEER: PeerId = PeerId(2);
+/// The stream of an honest data node, here and at the genuine peer.
+const HONEST_NODE: ConnId = ConnId(2);
+/// What every honest client wants.
+const HONEST_SESSION: &str = "bfed://2/honest";
+const HONEST_CLIENT: ClientId = ClientId(1000);
 const SESSIONS: usize = 16;
 /// A session takes a name and 2 KiB, and 1 KiB for each of three below; a route, an SROUTE cost, a
 /// refusal or a question 2 KiB at most with its name; a message that waits its length.
@@ -60,7 +70,9 @@ struct Bench {
     meter: Meter,
     to_genuine: VecDeque<Vec<u8>>,
     to_control: VecDeque<Vec<u8>>,
-    /// The liar's stream, and the data node's.
+    /// What honest data nodes were asked for: here (true) or at the genuine peer.
+    to_nodes: VecDeque<(bool, Vec<u8>)>,
+    /// The liar's stream, and the lying data node's.
     liar: Option<ConnId>,
     node: Option<ConnId>,
     next: u64,
@@ -71,6 +83,14 @@ fn session(script: &mut Script<'_>) -> SessionName {
     let kind = script.of(&["", "?content=real-time", "?sources=many"]);
     let name = format!("bfed://{network}/session-{}/{kind}", script.u8() % 24);
     SessionName::parse(&name).unwrap_or_else(|_| SessionName::parse("bfed://1/x").expect("a name"))
+}
+
+/// A session that the lying peer names: often the honest client's.
+fn peer_session(script: &mut Script<'_>) -> SessionName {
+    match script.u8() % 3 {
+        0 => SessionName::parse(HONEST_SESSION).expect("a name"),
+        _ => session(script),
+    }
 }
 
 fn channel(script: &mut Script<'_>) -> FlowChannel {
@@ -158,17 +178,17 @@ fn peer_message(script: &mut Script<'_>) -> Message {
             hop_limit: script.u8(),
             sroutes: script.flag().then(|| list(script, 4, cost)),
             flows: list(script, 3, channel),
-            session: session(script),
+            session: peer_session(script),
         }),
-        7 => Message::Leave(session(script)),
+        7 => Message::Leave(peer_session(script)),
         8 => Message::Translation(translation::Repr {
             path: list(script, 4, some_gateway),
             flows: list(script, 3, channel),
-            session: session(script),
+            session: peer_session(script),
         }),
         9 => Message::NoRoute(no_route::Repr {
             reason: script.of(no_route::Reason::ALL),
-            session: session(script),
+            session: peer_session(script),
         }),
         _ if script.flag() => Message::SrouteRequest(sroute::Request {
             request: script.u8().into(),
@@ -176,20 +196,24 @@ fn peer_message(script: &mut Script<'_>) -> Message {
             hop_limit: script.u8(),
             internal: script.flag(),
             gateways: list(script, 4, some_gateway),
-            session: session(script),
+            session: peer_session(script),
         }),
         _ => Message::SrouteResponse(sroute::Response {
             request: script.u8().into(),
             outcome: script.of(&[Outcome::Costs, Outcome::Null, Outcome::NoSession]),
             costs: list(script, 4, cost),
-            session: session(script),
+            session: peer_session(script),
         }),
     }
 }
 
 /// A message of a data node.
 fn node_message(script: &mut Script<'_>) -> Message {
-    match script.pick(3) {
+    match script.pick(4) {
+        3 => Message::Liveness(liveness::Repr {
+            peer: script.of(&[GENUINE_PEER, LIAR_PEER]),
+            state: script.of(liveness::State::ALL),
+        }),
         0 => Message::Register(Register {
             node: NodeId(script.u8().into()),
             boot: script.u8().into(),
@@ -200,6 +224,7 @@ fn node_message(script: &mut Script<'_>) -> Message {
             epoch: script.u8().into(),
             sequence: script.u32(),
             draining: script.flag(),
+            complete: false,
         }),
         _ => Message::AllocateResponse(Response {
             request: script.u8().into(),
@@ -234,6 +259,7 @@ impl Bench {
             meter,
             to_genuine: VecDeque::new(),
             to_control: VecDeque::new(),
+            to_nodes: VecDeque::new(),
             liar: None,
             node: None,
             next: 100,
@@ -253,18 +279,88 @@ impl Bench {
             .add_peer(now, PeerId(1), PeerConfig::new(gateway(1)))
             .expect("room");
         bench.genuine.connected(now, GENUINE, PeerId(1), false);
+        let register = bytes_of(&Message::Register(Register {
+            node: NodeId(300),
+            boot: 1,
+            max_sessions: 1000,
+            epoch: 0,
+        }));
+        let honest = NodeIdentity(1);
+        let (control, meter) = (&mut bench.control, &mut bench.meter);
+        meter.run(|| control.node_connected(now, HONEST_NODE, honest));
+        bench.genuine.node_connected(now, HONEST_NODE, honest);
+        bench.hear(HONEST_NODE, &register);
+        let _ = bench.genuine.handle_packet(now, HONEST_NODE, &register);
         bench.settle();
+        bench.wait(2_000_000);
+        bench.want();
         bench.wait(2_000_000);
         bench
     }
 
+    /// The honest client asks, at first and from time to time.
+    fn want(&mut self) {
+        let session = SessionName::parse(HONEST_SESSION).expect("a name");
+        let (control, now) = (&mut self.control, self.now);
+        self.meter
+            .run(|| control.join(now, HONEST_CLIENT, session, 0, Scope::Chosen));
+        self.settle();
+    }
+
+    /// An honest data node does what it is asked.
+    fn serve(&mut self, here: bool, message: &[u8]) {
+        let Ok(message) = Message::parse(message) else {
+            return;
+        };
+        let (request, session, edge) = match message {
+            Message::Allocate(ask) => (ask.request, ask.session, Some(ask.edge)),
+            Message::Subscribe(ask) => (ask.request, ask.session, (!ask.up).then_some(ask.edge)),
+            _ => return,
+        };
+        let address: SocketAddr = ([10, 0, 1, u8::from(here)], 4000).into();
+        let address = match edge {
+            Some(Edge::Native) => ChannelAddress::Native(b"group".to_vec()),
+            _ => ChannelAddress::Stream(address),
+        };
+        let flow = FlowChannel {
+            label: FlowLabel::new(7).filter(|_| session.multi_source()),
+            address,
+        };
+        let flows = edge.map_or(0, |_| session.flow_count());
+        let answer = bytes_of(&Message::AllocateResponse(Response {
+            request,
+            outcome: Done::Done,
+            flows: vec![flow; flows],
+            session,
+        }));
+        match here {
+            true => self.hear(HONEST_NODE, &answer),
+            false => drop(self.genuine.handle_packet(self.now, HONEST_NODE, &answer)),
+        }
+    }
+
+    fn beat(&mut self) {
+        let beat = bytes_of(&Message::Heartbeat(Heartbeat {
+            epoch: 0,
+            sequence: 1,
+            draining: false,
+            complete: false,
+        }));
+        self.hear(HONEST_NODE, &beat);
+        let _ = self.genuine.handle_packet(self.now, HONEST_NODE, &beat);
+    }
+
     /// The genuine pair talk until they are quiet.
     fn settle(&mut self) {
-        for _ in 0..100 {
+        for _ in 0..400 {
             self.drain();
             let (there, here) = (self.to_genuine.pop_front(), self.to_control.pop_front());
-            if there.is_none() && here.is_none() {
+            let asked = self.to_nodes.pop_front();
+            if there.is_none() && here.is_none() && asked.is_none() {
                 return;
+            }
+            if let Some((here, message)) = asked {
+                self.serve(here, &message);
             }
             if let Some(message) = there {
                 // It may be about a session that went meanwhile, but it is whole.
@@ -296,6 +392,7 @@ impl Bench {
                     Event::PeerDown { peer, why } => assert_ne!(*peer, GENUINE_PEER, "{why:?}"),
                     Event::Close(conn) => {
                         assert_ne!(*conn, GENUINE, "the genuine stream");
+                        assert_ne!(*conn, HONEST_NODE, "the honest data node's stream");
                         self.liar = self.liar.filter(|liar| liar != conn);
                         self.node = self.node.filter(|node| node != conn);
                         asked.push(*conn);
@@ -311,8 +408,11 @@ impl Bench {
                 idle = false;
                 sent += 1;
                 assert!(sent < 2_000, "more than its queues hold");
-                if out.conn == GENUINE {
-                    self.to_genuine.push_back(buffer[..out.len].to_vec());
+                let bytes = || buffer[..out.len].to_vec();
+                match out.conn {
+                    GENUINE => self.to_genuine.push_back(bytes()),
+                    HONEST_NODE => self.to_nodes.push_back((true, bytes())),
+                    _ => {}
                 }
             }
             if idle {
@@ -323,7 +423,11 @@ impl Bench {
             assert!(!matches!(event, Event::PeerDown { .. }), "{event:?}");
         }
         while let Some(out) = self.genuine.poll_transmit(self.now, &mut buffer) {
-            self.to_control.push_back(buffer[..out.len].to_vec());
+            let bytes = buffer[..out.len].to_vec();
+            match out.conn {
+                GENUINE => self.to_control.push_back(bytes),
+                _ => self.to_nodes.push_back((false, bytes)),
+            }
         }
     }
 
@@ -339,12 +443,14 @@ impl Bench {
         };
         pass(self, &mut at, us, due, |bench, now| {
             bench.now = now;
+            bench.beat();
             let control = &mut bench.control;
             bench.meter.run(|| control.handle_timeout(now));
             bench.genuine.handle_timeout(now);
             bench.settle();
         });
         self.now = at;
+        self.want();
     }
 
     fn connect(&mut self, script: &mut Script<'_>) {
@@ -363,7 +469,7 @@ impl Bench {
                 if let Some(old) = self.node.take() {
                     meter.run(|| control.disconnected(now, old));
                 }
-                meter.run(|| control.node_connected(now, conn));
+                meter.run(|| control.node_connected(now, conn, NodeIdentity::default()));
                 self.node = Some(conn);
             }
             2 => {
@@ -417,6 +523,14 @@ impl Bench {
     }
 
     fn check(&mut self) {
+        let honest = self
+            .control
+            .trees()
+            .find(|tree| tree.session.as_str() == HONEST_SESSION);
+        let upstream = honest
+            .filter(|tree| tree.attached)
+            .and_then(|tree| tree.upstream);
+        assert_eq!(upstream, Some(GENUINE_PEER), "the honest client's session");
         self.meter.check(BOUND);
         assert!(self.control.trees().count() <= SESSIONS);
         let genuine = self
@@ -467,55 +581,4 @@ pub fn run(bytes: &[u8]) {
         bench.settle();
         bench.check();
     }
-}
-
-/// Each golden of a liar who is established, and steps of every kind.
-pub fn seeds() -> Vec<Vec<u8>> {
-    let start = || {
-        let mut lines = Lines::default();
-        lines.u8(4).u8(0).u8(0).u8(4).u8(2).u8(4).u8(1).u8(4).u8(3);
-        lines
-    };
-    let mut seeds = Vec::new();
-    for golden in crate::goldens::of("crates/bfed/tests/wire/golden.rs") {
-        let mut lines = start();
-        lines
-            .u8(0)
-            .bytes(&golden)
-            .u8(1)
-            .u8(5)
-            .u8(170)
-            .u8(0)
-            .bytes(&golden)
-            .u8(0);
-        seeds.push(lines.0);
-    }
-    for kind in 0..11 {
-        let mut lines = start();
-        for step in 0..20u8 {
-            lines
-                .u8(1)
-                .u8(kind)
-                .u8(step)
-                .u8(1)
-                .u8(step % 3)
-                .u8(2)
-                .u8(1)
-                .u8(step)
-                .u8(0)
-                .u8(1)
-                .u8(0);
-            lines
-                .u8(6)
-                .u8(step % 5)
-                .u8(0)
-                .u8(step)
-                .u8(0)
-                .u8(step % 6)
-                .u8(5)
-                .u8(120 + step);
-        }
-        seeds.push(lines.0);
-    }
-    seeds
 }

@@ -29,14 +29,47 @@ use crate::script::{Lines, Script};
 const SESSIONS: usize = 8;
 const EDGES: usize = 32;
 const QUEUE: usize = 4096;
-/// 6 KiB a session; each edge's queue, which may go one packet beyond; answers that wait for control.
-const BOUND: usize = SESSIONS * 6 * 1024 + EDGES * (QUEUE + 2048) * 2 + 64 * 2048 + (128 << 10);
+/// 6 KiB a session; each edge's queue, which may go one packet beyond; answers that wait for control; frames
+/// of three peers that are not whole.
+const BOUND: usize =
+    SESSIONS * 6 * 1024 + EDGES * (QUEUE + 2048) * 2 + 64 * 2048 + (128 << 10) + 3 * (2 << 20);
 
 /// A native network that remembers which channels it gave away.
 #[derive(Default)]
-struct Native {
+pub(super) struct Native {
     open: BTreeSet<ChannelId>,
     next: u64,
+    /// Channels beyond the usual.
+    room: usize,
+    /// Channels of sources.
+    sources: Vec<ChannelId>,
+    /// Frames that it got.
+    received: u64,
+}
+
+impl Native {
+    /// One that has enough channels for everything.
+    pub(super) fn roomy() -> Self {
+        Native {
+            room: 100,
+            ..Native::default()
+        }
+    }
+
+    /// A copy goes to a channel.
+    pub(super) fn data(&mut self, channel: ChannelId) {
+        assert!(self.open.contains(&channel));
+        self.received += 1;
+    }
+
+    pub(super) fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Channels on which this network's own sources send.
+    pub(super) fn sources(&self) -> Vec<ChannelId> {
+        self.sources.clone()
+    }
 }
 
 impl NativeNet for Native {
@@ -45,12 +78,15 @@ impl NativeNet for Native {
         _: Instant,
         _: &SessionName,
         _: &str,
-        _: Direction,
+        direction: Direction,
     ) -> Result<(ChannelId, Vec<u8>), NativeError> {
-        if self.open.len() >= 6 {
+        if self.open.len() >= 6 + self.room {
             return Err(NativeError::Full);
         }
         self.next += 1;
+        if direction == Direction::Up && self.room > 0 {
+            self.sources.push(ChannelId(self.next));
+        }
         self.open.insert(ChannelId(self.next));
         Ok((ChannelId(self.next), vec![239, 0, 0, self.next as u8]))
     }
@@ -216,6 +252,7 @@ impl Bench {
                 epoch,
                 sequence: script.u32(),
                 draining: script.flag(),
+                complete: false,
             }),
         }
     }
@@ -340,9 +377,11 @@ impl Bench {
             return;
         };
         let mut bytes = [0; HEADER_LEN];
+        // Each fourth knows no cookie.
+        let cookie = u64::from(sequence % 4) << 40;
         Repr {
             sequence,
-            ..Repr::new(Kind::Echo, label)
+            ..Repr::new(Kind::Echo, label).with_cookie(cookie)
         }
         .emit(&mut bytes);
         self.packet(Meta::Datagram(from), &bytes);

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use lms_proto::{Iface, Kind as OptionKind};
 use ltp::store::HeapRing;
 use ltp::wire::digests::{self, put_digest};
-use ltp::wire::report::{Report, ReportAck, Status};
+use ltp::wire::report::{Loss, Report, ReportAck, Status};
 use ltp::wire::request::{self, Kind, Range};
 use ltp::wire::{Sequence, data, sync};
 use ltp::{
@@ -449,6 +449,10 @@ pub(super) fn forged(script: &mut Script<'_>, sender: &Sender<'_, HeapRing>) -> 
                 blocks: script.u8().into(),
                 token: script.u8().into(),
                 digest: script.u8().into(),
+                loss: Loss {
+                    expected: u32::from(script.u8()) << 2,
+                    lost: script.u8().into(),
+                },
             };
             report.emit(&mut bytes);
             report.buffer_len()

@@ -79,7 +79,7 @@ macro_rules! emit {
 }
 
 /// A message that is well-formed and perhaps out of place.
-fn message(script: &mut Script<'_>) -> Vec<u8> {
+pub(super) fn message(script: &mut Script<'_>) -> Vec<u8> {
     let run = |script: &mut Script<'_>| Run {
         first: script.u8().into(),
         count: script.u8().into(),

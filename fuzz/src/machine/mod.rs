@@ -2,15 +2,22 @@
 //! timeouts and commands. What is asserted stands at the top of each file; no target accepts a panic.
 
 pub mod bfed_control;
+pub mod bfed_control_seeds;
 pub mod bfed_data;
+pub mod bfed_data_peer;
 pub mod dyram;
+pub mod dyram_child;
 pub mod igmp;
 pub mod lms_endpoint;
 pub mod ltp;
+pub mod ltp_member;
 pub mod mcp;
+pub mod mcp_store;
 pub mod ring;
+pub mod ring_peer;
 pub mod router;
 pub mod tcpxm;
+pub mod tcpxm_member;
 pub mod tree;
 
 use lms_proto::wire::ipv4;

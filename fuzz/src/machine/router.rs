@@ -4,12 +4,13 @@
 //! checksum, is no longer than it came, and goes out of an interface that there is; what has turned
 //! never goes up again; a dmcast leaves as (S, G) of an entry. Nothing is allocated after the start.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 
-use lms_proto::hier::{self, Capacity, Cost};
+use lms_proto::hier::{Capacity, Cost};
 use lms_proto::igmp::datagram::{HIER_AT, IGMP_AT, finish_hier, finish_igmp};
 use lms_proto::router::{Config, Policy, Rate, Storage, Verdict};
-use lms_proto::table::{Neighbour, Replier};
+use lms_proto::table::{EntryId, Neighbour, Replier};
 use lms_proto::wire::encap::{DmcastRepr, Placement};
 use lms_proto::wire::hier::{Entry, Header, Kind as HierKind, Writer};
 use lms_proto::wire::igmp::{ALL_V3_ROUTERS, RecordType, ReportWriter};
@@ -29,6 +30,10 @@ struct Bench {
     router: Router<'static>,
     meter: Meter,
     now: Instant,
+    /// Turning points that the router wrote, the latest ones, and for which source and group.
+    points: VecDeque<(Key, Ipv4Addr, Iface)>,
+    /// Entries that turned a request since they were installed.
+    turned: BTreeSet<Key>,
 }
 
 fn address(iface: u16, host: u8) -> Ipv4Addr {
@@ -70,7 +75,7 @@ fn config(script: &mut Script<'_>) -> Config {
         policy: policy(script),
         request_rate: rate,
         dmcast_rate: rate,
-        hierarchy: hier::Config::default(),
+        ..Config::default()
     }
 }
 
@@ -215,6 +220,8 @@ impl Bench {
             router,
             meter: Meter::default(),
             now,
+            points: VecDeque::new(),
+            turned: BTreeSet::new(),
         };
         for iface in 1..=IFACES {
             bench.interface(Iface(iface));
@@ -264,11 +271,13 @@ impl Bench {
                 }
                 assert!(range.len() <= packet.len());
                 self.is_good(&bytes[range.clone()], packet);
+                self.note_turn(entry, &bytes[range.clone()], packet);
                 let mut outputs = vec![output];
                 if let Some(copy) = second {
                     let (router, meter) = (&self.router, &mut self.meter);
                     let output = meter.run(|| router.second_copy(copy, &mut bytes[range.clone()]));
-                    self.is_good(&bytes[range], packet);
+                    self.is_good(&bytes[range.clone()], packet);
+                    self.note_turn(entry, &bytes[range], packet);
                     outputs.push(output);
                 }
                 for output in outputs {
@@ -288,8 +297,71 @@ impl Bench {
                 let (source, group) = (ipv4::source(inner), ipv4::destination(inner));
                 let entry = self.entry(source, group).expect("of an entry");
                 assert!(self.router.table().is_downstream(entry, out));
+                let key = self.router.table().get(entry).expect("there").key();
+                assert!(self.turned.contains(&key), "nobody asked for that");
+                assert_eq!((layout.header_len, ipv4::protocol(inner)), (20, 17));
+                assert!(!ipv4::is_fragment(inner), "a fragment");
+                assert!(!source.is_loopback() && !source.is_unspecified());
             }
         }
+    }
+
+    /// Notes the turning point that the router wrote into a request, if it did.
+    fn note_turn(&mut self, entry: EntryId, bytes: &[u8], before: &[u8]) {
+        let found = |packet: &[u8]| {
+            let layout = Layout::check(packet).expect("a packet");
+            let found = ipv4::find_lms(&packet[..layout.header_len]);
+            found.expect("good options").expect("a request")
+        };
+        let (was, is) = (found(before), found(bytes));
+        if was.turning_iface.is_set() || !is.turning_iface.is_set() {
+            return;
+        }
+        let key = Key::new(is.source, is.group);
+        self.points
+            .push_back((key, is.turning_router, is.turning_iface));
+        if self.points.len() > 8 {
+            self.points.pop_front();
+        }
+        let entry = self.router.table().get(entry).expect("there");
+        self.turned.insert(entry.key());
+    }
+
+    /// A repair for one of the latest requests.
+    fn answer(&self, script: &mut Script<'_>) -> Vec<u8> {
+        let at = usize::from(script.u8()) % self.points.len().max(1);
+        let Some(&(key, router, iface)) = self.points.get(at) else {
+            return dmcast(script);
+        };
+        let inner = ip_packet(
+            key.source.octets(),
+            key.group.octets(),
+            17,
+            64,
+            &[],
+            script.bytes(),
+        );
+        let repr = DmcastRepr {
+            replier: script.of(&[address(2, 9), Ipv4Addr::new(198, 51, 100, 9)]),
+            router,
+            iface,
+            form: form(script),
+            placement: script.of(&[Placement::Outer, Placement::Inner]),
+            ttl: 64,
+            identification: 1,
+        };
+        let mut packet = vec![0; repr.buffer_len(inner.len())];
+        match repr.emit(&inner, &mut packet) {
+            Ok(len) => packet.truncate(len),
+            Err(_) => packet.clear(),
+        }
+        packet
+    }
+
+    /// A source of a shared tree was seen.
+    fn seen(&mut self, iface: Iface, key: Key) {
+        let (router, now) = (&mut self.router, self.now);
+        self.meter.run(|| router.source_seen(now, iface, key));
     }
 
     fn entry(&self, source: Ipv4Addr, group: Ipv4Addr) -> Option<lms_proto::table::EntryId> {
@@ -334,6 +406,7 @@ impl Bench {
             }
             1 => {
                 self.meter.run(|| router.remove(now, key));
+                self.turned.remove(&key);
             }
             2 => {
                 let neighbour = script.flag().then(|| Neighbour {
@@ -372,7 +445,13 @@ pub fn run(bytes: &[u8]) {
         match op {
             0 => bench.forward(iface, script.bytes()),
             1 => bench.forward(iface, &request(&mut script)),
-            2 => bench.forward(iface, &dmcast(&mut script)),
+            2 => {
+                let packet = match script.pick(4) {
+                    0 => dmcast(&mut script),
+                    _ => bench.answer(&mut script),
+                };
+                bench.forward(iface, &packet);
+            }
             3 => {
                 let mut packet = if script.flag() {
                     request(&mut script)
@@ -385,6 +464,10 @@ pub fn run(bytes: &[u8]) {
                 }
                 bench.forward(iface, &packet);
             }
+            4 if script.flag() => {
+                let key = key(&mut script);
+                bench.seen(iface, key);
+            }
             4 => bench.hear(iface, script.bytes()),
             5 => bench.hear(iface, &hier_message(&mut script)),
             6 => {
@@ -393,7 +476,9 @@ pub fn run(bytes: &[u8]) {
             }
             7 => {
                 let us = script.pause_us();
-                let Bench { router, meter, now } = &mut bench;
+                let Bench {
+                    router, meter, now, ..
+                } = &mut bench;
                 let mut buffer = [0; 1500];
                 pass(router, now, us, Router::poll_timeout, |router, now| {
                     meter.run(|| router.handle_timeout(now));

@@ -244,8 +244,12 @@ fn cluster(fields: &mut Fields, message: &Message) {
             fields
                 .put("epoch", repr.epoch)
                 .put("sequence", repr.sequence)
-                .put("heartbeat_flags", u8::from(repr.draining))
-                .flag("draining", repr.draining);
+                .put(
+                    "heartbeat_flags",
+                    u8::from(repr.draining) | u8::from(repr.complete) << 1,
+                )
+                .flag("draining", repr.draining)
+                .flag("complete", repr.complete);
         }
         Message::Subscribe(repr) => subscribe(fields, repr),
         Message::Allocate(repr) => {
