@@ -11,7 +11,7 @@ use nix::unistd::{AccessFlags, access};
 use serde_json::json;
 
 use crate::page::{self, Wanted};
-use crate::report::Report;
+use crate::report::{Report, Verdict};
 use crate::scenario::{Context, Need, Scenario, Usage};
 use crate::{net, programs, sandbox, scenarios};
 
@@ -21,12 +21,16 @@ Exit codes:
   1    no result: something could not be done
   2    the command line makes no sense
   3    there is a result, and a target in it was missed
+  4    skipped: nothing was judged, because something is not available here; the report names it
+  74   the result could not be written to standard output
   130  interrupted
 
 `lab PROGRAM ...` runs a carried program: ";
 
 /// Exit code of a run that missed a target.
 pub(crate) const MISSED: u8 = 3;
+/// Exit code of a run in which nothing was judged, because something is not available here.
+pub(crate) const SKIPPED: u8 = 4;
 
 /// Runs `lab` with these arguments, its own name first.
 pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -44,14 +48,15 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         },
         None => parse(&args, false),
     };
-    outcome.unwrap_or_else(|error| {
-        eprintln!("lab: {error:#}");
+    let code = outcome.unwrap_or_else(|error| {
+        cli::print_message!("lab: {error:#}");
         if error.is::<Usage>() {
             ExitCode::from(2)
         } else {
             ExitCode::FAILURE
         }
-    })
+    });
+    cli::print::exit_code(code)
 }
 
 /// A helper process of the lab: its arguments, its own name first.
@@ -81,8 +86,7 @@ fn parse(args: &[OsString], inside: bool) -> Result<ExitCode> {
     let matches = match command().try_get_matches_from(args) {
         Ok(matches) => matches,
         Err(error) => {
-            let _ = error.print();
-            return Ok(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)));
+            return Ok(cli::args::show(&error));
         }
     };
     match matches.subcommand() {
@@ -196,9 +200,10 @@ fn report_command() -> Command {
                 .help("how long one scenario may take"),
         )
         .arg(flag("quiet", "no line for each scenario"))
+        .arg(untimed())
 }
 
-/// Exit codes: of the worst scenario; a target of speed that is missed is no failure of the report.
+/// Exit codes: of the worst scenario. Scenarios that were skipped are named, and are no failure.
 fn report(matches: &ArgMatches) -> Result<ExitCode> {
     prepare_out(matches, true)?;
     let folder = matches.get_one::<PathBuf>("out").context("--out")?;
@@ -212,25 +217,19 @@ fn report(matches: &ArgMatches) -> Result<ExitCode> {
         quick: !matches.get_flag("full"),
         render: matches.get_flag("render"),
         limit: Duration::from_secs(minutes * 60),
+        untimed: matches.get_flag("untimed"),
         verbose: !matches.get_flag("quiet"),
     };
     let entries = page::run(&folder, &wanted)?;
-    println!("{}", folder.join(page::PAGE).display());
-    let failed = |entry: &page::Entry| !matches!(entry.ran.code, Some(0 | 3));
-    let missed = |entry: &page::Entry| {
-        let checks = entry
-            .report
-            .as_ref()
-            .and_then(|report| report["checks"].as_array());
-        checks.is_some_and(|checks| {
-            let bad =
-                |check: &serde_json::Value| check["passed"] == false && check["timed"] != true;
-            checks.iter().any(bad)
-        })
+    cli::print_result!("{}", folder.join(page::PAGE).display());
+    let has = |verdict| {
+        entries
+            .iter()
+            .any(|entry| entry.verdict(wanted.untimed) == verdict)
     };
-    Ok(if entries.iter().any(failed) {
+    Ok(if has(None) {
         ExitCode::FAILURE
-    } else if entries.iter().any(missed) {
+    } else if has(Some(Verdict::Missed)) {
         ExitCode::from(MISSED)
     } else {
         ExitCode::SUCCESS
@@ -253,13 +252,13 @@ fn list(as_json: bool) -> Result<ExitCode> {
                 })
             })
             .collect();
-        println!("{}", serde_json::to_string_pretty(&entries)?);
+        cli::print_result!("{}", serde_json::to_string_pretty(&entries)?);
         return Ok(ExitCode::SUCCESS);
     }
     for scenario in scenarios::all() {
-        println!("{:24} {}", scenario.name(), scenario.about());
+        cli::print_result!("{:24} {}", scenario.name(), scenario.about());
         if !scenario.figure().is_empty() {
-            println!("{:24}   {}", "", scenario.figure());
+            cli::print_result!("{:24}   {}", "", scenario.figure());
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -331,7 +330,9 @@ fn demo(matches: &ArgMatches, args: &[OsString], inside: bool) -> Result<ExitCod
         prepare_out(matches, true)?;
         match sandbox::permitted() {
             Ok(()) => return sandbox::run(&args[1..]),
-            Err(why) => eprintln!("lab: {why:#}\nlab: the same story follows in the simulator"),
+            Err(why) => {
+                cli::print_message!("lab: {why:#}\nlab: the same story follows in the simulator");
+            }
         }
     }
     let report = if inside {
@@ -344,22 +345,18 @@ fn demo(matches: &ArgMatches, args: &[OsString], inside: bool) -> Result<ExitCod
 
 fn finish(mut report: Report, context: &Context, matches: &ArgMatches) -> Result<ExitCode> {
     report.quick = context.quick;
+    report.network = net::means::all();
     if matches.get_flag("json") {
-        println!("{}", serde_json::to_string_pretty(&report.json()?)?);
+        cli::print_result!("{}", serde_json::to_string_pretty(&report.json()?)?);
     } else {
-        print!("{}", report.text());
+        cli::print::text(&report.text());
     }
     if let Some(folder) = &context.out {
         report.write(folder)?;
     }
-    let passed = if matches.get_flag("untimed") {
-        report.passed_untimed()
-    } else {
-        report.passed()
-    };
-    Ok(if passed {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(MISSED)
+    Ok(match report.verdict(matches.get_flag("untimed")) {
+        Verdict::Met | Verdict::NoTarget => ExitCode::SUCCESS,
+        Verdict::Missed => ExitCode::from(MISSED),
+        Verdict::Skipped => ExitCode::from(SKIPPED),
     })
 }

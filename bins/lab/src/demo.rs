@@ -180,7 +180,7 @@ impl View {
                         bytes as f64 * 100.0 / transfer.bytes as f64
                     )
                 });
-                eprintln!("  {}", all.collect::<Vec<_>>().join("   "));
+                cli::print_message!("  {}", all.collect::<Vec<_>>().join("   "));
             }
             None => {}
         }

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result};
 use linux_net::mroute::{Route, Table};
 use serde::{Deserialize, Serialize};
 
+use crate::net::means;
 use crate::net::{Branch, Launch, Network, Plan, Process};
 
 /// One route, by interface names.
@@ -55,6 +56,7 @@ impl Wanted {
 /// # Errors
 /// When the kernel refuses.
 pub fn own(network: &Network, branch: &Branch, routes: &[Wanted]) -> Result<Process> {
+    means::used("kernel multicast routing");
     let name = network.plan().name(branch.router).to_owned();
     let launch = Launch::carried("mroute")
         .named(format!("mroute on {name}"))
@@ -97,7 +99,7 @@ pub fn main(_args: &[OsString]) -> Result<ExitCode> {
             outputs,
         })?;
     }
-    println!(
+    cli::print_result!(
         "{}",
         serde_json::json!({"event": "ready", "routes": wanted.len()})
     );

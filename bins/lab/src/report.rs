@@ -21,12 +21,16 @@ pub struct Report {
     pub figure: String,
     /// Whether sizes were lowered by `--quick`.
     pub quick: bool,
+    /// What the networks were made of: offloads, shaping, loss, routing.
+    pub network: Vec<String>,
     /// Remarks: how it was measured, what was skipped and why.
     pub notes: Vec<String>,
     /// The figures.
     pub tables: Vec<Table>,
     /// Targets and what was measured.
     pub checks: Vec<Check>,
+    /// What could not be judged here.
+    pub skipped: Vec<Skipped>,
     /// Curves and bars, drawn one below the other.
     pub plots: Vec<Plot>,
     /// Everything else that a machine may want.
@@ -184,6 +188,41 @@ pub enum Bound {
     Exactly(f64),
 }
 
+/// What a report comes to. `lab run`, `lab report` and the page use these four words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Every target that was judged is met.
+    Met,
+    /// A target is missed.
+    Missed,
+    /// Nothing was judged, because something is not available here.
+    Skipped,
+    /// The scenario has no target: figures only.
+    NoTarget,
+}
+
+impl Verdict {
+    /// The word for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Met => "met",
+            Verdict::Missed => "missed",
+            Verdict::Skipped => "skipped",
+            Verdict::NoTarget => "no target",
+        }
+    }
+}
+
+/// A part of a scenario that was not judged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Skipped {
+    /// The part: a target, a tool, a setting.
+    pub name: String,
+    /// What is not available, or what failed that is not ours.
+    pub reason: String,
+}
+
 /// A target and what was measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Check {
@@ -230,7 +269,7 @@ impl Check {
     }
 
     fn line(&self) -> String {
-        let verdict = if self.passed { "ok    " } else { "MISSED" };
+        let verdict = if self.passed { "met    " } else { "MISSED " };
         if self.unit == "yes/no" {
             return format!("  {verdict} {}", self.name);
         }
@@ -307,14 +346,29 @@ impl Report {
         self.data.insert(name.to_owned(), value);
     }
 
-    /// Whether every check is met.
-    pub fn passed(&self) -> bool {
-        self.checks.iter().all(|check| check.passed)
+    /// Notes that a part was not judged, and why. The same part is noted once.
+    pub fn skip(&mut self, name: impl Into<String>, reason: impl Into<String>) {
+        let skipped = Skipped {
+            name: name.into(),
+            reason: reason.into(),
+        };
+        if !self.skipped.contains(&skipped) {
+            self.skipped.push(skipped);
+        }
     }
 
-    /// Whether every check is met that does not depend on the machine's speed.
-    pub fn passed_untimed(&self) -> bool {
-        self.checks.iter().all(|check| check.passed || check.timed)
+    /// What the report comes to. With `untimed`, targets that depend on the machine's speed are not judged.
+    pub fn verdict(&self, untimed: bool) -> Verdict {
+        let mut judged = self.checks.iter().filter(|check| !(untimed && check.timed));
+        if judged.clone().any(|check| !check.passed) {
+            Verdict::Missed
+        } else if judged.next().is_some() {
+            Verdict::Met
+        } else if self.skipped.is_empty() {
+            Verdict::NoTarget
+        } else {
+            Verdict::Skipped
+        }
     }
 
     /// The report as text for a terminal or a file.
@@ -330,6 +384,9 @@ impl Report {
                 "quick: smaller sizes, figures not comparable with a full run"
             );
         }
+        if !self.network.is_empty() {
+            let _ = writeln!(out, "network: {}", self.network.join("; "));
+        }
         for table in &self.tables {
             out.push('\n');
             table.print(&mut out);
@@ -340,11 +397,14 @@ impl Report {
                 let _ = writeln!(out, "- {note}");
             }
         }
-        if !self.checks.is_empty() {
-            out.push_str("\nchecks\n");
-            for check in &self.checks {
-                let _ = writeln!(out, "{}", check.line());
-            }
+        if !self.checks.is_empty() || !self.skipped.is_empty() {
+            out.push_str("\ntargets\n");
+        }
+        for check in &self.checks {
+            let _ = writeln!(out, "{}", check.line());
+        }
+        for Skipped { name, reason } in &self.skipped {
+            let _ = writeln!(out, "  skipped {name}: {reason}");
         }
         out
     }
@@ -355,7 +415,7 @@ impl Report {
     /// Never in practice: every part is plain data.
     pub fn json(&self) -> Result<Value> {
         let mut value = serde_json::to_value(self)?;
-        value["passed"] = Value::Bool(self.passed());
+        value["verdict"] = serde_json::to_value(self.verdict(false))?;
         Ok(value)
     }
 
@@ -390,9 +450,30 @@ mod tests {
         let check = Check::new("goodput", 80.0, "Mbit/s", Bound::AtLeast(100.0));
         assert_eq!(
             check.line(),
-            "  MISSED goodput: 80 Mbit/s, target at least 100 Mbit/s, missed by 20.0 %"
+            "  MISSED  goodput: 80 Mbit/s, target at least 100 Mbit/s, missed by 20.0 %"
         );
         assert!(!Check::new("ratio", f64::NAN, "", Bound::AtMost(1.0)).passed);
+    }
+
+    #[test]
+    fn a_report_is_met_missed_skipped_or_without_target() {
+        let mut report = Report::new("name", "title");
+        assert_eq!(report.verdict(false), Verdict::NoTarget);
+        report.skip("all of it", "etcd is not installed");
+        report.skip("all of it", "etcd is not installed");
+        assert_eq!(report.skipped.len(), 1);
+        assert_eq!(report.verdict(false), Verdict::Skipped);
+        assert!(
+            report
+                .text()
+                .contains("  skipped all of it: etcd is not installed\n")
+        );
+        report.timed("speed", 1.0, "", Bound::AtLeast(2.0));
+        assert_eq!(report.verdict(false), Verdict::Missed);
+        assert_eq!(report.verdict(true), Verdict::Skipped);
+        report.holds("it holds", true);
+        assert_eq!(report.verdict(true), Verdict::Met);
+        assert_eq!(report.json().expect("plain data")["verdict"], "missed");
     }
 
     #[test]

@@ -169,7 +169,7 @@ pub fn prepare() -> Result<()> {
         if terminal.is_term() {
             let _ = terminal.show_cursor();
         }
-        eprintln!("\nlab: interrupted");
+        cli::print_message!("\nlab: interrupted");
         std::process::exit(130);
     })
     .context("interrupt handler")?;

@@ -133,7 +133,7 @@ impl Context {
     /// A progress line on standard error.
     pub fn note(&self, line: impl AsRef<str>) {
         if self.verbose {
-            eprintln!("  {}", line.as_ref());
+            cli::print_message!("  {}", line.as_ref());
         }
     }
 }

@@ -106,7 +106,7 @@ fn the_demo_delivers_to_every_receiver() {
         let output = lab(&program, user, &["demo", "--quick", "--json", "--quiet"]);
         succeeds(&output);
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        assert_eq!(report["passed"], true);
+        assert_eq!(report["verdict"], "met");
         let receivers = report["data"]["outcome"]["receivers"]
             .as_array()
             .expect("receivers");
@@ -116,6 +116,59 @@ fn the_demo_delivers_to_every_receiver() {
             "{receivers:?}"
         );
     }
+}
+
+/// udpcast never ends: the scenario goes on without it and says so.
+#[test]
+fn a_tool_that_hangs_is_shown_as_failed() {
+    let _alone = alone();
+    let (program, folder) = program();
+    if !permitted(&program, None) {
+        return;
+    }
+    for name in ["udp-sender", "udp-receiver"] {
+        use std::os::unix::fs::PermissionsExt;
+        let path = folder.path().join(name);
+        std::fs::write(&path, "#!/bin/sh\nexec /bin/sleep 1000\n").expect("script");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))
+            .expect("permissions");
+    }
+    let mut command = Command::new(&program);
+    command
+        .args([
+            "run",
+            "ltp-throughput",
+            "--quick",
+            "--quiet",
+            "--untimed",
+            "--json",
+        ])
+        .args(["--settings", "plain", "--mib", "1", "--rounds", "3"])
+        .env("PATH", folder.path());
+    let output = patiently(|| command.output());
+    assert_eq!(
+        output.status.code(),
+        Some(4),
+        "what could be judged without the machine's speed was skipped: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let skipped = report["skipped"].as_array().expect("skipped");
+    let reason = |name: &str| {
+        let of = |part: &&serde_json::Value| part["name"].as_str().unwrap().contains(name);
+        let part = skipped
+            .iter()
+            .find(of)
+            .unwrap_or_else(|| panic!("{name}: {skipped:?}"));
+        part["reason"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(
+        reason("udpcast"),
+        "failed: udp-sender did not end within 20s"
+    );
+    let rows = report["tables"][0]["rows"].as_array().expect("rows");
+    let row = rows.iter().find(|row| row[0] == "udpcast");
+    assert_eq!(row.expect("a row for udpcast")[1], "failed");
 }
 
 #[test]

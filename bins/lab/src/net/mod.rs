@@ -2,7 +2,9 @@
 //! run in its nodes. No other program is needed for that. Everything lives in namespaces without
 //! a name and ends with the sandbox (see [`crate::sandbox`]).
 
+pub(crate) mod means;
 mod program;
+pub(crate) mod system;
 mod topology;
 
 use std::collections::BTreeMap;
@@ -20,7 +22,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub use linux_net::link::{Editor, LinkCounters};
-pub use program::{Event, Launch, Process, pin};
+pub use program::{Event, Launch, OverTime, Process, pin};
 pub use topology::{Branch, LinkId, NodeId, Plan, Shape};
 
 use crate::emulator;
@@ -145,6 +147,8 @@ pub struct Network {
     hub: Space,
     emulator: Option<Process>,
     questions: u32,
+    /// Segmentation offloads that were switched; `None`: as the system has them.
+    offloads: Option<bool>,
 }
 
 /// How the ends of a link are called in the hub.
@@ -186,6 +190,7 @@ impl Network {
             hub: Space::create()?,
             emulator: None,
             questions: 0,
+            offloads: None,
         };
         let mut shaped = Vec::new();
         for link in (0..network.plan.links.len()).map(LinkId) {
@@ -371,6 +376,16 @@ impl Network {
     /// # Errors
     /// When it cannot be started.
     pub fn start(&self, node: NodeId, launch: Launch) -> Result<Process> {
+        if self.emulator.is_some() {
+            means::used("link emulator, no segmentation offloads on its links");
+        }
+        if self.plan.links.iter().any(|link| !link.is_emulated()) {
+            means::used(match self.offloads {
+                None => "veth pairs with segmentation offloads as the system has them",
+                Some(true) => "veth pairs with segmentation offloads on",
+                Some(false) => "veth pairs with segmentation offloads off",
+            });
+        }
         self.spaces[node.0].within(|| launch.start())
     }
 
@@ -485,6 +500,7 @@ impl Network {
     /// # Errors
     /// When the kernel refuses.
     pub fn offloads(&mut self, on: bool) -> Result<()> {
+        self.offloads = Some(on);
         for link in (0..self.plan.links.len()).map(LinkId) {
             for (place, node) in self.plan.links[link.0].nodes.iter().enumerate() {
                 let name = self.plan.interface_on(*node, link);

@@ -170,6 +170,23 @@ pub fn pin(cores: &[usize]) -> Result<()> {
     sched_setaffinity(Pid::from_raw(0), &set).with_context(|| format!("use cores {cores:?}"))
 }
 
+/// A program did not end in the time that it was given.
+#[derive(Clone, Debug)]
+pub struct OverTime {
+    name: String,
+    limit: Duration,
+    tail: String,
+}
+
+impl std::fmt::Display for OverTime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let OverTime { name, limit, tail } = self;
+        write!(f, "{name} did not end within {limit:.0?}\n{tail}")
+    }
+}
+
+impl std::error::Error for OverTime {}
+
 /// One JSON line that a program wrote.
 #[derive(Clone, Debug)]
 pub struct Event {
@@ -318,17 +335,18 @@ impl Process {
     /// Waits for its end and returns how it ended and how long it ran.
     ///
     /// # Errors
-    /// When the time passes before.
+    /// [`OverTime`] when the time passes before.
     pub fn wait(&mut self, limit: Duration) -> Result<(ExitStatus, Duration)> {
         let end = Instant::now() + limit;
         let mut pause = Duration::from_micros(200);
         while self.ended().is_none() {
             if Instant::now() >= end {
-                bail!(
-                    "{} does not end within {limit:?}\n{}",
-                    self.name,
-                    self.tail()
-                );
+                return Err(OverTime {
+                    name: self.name.clone(),
+                    limit,
+                    tail: self.tail(),
+                }
+                .into());
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(5));

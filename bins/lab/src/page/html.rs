@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::Entry;
 use super::papers::{Ours, SAID, Said};
+use crate::report::Verdict;
 use crate::scenarios;
 
 const STYLE: &str = include_str!("style.css");
@@ -143,28 +144,21 @@ fn about(name: &str) -> &'static str {
     scenarios::find(name).map_or("", |scenario| scenario.about())
 }
 
-/// How many targets were met, as a coloured word.
+/// What the scenario came to, as coloured words.
 fn badge(entry: &Entry) -> String {
-    let Some(report) = &entry.report else {
-        let words = match entry.ran.code {
-            None => "stopped at the limit",
-            Some(_) => "no result",
-        };
-        return format!("<span class=\"badge none\">{words}</span>");
+    let class = match entry.verdict(false) {
+        None => "none",
+        Some(Verdict::NoTarget) => "plain",
+        Some(Verdict::Skipped) => "skipped",
+        Some(Verdict::Met) => "ok",
+        // Only targets that depend on the machine's speed.
+        Some(Verdict::Missed) if entry.verdict(true) != Some(Verdict::Missed) => "slow",
+        Some(Verdict::Missed) => "missed",
     };
-    let checks = list(report, "checks");
-    let met = checks.iter().filter(|check| truth(check, "passed")).count();
-    let all = checks.len();
-    let timed = |check: &&Value| !truth(check, "passed") && truth(check, "timed");
-    let only_speed = met + checks.iter().filter(timed).count() == all;
-    match (all, all - met) {
-        (0, _) => "<span class=\"badge plain\">figures only</span>".to_owned(),
-        (_, 0) => format!("<span class=\"badge ok\">{met} of {all} met</span>"),
-        (..) if only_speed => {
-            format!("<span class=\"badge slow\">{met} of {all} met, speed missed</span>")
-        }
-        (..) => format!("<span class=\"badge missed\">{met} of {all} met</span>"),
-    }
+    format!(
+        "<span class=\"badge {class}\">{}</span>",
+        text(&entry.words(false))
+    )
 }
 
 fn scenario(out: &mut String, entry: &Entry) -> fmt::Result {
@@ -217,7 +211,7 @@ fn scenario(out: &mut String, entry: &Entry) -> fmt::Result {
         writeln!(out, "<figure>{}</figure>", without_size(svg))?;
     }
     tables(out, list(report, "tables"))?;
-    checks(out, list(report, "checks"))?;
+    checks(out, list(report, "checks"), list(report, "skipped"))?;
     let notes = list(report, "notes");
     if !notes.is_empty() {
         writeln!(
@@ -309,8 +303,8 @@ fn tables(out: &mut String, tables: &[Value]) -> fmt::Result {
     writeln!(out, "</details>")
 }
 
-fn checks(out: &mut String, checks: &[Value]) -> fmt::Result {
-    if checks.is_empty() {
+fn checks(out: &mut String, checks: &[Value], skipped: &[Value]) -> fmt::Result {
+    if checks.is_empty() && skipped.is_empty() {
         return Ok(());
     }
     let missed = checks.iter().any(|check| !truth(check, "passed"));
@@ -346,6 +340,14 @@ fn checks(out: &mut String, checks: &[Value]) -> fmt::Result {
             out,
             "<li class=\"{class}\">{name}: <b>{}{unit}</b>, target {target}</li>",
             value(&check["measured"])
+        )?;
+    }
+    for part in skipped {
+        writeln!(
+            out,
+            "<li class=\"skipped\">skipped: {}: {}</li>",
+            text(word_of(part, "name")),
+            text(word_of(part, "reason"))
         )?;
     }
     writeln!(out, "</ul></details>")
@@ -457,7 +459,7 @@ mod tests {
             page.contains("<td>about 50 %</td><td><b>40.25</b></td>"),
             "{page}"
         );
-        assert!(page.contains("1 of 1 met"), "{page}");
+        assert!(page.contains("met: 1 of 1"), "{page}");
         assert!(
             page.contains("share: <b>40.25 %</b>, target at least 40.00 %"),
             "{page}"
@@ -479,6 +481,19 @@ mod tests {
         ]
         .map(at);
         assert!(order.is_sorted(), "{page}");
+    }
+
+    #[test]
+    fn a_skipped_scenario_meets_no_target() {
+        let skipped = json!({"checks": [], "skipped": [{"name": "all", "reason": "no etcd here"}]});
+        let entries = [
+            entry("bfed-control-failover", Some(skipped)),
+            entry("lab-links", Some(json!({"checks": []}))),
+        ];
+        let page = page(&entries, &[]);
+        assert!(page.contains("skipped: no etcd here"), "{page}");
+        assert!(page.contains("no target"), "{page}");
+        assert!(!page.contains(">met"), "{page}");
     }
 
     #[test]

@@ -6,12 +6,14 @@ mod html;
 mod machine;
 mod papers;
 
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
+use crate::report::Verdict;
 use crate::scenarios;
 pub(crate) use collect::Ran;
 
@@ -26,6 +28,8 @@ pub(crate) struct Wanted {
     pub(crate) render: bool,
     /// How long one scenario may take.
     pub(crate) limit: Duration,
+    /// Targets that depend on the machine's speed are shown, not judged.
+    pub(crate) untimed: bool,
     /// A line for each scenario on standard error.
     pub(crate) verbose: bool,
 }
@@ -37,6 +41,48 @@ pub(crate) struct Entry {
     pub(crate) report: Option<Value>,
     /// Its plots.
     pub(crate) svg: Option<String>,
+}
+
+impl Entry {
+    /// What the scenario came to; none without a result.
+    pub(crate) fn verdict(&self, untimed: bool) -> Option<Verdict> {
+        let report = self.report.as_ref()?;
+        let list = |key: &str| report[key].as_array().map_or(&[][..], Vec::as_slice);
+        let mut judged = list("checks")
+            .iter()
+            .filter(|check| !(untimed && check["timed"] == true));
+        Some(if judged.clone().any(|check| check["passed"] != true) {
+            Verdict::Missed
+        } else if judged.next().is_some() {
+            Verdict::Met
+        } else if list("skipped").is_empty() {
+            Verdict::NoTarget
+        } else {
+            Verdict::Skipped
+        })
+    }
+
+    /// The same in words, with how many targets.
+    pub(crate) fn words(&self, untimed: bool) -> String {
+        let Some((verdict, report)) = self.verdict(untimed).zip(self.report.as_ref()) else {
+            return match self.ran.code {
+                None => "stopped at the limit".to_owned(),
+                Some(_) => "no result".to_owned(),
+            };
+        };
+        let checks = report["checks"].as_array().map_or(&[][..], Vec::as_slice);
+        let missed = checks.iter().filter(|check| check["passed"] != true);
+        let reason = &report["skipped"][0]["reason"];
+        match verdict {
+            Verdict::NoTarget => verdict.word().to_owned(),
+            Verdict::Skipped => format!("skipped: {}", reason.as_str().unwrap_or_default()),
+            Verdict::Met if missed.clone().count() > 0 => {
+                format!("met, but for speed: {} of {}", missed.count(), checks.len())
+            }
+            Verdict::Met => format!("met: {} of {}", checks.len(), checks.len()),
+            Verdict::Missed => format!("missed: {} of {}", missed.count(), checks.len()),
+        }
+    }
 }
 
 /// The page's name in its folder.
@@ -56,11 +102,19 @@ pub(crate) fn run(folder: &Path, wanted: &Wanted) -> Result<Vec<Entry>> {
     };
     for (at, name) in chosen.iter().enumerate() {
         if wanted.verbose {
-            eprint!("  {:>2} of {}  {name:24}", at + 1, chosen.len());
+            // The rest of the line follows the run.
+            let _ = write!(
+                io::stderr(),
+                "  {:>2} of {}  {name:24}",
+                at + 1,
+                chosen.len()
+            );
         }
         let ran = collect::run(name, wanted.quick, folder, wanted.limit)?;
         if wanted.verbose {
-            eprintln!("{:6.1} s  {}", ran.seconds, verdict(ran.code));
+            let entry = read(folder, name)?.context("the scenario left no account")?;
+            let words = entry.words(wanted.untimed);
+            cli::print_message!("{:6.1} s  {words}", ran.seconds);
         }
         // Drawn again each time: whoever stops it early has a page.
         write(folder)?;
@@ -68,34 +122,27 @@ pub(crate) fn run(folder: &Path, wanted: &Wanted) -> Result<Vec<Entry>> {
     write(folder)
 }
 
-/// An exit code of `lab run` in words.
-fn verdict(code: Option<i32>) -> &'static str {
-    match code {
-        Some(0) => "every target met",
-        Some(3) => "a target missed",
-        Some(_) => "no result",
-        None => "stopped at the limit",
-    }
+/// What a scenario left in the folder, if it has run.
+fn read(folder: &Path, name: &str) -> Result<Option<Entry>> {
+    let Ok(bytes) = std::fs::read(Ran::path(folder, name)) else {
+        return Ok(None);
+    };
+    let ran = serde_json::from_slice(&bytes)
+        .with_context(|| format!("read {}", Ran::path(folder, name).display()))?;
+    let beside =
+        |extension: &str| std::fs::read_to_string(folder.join(format!("{name}.{extension}"))).ok();
+    let report = beside("json").and_then(|text| serde_json::from_str(&text).ok());
+    Ok(Some(Entry {
+        ran,
+        report,
+        svg: beside("svg"),
+    }))
 }
 
 fn write(folder: &Path) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for scenario in scenarios::all() {
-        let name = scenario.name();
-        let Ok(bytes) = std::fs::read(Ran::path(folder, name)) else {
-            continue;
-        };
-        let ran = serde_json::from_slice(&bytes)
-            .with_context(|| format!("read {}", Ran::path(folder, name).display()))?;
-        let beside = |extension: &str| {
-            std::fs::read_to_string(folder.join(format!("{name}.{extension}"))).ok()
-        };
-        let report = beside("json").and_then(|text| serde_json::from_str(&text).ok());
-        entries.push(Entry {
-            ran,
-            report,
-            svg: beside("svg"),
-        });
+        entries.extend(read(folder, scenario.name())?);
     }
     let page = html::page(&entries, &machine::describe());
     let path = folder.join(PAGE);

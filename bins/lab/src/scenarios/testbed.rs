@@ -7,7 +7,6 @@ use anyhow::{Context as _, Result, bail};
 use linux_net::link;
 use linux_net::udp::{Config, Membership, OptionBuffer, OptionSocket};
 use lms_proto::{Form, Kind, LmsOption};
-use lms_router::status::Show;
 
 use crate::capture::Capture;
 use crate::net::{Network, NodeId, Plan, Shape};
@@ -33,8 +32,6 @@ pub(super) struct Testbed {
     pub h2: End,
     /// The router's addresses.
     pub router: Vec<Ipv4Addr>,
-    /// The router's number of the interface toward H2.
-    pub number_of_h2: u16,
 }
 
 impl End {
@@ -135,14 +132,6 @@ impl Testbed {
         );
         session.start_routers(&Replies { section })?;
         session.wait_for_repliers(PATIENCE)?;
-        let router = session.routers.first().context("no router on the tree")?;
-        let interfaces = router.status(Show::Interfaces)?;
-        let number_of_h2 = interfaces["interfaces"]
-            .as_array()
-            .and_then(|all| all.iter().find(|interface| interface["name"] == "eth2"))
-            .and_then(|interface| interface["number"].as_u64())
-            .and_then(|number| u16::try_from(number).ok())
-            .context("the router does not number eth2")?;
         let plan = session.network.plan();
         let branch = session.branches.first().context("no router on the tree")?;
         let links = branch.down.iter().chain([&branch.up]);
@@ -156,7 +145,6 @@ impl Testbed {
             h1,
             h2,
             router,
-            number_of_h2,
             session,
         })
     }

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use nix::unistd::{User, chown};
 
 use crate::mroute::{self, Wanted};
+use crate::net::means;
 use crate::net::{Branch, Launch, Network, Process};
 use crate::sandbox::SCRATCH;
 
@@ -35,7 +36,7 @@ impl Owner {
         }
     }
 
-    /// The remark to make when it cannot be used here.
+    /// Why it cannot be used here; `None` when it can.
     pub fn missing(self) -> Option<String> {
         let programs: &[&str] = match self {
             Owner::Lab => &[],
@@ -44,14 +45,11 @@ impl Owner {
         };
         let absent = programs.iter().find(|program| installed(program).is_none());
         if let Some(program) = absent {
-            return Some(format!(
-                "{}: {program} is not installed: left out",
-                self.name()
-            ));
+            return Some(format!("{program} is not installed"));
         }
         let root = nix::unistd::geteuid().is_root() && !in_user_namespace();
         if self == Owner::Pimd && !root {
-            return Some(format!("{}: its daemons take root: left out", self.name()));
+            return Some("its daemons take root".to_owned());
         }
         None
     }
@@ -69,6 +67,7 @@ impl Owner {
         let mut processes = Vec::new();
         for branch in branches {
             let wanted = Wanted::of(network.plan(), branch, source, *group.ip())?;
+            means::used("kernel multicast routing");
             match self {
                 Owner::Lab => processes.push(mroute::own(network, branch, &[wanted])?),
                 Owner::Smcroute => processes.push(smcroute(network, branch, &wanted)?),

@@ -1,7 +1,7 @@
 //! The real machines as nodes of the simulator, on a distribution tree.
 //!
-//! Interfaces of the machines are ports of the nodes, by number. Every link joins two nodes, so that
-//! frames need no addresses, and each host is alone on its link. Unicast packets follow the tree.
+//! Interfaces of the machines are ports of the nodes, by number. Every link joins two nodes, and each host is
+//! alone on its link. Unicast packets follow the tree.
 
 mod host;
 mod packets;
@@ -9,8 +9,8 @@ mod router;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use lms_proto::Key;
 use lms_proto::hier::Cost;
+use lms_proto::{Key, LinkAddr};
 use netsim::Port;
 use netsim::tree::Tree;
 
@@ -83,6 +83,23 @@ impl Plan {
     pub(crate) fn link_cost(&self, node: u32) -> Cost {
         let delay_ms = (self.tree.link_delay(node).total_micros() + 500) / 1000;
         Cost(delay_ms.clamp(1, 1000) as u16)
+    }
+
+    /// The link address of the neighbour behind a port: routers tell neighbours apart by it, since all of them are on
+    /// one subnet.
+    pub(crate) fn link_address(&self, node: u32, port: Port) -> LinkAddr {
+        let neighbour = match port {
+            Port(0) => self.tree.parent(node),
+            Port(child) => {
+                let children = self.tree.children(node);
+                children
+                    .get(usize::from(child) - 1)
+                    .copied()
+                    .unwrap_or(node)
+            }
+        };
+        let [a, b, c, d] = neighbour.to_be_bytes();
+        LinkAddr([2, 0, a, b, c, d])
     }
 
     /// The port of a router that leads to the replier of [`Help::Static`].

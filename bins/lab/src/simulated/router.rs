@@ -87,7 +87,7 @@ impl RouterNode {
         let Some(lms) = &mut self.lms else { return };
         let meta = Meta {
             iface: Iface(port.0),
-            link_source: None,
+            link_source: Some(self.plan.link_address(self.node, port)),
         };
         if is_link_local(destination) {
             let _ = lms.handle_packet(now, meta, packet); // counted there
@@ -134,6 +134,8 @@ fn storage(children: u16, help: Help) -> Storage<'static> {
         table: table::Storage::with_capacity(1, ifaces),
         interfaces: vec![Interface::default(); ifaces].into(),
         addresses: vec![table::Slot::default(); (2 * ifaces).next_power_of_two()].into(),
+        subnets: vec![table::Slot::default(); (2 * ifaces).next_power_of_two()].into(),
+        sources: Vec::new().into(),
         hierarchy: hier::Storage::owned(hierarchy),
     }
 }

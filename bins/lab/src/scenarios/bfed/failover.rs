@@ -14,6 +14,7 @@ use crate::net::{Launch, Process, Shape, text};
 use crate::report::{Bound, Cell, Report, Table};
 use crate::sandbox::SCRATCH;
 use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::session::installed;
 use crate::transfer::count;
 
 /// The scenario.
@@ -64,11 +65,12 @@ impl Scenario for ControlFailover {
 
     fn run(&self, context: &Context) -> Result<Report> {
         let mut report = Report::new(self.name(), "control nodes take turns");
-        let installed = std::process::Command::new("etcd").arg("--version").output();
-        if !cfg!(feature = "etcd") || installed.is_err() {
-            report.note(
-                "SKIPPED: this wants a `lab` built with `--features etcd`, and etcd (Debian: etcd-server)",
-            );
+        if !cfg!(feature = "etcd") {
+            report.skip("failover", "this `lab` was built without `--features etcd`");
+            return Ok(report);
+        }
+        if installed("etcd").is_none() {
+            report.skip("failover", "etcd is not installed (Debian: etcd-server)");
             return Ok(report);
         }
         let away = Duration::from_secs(context.sized("away", 6)?);

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use super::federation::{Design, Federation, Kind, Peering, SOON, Viewer};
-use crate::net::{Process, Shape, text};
+use crate::net::{Process, Shape, system, text};
 use crate::report::{Cell, Report, Table};
 use crate::sandbox::SCRATCH;
 use crate::scenario::{Context, Need, Opt, Scenario};
@@ -29,6 +29,9 @@ const KINDS: [Kind; 3] = [Kind::Ip, Kind::Ssm, Kind::Http];
 /// Where `curl` is.
 const WEB: usize = 2;
 
+/// In a network of the system's making: what the gateways lose, and what the source's interface lets go.
+const SYSTEM_LOSS: f64 = 0.01;
+const SYSTEM_BPS: u64 = 100_000_000;
 /// From the answer to the last viewer until data flows to it.
 const TREE_GROWS: Duration = Duration::from_secs(1);
 
@@ -61,6 +64,7 @@ impl Scenario for Islands {
                 help: "its rate in bit/s (quick: 8M)",
                 default: "20M",
             },
+            system::NETWORK,
         ]
     }
 
@@ -72,13 +76,24 @@ impl Scenario for Islands {
         let mut report = Report::new(self.name(), "one session, three islands");
         let file = Path::new(SCRATCH).join("original.bin");
         write_file(&file, mib << 20)?;
-        let shape = Shape {
-            delay: Duration::from_millis(10),
-            ..Shape::default()
+        let by_system = system::wanted(context)?;
+        if by_system && let Some(reason) = system::missing() {
+            report.skip("all of it", reason);
+            return Ok(report);
+        }
+        let shape = match by_system {
+            true => Shape::default(),
+            false => Shape {
+                delay: Duration::from_millis(10),
+                ..Shape::default()
+            },
         };
         let designs = KINDS.map(Design::new);
         let peerings = [Peering::new(0, 1), Peering::new(1, 2)];
         let mut federation = Federation::build(&designs, &peerings, shape, "")?;
+        if by_system {
+            federation.use_system(SOURCE, SYSTEM_LOSS, SYSTEM_BPS)?;
+        }
         federation.start_all()?;
         let settled = federation.settle()?;
         context.note(format!("all routes after {:.2} s", settled.as_secs_f64()));
@@ -156,9 +171,12 @@ impl Scenario for Islands {
         picture(&mut report, &trees);
         report.holds("gateways end in an orderly way", federation.stop());
         report.datum("trees", &trees);
+        if !by_system {
+            report.note("links between gateways: 10 ms");
+        }
         report.note(
-            "links between gateways: 10 ms; peerings over TLS with a shared secret; the session is bulk \
-             data, so TCP between gateways; the HTTP island's viewer reads it from its gateway's server",
+            "peerings over TLS with a shared secret; the session is bulk data, so TCP between gateways; the \
+             HTTP island's viewer reads it from its gateway's server",
         );
         Ok(report)
     }

@@ -2,7 +2,7 @@
 
 use ltp::digest::{Digest, Hashing};
 use ltp::store::HeapRing;
-use ltp::{Receiver, ReceiverConfig, ReceiverEvent, Sender, SenderConfig, SessionChoice};
+use ltp::{Receiver, ReceiverConfig, ReceiverEvent, Sender, SenderConfig};
 use netsim::{Duration, Instant, Rng};
 
 use super::outcome::End;
@@ -55,9 +55,9 @@ impl Choices {
             Some(_) => {}
             None => {
                 sender.length = Some(content.len() as u64);
-                // What a restarted source needs to go on with the same session.
+                // By this the receivers of a restarted source know its content again.
                 if !weather.is_calm() || rng.chance(0.5) {
-                    sender.session = SessionChoice::Content(digest(&content));
+                    sender.digest = Some(digest(&content, sender.key));
                 }
             }
         }
@@ -138,8 +138,8 @@ fn length(rng: &mut Rng) -> usize {
     }
 }
 
-fn digest(content: &[u8]) -> Digest {
-    Hashing::new(None).whole(content)
+fn digest(content: &[u8], key: Option<[u8; 32]>) -> Digest {
+    Hashing::new(key).whole(content)
 }
 
 /// The last word of a machine.

@@ -91,7 +91,7 @@ impl Watch {
         choices: &str,
     ) -> Result<()> {
         if self.tell {
-            eprintln!("{}\n{choices}", weather.describe());
+            cli::print_message!("{}\n{choices}", weather.describe());
         }
         if let Some(path) = &self.trace {
             let file = std::io::BufWriter::new(std::fs::File::create(path)?);
@@ -111,7 +111,7 @@ impl Watch {
     /// A line for who replays a seed.
     pub(super) fn say(&self, line: impl FnOnce() -> String) {
         if self.tell {
-            eprintln!("{}", line());
+            cli::print_message!("{}", line());
         }
     }
 }

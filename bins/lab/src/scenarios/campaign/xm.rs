@@ -64,6 +64,7 @@ impl Choices {
         let mut group = GroupConfig::new(local, addresses.collect(), PORT);
         group.group = GroupChoice::Given((*GROUP.ip()).into());
         group.mode = mode;
+        group.max_alternatives = 1;
         group.max_wait = Duration::from_secs(300);
         group.receiver_timeout = PATIENCE;
         group.min_rate_bps = rng.chance(0.25).then(|| rng.between(10_000, 1_000_000));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::stage::Stage;
-use crate::net::{Network, NodeId, Plan, Shape};
+use crate::net::{Network, NodeId, Plan, Shape, system};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
 use crate::sandbox::SCRATCH;
@@ -19,6 +19,8 @@ pub(crate) struct Tree;
 
 /// Relays: four levels, each with two below.
 const RELAYS: usize = 15;
+/// What the source's interface lets go in a network of the system.
+const SYSTEM_BPS: u64 = 100_000_000;
 /// Receivers below each of the last eight.
 const BELOW: usize = 8;
 
@@ -61,6 +63,7 @@ impl Scenario for Tree {
                 help: "the sender's rate",
                 default: "12M",
             },
+            system::NETWORK,
         ]
     }
 
@@ -73,7 +76,12 @@ impl Scenario for Tree {
             "multicast" => true,
             other => return Err(Usage(format!("--carriage {other}: relays or multicast")).into()),
         };
-        let mut stage = build(context.option("loss")?, beside)?;
+        let by_system = system::wanted(context)?;
+        if by_system && let Some(reason) = system::missing() {
+            report.skip("all of it", reason);
+            return Ok(report);
+        }
+        let mut stage = build(context.option("loss")?, beside, by_system)?;
         let file = Path::new(SCRATCH).join("file.bin");
         write_file(&file, bytes)?;
         let rate: String = context.option("rate")?;
@@ -98,17 +106,20 @@ impl Scenario for Tree {
 }
 
 /// Relays in a binary tree, the receivers below the last eight.
-fn build(loss: f64, beside: bool) -> Result<Stage> {
+fn build(loss: f64, beside: bool, by_system: bool) -> Result<Stage> {
     let mut plan = Plan::default();
-    let shape = Shape {
-        delay: Duration::from_millis(1),
-        ..Shape::lossy(loss)
+    let shape = match by_system {
+        true => Shape::default(),
+        false => Shape {
+            delay: Duration::from_millis(1),
+            ..Shape::lossy(loss)
+        },
     };
     let source = plan.host("source");
     let nodes: Vec<NodeId> = (1..=RELAYS)
         .map(|n| plan.router(&format!("r{n}")))
         .collect();
-    plan.link(source, nodes[0], shape);
+    let first_link = plan.link(source, nodes[0], shape);
     let mut relays = vec![(nodes[0], Vec::new())];
     for child in 1..RELAYS {
         let parent = nodes[(child - 1) / 2];
@@ -124,7 +135,12 @@ fn build(loss: f64, beside: bool) -> Result<Stage> {
             (host, vec![relay])
         })
         .collect();
-    let mut stage = Stage::new(Network::build(plan, 17)?, (source, nodes[0]), &receivers)?;
+    let network = Network::build(plan, 17)?;
+    if by_system {
+        network.lose_everywhere(loss)?;
+        network.shape_by_htb(source, first_link, SYSTEM_BPS)?;
+    }
+    let mut stage = Stage::new(network, (source, nodes[0]), &receivers)?;
     if beside {
         stage.over_multicast()?;
     }
@@ -142,9 +158,9 @@ fn judge(report: &mut Report, stage: &mut Stage, outcome: &Outcome, bytes: u64) 
     let lost: u64 = stage
         .session
         .network
-        .emulated()?
+        .lost_downward()?
         .iter()
-        .map(|link| link.forward.lost)
+        .map(|(_, lost)| lost)
         .sum();
     let mut table = Table::new(
         "repairs",

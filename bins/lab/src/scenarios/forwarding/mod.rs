@@ -13,10 +13,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use linux_net::packet::group_link_address;
 use lms_proto::Iface;
-use lms_router::status::Show;
 
 use self::results::{Kind, Results};
-use self::saturate::{Cost, ROUNDS, Stream, WORKER, round, steer};
+use self::saturate::{Cost, ROUNDS, Requests, Stream, WORKER, round, steer};
 use crate::mroute::{Wanted, own};
 use crate::net::{LinkId, Network, NodeId, Plan, Process, Shape};
 use crate::packets;
@@ -259,6 +258,7 @@ impl Bench {
             out: (self.at, self.index(self.at, self.downs[0])?),
             window: 512 / (1 + self.receivers.len() as u64),
             arrivals: false,
+            requests: None,
         })
     }
 
@@ -275,6 +275,7 @@ impl Bench {
             out: (host, self.index(host, self.downs[0])?),
             window: 256,
             arrivals: true,
+            requests: None,
         })
     }
 
@@ -290,26 +291,21 @@ impl Bench {
             out: (self.at, self.index(self.at, self.downs[0])?),
             window: 384,
             arrivals: false,
+            requests: None,
         })
     }
 
     /// H1 repairs.
     fn dmcasts(&self, payload: usize) -> Result<Stream> {
         let (plan, h1) = (self.network.plan(), self.receivers[0]);
-        let router = self.router.as_ref().context("no router")?;
-        let interfaces = router.status(Show::Interfaces)?;
-        let number = interfaces["interfaces"]
-            .as_array()
-            .and_then(|all| all.iter().find(|interface| interface["name"] == "eth2"))
-            .and_then(|interface| u16::try_from(interface["number"].as_u64()?).ok())
-            .context("the router does not number eth2")?;
         let toward = plan
             .address_on(self.at, self.downs[1])
             .context("no address")?;
         let packet = packets::dmcast(
             plan.address(h1),
             toward,
-            Iface(number),
+            // The router names the interface in each round anew.
+            Iface(0),
             &self.data(payload)?,
         )?;
         let near = self
@@ -322,6 +318,11 @@ impl Bench {
             out: (self.at, self.index(self.at, self.downs[1])?),
             window: 384,
             arrivals: false,
+            requests: Some(Requests {
+                from: (self.receivers[1], "eth0"),
+                group: GROUP,
+                packet: self.requests()?.packet,
+            }),
         })
     }
 }

@@ -8,10 +8,16 @@
 //! packet is then the time that core 1 took, all its work counted: the interrupts, the program, the
 //! copies, and the far end's drop, which the report states by itself.
 
+use std::net::SocketAddrV4;
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use linux_net::packet::Sender;
+use linux_net::packet::{RequestTap, Sender, group_link_address};
+use linux_net::poll::{self, Watch};
+use linux_net::udp::OptionBuffer;
+use lms_proto::LmsOption;
+use lms_proto::wire::ipv4;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
@@ -38,6 +44,75 @@ pub(super) struct Stream {
     pub(super) window: u64,
     /// Whether arrivals at the far end count, not departures.
     pub(super) arrivals: bool,
+    /// Of dmcasts: the requests that they answer.
+    pub(super) requests: Option<Requests>,
+}
+
+/// Requests that a router turns, so that it takes dmcasts; they are 1 in 1,000 packets.
+pub(super) struct Requests {
+    /// The node that asks, and its interface.
+    pub(super) from: (NodeId, &'static str),
+    /// The group.
+    pub(super) group: SocketAddrV4,
+    /// The request, whole.
+    pub(super) packet: Vec<u8>,
+}
+
+/// Dmcasts between two requests: fewer than one request lets pass.
+const DMCASTS_PER_REQUEST: u64 = 1_000;
+
+/// Where requests leave, ready to ask.
+struct Asker<'s> {
+    sender: Sender,
+    interface: u32,
+    requests: &'s Requests,
+}
+
+impl Asker<'_> {
+    fn ask(&self) {
+        let link = group_link_address(*self.requests.group.ip());
+        self.sender
+            .send(self.interface, link, &self.requests.packet);
+    }
+}
+
+impl Requests {
+    fn open(&self, network: &Network) -> Result<Asker<'_>> {
+        let (sender, interface) = network.within(self.from.0, || {
+            let interface = linux_net::link::find(self.from.1)?.index;
+            Ok((Sender::open()?, interface))
+        })?;
+        Ok(Asker {
+            sender,
+            interface,
+            requests: self,
+        })
+    }
+}
+
+/// The stream's packet as it is to be sent now: the interface number of a dmcast is that of a request
+/// that the router has just turned.
+fn current(network: &Network, stream: &Stream, asker: Option<&Asker<'_>>) -> Result<Vec<u8>> {
+    let mut packet = stream.packet.clone();
+    let Some(asker) = asker else {
+        return Ok(packet);
+    };
+    let group = asker.requests.group;
+    let mut tap = network.within(stream.from.0, || {
+        let interface = linux_net::link::find(stream.from.1)?.index;
+        Ok(RequestTap::open(interface, *group.ip(), group.port())?)
+    })?;
+    asker.ask();
+    let mut buffer = OptionBuffer::new(2_000);
+    let ready = poll::wait(&mut [Watch::readable(tap.as_fd())], Some(PATIENCE))?;
+    ensure!(ready > 0, "no request reached the replier");
+    let heard = tap.receive(&mut buffer)?.context("no request")?;
+    let (_, option) = LmsOption::parse(heard.options)?;
+    let point = option.turning_point.context("the request has not turned")?;
+    packet[22..24].copy_from_slice(&point.iface.0.to_be_bytes());
+    let header_len = usize::from(packet[0] & 0x0f) * 4;
+    ipv4::fill_checksum(&mut packet[..header_len]);
+    Ok(packet)
 }
 
 /// One measurement.
@@ -116,12 +191,16 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// When nothing comes out.
 pub(super) fn round(network: &Network, stream: &Stream, time: Duration) -> Result<Cost> {
     let mut netlink = network.within(stream.out.0, || Ok(Editor::open()?))?;
+    let requests = stream.requests.as_ref();
+    let asker = requests.map(|all| all.open(network)).transpose()?;
+    let packet = current(network, stream, asker.as_ref())?;
     network.within(stream.from.0, || {
         pin(&[GENERATOR])?;
         let interface = linux_net::link::find(stream.from.1)?.index;
         let sender = Sender::open()?;
         let first = done(&mut netlink, stream)?;
         let mut sent = 0u64;
+        let mut next_request = 0;
         let mut lost = 0;
         // A warm-up first: neighbour entries, caches, the processor's clock.
         let mut measured: Option<(Instant, u64, Idle)> = None;
@@ -158,9 +237,13 @@ pub(super) fn round(network: &Network, stream: &Stream, time: Duration) -> Resul
             if sent - lost < out + stream.window {
                 let mut batch = sender.batch();
                 for _ in 0..BATCH {
-                    batch.queue(interface, stream.to, &stream.packet);
+                    batch.queue(interface, stream.to, &packet);
                 }
                 sent += batch.flush().sent;
+                if let Some(asker) = asker.as_ref().filter(|_| sent >= next_request) {
+                    asker.ask();
+                    next_request = sent + DMCASTS_PER_REQUEST;
+                }
             }
         }
     })

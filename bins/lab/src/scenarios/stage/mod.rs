@@ -15,13 +15,15 @@ pub(super) mod tcp;
 pub(super) mod tools;
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 
-use crate::net::{LinkId, Network, NodeId, Plan, Shape};
+use crate::mroute::{self, Wanted};
+use crate::net::{Branch, LinkId, Network, NodeId, Plan, Process, Shape, means};
 use crate::sandbox::SCRATCH;
 use crate::transfer::{same, write_file};
 
@@ -53,6 +55,19 @@ pub(super) struct Setting {
     pub(super) offloads: bool,
     /// What the sender's own queue lets go, by the kernel's token bucket; 0 for no limit.
     pub(super) rate_bps: u64,
+    /// A kernel multicast router between the sender and each receiver, in a network of the system's making.
+    pub(super) system: Option<System>,
+}
+
+/// A network of the system's making: offloads as they are, HTB, nftables.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct System {
+    /// The group that the router forwards.
+    pub(super) group: Ipv4Addr,
+    /// What HTB on the sender's interface lets go, bit/s.
+    pub(super) rate_bps: u64,
+    /// The share that nftables loses of what comes to each receiver.
+    pub(super) loss: f64,
 }
 
 impl Setting {
@@ -119,11 +134,29 @@ pub(super) struct Stage {
     pub(super) file: PathBuf,
     /// Its length.
     pub(super) bytes: u64,
+    /// The owner of the router's multicast routes, where the stage has one.
+    pub(super) _routes: Option<Process>,
+}
+
+/// Bytes of IP packets that this namespace has sent to groups.
+fn multicast_octets() -> Result<u64> {
+    let text = fs::read_to_string("/proc/thread-self/net/netstat")?;
+    let mut lines = text.lines().filter(|line| line.starts_with("IpExt:"));
+    let names = lines.next().context("no IpExt counters")?;
+    let values = lines.next().context("no IpExt counters")?;
+    let mut pairs = names.split_whitespace().zip(values.split_whitespace());
+    let (_, octets) = pairs
+        .find(|(name, _)| *name == "OutMcastOctets")
+        .context("no counter of multicast bytes")?;
+    Ok(octets.parse()?)
 }
 
 impl Stage {
     /// Builds the network and writes the file.
     pub(super) fn build(setting: &Setting) -> Result<Stage> {
+        if let Some(system) = setting.system {
+            return Stage::build_routed(setting, system);
+        }
         let mut plan = Plan::default();
         let sender = plan.host("sender");
         let name = |(at, port): (usize, &Port)| match port.name.as_str() {
@@ -149,6 +182,7 @@ impl Stage {
             network.multicast(*node, link, !port.deaf)?;
         }
         if setting.rate_bps > 0 {
+            means::used("token bucket on the sender's interface");
             let index = network.index(sender, link)?;
             network.editor(sender).set_token_bucket(
                 index,
@@ -166,16 +200,55 @@ impl Stage {
             link,
             file,
             bytes: setting.bytes,
+            _routes: None,
+        })
+    }
+
+    /// The sender behind one interface of a router, each receiver behind another.
+    fn build_routed(setting: &Setting, system: System) -> Result<Stage> {
+        let mut plan = Plan::default();
+        let (sender, router) = (plan.host("sender"), plan.router("router"));
+        let link = plan.link(sender, router, Shape::default());
+        let receivers: Vec<NodeId> = (1..=setting.ports.len())
+            .map(|number| plan.host(&format!("h{number}")))
+            .collect();
+        let down: Vec<LinkId> = receivers
+            .iter()
+            .map(|receiver| plan.link(router, *receiver, Shape::default()))
+            .collect();
+        let network = Network::build(plan, 5)?;
+        for (receiver, link) in receivers.iter().zip(&down) {
+            network.lose_by_nftables(*receiver, *link, system.loss)?;
+        }
+        network.shape_by_htb(sender, link, system.rate_bps)?;
+        let branch = Branch {
+            router,
+            up: link,
+            down,
+        };
+        let source = network.plan().address(sender);
+        let route = Wanted::of(network.plan(), &branch, source, system.group)?;
+        let routes = mroute::own(&network, &branch, &[route])?;
+        let file = Path::new(SCRATCH).join("original.bin");
+        write_file(&file, setting.bytes)?;
+        Ok(Stage {
+            network,
+            sender,
+            receivers,
+            link,
+            file,
+            bytes: setting.bytes,
+            _routes: Some(routes),
         })
     }
 
     /// What the sender has put on its wire so far.
     pub(super) fn wire(&mut self) -> Result<Wire> {
         let index = self.network.index(self.sender, self.link)?;
-        // On a link of two nodes nobody counts it by itself.
+        // On a link of two nodes only the sender's own IP layer tells multicast from unicast.
         let multicast = match self.network.plan().is_shared(self.link) {
             true => self.network.flooded(self.link)?.1,
-            false => 0,
+            false => self.network.within(self.sender, multicast_octets)?,
         };
         Ok(Wire {
             bytes: self.network.editor(self.sender).counters(index)?.tx_bytes,
@@ -221,8 +294,13 @@ impl Stage {
         Ok(())
     }
 
-    /// The longest that a transfer may take before it counts as failed.
+    /// Time limit of a transfer by our own tools, before it counts as failed.
     pub(super) fn patience(&self) -> Duration {
         Duration::from_secs(40 + self.bytes / 100_000)
+    }
+
+    /// Time limit of each program of a tool of others: ten times what 100 Mbit/s need, and 20 s.
+    pub(super) fn foreign_limit(&self) -> Duration {
+        Duration::from_secs(20 + self.bytes / 1_250_000)
     }
 }

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 
 use super::Stage;
 use super::play::{Outcome, Tool, play};
-use crate::net::Launch;
+use crate::net::{Launch, OverTime};
 use crate::sandbox::SCRATCH;
 use crate::session::installed;
 
@@ -24,14 +24,14 @@ pub(in crate::scenarios) struct Norm<'a> {
     pub(in crate::scenarios) rate_bps: u64,
 }
 
-/// Compiles the program; the remark to make when that does not work here.
+/// Compiles the program; why that does not work here.
 pub(in crate::scenarios) fn compile() -> Result<Result<PathBuf, String>> {
     let (source, program) = (
         Path::new(SCRATCH).join("norm.cpp"),
         Path::new(SCRATCH).join("norm"),
     );
     let Some(compiler) = installed(COMPILER) else {
-        return Ok(Err(format!("{COMPILER} is not installed: NORM left out")));
+        return Ok(Err(format!("{COMPILER} is not installed")));
     };
     fs::write(&source, SOURCE)?;
     let output = Command::new(compiler)
@@ -47,7 +47,7 @@ pub(in crate::scenarios) fn compile() -> Result<Result<PathBuf, String>> {
     let words = String::from_utf8_lossy(&output.stderr);
     let why = words.lines().find(|line| line.contains("error"));
     Ok(Err(format!(
-        "NORM left out: its library (libnorm-dev) is not installed or not usable: {}",
+        "its library (libnorm-dev) is not installed or not usable: {}",
         why.unwrap_or("the compiler fails").trim()
     )))
 }
@@ -65,7 +65,13 @@ pub(in crate::scenarios) fn best_rate(
     for rate_bps in TRIED_MBPS.map(|mbps| mbps * 1_000_000) {
         match play(&Norm { program, rate_bps }, stage) {
             Ok(outcome) => trials.push((rate_bps, outcome)),
-            Err(error) => failure = Some(error),
+            Err(error) => {
+                let over_time = error.is::<OverTime>();
+                failure = Some(error);
+                if over_time {
+                    break;
+                }
+            }
         }
     }
     let fastest = trials

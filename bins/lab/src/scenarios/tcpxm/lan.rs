@@ -1,13 +1,16 @@
 //! `tcpxm-lan`: a file to n hosts on one switch, beside n kernel TCP streams (Figures 5 and 6).
 
+use std::net::Ipv4Addr;
+
 use anyhow::Result;
 use serde::Serialize;
 
 use super::super::stage::copy::{Copied, Copying, copy};
 use super::super::stage::play::best;
 use super::super::stage::tcp::{Ends, Streams, streams};
-use super::super::stage::{Setting, Stage};
+use super::super::stage::{Setting, Stage, System};
 use super::{COLUMNS, cells, chosen, counts, mbps, megabytes};
+use crate::net::system;
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
 use crate::scenario::{Context, Need, Opt, Scenario};
@@ -15,7 +18,7 @@ use crate::scenario::{Context, Need, Opt, Scenario};
 /// The scenario.
 pub(in crate::scenarios) struct Lan;
 
-const SETTINGS: [&str; 5] = ["wire", "mixed", "slow", "loss", "fast"];
+const SETTINGS: [&str; 6] = ["wire", "mixed", "slow", "loss", "fast", "system"];
 /// The slow sender's link, and the least that the file's own bytes must get of it.
 const SLOW_BPS: u64 = 100_000_000;
 const SLOW_TARGET_MBPS: f64 = 94.0;
@@ -29,6 +32,10 @@ const LOSS_TARGET_MBPS: f64 = 85.0;
 const WIRE_TARGETS: [f64; 2] = [1.06, 1.075];
 /// Copies lie in memory: with more receivers than this each is a quarter as long.
 const LONG_RECEIVERS: usize = 8;
+/// The group of the copies that a router forwards, and what they may cost on the sender's wire for each byte of the
+/// file: unicast to n hosts would cost n times as much.
+const SYSTEM_GROUP: Ipv4Addr = Ipv4Addr::new(239, 192, 4, 1);
+const SYSTEM_WIRE: f64 = 1.5;
 /// So many hosts, and how many of them multicast does not reach.
 const MIXED: (usize, usize) = (8, 2);
 /// Of kernel TCP's goodput, at least: with so many receivers.
@@ -57,7 +64,9 @@ impl Scenario for Lan {
                 name: "settings",
                 help: "which: wire (unshaped, no offloads), mixed (the same, multicast reaches 6 of 8 \
                        hosts), slow (100 Mbit/s), loss (the same, 1 % \
-                       lost at each host), fast (offloads on), or several with commas",
+                       lost at each host), fast (offloads on), system (100 Mbit/s by HTB, a kernel \
+                       multicast router, offloads as the system has them, 1 % lost by nftables), or several \
+                       with commas",
                 default: "all",
             },
             Opt {
@@ -102,6 +111,7 @@ impl Scenario for Lan {
                 "mixed" => run.mixed()?,
                 "slow" => run.slow()?,
                 "loss" => run.loss()?,
+                "system" => run.system()?,
                 _ => run.fast()?,
             }
         }
@@ -249,6 +259,39 @@ impl Run<'_> {
                 .timed(name, copied.goodput_bps / 1e6, "Mbit/s", least);
         }
         let lines = [line(&stage, LOSS_RECEIVERS, false, copied, None)];
+        self.table(title, &lines);
+        Ok(())
+    }
+
+    /// A network of the system's making, with a multicast router between the sender and the hosts.
+    fn system(&mut self) -> Result<()> {
+        let title = "100 Mbit/s by HTB, kernel multicast router, 1 % lost by nftables";
+        if let Some(reason) = system::missing() {
+            self.report.skip(title, reason);
+            return Ok(());
+        }
+        let mut lines = Vec::new();
+        for hosts in self.receivers.clone() {
+            self.context.note(format!("{title}: {hosts} hosts"));
+            let system = System {
+                group: SYSTEM_GROUP,
+                rate_bps: SLOW_BPS,
+                loss: LOSS,
+            };
+            let mut stage = Stage::build(&Setting {
+                system: Some(system),
+                ..Setting::plain(hosts, self.slow_bytes)
+            })?;
+            let group = SYSTEM_GROUP.to_string();
+            let copying = Copying::plain().send(&["--group", &group, "--ttl", "4"]);
+            let copied = copy(&mut stage, &copying)?;
+            let name = format!("{title}, {hosts} hosts: Ethernet bytes of the sender / file");
+            let most = Bound::AtMost(SYSTEM_WIRE);
+            if hosts > 1 {
+                self.report.check(name, copied.overhead, "", most);
+            }
+            lines.push(line(&stage, hosts, false, copied, None));
+        }
         self.table(title, &lines);
         Ok(())
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::super::stage::copy::{Copying, copy};
 use super::super::stage::norm::{self, Norm};
-use super::super::stage::play::{Outcome, Tool, best, missing, play};
+use super::super::stage::play::{Outcome, Tool, best, missing, play, reason};
 use super::super::stage::tcp::{Ends, tcp};
 use super::super::stage::tools::{Udpcast, Uftp};
 use super::super::stage::{Setting, Stage};
@@ -89,15 +89,18 @@ impl Scenario for Peers {
             sizes: counts("receivers", &sizes)?,
             rounds: context.sized("rounds", 1)?,
             norm: None,
+            failures: Vec::new(),
         };
         ensure!(run.rounds > 0, "--rounds 0: at least one is needed");
         match norm::compile()? {
             Ok(program) => run.norm = Some(program),
-            Err(remark) => run.report.note(remark),
+            Err(reason) => run.report.skip("NORM", reason),
         }
         let others: [&dyn Tool; 2] = [&Udpcast, &Uftp { rate_kbps: -1 }];
-        for remark in others.into_iter().filter_map(missing) {
-            run.report.note(remark);
+        for tool in others {
+            if let Some(reason) = missing(tool) {
+                run.report.skip(tool.name(), reason);
+            }
         }
         for setting in settings {
             let bytes = if setting == "slow" {
@@ -145,6 +148,8 @@ struct Run<'a> {
     rounds: usize,
     /// The program around NORM's library, when it could be made.
     norm: Option<PathBuf>,
+    /// Tools of others that failed in the setting under way, with the size of the group: rows of its table.
+    failures: Vec<(usize, String)>,
 }
 
 impl Run<'_> {
@@ -240,10 +245,12 @@ impl Run<'_> {
     }
 
     fn failed(&mut self, title: &str, hosts: usize, tool: &str, error: &anyhow::Error) {
-        let words = format!("{error:#}");
-        let line = words.lines().next().unwrap_or_default();
-        self.report
-            .note(format!("{title}, {hosts} hosts: {tool} failed: {line}"));
+        let reason = reason(error);
+        self.report.skip(
+            format!("{title}, {hosts} hosts: {tool}"),
+            format!("failed: {reason}"),
+        );
+        self.failures.push((hosts, tool.to_owned()));
     }
 
     /// TCP-XM against the fastest of the other multicast tools.
@@ -271,6 +278,10 @@ impl Run<'_> {
                 mbps(outcome.goodput_bps),
                 Cell::number(outcome.overhead, 3),
             ]);
+        }
+        for (hosts, tool) in self.failures.drain(..) {
+            let failed = ["failed".into(), "-".into(), "-".into()];
+            table.row([hosts.into(), tool.into()].into_iter().chain(failed));
         }
         self.report.tables.push(table);
         let tools = ["mcp", "udpcast", "uftp", "NORM", "TCP"];

@@ -72,6 +72,7 @@ impl Testbed {
                 link: c,
                 file,
                 bytes,
+                _routes: None,
             },
             links,
             shape,

@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 
 use self::ltp::Ltp;
 use super::stage::norm::{self, Norm};
-use super::stage::play::{Outcome, Tool, best, missing, play};
+use super::stage::play::{Outcome, Tool, best, missing, play, reason};
 use super::stage::tcp::{Ends, tcp};
 use super::stage::tools::{Udpcast, Uftp};
 use super::stage::{Setting, Stage};
@@ -70,12 +70,12 @@ impl Scenario for Throughput {
             report: Report::new(self.name(), "one file to many receivers on one machine"),
             rounds: context.sized("rounds", 1)?,
             norm: None,
-            remarks: Vec::new(),
+            failures: Vec::new(),
         };
         ensure!(run.rounds > 0, "--rounds 0: at least one is needed");
         match norm::compile()? {
             Ok(program) => run.norm = Some(program),
-            Err(remark) => run.report.note(remark),
+            Err(reason) => run.report.skip("NORM", reason),
         }
         let receivers = context.sized("receivers", 4)?;
         ensure!((1..=250).contains(&receivers), "--receivers: from 1 to 250");
@@ -157,8 +157,8 @@ struct Run<'a> {
     rounds: usize,
     /// The program around NORM's library, when it could be made.
     norm: Option<PathBuf>,
-    /// What was said already of tools that are absent.
-    remarks: Vec<String>,
+    /// Tools of others that failed in the setting under way, and why: rows of its table.
+    failures: Vec<(String, String)>,
 }
 
 impl Run<'_> {
@@ -171,11 +171,8 @@ impl Run<'_> {
     ) -> Result<Vec<Outcome>> {
         let mut outcomes = Vec::new();
         for tool in tools {
-            if let Some(remark) = missing(*tool) {
-                if !self.remarks.contains(&remark) {
-                    self.report.note(remark.clone());
-                    self.remarks.push(remark);
-                }
+            if let Some(reason) = missing(*tool) {
+                self.report.skip(tool.name(), reason);
                 continue;
             }
             self.context.note(format!("{title}: {}", tool.name()));
@@ -194,15 +191,19 @@ impl Run<'_> {
     }
 
     fn failed(&mut self, title: &str, tool: &str, error: &anyhow::Error) {
-        let words = format!("{error:#}");
-        let line = words.lines().next().unwrap_or_default();
-        self.report.note(format!("{title}: {tool} failed: {line}"));
+        let reason = reason(error);
+        self.report
+            .skip(format!("{title}: {tool}"), format!("failed: {reason}"));
+        self.failures.push((tool.to_owned(), reason));
     }
 
     fn table(&mut self, title: &str, outcomes: &[Outcome]) {
         let mut table = Table::new(title, &["tool", "s", "Mbit/s", "wire / file"]);
         for outcome in outcomes {
             row(&mut table, outcome);
+        }
+        for (tool, _) in self.failures.drain(..) {
+            table.row([tool.into(), "failed".into(), "-".into(), "-".into()]);
         }
         self.report.tables.push(table);
         let names: Vec<&str> = outcomes

@@ -13,7 +13,7 @@ use bfed::wire::subscribe::Edge;
 use bfed::wire::{Header, MAX_MESSAGE_LEN, Message, Type};
 use bfed::{
     ChannelAddress, ClientId, Config, ConnId, ControlNode, Duration, Event, FlowLabel, GatewayId,
-    Instant, NodeId, PeerConfig, PeerId, Scope, SessionName, Table, Tables,
+    Instant, NodeId, NodeIdentity, PeerConfig, PeerId, Scope, SessionName, Table, Tables,
 };
 use netsim::Rng;
 
@@ -168,7 +168,9 @@ impl World {
             wakes_at: None,
             changes: 0,
         });
-        self.gateways[at].control.node_connected(self.now, node);
+        self.gateways[at]
+            .control
+            .node_connected(self.now, node, NodeIdentity::default());
         let register = Message::Register(Register {
             node: NodeId(1),
             boot: 1,
@@ -302,6 +304,7 @@ impl World {
                     epoch: 0,
                     sequence: 0,
                     draining: false,
+                    complete: false,
                 };
                 self.node_says(at, &Message::Heartbeat(beat));
                 self.schedule(SELDOM, Happening::Beat(at));

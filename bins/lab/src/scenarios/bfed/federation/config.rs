@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use anyhow::{Context as _, Result};
 
-use super::{Federation, Kind, Part, secret};
+use super::{Federation, Kind, Part, cluster_secret, secret};
 
 impl Kind {
     /// Its section of a gateway's configuration: of the data process with that number.
@@ -17,14 +17,21 @@ impl Kind {
         };
         match self {
             Kind::Ip => format!(
-                "kind = \"ip\"\ninterface = \"{interface}\"\ngroups = \"239.255.{}.0/20\"\n",
+                "kind = \"ip\"\ninterface = \"{interface}\"\ngroups = \"239.255.{}.0/20\"\n\
+                 export = [\"224.0.0.0/4\"]\n",
                 16 * number
             ),
             Kind::Ssm => {
-                format!("kind = \"ssm\"\ninterface = \"{interface}\"\ngroups = \"232.98.0.0/16\"\n")
+                format!(
+                    "kind = \"ssm\"\ninterface = \"{interface}\"\ngroups = \"232.98.0.0/16\"\n\
+                     export = [\"232.0.0.0/8\"]\n"
+                )
             }
             Kind::Http => {
-                format!("kind = \"http\"\nlisten = \"{own}:8081\"\nmediator = \"{own}:8080\"\n")
+                format!(
+                    "kind = \"http\"\nlisten = \"{own}:8081\"\nmediator = \"{own}:8080\"\n\
+                     publish = [\"0.0.0.0/0\"]\n"
+                )
             }
         }
     }
@@ -53,7 +60,10 @@ impl Federation {
         match part {
             Part::All(_) => text += &format!("[data]\nlisten = \"{own}:4141\"\nnodes = 1\n"),
             Part::Control(_, number) => {
-                text += &format!("[cluster]\nlisten = \"{own}:4142\"\n");
+                text += &format!(
+                    "[cluster]\nlisten = \"{own}:4142\"\nkey-file = \"{}\"\n",
+                    cluster_secret().display()
+                );
                 if let Some(etcd) = &self.etcd {
                     text += &format!("[etcd]\n{etcd}name = \"{}\"\n", number + 1);
                 }
@@ -66,9 +76,10 @@ impl Federation {
                     .collect();
                 text += &format!(
                     "[data]\nlisten = \"{own}:4141\"\nnodes = 1\nfirst-node = {}\n\
-                     [cluster]\ncontrol = [{}]\n",
+                     [cluster]\ncontrol = [{}]\nkey-file = \"{}\"\n",
                     number + 1,
-                    calls.join(", ")
+                    calls.join(", "),
+                    cluster_secret().display()
                 );
             }
         }
@@ -94,6 +105,13 @@ impl Federation {
                 other + 1,
                 peering.cost
             )?;
+            // Its data nodes are on the island, not at the end of the link.
+            let nodes = self
+                .parts(other)
+                .into_iter()
+                .map(|part| format!("\"{}\"", self.on_lan(other, self.node(part))));
+            let nodes: Vec<String> = nodes.collect();
+            writeln!(text, "data-prefixes = [{}]", nodes.join(", "))?;
         }
         Ok(())
     }

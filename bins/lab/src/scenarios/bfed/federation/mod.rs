@@ -197,8 +197,23 @@ impl Federation {
         };
         let mut key = OpenOptions::new();
         let key = key.create(true).truncate(true).write(true).mode(0o600);
-        key.open(secret())?.write_all("5a".repeat(32).as_bytes())?;
+        for (file, digits) in [(secret(), "5a"), (cluster_secret(), "c3")] {
+            key.open(file)?.write_all(digits.repeat(32).as_bytes())?;
+        }
         Ok(federation)
+    }
+
+    /// Both ends of each link between gateways lose that share by nftables, and the host of an island sends through HTB.
+    pub(super) fn use_system(&self, at: usize, loss: f64, rate_bps: u64) -> Result<()> {
+        for (peering, link) in &self.peerings {
+            let (a, b) = peering.between;
+            for end in [a, b] {
+                let gateway = self.islands[end].gateway;
+                self.network.lose_by_nftables(gateway, *link, loss)?;
+            }
+        }
+        let island = &self.islands[at];
+        self.network.shape_by_htb(island.host, island.lan, rate_bps)
     }
 
     /// Control nodes are elected in that etcd.
@@ -568,6 +583,11 @@ impl Viewer {
 
 fn secret() -> PathBuf {
     Path::new(SCRATCH).join("federation.key")
+}
+
+/// That of a gateway's control and data nodes, which peers do not have.
+fn cluster_secret() -> PathBuf {
+    Path::new(SCRATCH).join("cluster.key")
 }
 
 /// How many networks the best routes of the first table lead to.

@@ -253,6 +253,8 @@ fn hear(
     let mut sessions: Vec<Session> = labels.iter().map(|_| fresh()).collect();
     let mut batch = Batch::new(Batch::MAX);
     let mut reports = Vec::new();
+    // The node sends nothing before this address has repeated a cookie.
+    let (mut cookie, mut proved, mut asked) = (0, false, None::<Instant>);
     while !shared.over.load(Ordering::Relaxed) {
         let patience = Some(Duration::from_millis(20));
         poll::wait(&mut [Watch::readable(socket.as_fd())], patience)?;
@@ -264,6 +266,10 @@ fn hear(
                 shared.wrong.fetch_add(1, Ordering::Relaxed);
                 continue;
             };
+            if packet.kind() == Kind::Echo {
+                (proved, asked) = (packet.cookie() == cookie, None);
+                cookie = packet.cookie();
+            }
             if packet.kind() != Kind::Data {
                 continue;
             }
@@ -290,6 +296,15 @@ fn hear(
         }
         push(socket, to, &reports, HEADER_LEN + report::LEN)?;
         reports.clear();
+        let due = asked.is_none_or(|at| at.elapsed() >= Duration::from_millis(100));
+        if let Some(&label) = labels.first().filter(|_| !proved && due) {
+            asked = Some(Instant::now());
+            let mut probe = [0; HEADER_LEN];
+            let sequence = 1;
+            let repr = Repr::new(Kind::Probe, label).with_cookie(cookie);
+            Repr { sequence, ..repr }.emit(&mut probe);
+            push(socket, to, &probe, HEADER_LEN)?;
+        }
     }
     Ok(())
 }

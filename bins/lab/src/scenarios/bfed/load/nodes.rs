@@ -271,7 +271,9 @@ fn socket(number: usize) -> PathBuf {
 fn configuration(control: SocketAddr, number: usize, native: &str) -> String {
     let network = match native {
         "" => "kind = \"none\"\n".to_owned(),
-        interface => format!("kind = \"ip\"\ninterface = \"{interface}\"\n"),
+        interface => {
+            format!("kind = \"ip\"\ninterface = \"{interface}\"\nexport = [\"224.0.0.0/4\"]\n")
+        }
     };
     format!(
         "[gateway]\nnetwork = 2\n\n[cluster]\ncontrol = [\"{control}\"]\n\n\

@@ -213,6 +213,7 @@ fn send_heartbeat(stream: &Mutex<TcpStream>, sequence: u32) -> Result<()> {
         epoch: EPOCH,
         sequence,
         draining: false,
+        complete: false,
     };
     let mut message = [0; MAX_MESSAGE_LEN];
     let len = Message::Heartbeat(heartbeat).emit(&mut message);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::socket::{setsockopt, sockopt};
 
-use super::segments::{Side, Trace};
+use super::segments::{Seen, Side, Trace};
 use super::stage::{LIMIT, Pair, Role, Stage, patient};
 
 /// A story of one connection's end.
@@ -216,8 +216,23 @@ fn reset_by_engine(stage: &Stage, role: Role) -> Result<()> {
         other => bail!("the kernel reads {other:?}"),
     }
     let seen = watch.finish()?;
-    let resets = seen.count(|segment| segment.rst && segment.from == Side::Engine);
-    ensure!(resets == 1, "{resets} resets");
+    one_reset_of_engine(&seen)
+}
+
+/// One reset of the engine, and one more for each segment of the kernel that crossed it: a host answers segments of
+/// a connection that it no longer has with a reset (RFC 9293 §3.10.7.1).
+fn one_reset_of_engine(seen: &Trace) -> Result<()> {
+    let is_reset = |segment: &Seen| segment.rst && segment.from == Side::Engine;
+    let first = seen.all.iter().position(is_reset);
+    let after = &seen.all[first.context("no reset")? + 1..];
+    let more = after.iter().filter(|segment| is_reset(segment)).count();
+    let crossed = after.iter().filter(|segment| segment.from == Side::Kernel);
+    let crossed = crossed.count();
+    ensure!(
+        more <= crossed,
+        "{} resets, {crossed} segments crossed the first",
+        more + 1
+    );
     Ok(())
 }
 
@@ -323,4 +338,44 @@ fn window_of_engine(stage: &Stage) -> Result<()> {
     let answers = answers(&seen, Side::Engine);
     ensure!(answers >= probes, "{answers} answers to {probes} probes");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tcpxm::Seq;
+
+    use super::*;
+
+    fn segment(from: Side, rst: bool) -> Seen {
+        Seen {
+            from,
+            source: Ipv4Addr::UNSPECIFIED,
+            to: Ipv4Addr::UNSPECIFIED,
+            seq: Seq(0),
+            ack: Seq(0),
+            window: 0,
+            len: 0,
+            syn: false,
+            fin: false,
+            rst,
+            timestamps: false,
+            scale: None,
+            may_sack: false,
+            sacks: 0,
+            mss: None,
+            group: false,
+        }
+    }
+
+    #[test]
+    fn a_second_reset_answers_a_segment_that_crossed_the_first() {
+        let (reset, other) = (segment(Side::Engine, true), segment(Side::Kernel, false));
+        let judge = |all: &[Seen]| one_reset_of_engine(&Trace { all: all.to_vec() }).is_ok();
+        assert!(judge(&[other, reset]));
+        assert!(judge(&[reset, other, reset]));
+        assert!(!judge(&[other, reset, reset]));
+        assert!(!judge(&[other, other]));
+    }
 }
