@@ -103,6 +103,7 @@ struct RouterTables {
     slots: [TableSlot; 2],
     interfaces: [Interface; 3],
     addresses: [TableSlot; 4],
+    subnets: [TableSlot; 4],
     hierarchy: StaticStorage<1, 2, 2, 4, 6>,
 }
 
@@ -319,6 +320,9 @@ fn router<'a>(tables: &'a mut RouterTables, now: Instant) -> Router<'a> {
         },
         interfaces: (&mut tables.interfaces[..]).into(),
         addresses: (&mut tables.addresses[..]).into(),
+        subnets: (&mut tables.subnets[..]).into(),
+        // No shared trees.
+        sources: (&mut [][..]).into(),
         hierarchy: tables.hierarchy.lend(),
     };
     let mut router = Router::new(router::Config::default(), storage, [9; 32], now);
@@ -367,6 +371,7 @@ fn main() {
         slots: Default::default(),
         interfaces: Default::default(),
         addresses: Default::default(),
+        subnets: Default::default(),
         hierarchy: StaticStorage::default(),
     };
     let sizes = [
