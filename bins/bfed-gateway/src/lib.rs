@@ -113,10 +113,13 @@ pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Err(message) = args.log.init("info") {
         return cli::args::usage(message);
     }
-    let run = |mode, file: args::File| match daemon::run(mode, &file.config) {
-        Ok(code) => code,
-        Err(RunError::Config(error)) => verbs::wrong(&error),
-        Err(error) => exit::fail(exit::FAILED, error),
+    let run = |mode, file: args::File| {
+        cli::limits::raise_descriptors();
+        match daemon::run(mode, &file.config) {
+            Ok(code) => code,
+            Err(RunError::Config(error)) => verbs::wrong(&error),
+            Err(error) => exit::fail(exit::FAILED, error),
+        }
     };
     match args.verb {
         Verb::All(file) => run(Mode::All, file),

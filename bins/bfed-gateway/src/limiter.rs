@@ -8,11 +8,13 @@
 //! | any address | [`Limits::per_source`] of that source | the oldest unproved connection of that source |
 //! | any address | [`Limits::total`] of all sources that are not named | the oldest of the source that has most; of equals, the oldest |
 //! | an address that the configuration or the control node names | [`Limits::per_source`] places of its own, outside of the total | its own oldest |
+//! | any address, and the process is out of file descriptors | the descriptors that are left | the oldest of the source that has most, named or not |
 //!
 //! A source is an IPv4 address or an IPv6 prefix of 64 bits: a host can use every address of its
 //! prefix. Memory: one entry of about 150 bytes for each unproved connection, so at most
 //! `total + named sources * per_source` of them.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -48,14 +50,23 @@ struct Unproved<T> {
     handle: T,
 }
 
+/// The tickets of a source, the oldest first, and whether the source is named.
+type Source = (bool, BTreeSet<Ticket>);
+
+/// The oldest ticket of the source that has most; of equals, of the one whose oldest is older.
+fn oldest_of_largest<'a>(sources: impl Iterator<Item = &'a Source>) -> Option<Ticket> {
+    let oldest = |tickets: &BTreeSet<Ticket>| tickets.first().copied();
+    let largest = sources.max_by_key(|(_, tickets)| (tickets.len(), Reverse(oldest(tickets))));
+    largest.and_then(|(_, tickets)| oldest(tickets))
+}
+
 /// The unproved connections of one listener. `T` is what the listener needs to close one of them.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimiter<T> {
     limits: Limits,
     next: u64,
     unproved: BTreeMap<Ticket, Unproved<T>>,
-    /// The tickets of each source, the oldest first, and whether the source is named.
-    sources: BTreeMap<IpAddr, (bool, BTreeSet<Ticket>)>,
+    sources: BTreeMap<IpAddr, Source>,
     evicted: u64,
 }
 
@@ -107,11 +118,15 @@ impl<T> ConnectionLimiter<T> {
         if named || count < self.limits.total {
             return None;
         }
-        let most = others().max_by_key(|(_, tickets)| {
-            let oldest = tickets.first().copied();
-            (tickets.len(), std::cmp::Reverse(oldest))
-        });
-        most.and_then(|(_, tickets)| tickets.first().copied())
+        oldest_of_largest(others())
+    }
+
+    /// Returns the handle of a connection to close because the process is out of file descriptors, or
+    /// `None` if no connection is unproved.
+    pub(crate) fn shed(&mut self) -> Option<T> {
+        let victim = oldest_of_largest(self.sources.values())?;
+        self.evicted += 1;
+        self.remove(victim)
     }
 
     /// Forgets a connection: it has proved who it is, or it has ended. Returns its handle, or `None` if
@@ -236,6 +251,17 @@ mod tests {
             assert!(evicted.is_some_and(|ticket| !(8..12).contains(&ticket)));
         }
         assert_eq!(limiter.len(), 11);
+    }
+
+    #[test]
+    fn without_descriptors_the_source_with_most_connections_gives_way() {
+        let mut limiter = ConnectionLimiter::new(LIMITS);
+        for (host, named) in [(1, true), (2, false), (2, false), (1, true), (1, true)] {
+            admit(&mut limiter, v4(host), named);
+        }
+        let shed: Vec<_> = std::iter::from_fn(|| limiter.shed()).collect();
+        assert_eq!(shed, [0, 1, 3, 2, 4]);
+        assert_eq!((limiter.len(), limiter.evicted()), (0, 5));
     }
 
     #[test]

@@ -70,16 +70,18 @@ impl Daemon {
     }
 
     fn again(mode: &str, folder: TempDir) -> Daemon {
+        let command = program(&[mode, "--log", "debug"], &folder);
+        Daemon::spawned(command, folder)
+    }
+
+    fn spawned(mut command: Command, folder: TempDir) -> Daemon {
         let log = folder.path().join("log");
         let log = std::fs::File::options()
             .append(true)
             .create(true)
             .open(log)
             .unwrap();
-        let child = program(&[mode, "--log", "debug"], &folder)
-            .stderr(Stdio::from(log))
-            .spawn()
-            .unwrap();
+        let child = command.stderr(Stdio::from(log)).spawn().unwrap();
         let daemon = Daemon { child, folder };
         daemon.show(Show::Overview);
         daemon
@@ -518,6 +520,32 @@ fn idle_connections_keep_no_peer_out() {
         (one.show(Show::Counters)["control"]["evicted"].as_u64()? > 0).then_some(())
     });
     // It calls from an address that has idle connections too, and is called by nobody.
+    let other = Daemon::start("all", 2, "", &peer(1, at[0]));
+    other.peered();
+    drop(idle);
+}
+
+/// The descriptors that the system permits run out long before the bounds on idle connections are reached.
+#[test]
+fn idle_connections_that_use_all_descriptors_keep_no_peer_out() {
+    let at = [port(), port()];
+    let folder = tempfile::tempdir().unwrap();
+    let rest = peer(2, at[1]);
+    write(&folder, &text(&folder, 1, &listen(at[0]), &rest));
+    let limited = |program: &Command| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -n 200; exec \"$0\" \"$@\""]);
+        command.arg(program.get_program()).args(program.get_args());
+        command
+    };
+    let one = Daemon::spawned(
+        limited(&program(&["all", "--log", "debug"], &folder)),
+        folder,
+    );
+    let idle = idle(at[0], 250);
+    eventually("some are closed", || {
+        (one.show(Show::Counters)["control"]["evicted"].as_u64()? > 0).then_some(())
+    });
     let other = Daemon::start("all", 2, "", &peer(1, at[0]));
     other.peered();
     drop(idle);

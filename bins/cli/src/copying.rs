@@ -58,13 +58,3 @@ pub fn sentence(failed: &Failed, side: Side, manifest: Option<&Manifest>) -> Str
     }
     text
 }
-
-/// Lets this process open as many descriptors as the system permits it: the limit that a shell sets
-/// is made for `select`.
-pub fn raise_descriptors() {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        // Where it cannot be raised the old one holds.
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
-    }
-}

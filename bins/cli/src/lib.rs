@@ -16,6 +16,7 @@
 //! | [`clock`] | the clock that machines are driven with |
 //! | [`multicast`] | `--group`, `--interface`, `--ttl`, `--key-file`: where a group is and how it is reached |
 //! | [`federation`] | groups and mediators of the Broadcast Federation |
+//! | [`limits`] | the limit on open file descriptors |
 //! | [`interrupt`] | Ctrl-C and SIGTERM as a flag |
 //! | [`progress`], [`bars`] | a progress bar, or several, on a terminal only |
 //! | [`events`] | `--json`: one event a line |
@@ -39,6 +40,7 @@ pub mod events;
 pub mod exit;
 pub mod federation;
 pub mod interrupt;
+pub mod limits;
 pub mod logging;
 #[cfg(feature = "metrics")]
 pub mod metrics;

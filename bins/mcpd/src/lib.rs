@@ -65,7 +65,7 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         return cli::args::usage(message);
     }
     cli::interrupt::install();
-    cli::copying::raise_descriptors();
+    cli::limits::raise_descriptors();
     match run(&args) {
         Ok(code) => cli::print::exit_code(code),
         Err(error) => cli::exit::fail(cli::exit::FAILED, format!("{error:#}")),

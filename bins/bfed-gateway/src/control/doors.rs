@@ -24,6 +24,11 @@ use crate::limiter::{self, ConnectionLimiter, Limits, LogLimiter};
 
 /// How long a call, a handshake and a first message may take, together.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Pause before the next connection is accepted where one was closed to make room for it: until then its
+/// descriptor is closed too.
+const SHED: Duration = Duration::from_millis(1);
+/// The same where none could be closed.
+const SCARCE: Duration = Duration::from_millis(100);
 /// Unproved connections of the peering port and of the cluster port. The data nodes of one machine may
 /// all call at once after a restart of the control node: 64 at most.
 const UNPROVED: Limits = Limits {
@@ -58,6 +63,15 @@ impl Port {
     /// The number of connections that were closed because a bound was reached.
     pub(crate) fn evicted(&self) -> u64 {
         lock(&self.limiter).evicted()
+    }
+
+    /// Closes a connection that has proved nothing, if there is one.
+    fn shed(&self) -> bool {
+        let shed = lock(&self.limiter).shed();
+        shed.is_some_and(|task| {
+            task.abort();
+            true
+        })
     }
 
     /// Serves a connection, which counts as unproved until `served` is ready.
@@ -293,7 +307,8 @@ async fn accept<F>(
         match listener.accept().await {
             Ok((stream, from)) => port.admit(from, serve(stream, from)),
             Err(error) => {
-                // Out of descriptors, most likely: others must end first.
+                // Out of file descriptors, most likely: one that proved nothing makes room.
+                let shed = port.shed();
                 let now = std::time::Instant::now();
                 if let Some(count) = log.summary(now) {
                     tracing::warn!(count, "more calls could not be accepted");
@@ -301,7 +316,8 @@ async fn accept<F>(
                 if log.admit(now) {
                     tracing::warn!(%error, "a call could not be accepted");
                 }
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                let pause = if shed { SHED } else { SCARCE };
+                tokio::time::sleep(pause).await;
             }
         }
     }
