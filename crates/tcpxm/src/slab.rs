@@ -32,6 +32,17 @@ impl<T> Slab<T> {
             .unwrap_or(self.places.len() as u32)
     }
 
+    /// Makes room for `more` things. Where that is most of them, as for the receivers of a large group, for no
+    /// others beside.
+    pub(crate) fn reserve(&mut self, more: usize) {
+        let new = more.saturating_sub(self.free.len());
+        if new > self.places.len() {
+            self.places.reserve_exact(new);
+        } else {
+            self.places.reserve(new);
+        }
+    }
+
     pub(crate) fn insert(&mut self, thing: T) -> u32 {
         if let Some(index) = self.free.pop() {
             self.places[index as usize] = Some(thing);

@@ -163,6 +163,7 @@ impl<S: Store> Endpoint<S> {
     /// TCP-XM §2.1, steps 3 to 5: one block and one handshake a receiver; ports and the initial
     /// sequence number are the same for all, so that one multicast segment fits all.
     fn open_members(&mut self, now: Instant, session: u32, group: &GroupConfig) {
+        self.pcbs.reserve(group.receivers.len());
         for (member, &remote) in group.receivers.iter().enumerate() {
             let generation = self.next_generation();
             let Some(session_ref) = self.sessions.get_mut(session) else {

@@ -11,31 +11,36 @@ const SEGMENTS: u64 = 3;
 /// acknowledges late what it got by multicast, and by then all of it was sent again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// For how long a receiver has got repairs and nothing else.
+/// Decides whether multicast reaches a receiver that is sent to by multicast alone.
 ///
-/// The time begins with an acknowledgement of repairs alone, and ends with one that shows that a segment
-/// arrived by multicast. It counts only while what was sent by multicast within it arrives as repairs too:
-/// a receiver that says nothing (its host is suspended, its path is down) is not judged, and one that lost
-/// a long flight is given the time to be repaired.
+/// Two things show that it does: an acknowledgement of a segment that was sent once only, and feedback
+/// (TCP-XM §2.3) that rises or is 100. While only repairs arrive feedback falls, whatever came before.
+/// Segments that are late rather than lost arrive after they were sent again, so that no
+/// acknowledgement alone could tell.
+///
+/// The silent time begins with an acknowledgement that shows neither. It counts only while what was sent
+/// within it arrives too: a receiver that says nothing (its host is suspended, its path is down) is not
+/// judged, and one that lost a long flight is given the time to be repaired.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unreached {
-    repaired: Option<Repaired>,
+    silent: Option<Silent>,
 }
 
-/// Acknowledgements of repairs and nothing else, in a row.
+/// Acknowledgements in a row, none of which shows that multicast arrives.
 #[derive(Clone, Copy, Debug)]
-struct Repaired {
+struct Silent {
     /// When the last one arrived.
     last: Instant,
-    /// Time between them, without what pauses have above [`PAUSE`].
-    elapsed: Duration,
+    /// Milliseconds between them, without what pauses have above [`PAUSE`].
+    elapsed: u32,
     /// What had been sent when the first one arrived.
     sent: u64,
 }
 
-impl Repaired {
-    fn elapsed(&self, now: Instant) -> Duration {
-        self.elapsed + (now - self.last).min(PAUSE)
+impl Silent {
+    fn elapsed(&self, now: Instant) -> u32 {
+        let pause = (now - self.last).min(PAUSE).total_millis();
+        self.elapsed.saturating_add(pause as u32)
     }
 }
 
@@ -43,27 +48,34 @@ impl Unreached {
     /// An acknowledgement brought `una` forward, or brought new selective acknowledgements.
     /// `first_try`: some of what it is about was sent once only; `nxt`: behind all that was sent.
     pub(crate) fn delivered(&mut self, now: Instant, una: u64, nxt: u64, first_try: bool) {
-        self.repaired = match self.repaired {
+        self.silent = match self.silent {
             _ if first_try => None,
-            Some(repaired) => Some(Repaired {
+            Some(silent) => Some(Silent {
                 last: now,
-                elapsed: repaired.elapsed(now),
-                ..repaired
+                elapsed: silent.elapsed(now),
+                ..silent
             }),
-            None => (una > 0).then_some(Repaired {
+            None => (una > 0).then_some(Silent {
                 last: now,
-                elapsed: Duration::ZERO,
+                elapsed: 0,
                 sent: nxt,
             }),
         };
     }
 
-    /// For how long that has been so by `now`; `una` and the length of a segment say how much of what was
-    /// sent meanwhile has arrived.
+    /// The receiver said how much of its last segments came by multicast; `before` is what it said last.
+    pub(crate) fn feedback(&mut self, before: Option<u8>, percent: u8) {
+        if percent == 100 || before.is_some_and(|before| percent > before) {
+            self.silent = None;
+        }
+    }
+
+    /// For how long nothing has shown that multicast arrives; `una` and the length of a segment say how much
+    /// of what was sent meanwhile has arrived.
     pub(crate) fn elapsed(&self, now: Instant, una: u64, payload: u64) -> Duration {
-        match self.repaired {
-            Some(repaired) if una >= repaired.sent.saturating_add(SEGMENTS * payload) => {
-                repaired.elapsed(now)
+        match self.silent {
+            Some(silent) if una >= silent.sent.saturating_add(SEGMENTS * payload) => {
+                Duration::from_millis(u64::from(silent.elapsed(now)))
             }
             _ => Duration::ZERO,
         }
@@ -102,6 +114,18 @@ mod tests {
             unreached.elapsed(at(3000), 2300, 100),
             Duration::from_secs(2)
         );
+    }
+
+    #[test]
+    fn feedback_that_rises_or_is_full_ends_it() {
+        let judged = |percent| {
+            let mut unreached = Unreached::default();
+            unreached.delivered(at(0), 100, 1000, false);
+            unreached.feedback(Some(50), percent);
+            unreached.delivered(at(900), 2000, 1000, false);
+            unreached.elapsed(at(1000), 2000, 100) == Duration::from_secs(1)
+        };
+        assert_eq!([49, 50, 51, 100].map(judged), [true, true, false, false]);
     }
 
     #[test]
