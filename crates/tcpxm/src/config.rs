@@ -210,9 +210,10 @@ pub struct GroupConfig {
     pub min_receivers: usize,
     /// A receiver that does not acknowledge anything for this long is dropped.
     pub receiver_timeout: Duration,
-    /// With [`GroupMode::Multicast`], a receiver that has got nothing but repairs for this long, though
-    /// more was sent by multicast meanwhile, fails with
-    /// [`Failure::NoMulticast`](crate::Failure::NoMulticast). The join of a group takes up to some seconds
+    /// With [`GroupMode::Multicast`], a receiver fails with
+    /// [`Failure::NoMulticast`](crate::Failure::NoMulticast) that has got nothing but repairs for this long,
+    /// though more was sent by multicast meanwhile, and whose feedback is 0: none of its last 128 segments
+    /// came by multicast. The join of a group takes up to some seconds
     /// where a report is lost or routers set up a tree.
     pub multicast_timeout: Duration,
     /// Bits of data a second: a receiver that holds the others below it for a second is detached: it

@@ -334,7 +334,6 @@ impl<S: Store> Endpoint<S> {
         }
         let payload = u64::from(flow.payload);
         let una = pcb.send.board.una();
-        pcb.unreached.feedback(pcb.reception.percent(), percent);
         let segments = pcb.reception.feedback(percent, una, payload);
         let mode = pcb.mode.after_feedback(percent, segments);
         if mode != pcb.mode && pcb.mode == Mode::UnicastGroup {

@@ -397,7 +397,9 @@ impl<S: Store> Endpoint<S> {
             return;
         }
         let (una, payload) = (pcb.send.board.una(), u64::from(flow.payload));
-        if pcb.unreached.elapsed(now, una, payload) >= pcb.limits.multicast_timeout {
+        let percent = pcb.reception.percent();
+        let elapsed = pcb.unreached.elapsed(now, una, payload, percent);
+        if elapsed >= pcb.limits.multicast_timeout {
             pcb.abort(Failure::NoMulticast);
         }
     }

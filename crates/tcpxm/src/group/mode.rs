@@ -19,7 +19,7 @@ use crate::error::Failure;
 /// | [`Mode::UnicastGroup`] | feedback reaches [`FALL_FORWARD_PERCENT`], over at least [`FALL_FORWARD_SEGMENTS`] segments | [`Mode::Multicast`] |
 /// | [`Mode::Multicast`] | [`FALL_BACK_LOSSES`] multicast losses with no success between or behind them, the last of them sent after the recovery from the first | [`Mode::UnicastGroup`] |
 /// | [`Mode::MulticastOnly`] | the SYN-ACK has no group option | the receiver fails: [`Failure::NoMulticast`](crate::Failure::NoMulticast) |
-/// | [`Mode::MulticastOnly`] | nothing but repairs has arrived for [`GroupConfig::multicast_timeout`](crate::GroupConfig::multicast_timeout) | the receiver fails: [`Failure::NoMulticast`](crate::Failure::NoMulticast) |
+/// | [`Mode::MulticastOnly`] | nothing but repairs has arrived for [`GroupConfig::multicast_timeout`](crate::GroupConfig::multicast_timeout), and feedback is 0 | the receiver fails: [`Failure::NoMulticast`](crate::Failure::NoMulticast) |
 /// | [`Mode::MulticastOnly`] | any other number of losses | stays |
 /// | any of a group | the receiver holds the group below its rate | [`Mode::UnicastOnly`], detached, for good |
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -11,36 +11,34 @@ const SEGMENTS: u64 = 3;
 /// acknowledges late what it got by multicast, and by then all of it was sent again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Decides whether multicast reaches a receiver that is sent to by multicast alone.
+/// For how long a receiver has acknowledged repairs and nothing else.
 ///
-/// Two things show that it does: an acknowledgement of a segment that was sent once only, and feedback
-/// (TCP-XM §2.3) that rises or is 100. While only repairs arrive feedback falls, whatever came before.
-/// Segments that are late rather than lost arrive after they were sent again, so that no
-/// acknowledgement alone could tell.
+/// The time begins with an acknowledgement of repairs alone, and ends with one of a segment that was sent
+/// once only. It counts only while what was sent within it arrives too: a receiver that says nothing (its
+/// host is suspended, its path is down) is not judged, and one that lost a long flight is given the time to
+/// be repaired.
 ///
-/// The silent time begins with an acknowledgement that shows neither. It counts only while what was sent
-/// within it arrives too: a receiver that says nothing (its host is suspended, its path is down) is not
-/// judged, and one that lost a long flight is given the time to be repaired.
+/// Segments that are late rather than lost arrive after they were sent again. Therefore the receiver's
+/// feedback (TCP-XM §2.3) must be 0 as well: none of the last 128 segments came by multicast.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unreached {
-    silent: Option<Silent>,
+    repaired: Option<Repaired>,
 }
 
-/// Acknowledgements in a row, none of which shows that multicast arrives.
+/// Acknowledgements of repairs and nothing else, in a row.
 #[derive(Clone, Copy, Debug)]
-struct Silent {
+struct Repaired {
     /// When the last one arrived.
     last: Instant,
-    /// Milliseconds between them, without what pauses have above [`PAUSE`].
-    elapsed: u32,
+    /// Time between them, without what pauses have above [`PAUSE`].
+    elapsed: Duration,
     /// What had been sent when the first one arrived.
     sent: u64,
 }
 
-impl Silent {
-    fn elapsed(&self, now: Instant) -> u32 {
-        let pause = (now - self.last).min(PAUSE).total_millis();
-        self.elapsed.saturating_add(pause as u32)
+impl Repaired {
+    fn elapsed(&self, now: Instant) -> Duration {
+        self.elapsed + (now - self.last).min(PAUSE)
     }
 }
 
@@ -48,34 +46,36 @@ impl Unreached {
     /// An acknowledgement brought `una` forward, or brought new selective acknowledgements.
     /// `first_try`: some of what it is about was sent once only; `nxt`: behind all that was sent.
     pub(crate) fn delivered(&mut self, now: Instant, una: u64, nxt: u64, first_try: bool) {
-        self.silent = match self.silent {
+        self.repaired = match self.repaired {
             _ if first_try => None,
-            Some(silent) => Some(Silent {
+            Some(repaired) => Some(Repaired {
                 last: now,
-                elapsed: silent.elapsed(now),
-                ..silent
+                elapsed: repaired.elapsed(now),
+                ..repaired
             }),
-            None => (una > 0).then_some(Silent {
+            None => (una > 0).then_some(Repaired {
                 last: now,
-                elapsed: 0,
+                elapsed: Duration::ZERO,
                 sent: nxt,
             }),
         };
     }
 
-    /// The receiver said how much of its last segments came by multicast; `before` is what it said last.
-    pub(crate) fn feedback(&mut self, before: Option<u8>, percent: u8) {
-        if percent == 100 || before.is_some_and(|before| percent > before) {
-            self.silent = None;
-        }
-    }
-
-    /// For how long nothing has shown that multicast arrives; `una` and the length of a segment say how much
-    /// of what was sent meanwhile has arrived.
-    pub(crate) fn elapsed(&self, now: Instant, una: u64, payload: u64) -> Duration {
-        match self.silent {
-            Some(silent) if una >= silent.sent.saturating_add(SEGMENTS * payload) => {
-                Duration::from_millis(u64::from(silent.elapsed(now)))
+    /// For how long that has been so by `now`. `una` and the length of a segment say how much of what was
+    /// sent meanwhile has arrived; `percent` is the last feedback.
+    pub(crate) fn elapsed(
+        &self,
+        now: Instant,
+        una: u64,
+        payload: u64,
+        percent: Option<u8>,
+    ) -> Duration {
+        match self.repaired {
+            Some(repaired)
+                if percent == Some(0)
+                    && una >= repaired.sent.saturating_add(SEGMENTS * payload) =>
+            {
+                repaired.elapsed(now)
             }
             _ => Duration::ZERO,
         }
@@ -95,9 +95,12 @@ mod tests {
         let mut unreached = Unreached::default();
         unreached.delivered(at(0), 100, 1000, false);
         unreached.delivered(at(900), 500, 1000, false);
-        assert_eq!(unreached.elapsed(at(1000), 1299, 100), Duration::ZERO);
         assert_eq!(
-            unreached.elapsed(at(1000), 1300, 100),
+            unreached.elapsed(at(1000), 1299, 100, Some(0)),
+            Duration::ZERO
+        );
+        assert_eq!(
+            unreached.elapsed(at(1000), 1300, 100, Some(0)),
             Duration::from_secs(1)
         );
     }
@@ -107,25 +110,29 @@ mod tests {
         let mut unreached = Unreached::default();
         unreached.delivered(at(0), 100, 1000, false);
         unreached.delivered(at(10), 200, 1000, true);
-        assert_eq!(unreached.elapsed(at(1000), 5000, 100), Duration::ZERO);
+        assert_eq!(
+            unreached.elapsed(at(1000), 5000, 100, Some(0)),
+            Duration::ZERO
+        );
         unreached.delivered(at(1000), 300, 2000, false);
         unreached.delivered(at(2000), 1000, 2000, false);
         assert_eq!(
-            unreached.elapsed(at(3000), 2300, 100),
+            unreached.elapsed(at(3000), 2300, 100, Some(0)),
             Duration::from_secs(2)
         );
     }
 
     #[test]
-    fn feedback_that_rises_or_is_full_ends_it() {
-        let judged = |percent| {
-            let mut unreached = Unreached::default();
-            unreached.delivered(at(0), 100, 1000, false);
-            unreached.feedback(Some(50), percent);
-            unreached.delivered(at(900), 2000, 1000, false);
-            unreached.elapsed(at(1000), 2000, 100) == Duration::from_secs(1)
+    fn a_receiver_that_says_that_some_came_by_multicast_is_not_judged() {
+        let mut unreached = Unreached::default();
+        unreached.delivered(at(0), 100, 1000, false);
+        unreached.delivered(at(900), 2000, 1000, false);
+        let elapsed = |percent| {
+            unreached
+                .elapsed(at(1000), 2000, 100, percent)
+                .total_millis()
         };
-        assert_eq!([49, 50, 51, 100].map(judged), [true, true, false, false]);
+        assert_eq!([None, Some(1), Some(0)].map(elapsed), [0, 0, 1000]);
     }
 
     #[test]
@@ -135,7 +142,7 @@ mod tests {
         unreached.delivered(at(20_000), 200, 1000, false);
         unreached.delivered(at(20_100), 1400, 1000, false);
         assert_eq!(
-            unreached.elapsed(at(40_000), 1400, 100),
+            unreached.elapsed(at(40_000), 1400, 100, Some(0)),
             Duration::from_millis(2_100)
         );
     }
