@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 /// Monotonic time since a moment before the program started.
 #[derive(Debug, Clone, Copy)]

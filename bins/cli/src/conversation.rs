@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 
 use crate::clock::Clock;

@@ -29,7 +29,7 @@ const RECEIVERS: u32 = 4;
 const LOSS: f64 = 0.02;
 const SEED: [u8; 32] = *b"the demo of polycast, simulated.";
 /// Virtual time after which the story has failed.
-const PATIENCE: Instant = Instant::from_micros_const(120_000_000);
+const PATIENCE: Instant = Instant::from_micros(120_000_000);
 
 type Digest = [u8; 32];
 

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use smoltcp::time::Duration;
+use proto_core::time::Duration;
 
 use crate::prefix::Prefix;
 use crate::routing::{Damping, Policy};

@@ -108,5 +108,5 @@ pub use event::{ClientId, Event, Scope, Sroutes, Transmit};
 pub use name::{NameError, Owner, SessionName};
 pub use native::NativeNet;
 pub use prefix::{Prefix, PrefixError};
-pub use smoltcp::time::{Duration, Instant};
+pub use proto_core::time::{Duration, Instant};
 pub use types::*;

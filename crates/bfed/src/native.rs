@@ -16,7 +16,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use crate::event::{ClientId, Scope, Sroutes};
 use crate::name::SessionName;

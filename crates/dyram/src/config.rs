@@ -3,7 +3,7 @@
 use core::fmt;
 use core::net::SocketAddr;
 
-use smoltcp::time::Duration;
+use proto_core::time::Duration;
 
 use crate::RelayId;
 

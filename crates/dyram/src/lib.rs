@@ -122,8 +122,8 @@ pub use attach::{Attachment, AttachmentConfig, AttachmentEvent, Input};
 pub use config::{Carriage, Config, ConfigError, DefaultReplier, MAX_PARENTS, Parents};
 pub use core::net::SocketAddr;
 pub use event::{Event, Full};
+pub use proto_core::time::{Duration, Instant};
 pub use relay::{ChildInfo, Fanout, Relay, SessionInfo, Targets, Verdict, packets};
-pub use smoltcp::time::{Duration, Instant};
 pub use stats::{DropReason, Stats};
 pub use types::{Meta, RelayId, Seq, SessionKey, Transmit};
 

@@ -8,7 +8,7 @@
 //! in one list at a time.
 
 use managed::ManagedSlice;
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 const SLOTS: usize = 256;
 /// Microseconds of a tick, as a shift.

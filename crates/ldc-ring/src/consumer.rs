@@ -4,7 +4,7 @@ use core::fmt;
 #[cfg(not(loom))]
 use core::ptr::NonNull;
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use crate::block::{Block, HAS_EXTRA};
 use crate::completed::Completed;

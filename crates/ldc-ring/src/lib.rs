@@ -164,8 +164,8 @@ pub use index::Entry;
 pub use message::{Attributes, Changed, Sent};
 pub use place::PayloadMut;
 pub use producer::{ModifyError, Producer, SendError};
+pub use proto_core::time::{Duration, Instant};
 pub use shape::{Shape, ShapeError};
-pub use smoltcp::time::{Duration, Instant};
 
 #[cfg(feature = "alloc")]
 pub use heap::{Heap, channel};

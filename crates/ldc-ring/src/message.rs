@@ -1,6 +1,6 @@
 //! What both sides say of a message.
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 /// No deadline, as it stands in a record.
 pub(crate) const NO_DEADLINE: i64 = i64::MAX;

@@ -8,7 +8,7 @@
 
 use core::cmp::Reverse;
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use crate::index::Entry;
 use crate::message::Attributes;

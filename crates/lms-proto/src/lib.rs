@@ -83,7 +83,7 @@ pub mod table;
 mod types;
 pub mod wire;
 
+pub use proto_core::time::{Duration, Instant};
 pub use router::{Meta, Router};
-pub use smoltcp::time::{Duration, Instant};
 pub use types::{Iface, InterfaceConfig, Key, LinkAddr, NextHop, Transmit};
 pub use wire::option::{Form, Kind, LmsOption, TurningPoint};

@@ -3,7 +3,7 @@
 
 use core::net::SocketAddr;
 
-use smoltcp::time::Duration;
+use proto_core::time::Duration;
 
 use crate::SessionId;
 use crate::digest::Digest;

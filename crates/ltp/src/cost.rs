@@ -13,7 +13,7 @@
 //! It rises with the first interval that shows the loss, and falls by one step after three intervals in a row
 //! that show less, so that elections do not swing back and forth.
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 /// How long loss is measured before the cost may change.
 const INTERVAL: Duration = Duration::from_secs(2);

@@ -154,8 +154,8 @@ pub use event::{
 };
 pub use geometry::Geometry;
 pub use lms_proto::{LmsOption, TurningPoint};
+pub use proto_core::time::{Duration, Instant};
 pub use receiver::{Missing, Receiver};
 pub use sender::Sender;
 pub use session::{ConfigError, Destination, Meta, Path, SessionId, Transmit};
-pub use smoltcp::time::{Duration, Instant};
 pub use stats::{ReceiverStats, SenderStats};

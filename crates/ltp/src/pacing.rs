@@ -1,6 +1,6 @@
 //! A token bucket over Ethernet frame bytes.
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 /// Bytes that Ethernet (without its check sequence), IPv4 and UDP add to a UDP payload.
 pub const FRAME_OVERHEAD: usize = 14 + 20 + 8;

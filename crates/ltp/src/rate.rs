@@ -5,7 +5,7 @@
 //! tell, since most of them never reach a source that has helpers. This is no congestion control: it
 //! takes no care of flows that yield at less loss, as TCP does.
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 /// A receiver that loses more than this, in thousandths, slows the sender down.
 pub const TOLERATED_PER_MILLE: u16 = 20;

@@ -5,7 +5,7 @@ use core::net::SocketAddr;
 
 use lms_proto::TurningPoint;
 use managed::ManagedSlice;
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::pacing::Pacer;

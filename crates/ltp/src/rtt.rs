@@ -1,6 +1,6 @@
 //! Round-trip time estimate and retransmission timeout (RFC 6298).
 
-use smoltcp::time::Duration;
+use proto_core::time::Duration;
 
 /// Estimates from samples that are never ambiguous: a repair names the request it answers.
 #[derive(Clone, Copy, Debug)]

@@ -1,13 +1,13 @@
 //! Timers as one small table indexed by an enum.
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 /// `N` timers; the index is an enum cast to `usize`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timers<const N: usize>([Instant; N]);
 
 /// A timer that does not run.
-const NEVER: Instant = Instant::from_micros_const(i64::MAX);
+const NEVER: Instant = Instant::from_micros(i64::MAX);
 
 impl<const N: usize> Default for Timers<N> {
     fn default() -> Self {

@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use core::net::IpAddr;
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use crate::digest::Digest;
 use crate::error::{Error, WrongTime};

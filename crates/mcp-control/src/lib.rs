@@ -107,6 +107,6 @@ pub use link::{Side, Stats, Times, Transmit};
 pub use machine::{Machine, Role};
 pub use manifest::{BlockPlace, Entry, Kind, Manifest, ManifestError, Timestamp};
 pub use path::{PathError, RelPath};
+pub use proto_core::time::{Duration, Instant};
 pub use server::{Server, ServerConfig, ServerEvent, ServerRole};
-pub use smoltcp::time::{Duration, Instant};
 pub use wire::verdict::{Failed, Reason};

@@ -1,6 +1,6 @@
 //! One end of a control connection: what client and server have in common.
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use crate::error::Error;
 use crate::link::{Link, Side, Stats, Transmit};

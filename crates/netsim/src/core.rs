@@ -1,6 +1,6 @@
 //! What nodes act upon: the clock, the queue, the links and the packets in flight.
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use crate::link::{Cold, Hot, LinkStats, Mode};
 use crate::node::Port;

@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use netsim::{Io, LinkConfig, Node, Port, Sim};
-//! use smoltcp::time::{Duration, Instant};
+//! use proto_core::time::{Duration, Instant};
 //!
 //! /// Sends one packet at the start and counts what comes back.
 //! struct Ping { start: Option<Instant>, pongs: u32 }
@@ -81,8 +81,8 @@ pub mod tree;
 
 pub use link::{LinkConfig, LinkStats, Loss, QueueLimit, Reorder};
 pub use node::{Hub, Io, LinkId, Node, NodeId, Port};
+pub use proto_core::time::{Duration, Instant};
 pub use rng::{Rng, derive_seed};
 pub use script::Fate;
 pub use sim::{Sim, SimStats};
-pub use smoltcp::time::{Duration, Instant};
 pub use trace::{Filter, Record, Which};

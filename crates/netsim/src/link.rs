@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use smoltcp::time::Duration;
+use proto_core::time::Duration;
 
 use crate::rng::Rng;
 use crate::script::Fate;

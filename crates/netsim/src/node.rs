@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use crate::core::Core;
 use crate::packet::PacketId;

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::io;
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use crate::core::{Core, Ports};
 use crate::link::{Cold, Hot, LinkConfig, LinkStats};

@@ -6,7 +6,7 @@
 
 use std::net::Ipv4Addr;
 
-use smoltcp::time::Duration;
+use proto_core::time::Duration;
 
 use crate::link::LinkConfig;
 use crate::node::{Node, NodeId, Port};

@@ -39,7 +39,7 @@ pub(crate) struct Shared {
 /// Who has read lately reads again, and drives: the endpoint's thread steps in after this time.
 const LEASE: tcpxm::Duration = tcpxm::Duration::from_millis(20);
 /// Somebody is at it now.
-const IN_CHARGE: tcpxm::Instant = tcpxm::Instant::from_micros_const(i64::MAX);
+const IN_CHARGE: tcpxm::Instant = tcpxm::Instant::from_micros(i64::MAX);
 /// Longest sleep of the endpoint's thread meanwhile.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// The most that a socket gives at once. A reader takes no more than he has room for: what he has none for

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
-use smoltcp::time::Duration;
+use proto_core::time::Duration;
 use smoltcp::wire::IpCidr;
 
 use crate::cc::CongestionControl;

@@ -1,6 +1,6 @@
 //! Counters.
 
-use smoltcp::time::Duration;
+use proto_core::time::Duration;
 
 use crate::error::Drops;
 use crate::group::Mode;

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use super::{ControlNode, StreamOf};
 use crate::coordination::{COMING, Coordinator, Node};

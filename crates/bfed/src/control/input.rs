@@ -1,6 +1,6 @@
 //! Messages that arrive.
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use super::{ControlNode, StreamOf};
 use crate::coordination::Coordinator;

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::ControlNode;
 use crate::coordination::Coordinator;
@@ -187,7 +187,7 @@ impl<C: Coordinator> ControlNode<C> {
         let interval = self.config.refresh_interval.total_micros();
         // Refreshes of many sessions spread over a quarter of the interval.
         let early = (jitter * (interval / 4)) >> 32;
-        let refresh = now + smoltcp::time::Duration::from_micros(interval - early);
+        let refresh = now + proto_core::time::Duration::from_micros(interval - early);
         let slot = self
             .trees
             .insert(Tree::new(session.clone(), hop_limit, refresh));

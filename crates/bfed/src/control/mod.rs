@@ -42,9 +42,9 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use core::net::IpAddr;
 
+use proto_core::time::{Duration, Instant};
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
-use smoltcp::time::{Duration, Instant};
 
 use crate::config::{Config, ConfigError, PeerConfig};
 use crate::coordination::{COMING, Coordinator, InMemory, Nodes};

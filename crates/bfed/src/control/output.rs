@@ -1,6 +1,6 @@
 //! What is written to streams.
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use super::{ControlNode, StreamOf};
 use crate::coordination::Coordinator;

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use super::{Bucket, ControlNode, PeerState, StreamOf};
 use crate::config::{Config, ConfigError, PeerConfig};

@@ -7,7 +7,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use crate::name::SessionName;
 use crate::wire::no_route::Reason;

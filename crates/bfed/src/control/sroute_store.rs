@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use crate::config::Limits;
 use crate::name::SessionName;

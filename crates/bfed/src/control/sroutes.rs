@@ -18,7 +18,7 @@
 
 use alloc::vec::Vec;
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::ControlNode;
 use super::sroute_store::Open;

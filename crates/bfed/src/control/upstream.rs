@@ -14,7 +14,7 @@
 
 use alloc::vec::Vec;
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::ControlNode;
 use crate::coordination::Coordinator;

@@ -2,7 +2,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use crate::config::Assignment;
 use crate::tree::Slot;

@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::edge::{Carrier, Edge};
 use super::node::DataConfig;

@@ -1,6 +1,6 @@
 //! A rate of packets.
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 /// How much may be sent at once: what the rate gives in a quarter of a second.
 const BURST: Duration = Duration::from_millis(250);

@@ -13,7 +13,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use super::EdgeId;
 use crate::wire::data::MAX_PAYLOAD_LEN;

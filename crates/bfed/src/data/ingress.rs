@@ -3,7 +3,7 @@
 use core::hint::black_box;
 use core::net::SocketAddr;
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::flow::Flow;
 use super::plane::Cursor;

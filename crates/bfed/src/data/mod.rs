@@ -69,7 +69,7 @@ use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 use core::ops::Range;
 
-use smoltcp::time::Duration;
+use proto_core::time::Duration;
 
 use crate::native::ChannelId;
 use crate::types::ConnId;

@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use core::net::SocketAddr;
 use core::ops::Bound;
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use super::books::Books;
 use super::{DataError, Destination, EdgeId, Plane, PlaneConfig};

@@ -6,9 +6,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
+use proto_core::time::{Duration, Instant};
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
-use smoltcp::time::{Duration, Instant};
 
 use super::edge::Edge;
 use super::flow::{Flow, FlowCounts};

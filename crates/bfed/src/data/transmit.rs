@@ -2,7 +2,7 @@
 
 use alloc::sync::Arc;
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::edge::Edge;
 use super::flow::Flow;

@@ -56,7 +56,7 @@ use core::net::{IpAddr, SocketAddr};
 use super::bucket::Bucket;
 use core::ops::Bound::{Excluded, Unbounded};
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use super::EdgeId;
 use crate::types::{FlowLabel, PeerId};

@@ -34,7 +34,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 pub use damping::Damping;
 pub use policy::{Action, Changes, Match, Policy, Rule};

@@ -1,6 +1,6 @@
 //! What a peer's messages do to the session itself.
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use super::{Agreed, OPEN_TIMEOUT, Session, State};
 use crate::wire::Message;

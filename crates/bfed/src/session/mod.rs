@@ -29,7 +29,7 @@ mod input;
 
 use alloc::collections::VecDeque;
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use crate::types::{ConnId, GatewayId, Tables};
 use crate::wire::notification::Reason;

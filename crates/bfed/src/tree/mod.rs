@@ -6,7 +6,7 @@ pub(crate) mod store;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 pub(crate) use store::{Slot, Trees, pop_after};
 

@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::Bound::{Excluded, Unbounded};
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::Tree;
 use crate::name::SessionName;

@@ -1,6 +1,6 @@
 //! An endpoint's attachment to the tree: a receiver below a relay, or the source above one.
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::parent::{Outcome, Parent};
 use crate::config::Parents;

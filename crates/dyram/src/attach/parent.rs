@@ -1,6 +1,6 @@
 //! The child's side of the session protocol: which parent, and is it still there?
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use crate::config::Parents;
 use crate::secret::Secrets;

@@ -3,7 +3,7 @@
 //! The distance to the farthest receiver is what an idle network takes; a busy host or a queue takes
 //! longer, and a replier passed over too early costs a repair that nobody needs, or one of the source's.
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use crate::wheel::tick_of;
 

@@ -1,6 +1,6 @@
 //! The data service: the track list, and losses seen early (DyRAM §3.2.2).
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::table::Phase;
 use super::{Fanout, Relay, Verdict};

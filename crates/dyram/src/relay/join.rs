@@ -1,6 +1,6 @@
 //! The session protocol: who is below, who is above (DyRAM §3.2.1).
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::table::{Child, Owner, Set};
 use super::{FAR_SHIFT, Relay, Reply, Verdict};

@@ -19,7 +19,7 @@ mod table;
 mod targets;
 mod timeouts;
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use crate::config::{Config, ConfigError};
 use crate::event::Event;

@@ -1,6 +1,6 @@
 //! The NACK service: who lost what, and who repairs it (DyRAM §3.2.2, §3.2.3).
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::table::{NEVER, NONE, Phase, Set, has_bit};
 use super::{Origin, Relay, Verdict};

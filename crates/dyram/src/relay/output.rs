@@ -1,6 +1,6 @@
 //! What a relay sends of its own: NACKs, ABSENT, ACKs, and the session protocol.
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::answer::units;
 use super::table::{NEVER, Owner, Phase};

@@ -1,6 +1,6 @@
 //! The repair service: subcast to those who lost it (DyRAM §3.2.3).
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::table::Phase;
 use super::{Fanout, Origin, Relay, Verdict};

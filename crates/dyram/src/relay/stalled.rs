@@ -7,7 +7,7 @@
 //! before, but does not count in the acknowledgement, until the source starts another run. Its address is
 //! remembered when it leaves. Another child at the same IP address gets an eighth of the time.
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use super::table::{Set, has_bit};
 use super::{Notice, Origin, Relay, Verdict};

@@ -1,7 +1,7 @@
 //! The relay's tables: sessions, their children, their NACK states.
 
 use managed::ManagedSlice;
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::answer::AnswerTime;
 use crate::attach::Parent;
@@ -16,7 +16,7 @@ use crate::{Seq, SessionKey};
 pub(crate) const NONE: u16 = 0xffff;
 
 /// A time that does not come.
-pub(crate) const NEVER: Instant = Instant::from_micros_const(i64::MAX);
+pub(crate) const NEVER: Instant = Instant::from_micros(i64::MAX);
 
 /// What a relay knows of one session beside the tables.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! What happens when time has passed.
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use super::stalled::STEPS;
 use super::table::{Owner, Phase, Set, bits, has_bit};

@@ -25,7 +25,7 @@ pub(crate) const DOWN2: Iface = Iface(4);
 /// An interface that is not in the entry.
 pub(crate) const ELSEWHERE: Iface = Iface(5);
 
-pub(crate) const NOW: Instant = Instant::from_millis_const(100_000);
+pub(crate) const NOW: Instant = Instant::from_millis(100_000);
 
 /// The router's address on an interface.
 pub(crate) fn address(iface: Iface) -> Ipv4Addr {

@@ -1,6 +1,6 @@
 //! A content that is here already.
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::{Phase, Receiver};
 use crate::digest::Digest;

@@ -11,7 +11,7 @@
 //! | turned, for what it holds | repaired to the turning point, within its rate |
 
 use lms_proto::{Kind as OptionKind, TurningPoint};
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use super::window::{HELD, VERIFIED};
 use super::{Phase, Receiver};

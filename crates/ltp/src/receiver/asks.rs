@@ -1,7 +1,7 @@
 //! What was asked for and has not come: one entry a block.
 
 use managed::ManagedSlice;
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 /// One block's missing packets: an entry of the caller's storage.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! From packets to blocks to the whole: verification, and what is asked for again.
 
-use smoltcp::time::Duration;
+use proto_core::time::Duration;
 
 use super::window::{COMPUTED, CONFIRMED, DISPUTED, EXPECTED, HELD, Slot, VERIFIED};
 use super::{DigestAsk, Phase, Receiver, Timer};

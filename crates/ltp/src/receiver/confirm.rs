@@ -2,8 +2,8 @@
 
 use core::num::NonZeroU16;
 
+use proto_core::time::Duration;
 use rand_core::Rng;
-use smoltcp::time::Duration;
 
 use super::{Phase, Question, Receiver, Timer};
 use crate::error::Error;

@@ -2,7 +2,7 @@
 
 use core::num::NonZeroU16;
 
-use smoltcp::time::Duration;
+use proto_core::time::Duration;
 
 use super::{Phase, Receiver, Session, Timer};
 use crate::config::Name;

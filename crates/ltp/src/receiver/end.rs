@@ -1,6 +1,6 @@
 //! How a session ends that does not end well.
 
-use smoltcp::time::Duration;
+use proto_core::time::Duration;
 
 use super::{Phase, Receiver, Timer};
 use crate::event::{Failure, ReceiverEvent};

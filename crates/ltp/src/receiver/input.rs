@@ -195,7 +195,7 @@ impl<S: Store> Receiver<'_, S> {
         let delay = self.config.gap_delay;
         let spread = match self.config.assist {
             crate::Assist::None => self.jitter(delay),
-            crate::Assist::Lms | crate::Assist::Dyram => smoltcp::time::Duration::ZERO,
+            crate::Assist::Lms | crate::Assist::Dyram => proto_core::time::Duration::ZERO,
         };
         if delay.total_micros() == 0 {
             self.scan_gaps();

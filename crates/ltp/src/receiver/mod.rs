@@ -19,9 +19,9 @@ mod window;
 use core::net::SocketAddr;
 use core::num::NonZeroU16;
 
+use proto_core::time::{Duration, Instant};
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
-use smoltcp::time::{Duration, Instant};
 
 use crate::config::{Delivery, Name, ReceiverConfig};
 use crate::digest::{Digest, Hashing, Tree};

@@ -1,8 +1,8 @@
 //! What a receiver sends: questions, reports, requests, repairs.
 
 use lms_proto::{Kind as OptionKind, LmsOption};
+use proto_core::time::{Duration, Instant};
 use rand_core::Rng;
-use smoltcp::time::{Duration, Instant};
 
 use super::{Phase, Receiver, Timer};
 use crate::config::Assist;

@@ -1,6 +1,6 @@
 //! With a DyRAM relay's help: what the relay is asked and told, and what it asks for.
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use super::window::{COMPUTED, DISPUTED, VERIFIED};
 use super::{Announced, Receiver, Timer};

@@ -1,6 +1,6 @@
 //! Reports to the source, and what it answers.
 
-use smoltcp::time::Duration;
+use proto_core::time::Duration;
 
 use super::{Phase, Receiver, Timer};
 use crate::error::Error;

@@ -1,7 +1,7 @@
 //! The window over blocks: what has come, what has verified.
 
 use managed::ManagedSlice;
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use crate::digest::Digest;
 

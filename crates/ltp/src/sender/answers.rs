@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::Sender;
 use crate::error::Error;

@@ -1,6 +1,6 @@
 //! Digests of blocks: computed as data goes, remembered, announced and looked up.
 
-use smoltcp::time::Duration;
+use proto_core::time::Duration;
 
 use super::{Sender, Timer};
 use crate::digest::Digest;

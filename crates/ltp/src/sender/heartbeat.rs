@@ -1,6 +1,6 @@
 //! Heartbeats: what they say, and when they go.
 
-use smoltcp::time::Duration;
+use proto_core::time::Duration;
 
 use super::{HEARTBEAT_MIN, Phase, Sender, Timer};
 use crate::store::Store;

@@ -184,7 +184,7 @@ impl<S: Store> Sender<'_, S> {
 
     fn learn_round_trip(&mut self, round_trip_us: u32) {
         let hold = self.config.repair.hold_down;
-        let named = smoltcp::time::Duration::from_micros(u64::from(round_trip_us));
+        let named = proto_core::time::Duration::from_micros(u64::from(round_trip_us));
         if named > self.longest_round_trip {
             self.longest_round_trip = named;
             self.repairs.set_hold_down(named.max(hold).min(hold * 10));

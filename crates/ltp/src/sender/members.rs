@@ -8,8 +8,8 @@ use core::hash::Hasher;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use managed::ManagedSlice;
+use proto_core::time::{Duration, Instant};
 use siphasher::sip::SipHasher13;
-use smoltcp::time::{Duration, Instant};
 
 use crate::event::{ReceiverFailure, ReceiverState};
 

@@ -10,9 +10,9 @@ mod relay;
 mod reports;
 mod setup;
 
+use proto_core::time::{Duration, Instant};
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
-use smoltcp::time::{Duration, Instant};
 
 use crate::config::{SenderConfig, SessionChoice};
 use crate::digest::{Digest, Hashing, LeftEdge, Tree};

@@ -1,7 +1,7 @@
 //! What a sender sends: answers, heartbeats, digests, repairs, new data, in this order, within the
 //! rate.
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::{Phase, Sender};
 use crate::pacing::FRAME_OVERHEAD;

@@ -1,6 +1,6 @@
 //! With a DyRAM relay's help: what it wants, and how far the slowest below it is.
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::{Phase, Sender};
 use crate::error::Error;
@@ -153,7 +153,7 @@ impl<S: Store> Sender<'_, S> {
     }
 
     /// How long a receiver, or the relay, is waited for.
-    pub(crate) fn receiver_timeout(&self) -> smoltcp::time::Duration {
+    pub(crate) fn receiver_timeout(&self) -> proto_core::time::Duration {
         self.config.receiver_timeout
     }
 

@@ -9,7 +9,7 @@
 //! A receiver is a socket address that returned its token; a host is its IP address. Receivers of one host
 //! count as one towards the expected number, so that a receiver that is started again does not count twice.
 
-use smoltcp::time::Duration;
+use proto_core::time::Duration;
 
 use super::members::{Deadlines, Member, Place, State};
 use super::{Phase, Sender, Timer};

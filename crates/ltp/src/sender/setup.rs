@@ -1,6 +1,6 @@
 //! What a configuration comes to: checks and rates.
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use crate::config::SenderConfig;
 use crate::pacing::{FRAME_OVERHEAD, Pacer};

@@ -4,7 +4,7 @@ use core::net::{IpAddr, SocketAddr};
 
 use dyram::wire::{Body, Nack, Role};
 use dyram::{Attachment, AttachmentConfig, AttachmentEvent, Input, Parents, Seq, SessionKey};
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::{
     ABSENT, ACK_INTERVAL, ACK_REPEAT, Named, PORT_LEN, Transmit, header_len, is_dyram, wrap,

@@ -32,7 +32,7 @@ use core::net::SocketAddr;
 
 use dyram::wire::{Body, Repr};
 use dyram::{Seq, SessionKey};
-use smoltcp::time::Duration;
+use proto_core::time::Duration;
 
 /// Bytes that a relay's packets take beside the LTP packet, over IPv4: [`crate::SenderConfig`]'s
 /// `max_packet_len` must leave them free.

@@ -4,9 +4,9 @@ use core::net::{IpAddr, SocketAddr};
 
 use dyram::wire::{Body, NO_CHILD, Role, Stalled};
 use dyram::{Attachment, AttachmentConfig, AttachmentEvent, Input, Parents, Seq, SessionKey};
+use proto_core::time::Instant;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
-use smoltcp::time::Instant;
 
 use super::{ABSENT, Named, PORT_LEN, Transmit, header_len, is_dyram, wrap};
 use crate::error::Error;

@@ -1,6 +1,6 @@
 //! CUBIC (RFC 9438), in segments and seconds.
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use super::Ack;
 

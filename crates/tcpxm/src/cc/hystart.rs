@@ -1,6 +1,6 @@
 //! Leaving slow start before the queue overflows (RFC 9406, HyStart++).
 
-use smoltcp::time::Duration;
+use proto_core::time::Duration;
 
 use super::Ack;
 

@@ -6,7 +6,7 @@
 mod cubic;
 mod hystart;
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use cubic::Cubic;
 use hystart::HyStart;

@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::Endpoint;
 use super::listener::Listener;

@@ -1,6 +1,6 @@
 //! Packets on their way in.
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::Endpoint;
 use crate::config::Carrier;

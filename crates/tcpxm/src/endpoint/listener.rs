@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 use core::net::IpAddr;
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::Endpoint;
 use crate::config::Carrier;

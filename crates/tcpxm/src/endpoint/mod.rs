@@ -14,9 +14,9 @@ mod timeouts;
 
 use alloc::collections::{BTreeMap, VecDeque};
 
+use proto_core::time::Instant;
 use rand_chacha::ChaCha12Rng;
 use rand_core::SeedableRng;
-use smoltcp::time::Instant;
 
 pub use commands::Received;
 pub use input::Reader;

@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use super::{Endpoint, timer_key};
 use crate::config::Carrier;

@@ -3,10 +3,10 @@
 use core::hash::Hasher;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use proto_core::time::Instant;
 use rand_chacha::ChaCha12Rng;
 use rand_core::Rng;
 use siphasher::sip::SipHasher24;
-use smoltcp::time::Instant;
 
 use crate::pcb::Key;
 use crate::seq::Seq;

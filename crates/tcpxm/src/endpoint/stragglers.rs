@@ -23,7 +23,7 @@
 
 use alloc::vec::Vec;
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use super::Endpoint;
 use crate::error::Failure;

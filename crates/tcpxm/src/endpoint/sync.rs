@@ -2,7 +2,7 @@
 //!
 //! Nothing here walks the members of a group: their windows meet in a tournament tree.
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::{Endpoint, timer_key};
 use crate::error::Failure;

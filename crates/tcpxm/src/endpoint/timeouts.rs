@@ -1,6 +1,6 @@
 //! Time.
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::{Endpoint, timer_key};
 use crate::store::Store;

@@ -6,7 +6,7 @@
 
 use alloc::collections::{BTreeSet, VecDeque};
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 /// Who of a session's flows waits for time to pass.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! Finds out that multicast does not reach a receiver that is sent to by multicast alone.
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 /// Segments, all sent after a receiver last showed that multicast reaches it, that must have arrived as
 /// repairs before it can fail. Losses of single segments of an application that sends little are not taken

@@ -1,6 +1,6 @@
 //! Acknowledgements: windows, round trips, losses, congestion.
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use super::{Fin, Note, Pcb, Recovery, Timer, Undo};
 use crate::cc::Ack;

@@ -1,6 +1,6 @@
 //! SEGMENT ARRIVES (RFC 9293 §3.10.7): what is checked before data and acknowledgements count.
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use super::{Birth, Note, Owed, Pcb, Record, State, Timer};
 use crate::config::{Config, GroupPolicy};

@@ -15,7 +15,7 @@ mod timers;
 
 use core::net::{IpAddr, SocketAddr};
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 pub use state::State;
 

@@ -1,7 +1,7 @@
 //! What one connection has to send besides new data: handshake, repairs, probes, the FIN,
 //! acknowledgements.
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::{Fin, Leaving, Owed, Pcb, Recovery, State, Timer};
 use crate::group::Flow;

@@ -15,7 +15,7 @@
 
 use core::net::IpAddr;
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::Pcb;
 use crate::group::Flow;

@@ -1,6 +1,6 @@
 //! Data and the FIN on their way in; windows and blocks on their way out.
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::{Fin, Leaving, Note, Owed, Pcb, Record, State, Timer};
 use crate::error::{Error, Failure};

@@ -1,6 +1,6 @@
 //! Timers that fire.
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 use super::{Fin, Owed, Pcb, Recovery, State, Timer};
 use crate::error::Failure;

@@ -1,6 +1,6 @@
 //! The timers of one connection.
 
-use smoltcp::time::Instant;
+use proto_core::time::Instant;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]

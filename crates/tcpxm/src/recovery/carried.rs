@@ -1,6 +1,6 @@
 //! What a path has shown to carry lately.
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 /// The most bytes that were in flight to one receiver during a sampling period, in the spirit of pipeACK
 /// (RFC 7661 §4.2).

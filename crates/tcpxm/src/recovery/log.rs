@@ -9,7 +9,7 @@
 
 use alloc::collections::VecDeque;
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 /// Entries of a log; beyond it neighbours are merged: they span a twenty-fourth of the log's time.
 pub(crate) const MAX_ENTRIES: usize = 48;

@@ -1,6 +1,6 @@
 //! Round-trip times and the retransmission timeout (RFC 6298).
 
-use smoltcp::time::Duration;
+use proto_core::time::Duration;
 
 /// Smoothed round-trip time, its variation, the least one seen, and the timeout they give.
 #[derive(Clone, Copy, Debug)]

@@ -12,7 +12,7 @@
 
 use alloc::vec::Vec;
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use super::log::SentLog;
 use crate::ranges::{Ranges, Span};

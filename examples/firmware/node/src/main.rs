@@ -48,7 +48,7 @@ const BLOCK_LEN: usize = 1 << BLOCK_EXPONENT;
 /// A receiver's ring: so many blocks.
 const BLOCKS: usize = 4;
 /// Nothing takes longer.
-const PATIENCE: Instant = Instant::from_micros_const(600_000_000);
+const PATIENCE: Instant = Instant::from_micros(600_000_000);
 
 type Ring = ArrayRing<{ BLOCKS * BLOCK_LEN }>;
 

@@ -9,7 +9,7 @@ use linux_net::netns::Namespace;
 use super::*;
 use crate::native::NoNetwork;
 
-const NOW: Instant = Instant::from_micros_const(100_000_000);
+const NOW: Instant = Instant::from_micros(100_000_000);
 
 /// A data node that is to dial these addresses, and for which edges.
 fn dials(to: &[SocketAddr]) -> Vec<(EdgeId, SocketAddr)> {

@@ -22,7 +22,7 @@ use super::weather::Weather;
 use crate::simulated::{GROUP, Plan};
 
 /// Virtual time after which a session that has not ended hangs.
-const LIMIT: Instant = Instant::from_micros_const(1_800_000_000);
+const LIMIT: Instant = Instant::from_micros(1_800_000_000);
 const RELAY_PORT: u16 = 4143;
 const TTL: u8 = 64;
 

@@ -17,7 +17,7 @@ use super::weather::Weather;
 use crate::simulated::{self, Application, Help, RouterNode, Watcher};
 
 /// Virtual time after which a session that has not ended hangs.
-const LIMIT: Instant = Instant::from_micros_const(1_800_000_000);
+const LIMIT: Instant = Instant::from_micros(1_800_000_000);
 
 /// How often a stream's application looks for room.
 const FEED: Duration = Duration::from_millis(5);

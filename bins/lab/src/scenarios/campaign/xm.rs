@@ -22,7 +22,7 @@ use super::weather::{Weather, What};
 use crate::simulated::{GROUP, Help, Plan, RouterNode};
 
 /// Virtual time after which a session that has not ended hangs.
-const LIMIT: Instant = Instant::from_micros_const(20_000_000_000);
+const LIMIT: Instant = Instant::from_micros(20_000_000_000);
 /// Who does not answer for so long is given up: beyond what 30 % loss and an outage do to the
 /// backed-off timers.
 const PATIENCE: Duration = Duration::from_secs(3000);

@@ -54,7 +54,7 @@ impl Constants {
     }
 }
 
-const NEVER: Instant = Instant::from_micros_const(i64::MAX);
+const NEVER: Instant = Instant::from_micros(i64::MAX);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {

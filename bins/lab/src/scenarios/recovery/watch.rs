@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::world::World;
 
-const PENDING: Instant = Instant::from_micros_const(i64::MAX);
+const PENDING: Instant = Instant::from_micros(i64::MAX);
 
 /// One packet that a receiver missed.
 #[derive(Clone, Copy)]

@@ -23,7 +23,7 @@ pub(super) const GAP: Duration = Duration::from_millis(1);
 
 /// When the first data packet leaves. Hosts and routers are there from 0 on: LMS-HIER has had time
 /// for one refresh (every 10 s), which mends what its own lost messages broke.
-pub(super) const BEGIN: Instant = Instant::from_micros_const(12_000_000);
+pub(super) const BEGIN: Instant = Instant::from_micros(12_000_000);
 
 /// A run has so long after the last packet to repair everything.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);

@@ -1,6 +1,6 @@
 //! The receiver's side (RFC 5348 §5, §6).
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use super::tcp_rate;
 use crate::wire::report::Repr as Report;

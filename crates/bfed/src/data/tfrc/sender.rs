@@ -1,6 +1,6 @@
 //! The sender's side (RFC 5348 §4).
 
-use smoltcp::time::{Duration, Instant};
+use proto_core::time::{Duration, Instant};
 
 use super::tcp_rate;
 use crate::wire::report::Repr as Report;

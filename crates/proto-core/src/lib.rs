@@ -1,0 +1,19 @@
+//! What the protocol machines of polycast share.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`time`] | [`Instant`](time::Instant) and [`Duration`](time::Duration), in microseconds |
+//! | [`machine`] | [`Machine`], the contract between a protocol machine and its driver |
+//!
+//! Everything works without `std` and without `alloc`. The feature `std` adds conversions from the clock of
+//! the standard library.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(any(feature = "std", test))]
+extern crate std;
+
+pub mod machine;
+pub mod time;
+
+pub use machine::Machine;
