@@ -1,4 +1,4 @@
-//! The dependency arrows of DESIGN §1, held against `cargo metadata`.
+//! The dependency arrows of `docs/architecture.md`, held against `cargo metadata`.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ fn dependencies_run_one_way() {
     }
     assert!(
         wrong.is_empty(),
-        "arrows that DESIGN §1 does not have: {}",
+        "arrows that docs/architecture.md does not allow: {}",
         wrong.join(", ")
     );
 }
