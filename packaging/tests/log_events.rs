@@ -1,16 +1,9 @@
-//! `docs/operating.md` lists what daemons say in their logs.
+//! `docs/manual/log-events.md` lists what daemons log.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const MANUAL: &str = include_str!("../../docs/operating.md");
-
-/// The rows about events, of all daemons.
-fn listed() -> &'static str {
-    let (_, rest) = MANUAL.split_once("\n## Log events\n").unwrap();
-    rest.split_once("\n## ")
-        .map_or(rest, |(section, _)| section)
-}
+const MANUAL: &str = include_str!("../../docs/manual/log-events.md");
 
 fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
@@ -68,7 +61,7 @@ fn every_event_of_the_daemons_is_in_the_manual() {
             for (level, message) in events(&fs::read_to_string(&file).unwrap()) {
                 count += 1;
                 let event = format!("| `{message}` |");
-                let row = listed().lines().find(|line| line.contains(&event));
+                let row = MANUAL.lines().find(|line| line.contains(&event));
                 let levels = row.and_then(|row| row.split(" | ").next());
                 if !levels.is_some_and(|levels| levels.contains(level)) {
                     missing.push(format!("{}: {level}: {message}", file.display()));

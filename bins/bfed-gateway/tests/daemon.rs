@@ -657,7 +657,7 @@ fn every_metric_of_the_table_is_on_the_page() {
             "{documented}"
         );
         assert!(
-            include_str!("../../../docs/operating.md").contains(&documented),
+            include_str!("../../../docs/manual/metrics.md").contains(&documented),
             "{documented}"
         );
     }
