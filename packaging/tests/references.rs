@@ -5,6 +5,17 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
+/// The folders whose texts are read, beside the documents at the root.
+const FOLDERS: [&str; 7] = [
+    "crates",
+    "bins",
+    "docs",
+    "fuzz",
+    "packaging",
+    "dissectors",
+    "examples",
+];
+
 fn root() -> PathBuf {
     let mut root = PathBuf::new();
     for part in Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -19,20 +30,12 @@ fn root() -> PathBuf {
     root
 }
 
-/// Collects the text files below `folder` that people read, without build outputs and captured inputs.
+/// Collects the text files below `folder` that people read, without build outputs and seeds of fuzz targets.
 fn texts(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        let skipped = [
-            "target",
-            "seeds",
-            "corpus",
-            "dist",
-            "node_modules",
-            "shared",
-        ];
-        if name.starts_with('.') || skipped.contains(&name.as_str()) {
+        if name.starts_with('.') || ["target", "seeds"].contains(&name.as_str()) {
             continue;
         }
         if path.is_dir() {
@@ -75,7 +78,15 @@ fn exists(root: &Path, from: &Path, name: &str) -> bool {
 fn complaints(mut check: impl FnMut(&Path, &Path, &str, &mut Vec<String>)) -> Vec<String> {
     let root = root();
     let (mut files, mut all) = (Vec::new(), Vec::new());
-    texts(&root, &mut files);
+    for folder in FOLDERS {
+        texts(&root.join(folder), &mut files);
+    }
+    for entry in fs::read_dir(&root).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "md") {
+            files.push(path);
+        }
+    }
     assert!(files.len() > 500, "only {} files in {root:?}", files.len());
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
@@ -149,7 +160,9 @@ fn relative_links_lead_somewhere() {
                 "" => file.to_owned(),
                 path => file.parent().unwrap().join(path),
             };
-            if !path.exists() || !(anchor.is_empty() || anchors(&path).any(|name| name == anchor)) {
+            if !path.exists()
+                || !(anchor.is_empty() || anchors(&path).iter().any(|name| name == anchor))
+            {
                 found.push(target.to_owned());
             }
         }
@@ -159,27 +172,16 @@ fn relative_links_lead_somewhere() {
 }
 
 /// The anchors of a page: its headings as GitHub writes them.
-fn anchors(page: &Path) -> impl Iterator<Item = String> {
+fn anchors(page: &Path) -> Vec<String> {
     let text = fs::read_to_string(page).unwrap_or_default();
-    let headings: Vec<String> = text
-        .lines()
-        .filter(|line| line.starts_with('#'))
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    headings
         .map(|line| {
-            line.trim_start_matches('#')
-                .trim()
-                .chars()
-                .filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c))
-                .map(|c| {
-                    if c == ' ' {
-                        '-'
-                    } else {
-                        c.to_ascii_lowercase()
-                    }
-                })
-                .collect()
+            let title = line.trim_start_matches('#').trim().to_ascii_lowercase();
+            let kept = title.replace(|c: char| !c.is_alphanumeric() && !" -_".contains(c), "");
+            kept.replace(' ', "-")
         })
-        .collect();
-    headings.into_iter()
+        .collect()
 }
 
 #[test]
@@ -193,19 +195,14 @@ fn files_that_the_documents_name_are_there() {
         // Every second piece stands between backticks.
         for name in line.split('`').skip(1).step_by(2) {
             let name = name.split("::").next().unwrap();
-            let ours = [
-                "crates/",
-                "bins/",
-                "fuzz/",
-                "docs/",
-                "packaging/",
-                "dissectors/",
-                "examples/",
-            ];
             let plain = name
                 .chars()
                 .all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c));
-            if !plain || !ours.iter().any(|folder| name.starts_with(folder)) {
+            if !plain
+                || !FOLDERS
+                    .iter()
+                    .any(|folder| name.starts_with(&format!("{folder}/")))
+            {
                 continue;
             }
             count += 1;
