@@ -1,6 +1,7 @@
 //! Documents and comments cite only what is in the repository: no other documents, no dead relative links, and in
-//! the documents no files that are gone.
+//! the documents no files that are gone. The table of crates in `docs/architecture.md` is that of the manifests.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
@@ -216,4 +217,68 @@ fn files_that_the_documents_name_are_there() {
     });
     assert!(found.is_empty(), "not there:\n{}", found.join("\n"));
     assert!(count >= 100, "only {count} files are named");
+}
+
+/// The polycast crates that the crate in `folder` depends on outside its tests.
+fn dependencies(root: &Path, folder: &str) -> BTreeSet<String> {
+    let manifest = fs::read_to_string(root.join(folder).join("Cargo.toml")).unwrap();
+    let (_, section) = manifest
+        .split_once("\n[dependencies]\n")
+        .unwrap_or_default();
+    let lines = section.lines().take_while(|line| !line.starts_with('['));
+    lines
+        .filter_map(|line| line.split(['.', ' ', '=']).next())
+        .filter(|name| !name.is_empty())
+        .filter(|name| {
+            root.join("crates").join(name).exists() || root.join("bins").join(name).exists()
+        })
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn the_table_of_crates_is_that_of_the_manifests() {
+    let root = root();
+    let page = fs::read_to_string(root.join("docs/architecture.md")).unwrap();
+    let mut listed = BTreeSet::new();
+    for line in page.lines() {
+        let cells: Vec<&str> = line.split(" | ").collect();
+        let [crates, _, needs] = cells[..] else {
+            continue;
+        };
+        let names = |cell: &str| -> Vec<String> {
+            cell.split('`')
+                .skip(1)
+                .step_by(2)
+                .map(str::to_owned)
+                .collect()
+        };
+        for folder in names(crates) {
+            // The lab depends on every program.
+            if !folder.starts_with("crates/") && !folder.starts_with("bins/") {
+                continue;
+            }
+            if folder != "bins/lab" {
+                let needs: BTreeSet<String> = names(needs).into_iter().collect();
+                assert_eq!(
+                    needs,
+                    dependencies(&root, &folder),
+                    "{folder}: table and manifest"
+                );
+            }
+            listed.insert(folder);
+        }
+    }
+    for group in ["crates", "bins"] {
+        for entry in fs::read_dir(root.join(group)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.join("Cargo.toml").exists() {
+                let folder = format!("{group}/{}", path.file_name().unwrap().to_string_lossy());
+                assert!(
+                    listed.contains(&folder),
+                    "{folder} has no row in docs/architecture.md"
+                );
+            }
+        }
+    }
 }
