@@ -7,10 +7,7 @@
 //! | [`exit`] | the exit codes every program uses |
 //! | [`mod@print`] | results and messages, and what happens when they cannot be written |
 //! | [`logging`] | `--log`, `--log-format`: tracing, as text or JSON, on standard error |
-//! | `metrics` | Prometheus metrics over HTTP, for daemons (feature `metrics`) |
-//! | `daemon` | configuration, status socket, metrics tables of the daemons (feature `daemon`) |
-//! | `secure` | `--key-file`: TLS 1.3 of control connections, both sides proved (feature `control`) |
-//! | `conversation` | a machine at one end of a byte stream, driven in tokio (feature `control`) |
+//! | `verbs` | what `run`, `check`, `status` and `top` of the daemons print and answer (feature `daemon`) |
 //! | `copying` | what `mcp` and `mcpd` share (feature `copying`) |
 //! | [`units`] | `100M` as a bit rate, `64MiB` as a size, `2.5s` as a time |
 //! | [`clock`] | the clock that machines are driven with |
@@ -30,25 +27,19 @@ pub mod args;
 pub mod assist;
 pub mod bars;
 pub mod clock;
-#[cfg(feature = "control")]
-pub mod conversation;
 #[cfg(feature = "copying")]
 pub mod copying;
-#[cfg(feature = "daemon")]
-pub mod daemon;
 pub mod events;
 pub mod exit;
 pub mod federation;
 pub mod interrupt;
 pub mod limits;
 pub mod logging;
-#[cfg(feature = "metrics")]
-pub mod metrics;
 pub mod multicast;
 pub mod names;
 pub mod output;
 pub mod print;
 pub mod progress;
-#[cfg(feature = "control")]
-pub mod secure;
 pub mod units;
+#[cfg(feature = "daemon")]
+pub mod verbs;

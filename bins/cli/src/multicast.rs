@@ -133,19 +133,12 @@ pub fn local(
     })
 }
 
-/// The interface with a name or an address.
+/// Finds the interface with a name or an address.
 ///
 /// # Errors
-/// A sentence that names those that there are.
+/// A sentence that names the interfaces of this host.
 pub fn find(name: &str) -> Result<Interface, String> {
-    link::find(name).map_err(|_| {
-        let all = link::list().unwrap_or_default();
-        let names: Vec<&str> = all.iter().map(|i| i.name.as_str()).collect();
-        format!(
-            "no interface is called or has the address {name}: there are {}",
-            names.join(", ")
-        )
-    })
+    link::find_named(name).map_err(|error| error.to_string())
 }
 
 /// The address that the kernel would send from.
@@ -171,22 +164,7 @@ fn routed(group: SocketAddrV4) -> Result<Ipv4Addr, String> {
 pub fn read_key(path: &Path) -> Result<[u8; 32], String> {
     let shown = path.display();
     let bytes = std::fs::read(path).map_err(|e| format!("key file {shown}: {e}"))?;
-    if let Ok(key) = <[u8; 32]>::try_from(bytes.as_slice()) {
-        return Ok(key);
-    }
-    let hex = bytes.trim_ascii();
-    let digits: Option<Vec<u8>> = hex
-        .iter()
-        .map(|&c| char::from(c).to_digit(16).map(|d| d as u8))
-        .collect();
-    let key = digits.filter(|digits| digits.len() == 64).map(|digits| {
-        let mut key = [0; 32];
-        for (byte, pair) in key.iter_mut().zip(digits.chunks(2)) {
-            *byte = pair[0] << 4 | pair[1];
-        }
-        key
-    });
-    key.ok_or_else(|| {
+    proto_core::key::parse(&bytes).ok_or_else(|| {
         format!(
             "key file {shown} is neither 32 bytes nor 64 hexadecimal digits: \
              make one with `openssl rand -hex 32 > {shown}`"

@@ -17,19 +17,30 @@ const PROTOCOLS: &[&str] = &[
 /// What a crate may depend on, of ours, to build and to run.
 fn allowed(from: &str, to: &str, from_bins: bool) -> bool {
     match from {
+        _ if to == "proto-core" => true,
         "tcpxm-tokio" => ["tcpxm", "linux-net"].contains(&to),
         "ldc-linux" => ["ldc-ring", "linux-net"].contains(&to),
         "ltp" => ["lms-proto", "dyram"].contains(&to),
         "linux-net" => to == "lms-proto",
         "netsim" => false,
         _ if PROTOCOLS.contains(&from) => false,
-        "cli" => ["linux-net", "mcp-control"].contains(&to),
+        "daemon-kit" => to == "linux-net",
+        "control-stream" => to == "mcp-control",
+        "cli" => ["linux-net", "mcp-control", "daemon-kit"].contains(&to),
         "lab" => to != "lab",
         // Neither is built upon: tests of formats, and packages of programs.
         "dissectors" | "packaging" => to != "lab",
         _ if from_bins => {
             PROTOCOLS.contains(&to)
-                || ["linux-net", "tcpxm-tokio", "ldc-linux", "cli"].contains(&to)
+                || [
+                    "linux-net",
+                    "tcpxm-tokio",
+                    "ldc-linux",
+                    "daemon-kit",
+                    "control-stream",
+                    "cli",
+                ]
+                .contains(&to)
         }
         _ => false,
     }

@@ -24,7 +24,7 @@ use bfed::{
     SessionName,
 };
 use cli::clock::Clock;
-use cli::secure::Credentials;
+use control_stream::tls::Credentials;
 use serde_json::Value;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Semaphore, mpsc, oneshot};

@@ -1,10 +1,9 @@
 //! `check --here`: what of a configuration does not fit this host.
-#![cfg(feature = "daemon")]
 
 use std::path::{Path, PathBuf};
 
-use cli::daemon::here::Here;
-use cli::daemon::settings::Daemon;
+use daemon_kit::host::HostCheck;
+use daemon_kit::settings::Daemon;
 
 fn daemon() -> Daemon {
     Daemon {
@@ -17,34 +16,34 @@ fn daemon() -> Daemon {
 
 #[test]
 fn what_is_there_is_no_problem() {
-    let mut here = Here::default();
+    let mut host = HostCheck::default();
     let user = Some("root".to_owned());
-    here.daemon(&Daemon {
+    host.daemon(&Daemon {
         user,
         cpu: Some(0),
         ..daemon()
     });
-    here.interface("source.upstream", "lo");
-    here.interface("source.upstream", "127.0.0.1");
-    here.address("metrics.listen", Some(([127, 0, 0, 1], 1).into()));
-    here.address("metrics.listen", Some(([0, 0, 0, 0], 9464).into()));
-    here.address("metrics.listen", None);
-    assert_eq!(here.problems(), [""; 0]);
+    host.interface("source.upstream", "lo");
+    host.interface("source.upstream", "127.0.0.1");
+    host.address("metrics.listen", Some(([127, 0, 0, 1], 1).into()));
+    host.address("metrics.listen", Some(([0, 0, 0, 0], 9464).into()));
+    host.address("metrics.listen", None);
+    assert_eq!(host.problems(), [""; 0]);
 }
 
 #[test]
 fn what_is_not_is_named_with_its_key() {
-    let mut here = Here::default();
-    here.daemon(&Daemon {
+    let mut host = HostCheck::default();
+    host.daemon(&Daemon {
         user: Some("nobody-of-this-name".to_owned()),
         cpu: Some(4095),
         socket: Path::new("/nonexistent/a/b.sock").to_owned(),
         ..daemon()
     });
-    here.interface("source.upstream", "nope0");
+    host.interface("source.upstream", "nope0");
     // Set aside for documentation: nobody has it.
-    here.address("relay.listen", Some(([192, 0, 2, 77], 4143).into()));
-    let found = here.problems();
+    host.address("relay.listen", Some(([192, 0, 2, 77], 4143).into()));
+    let found = host.problems();
     for (problem, start) in found.iter().zip([
         "daemon.user: there is no user \"nobody-of-this-name\"",
         "daemon.cpu: there is no core 4095",

@@ -11,10 +11,9 @@ mod draw;
 mod page;
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,8 +22,7 @@ use linux_net::poll::{self, Watch};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use serde_json::{Value, json};
 
-use super::client::{self, QueryError};
-use crate::{exit, interrupt};
+use crate::client::{self, QueryError};
 
 pub use draw::draw;
 pub use page::{Top, Verdict};
@@ -158,60 +156,59 @@ pub fn ask(view: &View, tables: &[Table], socket: &Path) -> Answer {
     Ok(documents)
 }
 
-/// Shows the daemon at `socket` until the user has seen enough: q, Escape, Ctrl-C or a signal. With
-/// `once` it prints every table as plain text, rates over one second, and ends. Ends with code
-/// [`exit::INTERRUPTED`] when the terminal is gone.
-pub fn run(view: &'static View, socket: PathBuf, once: bool) -> ExitCode {
-    if once {
-        return print(view, &socket);
-    }
-    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        return exit::fail(
-            exit::USAGE,
-            "top wants a terminal; `top --once` prints its tables anywhere, and `status --json` is for programs",
-        );
-    }
-    interrupt::install();
-    let shown = ratatui::try_init().and_then(|mut terminal| {
-        let shown = show(view, socket, &mut terminal);
-        if terminal_is_gone() {
-            // Nothing can be restored or reported there: ratatui's own attempt would panic.
-            std::process::exit(exit::INTERRUPTED.into());
-        }
-        shown
-    });
-    ratatui::restore();
-    match shown {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => exit::fail(exit::FAILED, error),
-    }
+/// How [`run`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The user or `stop` ended it; the terminal is restored.
+    Asked,
+    /// The terminal is gone: nothing can be restored or reported there. Exit the process at once.
+    TerminalGone,
 }
 
-fn print(view: &'static View, socket: &Path) -> ExitCode {
-    let mut top = Top::new(view);
-    for again in [true, false] {
-        match ask(view, view.tables, socket) {
-            Ok(documents) => top.take(Instant::now(), Ok(documents)),
-            Err(error) => return exit::fail(exit::FAILED, error),
+/// Shows the daemon at `socket` on the terminal until the user presses q, Escape or Ctrl-C, or until `stop` returns
+/// `true`.
+///
+/// # Errors
+/// The terminal cannot be used.
+pub fn run(view: &'static View, socket: PathBuf, stop: impl Fn() -> bool) -> io::Result<End> {
+    let shown = ratatui::try_init().and_then(|mut terminal| {
+        let shown = show(view, socket, &mut terminal, stop);
+        if terminal_is_gone() {
+            // Its destructor would report that it cannot show the cursor, and panic.
+            std::mem::forget(terminal);
+            return Ok(End::TerminalGone);
         }
-        if again {
-            thread::sleep(INTERVAL);
-        }
+        shown.map(|()| End::Asked)
+    });
+    if !matches!(shown, Ok(End::TerminalGone)) {
+        ratatui::restore();
     }
-    crate::print::text(&top.plain());
-    crate::print::exit_code(exit::OK)
+    shown
+}
+
+/// Returns every table of the daemon at `socket` as plain text, with rates over one second.
+///
+/// # Errors
+/// The daemon does not answer.
+pub fn once(view: &'static View, socket: &Path) -> Result<String, QueryError> {
+    let mut top = Top::new(view);
+    top.take(Instant::now(), Ok(ask(view, view.tables, socket)?));
+    thread::sleep(INTERVAL);
+    top.take(Instant::now(), Ok(ask(view, view.tables, socket)?));
+    Ok(top.plain())
 }
 
 fn show(
     view: &'static View,
     socket: PathBuf,
     terminal: &mut ratatui::DefaultTerminal,
+    stop: impl Fn() -> bool,
 ) -> io::Result<()> {
     let (wanted, answers) = asking(view, socket);
     let events = terminal_events();
     let mut top = Top::new(view);
     let mut changed = true;
-    while !interrupt::raised() && !terminal_is_gone() {
+    while !stop() && !terminal_is_gone() {
         if changed {
             terminal.draw(|frame| draw(&mut top, frame))?;
         }

@@ -1,33 +1,34 @@
-//! `check --here`, the dry run: what of a configuration does not fit this host. A file that is checked where
-//! it is written need not fit there, so `check` alone does not ask.
+//! `check --here`, the dry run: whether a configuration fits this host. A file may be checked on another host than
+//! the one it is for, so `check` alone does not ask.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 
-use super::settings::Daemon;
-use crate::multicast;
+use linux_net::link;
 
-/// What does not fit, by key. Nothing stays open and no port is taken: a running daemon is not disturbed,
-/// and does not disturb.
+use crate::settings::Daemon;
+
+/// The keys that do not fit this host. The checks leave nothing open and take no port: they neither disturb a
+/// running daemon nor fail because of it.
 #[derive(Debug, Default)]
-pub struct Here {
+pub struct HostCheck {
     problems: Vec<String>,
 }
 
-impl Here {
-    /// What was found: `KEY: what is wrong`.
+impl HostCheck {
+    /// Returns the problems found, each as `KEY: what is wrong`.
     #[must_use]
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
 
-    /// Notes a problem of `key`.
+    /// Adds a problem of `key`.
     pub fn complain(&mut self, key: &str, problem: impl std::fmt::Display) {
         self.problems.push(format!("{key}: {problem}"));
     }
 
-    /// `[daemon]`: the user exists, the core too, and so does the folder above that of the socket.
+    /// Checks `[daemon]`: the user and the core exist, and so does the folder above that of the socket.
     pub fn daemon(&mut self, daemon: &Daemon) {
         if let Some(name) = &daemon.user {
             match nix::unistd::User::from_name(name) {
@@ -51,14 +52,14 @@ impl Here {
         }
     }
 
-    /// An interface of this name is there.
+    /// Checks that an interface of this name exists.
     pub fn interface(&mut self, key: &str, name: &str) {
-        if let Err(problem) = multicast::find(name) {
+        if let Err(problem) = link::find_named(name) {
             self.complain(key, problem);
         }
     }
 
-    /// The address is one of this host's.
+    /// Checks that the address is one of this host.
     pub fn address(&mut self, key: &str, address: Option<SocketAddr>) {
         let Some(address) = address else { return };
         match UdpSocket::bind((address.ip(), 0)) {

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::reader::Section;
-use super::value::{MODE, mode, socket_path, text};
+use crate::reader::Section;
+use crate::value::{MODE, mode, socket_path, text};
 
 /// What a configuration says of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use toml::de::DeValue;
 
-use super::reader::{At, Section, nearest, shown};
+use crate::reader::{At, Section, nearest, shown};
 
 /// A text that is not empty.
 pub fn text(value: &DeValue<'_>) -> Result<String, String> {

@@ -9,7 +9,7 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::reader::Reader;
+use crate::reader::Reader;
 
 /// What the names of variables begin with.
 pub const PREFIX: &str = "POLYCAST_";

@@ -1,5 +1,4 @@
 //! Asking a daemon that is busy.
-#![cfg(feature = "daemon")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -7,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use cli::daemon::client::{QueryError, query};
+use daemon_kit::client::{QueryError, query};
 use serde_json::{Value, json};
 use socket2::{Domain, SockAddr, Socket, Type};
 use tempfile::TempDir;

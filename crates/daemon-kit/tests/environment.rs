@@ -1,9 +1,8 @@
 //! Variables of the environment beside a configuration.
-#![cfg(feature = "daemon")]
 
-use cli::daemon::environment::Document;
-use cli::daemon::reader::{self, Problem};
-use cli::daemon::value::{LISTEN, boolean, listen, text};
+use daemon_kit::environment::Document;
+use daemon_kit::reader::{self, Problem};
+use daemon_kit::value::{LISTEN, boolean, listen, text};
 
 /// Reads `[metrics] listen`, `[relay] parents, fast, name` and `[daemon] socket-mode`.
 fn read(file: &str, variables: &[(&str, &str)]) -> Result<String, Vec<Problem>> {

@@ -1,5 +1,4 @@
-//! How the control thread talks to the data thread: commands through a bounded channel, and an
-//! eventfd that wakes the receiver.
+//! The channel from the control thread to a data thread: bounded, with an eventfd that wakes the receiver.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +10,7 @@ use tokio::sync::oneshot;
 /// Commands that may wait for the data thread.
 const QUEUE: usize = 64;
 
-/// The control thread's end.
+/// The end of the control thread.
 #[derive(Debug)]
 pub struct Controller<C> {
     commands: SyncSender<C>,
@@ -19,7 +18,7 @@ pub struct Controller<C> {
     closed: Arc<AtomicBool>,
 }
 
-/// The data thread did not take a command: it is ending, or too many wait.
+/// The data thread did not accept a command: it is ending, or too many are queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unavailable;
 
@@ -40,7 +39,7 @@ impl<C> Clone for Controller<C> {
 }
 
 impl<C> Controller<C> {
-    /// Both ends.
+    /// Creates both ends of a channel; `waker` wakes the data thread.
     pub fn new(waker: Waker) -> (Controller<C>, Receiver<C>) {
         let (commands, receiver) = sync_channel(QUEUE);
         let closed = Arc::default();
@@ -53,6 +52,9 @@ impl<C> Controller<C> {
     }
 
     /// Sends a command without waiting for room.
+    ///
+    /// # Errors
+    /// The queue is full, or the data thread has ended.
     pub fn send(&self, command: C) -> Result<(), Unavailable> {
         let sent = self.commands.try_send(command);
         self.waker.wake();
@@ -64,12 +66,15 @@ impl<C> Controller<C> {
         })
     }
 
-    /// Whether a command was not taken because the data thread has ended.
+    /// Returns whether a command was refused because the data thread has ended.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Sends a command and waits for its answer.
+    /// Sends a command and waits for its reply.
+    ///
+    /// # Errors
+    /// The queue is full, or the data thread has ended.
     pub async fn ask<T>(
         &self,
         command: impl FnOnce(oneshot::Sender<T>) -> C,

@@ -1,9 +1,7 @@
-//! Prometheus metrics over HTTP, for the daemons: `GET /metrics` answers in the OpenMetrics text
-//! format.
+//! Prometheus metrics over HTTP: `GET /metrics` answers in the OpenMetrics text format.
 //!
-//! The page is open to whoever reaches the address, so it belongs on loopback or on a network of
-//! one's own. Connections are few and short, so that a hostile reader costs little: at most 16
-//! at a time, 10 s each.
+//! Every client that reaches the address can read the page, so the address should be on loopback or on a trusted
+//! network. A hostile client costs little: at most 16 connections at a time, 10 s each.
 
 use std::future::Future;
 use std::io;
@@ -25,13 +23,13 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 
-/// Readers at the same time; more wait.
+/// Connections at the same time; more wait.
 const CONNECTIONS: usize = 16;
-/// How long one connection lasts.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest time that one connection lasts.
+const TIMEOUT: Duration = Duration::from_secs(10);
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The address could not be listened on.
+/// The address cannot be listened on.
 #[derive(Debug, Error)]
 #[error("{address}: {source}")]
 pub struct BindError {
@@ -39,7 +37,7 @@ pub struct BindError {
     source: io::Error,
 }
 
-/// A listening socket, not yet served: open it before giving privileges up.
+/// A listening socket that is not served yet: open it before privileges are dropped.
 #[derive(Debug)]
 pub struct Exporter {
     listener: TcpListener,
@@ -48,6 +46,9 @@ pub struct Exporter {
 
 impl Exporter {
     /// Listens on `address`; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// The address cannot be listened on.
     pub fn bind(address: SocketAddr) -> Result<Exporter, BindError> {
         let error = |source| BindError { address, source };
         let listener = TcpListener::bind(address).map_err(error)?;
@@ -56,13 +57,16 @@ impl Exporter {
         Ok(Exporter { listener, address })
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     pub fn local_address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until the future is dropped, in a tokio runtime with I/O and time. Each reading
-    /// calls `gather`; `None` answers 503.
+    /// Serves until the future is dropped, in a tokio runtime with I/O and time. Each request calls `gather`; `None`
+    /// answers 503.
+    ///
+    /// # Errors
+    /// The socket cannot be used in the runtime.
     pub async fn serve<G, F>(self, gather: G) -> io::Result<()>
     where
         G: Fn() -> F + Clone + Send + Sync + 'static,
@@ -82,10 +86,13 @@ impl Exporter {
     }
 
     /// Serves other pages with the same bounds until the future is dropped.
+    ///
+    /// # Errors
+    /// The socket cannot be used in the runtime.
     pub async fn serve_router(self, router: Router) -> io::Result<()> {
-        let listener = Doorkeeper {
+        let listener = ConnectionLimiter {
             listener: tokio::net::TcpListener::from_std(self.listener)?,
-            places: Arc::new(Semaphore::new(CONNECTIONS)),
+            permits: Arc::new(Semaphore::new(CONNECTIONS)),
         };
         axum::serve(listener, router).await
     }
@@ -99,36 +106,36 @@ fn page(registry: Option<Registry>) -> Response {
     }
 }
 
-/// Lets few in at a time, and nobody stay.
-struct Doorkeeper {
+/// A listener that bounds the number of connections and the time of each.
+struct ConnectionLimiter {
     listener: tokio::net::TcpListener,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
-impl axum::serve::Listener for Doorkeeper {
-    type Io = Visit;
+impl axum::serve::Listener for ConnectionLimiter {
+    type Io = TimedStream;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (Visit, SocketAddr) {
+    async fn accept(&mut self) -> (TimedStream, SocketAddr) {
         loop {
             // The semaphore is never closed.
-            let Ok(place) = Arc::clone(&self.places).acquire_owned().await else {
+            let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else {
                 continue;
             };
             match self.listener.accept().await {
                 Ok((stream, address)) => {
-                    let end = Box::pin(tokio::time::sleep(PATIENCE));
+                    let end = Box::pin(tokio::time::sleep(TIMEOUT));
                     return (
-                        Visit {
+                        TimedStream {
                             stream,
                             end,
-                            _place: place,
+                            _permit: permit,
                         },
                         address,
                     );
                 }
                 Err(error) => {
-                    // Out of descriptors, most likely: others must end first.
+                    // Out of file descriptors, most likely: other connections must end first.
                     tracing::warn!(%error, "metrics");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
@@ -141,14 +148,14 @@ impl axum::serve::Listener for Doorkeeper {
     }
 }
 
-/// A connection with an end.
-struct Visit {
+/// A connection that ends at a deadline.
+struct TimedStream {
     stream: TcpStream,
     end: Pin<Box<Sleep>>,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
-impl AsyncRead for Visit {
+impl AsyncRead for TimedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -162,7 +169,7 @@ impl AsyncRead for Visit {
     }
 }
 
-impl AsyncWrite for Visit {
+impl AsyncWrite for TimedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -1,44 +1,43 @@
-//! A machine at one end of a byte stream, driven in tokio.
+//! A sans-IO machine at one end of a byte stream, driven in tokio.
 
 use std::io;
 use std::time::Duration;
 
+use proto_core::clock::Clock;
 use proto_core::time::Instant;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 
-use crate::clock::Clock;
-
-/// What a conversation is led by: a sans-IO machine that speaks in a byte stream.
-pub trait Speaker {
-    /// What the application wants to know.
+/// A sans-IO machine whose input and output are byte streams.
+pub trait StreamMachine {
+    /// What the application is told.
     type Event;
 
-    /// Bytes arrived, cut anywhere. Takes some from the front of `bytes`, at least one and no more
-    /// than one message; the rest is offered again after the events were polled. `false`: nothing
-    /// more is wanted, the peer broke the rules.
-    fn hear(&mut self, now: Instant, bytes: &mut &[u8]) -> bool;
-    /// Nothing more will arrive.
+    /// Handles bytes that arrived, cut anywhere. Takes some from the front of `bytes`, at least one and no more than
+    /// one message; the driver offers the rest again after it has polled the events. Returns `false` when the peer
+    /// broke the protocol: no more input is wanted.
+    fn handle_bytes(&mut self, now: Instant, bytes: &mut &[u8]) -> bool;
+    /// Handles the end of the input.
     fn handle_close(&mut self, now: Instant);
-    /// Time has passed.
+    /// Handles that time has passed.
     fn handle_timeout(&mut self, now: Instant);
-    /// The next bytes to send, written into the buffer (64 KiB); how many.
+    /// Writes the next bytes to send into `buffer` (64 KiB) and returns how many.
     fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize>;
-    /// When to call [`Speaker::handle_timeout`].
+    /// Returns when to call [`StreamMachine::handle_timeout`].
     fn poll_timeout(&self) -> Option<Instant>;
-    /// What the application wants to know.
+    /// Returns the next event.
     fn poll_event(&mut self) -> Option<Self::Event>;
-    /// Nothing more is to be said: what waits is sent, then the stream is closed.
+    /// Returns whether the machine has ended: queued output is sent, then the stream is closed.
     fn is_ended(&self) -> bool;
 }
 
 /// Bytes read at once, and the longest message written.
 const BUFFER_BYTES: usize = 1 << 16;
-/// While the peer takes nothing, the machine's clocks are looked at so often.
+/// The interval between two calls for timeouts while the peer accepts nothing.
 const BLOCKED: Duration = Duration::from_millis(50);
-/// The last words get so long to leave.
-const FAREWELL: Duration = Duration::from_secs(3);
+/// The time allowed for the last output to be sent.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A machine and its stream. Memory: 192 KiB of buffers.
+/// A machine and its stream, driven in tokio. Memory: 192 KiB of buffers.
 #[derive(Debug)]
 pub struct Conversation<M, S> {
     /// The machine; call [`Conversation::next`] after giving it commands.
@@ -47,8 +46,8 @@ pub struct Conversation<M, S> {
     writer: WriteHalf<S>,
     clock: Clock,
     input: Box<[u8]>,
-    /// Bytes of `input` that were read and not heard.
-    heard: std::ops::Range<usize>,
+    /// The part of `input` that the machine has not taken yet.
+    unread: std::ops::Range<usize>,
     output: Box<[u8]>,
     written: std::ops::Range<usize>,
     flushed: bool,
@@ -56,18 +55,18 @@ pub struct Conversation<M, S> {
     error: Option<io::Error>,
 }
 
-/// What [`Conversation::turn`] brought.
+/// The result of [`Conversation::turn`].
 #[derive(Debug)]
 pub enum Turn<E> {
-    /// The machine has something to tell.
+    /// An event of the machine.
     Event(E),
-    /// What the machine had to say is on its way: it may be given more.
+    /// The output of the machine was sent: it may be given more.
     Sent,
-    /// The conversation is over and the stream closed.
+    /// The machine has ended and the stream is closed.
     Over,
 }
 
-/// What one wait brought.
+/// The result of one wait.
 enum Step {
     Read(io::Result<usize>),
     Wrote(io::Result<usize>),
@@ -75,8 +74,8 @@ enum Step {
     Time,
 }
 
-impl<M: Speaker, S: AsyncRead + AsyncWrite> Conversation<M, S> {
-    /// Nothing was said yet.
+impl<M: StreamMachine, S: AsyncRead + AsyncWrite> Conversation<M, S> {
+    /// Creates a conversation on a stream that nothing was sent on yet.
     pub fn new(machine: M, stream: S, clock: Clock) -> Self {
         let (reader, writer) = tokio::io::split(stream);
         Conversation {
@@ -85,7 +84,7 @@ impl<M: Speaker, S: AsyncRead + AsyncWrite> Conversation<M, S> {
             writer,
             clock,
             input: vec![0; BUFFER_BYTES].into(),
-            heard: 0..0,
+            unread: 0..0,
             // As many messages as fit go out at once, while there is room for the longest.
             output: vec![0; 2 * BUFFER_BYTES].into(),
             written: 0..0,
@@ -95,18 +94,20 @@ impl<M: Speaker, S: AsyncRead + AsyncWrite> Conversation<M, S> {
         }
     }
 
-    /// What broke the stream, if something did.
+    /// Returns the error that broke the stream, if one did.
     pub fn error(&self) -> Option<&io::Error> {
         self.error.as_ref()
     }
 
-    /// The time, as the machine is told.
+    /// Returns the time of the clock that drives the machine.
     pub fn now(&self) -> Instant {
         self.clock.now()
     }
 
-    /// The next event; `None`: the conversation is over and the stream closed. May be dropped while it
-    /// waits, and called again: nothing is lost.
+    /// Returns the next event, or `None` once the machine has ended and the stream is closed.
+    ///
+    /// # Cancel safety
+    /// The future may be dropped and the method called again: nothing is lost.
     pub async fn next(&mut self) -> Option<M::Event> {
         loop {
             match self.turn().await {
@@ -117,13 +118,13 @@ impl<M: Speaker, S: AsyncRead + AsyncWrite> Conversation<M, S> {
         }
     }
 
-    /// As [`Conversation::next`], but returns also when something was sent.
+    /// As [`Conversation::next`], but also returns when output was sent.
     pub async fn turn(&mut self) -> Turn<M::Event> {
         loop {
             if let Some(event) = self.machine.poll_event() {
                 return Turn::Event(event);
             }
-            if self.hear() {
+            if self.handle_input() {
                 continue;
             }
             let now = self.clock.now();
@@ -134,7 +135,7 @@ impl<M: Speaker, S: AsyncRead + AsyncWrite> Conversation<M, S> {
                     return Turn::Event(event);
                 }
                 if !self.closed {
-                    let _ = tokio::time::timeout(FAREWELL, self.farewell()).await;
+                    let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.close()).await;
                     self.closed = true;
                 }
                 return Turn::Over;
@@ -148,7 +149,7 @@ impl<M: Speaker, S: AsyncRead + AsyncWrite> Conversation<M, S> {
         }
     }
 
-    /// Takes what the machine has to say, once all before it was written.
+    /// Takes output of the machine, once all earlier output was written.
     fn fill(&mut self, now: Instant) {
         if !self.written.is_empty() || self.closed {
             return;
@@ -162,18 +163,18 @@ impl<M: Speaker, S: AsyncRead + AsyncWrite> Conversation<M, S> {
         self.written = 0..len;
     }
 
-    /// Offers what was read to the machine; whether it took some.
-    fn hear(&mut self) -> bool {
-        if self.heard.is_empty() || self.machine.is_ended() {
+    /// Offers the input to the machine; returns whether it took some.
+    fn handle_input(&mut self) -> bool {
+        if self.unread.is_empty() || self.machine.is_ended() {
             return false;
         }
-        let mut rest = &self.input[self.heard.clone()];
+        let mut rest = &self.input[self.unread.clone()];
         let before = rest.len();
         let now = self.clock.now();
-        if !self.machine.hear(now, &mut rest) {
+        if !self.machine.handle_bytes(now, &mut rest) {
             rest = &[];
         }
-        self.heard.start += before - rest.len();
+        self.unread.start += before - rest.len();
         before > rest.len()
     }
 
@@ -182,7 +183,7 @@ impl<M: Speaker, S: AsyncRead + AsyncWrite> Conversation<M, S> {
         let mut wait = Clock::until(now, self.machine.poll_timeout(), long);
         let output = &self.output[self.written.clone()];
         if !output.is_empty() {
-            // The machine has more to say, perhaps, and is due; but nobody takes what it said before.
+            // The machine may be due because it has more output, but the peer has not accepted the last.
             wait = wait.max(BLOCKED);
         }
         let (writer, flushed) = (&mut self.writer, self.flushed);
@@ -196,14 +197,14 @@ impl<M: Speaker, S: AsyncRead + AsyncWrite> Conversation<M, S> {
         };
         tokio::select! {
             step = write, if wants_to_write => step,
-            read = self.reader.read(&mut self.input), if self.heard.is_empty() => Step::Read(read),
+            read = self.reader.read(&mut self.input), if self.unread.is_empty() => Step::Read(read),
             () = tokio::time::sleep(wait) => Step::Time,
         }
     }
 
     fn apply(&mut self, step: Step) {
         match step {
-            Step::Read(Ok(len)) if len > 0 => self.heard = 0..len,
+            Step::Read(Ok(len)) if len > 0 => self.unread = 0..len,
             Step::Wrote(Ok(len)) if len > 0 => {
                 self.written.start += len;
                 self.flushed = false;
@@ -221,8 +222,8 @@ impl<M: Speaker, S: AsyncRead + AsyncWrite> Conversation<M, S> {
         self.machine.handle_close(self.clock.now());
     }
 
-    /// Sends what waits, and closes the stream for writing.
-    async fn farewell(&mut self) -> io::Result<()> {
+    /// Sends the queued output, and closes the stream for writing.
+    async fn close(&mut self) -> io::Result<()> {
         loop {
             self.writer
                 .write_all(&self.output[self.written.clone()])
@@ -234,7 +235,7 @@ impl<M: Speaker, S: AsyncRead + AsyncWrite> Conversation<M, S> {
             }
         }
         self.writer.shutdown().await?;
-        // Whoever closes with unread bytes resets the connection, and the last words with it.
+        // Closing with unread bytes resets the connection, and the last output would be lost.
         while self.reader.read(&mut self.input).await? > 0 {}
         Ok(())
     }

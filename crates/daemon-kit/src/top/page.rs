@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::super::table;
 use super::{Answer, Column, Kind, Rows, Table, View};
+use crate::table;
 
 /// Whether to go on after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

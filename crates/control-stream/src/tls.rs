@@ -79,7 +79,15 @@ impl Credentials {
         let made = if text.contains("-----BEGIN ") {
             Credentials::from_pem(&bytes)
         } else {
-            Credentials::from_secret(&crate::multicast::read_key(path)?)
+            match proto_core::key::parse(&bytes) {
+                Some(secret) => Credentials::from_secret(&secret),
+                None => {
+                    return Err(format!(
+                        "key file {shown} is neither 32 bytes nor 64 hexadecimal digits: \
+                         make one with `openssl rand -hex 32 > {shown}`"
+                    ));
+                }
+            }
         };
         made.map_err(|message| error(&message))
     }
@@ -220,7 +228,11 @@ fn check_own(
 /// Those of the file system; a sentence.
 pub fn write_new_secret(path: &Path) -> Result<(), String> {
     let error = |error: std::io::Error| format!("{}: {error}", path.display());
-    let secret = crate::clock::seed().map_err(error)?;
+    let mut secret = [0; 32];
+    ring::default_provider()
+        .secure_random
+        .fill(&mut secret)
+        .map_err(|_| format!("{}: no random numbers to be had", path.display()))?;
     let mut text: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
     text.push('\n');
     let mut file = std::fs::OpenOptions::new()

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use cli::daemon::client::QueryError;
-use cli::daemon::top::{Answer, Column, Kind, Table, Top, Verdict, View, ask, draw, handle, run};
+use daemon_kit::client::QueryError;
+use daemon_kit::top::{Answer, Column, Kind, Table, Top, Verdict, View, ask, draw, handle};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -274,18 +273,4 @@ fn a_table_that_a_daemon_has_not_is_said_to_be_elsewhere() {
         top.plain()
             .contains("interfaces (0)\nask the other process\n")
     );
-}
-
-#[test]
-fn without_a_terminal_or_a_daemon_it_ends() {
-    // `cargo test` may run in a terminal: then only the other half is shown.
-    use std::io::IsTerminal;
-    let nowhere = PathBuf::from("/nonexistent/status.sock");
-    let code = |code: ExitCode| format!("{code:?}");
-    if !std::io::stdout().is_terminal() {
-        let ended = run(&VIEW, nowhere.clone(), false);
-        assert_eq!(code(ended), code(ExitCode::from(cli::exit::USAGE)));
-    }
-    let ended = run(&VIEW, nowhere, true);
-    assert_eq!(code(ended), code(ExitCode::from(cli::exit::FAILED)));
 }

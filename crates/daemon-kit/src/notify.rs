@@ -1,4 +1,4 @@
-//! Telling a service manager how it goes (sd_notify(3)); nothing where there is none.
+//! State notifications to a service manager (sd_notify(3)). Without one, nothing is sent.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
@@ -24,7 +24,7 @@ pub fn state(state: &str) {
     }
 }
 
-/// Says that a reload starts; systemd wants the time with it.
+/// Announces that a reload starts, with the time, as systemd requires.
 pub fn reloading() {
     if std::env::var_os("NOTIFY_SOCKET").is_none() {
         return;

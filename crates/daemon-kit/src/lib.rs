@@ -1,23 +1,26 @@
-//! What the daemons share: `lms-router`, `dyram-relay` and `bfed-gateway`.
+//! What Linux daemons share, `lms-router`, `dyram-relay` and `bfed-gateway` among them.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`reader`], [`value`] | the configuration: every problem with its line, column, key, and what to write instead |
-//! | [`environment`] | variables that win over the configuration's file |
-//! | [`here`] | what of a configuration does not fit this host |
+//! | [`environment`] | environment variables that override the configuration file |
+//! | [`host`] | whether a configuration fits this host |
 //! | [`settings`] | `[daemon]`: the status socket, the user, the core |
-//! | [`signals`], [`verbs`] | what signals ask for; what `check` and `status` print |
+//! | [`signals`] | the action that each signal asks for |
 //! | [`socket`], [`server`], [`client`] | the status socket: its file, answering, asking |
-//! | [`standing`] | how long the program has been running, what became of reloads |
-//! | [`notify`] | telling a service manager |
-//! | [`metric`] | tables of metrics |
+//! | [`state`] | uptime, and the outcome of reloads |
+//! | [`notify`] | state notifications to a service manager |
+//! | [`metric`], [`exporter`] | tables of metrics; the HTTP server that exports them |
 //! | [`table`] | aligned columns |
 //! | `top` (feature `top`) | a view of a running daemon that follows it |
+
+#![forbid(unsafe_code)]
 
 pub mod client;
 mod control;
 pub mod environment;
-pub mod here;
+pub mod exporter;
+pub mod host;
 pub mod metric;
 pub mod notify;
 pub mod reader;
@@ -25,12 +28,11 @@ pub mod server;
 pub mod settings;
 pub mod signals;
 pub mod socket;
-pub mod standing;
+pub mod state;
 pub mod table;
 #[cfg(feature = "top")]
 pub mod top;
 pub mod value;
-pub mod verbs;
 
 use linux_net::Capability;
 use linux_net::privileges::{self, User};
@@ -40,7 +42,7 @@ pub use control::{Controller, Unavailable};
 use reader::ConfigError;
 use socket::{BindError, StatusSocket};
 
-/// The program does not start, or ends early.
+/// Why a daemon did not start, or ended early.
 #[derive(Debug, Error)]
 pub enum RunError {
     /// The configuration is wrong.
@@ -57,16 +59,16 @@ pub enum RunError {
         /// Why it did not.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// `daemon.user` is nobody.
+    /// `daemon.user` names no user of this host.
     #[error("daemon.user: there is no user {0:?} on this host")]
     NoUser(String),
-    /// Privileges could not be given up; nothing was started.
+    /// Privileges could not be dropped; nothing was started.
     #[error("giving up privileges: {0}")]
     Privileges(#[from] privileges::DropError),
-    /// The system refused something small.
+    /// A system call failed: what it was for, and the error.
     #[error("{0}: {1}")]
     Io(&'static str, std::io::Error),
-    /// The data thread ended by itself.
+    /// A data thread ended without being told to.
     #[error("the data path ended: {0}")]
     Data(String),
 }
@@ -84,12 +86,12 @@ impl RunError {
     }
 }
 
-/// Gives up every capability but those to `keep`, and becomes `user` where one is named. Answers the
-/// names of what was kept. Call it before threads are started.
+/// Drops every capability except `keep`, and changes to `user` when given. Returns the names of the capabilities
+/// that were kept. Call it before threads are started.
 ///
 /// # Errors
-/// There is no such user, or the kernel refuses: the process must not go on.
-pub fn give_up_privileges(
+/// The user does not exist, or the kernel refuses: the process must not continue.
+pub fn drop_privileges(
     keep: &[Capability],
     user: Option<&str>,
     socket: &StatusSocket,
@@ -98,7 +100,7 @@ pub fn give_up_privileges(
     if let Some(User { uid, gid }) = user {
         socket
             .give_to(uid, gid)
-            .map_err(|e| RunError::Io("giving the status socket away", e))?;
+            .map_err(|e| RunError::Io("giving the status socket to daemon.user", e))?;
     }
     privileges::drop_to(keep, user)?;
     Ok(keep.iter().map(ToString::to_string).collect())
@@ -115,7 +117,7 @@ fn find_user(name: &str) -> Result<User, RunError> {
     }
 }
 
-/// Keeps this thread on one core; where that is refused, says so and goes on.
+/// Pins the current thread to one core. A refusal is logged, and the thread stays unpinned.
 pub fn pin(cpu: usize) {
     use nix::sched::{CpuSet, sched_setaffinity};
     let mut set = CpuSet::new();

@@ -1,10 +1,9 @@
 //! Who may connect: handshakes in memory, with secrets and with certificates.
-#![cfg(feature = "control")]
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use cli::secure::{Credentials, Proof, explain, write_new_secret};
+use control_stream::tls::{Credentials, Proof, explain, write_new_secret};
 use rustls::{ClientConnection, Connection, ServerConnection};
 
 /// Both ends, until both are done or one has refused.

@@ -1,4 +1,4 @@
-//! What the control thread itself knows of the program's state.
+//! The state of a daemon itself: uptime, and the outcome of reloads.
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,31 +9,31 @@ use serde::{Deserialize, Serialize};
 /// The state of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Configuration {
-    /// The file.
+    /// Its path.
     pub file: String,
     /// Reloads that were accepted.
     pub reloads: u64,
     /// Reloads that were rejected.
     pub rejected: u64,
-    /// Why the last reload was rejected; none after one that was accepted.
+    /// Why the last reload was rejected; `None` after an accepted one.
     pub last_error: Option<String>,
     /// Keys whose new value waits for a restart.
     pub needs_restart: Vec<String>,
 }
 
-/// How long the program has been running, with what.
+/// The state that every daemon has.
 #[derive(Debug)]
-pub struct Standing {
+pub struct DaemonState {
     started: Instant,
     configuration: Mutex<Configuration>,
 }
 
-impl Standing {
-    /// Starts now, with that configuration file.
+impl DaemonState {
+    /// Creates the state of a daemon that starts now with that configuration file.
     #[must_use]
-    pub fn new(file: &Path) -> Standing {
+    pub fn new(file: &Path) -> DaemonState {
         let file = file.display().to_string();
-        Standing {
+        DaemonState {
             started: Instant::now(),
             configuration: Mutex::new(Configuration {
                 file,
@@ -48,18 +48,18 @@ impl Standing {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Seconds since the start.
+    /// Returns the seconds since the start.
     pub fn uptime_s(&self) -> u64 {
         self.started.elapsed().as_secs()
     }
 
-    /// The state of the configuration now.
+    /// Returns the state of the configuration.
     pub fn configuration(&self) -> Configuration {
         self.lock().clone()
     }
 
-    /// The end of a reload: the keys that wait for a restart, or why it was rejected. Logged, and
-    /// kept for [`Standing::configuration`].
+    /// Records the outcome of a reload: the keys whose new value waits for a restart, or why it was rejected. It is logged, and
+    /// kept for [`DaemonState::configuration`].
     pub fn reloaded(&self, result: Result<Vec<&'static str>, String>) {
         let mut configuration = self.lock();
         match result {

@@ -1,7 +1,6 @@
 //! One mistake in a configuration is one line of its error.
-#![cfg(feature = "daemon")]
 
-use cli::daemon::reader::{self, Problem};
+use daemon_kit::reader::{self, Problem};
 
 /// The problems of `[gateway]` with a `network` that must not be 0, 1 or 2, looked at in two places.
 fn problems(text: &str) -> Vec<String> {

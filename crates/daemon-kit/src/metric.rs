@@ -6,7 +6,7 @@ use std::fmt;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 
-use super::standing::Configuration;
+use crate::state::Configuration;
 
 /// How long a daemon has been running.
 pub const UPTIME: Metric = gauge("uptime_seconds", &[], "Seconds since the start");
@@ -17,7 +17,7 @@ pub const RELOADS: Metric = counter("reloads", &["result"], "Reloads, accepted a
 ///
 /// # Errors
 /// The page takes no more.
-pub fn standing(
+pub fn daemon_state(
     encoder: &mut DescriptorEncoder<'_>,
     uptime_s: u64,
     configuration: &Configuration,

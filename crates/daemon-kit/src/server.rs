@@ -1,4 +1,4 @@
-//! Answering on a status socket: one line asks, one JSON object answers, then the stream ends.
+//! The server of a status socket: one line asks, one JSON object answers, then the stream ends.
 
 use std::future::Future;
 use std::io;
@@ -11,16 +11,16 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::Unavailable;
+use crate::Unavailable;
 
-/// Who asks at the same time; others wait.
+/// Connections at the same time; more wait.
 const CONNECTIONS: usize = 16;
 /// Longest question, bytes.
 const QUESTION: u64 = 256;
-/// How long the other side may take for one step.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest time that the client may take for one step.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The answer to a question that is none, or that cannot be answered now.
+/// The answer to a malformed question, or to one that cannot be answered now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// What is wrong.
@@ -35,15 +35,15 @@ where
     F: Future<Output = Result<(), Failure>> + Send,
 {
     let answer = Arc::new(answer);
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
             return;
         };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // Out of descriptors, most likely: others must end first.
+                // Out of file descriptors, most likely: other connections must end first.
                 tracing::warn!(%error, "status socket");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -58,7 +58,7 @@ where
             if let Err(Failure::Io(error)) = served.await {
                 tracing::debug!(%error, "status connection");
             }
-            drop(place);
+            drop(permit);
         });
     }
 }
@@ -67,11 +67,11 @@ async fn question(stream: UnixStream) -> io::Result<(Vec<u8>, Out)> {
     let (read, write) = stream.into_split();
     let mut line = Vec::new();
     let mut read = BufReader::new(read.take(QUESTION));
-    timeout(PATIENCE, read.read_until(b'\n', &mut line)).await??;
+    timeout(TIMEOUT, read.read_until(b'\n', &mut line)).await??;
     Ok((line, Out(write)))
 }
 
-/// Where an answer is written.
+/// The connection on which an answer is written.
 #[derive(Debug)]
 pub struct Out(tokio::net::unix::OwnedWriteHalf);
 
@@ -79,9 +79,9 @@ impl Out {
     /// Writes a piece of an answer.
     ///
     /// # Errors
-    /// The other side is gone, or takes nothing for five seconds.
+    /// The client is gone, or accepts nothing for five seconds.
     pub async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        timeout(PATIENCE, self.0.write_all(bytes)).await?
+        timeout(TIMEOUT, self.0.write_all(bytes)).await?
     }
 
     /// Writes a whole answer.
@@ -94,7 +94,7 @@ impl Out {
         self.write(&text).await
     }
 
-    /// Says why there is no answer.
+    /// Answers with the reason why there is no answer.
     ///
     /// # Errors
     /// As [`Out::write`].
@@ -104,12 +104,12 @@ impl Out {
     }
 }
 
-/// An answer was not written.
+/// Why an answer was not written.
 #[derive(Debug)]
 pub enum Failure {
-    /// The data thread does not answer.
+    /// The data thread does not reply.
     Unavailable(Unavailable),
-    /// The connection.
+    /// The connection failed.
     Io(io::Error),
 }
 
