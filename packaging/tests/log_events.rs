@@ -51,12 +51,18 @@ fn events(source: &str) -> Vec<(&'static str, String)> {
 
 #[test]
 fn every_event_of_the_daemons_is_in_the_manual() {
-    let bins = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bins");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut count = 0;
     let mut missing = Vec::new();
-    for program in ["lms-router", "dyram-relay", "bfed-gateway", "mcpd", "cli"] {
+    let programs = ["lms-router", "dyram-relay", "bfed-gateway", "mcpd", "cli"];
+    let shared = ["daemon-kit", "control-stream"].map(|name| format!("crates/{name}"));
+    for folder in programs
+        .map(|name| format!("bins/{name}"))
+        .into_iter()
+        .chain(shared)
+    {
         let mut files = Vec::new();
-        sources(&bins.join(program).join("src"), &mut files);
+        sources(&root.join(folder).join("src"), &mut files);
         for file in files {
             for (level, message) in events(&fs::read_to_string(&file).unwrap()) {
                 count += 1;
