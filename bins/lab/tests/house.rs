@@ -20,6 +20,7 @@ fn allowed(from: &str, to: &str, from_bins: bool) -> bool {
         _ if to == "proto-core" => true,
         "tcpxm-tokio" => ["tcpxm", "linux-net"].contains(&to),
         "ldc-linux" => ["ldc-ring", "linux-net"].contains(&to),
+        "ltp-linux" => ["ltp", "lms-proto", "dyram", "linux-net"].contains(&to),
         "ltp" => ["lms-proto", "dyram"].contains(&to),
         "linux-net" => to == "lms-proto",
         "netsim" => false,
@@ -34,6 +35,7 @@ fn allowed(from: &str, to: &str, from_bins: bool) -> bool {
             PROTOCOLS.contains(&to)
                 || [
                     "linux-net",
+                    "ltp-linux",
                     "tcpxm-tokio",
                     "ldc-linux",
                     "daemon-kit",
