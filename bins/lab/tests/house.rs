@@ -18,6 +18,7 @@ const PROTOCOLS: &[&str] = &[
 fn allowed(from: &str, to: &str, from_bins: bool) -> bool {
     match from {
         "tcpxm-tokio" => ["tcpxm", "linux-net"].contains(&to),
+        "bfed-client" => ["bfed", "linux-net"].contains(&to),
         "ldc-linux" => ["ldc-ring", "linux-net"].contains(&to),
         "ltp" => ["lms-proto", "dyram"].contains(&to),
         "linux-net" => to == "lms-proto",
@@ -29,7 +30,14 @@ fn allowed(from: &str, to: &str, from_bins: bool) -> bool {
         "dissectors" | "packaging" => to != "lab",
         _ if from_bins => {
             PROTOCOLS.contains(&to)
-                || ["linux-net", "tcpxm-tokio", "ldc-linux", "cli"].contains(&to)
+                || [
+                    "linux-net",
+                    "tcpxm-tokio",
+                    "ldc-linux",
+                    "bfed-client",
+                    "cli",
+                ]
+                .contains(&to)
         }
         _ => false,
     }
