@@ -4,12 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bfed::SessionName;
+use bfed_client::{Address, GroupAddress, MEDIATOR_V4, frames};
 use clap::ValueEnum;
-use cli::federation::{GroupAddress, MEDIATOR_V4};
 use cli::units::{BitRate, ByteSize, duration};
-
-use crate::frames;
-use crate::mediator::Address;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -204,27 +201,16 @@ impl Args {
         }
     }
 
-    /// Which flow: its number and its name.
-    pub(crate) fn flow(&self) -> (usize, &str) {
-        let wanted =
-            |(_, name): &(usize, &str)| self.flow.as_deref().is_none_or(|flow| flow == *name);
-        self.session
-            .flows()
-            .enumerate()
-            .find(wanted)
-            .unwrap_or((0, ""))
+    /// Number of the flow, from 0.
+    pub(crate) fn flow(&self) -> usize {
+        let mut flows = self.session.flows();
+        let wanted = |name: &str| self.flow.as_deref().is_none_or(|flow| flow == name);
+        flows.position(wanted).unwrap_or(0)
     }
 
     /// The session's own group, if it is one's in its network.
     pub(crate) fn group(&self) -> Option<GroupAddress> {
-        GroupAddress::of_session(&self.session.native_bytes(), self.flow().1).ok()
-    }
-
-    /// Whether the session consists of numbered frames.
-    pub(crate) fn numbered(&self) -> bool {
-        self.session
-            .parameters()
-            .any(|parameter| parameter == ("framing", "numbered"))
+        GroupAddress::of_flow(&self.session, self.flow()).ok()
     }
 
     pub(crate) fn to_stdout(&self) -> bool {

@@ -1,5 +1,6 @@
 //! What `--json` prints; `--help` describes it.
 
+use cli::events::Events;
 use serde::Serialize;
 
 #[derive(Debug, Serialize)]
@@ -51,4 +52,40 @@ pub(crate) struct End<'a> {
     pub(crate) requests: u64,
     pub(crate) damped: u64,
     pub(crate) moved: u64,
+}
+
+/// Prints an event of the session, if it is one of those that are printed.
+pub(crate) fn emit(events: &Events, event: bfed_client::Event) {
+    use bfed_client::Event as Happened;
+    match event {
+        Happened::Cost { mediator, cost } => events.emit(&Event::Cost {
+            mediator: mediator.to_string(),
+            cost,
+        }),
+        Happened::Asking { mediator } => events.emit(&Event::Asking {
+            mediator: mediator.to_string(),
+        }),
+        Happened::Joined {
+            mediator,
+            place,
+            lifetime_s,
+        } => events.emit(&Event::Joined {
+            mediator: mediator.to_string(),
+            addresses: vec![place.to_string()],
+            lifetime_s,
+        }),
+        Happened::Redirected { from, to, gateway } => events.emit(&Event::Redirected {
+            from: from.to_string(),
+            to,
+            gateway: gateway.to_string(),
+        }),
+        Happened::Refused {
+            reason,
+            retry_after,
+        } => events.emit(&Event::Refused {
+            reason: reason.name(),
+            again_s: retry_after.map(|pause| pause.as_secs_f64()),
+        }),
+        _ => {}
+    }
 }

@@ -1,15 +1,10 @@
 //! `bfed-join`: joins a session of the Broadcast Federation and writes its stream, or is its source.
 //!
-//! One thread waits for the mediator, for the data and for Ctrl-C together.
+//! What it does is in the library `bfed-client`.
 //!
-//! | module | what |
+//! | module | content |
 //! | --- | --- |
 //! | `args` | the command line |
-//! | `mediator` | asking a mediator: on a group (damped), by unicast, over HTTP |
-//! | `session` | from the first question to the last refresh: costs, TRANSLATION, REDIRECT, NO_ROUTE |
-//! | `input` | the session's data: from a group, or over HTTP |
-//! | [`frames`] | numbered frames: what is missing, and where the end is |
-//! | `output` | where the data goes |
 //! | `receive`, `send` | the two things that the program does |
 //! | `events` | what `--json` prints |
 #![forbid(unsafe_code)]
@@ -17,14 +12,8 @@
 
 mod args;
 mod events;
-pub mod frames;
-mod http;
-mod input;
-mod mediator;
-mod output;
 mod receive;
 mod send;
-mod session;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

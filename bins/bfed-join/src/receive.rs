@@ -1,29 +1,24 @@
 //! Joins and writes.
 
-use std::os::fd::AsFd;
-use std::time::Duration;
+use std::fs::File;
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::time::{Duration, Instant};
 
-use bfed::Instant;
-use cli::clock::{Clock, seed};
+use bfed_client::{Cancel, Error, JoinOptions, Session, Sink, Stats, Status};
 use cli::events::{Events, hex};
 use cli::{exit, interrupt};
-use linux_net::poll::{self, Watch};
-use linux_net::wake::Waker;
 
 use crate::args::Args;
-use crate::events::{End, Event};
-use crate::input::{Input, Outcome};
-use crate::output::Output;
-use crate::session::{Failure, News, Session};
+use crate::events::{End, Event, emit};
 
 /// No route, said the mediator.
 pub(crate) const REFUSED: u8 = 3;
 /// Nobody answered.
 pub(crate) const NO_ANSWER: u8 = 4;
-/// Reads of the data before the others get a look.
-const READS: usize = 64;
-/// How long until a stream that broke is asked for again.
-const REPAIR: u64 = 500;
+/// Time between reports of progress.
+const PROGRESS: Duration = Duration::from_secs(1);
+/// Bytes of data that are written at once.
+const BUFFER: usize = 256 << 10;
 
 /// How it ended.
 #[derive(Debug)]
@@ -41,242 +36,182 @@ fn ended(result: &'static str, code: u8, message: impl Into<String>) -> Verdict 
     }
 }
 
-fn failed(failure: Failure) -> Verdict {
-    match failure {
-        Failure::Refused(reason) => ended(
-            "refused",
-            REFUSED,
-            format!("no way to the session: {reason}"),
-        ),
-        Failure::NoAnswer(why) => ended("no_answer", NO_ANSWER, why),
-        Failure::Other(why) => ended("failed", exit::FAILED, why),
+/// Where the data and the events go.
+struct Output<'a> {
+    writer: BufWriter<Box<dyn Write>>,
+    events: &'a Events,
+    to_stdout: bool,
+    /// What writing came to, where it failed.
+    unwritten: Option<io::Error>,
+}
+
+impl Output<'_> {
+    fn open<'a>(args: &Args, events: &'a Events) -> io::Result<Output<'a>> {
+        let to_stdout = args.to_stdout();
+        let writer: Box<dyn Write> = match to_stdout {
+            true => Box::new(io::stdout()),
+            false => Box::new(File::create(&args.output)?),
+        };
+        Ok(Output {
+            writer: BufWriter::with_capacity(BUFFER, writer),
+            events,
+            to_stdout,
+            unwritten: None,
+        })
+    }
+
+    /// The data cannot be written. A reader that has closed standard output is told nothing.
+    fn unwritten(&self, error: &io::Error) -> Verdict {
+        let message = format!("--output: {error}");
+        match (self.to_stdout, error.kind()) {
+            (false, _) => ended("failed", exit::FAILED, message),
+            (true, ErrorKind::BrokenPipe) => ended("failed", exit::UNWRITTEN, ""),
+            (true, _) => ended("failed", exit::UNWRITTEN, message),
+        }
+    }
+
+    fn failed(&self, error: &Error) -> Verdict {
+        match (error, &self.unwritten) {
+            (_, Some(unwritten)) => self.unwritten(unwritten),
+            (Error::Cancelled, _) => ended("interrupted", exit::INTERRUPTED, "interrupted"),
+            (Error::Refused(_), _) => ended("refused", REFUSED, error.to_string()),
+            (Error::NoAnswer(_), _) => ended("no_answer", NO_ANSWER, error.to_string()),
+            _ => ended("failed", exit::FAILED, error.to_string()),
+        }
     }
 }
 
-struct Receiver<'a> {
-    args: &'a Args,
-    events: &'a Events,
-    clock: Clock,
-    waker: Waker,
-    output: Output,
-    input: Option<Input>,
-    started: Instant,
-    last_data: Option<Instant>,
-    progress_at: Instant,
-    /// When to ask for the session again: its stream broke.
-    repair_at: Option<Instant>,
-    broken: String,
+impl Sink for Output<'_> {
+    fn data(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.writer.write_all(bytes).map_err(|error| {
+            let kind = error.kind();
+            self.unwritten = Some(error);
+            kind.into()
+        })
+    }
+
+    fn event(&mut self, event: bfed_client::Event) {
+        emit(self.events, event);
+    }
+}
+
+fn options(args: &Args) -> JoinOptions {
+    let mut options = JoinOptions::new(args.session.clone());
+    options.mediators = args.mediators();
+    options.flow = args.flow();
+    options.interface.clone_from(&args.interface);
+    options.wait = args.wait;
+    options.max_bytes = args.length.map(|length| length.0);
+    options
 }
 
 /// Runs; the exit code.
 pub(crate) fn run(args: &Args) -> Result<u8, String> {
     let events = Events::new(args.json, args.to_stdout());
-    let clock = Clock::new();
-    let waker = Waker::new().map_err(|error| error.to_string())?;
-    let ring = waker.clone();
-    interrupt::on_raise(move || ring.wake());
-    let most = args.length.map(|length| length.0);
+    let cancel = Cancel::new().map_err(|error| error.to_string())?;
+    let raise = cancel.clone();
+    interrupt::on_raise(move || raise.cancel());
+    if interrupt::raised() {
+        cancel.cancel();
+    }
     let shown = args.output.display();
-    let output = Output::open(&args.output, args.numbered(), most);
-    let mut receiver = Receiver {
-        args,
-        events: &events,
-        clock,
-        waker,
-        output: output.map_err(|error| format!("--output {shown}: {error}"))?,
-        input: None,
-        started: clock.now(),
-        last_data: None,
-        progress_at: clock.now(),
-        repair_at: None,
-        broken: String::new(),
-    };
-    let seed = seed().map_err(|error| error.to_string())?;
-    let mut session = Session::open(args, &events, seed, clock);
-    let end = match &mut session {
-        Ok(session) => {
-            let end = receiver.run(session);
+    let output = Output::open(args, &events);
+    let mut output = output.map_err(|error| format!("--output {shown}: {error}"))?;
+    let started = Instant::now();
+    let nothing = || (Stats::default(), *blake3::hash(b"").as_bytes());
+    let (end, (stats, digest)) = match Session::join(options(args), &cancel, &mut output) {
+        Ok(mut session) => {
+            let end = receive(args, &mut session, &mut output, started);
+            let received = (session.stats(), session.digest());
+            let end = judge(args, end, &session);
             session.leave();
-            end
+            (end, received)
         }
-        Err(_) if interrupt::raised() => ended("interrupted", exit::INTERRUPTED, ""),
-        Err(failure) => failed(failure.clone()),
+        Err(Error::Cancelled) => (ended("interrupted", exit::INTERRUPTED, ""), nothing()),
+        Err(error) => (output.failed(&error), nothing()),
     };
-    let end = receiver.judge(end);
-    receiver.report(&end, session.as_ref().ok());
+    report(&events, &end, &stats, digest, started);
     if end.code != exit::OK && end.code != exit::INTERRUPTED && !end.message.is_empty() {
         cli::print_message!("error: {}", end.message);
     }
     Ok(end.code)
 }
 
-impl Receiver<'_> {
-    fn run(&mut self, session: &mut Session<'_>) -> Verdict {
-        loop {
-            let now = self.clock.now();
-            if let Some(end) = self.over(now) {
-                return end;
-            }
-            if self.repair_at.is_some_and(|at| at <= now) {
-                self.repair_at = None;
-                session.begin(now);
-            }
-            let mut news = session.receive(now);
-            news.extend(session.handle_timeout(now, self.last_data));
-            for one in news {
-                match one {
-                    News::Place(place) => match Input::open(&place, self.args.interface.as_deref())
-                    {
-                        Ok(input) => self.input = Some(input),
-                        Err(why) => self.broke(now, why),
-                    },
-                    News::Failed(Failure::NoAnswer(why)) if !self.broken.is_empty() => {
-                        return failed(Failure::NoAnswer(format!("{}; {why}", self.broken)));
-                    }
-                    News::Failed(failure) => return failed(failure),
-                }
-            }
-            match self.read(now) {
-                Ok(Outcome::Open) => {}
-                Ok(Outcome::Ended) if session.is_served() && !self.output.is_done() => {
-                    self.broke(now, "the gateway ended the stream".into());
-                }
-                Ok(Outcome::Ended) => return ended("complete", exit::OK, ""),
-                Ok(Outcome::Broken(why)) => self.broke(now, why),
-                Err(error) => return self.unwritten(&error),
-            }
-            if self.output.is_done() {
-                return ended("complete", exit::OK, "");
-            }
-            if let Err(error) = self.wait(session) {
-                return ended("failed", exit::FAILED, error.to_string());
-            }
-        }
-    }
-
-    /// The data cannot be written. A reader that has closed standard output is told nothing.
-    fn unwritten(&self, error: &std::io::Error) -> Verdict {
-        let message = format!("--output: {error}");
-        match (self.args.to_stdout(), error.kind()) {
-            (false, _) => ended("failed", exit::FAILED, message),
-            (true, std::io::ErrorKind::BrokenPipe) => ended("failed", exit::UNWRITTEN, ""),
-            (true, _) => ended("failed", exit::UNWRITTEN, message),
-        }
-    }
-
-    /// The data came to an end that nobody wanted: ask again, the gateway may have moved.
-    fn broke(&mut self, now: Instant, why: String) {
-        tracing::warn!(why, "the stream broke");
-        self.input = None;
-        self.broken = why;
-        self.repair_at = Some(now + bfed::Duration::from_millis(REPAIR));
-    }
-
-    fn read(&mut self, now: Instant) -> std::io::Result<Outcome> {
-        let Some(input) = &mut self.input else {
-            return Ok(Outcome::Open);
-        };
-        let (mut outcome, mut written) = (Outcome::Open, Ok(()));
-        for _ in 0..READS {
-            let (before, output) = (self.output.pieces, &mut self.output);
-            outcome = input.read(|bytes| {
-                if written.is_ok() {
-                    written = output.take(bytes);
-                }
-            });
-            let more = self.output.pieces > before;
-            if more {
-                self.last_data = Some(now);
-            }
-            if !more || outcome != Outcome::Open || self.output.is_done() || written.is_err() {
-                break;
-            }
-        }
-        written?;
-        self.output.flush()?;
-        Ok(outcome)
-    }
-
-    /// It is time to end.
-    fn over(&mut self, now: Instant) -> Option<Verdict> {
+/// Receives until the session is complete, fails, or one of the limits ends it.
+fn receive(
+    args: &Args,
+    session: &mut Session,
+    output: &mut Output<'_>,
+    started: Instant,
+) -> Verdict {
+    let (mut progress_at, mut last_data, mut datagrams) = (started, None, 0);
+    loop {
+        let now = Instant::now();
         if interrupt::raised() {
-            return Some(ended("interrupted", exit::INTERRUPTED, "interrupted"));
+            return ended("interrupted", exit::INTERRUPTED, "interrupted");
         }
-        if self.progress_at <= now {
-            self.progress_at = now + bfed::Duration::from_secs(1);
-            self.events.emit(&Event::Progress {
-                seconds: self.seconds(),
-                bytes: self.output.bytes,
-                frames: self.output.frames,
-                lost: self.output.lost,
+        let stats = session.stats();
+        if stats.datagrams > datagrams {
+            (datagrams, last_data) = (stats.datagrams, Some(now));
+        }
+        if progress_at <= now {
+            progress_at = now + PROGRESS;
+            output.events.emit(&Event::Progress {
+                seconds: (now - started).as_secs_f64(),
+                bytes: stats.bytes,
+                frames: stats.frames,
+                lost: stats.lost,
             });
         }
-        let passed = |since: Instant, limit: Option<Duration>| {
-            limit.is_some_and(|limit| (now - since).total_micros() as u128 >= limit.as_micros())
+        let left = |since: Option<Instant>, limit: Option<Duration>| {
+            let passed = since.map(|since| now - since);
+            Some(limit?.saturating_sub(passed?))
         };
-        if passed(self.started, self.args.duration) {
-            return Some(ended("duration", exit::OK, ""));
+        let duration = left(Some(started), args.duration);
+        let idle = left(last_data, args.idle);
+        match (duration, idle) {
+            (Some(Duration::ZERO), _) => return ended("duration", exit::OK, ""),
+            (_, Some(Duration::ZERO)) => return ended("idle", exit::OK, ""),
+            _ => {}
         }
-        let idle = self
-            .last_data
-            .is_some_and(|last| passed(last, self.args.idle));
-        idle.then(|| ended("idle", exit::OK, ""))
-    }
-
-    fn wait(&mut self, session: &Session<'_>) -> std::io::Result<()> {
-        let now = self.clock.now();
-        let span = |limit: Duration| bfed::Duration::from_micros(limit.as_micros() as u64);
-        let due = [
-            session.poll_timeout(),
-            Some(self.progress_at),
-            self.repair_at,
-            self.args.duration.map(|limit| self.started + span(limit)),
-            self.last_data
-                .and_then(|last| self.args.idle.map(|limit| last + span(limit))),
-        ];
-        let due = due.into_iter().flatten().min();
-        let wait = Clock::until(now, due, Duration::from_secs(1));
-        let mut watches = vec![
-            Watch::readable(self.waker.as_fd()),
-            Watch::readable(session.line.as_fd()),
-        ];
-        watches.extend(
-            self.input
-                .as_ref()
-                .map(|input| Watch::readable(input.as_fd())),
-        );
-        poll::wait(&mut watches, Some(wait)).map(|_| ())
-    }
-
-    fn seconds(&self) -> f64 {
-        (self.clock.now() - self.started).total_micros() as f64 / 1e6
-    }
-
-    /// A session of numbered frames of which parts are missing is no success.
-    fn judge(&self, end: Verdict) -> Verdict {
-        match self.output.complaint(self.args.late) {
-            Some(complaint) if end.code == exit::OK => ended("incomplete", exit::FAILED, complaint),
-            _ => end,
+        let limits = [Some(progress_at - now), duration, idle];
+        let limit = limits.into_iter().flatten().min().unwrap_or(PROGRESS);
+        let status = session.step(limit, output);
+        let flushed = output.writer.flush();
+        match (status, flushed) {
+            (Err(error), _) => return output.failed(&error),
+            (_, Err(error)) => return output.unwritten(&error),
+            (Ok(Status::Complete), _) => return ended("complete", exit::OK, ""),
+            (Ok(Status::Open), _) => {}
         }
     }
+}
 
-    fn report(&self, end: &Verdict, session: Option<&Session<'_>>) {
-        let count = |what: fn(&Session<'_>) -> u64| session.map_or(0, what);
-        self.events.emit(&Event::End(Box::new(End {
-            result: end.result,
-            exit_code: end.code,
-            message: &end.message,
-            seconds: self.seconds(),
-            bytes: self.output.bytes,
-            digest: hex(&self.output.digest()),
-            frames: self.output.frames,
-            lost: self.output.lost,
-            late: self.output.late,
-            skipped_bytes: self.output.skipped_bytes(),
-            datagrams: self.output.pieces,
-            requests: count(|session| session.requests),
-            damped: count(|session| session.damped),
-            moved: count(|session| session.moved),
-        })));
+/// A session of numbered frames of which parts are missing is no success.
+fn judge(args: &Args, end: Verdict, session: &Session) -> Verdict {
+    match session.incomplete().filter(|_| !args.late) {
+        Some(incomplete) if end.code == exit::OK => {
+            ended("incomplete", exit::FAILED, incomplete.to_string())
+        }
+        _ => end,
     }
+}
+
+fn report(events: &Events, end: &Verdict, stats: &Stats, digest: [u8; 32], started: Instant) {
+    events.emit(&Event::End(Box::new(End {
+        result: end.result,
+        exit_code: end.code,
+        message: &end.message,
+        seconds: started.elapsed().as_secs_f64(),
+        bytes: stats.bytes,
+        digest: hex(&digest),
+        frames: stats.frames,
+        lost: stats.lost,
+        late: stats.late,
+        skipped_bytes: stats.skipped_bytes,
+        datagrams: stats.datagrams,
+        requests: stats.requests,
+        damped: stats.damped,
+        moved: stats.moved,
+    })));
 }

@@ -233,10 +233,10 @@ fn missing_frames_are_counted_and_fail_unless_late_is_said() {
             std::thread::sleep(Duration::from_millis(300));
             let mut frame = vec![];
             for number in [0, 1, 4] {
-                bfed_join::frames::emit_data(number, b"x", &mut frame);
+                bfed_client::frames::emit_data(number, b"x", &mut frame);
                 to_group("239.9.9.9:7000", &frame);
             }
-            bfed_join::frames::emit_end(5, 5, &[0; 32], &mut frame);
+            bfed_client::frames::emit_end(5, 5, &[0; 32], &mut frame);
             to_group("239.9.9.9:7000", &frame);
             let done = viewer.wait_with_output().unwrap();
             let events = String::from_utf8_lossy(&done.stdout).into_owned();
@@ -437,10 +437,10 @@ fn over_http_redirections_are_followed_and_a_stream_that_moves_is_found_again() 
         let chunk =
             |bytes: &[u8]| [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
         let (mut first, mut second, mut end) = (vec![], vec![], vec![]);
-        bfed_join::frames::emit_data(0, b"hello, ", &mut first);
-        bfed_join::frames::emit_data(1, b"world", &mut second);
+        bfed_client::frames::emit_data(0, b"hello, ", &mut first);
+        bfed_client::frames::emit_data(1, b"world", &mut second);
         let digest = blake3::hash(b"hello, world");
-        bfed_join::frames::emit_end(2, 12, digest.as_bytes(), &mut end);
+        bfed_client::frames::emit_end(2, 12, digest.as_bytes(), &mut end);
         for turn in 0..2 {
             let (mut stream, line, body) = request(&listener);
             assert_eq!(line, "POST /mediator HTTP/1.1");

@@ -12,7 +12,6 @@
 //! | [`units`] | `100M` as a bit rate, `64MiB` as a size, `2.5s` as a time |
 //! | [`clock`] | the clock that machines are driven with |
 //! | [`multicast`] | `--group`, `--interface`, `--ttl`, `--key-file`: where a group is and how it is reached |
-//! | [`federation`] | groups and mediators of the Broadcast Federation |
 //! | [`limits`] | the limit on open file descriptors |
 //! | [`interrupt`] | Ctrl-C and SIGTERM as a flag |
 //! | [`progress`], [`bars`] | a progress bar, or several, on a terminal only |
@@ -29,7 +28,6 @@ pub mod clock;
 pub mod copying;
 pub mod events;
 pub mod exit;
-pub mod federation;
 pub mod interrupt;
 pub mod limits;
 pub mod logging;

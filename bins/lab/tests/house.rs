@@ -19,6 +19,7 @@ fn allowed(from: &str, to: &str, from_bins: bool) -> bool {
     match from {
         _ if to == "proto-core" => true,
         "tcpxm-tokio" => ["tcpxm", "linux-net"].contains(&to),
+        "bfed-client" => ["bfed", "linux-net"].contains(&to),
         "ldc-linux" => ["ldc-ring", "linux-net"].contains(&to),
         "ltp-linux" => ["ltp", "lms-proto", "dyram", "linux-net"].contains(&to),
         "ltp" => ["lms-proto", "dyram"].contains(&to),
@@ -40,6 +41,7 @@ fn allowed(from: &str, to: &str, from_bins: bool) -> bool {
                     "ldc-linux",
                     "daemon-kit",
                     "control-stream",
+                    "bfed-client",
                     "cli",
                 ]
                 .contains(&to)

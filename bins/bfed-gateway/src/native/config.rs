@@ -28,7 +28,7 @@
 use std::net::SocketAddr;
 
 use bfed::Prefix;
-use cli::federation::{self, http::Url};
+use bfed_client::Url;
 use daemon_kit::reader::{Section, shown};
 use daemon_kit::value::{LISTEN, listen, text};
 use toml::de::DeValue;
@@ -156,7 +156,7 @@ fn data(section: &Section<'_, '_>, default: &str, specific: bool) -> GroupsConfi
     GroupsConfig {
         link: link(section),
         groups: groups(section, default, specific),
-        port: section.number("port", 1..=65_535u16, federation::DEFAULT_PORT),
+        port: section.number("port", 1..=65_535u16, bfed_client::DEFAULT_PORT),
         export: export(section),
     }
 }
@@ -164,8 +164,8 @@ fn data(section: &Section<'_, '_>, default: &str, specific: bool) -> GroupsConfi
 fn ip(section: &Section<'_, '_>) -> IpConfig {
     let data = data(section, "239.255.0.0/18", false);
     let default = match data.groups.is_ipv4() {
-        true => federation::MEDIATOR_V4,
-        false => federation::MEDIATOR_V6,
+        true => bfed_client::MEDIATOR_V4,
+        false => bfed_client::MEDIATOR_V6,
     };
     let wanted = format!("a group and a port, such as \"{default}\"");
     let group = section.get("mediator", &wanted, |value| {
@@ -190,8 +190,8 @@ fn ip(section: &Section<'_, '_>) -> IpConfig {
 fn ssm(section: &Section<'_, '_>) -> SsmConfig {
     let data = data(section, "232.98.0.0/16", true);
     let any: SocketAddr = match data.groups.is_ipv4() {
-        true => ([0; 4], federation::MEDIATOR_PORT).into(),
-        false => ([0u16; 8], federation::MEDIATOR_PORT).into(),
+        true => ([0; 4], bfed_client::MEDIATOR_PORT).into(),
+        false => ([0u16; 8], bfed_client::MEDIATOR_PORT).into(),
     };
     let address = section.get("mediator", LISTEN, |value| {
         let address = listen(value)?;
@@ -224,13 +224,17 @@ fn http(section: &Section<'_, '_>) -> HttpConfig {
     };
     let url = |key: &'static str| {
         let wanted = "a URL such as \"http://10.0.0.1:8080/\"";
-        let read = |value: &DeValue<'_>| text(value)?.parse::<Url>();
+        let read = |value: &DeValue<'_>| {
+            text(value)?
+                .parse::<Url>()
+                .map_err(|error| error.to_string())
+        };
         section.get(key, wanted, read).map(|at| at.value)
     };
     let host = section.get("host", "a name or an address", |value| {
         let host = text(value)?;
         let probe = format!("http://{host}:80/").parse::<Url>();
-        match probe.is_ok_and(|url| url.path == "/") {
+        match probe.is_ok_and(|url| url.path() == "/") {
             true => Ok(host),
             false => Err(format!("{host:?} is not a host")),
         }
@@ -242,8 +246,8 @@ fn http(section: &Section<'_, '_>) -> HttpConfig {
     let seconds = std::time::Duration::from_secs;
     HttpConfig {
         host: host.map(|at| at.value),
-        ask: url("ask").map(|url| match url.path.as_str() {
-            "/" => url.with_path("/mediator"),
+        ask: url("ask").map(|url| match url.path() {
+            "/" => url.with_path("/mediator").unwrap_or(url),
             _ => url,
         }),
         origin: url("origin"),
@@ -287,7 +291,7 @@ mod tests {
         };
         assert_eq!(
             (ip.mediator, ip.cost, ip.data.port),
-            (federation::MEDIATOR_V4, None, 5004)
+            (bfed_client::MEDIATOR_V4, None, 5004)
         );
         assert!(!ip.data.groups.contains(ip.mediator.ip()));
         let text = "[network]\nkind = \"ip\"\ngroups = \"ff18::8000:0/112\"\ncost = 7\ndscp = 34";
@@ -296,7 +300,7 @@ mod tests {
         };
         assert_eq!(
             (ip.mediator, ip.cost, ip.data.link.dscp),
-            (federation::MEDIATOR_V6, Some(7), 34)
+            (bfed_client::MEDIATOR_V6, Some(7), 34)
         );
         let Ok(NetworkConfig::Ssm(ssm)) =
             read("[network]\nkind = \"ssm\"\nmediator = \"10.0.0.1:99\"")

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use bfed::native::{ChannelId, NativeError, Upcall};
 use bfed::wire::data::{HEADER_LEN, MAX_PAYLOAD_LEN};
 use bfed::{Content, SessionName};
-use cli::federation::GroupAddress;
+use bfed_client::GroupAddress;
 use linux_net::SendError;
 use linux_net::inet::{self, Membership, Transmit, UdpSocket};
 use linux_net::poll::Set;

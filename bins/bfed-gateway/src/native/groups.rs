@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use bfed::native::{ChannelId, Direction, NativeError, Upcall};
 use bfed::wire::client::AnswerRepr;
 use bfed::{ClientId, GatewayId, Instant, NativeNet, Prefix, SessionName, Sroutes};
-use cli::federation::GroupAddress;
+use bfed_client::GroupAddress;
 
 use super::datagrams::{Channels, Link};
 use super::pool::{Groups, Pool};

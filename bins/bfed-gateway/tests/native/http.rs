@@ -8,8 +8,8 @@ use bfed::native::{ChannelId, Direction, NativeError, Upcall};
 use bfed::wire::client::{Answer, AnswerRepr, Want};
 use bfed::wire::no_route::Reason;
 use bfed::{ChannelAddress, Cost, Scope, SessionName};
+use bfed_client::{Url, session_path};
 use bfed_gateway::native::{ClientLimits, HttpConfig, Network, NetworkConfig, Role};
-use cli::federation::http::{Part, Reader, Url, session_path};
 
 use linux_net::link::Editor;
 
@@ -33,10 +33,16 @@ fn path(session: &str) -> String {
 /// One request to one server.
 struct Client {
     stream: TcpStream,
-    reader: Reader,
+    /// Bytes that were read and not parsed yet.
+    raw: Vec<u8>,
     status: u16,
     location: Option<String>,
     body: Vec<u8>,
+    chunked: bool,
+    /// Bytes left of the body, or of a chunk and the line end after it.
+    left: usize,
+    /// The whole answer has been read.
+    is_done: bool,
     ended: bool,
 }
 
@@ -49,13 +55,15 @@ impl Client {
             .unwrap();
         stream.write_all(format!("{head}\r\n").as_bytes()).unwrap();
         stream.write_all(body).unwrap();
-        let reader = Reader::default();
         Client {
             stream,
-            reader,
+            raw: vec![],
             status: 0,
             location: None,
             body: vec![],
+            chunked: false,
+            left: 0,
+            is_done: false,
             ended: false,
         }
     }
@@ -79,19 +87,55 @@ impl Client {
         let mut buffer = [0; 8192];
         let len = self.stream.read(&mut buffer).unwrap_or(0);
         self.ended = len == 0;
-        let mut rest = &buffer[..len];
-        while !rest.is_empty() {
-            let (used, part) = self.reader.feed(rest).unwrap();
-            match part {
-                Some(Part::Head(head)) => {
-                    (self.status, self.location) = (head.status, head.location);
-                }
-                Some(Part::Data(range)) => self.body.extend_from_slice(&rest[range]),
-                None => {}
-            }
-            rest = &rest[used..];
+        self.raw.extend_from_slice(&buffer[..len]);
+        while !self.is_done && self.parse() {}
+        self.ended |= self.is_done;
+    }
+
+    /// Parses the next part of the answer, if it is there.
+    fn parse(&mut self) -> bool {
+        if self.status == 0 {
+            return self.parse_head();
         }
-        self.ended |= self.reader.is_done();
+        if self.left == 0 && self.chunked {
+            let Ok(httparse::Status::Complete((at, size))) = httparse::parse_chunk_size(&self.raw)
+            else {
+                return false;
+            };
+            self.raw.drain(..at);
+            self.is_done = size == 0;
+            self.left = usize::try_from(size).unwrap() + 2;
+            return true;
+        }
+        let line_end = if self.chunked { 2 } else { 0 };
+        let data = self.raw.len().min(self.left.saturating_sub(line_end));
+        self.body.extend_from_slice(&self.raw[..data]);
+        let used = self.raw.len().min(self.left);
+        self.raw.drain(..used);
+        self.left -= used;
+        self.is_done = self.left == 0 && !self.chunked;
+        used > 0
+    }
+
+    fn parse_head(&mut self) -> bool {
+        let mut fields = [httparse::EMPTY_HEADER; 32];
+        let mut head = httparse::Response::new(&mut fields);
+        let Ok(httparse::Status::Complete(len)) = head.parse(&self.raw) else {
+            return false;
+        };
+        self.status = head.code.unwrap();
+        for field in head.headers.iter() {
+            let value = std::str::from_utf8(field.value).unwrap();
+            match field.name.to_ascii_lowercase().as_str() {
+                "location" => self.location = Some(value.to_owned()),
+                "transfer-encoding" => self.chunked = true,
+                "content-length" => self.left = value.parse().unwrap(),
+                _ => {}
+            }
+        }
+        self.is_done = self.left == 0 && !self.chunked;
+        self.raw.drain(..len);
+        true
     }
 
     /// Whether there is something to read.
@@ -193,7 +237,7 @@ fn a_session_from_elsewhere_has_a_url() {
         );
         assert_eq!(net.send_data(now(), channel, b"to nobody"), Ok(()));
         let url: Url = url.parse().unwrap();
-        let mut readers = [Client::get(EDGE, &url.path), Client::get(EDGE, &url.path)];
+        let mut readers = [Client::get(EDGE, url.path()), Client::get(EDGE, url.path())];
         for reader in &mut readers {
             assert_eq!(reader.head(), 200);
         }
@@ -205,11 +249,11 @@ fn a_session_from_elsewhere_has_a_url() {
             net.allocate_channel(now(), &session, "5004", Direction::Down),
             Err(NativeError::Refused)
         );
-        let mut source = Client::put(EDGE, &url.path);
+        let mut source = Client::put(EDGE, url.path());
         assert_eq!(source.head(), 403, "its source is elsewhere");
         net.reclaim_channel(now(), &session, "5004", Direction::Down, channel);
         assert_eq!(readers[0].all(), (200, &b"hello"[..]));
-        assert!(readers[0].reader.is_done(), "a proper end");
+        assert!(readers[0].is_done, "a proper end");
         until(&*net, "streams", 0);
     });
 }
@@ -223,7 +267,7 @@ fn sessions_of_many_sources_go_both_ways() {
         net.subscribe(now(), &session, "", Direction::Down, channel, None)
             .unwrap();
         let url: Url = url.parse().unwrap();
-        let mut source = Client::put(EDGE, &url.path);
+        let mut source = Client::put(EDGE, url.path());
         source.chunk(b"upwards");
         assert_eq!(
             soon(&mut *net),
@@ -242,7 +286,7 @@ fn names_too_long_for_an_address_get_a_short_url() {
         let session = name(&format!("bfed://9/{}", "n".repeat(900)));
         let (channel, url) = down(&mut *net, &session).unwrap();
         assert!(url.len() < 60, "{url}");
-        let mut reader = Client::get(EDGE, &url.parse::<Url>().unwrap().path);
+        let mut reader = Client::get(EDGE, url.parse::<Url>().unwrap().path());
         assert_eq!(reader.head(), 200);
         net.send_data(now(), channel, b"hello").unwrap();
         assert_eq!(reader.until(5), b"hello");
@@ -265,7 +309,7 @@ fn a_slow_reader_holds_a_bulk_session_back_and_is_cut_off_in_the_end() {
         let mut net = channels(&NetworkConfig::Http(config));
         let (channel, url) = down(&mut *net, &name("bfed://9/x")).unwrap();
         let url: Url = url.parse().unwrap();
-        let mut slow = Client::get(EDGE, &url.path);
+        let mut slow = Client::get(EDGE, url.path());
         assert_eq!(slow.head(), 200);
         let sent = fill(&mut *net, channel, 10_000);
         assert!(sent < 10_000);
@@ -287,7 +331,7 @@ fn a_slow_reader_holds_a_bulk_session_back_and_is_cut_off_in_the_end() {
         }
         assert_eq!(count(&*net, "readers_cut_off"), 1);
         slow.all();
-        assert!(!slow.reader.is_done(), "no proper end");
+        assert!(!slow.is_done, "no proper end");
         until(&*net, "readers", 0);
     });
 }
@@ -299,7 +343,7 @@ fn a_slow_reader_of_a_real_time_session_misses_the_oldest() {
         config.queue = 1 << 20;
         let mut net = channels(&NetworkConfig::Http(config));
         let (channel, url) = down(&mut *net, &name("bfed://9/x/?content=real-time")).unwrap();
-        let mut slow = Client::get(EDGE, &url.parse::<Url>().unwrap().path);
+        let mut slow = Client::get(EDGE, url.parse::<Url>().unwrap().path());
         assert_eq!(slow.head(), 200);
         assert_eq!(fill(&mut *net, channel, 2000), 2000, "nobody holds it back");
         assert!(count(&*net, "frames_dropped_slow_reader") > 500);

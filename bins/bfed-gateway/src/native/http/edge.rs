@@ -1,7 +1,6 @@
 //! A data node's server: readers and sources, and what it reads from other servers.
 
 use std::future::Future;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +10,11 @@ use bfed::native::ChannelId;
 use bfed::wire::client::{Answer as Mediated, AnswerRepr, Request as Ask, Want};
 use bfed::wire::no_route::Reason;
 use bfed::{BnNum, ChannelAddress, Prefix, SessionName};
-use cli::federation::http::{HttpError, Part, Reader, Url, parse_session_path};
+use bfed_client::http::{self, HttpError};
+use bfed_client::{Url, parse_session_path};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::hub::{Key, NoSource, Shared};
@@ -27,6 +25,8 @@ use super::server::{Answer, PATIENCE, Site, Stream, piece, redirect, text};
 const MAX_FRAME: usize = 16 << 10;
 /// A source that is silent for so long is gone.
 const SOURCE_SILENCE: Duration = Duration::from_secs(60);
+/// Another server that is silent for so long is gone.
+const SILENCE: Duration = Duration::from_secs(300);
 /// Time between questions to the mediator for sessions that are read.
 const REFRESH: Duration = Duration::from_secs(30);
 /// Time between looks for readers that take nothing.
@@ -59,6 +59,14 @@ pub(super) fn no_route(reason: Reason) -> Response<Answer> {
     text(status, format!("no way to the session: {reason}"))
 }
 
+/// Redirects to the same path at another server.
+pub(super) fn redirect_to(server: &Url, path: &str) -> Response<Answer> {
+    match server.with_path(path) {
+        Ok(url) => redirect(&url.to_string()),
+        Err(error) => text(StatusCode::BAD_GATEWAY, error.to_string()),
+    }
+}
+
 /// Which flow a path is about.
 pub(super) fn flow(path: &str) -> Option<(Key, SessionName)> {
     let (name, at) = parse_session_path(path)?;
@@ -83,7 +91,7 @@ impl Edge {
             Owner::Name(_) => false,
         };
         match &self.origin {
-            Some(origin) if own => return redirect(&origin.with_path(path).to_string()),
+            Some(origin) if own => return redirect_to(origin, path),
             // It waits for the source.
             None if own => return self.stream(&key, &session, cut),
             _ => {}
@@ -103,12 +111,12 @@ impl Edge {
                 }
             }
             Ok(Mediated::NoRoute(Reason::Local)) => match &self.origin {
-                Some(origin) => redirect(&origin.with_path(path).to_string()),
+                Some(origin) => redirect_to(origin, path),
                 None => self.stream(&key, &session, cut),
             },
             Ok(Mediated::Redirect { mediator, .. }) => match mediator.parse::<Url>() {
-                Ok(url) => redirect(&url.with_path(path).to_string()),
-                Err(why) => text(StatusCode::BAD_GATEWAY, why),
+                Ok(url) => redirect_to(&url, path),
+                Err(error) => text(StatusCode::BAD_GATEWAY, error.to_string()),
             },
             Ok(Mediated::NoRoute(reason)) => no_route(reason),
             Ok(Mediated::Cost(_)) => text(StatusCode::BAD_GATEWAY, "not an answer to a JOIN"),
@@ -183,11 +191,13 @@ impl Edge {
         };
         let mut body = vec![0; ask.buffer_len()];
         ask.emit(&mut body);
-        let asked = post(&self.mediator, &body);
-        let bytes = match tokio::time::timeout(PATIENCE * 2, asked).await {
-            Ok(done) => done.map_err(|error| error.to_string())?,
-            Err(_) => return Err("no answer in time".into()),
-        };
+        let asked = http::post(
+            &self.mediator,
+            body,
+            bfed::wire::MAX_MESSAGE_LEN,
+            PATIENCE * 2,
+        );
+        let bytes = asked.await.map_err(|error| error.to_string())?;
         AnswerRepr::parse(&bytes)
             .map(|answer| answer.answer)
             .map_err(|error| error.to_string())
@@ -272,70 +282,22 @@ pub(super) fn path_of(request: &Request<Incoming>) -> String {
     request.uri().path().to_owned()
 }
 
-async fn connect(url: &Url, method: &str, more: &str) -> io::Result<TcpStream> {
-    let url_ = url.clone();
-    let resolved = tokio::task::spawn_blocking(move || url_.resolve()).await;
-    let address = resolved
-        .map_err(io::Error::other)?
-        .map_err(io::Error::other)?;
-    let mut stream = TcpStream::connect(address).await?;
-    let head = format!(
-        "{method} {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n{more}\r\n",
-        url.path, url.authority
-    );
-    stream.write_all(head.as_bytes()).await?;
-    Ok(stream)
-}
-
-/// Reads an answer, giving its body away piece by piece; its status.
+/// Reads a stream, giving it away piece by piece as long as it is wanted.
 async fn read<F: Future<Output = bool>>(
-    stream: &mut TcpStream,
-    silence: Duration,
+    from: &Url,
     mut take: impl FnMut(Bytes) -> F,
-) -> io::Result<u16> {
-    let (mut reader, mut status, mut wanted) = (Reader::default(), 0, true);
-    let mut buffer = vec![0; 64 << 10];
-    while !reader.is_done() {
-        let len = tokio::time::timeout(silence, stream.read(&mut buffer)).await??;
-        if len == 0 {
-            reader.finish().map_err(io::Error::other)?;
-            break;
-        }
-        let mut rest = &buffer[..len];
-        while !rest.is_empty() {
-            let (used, part) = reader.feed(rest).map_err(io::Error::other)?;
-            match part {
-                Some(Part::Head(head)) if head.status == 200 => status = head.status,
-                Some(Part::Head(head)) => return Ok(head.status),
-                Some(Part::Data(range)) => {
-                    wanted = take(Bytes::copy_from_slice(&rest[range])).await;
-                }
-                None => {}
-            }
-            if !wanted {
-                return Ok(status);
-            }
-            rest = &rest[used..];
+) -> Result<(), HttpError> {
+    let mut answer = http::get(from).await?;
+    if answer.status != 200 {
+        return Err(answer.into_error().await);
+    }
+    while let Ok(data) = tokio::time::timeout(SILENCE, answer.next()).await {
+        let Some(data) = data? else { return Ok(()) };
+        if !take(data).await {
+            return Ok(());
         }
     }
-    Ok(status)
-}
-
-async fn post(url: &Url, body: &[u8]) -> io::Result<Vec<u8>> {
-    let more = format!("Content-Length: {}\r\n", body.len());
-    let mut stream = connect(url, "POST", &more).await?;
-    stream.write_all(body).await?;
-    let mut answer = Vec::new();
-    let status = read(&mut stream, PATIENCE * 2, |data| {
-        answer.extend_from_slice(&data);
-        std::future::ready(answer.len() <= bfed::wire::MAX_MESSAGE_LEN)
-    })
-    .await?;
-    match status {
-        200 => Ok(answer),
-        0 => Err(io::Error::other(HttpError::Truncated)),
-        status => Err(io::Error::other(format!("status {status}"))),
-    }
+    Err(HttpError::TimedOut(SILENCE))
 }
 
 /// Reads a flow from another server, as long as the data node wants it: of the origin, or of another
@@ -349,13 +311,7 @@ pub(super) async fn fetch(shared: Arc<Shared>, channel: ChannelId, from: Url) {
     };
     while shared.hub().listens(channel) {
         if let Ok(_source) = Source::new(&shared, &key, &session) {
-            let read = async {
-                let mut stream = connect(&from, "GET", "").await?;
-                read(&mut stream, Duration::from_secs(300), |data| {
-                    forward(&shared, &key, channel, data)
-                })
-                .await
-            };
+            let read = read(&from, |data| forward(&shared, &key, channel, data));
             tokio::select! {
                 done = read => tracing::debug!(%from, ?done, "the session's server"),
                 () = unwanted(&shared, channel) => return,

@@ -10,13 +10,13 @@ use bfed::native::Upcall;
 use bfed::wire::client::{Answer as Mediated, AnswerRepr, Request as Ask, Want};
 use bfed::wire::no_route::Reason;
 use bfed::{BnNum, ChannelAddress, ClientId, Duration, Instant, Scope, SessionName};
-use cli::federation::http::Url;
+use bfed_client::Url;
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode};
 use linux_net::wake::Waker;
 use tokio::sync::{Notify, oneshot};
 
-use super::edge::{flow, no_route, path_of};
+use super::edge::{flow, no_route, path_of, redirect_to};
 use super::server::{Answer, PATIENCE, Server, Site, bytes, piece, redirect, text};
 use super::{HttpConfig, Network, Owner};
 use crate::native::clients::Clients;
@@ -133,13 +133,11 @@ impl MediatorSite {
                 Some(ChannelAddress::Native(url)) => redirect(&String::from_utf8_lossy(url)),
                 _ => text(StatusCode::BAD_GATEWAY, "the gateway's answer is no URL"),
             },
-            Ok(Mediated::NoRoute(Reason::Local)) => {
-                redirect(&self.origin.with_path(path).to_string())
-            }
+            Ok(Mediated::NoRoute(Reason::Local)) => redirect_to(&self.origin, path),
             Ok(Mediated::NoRoute(reason)) => no_route(reason),
             Ok(Mediated::Redirect { mediator, .. }) => match mediator.parse::<Url>() {
-                Ok(url) => redirect(&url.with_path(path).to_string()),
-                Err(why) => text(StatusCode::BAD_GATEWAY, why),
+                Ok(url) => redirect_to(&url, path),
+                Err(error) => text(StatusCode::BAD_GATEWAY, error.to_string()),
             },
             Ok(Mediated::Cost(_)) => text(StatusCode::BAD_GATEWAY, "not an answer to a JOIN"),
             Err(response) => response,
@@ -190,10 +188,7 @@ pub(super) fn open(config: &HttpConfig, owner: Owner) -> Result<Box<dyn Network>
     });
     let origin = match &config.origin {
         Some(origin) => origin.clone(),
-        None => Url {
-            authority: config.authority(0)?,
-            path: "/".into(),
-        },
+        None => super::server(&config.authority(0)?)?,
     };
     let site = MediatorSite {
         shared: Arc::clone(&shared),

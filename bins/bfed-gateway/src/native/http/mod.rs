@@ -41,7 +41,7 @@ use bfed::wire::address::MAX_NATIVE_ADDRESS_LEN;
 use bfed::wire::client::AnswerRepr;
 use bfed::wire::data::HEADER_LEN;
 use bfed::{ClientId, Instant, NativeNet, Prefix, SessionName, Sroutes};
-use cli::federation::http::{Url, session_path};
+use bfed_client::{Url, session_path};
 
 use super::{ClientLimits, Network, Owner, Role};
 use hub::{Key, Shared};
@@ -118,12 +118,21 @@ impl HttpConfig {
         })
     }
 
-    fn mediator_url(&self) -> Url {
-        self.ask.clone().unwrap_or_else(|| Url {
-            authority: reachable(self.mediator).to_string(),
-            path: "/mediator".into(),
-        })
+    fn mediator_url(&self) -> Result<Url, String> {
+        match &self.ask {
+            Some(url) => Ok(url.clone()),
+            None => {
+                let server = server(&reachable(self.mediator).to_string())?;
+                server.with_path("/mediator").map_err(|e| e.to_string())
+            }
+        }
     }
+}
+
+/// The URL of a server.
+fn server(authority: &str) -> Result<Url, String> {
+    let url = format!("http://{authority}/").parse::<Url>();
+    url.map_err(|error| error.to_string())
 }
 
 /// Opens it.
@@ -149,17 +158,10 @@ struct HttpNet {
 
 impl HttpNet {
     fn open(config: &HttpConfig, part: usize, owner: Owner) -> Result<Self, String> {
-        let authority = config.authority(part)?;
-        let base = Url {
-            authority,
-            path: "/".into(),
-        };
+        let base = server(&config.authority(part)?)?;
         let listen = SocketAddr::new(config.listen.ip(), config.listen.port() + part as u16);
-        let own = |origin: &Url| origin.authority != base.authority;
-        let first = Url {
-            authority: config.authority(0)?,
-            path: "/".into(),
-        };
+        let own = |origin: &Url| origin.authority() != base.authority();
+        let first = server(&config.authority(0)?)?;
         let origin = Some(config.origin.clone().unwrap_or(first)).filter(own);
         let shared = Shared::new(config.queue, config.stall).map_err(|error| error.to_string())?;
         let edge = edge::Edge {
@@ -167,7 +169,7 @@ impl HttpNet {
             network: owner.gateway.network,
             origin: origin.clone(),
             publish: config.publish.clone(),
-            mediator: config.mediator_url(),
+            mediator: config.mediator_url()?,
             nonce: u32::from_le_bytes([owner.seed[0], owner.seed[1], owner.seed[2], 1])
                 ^ part as u32,
         };
@@ -205,16 +207,12 @@ impl NativeNet for HttpNet {
         let (text, at) = key(session, flow);
         let path = session_path(&text, at);
         let channel = self.shared.hub().add((text, at), session, direction)?;
-        let mut url = self.base.with_path(&path).to_string();
-        if url.len() > MAX_NATIVE_ADDRESS_LEN {
-            url = self
-                .base
-                .with_path(&format!("/c/{}", channel.0))
-                .to_string();
-        }
-        match url.len() <= MAX_NATIVE_ADDRESS_LEN {
-            true => Ok((channel, url.into_bytes())),
-            false => {
+        let short = format!("/c/{}", channel.0);
+        let urls = [path, short].map(|path| self.base.with_path(&path));
+        let mut urls = urls.into_iter().flatten().map(|url| url.to_string());
+        match urls.find(|url| url.len() <= MAX_NATIVE_ADDRESS_LEN) {
+            Some(url) => Ok((channel, url.into_bytes())),
+            None => {
                 self.shared.hub().remove(channel);
                 Err(NativeError::Refused)
             }
@@ -240,7 +238,9 @@ impl NativeNet for HttpNet {
             None => self
                 .origin
                 .as_ref()
-                .map(|origin| origin.with_path(&session_path(&text, at))),
+                .map(|origin| origin.with_path(&session_path(&text, at)))
+                .transpose()
+                .map_err(|_| NativeError::NoSession)?,
         };
         self.shared.hub().listen(channel)?;
         if let Some(from) = from {

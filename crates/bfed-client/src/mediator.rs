@@ -1,4 +1,4 @@
-//! Asking a mediator (§5.2.1).
+//! Asking a mediator.
 
 use core::fmt;
 use core::str::FromStr;
@@ -8,22 +8,26 @@ use std::sync::mpsc::{self, Receiver, Sender};
 
 use bfed::SessionName;
 use bfed::wire::client::{AnswerRepr, Request, Want};
-use cli::federation::http::Url;
-use cli::federation::{MEDIATOR_PORT, PADDED_LEN};
+use hyper::body::Bytes;
 use linux_net::inet::{self, Membership, Transmit, UdpSocket};
+use linux_net::link;
 use linux_net::udp::Batch;
 use linux_net::wake::Waker;
 
-use crate::http;
+use crate::address::{MEDIATOR_PORT, PADDED_LEN};
+use crate::{Error, Url, http, stream};
 
-/// Where a mediator is.
+/// Longest answer over HTTP in bytes.
+const MAX_ANSWER: usize = 64 << 10;
+
+/// The address of a mediator: `239.255.98.102:25190`, `10.0.0.1`, `http://host:8080`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Address {
-    /// On a group.
+pub enum Address {
+    /// The group of the mediators of an IP multicast network.
     Group(SocketAddr),
-    /// At a UDP address.
+    /// A host of a source-specific multicast network; UDP.
     Unicast(SocketAddr),
-    /// At an HTTP server.
+    /// A server of an HTTP network.
     Http(Url),
 }
 
@@ -32,13 +36,14 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text.starts_with("http") {
-            let url: Url = text.parse()?;
+            let wrong = |error: crate::UrlError| error.to_string();
+            let url: Url = text.parse().map_err(wrong)?;
             // The server's mediator, unless the URL names a path.
-            let path = match url.path.as_str() {
+            let path = match url.path() {
                 "/" => "/mediator",
                 other => other,
             };
-            return Ok(Address::Http(url.with_path(path)));
+            return url.with_path(path).map(Address::Http).map_err(wrong);
         }
         let bare = text.trim_start_matches('[').trim_end_matches(']');
         let address = match (text.parse::<SocketAddr>(), bare.parse::<IpAddr>()) {
@@ -51,7 +56,9 @@ impl FromStr for Address {
             }
         };
         if address.port() == 0 || address.ip().is_unspecified() {
-            return Err(format!("{text:?} is no mediator: nobody can be there"));
+            return Err(format!(
+                "{text:?} is no mediator: an unspecified address or port 0"
+            ));
         }
         Ok(match address.ip().is_multicast() {
             true => Address::Group(address),
@@ -69,66 +76,79 @@ impl fmt::Display for Address {
     }
 }
 
-/// What is heard of a mediator, or of others who ask it.
+/// A message of a mediator, or of another client that asks it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Heard {
+pub(crate) enum Message {
     /// An answer for this client's session.
     Answer(AnswerRepr),
     /// Another client asks for the same session.
-    OthersJoin,
+    OtherJoins,
     /// Another client leaves it.
-    OthersLeave,
+    OtherLeaves,
     /// It could not be asked.
     Failed(String),
 }
 
 #[derive(Debug)]
-enum Door {
+enum Transport {
     Udp(UdpSocket, Batch),
     Http {
-        sender: Sender<Result<Vec<u8>, String>>,
-        answers: Receiver<Result<Vec<u8>, String>>,
+        sender: Sender<Result<Bytes, String>>,
+        answers: Receiver<Result<Bytes, String>>,
         waker: Waker,
-        /// A question is on its way.
-        asked: bool,
+        /// A request has no answer yet.
+        pending: bool,
     },
 }
 
-/// A line to one mediator, about one session.
+/// A conversation with one mediator about one session.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct Conversation {
     pub(crate) address: Address,
-    door: Door,
+    transport: Transport,
     session: SessionName,
     nonce: u32,
 }
 
-/// A socket that is in a group, or sends to it.
+/// Returns the index of the interface with a name or an address; 0, for the routes' choice, without one.
+fn interface_index(name: Option<&str>) -> Result<u32, Error> {
+    let Some(name) = name else { return Ok(0) };
+    match link::find(name) {
+        Ok(found) => Ok(found.index),
+        Err(_) => {
+            let all = link::list().unwrap_or_default();
+            Err(Error::NoInterface {
+                name: name.to_owned(),
+                present: all.into_iter().map(|one| one.name).collect(),
+            })
+        }
+    }
+}
+
+/// Opens a socket that is to join a group, or sends to one; also returns the index of its interface.
 pub(crate) fn group_socket(
     bind: SocketAddr,
     interface: Option<&str>,
     ttl: u8,
-) -> Result<(UdpSocket, u32), String> {
-    let index = match interface {
-        Some(name) => cli::multicast::find(name)?.index,
-        None => 0,
-    };
+) -> Result<(UdpSocket, u32), Error> {
+    let interface = interface_index(interface)?;
     let config = inet::Config {
-        interface: index,
+        interface,
         ttl,
         loopback: true,
         ..inet::Config::new(bind)
     };
-    let socket = UdpSocket::open(&config).map_err(|error| format!("{bind}: {error}"))?;
-    Ok((socket, index))
+    let socket = UdpSocket::open(&config);
+    let socket = socket.map_err(|error| Error::Network(format!("{bind}: {error}")))?;
+    Ok((socket, interface))
 }
 
-/// A socket that hears a group.
+/// Opens a socket that receives a group.
 pub(crate) fn listen(
     group: SocketAddr,
     source: Option<IpAddr>,
     interface: Option<&str>,
-) -> Result<UdpSocket, String> {
+) -> Result<UdpSocket, Error> {
     let (socket, interface) = group_socket(group, interface, 16)?;
     let membership = Membership {
         group: group.ip(),
@@ -136,53 +156,56 @@ pub(crate) fn listen(
         interface,
     };
     let joined = socket.join(&membership);
-    joined.map_err(|error| format!("group {group}: {error}"))?;
+    joined.map_err(|error| Error::Network(format!("group {group}: {error}")))?;
     Ok(socket)
 }
 
-impl Line {
+impl Conversation {
     pub(crate) fn open(
         address: Address,
         interface: Option<&str>,
         session: &SessionName,
         nonce: u32,
-    ) -> Result<Self, String> {
-        let door = match &address {
-            Address::Group(group) => Door::Udp(listen(*group, None, interface)?, Batch::new(2)),
+    ) -> Result<Self, Error> {
+        let transport = match &address {
+            Address::Group(group) => {
+                Transport::Udp(listen(*group, None, interface)?, Batch::new(2))
+            }
             Address::Unicast(to) => {
                 let any: IpAddr = match to {
                     SocketAddr::V4(_) => [0u8; 4].into(),
                     SocketAddr::V6(_) => [0u16; 8].into(),
                 };
                 let config = inet::Config::new(SocketAddr::new(any, 0));
-                let socket = UdpSocket::open(&config).map_err(|error| error.to_string())?;
-                Door::Udp(socket, Batch::new(2))
+                let socket =
+                    UdpSocket::open(&config).map_err(|error| Error::Network(error.to_string()))?;
+                Transport::Udp(socket, Batch::new(2))
             }
             Address::Http(_) => {
                 let (sender, answers) = mpsc::channel();
-                let waker = Waker::new().map_err(|error| error.to_string())?;
-                Door::Http {
+                let waker = Waker::new().map_err(|error| Error::Network(error.to_string()))?;
+                Transport::Http {
                     sender,
                     answers,
                     waker,
-                    asked: false,
+                    pending: false,
                 }
             }
         };
-        Ok(Line {
+        Ok(Conversation {
             address,
-            door,
+            transport,
             session: session.clone(),
             nonce,
         })
     }
 
-    /// Whether others ask on the same line: then requests are damped.
+    /// Whether other clients ask at the same address: then requests are damped.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self.address, Address::Group(_))
     }
 
-    /// Sends a request; whether it was sent.
+    /// Sends a request; returns whether it was sent.
     pub(crate) fn ask(&mut self, want: Want, redirects: u8) -> bool {
         let request = Request {
             nonce: self.nonce,
@@ -192,8 +215,8 @@ impl Line {
         };
         let mut bytes = vec![0; request.buffer_len()];
         request.emit(&mut bytes);
-        match (&mut self.door, &self.address) {
-            (Door::Udp(socket, _), Address::Group(to) | Address::Unicast(to)) => {
+        match (&mut self.transport, &self.address) {
+            (Transport::Udp(socket, _), Address::Group(to) | Address::Unicast(to)) => {
                 if matches!(self.address, Address::Unicast(_)) {
                     let room = PADDED_LEN.max(bytes.len() + 64 * (1 + self.session.flow_count()));
                     bytes.resize(room, 0);
@@ -212,29 +235,36 @@ impl Line {
                 sent.is_ok()
             }
             (
-                Door::Http {
+                Transport::Http {
                     sender,
                     waker,
-                    asked,
+                    pending,
                     ..
                 },
                 Address::Http(url),
             ) => {
-                if core::mem::replace(asked, want != Want::Leave) {
+                if core::mem::replace(pending, want != Want::Leave) {
                     return false;
                 }
                 let (sender, waker, url) = (sender.clone(), waker.clone(), url.clone());
                 let ask = move || {
-                    let answer = http::post(&url, &bytes);
+                    let answer = post(&url, bytes);
                     if want != Want::Leave {
                         let _ = sender.send(answer);
                         waker.wake();
                     }
                 };
                 match want {
-                    // The program waits for nothing afterwards.
+                    // Nothing is waited for afterwards.
                     Want::Leave => ask(),
-                    _ => drop(std::thread::spawn(ask)),
+                    _ => {
+                        let thread = std::thread::Builder::new().name("mediator".into());
+                        if let Err(error) = thread.spawn(ask) {
+                            tracing::warn!(%error, "cannot spawn a thread that asks the mediator");
+                            *pending = false;
+                            return false;
+                        }
+                    }
                 }
                 true
             }
@@ -242,72 +272,81 @@ impl Line {
         }
     }
 
-    /// What has come.
-    pub(crate) fn receive(&mut self) -> Vec<Heard> {
-        let mut heard = Vec::new();
-        match &mut self.door {
-            Door::Udp(socket, batch) => {
+    /// Returns the messages that have arrived.
+    pub(crate) fn receive(&mut self) -> Vec<Message> {
+        let mut messages = Vec::new();
+        match &mut self.transport {
+            Transport::Udp(socket, batch) => {
                 if let Err(error) = socket.receive(batch) {
-                    tracing::debug!(%error, "the mediator's line");
-                    return heard;
+                    tracing::debug!(%error, "the mediator's socket");
+                    return messages;
                 }
                 for datagram in batch.received() {
                     let from = match self.address {
                         Address::Unicast(mediator) => datagram.source == mediator,
                         _ => true,
                     };
-                    if let Some(one) = sort(datagram.payload, &self.session, self.nonce)
+                    if let Some(one) = classify(datagram.payload, &self.session, self.nonce)
                         && from
                     {
-                        heard.push(one);
+                        messages.push(one);
                     }
                 }
             }
-            Door::Http {
+            Transport::Http {
                 answers,
                 waker,
-                asked,
+                pending,
                 ..
             } => {
                 waker.reset();
                 while let Ok(answer) = answers.try_recv() {
-                    *asked = false;
-                    heard.push(match answer {
-                        Ok(bytes) => match sort(&bytes, &self.session, self.nonce) {
-                            Some(answer @ Heard::Answer(_)) => answer,
-                            _ => Heard::Failed(format!("{}: not an answer", self.address)),
+                    *pending = false;
+                    messages.push(match answer {
+                        Ok(bytes) => match classify(&bytes, &self.session, self.nonce) {
+                            Some(answer @ Message::Answer(_)) => answer,
+                            _ => Message::Failed(format!("{}: not an answer", self.address)),
                         },
-                        Err(why) => Heard::Failed(why),
+                        Err(why) => Message::Failed(why),
                     });
                 }
             }
         }
-        heard
+        messages
     }
 }
 
-/// What a message is to the client that asks for that session with that nonce.
-fn sort(bytes: &[u8], session: &SessionName, nonce: u32) -> Option<Heard> {
+/// Posts a request; the body of the answer.
+fn post(url: &Url, bytes: Vec<u8>) -> Result<Bytes, String> {
+    let answer = match stream::block_on(http::post(url, bytes, MAX_ANSWER, http::TIMEOUT)) {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    answer.map_err(|why| format!("{url}: {why}"))
+}
+
+/// What a message means to the client that asks for that session with that nonce.
+fn classify(bytes: &[u8], session: &SessionName, nonce: u32) -> Option<Message> {
     if let Ok(answer) = AnswerRepr::parse(bytes) {
         let fits = answer.session == *session && [0, nonce].contains(&answer.nonce);
-        return fits.then_some(Heard::Answer(answer));
+        return fits.then_some(Message::Answer(answer));
     }
     let request = Request::parse(bytes).ok()?;
     if request.session != *session || request.nonce == nonce {
         return None;
     }
     match request.want {
-        Want::Join => Some(Heard::OthersJoin),
-        Want::Leave => Some(Heard::OthersLeave),
+        Want::Join => Some(Message::OtherJoins),
+        Want::Leave => Some(Message::OtherLeaves),
         Want::Cost => None,
     }
 }
 
-impl AsFd for Line {
+impl AsFd for Conversation {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.door {
-            Door::Udp(socket, _) => socket.as_fd(),
-            Door::Http { waker, .. } => waker.as_fd(),
+        match &self.transport {
+            Transport::Udp(socket, _) => socket.as_fd(),
+            Transport::Http { waker, .. } => waker.as_fd(),
         }
     }
 }

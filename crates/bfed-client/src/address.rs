@@ -1,27 +1,26 @@
-//! What a gateway of the Broadcast Federation and its clients must agree on: how addresses of groups
-//! are written, and where the mediator is unless somebody says otherwise.
-
-pub mod http;
+//! What a gateway and its clients agree on: how addresses of groups are written, and the default address of
+//! the mediator.
 
 use core::fmt;
 use core::str::FromStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Where mediators listen, UDP.
+use bfed::SessionName;
+
+/// UDP port of mediators.
 pub const MEDIATOR_PORT: u16 = 25190;
-/// The well-known group of mediators in IP multicast networks (§5.2.1), in the scope of a site
-/// (RFC 2365).
+/// The well-known group of mediators in IP multicast networks, in the scope of a site (RFC 2365).
 pub const MEDIATOR_V4: SocketAddr =
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 255, 98, 102)), MEDIATOR_PORT);
-/// The same over IPv6: transient, in the scope of a site (RFC 4291 §2.7).
+/// The well-known group over IPv6: transient, in the scope of a site (RFC 4291 section 2.7).
 pub const MEDIATOR_V6: SocketAddr = SocketAddr::new(
     IpAddr::V6(Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0, 0x6266)),
     MEDIATOR_PORT,
 );
-/// The UDP port of a flow that has no name (RFC 3551 §8).
+/// The UDP port of a flow that has no name (RFC 3551 section 8).
 pub const DEFAULT_PORT: u16 = 5004;
-/// A request to a mediator at a unicast UDP address is padded with zeros to so many bytes at least: no
-/// answer is longer than the datagram that asked for it.
+/// A request to a mediator at a unicast UDP address is padded with zeros to this many bytes at least: no
+/// answer is longer than the request.
 pub const PADDED_LEN: usize = 1200;
 
 /// A group that data is sent to, of any source or of one: `239.1.2.3:5004`,
@@ -34,7 +33,7 @@ pub struct GroupAddress {
     pub group: SocketAddr,
 }
 
-/// Text that is no address of a group.
+/// Text that is not the address of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("not a group, such as 239.1.2.3:5004 or, of one source, 10.0.0.1@232.1.2.3:5004")]
 pub struct GroupError;
@@ -55,7 +54,7 @@ impl GroupAddress {
     /// its port, [`DEFAULT_PORT`] for a flow without a name.
     ///
     /// # Errors
-    /// They are none.
+    /// They are not the address of a group that data may be sent to.
     pub fn of_session(native: &[u8], flow: &str) -> Result<Self, GroupError> {
         let native = core::str::from_utf8(native).map_err(|_| GroupError)?;
         let port = match flow {
@@ -73,9 +72,18 @@ impl GroupAddress {
         GroupAddress { source, group }.checked()
     }
 
+    /// The group of a session's flow, by its number from 0, in the network that owns the session.
+    ///
+    /// # Errors
+    /// The session's native name is not a group, or the flow's name is not a port.
+    pub fn of_flow(session: &SessionName, flow: usize) -> Result<Self, GroupError> {
+        let name = session.flows().nth(flow).unwrap_or("");
+        Self::of_session(&session.native_bytes(), name)
+    }
+
     fn checked(self) -> Result<Self, GroupError> {
         let ip = self.group.ip();
-        // Routing protocols talk there, on this link alone.
+        // For routing protocols, on this link alone.
         let reserved = match ip {
             IpAddr::V4(ip) => ip.octets()[..3] == [224, 0, 0],
             IpAddr::V6(ip) => ip.octets()[1] & 15 < 2 || ip.octets()[1] == 2,

@@ -1,6 +1,6 @@
-//! Numbered frames: how a source says where its data begins, what is missing and where it ends, in
+//! Numbered frames: they mark where the data of a source begins, what is missing and where it ends, in
 //! networks that lose, cut and join what they carry. A session whose name has the parameter
-//! `framing=numbered` consists of them; gateways know nothing of it.
+//! `framing=numbered` consists of them; gateways carry them like any other data.
 //!
 //! ```text
 //! +---------------+---------------+-------------------------------+
@@ -20,8 +20,8 @@
 //! Kind 0: data. Kind 1, END: the payload is the number of bytes of all data (64 bits) and their BLAKE3
 //! digest (32 bytes); it is sent several times under one number, the number of data frames.
 //!
-//! A reader that meets anything else looks for the next identifier: it finds its way back after a
-//! gap, and when it joins in the middle.
+//! A reader skips anything else up to the next identifier: it synchronizes after a gap, and when it joins in
+//! the middle.
 
 /// Length of a frame's header in bytes.
 pub const HEADER_LEN: usize = 20;
@@ -36,9 +36,9 @@ const MAGIC: [u8; 3] = [0x62, 0x46, 1];
 pub enum Found {
     /// A data frame: its payload.
     Data {
-        /// Its number.
+        /// Its number, from 0.
         number: u64,
-        /// What it carries.
+        /// Its payload.
         payload: Vec<u8>,
     },
     /// The end.
@@ -88,22 +88,22 @@ pub fn emit_end(frames: u64, bytes: u64, digest: &[u8; 32], out: &mut Vec<u8>) {
     emit(1, frames, &payload, out);
 }
 
-/// Finds frames in a stream of bytes, however it is cut. Holds one frame at most.
+/// Finds frames in a stream of bytes, however it is cut. Stores one frame at most.
 #[derive(Debug, Default)]
 pub struct Deframer {
-    held: Vec<u8>,
-    /// Where in `held` what was not looked at yet begins.
+    stored: Vec<u8>,
+    /// Index in `stored` of the first byte that was not examined yet.
     at: usize,
     /// Bytes that belonged to no frame.
     pub skipped: u64,
 }
 
 impl Deframer {
-    /// Takes bytes; then [`Deframer::next`] until `None`.
+    /// Appends bytes; then [`Deframer::next`] until `None`.
     pub fn push(&mut self, bytes: &[u8]) {
-        self.held.drain(..self.at);
+        self.stored.drain(..self.at);
         self.at = 0;
-        self.held.extend_from_slice(bytes);
+        self.stored.extend_from_slice(bytes);
     }
 
     fn skip(&mut self) {
@@ -111,11 +111,11 @@ impl Deframer {
         self.at += 1;
     }
 
-    /// The next frame.
+    /// Returns the next frame.
     #[expect(clippy::should_implement_trait, reason = "more may come after None")]
     pub fn next(&mut self) -> Option<Found> {
         loop {
-            let rest = &self.held[self.at..];
+            let rest = &self.stored[self.at..];
             let known = rest.len().min(3);
             if rest[..known] != MAGIC[..known] {
                 self.skip();
@@ -299,7 +299,7 @@ mod tests {
         for piece in noise.chunks(1400) {
             deframer.push(piece);
             while deframer.next().is_some() {}
-            assert!(deframer.held.len() < MAX_PAYLOAD + HEADER_LEN + 1400);
+            assert!(deframer.stored.len() < MAX_PAYLOAD + HEADER_LEN + 1400);
         }
     }
 }

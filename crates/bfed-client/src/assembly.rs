@@ -1,10 +1,28 @@
-//! Where the data goes, and what is known of it.
+//! The data of a session in order: numbered frames are taken apart, missing ones counted.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use core::fmt;
+use std::io;
 
 use crate::frames::{Deframer, Found};
+use crate::{Event, Sink};
+
+/// What is wrong with a session of numbered frames that ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Incomplete {
+    /// So many frames did not arrive.
+    #[error("{0} frames are missing")]
+    Missing(u64),
+    /// The first frame that arrived was not the first of the session.
+    #[error("the beginning was missed")]
+    MissedStart,
+    /// The source's last frame did not arrive.
+    #[error("the end did not come")]
+    NoEnd,
+    /// The data differs from what the source sent.
+    #[error("the digest is not the source's")]
+    WrongDigest,
+}
 
 /// What a source said at the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,12 +43,11 @@ struct Numbered {
     end: Option<Announced>,
 }
 
-/// A writer that counts.
-pub(crate) struct Output {
-    writer: BufWriter<Box<dyn Write>>,
+/// Counts and orders what arrives.
+pub(crate) struct Assembly {
     hasher: blake3::Hasher,
     numbered: Option<Numbered>,
-    most: Option<u64>,
+    max_bytes: Option<u64>,
     pub(crate) bytes: u64,
     pub(crate) pieces: u64,
     pub(crate) frames: u64,
@@ -38,21 +55,20 @@ pub(crate) struct Output {
     pub(crate) late: u64,
 }
 
-impl Output {
-    pub(crate) fn open(path: &Path, numbered: bool, most: Option<u64>) -> io::Result<Self> {
-        let writer: Box<dyn Write> = match path.as_os_str() == "-" {
-            true => Box::new(io::stdout()),
-            false => Box::new(File::create(path)?),
-        };
-        Ok(Self::new(writer, numbered, most))
+impl fmt::Debug for Assembly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Assembly");
+        shown.field("bytes", &self.bytes).field("lost", &self.lost);
+        shown.finish_non_exhaustive()
     }
+}
 
-    fn new(writer: Box<dyn Write>, numbered: bool, most: Option<u64>) -> Self {
-        Output {
-            writer: BufWriter::with_capacity(256 << 10, writer),
+impl Assembly {
+    pub(crate) fn new(numbered: bool, max_bytes: Option<u64>) -> Self {
+        Assembly {
             hasher: blake3::Hasher::new(),
             numbered: numbered.then(Numbered::default),
-            most,
+            max_bytes,
             bytes: 0,
             pieces: 0,
             frames: 0,
@@ -61,23 +77,28 @@ impl Output {
         }
     }
 
-    /// A datagram, or a piece of a stream, came.
-    pub(crate) fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
+    /// Takes a datagram, or a piece of a stream, and gives its data to the sink.
+    pub(crate) fn take(&mut self, bytes: &[u8], sink: &mut dyn Sink) -> io::Result<()> {
         self.pieces += 1;
         let Some(mut numbered) = self.numbered.take() else {
             self.frames += 1;
-            return self.write(bytes);
+            return self.write(bytes, sink);
         };
         numbered.deframer.push(bytes);
         let mut done = Ok(());
         while let Some(found) = numbered.deframer.next().filter(|_| done.is_ok()) {
-            done = self.found(&mut numbered, found);
+            done = self.found(&mut numbered, found, sink);
         }
         self.numbered = Some(numbered);
         done
     }
 
-    fn found(&mut self, numbered: &mut Numbered, found: Found) -> io::Result<()> {
+    fn found(
+        &mut self,
+        numbered: &mut Numbered,
+        found: Found,
+        sink: &mut dyn Sink,
+    ) -> io::Result<()> {
         let reached = match &found {
             Found::Data { number, .. } => *number,
             Found::End { frames, .. } => *frames,
@@ -87,14 +108,20 @@ impl Output {
                 self.late += 1;
                 return Ok(());
             }
-            Some(next) => self.lost = self.lost.saturating_add(reached - next),
+            Some(next) if reached > next => {
+                self.lost = self.lost.saturating_add(reached - next);
+                sink.event(Event::Gap {
+                    frames: reached - next,
+                });
+            }
+            Some(_) => {}
             None => numbered.missed_start = reached > 0,
         }
         match found {
             Found::Data { number, payload } => {
                 numbered.next = Some(number.saturating_add(1));
                 self.frames += 1;
-                self.write(&payload)
+                self.write(&payload, sink)
             }
             Found::End {
                 frames,
@@ -112,16 +139,12 @@ impl Output {
         }
     }
 
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let room = self.most.map_or(u64::MAX, |most| most - self.bytes);
+    fn write(&mut self, bytes: &[u8], sink: &mut dyn Sink) -> io::Result<()> {
+        let room = self.max_bytes.map_or(u64::MAX, |max| max - self.bytes);
         let len = usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len());
         self.hasher.update(&bytes[..len]);
         self.bytes += len as u64;
-        self.writer.write_all(&bytes[..len])
-    }
-
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
-        self.writer.flush()
+        sink.data(&bytes[..len])
     }
 
     /// Nothing more is wanted: the end came, or as much as was asked for.
@@ -130,21 +153,20 @@ impl Output {
             .numbered
             .as_ref()
             .is_some_and(|numbered| numbered.end.is_some());
-        ended || self.most == Some(self.bytes)
+        ended || self.max_bytes == Some(self.bytes)
     }
 
-    /// What is not as it should be.
-    pub(crate) fn complaint(&self, late: bool) -> Option<String> {
+    /// What is wrong with what arrived.
+    pub(crate) fn incomplete(&self) -> Option<Incomplete> {
         let numbered = self.numbered.as_ref()?;
-        let asked_for = self.most == Some(self.bytes);
+        let asked_for = self.max_bytes == Some(self.bytes);
         match &numbered.end {
-            _ if late => None,
-            _ if self.lost > 0 => Some(format!("{} frames are missing", self.lost)),
-            _ if numbered.missed_start => Some("the beginning was missed".into()),
+            _ if self.lost > 0 => Some(Incomplete::Missing(self.lost)),
+            _ if numbered.missed_start => Some(Incomplete::MissedStart),
             None if asked_for => None,
-            None => Some("the end did not come".into()),
+            None => Some(Incomplete::NoEnd),
             Some(end) if end.bytes != self.bytes || end.digest != self.digest() => {
-                (!asked_for).then(|| "the digest is not the source's".into())
+                (!asked_for).then_some(Incomplete::WrongDigest)
             }
             Some(_) => None,
         }
@@ -172,6 +194,14 @@ mod tests {
     use super::*;
     use crate::frames::{emit_data, emit_end};
 
+    struct Null;
+
+    impl Sink for Null {
+        fn data(&mut self, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
     fn frames(payloads: &[&[u8]]) -> Vec<Vec<u8>> {
         let mut all = vec![];
         for (number, payload) in (0..).zip(payloads) {
@@ -190,9 +220,11 @@ mod tests {
         all
     }
 
-    fn took(frames: &[Vec<u8>], most: Option<u64>) -> Output {
-        let mut output = Output::new(Box::new(io::sink()), true, most);
-        frames.iter().for_each(|frame| output.take(frame).unwrap());
+    fn took(frames: &[Vec<u8>], most: Option<u64>) -> Assembly {
+        let mut output = Assembly::new(true, most);
+        frames
+            .iter()
+            .for_each(|frame| output.take(frame, &mut Null).unwrap());
         output
     }
 
@@ -205,7 +237,7 @@ mod tests {
             (output.bytes, output.frames, output.announced()),
             (11, 3, Some(3))
         );
-        assert_eq!(output.complaint(false), None);
+        assert_eq!(output.incomplete(), None);
         assert_eq!(output.digest(), *blake3::hash(b"onetwothree").as_bytes());
     }
 
@@ -225,26 +257,28 @@ mod tests {
         for (gone, lost) in [(&[1][..], 1), (&[1, 2], 2), (&[3], 1)] {
             let output = without(gone);
             assert_eq!((output.lost, output.late), (lost, 0));
-            assert!(output.complaint(false).unwrap().contains("missing"));
-            assert_eq!(output.complaint(true), None);
+            assert!(output.incomplete().unwrap().to_string().contains("missing"));
         }
         assert!(
             without(&[0])
-                .complaint(false)
+                .incomplete()
                 .unwrap()
+                .to_string()
                 .contains("beginning")
         );
         assert!(
             without(&[4])
-                .complaint(false)
+                .incomplete()
                 .unwrap()
+                .to_string()
                 .contains("end did not")
         );
         // Nothing but the end: the beginning was missed, whatever came before it.
         assert!(
             without(&[0, 1, 2, 3])
-                .complaint(false)
+                .incomplete()
                 .unwrap()
+                .to_string()
                 .contains("beginning")
         );
     }
@@ -255,7 +289,7 @@ mod tests {
         let mixed = [0, 0, 1, 0, 2, 2].map(|n: usize| all[n].clone());
         let output = took(&mixed, None);
         assert_eq!((output.bytes, output.late, output.lost), (6, 2, 0));
-        assert_eq!(output.complaint(false), None);
+        assert_eq!(output.incomplete(), None);
     }
 
     #[test]
@@ -266,23 +300,24 @@ mod tests {
         all[1] = end;
         assert!(
             took(&all, None)
-                .complaint(false)
+                .incomplete()
                 .unwrap()
+                .to_string()
                 .contains("digest")
         );
     }
 
     #[test]
     fn no_more_than_was_asked_for_is_written() {
-        let mut output = Output::new(Box::new(io::sink()), false, Some(5));
-        output.take(b"hel").unwrap();
+        let mut output = Assembly::new(false, Some(5));
+        output.take(b"hel", &mut Null).unwrap();
         assert!(!output.is_done());
-        output.take(b"lo, world").unwrap();
+        output.take(b"lo, world", &mut Null).unwrap();
         assert!(output.is_done());
         assert_eq!(
             (output.bytes, output.digest()),
             (5, *blake3::hash(b"hello").as_bytes())
         );
-        assert_eq!(output.complaint(false), None);
+        assert_eq!(output.incomplete(), None);
     }
 }

@@ -1,0 +1,89 @@
+//! Why a session is not had, or not published.
+
+use std::io;
+
+use bfed::GatewayId;
+use bfed::wire::no_route::Reason;
+
+use crate::http::HttpError;
+use crate::{Address, UrlError};
+
+/// Why a session is not had, or not published.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A mediator says that there is no route to the session (NO_ROUTE). Ask later where the reason may pass.
+    #[error("no way to the session: {0}")]
+    Refused(Reason),
+    /// No mediator answered in time.
+    #[error("{0}")]
+    NoAnswer(String),
+    /// The gateway's address of the session is neither a group nor a URL.
+    #[error("the gateway's address of the session is none that is known here")]
+    UnknownAddress,
+    /// A mediator redirects to text that is not the address of a mediator.
+    #[error("{from} redirects to gateway {gateway}: {why}")]
+    BadRedirect {
+        /// The mediator that redirects.
+        from: Address,
+        /// The gateway that it names.
+        gateway: GatewayId,
+        /// What is wrong with the address.
+        why: String,
+    },
+    /// Mediators redirect to each other.
+    #[error("a loop of redirections: {}, {to}", joined(visited))]
+    RedirectLoop {
+        /// The mediators asked, in order.
+        visited: Vec<Address>,
+        /// The one among them that was redirected to.
+        to: Address,
+    },
+    /// Too many mediators redirect.
+    #[error("more than {limit} redirections, the last to {to}")]
+    TooManyRedirects {
+        /// Most redirections.
+        limit: u8,
+        /// Target of the last one.
+        to: Address,
+    },
+    /// No interface has the name or the address.
+    #[error("no interface is called or has the address {name}: there are {}", present.join(", "))]
+    NoInterface {
+        /// The name or the address.
+        name: String,
+        /// The interfaces of this host.
+        present: Vec<String>,
+    },
+    /// A socket or another resource of the system cannot be had.
+    #[error("{0}")]
+    Network(String),
+    /// The session's native name is not a group, and no HTTP server is named.
+    #[error("the session's native name is no group")]
+    NotAGroup,
+    /// The server of an HTTP network cannot be used.
+    #[error("{url}: {error}")]
+    Server {
+        /// The URL asked for.
+        url: String,
+        /// What is wrong.
+        error: HttpError,
+    },
+    /// The server of an HTTP network refused the stream, or cut it off.
+    #[error("{}", crate::publish::describe(.0))]
+    Http(HttpError),
+    /// A URL cannot be formed.
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    /// The sink cannot take the data, or a socket cannot send it.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The caller cancelled the session.
+    #[error("interrupted")]
+    Cancelled,
+}
+
+fn joined(addresses: &[Address]) -> String {
+    let texts: Vec<String> = addresses.iter().map(Address::to_string).collect();
+    texts.join(", ")
+}
