@@ -2,6 +2,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | [`bucket`] | [`TokenBucket`] and its [`RateLimit`]: rates with a burst |
 //! | [`time`] | [`Instant`](time::Instant) and [`Duration`](time::Duration), in microseconds |
 //! | [`machine`] | [`Machine`], the contract between a protocol machine and its driver |
 //!
@@ -13,7 +14,9 @@
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
+pub mod bucket;
 pub mod machine;
 pub mod time;
 
+pub use bucket::{RateLimit, TokenBucket};
 pub use machine::Machine;
