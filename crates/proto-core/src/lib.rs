@@ -2,6 +2,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | [`bucket`] | [`TokenBucket`] and its [`RateLimit`]: rates with a burst |
 //! | [`time`] | [`Instant`](time::Instant) and [`Duration`](time::Duration), in microseconds |
 //! | `clock` (feature `std`) | [`Clock`](clock::Clock), the clock that drivers run machines with |
 //! | [`key`] | the content of a key file: a secret of 32 bytes |
@@ -15,10 +16,12 @@
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
+pub mod bucket;
 #[cfg(feature = "std")]
 pub mod clock;
 pub mod key;
 pub mod machine;
 pub mod time;
 
+pub use bucket::{RateLimit, TokenBucket};
 pub use machine::Machine;
