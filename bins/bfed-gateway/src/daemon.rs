@@ -477,8 +477,12 @@ impl Service for Running {
             None => {
                 self.drain();
                 let end = tokio::time::Instant::now() + config.shutdown;
-                while self.has_sessions().await && tokio::time::Instant::now() < end {
+                loop {
+                    // Once in any case: until then the control node has been told.
                     tokio::time::sleep(Duration::from_millis(50)).await;
+                    if tokio::time::Instant::now() >= end || !self.has_sessions().await {
+                        break;
+                    }
                 }
             }
         }

@@ -17,8 +17,6 @@
 //! | [`interrupt`] | Ctrl-C and SIGTERM as a flag |
 //! | [`progress`], [`bars`] | a progress bar, or several, on a terminal only |
 //! | [`events`] | `--json`: one event a line |
-//! | [`names`] | a file name from the network, made harmless |
-//! | [`output`] | a file that appears under its name only when it is whole |
 #![forbid(unsafe_code)]
 // Printing that panics where the output cannot be written: `print` has the rule.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
@@ -36,8 +34,6 @@ pub mod interrupt;
 pub mod limits;
 pub mod logging;
 pub mod multicast;
-pub mod names;
-pub mod output;
 pub mod print;
 pub mod progress;
 pub mod units;

@@ -400,9 +400,13 @@ impl Driver {
                 tracing::debug!(%session, "not part of the tree any more");
             }
             Event::NodeUp(NodeId(node)) => tracing::info!(node, "data node registered"),
-            Event::NodeDown(NodeId(node)) => {
-                tracing::warn!(node, "data node lost, its sessions move");
-            }
+            Event::NodeDown {
+                node: NodeId(node),
+                drained,
+            } => match drained {
+                true => tracing::info!(node, "drained data node left"),
+                false => tracing::warn!(node, "data node lost, its sessions move"),
+            },
         }
     }
 
