@@ -1,5 +1,5 @@
-//! `bfed-gateway all|control|data`: opens everything, gives privileges up, starts the data nodes'
-//! threads, and then is the main thread: control node, signals, reloads, status, metrics.
+//! `bfed-gateway all|control|data`: what the gateway adds to the skeleton of a daemon. The main thread drives the
+//! control node, each data node has a thread of its own.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -10,13 +10,14 @@ use std::time::Duration;
 use bfed::ControlNode;
 use cli::clock::{self, Clock};
 use control_stream::tls::Credentials;
+use daemon_kit::RunError;
+use daemon_kit::daemon::{self, Program, Service, Start};
 use daemon_kit::exporter::Exporter;
 use daemon_kit::reader::{ConfigError, Problem};
-use daemon_kit::signals::{SignalAction, Signals};
-use daemon_kit::socket::StatusSocket;
+use daemon_kit::signals::SignalAction;
 use daemon_kit::state::DaemonState;
-use daemon_kit::{RunError, drop_privileges, notify};
-use tokio::sync::{mpsc, oneshot};
+use daemon_kit::threads::DataThreads;
+use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::PROGRAM;
@@ -25,25 +26,24 @@ use crate::control::{self, Command, Coordinated, Driver, News, Resignation};
 use crate::data::{self, Opened, Opener, Worker, not_opened};
 use crate::links::{self, Towards};
 use crate::native::{Network, Owner, Role};
-use crate::status::Desk;
-use crate::{metrics, page, status};
+use crate::page;
+use crate::status::StatusHandle;
 
-/// What the main thread itself knows of the program's state.
+/// What the main thread knows of the gateway.
 #[derive(Debug)]
-pub(crate) struct Standing {
-    pub(crate) of_daemon: DaemonState,
+pub(crate) struct GatewayState {
+    pub(crate) daemon: Arc<DaemonState>,
     pub(crate) mode: Mode,
     pub(crate) gateway: String,
     pub(crate) network: &'static str,
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) cluster: Option<SocketAddr>,
     pub(crate) data: Vec<SocketAddr>,
-    pub(crate) metrics: Option<SocketAddr>,
     pub(crate) page: Option<SocketAddr>,
 }
 
-/// Everything that is opened before privileges are given up.
-pub(crate) struct House {
+/// Everything that is opened before privileges are dropped.
+pub(crate) struct Parts {
     config: Config,
     mode: Mode,
     clock: Clock,
@@ -55,30 +55,65 @@ pub(crate) struct House {
     cluster: Option<TcpListener>,
     mediator: Option<Box<dyn Network>>,
     data: Vec<Opened>,
-    exporter: Option<Exporter>,
     page: Option<Exporter>,
-    standing: Arc<Standing>,
     marker: Marker,
     ports: control::Ports,
 }
 
 /// Runs until a signal ends it.
 pub(crate) fn run(mode: Mode, file: &Path) -> Result<ExitCode, RunError> {
-    let config = Config::load(file)?.fit(mode);
-    fits(mode, &config, file)?;
-    let (path, mode_bits) = (&config.daemon.socket, config.daemon.socket_mode);
-    let socket = StatusSocket::bind(path, mode_bits, PROGRAM)?;
-    let network = config.network.clone();
-    let house = House::open(mode, file, config, &|role, owner| network.open(role, owner))?;
-    drop_privileges(&[], house.config.daemon.user.as_deref(), &socket)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| RunError::Io("starting the main thread", error))?;
-    let result = runtime.block_on(house.live(file, &socket));
-    drop(runtime);
-    drop(socket);
-    result
+    daemon::run(Gateway { mode, open: None }, file)
+}
+
+/// The gateway before it runs.
+pub(crate) struct Gateway<'a> {
+    pub(crate) mode: Mode,
+    /// Opens the native network; `None` opens the one of the configuration.
+    pub(crate) open: Option<Opener<'a>>,
+}
+
+impl Program for Gateway<'_> {
+    const NAME: &'static str = PROGRAM;
+    type Config = Config;
+    type Opened = Parts;
+    type Service = Running;
+
+    fn load(&self, file: &Path) -> Result<Config, ConfigError> {
+        let config = Config::load(file)?.fit(self.mode);
+        fits(self.mode, &config, file)?;
+        Ok(config)
+    }
+
+    fn open(&self, config: &Config) -> Result<Parts, RunError> {
+        let configured = |role, owner| config.network.open(role, owner);
+        Parts::open(self.mode, config.clone(), self.open.unwrap_or(&configured))
+    }
+
+    fn start(&self, start: Start<'_, Self>) -> Result<Running, RunError> {
+        let mut parts = start.opened;
+        let state = Arc::new(parts.state(start.state));
+        let (to_driver, inputs) = mpsc::channel(control::INPUTS);
+        let mut tasks = JoinSet::new();
+        let (threads, data) = start_data_nodes(std::mem::take(&mut parts.data))?;
+        let driver = parts.drive(to_driver.clone(), inputs)?;
+        let status = StatusHandle {
+            driver: driver.as_ref().map(|driver| driver.commands.clone()),
+            data,
+            state,
+        };
+        parts.take_calls(&mut tasks, &to_driver)?;
+        parts.keep_links(&mut tasks, &status.data, to_driver);
+        if let Some(listener) = parts.page.take() {
+            tasks.spawn(page::serve(listener, status.clone()));
+        }
+        Ok(Running {
+            marker: parts.marker,
+            status,
+            driver,
+            threads,
+            tasks,
+        })
+    }
 }
 
 /// What one mode needs, and another does not.
@@ -127,13 +162,8 @@ fn address(listener: Option<&TcpListener>) -> Option<SocketAddr> {
     listener.and_then(|listener| listener.local_addr().ok())
 }
 
-impl House {
-    pub(crate) fn open(
-        mode: Mode,
-        file: &Path,
-        config: Config,
-        open: Opener<'_>,
-    ) -> Result<House, RunError> {
+impl Parts {
+    fn open(mode: Mode, config: Config, open: Opener<'_>) -> Result<Parts, RunError> {
         let clock = Clock::new();
         let credentials = config
             .key_file
@@ -164,24 +194,11 @@ impl House {
             true => Opened::open(&config, clock, open)?,
             false => Vec::new(),
         };
-        let bind = |address| Exporter::bind(address).map_err(RunError::open("metrics.listen"));
-        let exporter = config.metrics.map(bind).transpose()?;
         let bind = |address| Exporter::bind(address).map_err(RunError::open("status.page"));
         let page = config.page.map(bind).transpose()?;
-        let standing = Arc::new(Standing {
-            of_daemon: DaemonState::new(file),
-            mode,
-            gateway: config.machine.gateway.to_string(),
-            network: config.network.kind(),
-            listen: address(peers.as_ref()),
-            cluster: address(cluster.as_ref()),
-            data: data.iter().filter_map(Opened::datagram).collect(),
-            metrics: exporter.as_ref().map(Exporter::local_address),
-            page: page.as_ref().map(Exporter::local_address),
-        });
         let ports = control::Ports::new();
         ports.configure(&config);
-        Ok(House {
+        Ok(Parts {
             ports,
             marker: Marker::new(mode, &config),
             config,
@@ -193,50 +210,21 @@ impl House {
             cluster,
             mediator,
             data,
-            exporter,
             page,
-            standing,
         })
     }
 
-    pub(crate) async fn live(
-        mut self,
-        file: &Path,
-        socket: &StatusSocket,
-    ) -> Result<ExitCode, RunError> {
-        // Before anything else runs: a signal that comes early must not end us half started.
-        let signals = Signals::new().map_err(|e| RunError::Io("watching signals", e))?;
-        let (to_driver, inputs) = mpsc::channel(control::INPUTS);
-        let mut tasks = JoinSet::new();
-        let threads = Threads::start(std::mem::take(&mut self.data))?;
-        let driver = self.drive(to_driver.clone(), inputs)?;
-        let desk = Desk {
-            driver: driver.as_ref().map(|driver| driver.commands.clone()),
-            data: threads.controllers.clone(),
-            standing: Arc::clone(&self.standing),
-        };
-        self.take_calls(&mut tasks, &to_driver)?;
-        self.keep_links(&mut tasks, &threads.controllers, to_driver);
-        self.answer(&mut tasks, socket, &desk)?;
-        self.marker.set();
-        tracing::info!(
-            configuration = %file.display(),
-            gateway = self.standing.gateway,
-            mode = self.mode.name(),
-            "running"
-        );
-        notify::state("READY=1");
-        let mut life = Life {
-            file: file.to_owned(),
-            running: self.config,
-            desk,
-            driver,
-        };
-        let (wish, code) = life.run(signals, threads, tasks).await?;
-        if wish == SignalAction::End {
-            self.marker.clear();
+    fn state(&self, daemon: Arc<DaemonState>) -> GatewayState {
+        GatewayState {
+            daemon,
+            mode: self.mode,
+            gateway: self.config.machine.gateway.to_string(),
+            network: self.config.network.kind(),
+            listen: address(self.peers.as_ref()),
+            cluster: address(self.cluster.as_ref()),
+            data: self.data.iter().filter_map(Opened::datagram).collect(),
+            page: self.page.as_ref().map(Exporter::local_address),
         }
-        Ok(code)
     }
 
     /// Starts the control node, if this process has one.
@@ -322,27 +310,6 @@ impl House {
             tasks.spawn(links::keep(node.clone(), towards.clone()));
         }
     }
-
-    /// People may ask.
-    fn answer(
-        &mut self,
-        tasks: &mut JoinSet<()>,
-        socket: &StatusSocket,
-        desk: &Desk,
-    ) -> Result<(), RunError> {
-        let listener = socket
-            .listener()
-            .and_then(tokio::net::UnixListener::from_std)
-            .map_err(|e| RunError::Io("status socket", e))?;
-        tasks.spawn(status::serve(listener, desk.clone()));
-        if let Some(exporter) = self.exporter.take() {
-            tasks.spawn(metrics::serve(exporter, desk.clone()));
-        }
-        if let Some(listener) = self.page.take() {
-            tasks.spawn(page::serve(listener, desk.clone()));
-        }
-        Ok(())
-    }
 }
 
 /// etcd knows certificates, not secrets.
@@ -403,65 +370,19 @@ fn control_node(
     Ok(node)
 }
 
-/// The data nodes' threads.
-struct Threads {
-    controllers: Vec<data::Controller>,
-    ends: JoinSet<Result<std::io::Result<()>, oneshot::error::RecvError>>,
-}
-
-impl Threads {
-    fn start(opened: Vec<Opened>) -> Result<Threads, RunError> {
-        let mut threads = Threads {
-            controllers: Vec::new(),
-            ends: JoinSet::new(),
-        };
-        for node in opened {
-            let (controller, commands) = data::Controller::new(node.waker());
-            let (ended, end) = oneshot::channel();
-            let name = format!("bfed-data-{}", node.node().0);
-            std::thread::Builder::new()
-                .name(name)
-                .spawn(move || {
-                    if let Some(cpu) = node.cpu {
-                        daemon_kit::pin(cpu);
-                    }
-                    let _ = ended.send(Worker::new(node).and_then(|worker| worker.run(&commands)));
-                })
-                .map_err(|e| RunError::Io("starting a data node's thread", e))?;
-            threads.controllers.push(controller);
-            threads.ends.spawn(end);
-        }
-        Ok(threads)
+/// Starts a thread for each data node; its commands go through the controller.
+fn start_data_nodes(opened: Vec<Opened>) -> Result<(DataThreads, Vec<data::Controller>), RunError> {
+    let mut threads = DataThreads::default();
+    let mut controllers = Vec::new();
+    for node in opened {
+        let (controller, commands) = data::Controller::new(node.waker());
+        let name = format!("bfed-data-{}", node.node().0);
+        threads.spawn(name, node.cpu, move |end| {
+            end.send(Worker::new(node).and_then(|worker| worker.run(&commands)));
+        })?;
+        controllers.push(controller);
     }
-
-    /// A thread has ended by itself.
-    async fn ended(&mut self) -> RunError {
-        match self.ends.join_next().await {
-            None => std::future::pending().await,
-            Some(Ok(Ok(Err(error)))) => RunError::Data(error.to_string()),
-            Some(_) => RunError::Data("it stopped with no reason given".to_owned()),
-        }
-    }
-
-    async fn stop(mut self) -> Result<(), RunError> {
-        for controller in &self.controllers {
-            let _ = controller.send(data::Command::Stop);
-        }
-        while let Some(end) = self.ends.join_next().await {
-            if let Ok(Ok(Err(error))) = end {
-                return Err(RunError::Data(error.to_string()));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// What signals ask for while the program runs.
-struct Life {
-    file: PathBuf,
-    running: Config,
-    desk: Desk,
-    driver: Option<RunningDriver>,
+    Ok((threads, controllers))
 }
 
 /// The control node's driver.
@@ -472,98 +393,90 @@ struct RunningDriver {
     resignation: Option<Resignation>,
 }
 
-impl Life {
-    /// Until a signal ends it: which, and the exit code.
-    async fn run(
-        &mut self,
-        mut signals: Signals,
-        mut threads: Threads,
-        tasks: JoinSet<()>,
-    ) -> Result<(SignalAction, ExitCode), RunError> {
-        let wish = loop {
-            let wish = tokio::select! {
-                wish = signals.next() => wish,
-                error = threads.ended() => return Err(error),
-                () = self.driver_ended() => {
-                    return Err(RunError::Data("the control node stopped".to_owned()));
-                }
-            };
-            match wish {
-                SignalAction::Reload => self.reload().await,
-                SignalAction::Drain => self.drain(),
-                SignalAction::Restart | SignalAction::End => break wish,
-            }
-        };
-        notify::state("STOPPING=1");
-        let code = tokio::select! {
-            () = self.end(wish) => ExitCode::SUCCESS,
-            () = signals.end() => ExitCode::FAILURE,
-        };
-        drop(tasks);
-        threads.stop().await.map(|()| (wish, code))
+/// The running gateway.
+pub(crate) struct Running {
+    marker: Marker,
+    status: StatusHandle,
+    driver: Option<RunningDriver>,
+    threads: DataThreads,
+    tasks: JoinSet<()>,
+}
+
+impl Service for Running {
+    type Config = Config;
+    type Status = StatusHandle;
+    const RESTARTS: bool = true;
+
+    fn status(&self) -> StatusHandle {
+        self.status.clone()
     }
 
-    async fn driver_ended(&mut self) {
-        match &mut self.driver {
-            Some(driver) => drop((&mut driver.task).await),
-            None => std::future::pending().await,
+    fn ready(&mut self, file: &Path, _: &Config) {
+        self.marker.set();
+        let state = &self.status.state;
+        tracing::info!(
+            configuration = %file.display(),
+            gateway = state.gateway,
+            mode = state.mode.name(),
+            "running"
+        );
+    }
+
+    async fn failed(&mut self) -> RunError {
+        let driver = &mut self.driver;
+        let driver_ended = async {
+            match driver {
+                Some(driver) => drop((&mut driver.task).await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            error = self.threads.failed() => error,
+            () = driver_ended => RunError::Data("the control node stopped".to_owned()),
         }
     }
 
-    fn drain(&self) {
+    async fn reload(&mut self, next: &Config) -> Result<Vec<&'static str>, String> {
+        let command = Box::new(next.clone());
+        let reload = |reply| Command::Reload(command, reply);
+        if let Some(done) = self.status.ask(reload).await {
+            done.map_err(|error| error.to_string())?
+                .map_err(|error| error.to_string())?;
+        }
+        Ok(Vec::new())
+    }
+
+    fn drain(&mut self) {
         tracing::info!("draining: sessions move to other data nodes");
-        for node in &self.desk.data {
+        for node in &self.status.data {
             let _ = node.send(data::Command::Drain);
         }
     }
 
-    /// Accepts a new configuration as a whole, or rejects it as a whole.
-    async fn reload(&mut self) {
-        notify::reloading();
-        let result = self.try_reload().await;
-        self.desk.standing.of_daemon.reloaded(result);
-        notify::state("READY=1");
-    }
-
-    async fn try_reload(&mut self) -> Result<Vec<&'static str>, String> {
-        let next = Config::load(&self.file).map_err(|error| error.to_string())?;
-        let next = next.fit(self.desk.standing.mode);
-        fits(self.desk.standing.mode, &next, &self.file).map_err(|error| error.to_string())?;
-        let waiting = self.running.needs_restart(&next);
-        let next = self.running.reloaded(next);
-        let command = Box::new(next.clone());
-        if let Some(done) = self.desk.ask(|reply| Command::Reload(command, reply)).await {
-            done.map_err(|error| error.to_string())?
-                .map_err(|error| error.to_string())?;
-        }
-        self.running = next;
-        Ok(waiting)
-    }
-
-    /// An orderly end: peers are told, or left to wait; a data process first gives its sessions away.
-    async fn end(&mut self, wish: SignalAction) {
+    /// Peers are told, or left to wait; a data process first gives its sessions away.
+    async fn end(&mut self, config: &Config, action: SignalAction) -> Result<(), RunError> {
         match &mut self.driver {
             Some(driver) => {
                 let resignation = driver.resignation.take();
-                // Where another stands by, the gateway goes on.
-                let command = match wish {
+                // Where another control node stands by, the gateway stays up.
+                let command = match action {
                     SignalAction::Restart => Command::Restart,
                     _ if resignation.is_some() => Command::Restart,
                     _ => Command::Close,
                 };
                 tracing::info!("ending");
-                for node in &self.desk.data {
+                for node in &self.status.data {
                     let _ = node.send(data::Command::Closing);
                 }
                 let _ = driver.commands.send(command).await;
                 let _ = (&mut driver.task).await;
                 if let Some(resignation) = resignation {
-                    resignation.give(self.running.shutdown).await;
+                    resignation.give(config.shutdown).await;
                 }
             }
             None => {
                 self.drain();
-                let end = tokio::time::Instant::now() + self.running.shutdown;
+                let end = tokio::time::Instant::now() + config.shutdown;
                 loop {
                     // Once in any case: until then the control node has been told.
                     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -573,10 +486,25 @@ impl Life {
                 }
             }
         }
+        Ok(())
     }
 
+    async fn stop(mut self, action: SignalAction) -> Result<(), RunError> {
+        drop(self.tasks);
+        for controller in &self.status.data {
+            let _ = controller.send(data::Command::Stop);
+        }
+        self.threads.join().await?;
+        if action == SignalAction::End {
+            self.marker.clear();
+        }
+        Ok(())
+    }
+}
+
+impl Running {
     async fn has_sessions(&self) -> bool {
-        let snapshot = self.desk.snapshot().await;
+        let snapshot = self.status.snapshot().await;
         snapshot.is_ok_and(|all| {
             all.data
                 .iter()

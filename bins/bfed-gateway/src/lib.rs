@@ -32,7 +32,7 @@
 //! SIGHUP reads the configuration again, whole or not at all. Peers, policies, names, timers and the
 //! control node's limits change at once (what an OPEN says, hold time and tables, with each peering's
 //! next session); the rest waits for a restart, and log and `status` name what differs
-//! ([`config::Config::needs_restart`]).
+//! ([`needs_restart`](daemon_kit::daemon::Configuration::needs_restart)).
 //!
 //! # Metrics
 //!

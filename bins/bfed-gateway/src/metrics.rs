@@ -1,15 +1,15 @@
 //! The metrics: one table says what there is, and the page is made from it.
 
 use std::fmt;
+use std::sync::Arc;
 
-use daemon_kit::exporter::Exporter;
 pub use daemon_kit::metric::Metric;
 use daemon_kit::metric::{self, RELOADS, UPTIME, counter, gauge};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::registry::Registry;
 
-use crate::status::{Counts, Desk, Snapshot};
+use crate::daemon::GatewayState;
+use crate::status::{Counts, Snapshot};
 use crate::{control, data};
 
 const INFO: Metric = gauge(
@@ -135,40 +135,24 @@ pub const METRICS: &[Metric] = &[
     NATIVE,
 ];
 
-/// Serves until the task is dropped.
-pub(crate) async fn serve(exporter: Exporter, desk: Desk) {
-    let gather = move || {
-        let desk = desk.clone();
-        async move {
-            let snapshot = desk.snapshot().await.ok()?;
-            let mut registry = Registry::with_prefix("bfed_gateway");
-            registry.register_collector(Box::new(Page { snapshot, desk }));
-            Some(registry)
-        }
-    };
-    if let Err(error) = exporter.serve(gather).await {
-        tracing::error!(%error, "metrics");
-    }
-}
-
+/// The metrics at one moment.
 #[derive(Debug)]
-struct Page {
-    snapshot: Snapshot,
-    desk: Desk,
+pub(crate) struct Page {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) state: Arc<GatewayState>,
 }
 
 impl Collector for Page {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (encoder, standing) = (&mut encoder, &self.desk.standing);
+        let (encoder, state) = (&mut encoder, &self.state);
         let info = [
             ("version", env!("CARGO_PKG_VERSION")),
-            ("gateway", standing.gateway.as_str()),
-            ("mode", standing.mode.name()),
-            ("network", standing.network),
+            ("gateway", state.gateway.as_str()),
+            ("mode", state.mode.name()),
+            ("network", state.network),
         ];
         INFO.info(encoder, &info)?;
-        let daemon = &standing.of_daemon;
-        metric::daemon_state(encoder, daemon.uptime_s(), &daemon.configuration())?;
+        metric::daemon_state(encoder, &state.daemon)?;
         if let Some(control) = &self.snapshot.control {
             control_node(encoder, control)?;
         }

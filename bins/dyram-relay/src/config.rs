@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
+use daemon_kit::daemon::Configuration;
 use daemon_kit::environment::Document;
 use daemon_kit::host::HostCheck;
 use daemon_kit::reader::{self, At, ConfigError, Problem, Section, shown};
@@ -91,10 +92,18 @@ impl Config {
             Carriage::Multicast => "multicast",
         }
     }
+}
 
-    /// The keys that differ between `self`, which runs, and `next`, and that only a restart changes.
-    #[must_use]
-    pub fn needs_restart(&self, next: &Config) -> Vec<&'static str> {
+impl Configuration for Config {
+    fn daemon(&self) -> &Daemon {
+        &self.daemon
+    }
+
+    fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics
+    }
+
+    fn needs_restart(&self, next: &Config) -> Vec<&'static str> {
         let (l, m) = (&self.limits, &next.limits);
         [
             ("relay.id", self.relay.id != next.relay.id),
@@ -113,9 +122,7 @@ impl Config {
         .collect()
     }
 
-    /// What runs after a reload of `next`: everything that only a restart changes stays.
-    #[must_use]
-    pub fn reloaded(&self, next: Config) -> Config {
+    fn reloaded(&self, next: Config) -> Config {
         Config {
             relay: dyram::Config {
                 id: self.relay.id,

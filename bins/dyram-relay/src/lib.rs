@@ -20,7 +20,7 @@
 //!
 //! SIGHUP reads the configuration again, whole or not at all. Parents, `recovery` and `timers` change
 //! at once; the rest waits for a restart, and log and `status` name what differs
-//! ([`config::Config::needs_restart`]).
+//! ([`needs_restart`](daemon_kit::daemon::Configuration::needs_restart)).
 //!
 //! # Metrics
 //!

@@ -3,15 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use daemon_kit::exporter::Exporter;
 pub use daemon_kit::metric::Metric;
 use daemon_kit::metric::{self, RELOADS, UPTIME, counter, gauge};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::registry::Registry;
 
-use crate::control::{Command, Controller, Snapshot};
-use crate::daemon::Standing;
+use crate::control::Snapshot;
+use crate::daemon::RelayState;
 
 const INFO: Metric = gauge(
     "info",
@@ -72,40 +70,24 @@ pub const METRICS: &[Metric] = &[
     EVENTS_LOST,
 ];
 
-/// Serves until the task is dropped.
-pub(crate) async fn serve(exporter: Exporter, controller: Controller, standing: Arc<Standing>) {
-    let gather = move || {
-        let (controller, standing) = (controller.clone(), Arc::clone(&standing));
-        async move {
-            let snapshot = controller.ask(Command::Counters).await.ok()?;
-            let mut registry = Registry::with_prefix("dyram_relay");
-            registry.register_collector(Box::new(Page { snapshot, standing }));
-            Some(registry)
-        }
-    };
-    if let Err(error) = exporter.serve(gather).await {
-        tracing::error!(%error, "metrics");
-    }
-}
-
+/// The metrics at one moment.
 #[derive(Debug)]
-struct Page {
-    snapshot: Snapshot,
-    standing: Arc<Standing>,
+pub(crate) struct Page {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) state: Arc<RelayState>,
 }
 
 impl Collector for Page {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let encoder = &mut encoder;
-        let (snapshot, standing) = (&self.snapshot, &self.standing);
+        let (snapshot, state) = (&self.snapshot, &self.state);
         let info = [
             ("version", env!("CARGO_PKG_VERSION")),
-            ("id", standing.id.as_str()),
-            ("carriage", standing.carriage),
+            ("id", state.id.as_str()),
+            ("carriage", state.carriage),
         ];
         INFO.info(encoder, &info)?;
-        let daemon = &standing.of_daemon;
-        metric::daemon_state(encoder, daemon.uptime_s(), &daemon.configuration())?;
+        metric::daemon_state(encoder, &state.daemon)?;
         DRAINING.value(encoder, u64::from(snapshot.draining))?;
         SESSIONS.value(encoder, snapshot.sessions)?;
         CHILDREN.value(encoder, snapshot.children)?;

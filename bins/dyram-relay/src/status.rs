@@ -6,16 +6,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use daemon_kit::client::{self, QueryError};
-use daemon_kit::server::{self, Failure, Out};
+use daemon_kit::daemon::StatusSource;
+use daemon_kit::server::{Failure, Out};
 use daemon_kit::state::Configuration;
 use daemon_kit::table::{cell, columns, row, table};
+use prometheus_client::collector::Collector;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::net::UnixListener;
 
 use crate::PROGRAM;
 use crate::control::{Command, Controller, PAGE};
-use crate::daemon::Standing;
+use crate::daemon::RelayState;
+use crate::metrics::Page;
 
 /// Which document is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -47,55 +49,53 @@ pub fn query(socket: &Path, show: Show) -> Result<Value, QueryError> {
     client::query(socket, PROGRAM, &Question { show })
 }
 
-/// Serves until the task is dropped.
-pub(crate) async fn serve(listener: UnixListener, controller: Controller, standing: Arc<Standing>) {
-    server::serve(listener, move |line, mut out: Out| {
-        let (controller, standing) = (controller.clone(), Arc::clone(&standing));
-        async move {
-            let Ok(question) = serde_json::from_slice::<Question>(&line) else {
-                let error = "ask with one line such as {\"show\": \"overview\"}; known: overview, sessions, children, counters";
-                return Ok(out.refuse(error).await?);
-            };
-            // Gathered before anything is written: half an answer would pass for a whole one.
-            match answer(question.show, &controller, &standing).await {
-                Ok(document) => Ok(out.document(&document).await?),
-                Err(Failure::Unavailable(unavailable)) => Ok(out.refuse(unavailable).await?),
-                Err(error) => Err(error),
-            }
-        }
-    })
-    .await;
+/// The parts of the relay that answer questions.
+#[derive(Clone, Debug)]
+pub(crate) struct StatusHandle {
+    pub(crate) controller: Controller,
+    pub(crate) state: Arc<RelayState>,
 }
 
-async fn answer(
-    show: Show,
-    controller: &Controller,
-    standing: &Standing,
-) -> Result<Value, Failure> {
-    Ok(match show {
-        Show::Overview => {
-            let snapshot = controller.ask(Command::Counters).await?;
-            json!({
-                "version": env!("CARGO_PKG_VERSION"),
-                "pid": std::process::id(),
-                "uptime_s": standing.of_daemon.uptime_s(),
-                "id": standing.id,
-                "listen": standing.listen,
-                "carriage": standing.carriage,
-                "sessions": snapshot.sessions,
-                "children": snapshot.children,
-                "draining": snapshot.draining,
-                "metrics": standing.metrics,
-                "configuration": standing.of_daemon.configuration(),
-            })
-        }
-        Show::Counters => {
-            let s = controller.ask(Command::Counters).await?;
-            json!({"recovery": s.recovery, "members": s.members, "drops": s.drops, "sockets": s.sockets})
-        }
-        Show::Sessions => sessions(controller).await?,
-        Show::Children => children(controller).await?,
-    })
+impl StatusSource for StatusHandle {
+    type Question = Question;
+    const USAGE: &'static str = "ask with one line such as {\"show\": \"overview\"}; known: overview, sessions, children, counters";
+    const PREFIX: &'static str = "dyram_relay";
+
+    async fn answer(&self, question: Question, out: &mut Out) -> Result<(), Failure> {
+        let state = &self.state;
+        // Gathered before anything is written: half an answer would pass for a whole one.
+        let document = match question.show {
+            Show::Overview => {
+                let snapshot = self.controller.ask(Command::Counters).await?;
+                json!({
+                    "version": env!("CARGO_PKG_VERSION"),
+                    "pid": std::process::id(),
+                    "uptime_s": state.daemon.uptime_s(),
+                    "id": state.id,
+                    "listen": state.listen,
+                    "carriage": state.carriage,
+                    "sessions": snapshot.sessions,
+                    "children": snapshot.children,
+                    "draining": snapshot.draining,
+                    "metrics": state.daemon.metrics(),
+                    "configuration": state.daemon.configuration(),
+                })
+            }
+            Show::Counters => {
+                let s = self.controller.ask(Command::Counters).await?;
+                json!({"recovery": s.recovery, "members": s.members, "drops": s.drops, "sockets": s.sockets})
+            }
+            Show::Sessions => sessions(&self.controller).await?,
+            Show::Children => children(&self.controller).await?,
+        };
+        Ok(out.document(&document).await?)
+    }
+
+    async fn metrics(&self) -> Option<Box<dyn Collector>> {
+        let snapshot = self.controller.ask(Command::Counters).await.ok()?;
+        let state = Arc::clone(&self.state);
+        Some(Box::new(Page { snapshot, state }))
+    }
 }
 
 async fn sessions(controller: &Controller) -> Result<Value, Failure> {
@@ -209,25 +209,9 @@ fn overview(answer: &Value) -> Option<String> {
         of("pid"),
         of("uptime_s")
     );
-    let reloads = format!("{} accepted, {} rejected", c.reloads, c.rejected);
     let state = format!("{} sessions, {} children", of("sessions"), of("children"));
-    let mut rows = vec![
-        row([PROGRAM, &running]),
-        row(["configuration", &c.file]),
-        row(["reloads", &reloads]),
-    ];
-    for (i, line) in c
-        .last_error
-        .iter()
-        .flat_map(|error| error.lines())
-        .enumerate()
-    {
-        let title = if i == 0 { "last reload rejected" } else { "" };
-        rows.push(row([title, line]));
-    }
-    if !c.needs_restart.is_empty() {
-        rows.push(row(["waits for a restart", &c.needs_restart.join(", ")]));
-    }
+    let mut rows = vec![row([PROGRAM, &running])];
+    rows.extend(c.rows());
     rows.push(row(["identifier", &of("id")]));
     rows.push(row(["listens on", &of("listen")]));
     rows.push(row(["carriage", &of("carriage")]));

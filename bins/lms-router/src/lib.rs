@@ -27,7 +27,7 @@
 //! SIGHUP reads the configuration again, whole or not at all. Routes (static), interfaces,
 //! replier policy and rates change at once. `daemon.*`, `metrics.listen`, `source.kind` and the
 //! proxy's section, the sizes of tables and `capture.*` wait for a restart: the log and `status`
-//! name those that differ ([`config::Config::needs_restart`]).
+//! name those that differ ([`needs_restart`](daemon_kit::daemon::Configuration::needs_restart)).
 //!
 //! # Metrics
 //!

@@ -3,16 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use daemon_kit::exporter::Exporter;
 pub use daemon_kit::metric::Metric;
 use daemon_kit::metric::{self, RELOADS, UPTIME, counter, gauge};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::registry::Registry;
 
-use crate::control::{Command, Controller, Snapshot};
-use crate::daemon::Standing;
-use crate::status::{InterfaceCounters, Overview};
+use crate::control::Snapshot;
+use crate::daemon::RouterState;
+use crate::status::InterfaceCounters;
 
 const INFO: Metric = gauge(
     "info",
@@ -71,40 +69,25 @@ pub const METRICS: &[Metric] = &[
     INTERFACE_PACKETS,
 ];
 
-/// Serves until the task is dropped.
-pub(crate) async fn serve(exporter: Exporter, controller: Controller, standing: Arc<Standing>) {
-    let gather = move || {
-        let (controller, standing) = (controller.clone(), Arc::clone(&standing));
-        async move {
-            let snapshot = controller.ask(Command::Counters).await.ok()?;
-            let overview = standing.overview(snapshot.summary.clone());
-            let mut registry = Registry::with_prefix("lms_router");
-            registry.register_collector(Box::new(Page { snapshot, overview }));
-            Some(registry)
-        }
-    };
-    if let Err(error) = exporter.serve(gather).await {
-        tracing::error!(%error, "metrics");
-    }
-}
-
+/// The metrics at one moment.
 #[derive(Debug)]
-struct Page {
-    snapshot: Snapshot,
-    overview: Overview,
+pub(crate) struct Page {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) state: Arc<RouterState>,
 }
 
 impl Collector for Page {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let encoder = &mut encoder;
-        let (overview, counters) = (&self.overview, &self.snapshot.counters);
+        let counters = &self.snapshot.counters;
+        let overview = self.state.overview(self.snapshot.summary.clone());
         let info = [
             ("version", overview.version.as_str()),
             ("source", overview.source.as_str()),
             ("policy", overview.policy.as_str()),
         ];
         INFO.info(encoder, &info)?;
-        metric::daemon_state(encoder, overview.uptime_s, &overview.configuration)?;
+        metric::daemon_state(encoder, &self.state.daemon)?;
         GROUPS.value(encoder, overview.groups)?;
         NEIGHBOURS.value(encoder, overview.neighbours)?;
         INTERFACES.value(encoder, overview.interfaces)?;

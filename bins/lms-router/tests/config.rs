@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use daemon_kit::daemon::Configuration;
 use lms_router::config::{Config, Pattern, Policy, Source};
 
 const EXAMPLE: &str = include_str!("../lms-router.toml");

@@ -2,6 +2,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | [`daemon`] | the skeleton: everything between the command line and the exit code |
 //! | [`reader`], [`value`] | the configuration: every problem with its line, column, key, and what to write instead |
 //! | [`environment`] | environment variables that override the configuration file |
 //! | [`host`] | whether a configuration fits this host |
@@ -9,6 +10,7 @@
 //! | [`signals`] | the action that each signal asks for |
 //! | [`socket`], [`server`], [`client`] | the status socket: its file, answering, asking |
 //! | [`state`] | uptime, and the outcome of reloads |
+//! | [`threads`] | the data threads: named, pinned to a core, and watched |
 //! | [`notify`] | state notifications to a service manager |
 //! | [`metric`], [`exporter`] | tables of metrics; the HTTP server that exports them |
 //! | [`table`] | aligned columns |
@@ -18,6 +20,7 @@
 
 pub mod client;
 mod control;
+pub mod daemon;
 pub mod environment;
 pub mod exporter;
 pub mod host;
@@ -30,6 +33,7 @@ pub mod signals;
 pub mod socket;
 pub mod state;
 pub mod table;
+pub mod threads;
 #[cfg(feature = "top")]
 pub mod top;
 pub mod value;

@@ -6,7 +6,7 @@ use std::fmt;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 
-use crate::state::Configuration;
+use crate::state::DaemonState;
 
 /// How long a daemon has been running.
 pub const UPTIME: Metric = gauge("uptime_seconds", &[], "Seconds since the start");
@@ -17,12 +17,9 @@ pub const RELOADS: Metric = counter("reloads", &["result"], "Reloads, accepted a
 ///
 /// # Errors
 /// The page takes no more.
-pub fn daemon_state(
-    encoder: &mut DescriptorEncoder<'_>,
-    uptime_s: u64,
-    configuration: &Configuration,
-) -> fmt::Result {
-    UPTIME.value(encoder, uptime_s)?;
+pub fn daemon_state(encoder: &mut DescriptorEncoder<'_>, state: &DaemonState) -> fmt::Result {
+    let configuration = state.configuration();
+    UPTIME.value(encoder, state.uptime_s())?;
     let mut reloads = RELOADS.start(encoder)?;
     reloads.count(&[("result", "accepted")], configuration.reloads)?;
     reloads.count(&[("result", "rejected")], configuration.rejected)

@@ -1,10 +1,13 @@
 //! The state of a daemon itself: uptime, and the outcome of reloads.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
+
+use crate::table::row;
 
 /// The state of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,20 +24,47 @@ pub struct Configuration {
     pub needs_restart: Vec<String>,
 }
 
+impl Configuration {
+    /// Returns its rows of the overview that `status` prints.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Vec<String>> {
+        let reloads = format!("{} accepted, {} rejected", self.reloads, self.rejected);
+        let mut rows = vec![
+            row(["configuration", &self.file]),
+            row(["reloads", &reloads]),
+        ];
+        let error = self.last_error.iter().flat_map(|error| error.lines());
+        for (i, line) in error.enumerate() {
+            let title = if i == 0 { "last reload rejected" } else { "" };
+            rows.push(row([title, line]));
+        }
+        if !self.needs_restart.is_empty() {
+            let keys = self.needs_restart.join(", ");
+            rows.push(row(["waits for a restart", &keys]));
+        }
+        rows
+    }
+}
+
 /// The state that every daemon has.
 #[derive(Debug)]
 pub struct DaemonState {
     started: Instant,
+    metrics: Option<SocketAddr>,
+    capabilities: Vec<String>,
     configuration: Mutex<Configuration>,
 }
 
 impl DaemonState {
-    /// Creates the state of a daemon that starts now with that configuration file.
+    /// Creates the state of a daemon that starts now: its configuration file, the address of its metrics, and the names
+    /// of the capabilities that it keeps.
     #[must_use]
-    pub fn new(file: &Path) -> DaemonState {
+    pub fn new(file: &Path, metrics: Option<SocketAddr>, capabilities: Vec<String>) -> DaemonState {
         let file = file.display().to_string();
         DaemonState {
             started: Instant::now(),
+            metrics,
+            capabilities,
             configuration: Mutex::new(Configuration {
                 file,
                 ..Configuration::default()
@@ -51,6 +81,18 @@ impl DaemonState {
     /// Returns the seconds since the start.
     pub fn uptime_s(&self) -> u64 {
         self.started.elapsed().as_secs()
+    }
+
+    /// Returns the address of the metrics, when they are served.
+    #[must_use]
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics
+    }
+
+    /// Returns the names of the capabilities that the process keeps.
+    #[must_use]
+    pub fn capabilities(&self) -> &[String] {
+        &self.capabilities
     }
 
     /// Returns the state of the configuration.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bfed::{DataConfig, PeerId};
 use control_stream::tls::Credentials;
+use daemon_kit::daemon::Configuration;
 use daemon_kit::environment::Document;
 use daemon_kit::host::HostCheck;
 use daemon_kit::reader::{self, ConfigError, Problem, Section};
@@ -247,10 +248,18 @@ impl Config {
         let told = |(id, peer): (&PeerId, &Peer)| (*id, peer.machine.clone());
         self.peers.iter().map(told).collect()
     }
+}
 
-    /// The keys that differ between `self`, which runs, and `next`, and that only a restart changes.
-    #[must_use]
-    pub fn needs_restart(&self, next: &Config) -> Vec<&'static str> {
+impl Configuration for Config {
+    fn daemon(&self) -> &Daemon {
+        &self.daemon
+    }
+
+    fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics
+    }
+
+    fn needs_restart(&self, next: &Config) -> Vec<&'static str> {
         let (a, b) = (&self.machine, &next.machine);
         let data = (&self.data, &next.data);
         [
@@ -271,9 +280,7 @@ impl Config {
         .collect()
     }
 
-    /// What runs after a reload of `next`: everything that only a restart changes stays.
-    #[must_use]
-    pub fn reloaded(&self, next: Config) -> Config {
+    fn reloaded(&self, next: Config) -> Config {
         Config {
             machine: bfed::Config {
                 gateway: self.machine.gateway,

@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::control::Command;
-use crate::status::{Desk, Show};
+use crate::status::{Show, StatusHandle};
 
 const PAGE: &str = include_str!("page.html");
 /// Samples of the past: ten minutes.
@@ -36,14 +36,14 @@ struct Sample {
 
 #[derive(Clone)]
 struct State {
-    desk: Desk,
+    status: StatusHandle,
     past: Arc<Mutex<VecDeque<Sample>>>,
 }
 
 /// Serves until the task is dropped.
-pub(crate) async fn serve(listener: Exporter, desk: Desk) {
+pub(crate) async fn serve(listener: Exporter, status: StatusHandle) {
     let state = State {
-        desk,
+        status,
         past: Arc::default(),
     };
     let (for_page, sampled) = (state.clone(), state.clone());
@@ -69,7 +69,7 @@ impl State {
         let mut before = None;
         loop {
             ticks.tick().await;
-            let Ok(all) = self.desk.snapshot().await else {
+            let Ok(all) = self.status.snapshot().await else {
                 continue;
             };
             let copied = |node: &crate::data::Snapshot| node.plane.get("copied_bytes").copied();
@@ -143,9 +143,9 @@ async fn data(state: State, headers: HeaderMap) -> Response {
     if !is_local_name(&headers) {
         return refused();
     }
-    let overview = state.desk.document(Show::Overview).await;
-    let nodes = state.desk.document(Show::Nodes).await;
-    let control = state.desk.ask(Command::Page).await.transpose();
+    let overview = state.status.document(Show::Overview).await;
+    let nodes = state.status.document(Show::Nodes).await;
+    let control = state.status.ask(Command::Page).await.transpose();
     let (Some(Ok(overview)), Some(Ok(nodes)), Ok(control)) = (overview, nodes, control) else {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     };

@@ -10,14 +10,16 @@ use std::sync::Arc;
 
 use daemon_kit::Unavailable;
 use daemon_kit::client::{self, QueryError};
-use daemon_kit::server::{self, Failure, Out};
+use daemon_kit::daemon::StatusSource;
+use daemon_kit::server::{Failure, Out};
+use prometheus_client::collector::Collector;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::control::{self, Command};
-use crate::daemon::Standing;
+use crate::daemon::GatewayState;
+use crate::metrics::Page;
 use crate::{PROGRAM, data};
 
 pub use text::render;
@@ -69,12 +71,12 @@ pub fn drain(socket: &Path, node: u32) -> Result<Value, QueryError> {
     client::query(socket, PROGRAM, &Question::Drain(node))
 }
 
-/// Who answers: the process's parts.
+/// The parts of the process that answer questions.
 #[derive(Clone, Debug)]
-pub(crate) struct Desk {
+pub(crate) struct StatusHandle {
     pub(crate) driver: Option<mpsc::Sender<Command>>,
     pub(crate) data: Vec<data::Controller>,
-    pub(crate) standing: Arc<Standing>,
+    pub(crate) state: Arc<GatewayState>,
 }
 
 /// Everything that the process counts.
@@ -84,7 +86,7 @@ pub(crate) struct Snapshot {
     pub(crate) data: Vec<data::Snapshot>,
 }
 
-impl Desk {
+impl StatusHandle {
     /// Asks the control node's driver.
     pub(crate) async fn ask<T>(
         &self,
@@ -135,20 +137,20 @@ impl Desk {
     }
 
     fn overview(&self, document: &mut Value, own: &[data::Snapshot]) {
-        let standing = &self.standing;
-        document["gateway"] = json!(standing.gateway);
+        let state = &self.state;
+        document["gateway"] = json!(state.gateway);
         document["version"] = json!(env!("CARGO_PKG_VERSION"));
         document["pid"] = json!(std::process::id());
-        document["uptime_s"] = json!(standing.of_daemon.uptime_s());
-        document["mode"] = json!(standing.mode.name());
-        document["network"] = json!(standing.network);
-        document["listen"] = json!(standing.listen);
-        document["cluster"] = json!(standing.cluster);
-        document["data"] = json!(standing.data);
+        document["uptime_s"] = json!(state.daemon.uptime_s());
+        document["mode"] = json!(state.mode.name());
+        document["network"] = json!(state.network);
+        document["listen"] = json!(state.listen);
+        document["cluster"] = json!(state.cluster);
+        document["data"] = json!(state.data);
         document["own_nodes"] = json!(own.len());
-        document["metrics"] = json!(standing.metrics);
-        document["page"] = json!(standing.page);
-        document["configuration"] = json!(standing.of_daemon.configuration());
+        document["metrics"] = json!(state.daemon.metrics());
+        document["page"] = json!(state.page);
+        document["configuration"] = json!(state.daemon.configuration());
     }
 }
 
@@ -189,46 +191,45 @@ fn counters(document: &mut Value, own: &[data::Snapshot]) {
     }
 }
 
-/// Serves until the task is dropped.
-pub(crate) async fn serve(listener: UnixListener, desk: Desk) {
-    server::serve(listener, move |line, mut out: Out| {
-        let desk = desk.clone();
-        async move {
-            let question = serde_json::from_slice::<Question>(&line);
-            match question {
-                Ok(Question::Show(show)) => answer(&desk, show, &mut out).await,
-                Ok(Question::Drain(node)) => drain_node(&desk, node, &mut out).await,
-                Err(_) => {
-                    let error = "ask with one line such as {\"show\": \"overview\"}; known: overview, routes, peers, sessions, nodes, counters; or {\"drain\": NODE}";
-                    Ok(out.refuse(error).await?)
-                }
-            }
-        }
-    })
-    .await;
-}
-
 const NO_CONTROL: &str = "this process has data nodes alone: ask the one with the control node";
 
-async fn answer(desk: &Desk, show: Show, out: &mut Out) -> Result<(), Failure> {
-    // Gathered before anything is written: half an answer would pass for a whole one.
-    let written = match desk.document(show).await {
-        Some(Ok(document)) => out.document(&document).await,
-        Some(Err(unavailable)) => out.refuse(unavailable).await,
-        None => out.refuse(NO_CONTROL).await,
-    };
-    written.map_err(Failure::from)
+impl StatusSource for StatusHandle {
+    type Question = Question;
+    const USAGE: &'static str = "ask with one line such as {\"show\": \"overview\"}; known: overview, routes, peers, sessions, nodes, counters; or {\"drain\": NODE}";
+    const PREFIX: &'static str = "bfed_gateway";
+
+    async fn answer(&self, question: Question, out: &mut Out) -> Result<(), Failure> {
+        // Gathered before anything is written: half an answer would pass for a whole one.
+        let document = match question {
+            Question::Show(show) => self
+                .document(show)
+                .await
+                .transpose()?
+                .ok_or_else(|| NO_CONTROL.to_owned()),
+            Question::Drain(node) => self.drain_node(node).await?,
+        };
+        match document {
+            Ok(document) => out.document(&document).await?,
+            Err(refusal) => out.refuse(refusal).await?,
+        }
+        Ok(())
+    }
+
+    async fn metrics(&self) -> Option<Box<dyn Collector>> {
+        let snapshot = self.snapshot().await.ok()?;
+        let state = Arc::clone(&self.state);
+        Some(Box::new(Page { snapshot, state }))
+    }
 }
 
-async fn drain_node(desk: &Desk, node: u32, out: &mut Out) -> Result<(), Failure> {
-    let done = desk
-        .ask(|reply| Command::Drain(bfed::NodeId(node), reply))
-        .await;
-    let written = match done {
-        Some(Ok(true)) => out.document(&json!({"draining": node})).await,
-        Some(Ok(false)) => out.refuse(format!("there is no data node {node}")).await,
-        Some(Err(unavailable)) => out.refuse(unavailable).await,
-        None => out.refuse(NO_CONTROL).await,
-    };
-    written.map_err(Failure::from)
+impl StatusHandle {
+    /// Drains a data node; the answer, or why it is refused.
+    async fn drain_node(&self, node: u32) -> Result<Result<Value, String>, Unavailable> {
+        let drain = |reply| Command::Drain(bfed::NodeId(node), reply);
+        Ok(match self.ask(drain).await.transpose()? {
+            Some(true) => Ok(json!({"draining": node})),
+            Some(false) => Err(format!("there is no data node {node}")),
+            None => Err(NO_CONTROL.to_owned()),
+        })
+    }
 }

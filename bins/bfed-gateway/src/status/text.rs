@@ -88,22 +88,12 @@ fn overview(answer: &Value) -> Option<String> {
         of("pid"),
         of("uptime_s")
     );
-    let reloads = format!("{} accepted, {} rejected", c.reloads, c.rejected);
     let mut rows = vec![
         row([PROGRAM, &running]),
         row(["gateway", &of("gateway")]),
         row(["mode", &of("mode")]),
-        row(["configuration", &c.file]),
-        row(["reloads", &reloads]),
     ];
-    let error = c.last_error.iter().flat_map(|error| error.lines());
-    for (i, line) in error.enumerate() {
-        let title = if i == 0 { "last reload rejected" } else { "" };
-        rows.push(row([title, line]));
-    }
-    if !c.needs_restart.is_empty() {
-        rows.push(row(["waits for a restart", &c.needs_restart.join(", ")]));
-    }
+    rows.extend(c.rows());
     if answer["peers"].is_number() {
         let peers = format!("{} of {} established", of("established"), of("peers"));
         rows.push(row(["active", &of("active")]));

@@ -11,13 +11,14 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use daemon_kit::socket::StatusSocket;
+use daemon_kit::daemon::Prepared;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-use crate::config::{Config, Mode};
-use crate::daemon::House;
+use crate::config::Mode;
+use crate::daemon;
+use crate::data::Opener;
 use crate::status::{self, Show};
 use fake::Hand;
 
@@ -73,26 +74,27 @@ impl Gateway {
     fn run(mode: Mode, folder: TempDir, text: &str) -> Gateway {
         let file = folder.path().join("gateway.toml");
         std::fs::write(&file, text).unwrap();
-        let config = Config::load(&file)
-            .map_err(|error| error.to_string())
-            .unwrap();
         let hand = Hand::default();
-        let socket = StatusSocket::bind(&config.daemon.socket, 0o600, "test").unwrap();
-        let open = |role, owner| Ok(hand.open(role, owner));
-        let house = House::open(mode, &file, config, &open).unwrap();
         let (kill, killed) = oneshot::channel();
+        let (opened, is_open) = std::sync::mpsc::channel();
+        let own_hand = hand.clone();
         let thread = std::thread::spawn(move || {
+            let open = |role, owner| Ok(own_hand.open(role, owner));
+            let open = Some(&open as Opener<'_>);
+            let prepared = Prepared::open(daemon::Gateway { mode, open }, &file).unwrap();
+            opened.send(()).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
                 .unwrap();
             runtime.block_on(async {
                 tokio::select! {
-                    ended = house.live(&file, &socket) => panic!("ended: {ended:?}"),
+                    ended = prepared.serve() => panic!("ended: {ended:?}"),
                     _ = killed => {}
                 }
             });
         });
+        is_open.recv().unwrap();
         Gateway {
             hand,
             folder,

@@ -1,4 +1,4 @@
-//! The same for the verbs that every daemon has.
+//! The tests of the verbs that every daemon has, made by [`daemon_tests`].
 #![allow(missing_docs)]
 
 use std::io::{BufRead, BufReader, Write};
@@ -35,4 +35,34 @@ impl Program {
         self.prints_a_result(&["status", "--json", "--socket", path.to_str().expect("text")]);
         answers.join().expect("the answers");
     }
+}
+
+/// Makes the tests of a daemon: its program, the verb that runs it, and a configuration without problems.
+macro_rules! daemon_tests {
+    ($program:literal, $run:literal, $config:literal) => {
+        const PROGRAM: unwritable::Program = unwritable::Program(env!($program));
+
+        #[test]
+        fn help_is_a_result() {
+            PROGRAM.prints_a_result(&["--help"]);
+        }
+
+        #[test]
+        fn errors_that_cannot_be_written_keep_their_codes() {
+            PROGRAM.fails(&["--no-such-option"], 2);
+            PROGRAM.fails(&["check", "--config", "/nonexistent"], 2);
+            PROGRAM.fails(&[$run, "--config", "/nonexistent"], 2);
+            PROGRAM.fails(&["status", "--socket", "/nonexistent"], 1);
+        }
+
+        #[test]
+        fn what_check_says_is_a_result() {
+            PROGRAM.check_prints_a_result($config);
+        }
+
+        #[test]
+        fn what_status_says_is_a_result() {
+            PROGRAM.status_prints_a_result();
+        }
+    };
 }

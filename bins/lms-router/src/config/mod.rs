@@ -10,6 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
+use daemon_kit::daemon::Configuration;
 use daemon_kit::environment::Document;
 use daemon_kit::host::HostCheck;
 use daemon_kit::reader;
@@ -226,9 +227,33 @@ impl Config {
         reader::load(path, sections::parse)
     }
 
-    /// The keys that differ between `self`, which runs, and `next`, and that only a restart
-    /// changes.
-    pub fn needs_restart(&self, next: &Config) -> Vec<&'static str> {
+    /// Whether a static replier is a neighbour, whose link address must be found out.
+    pub fn names_neighbours(&self) -> bool {
+        let mut fixed = self.replier.fixed.iter();
+        fixed.any(|fixed| fixed.neighbour.is_some())
+    }
+
+    /// What is said about the interface `name`.
+    pub fn interface(&self, name: &str) -> Option<&InterfaceRule> {
+        self.interfaces.iter().find(|rule| rule.name.matches(name))
+    }
+
+    /// Whether the router works on the interface `name`.
+    pub fn uses(&self, name: &str) -> bool {
+        self.interface(name).is_none_or(|rule| rule.enabled)
+    }
+}
+
+impl Configuration for Config {
+    fn daemon(&self) -> &Daemon {
+        &self.daemon
+    }
+
+    fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics
+    }
+
+    fn needs_restart(&self, next: &Config) -> Vec<&'static str> {
         let mut keys: Vec<_> = self.daemon.differences(&next.daemon).collect();
         let mut differ = |key, differs: bool| {
             if differs {
@@ -251,9 +276,7 @@ impl Config {
         keys
     }
 
-    /// `next` with everything that only a restart changes kept as it is here: what runs after a
-    /// reload.
-    pub fn reloaded(&self, mut next: Config) -> Config {
+    fn reloaded(&self, mut next: Config) -> Config {
         next.daemon = self.daemon.clone();
         next.metrics = self.metrics;
         if self.source.kind() != next.source.kind() || matches!(self.source, Source::IgmpProxy(_)) {
@@ -264,21 +287,5 @@ impl Config {
         next.limits.interfaces = self.limits.interfaces;
         next.capture = self.capture.clone();
         next
-    }
-
-    /// Whether a static replier is a neighbour, whose link address must be found out.
-    pub fn names_neighbours(&self) -> bool {
-        let mut fixed = self.replier.fixed.iter();
-        fixed.any(|fixed| fixed.neighbour.is_some())
-    }
-
-    /// What is said about the interface `name`.
-    pub fn interface(&self, name: &str) -> Option<&InterfaceRule> {
-        self.interfaces.iter().find(|rule| rule.name.matches(name))
-    }
-
-    /// Whether the router works on the interface `name`.
-    pub fn uses(&self, name: &str) -> bool {
-        self.interface(name).is_none_or(|rule| rule.enabled)
     }
 }

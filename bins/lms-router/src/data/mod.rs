@@ -147,9 +147,6 @@ impl DataPath {
 
     /// Runs until it is told to stop.
     pub(crate) fn run(&mut self, commands: &Receiver<Command>) -> Result<(), DataError> {
-        if let Some(cpu) = self.config.daemon.cpu {
-            daemon_kit::pin(cpu);
-        }
         self.follow_links();
         self.follow_routes();
         loop {

@@ -28,7 +28,7 @@ use crate::PROGRAM;
 pub use daemon_kit::client::QueryError;
 pub use daemon_kit::server::Refusal;
 pub use daemon_kit::state::Configuration;
-pub(crate) use server::Server;
+pub(crate) use server::StatusHandle;
 pub use text::render;
 
 /// Which document is asked for.

@@ -1,49 +1,34 @@
-//! Answering on the status socket.
+//! Answers on the status socket, and the metrics.
 
 use std::io;
 use std::sync::Arc;
 
-use daemon_kit::server::{Failure, Out, serve};
-use tokio::net::UnixListener;
+use daemon_kit::daemon::StatusSource;
+use daemon_kit::server::{Failure, Out};
+use prometheus_client::collector::Collector;
 
 use super::{Interfaces, Question, Show};
 use crate::control::{Command, Controller};
-use crate::daemon::Standing;
+use crate::daemon::RouterState;
+use crate::metrics::Page;
 
-/// The status socket's side of the control thread.
-#[derive(Debug)]
-pub(crate) struct Server {
+/// The parts of the router that answer questions.
+#[derive(Clone, Debug)]
+pub(crate) struct StatusHandle {
     pub(crate) controller: Controller,
-    pub(crate) standing: Arc<Standing>,
+    pub(crate) state: Arc<RouterState>,
 }
 
-impl Server {
-    /// Serves until the task is dropped.
-    pub(crate) async fn run(self, listener: UnixListener) {
-        let server = Arc::new(self);
-        serve(listener, move |line, out| {
-            let server = Arc::clone(&server);
-            async move { server.serve(&line, out).await }
-        })
-        .await;
-    }
+impl StatusSource for StatusHandle {
+    type Question = Question;
+    const USAGE: &'static str = "ask with one line such as {\"show\": \"overview\"}; known: overview, groups, interfaces, counters";
+    const PREFIX: &'static str = "lms_router";
 
-    async fn serve(&self, line: &[u8], mut out: Out) -> Result<(), Failure> {
-        let Ok(question) = serde_json::from_slice::<Question>(line) else {
-            let error = "ask with one line such as {\"show\": \"overview\"}; known: overview, groups, interfaces, counters";
-            return Ok(out.refuse(error).await?);
-        };
-        match self.answer(question.show, &mut out).await {
-            Err(Failure::Unavailable(unavailable)) => Ok(out.refuse(unavailable).await?),
-            done => done,
-        }
-    }
-
-    async fn answer(&self, show: Show, out: &mut Out) -> Result<(), Failure> {
-        match show {
+    async fn answer(&self, question: Question, out: &mut Out) -> Result<(), Failure> {
+        match question.show {
             Show::Overview => {
                 let summary = self.controller.ask(Command::Summary).await?;
-                out.document(&self.standing.overview(summary)).await?;
+                out.document(&self.state.overview(summary)).await?;
             }
             Show::Interfaces => {
                 let interfaces = self.controller.ask(Command::Interfaces).await?;
@@ -58,6 +43,14 @@ impl Server {
         Ok(())
     }
 
+    async fn metrics(&self) -> Option<Box<dyn Collector>> {
+        let snapshot = self.controller.ask(Command::Counters).await.ok()?;
+        let state = Arc::clone(&self.state);
+        Some(Box::new(Page { snapshot, state }))
+    }
+}
+
+impl StatusHandle {
     /// A page at a time, so that a large table neither stops the data path nor fills memory.
     async fn groups(&self, out: &mut Out) -> Result<(), Failure> {
         let mut from = Some(0);

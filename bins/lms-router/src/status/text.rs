@@ -21,7 +21,6 @@ fn read<T: DeserializeOwned>(answer: &Value) -> Option<T> {
 }
 
 fn overview(o: &Overview) -> String {
-    let c = &o.configuration;
     let or_none = |list: &[String]| {
         if list.is_empty() {
             "none".into()
@@ -29,28 +28,11 @@ fn overview(o: &Overview) -> String {
             list.join(", ")
         }
     };
-    let mut rows = vec![
-        row([
-            "lms-router",
-            &format!("{}, process {}, up {} s", o.version, o.pid, o.uptime_s),
-        ]),
-        row(["configuration", &c.file]),
-        row([
-            "reloads",
-            &format!("{} accepted, {} rejected", c.reloads, c.rejected),
-        ]),
-    ];
-    if let Some(error) = &c.last_error {
-        for (i, line) in error.lines().enumerate() {
-            rows.push(row([
-                if i == 0 { "last reload rejected" } else { "" },
-                line,
-            ]));
-        }
-    }
-    if !c.needs_restart.is_empty() {
-        rows.push(row(["waits for a restart", &c.needs_restart.join(", ")]));
-    }
+    let mut rows = vec![row([
+        "lms-router",
+        &format!("{}, process {}, up {} s", o.version, o.pid, o.uptime_s),
+    ])];
+    rows.extend(o.configuration.rows());
     rows.push(row(["route source", &o.source]));
     rows.push(row(["replier policy", &o.policy]));
     rows.push(row([
