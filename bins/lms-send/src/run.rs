@@ -111,6 +111,7 @@ fn failed(error: anyhow::Error) -> Outcome {
     let message = match error.downcast_ref() {
         Some(Error::Canceled) => return Outcome::Interrupted,
         Some(Error::Interface(InterfaceError::NoRoute(_))) => format!("{error} with --interface"),
+        Some(Error::NameTooLong) => format!("{error} with --name"),
         Some(Error::PacketTooBig(source)) => format!("lower --mtu: {source}"),
         _ => format!("{error:#}"),
     };

@@ -1,4 +1,4 @@
-//! What senders and receivers have in common: the group, and who helps with repairs.
+//! What senders and receivers have in common: the group, and the help with repairs.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -47,7 +47,7 @@ impl Group {
     }
 }
 
-/// Who helps with repairs.
+/// Help with repairs, beside the sender.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Recovery {
@@ -60,12 +60,12 @@ pub enum Recovery {
     Dyram {
         /// Relays to attach to, in order of preference: 1 to 4.
         relays: Vec<SocketAddrV4>,
-        /// Who carries the data.
+        /// What carries the data.
         carriage: Carriage,
     },
 }
 
-/// Who carries the data where DyRAM relays help.
+/// The carrier of the data where DyRAM relays help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Carriage {
     /// The relays, by unicast.

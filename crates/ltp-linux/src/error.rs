@@ -49,6 +49,9 @@ pub enum Error {
     /// A field of the configuration is out of bounds; says which.
     #[error("{0}")]
     Config(&'static str),
+    /// The name of the content is longer than the protocol carries.
+    #[error("the name is too long for the protocol: give a shorter one")]
+    NameTooLong,
     /// The configuration contradicts itself.
     #[error(transparent)]
     Machine(#[from] ConfigError),

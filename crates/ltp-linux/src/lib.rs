@@ -31,7 +31,7 @@
 //! | send or receive and wait for the end | [`send`], [`receive`], [`receive_buffer`] |
 //! | watch, cancel, read counters | [`Sender`], [`Receiver`], [`Cancel`] |
 //! | name the group and the way to it | [`Group`] |
-//! | choose who helps with repairs | [`Recovery`] |
+//! | use LMS routers or DyRAM relays | [`Recovery`] |
 //! | send a file, a pipe, memory | [`Source`] |
 //! | receive into a folder, a writer, memory | [`Sink`], [`receive_buffer`] |
 //! | make a file name from the network harmless | [`name`] |
@@ -57,7 +57,7 @@
 //! | --- | --- |
 //! | rates | bits of Ethernet frames a second |
 //! | addresses | IPv4 |
-//! | memory of a sender | 64 KiB, two blocks of a file or [`SendConfig::buffer_bytes`] of a stream, and [`ltp`]'s tables |
+//! | memory of a sender | 0.4 MiB, two blocks of a file or [`SendConfig::buffer_bytes`] of a stream, and [`ltp`]'s tables |
 //! | memory of a receiver | up to [`ReceiveConfig::buffer_bytes`], 2.2 MiB of socket batches, and [`ltp`]'s tables |
 //! | socket buffers | 2 to 4 MiB (sender), 36 MiB (receiver) are asked for; `net.core.rmem_max` may grant less |
 //! | descriptors | up to 4 (sender), 8 (receiver), and those of the content |

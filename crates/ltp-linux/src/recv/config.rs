@@ -16,7 +16,7 @@ pub struct ReceiveConfig {
     /// Address of the sender: source-specific multicast (RFC 4607). Needed for a group in 232.0.0.0/8 and
     /// with relays. `None`: the sender that is heard first.
     pub source: Option<Ipv4Addr>,
-    /// Who helps with repairs. Default: [`Recovery::Source`].
+    /// Help with repairs. Default: [`Recovery::Source`].
     pub recovery: Recovery,
     /// How this receiver repairs losses of others, with [`Recovery::Lms`] and [`Recovery::Dyram`].
     pub replier: Replier,

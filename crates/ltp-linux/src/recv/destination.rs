@@ -15,7 +15,7 @@ use crate::{Error, name};
 const MANY_BYTES: u64 = 512 << 10;
 
 type Machine = Receiver<'static, Content>;
-/// Bytes for the writer: the first so many of a buffer.
+/// Bytes for the writer: a buffer, and how many of its bytes count, from the first on.
 type Piece = (Box<[u8]>, usize);
 
 /// The file or the stream that is being written.
@@ -223,7 +223,7 @@ impl Destination {
     }
 }
 
-/// The verified bytes of a stream from `start` on: the first so many of a buffer.
+/// Takes the verified bytes of a stream from `start` on.
 fn next_piece(now: Instant, receiver: &mut Machine, start: u64) -> Result<Option<Piece>, Error> {
     let len = receiver
         .peek()

@@ -17,7 +17,7 @@ use ltp::{Duration, Instant};
 const INTERVAL: Duration = Duration::from_millis(50);
 /// Fewer packets than these say nothing.
 const LEAST_PACKETS: u64 = 64;
-/// Below a rate that the user set only a receiver that misses more than so many hundredths slows the sender.
+/// Below a rate that the user set only a receiver that misses more than this share, in hundredths, slows the sender.
 const TOLERATED_PERCENT: u64 = 25;
 /// As good as no limit, bit/s.
 const CEILING: u64 = ltp::rate::CEILING_BPS;
@@ -210,7 +210,7 @@ mod tests {
         Instant::from_millis(1000 + 50 * intervals as i64)
     }
 
-    /// Counters after so many intervals of 100 Mbit/s.
+    /// Counters after that number of intervals of 100 Mbit/s.
     fn counts(intervals: u64, sent: u64, requested: u64) -> Counts {
         Counts {
             sent,

@@ -10,7 +10,7 @@ use crate::config::{Group, Recovery};
 pub struct SendConfig {
     /// The group.
     pub group: Group,
-    /// Who helps with repairs. Default: [`Recovery::Source`].
+    /// Help with repairs. Default: [`Recovery::Source`].
     pub recovery: Recovery,
     /// Most bits a second on the wire, counted as Ethernet frames. `None`: as fast as this host and the
     /// slowest receiver can. Default: 100 Mbit/s.
@@ -18,7 +18,7 @@ pub struct SendConfig {
     /// A rate that is set falls to an eighth at most while receivers miss more than a quarter of the packets.
     pub rate_bps: Option<u64>,
     /// Hosts that must confirm. Data begins when they have joined; they set the pace, and the transfer ends
-    /// when all have confirmed. `None`: whoever listens.
+    /// when all have confirmed. `None`: any number.
     pub receivers: Option<u32>,
     /// With `receivers`: longest wait for all of them before the first data. Default: 10 s.
     pub start_wait: Duration,

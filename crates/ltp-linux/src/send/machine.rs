@@ -111,7 +111,7 @@ impl Machine {
         }
     }
 
-    /// Whether relays help, and nobody below them has acknowledged or asked for anything.
+    /// Whether relays help, and no receiver below them has acknowledged or asked for anything.
     pub(super) fn is_unheard(&self) -> bool {
         match self {
             Machine::Alone(_) => false,

@@ -32,7 +32,7 @@ impl Net {
     pub(super) fn open(given: &SendConfig, local: &Local) -> Result<Net, Error> {
         let group = given.group.address;
         let config = udp::Config {
-            // The kernel chooses a random port, so that who has not heard the sender cannot guess it.
+            // The kernel chooses a random port, so that a host that has not heard the sender cannot guess it.
             bind: SocketAddrV4::new(local.address, 0),
             interface: local.interface.index,
             ttl: given.group.ttl,

@@ -76,6 +76,5 @@ fn block_exponent(max_packet_len: u16) -> u8 {
 /// Returns the name receivers store the content under; empty for a content without one.
 fn name(given: &SendConfig, source: &Source) -> Result<Name, Error> {
     let name = given.name.as_deref().unwrap_or(source.name());
-    Name::from_slice(name.as_bytes())
-        .map_err(|_| Error::Config("the name is too long for the protocol: give a shorter one"))
+    Name::from_slice(name.as_bytes()).map_err(|_| Error::NameTooLong)
 }

@@ -4,7 +4,7 @@ use ltp::store::{Store, StoreError};
 
 use super::gather::Gather;
 
-/// The store of a receiver that passes a stream on and repairs nobody's losses: blocks stay until they
+/// The store of a receiver that passes a stream on and is no replier: blocks stay until they
 /// are taken out, whole and without a copy.
 pub(in crate::recv) struct StreamSink {
     gather: Gather,
