@@ -19,7 +19,7 @@ const KINDS: &[&str] = &[
 ];
 
 fn problems(program: &str, text: &str) -> Vec<String> {
-    let strings = |problems: Vec<cli::daemon::reader::Problem>| {
+    let strings = |problems: Vec<daemon_kit::reader::Problem>| {
         problems.iter().map(ToString::to_string).collect()
     };
     match program {

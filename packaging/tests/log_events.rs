@@ -1,16 +1,9 @@
-//! `docs/operating.md` lists what daemons say in their logs.
+//! `docs/manual/log-events.md` lists what daemons log.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const MANUAL: &str = include_str!("../../docs/operating.md");
-
-/// The rows about events, of all daemons.
-fn listed() -> &'static str {
-    let (_, rest) = MANUAL.split_once("\n## Log events\n").unwrap();
-    rest.split_once("\n## ")
-        .map_or(rest, |(section, _)| section)
-}
+const MANUAL: &str = include_str!("../../docs/manual/log-events.md");
 
 fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
@@ -58,17 +51,23 @@ fn events(source: &str) -> Vec<(&'static str, String)> {
 
 #[test]
 fn every_event_of_the_daemons_is_in_the_manual() {
-    let bins = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bins");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut count = 0;
     let mut missing = Vec::new();
-    for program in ["lms-router", "dyram-relay", "bfed-gateway", "mcpd", "cli"] {
+    let programs = ["lms-router", "dyram-relay", "bfed-gateway", "mcpd", "cli"];
+    let shared = ["daemon-kit", "control-stream"].map(|name| format!("crates/{name}"));
+    for folder in programs
+        .map(|name| format!("bins/{name}"))
+        .into_iter()
+        .chain(shared)
+    {
         let mut files = Vec::new();
-        sources(&bins.join(program).join("src"), &mut files);
+        sources(&root.join(folder).join("src"), &mut files);
         for file in files {
             for (level, message) in events(&fs::read_to_string(&file).unwrap()) {
                 count += 1;
                 let event = format!("| `{message}` |");
-                let row = listed().lines().find(|line| line.contains(&event));
+                let row = MANUAL.lines().find(|line| line.contains(&event));
                 let levels = row.and_then(|row| row.split(" | ").next());
                 if !levels.is_some_and(|levels| levels.contains(level)) {
                     missing.push(format!("{}: {level}: {message}", file.display()));

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use bfed::ControlNode;
 use cli::clock::{self, Clock};
-use cli::daemon::reader::{ConfigError, Problem};
-use cli::daemon::signals::{Signals, Wish};
-use cli::daemon::socket::StatusSocket;
-use cli::daemon::{RunError, give_up_privileges, notify, standing};
-use cli::metrics::Exporter;
-use cli::secure::Credentials;
+use control_stream::tls::Credentials;
+use daemon_kit::exporter::Exporter;
+use daemon_kit::reader::{ConfigError, Problem};
+use daemon_kit::signals::{SignalAction, Signals};
+use daemon_kit::socket::StatusSocket;
+use daemon_kit::state::DaemonState;
+use daemon_kit::{RunError, drop_privileges, notify};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -30,7 +31,7 @@ use crate::{metrics, page, status};
 /// What the main thread itself knows of the program's state.
 #[derive(Debug)]
 pub(crate) struct Standing {
-    pub(crate) of_daemon: standing::Standing,
+    pub(crate) of_daemon: DaemonState,
     pub(crate) mode: Mode,
     pub(crate) gateway: String,
     pub(crate) network: &'static str,
@@ -69,7 +70,7 @@ pub(crate) fn run(mode: Mode, file: &Path) -> Result<ExitCode, RunError> {
     let socket = StatusSocket::bind(path, mode_bits, PROGRAM)?;
     let network = config.network.clone();
     let house = House::open(mode, file, config, &|role, owner| network.open(role, owner))?;
-    give_up_privileges(&[], house.config.daemon.user.as_deref(), &socket)?;
+    drop_privileges(&[], house.config.daemon.user.as_deref(), &socket)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -168,7 +169,7 @@ impl House {
         let bind = |address| Exporter::bind(address).map_err(RunError::open("status.page"));
         let page = config.page.map(bind).transpose()?;
         let standing = Arc::new(Standing {
-            of_daemon: standing::Standing::new(file),
+            of_daemon: DaemonState::new(file),
             mode,
             gateway: config.machine.gateway.to_string(),
             network: config.network.kind(),
@@ -232,7 +233,7 @@ impl House {
             driver,
         };
         let (wish, code) = life.run(signals, threads, tasks).await?;
-        if wish == Wish::End {
+        if wish == SignalAction::End {
             self.marker.clear();
         }
         Ok(code)
@@ -422,7 +423,7 @@ impl Threads {
                 .name(name)
                 .spawn(move || {
                     if let Some(cpu) = node.cpu {
-                        cli::daemon::pin(cpu);
+                        daemon_kit::pin(cpu);
                     }
                     let _ = ended.send(Worker::new(node).and_then(|worker| worker.run(&commands)));
                 })
@@ -478,7 +479,7 @@ impl Life {
         mut signals: Signals,
         mut threads: Threads,
         tasks: JoinSet<()>,
-    ) -> Result<(Wish, ExitCode), RunError> {
+    ) -> Result<(SignalAction, ExitCode), RunError> {
         let wish = loop {
             let wish = tokio::select! {
                 wish = signals.next() => wish,
@@ -488,9 +489,9 @@ impl Life {
                 }
             };
             match wish {
-                Wish::Reload => self.reload().await,
-                Wish::Drain => self.drain(),
-                Wish::Restart | Wish::End => break wish,
+                SignalAction::Reload => self.reload().await,
+                SignalAction::Drain => self.drain(),
+                SignalAction::Restart | SignalAction::End => break wish,
             }
         };
         notify::state("STOPPING=1");
@@ -540,13 +541,13 @@ impl Life {
     }
 
     /// An orderly end: peers are told, or left to wait; a data process first gives its sessions away.
-    async fn end(&mut self, wish: Wish) {
+    async fn end(&mut self, wish: SignalAction) {
         match &mut self.driver {
             Some(driver) => {
                 let resignation = driver.resignation.take();
                 // Where another stands by, the gateway goes on.
                 let command = match wish {
-                    Wish::Restart => Command::Restart,
+                    SignalAction::Restart => Command::Restart,
                     _ if resignation.is_some() => Command::Restart,
                     _ => Command::Close,
                 };
@@ -563,8 +564,12 @@ impl Life {
             None => {
                 self.drain();
                 let end = tokio::time::Instant::now() + self.running.shutdown;
-                while self.has_sessions().await && tokio::time::Instant::now() < end {
+                loop {
+                    // Once in any case: until then the control node has been told.
                     tokio::time::sleep(Duration::from_millis(50)).await;
+                    if tokio::time::Instant::now() >= end || !self.has_sessions().await {
+                        break;
+                    }
                 }
             }
         }

@@ -91,9 +91,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use args::{Args, Verb};
-use cli::daemon::RunError;
-use cli::daemon::verbs;
-use cli::exit;
+use cli::verbs;
 use config::{Config, Mode};
 
 /// What the program calls itself.
@@ -115,11 +113,7 @@ pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let run = |mode, file: args::File| {
         cli::limits::raise_descriptors();
-        match daemon::run(mode, &file.config) {
-            Ok(code) => code,
-            Err(RunError::Config(error)) => verbs::wrong(&error),
-            Err(error) => exit::fail(exit::FAILED, error),
-        }
+        verbs::run(daemon::run(mode, &file.config))
     };
     match args.verb {
         Verb::All(file) => run(Mode::All, file),
@@ -134,7 +128,7 @@ pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             verbs::status(answer, json, |answer| status::render(what, answer))
         }
         #[cfg(feature = "top")]
-        Verb::Top { once, at } => cli::daemon::top::run(&top::VIEW, at.socket, once),
+        Verb::Top { once, at } => verbs::top(&top::VIEW, at.socket, once),
         Verb::Drain { node, at } => {
             let answer = status::drain(&at.socket, node);
             verbs::status(answer, false, |_| {

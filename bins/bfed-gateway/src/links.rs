@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cli::secure::Credentials;
+use control_stream::tls::Credentials;
 use tokio::io::{AsyncWriteExt, duplex};
 use tokio::sync::mpsc;
 use tokio::time::timeout;

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-pub use cli::daemon::metric::Metric;
-use cli::daemon::metric::{self, RELOADS, UPTIME, counter, gauge};
-use cli::metrics::Exporter;
+use daemon_kit::exporter::Exporter;
+pub use daemon_kit::metric::Metric;
+use daemon_kit::metric::{self, RELOADS, UPTIME, counter, gauge};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
@@ -168,7 +168,7 @@ impl Collector for Page {
         ];
         INFO.info(encoder, &info)?;
         let daemon = &standing.of_daemon;
-        metric::standing(encoder, daemon.uptime_s(), &daemon.configuration())?;
+        metric::daemon_state(encoder, daemon.uptime_s(), &daemon.configuration())?;
         if let Some(control) = &self.snapshot.control {
             control_node(encoder, control)?;
         }

@@ -1,6 +1,6 @@
 //! What `bfed-gateway top` shows.
 
-use cli::daemon::top::{Column, Kind, Table, View};
+use daemon_kit::top::{Column, Kind, Table, View};
 
 /// Where the status documents hold it.
 pub(crate) const VIEW: View = View {

@@ -294,6 +294,11 @@ fn a_data_node_that_starts_before_its_control_node_logs_no_warning() {
     });
     assert!(data.log().contains("waiting for the control node"));
     no_warning(&data.end(Signal::SIGTERM).1);
+    eventually("its end", || {
+        (control.show(Show::Overview)["nodes"] == 0).then_some(())
+    });
+    assert!(control.log().contains("drained data node left"));
+    assert_eq!(control.show(Show::Counters)["control"]["nodes_lost"], 0);
     no_warning(&control.folder);
 }
 
@@ -738,7 +743,7 @@ fn every_metric_of_the_table_is_on_the_page() {
             "{documented}"
         );
         assert!(
-            include_str!("../../../docs/operating.md").contains(&documented),
+            include_str!("../../../docs/manual/metrics.md").contains(&documented),
             "{documented}"
         );
     }

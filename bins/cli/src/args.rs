@@ -54,18 +54,16 @@ where
     }
 }
 
-/// Whether `name` can be the name of a file as it stands.
+/// Whether `name`, if given, can be the name of a file as it stands, which `is_plain` says.
 ///
 /// # Errors
 /// A sentence about `--name`.
-pub fn check_name(name: Option<&str>) -> Result<(), String> {
+pub fn check_name(name: Option<&str>, is_plain: impl FnOnce(&str) -> bool) -> Result<(), String> {
     match name {
-        Some(name) if crate::names::sanitise(name.as_bytes()).as_deref() != Some(name) => {
-            Err(format!(
-                "--name {name:?} is not a plain file name: no folders, leading dot or control \
-                 characters"
-            ))
-        }
+        Some(name) if !is_plain(name) => Err(format!(
+            "--name {name:?} is not a plain file name: no folders, leading dot or control \
+             characters"
+        )),
         _ => Ok(()),
     }
 }

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::net::{SocketAddr, SocketAddrV4, ToSocketAddrs as _};
 use std::str::FromStr;
-use std::time::{Duration, Instant};
 
 /// The port of `dyram-relay` unless told otherwise.
 pub const RELAY_PORT: u16 = 4143;
@@ -169,68 +168,6 @@ impl Assist {
     }
 }
 
-/// How long there has been no relay.
-#[derive(Debug)]
-pub struct Absence {
-    relays: Vec<SocketAddrV4>,
-    since: Option<Instant>,
-    refused: Option<SocketAddr>,
-}
-
-impl Absence {
-    /// None of these has answered yet.
-    #[must_use]
-    pub fn new(relays: Vec<SocketAddrV4>) -> Self {
-        Absence {
-            relays,
-            since: Some(Instant::now()),
-            refused: None,
-        }
-    }
-
-    /// A relay has refused.
-    pub fn refused(&mut self, relay: SocketAddr) {
-        self.refused = Some(relay);
-    }
-
-    /// Whether a relay serves us now.
-    pub fn update(&mut self, attached: bool) {
-        if attached {
-            (self.since, self.refused) = (None, None);
-        } else if self.since.is_none() {
-            self.since = Some(Instant::now());
-        }
-    }
-
-    /// What to tell the user when there has been none for so long.
-    #[must_use]
-    pub fn complaint(&self, limit: Duration) -> Option<String> {
-        let since = self.since?.elapsed();
-        if since < limit {
-            return None;
-        }
-        let seconds = since.as_secs_f64();
-        if let Some(relay) = self.refused {
-            return Some(format!(
-                "no relay took this host in for {seconds:.1} s: {relay} refused, it is full or going \
-                 away (its log and `dyram-relay status` say more)"
-            ));
-        }
-        let names: Vec<String> = self.relays.iter().map(ToString::to_string).collect();
-        Some(format!(
-            "no relay answered for {seconds:.1} s: is dyram-relay running at {}, is its UDP port \
-             open, does it see this host's own address?",
-            names.join(" or ")
-        ))
-    }
-
-    /// When [`Absence::complaint`] must be looked at again.
-    #[must_use]
-    pub fn left(&self, limit: Duration) -> Option<Duration> {
-        Some(limit.saturating_sub(self.since?.elapsed()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -284,23 +221,5 @@ mod tests {
         }
         let local: RelayName = "127.0.0.1:7".parse().expect("name");
         assert_eq!(local.resolve(), Ok("127.0.0.1:7".parse().expect("address")));
-    }
-
-    #[test]
-    fn an_absence_is_told_once_it_is_long_enough() {
-        let relay: SocketAddrV4 = "127.0.0.1:7".parse().expect("address");
-        let mut absence = Absence::new(vec![relay]);
-        assert_eq!(absence.complaint(Duration::from_secs(3600)), None);
-        let says = |absence: &Absence, word: &str| {
-            let complaint = absence.complaint(Duration::ZERO).expect("a complaint");
-            assert!(complaint.contains(word), "{complaint}");
-        };
-        says(&absence, "127.0.0.1:7");
-        absence.refused(relay.into());
-        says(&absence, "refused");
-        absence.update(true);
-        assert_eq!(absence.complaint(Duration::ZERO), None);
-        absence.update(false);
-        says(&absence, "no relay answered");
     }
 }

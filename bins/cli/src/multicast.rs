@@ -1,6 +1,6 @@
 //! Where a group is and how this host reaches it.
 
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
 use linux_net::link::{self, Interface};
@@ -30,14 +30,6 @@ impl GroupArgs {
     /// As [`read_key`].
     pub fn key(&self) -> Result<Option<[u8; 32]>, String> {
         self.key_file.as_deref().map(read_key).transpose()
-    }
-
-    /// This host's end of the way to the group, with that address of it if one is named.
-    ///
-    /// # Errors
-    /// As [`local`].
-    pub fn local(&self, address: Option<Ipv4Addr>) -> Result<Local, String> {
-        local(self.group, self.interface.as_deref(), address)
     }
 }
 
@@ -77,91 +69,12 @@ pub fn is_source_specific(group: Ipv4Addr) -> bool {
     group.octets()[0] == 232
 }
 
-/// This host's end of the way to a group.
-#[derive(Debug, Clone)]
-pub struct Local {
-    /// The interface.
-    pub interface: Interface,
-    /// This host's address on it.
-    pub address: Ipv4Addr,
-}
-
-/// Finds the interface and the address to use for a group: as the user said, else as the routes
-/// say.
+/// Finds the interface with a name or an address.
 ///
 /// # Errors
-/// A sentence that says what to write.
-pub fn local(
-    group: SocketAddrV4,
-    interface: Option<&str>,
-    address: Option<Ipv4Addr>,
-) -> Result<Local, String> {
-    let found = match (interface, address) {
-        (Some(name), _) => find(name)?,
-        (None, Some(address)) => find(&address.to_string())?,
-        (None, None) => find(&routed(group)?.to_string())?,
-    };
-    let own = |address: &Ipv4Addr| {
-        let listed = found.addresses.iter().any(|a| a.address == *address);
-        // All of 127.0.0.0/8 belongs to the loopback interface.
-        listed || found.is_loopback && address.is_loopback()
-    };
-    let address = match address {
-        Some(address) if own(&address) => address,
-        Some(address) => {
-            return Err(format!(
-                "{address} is not an address of interface {}",
-                found.name
-            ));
-        }
-        None => match interface.and_then(|name| name.parse().ok()).filter(own) {
-            Some(address) => address,
-            None => found.addresses.first().map(|a| a.address).ok_or_else(|| {
-                format!("interface {} has no IPv4 address: give it one", found.name)
-            })?,
-        },
-    };
-    if !found.is_up {
-        return Err(format!(
-            "interface {0} is down: `ip link set {0} up`",
-            found.name
-        ));
-    }
-    Ok(Local {
-        interface: found,
-        address,
-    })
-}
-
-/// The interface with a name or an address.
-///
-/// # Errors
-/// A sentence that names those that there are.
+/// A sentence that names the interfaces of this host.
 pub fn find(name: &str) -> Result<Interface, String> {
-    link::find(name).map_err(|_| {
-        let all = link::list().unwrap_or_default();
-        let names: Vec<&str> = all.iter().map(|i| i.name.as_str()).collect();
-        format!(
-            "no interface is called or has the address {name}: there are {}",
-            names.join(", ")
-        )
-    })
-}
-
-/// The address that the kernel would send from.
-fn routed(group: SocketAddrV4) -> Result<Ipv4Addr, String> {
-    let no_route = || {
-        format!(
-            "no route leads to {}: name the interface with --interface",
-            group.ip()
-        )
-    };
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(|e| e.to_string())?;
-    socket.connect(group).map_err(|_| no_route())?;
-    match socket.local_addr().map_err(|e| e.to_string())?.ip() {
-        std::net::IpAddr::V4(address) if !address.is_unspecified() => Ok(address),
-        _ => Err(no_route()),
-    }
+    link::find_named(name).map_err(|error| error.to_string())
 }
 
 /// Reads the key of a group.
@@ -171,22 +84,7 @@ fn routed(group: SocketAddrV4) -> Result<Ipv4Addr, String> {
 pub fn read_key(path: &Path) -> Result<[u8; 32], String> {
     let shown = path.display();
     let bytes = std::fs::read(path).map_err(|e| format!("key file {shown}: {e}"))?;
-    if let Ok(key) = <[u8; 32]>::try_from(bytes.as_slice()) {
-        return Ok(key);
-    }
-    let hex = bytes.trim_ascii();
-    let digits: Option<Vec<u8>> = hex
-        .iter()
-        .map(|&c| char::from(c).to_digit(16).map(|d| d as u8))
-        .collect();
-    let key = digits.filter(|digits| digits.len() == 64).map(|digits| {
-        let mut key = [0; 32];
-        for (byte, pair) in key.iter_mut().zip(digits.chunks(2)) {
-            *byte = pair[0] << 4 | pair[1];
-        }
-        key
-    });
-    key.ok_or_else(|| {
+    proto_core::key::parse(&bytes).ok_or_else(|| {
         format!(
             "key file {shown} is neither 32 bytes nor 64 hexadecimal digits: \
              make one with `openssl rand -hex 32 > {shown}`"

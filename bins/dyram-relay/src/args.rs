@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use cli::daemon::client::default_socket;
 use cli::logging::LogArgs;
+use daemon_kit::client::default_socket;
 
 use crate::config::DEFAULT_SOCKET;
 use crate::status::Show;

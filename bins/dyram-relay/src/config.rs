@@ -6,11 +6,11 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
-use cli::daemon::environment::Document;
-use cli::daemon::here::Here;
-use cli::daemon::reader::{self, At, ConfigError, Problem, Section, shown};
-pub use cli::daemon::settings::Daemon;
-use cli::daemon::value::{INTERFACE, LISTEN, boolean, interface, listen};
+use daemon_kit::environment::Document;
+use daemon_kit::host::HostCheck;
+use daemon_kit::reader::{self, At, ConfigError, Problem, Section, shown};
+pub use daemon_kit::settings::Daemon;
+use daemon_kit::value::{INTERFACE, LISTEN, boolean, interface, listen};
 use dyram::storage::{Limits, MAX_ENTRIES};
 use dyram::{Carriage, DefaultReplier, MAX_PARENTS, RelayId};
 use toml::de::DeValue;
@@ -58,12 +58,12 @@ pub struct Multicast {
 
 impl Config {
     /// What does not fit this host, for `check --here`.
-    pub fn on_this_host(&self, here: &mut Here) {
-        here.daemon(&self.daemon);
-        here.address("metrics.listen", self.metrics);
-        here.address("relay.listen", Some(self.listen));
+    pub fn on_this_host(&self, host: &mut HostCheck) {
+        host.daemon(&self.daemon);
+        host.address("metrics.listen", self.metrics);
+        host.address("relay.listen", Some(self.listen));
         if let Some(multicast) = &self.multicast {
-            here.interface("multicast.interface", &multicast.interface);
+            host.interface("multicast.interface", &multicast.interface);
         }
     }
 
@@ -134,7 +134,7 @@ fn config(root: &Section<'_, '_>) -> Config {
     recovery(root.section("recovery"), &mut relay);
     let drain = timers(root.section("timers"), &mut relay);
     let metrics = root.section("metrics");
-    let metrics_listen = metrics.get("listen", LISTEN, cli::daemon::value::listen);
+    let metrics_listen = metrics.get("listen", LISTEN, daemon_kit::value::listen);
     metrics.finish();
     let limits = limits(root.section("limits"), &mut relay);
     Config {

@@ -11,7 +11,7 @@ use crate::config::Config;
 pub(crate) const PAGE: usize = 256;
 
 /// The control thread's end.
-pub(crate) type Controller = cli::daemon::Controller<Command>;
+pub(crate) type Controller = daemon_kit::Controller<Command>;
 
 /// What the control thread wants.
 #[derive(Debug)]

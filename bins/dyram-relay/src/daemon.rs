@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use cli::daemon::signals::{Signals, Wish};
-use cli::daemon::socket::StatusSocket;
-use cli::daemon::{RunError, give_up_privileges, notify, standing};
-use cli::metrics::Exporter;
+use daemon_kit::exporter::Exporter;
+use daemon_kit::signals::{SignalAction, Signals};
+use daemon_kit::socket::StatusSocket;
+use daemon_kit::state::DaemonState;
+use daemon_kit::{RunError, drop_privileges, notify};
 use tokio::sync::oneshot;
 
 use crate::PROGRAM;
@@ -20,7 +21,7 @@ use crate::{metrics, status};
 /// What the control thread itself knows of the program's state.
 #[derive(Debug)]
 pub(crate) struct Standing {
-    pub(crate) of_daemon: standing::Standing,
+    pub(crate) of_daemon: DaemonState,
     pub(crate) id: String,
     pub(crate) carriage: &'static str,
     pub(crate) listen: String,
@@ -36,9 +37,9 @@ pub(crate) fn run(file: &Path) -> Result<ExitCode, RunError> {
     let listens = opened.listens();
     let bind = |address| Exporter::bind(address).map_err(RunError::open("metrics.listen"));
     let exporter = config.metrics.map(bind).transpose()?;
-    give_up_privileges(&[], config.daemon.user.as_deref(), &socket)?;
+    drop_privileges(&[], config.daemon.user.as_deref(), &socket)?;
     let standing = Arc::new(Standing {
-        of_daemon: standing::Standing::new(file),
+        of_daemon: DaemonState::new(file),
         id: config.relay.id.to_string(),
         carriage: config.carriage(),
         listen: listens.unwrap_or(config.listen).to_string(),
@@ -71,7 +72,7 @@ async fn control(
         .name("dyram-data".to_owned())
         .spawn(move || {
             if let Some(cpu) = cpu {
-                cli::daemon::pin(cpu);
+                daemon_kit::pin(cpu);
             }
             let _ = ended.send(DataPath::new(opened).run(&commands));
         })
@@ -103,13 +104,13 @@ async fn control(
     loop {
         tokio::select! {
             wish = signals.next() => match wish {
-                Wish::Reload => reloader.reload().await,
-                Wish::Drain => {
+                SignalAction::Reload => reloader.reload().await,
+                SignalAction::Drain => {
                     tracing::info!("draining: children move to their next relays");
                     let _ = reloader.controller.send(Command::Drain(false));
                 }
-                Wish::End => break,
-                Wish::Restart => {}
+                SignalAction::End => break,
+                SignalAction::Restart => {}
             },
             result = &mut end => return ended_early(result),
         }

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration as StdDuration;
 
 use cli::clock::{self, Clock};
-use cli::daemon::RunError;
+use daemon_kit::RunError;
 use dyram::storage::Storage;
 use dyram::{DropReason, Event, Instant, MAX_CONTROL_LEN, Meta, Relay, Stats, Verdict};
 use linux_net::inet::{self, Membership, UdpSocket};

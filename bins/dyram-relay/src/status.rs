@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use cli::daemon::client::{self, QueryError};
-use cli::daemon::server::{self, Failure, Out};
-use cli::daemon::standing::Configuration;
-use cli::daemon::table::{cell, columns, row, table};
+use daemon_kit::client::{self, QueryError};
+use daemon_kit::server::{self, Failure, Out};
+use daemon_kit::state::Configuration;
+use daemon_kit::table::{cell, columns, row, table};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::UnixListener;

@@ -1,6 +1,6 @@
 //! What `dyram-relay top` shows.
 
-use cli::daemon::top::{Column, Kind, Table, View};
+use daemon_kit::top::{Column, Kind, Table, View};
 
 /// Where the status documents hold it.
 pub(crate) const VIEW: View = View {

@@ -1,4 +1,4 @@
-//! `ldc-stream`: layers of a medium over TCP, with late data choice (`late-data-choice-linux-tcp`, chapter 5).
+//! `ldc-stream`: layers of a medium over TCP, with late data choice (LDC, `docs/papers.md`, chapter 5).
 //!
 //! | module | what |
 //! | --- | --- |

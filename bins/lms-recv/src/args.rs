@@ -186,11 +186,11 @@ impl Args {
             return Err("--source is the address of one host".into());
         }
         cli::args::check_buffer(self.buffer)?;
-        cli::args::check_name(self.name.as_deref())?;
+        cli::args::check_name(self.name.as_deref(), ltp_linux::name::is_plain)?;
         if self.is_stream() {
             return Ok(());
         }
-        let writable = cli::output::check_writable(&self.output);
+        let writable = ltp_linux::output::check_writable(&self.output);
         writable.map_err(|why| format!("--output: {why}"))
     }
 

@@ -1,30 +1,22 @@
 //! `lms-recv`: a file or a stream from a multicast group, whole or not at all.
 //!
-//! A driver around [`ltp::Receiver`]: one thread takes batches of packets from the kernel (UDP receive
-//! offload), gathers them into blocks, and writes each block once, right after it was verified.
-//! `lms-send` is the other end.
+//! Arguments, progress and exit codes around [`ltp_linux::Receiver`]. `lms-send` is the other end.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | `args` | the command line |
-//! | `sink` | the stores: a file that appears when it is whole, or a stream that is passed on |
-//! | `net` | the sockets |
-//! | `machine` | the receiver, alone or below relays |
-//! | `lms` | assistance by LMS routers |
 //! | `events` | what `--json` prints |
-//! | `run` | the loop, where the bytes go, what the user is told |
+//! | `news` | what a terminal shows |
+//! | `outcome` | results, exit codes and their messages |
+//! | `run` | from arguments to a transfer |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod args;
 mod events;
-mod existing;
-mod lms;
-mod machine;
-mod net;
+mod news;
 mod outcome;
 mod run;
-mod sink;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -55,4 +55,4 @@ pub(crate) struct Snapshot {
 }
 
 /// The control thread's end.
-pub(crate) type Controller = cli::daemon::Controller<Command>;
+pub(crate) type Controller = daemon_kit::Controller<Command>;

@@ -70,9 +70,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use args::{Args, Verb, What};
-use cli::daemon::RunError;
-use cli::daemon::verbs;
-use cli::exit;
+use cli::verbs;
 use config::Config;
 
 /// What the program calls itself.
@@ -93,17 +91,13 @@ pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         return cli::args::usage(message);
     }
     match args.verb {
-        Verb::Run { config } => match daemon::run(&config) {
-            Ok(code) => code,
-            Err(RunError::Config(error)) => verbs::wrong(&error),
-            Err(error) => exit::fail(exit::FAILED, error),
-        },
+        Verb::Run { config } => verbs::run(daemon::run(&config)),
         Verb::Check { config, here } => {
             let look = here.then_some(Config::on_this_host as fn(&_, &mut _));
             verbs::check(&config, Config::load(&config), look)
         }
         #[cfg(feature = "top")]
-        Verb::Top { once, socket } => cli::daemon::top::run(&top::VIEW, socket, once),
+        Verb::Top { once, socket } => verbs::top(&top::VIEW, socket, once),
         Verb::Status { what, json, socket } => {
             let show = What::show(what);
             let answer = status::query(&socket, show);

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-pub use cli::daemon::metric::Metric;
-use cli::daemon::metric::{self, RELOADS, UPTIME, counter, gauge};
-use cli::metrics::Exporter;
+use daemon_kit::exporter::Exporter;
+pub use daemon_kit::metric::Metric;
+use daemon_kit::metric::{self, RELOADS, UPTIME, counter, gauge};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
@@ -104,7 +104,7 @@ impl Collector for Page {
             ("policy", overview.policy.as_str()),
         ];
         INFO.info(encoder, &info)?;
-        metric::standing(encoder, overview.uptime_s, &overview.configuration)?;
+        metric::daemon_state(encoder, overview.uptime_s, &overview.configuration)?;
         GROUPS.value(encoder, overview.groups)?;
         NEIGHBOURS.value(encoder, overview.neighbours)?;
         INTERFACES.value(encoder, overview.interfaces)?;

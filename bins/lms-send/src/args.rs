@@ -160,7 +160,7 @@ impl Args {
         }
         self.assist()?;
         cli::args::check_buffer(self.buffer)?;
-        cli::args::check_name(self.name.as_deref())
+        cli::args::check_name(self.name.as_deref(), ltp_linux::name::is_plain)
     }
 
     /// Who helps; what several `--assist` say together.

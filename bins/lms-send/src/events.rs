@@ -29,7 +29,7 @@ pub(crate) enum Event<'a> {
     },
     Relay {
         address: SocketAddr,
-        state: &'a str,
+        state: &'static str,
     },
     ReceiverStalled {
         address: SocketAddr,

@@ -1,29 +1,24 @@
 //! `lms-send`: a file or a stream to every receiver of a multicast group, reliably.
 //!
-//! A driver around [`ltp::Sender`]: one thread waits for requests and for the machine's own clock, and
-//! hands batches of packets to the kernel (UDP segmentation offload). `lms-recv` is the other end.
+//! Arguments, progress and exit codes around [`ltp_linux::Sender`]. `lms-recv` is the other end.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | `args` | the command line |
-//! | `source` | where the bytes come from: a file or a stream |
-//! | `net` | the sockets |
-//! | `adapt` | slows down when receivers cannot follow |
 //! | `events` | what `--json` prints |
+//! | `news` | what a terminal shows |
+//! | `outcome` | results, exit codes and their messages |
 //! | `receivers` | progress and result of each receiver |
-//! | `run` | the loop |
+//! | `run` | from arguments to a transfer |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
-mod adapt;
 mod args;
 mod events;
-mod machine;
-mod net;
+mod news;
 mod outcome;
 mod receivers;
 mod run;
-mod source;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

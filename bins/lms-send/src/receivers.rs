@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use cli::units::ByteSize;
-use ltp::store::Store;
-use ltp::{ReceiverFailure, ReceiverInfo, ReceiverState, Sender};
+use ltp::{ReceiverFailure, ReceiverState};
+use ltp_linux::{ReceiverStatus, Sender};
 use serde::Serialize;
 
 use crate::events::{reason, receiver};
@@ -22,17 +22,15 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    pub(crate) fn of<S: Store>(sender: &Sender<'_, S>) -> Option<Waiting> {
-        let info = sender.waiting_for()?;
-        let (sent, length) = sender.progress();
-        let held = sender.geometry().block_offset(info.blocks);
-        let behind = u128::from(sent.saturating_sub(held)) * 100;
+    /// The sender waits for this receiver, having sent so many bytes of a content of that length.
+    pub(crate) fn new(status: &ReceiverStatus, sent: u64, length: Option<u64>) -> Waiting {
+        let behind = u128::from(sent.saturating_sub(status.bytes)) * 100;
         let percent = behind / u128::from(length.unwrap_or(sent).max(1));
-        Some(Waiting {
-            receiver: receiver(info.receiver),
-            address: info.address,
+        Waiting {
+            receiver: receiver(status.receiver),
+            address: status.address,
             behind_percent: percent as u64,
-        })
+        }
     }
 
     pub(crate) fn words(&self) -> String {
@@ -54,16 +52,11 @@ pub(crate) struct Fate {
 
 impl Fate {
     /// Of each receiver that joined, by address.
-    pub(crate) fn all<S: Store>(sender: &Sender<'_, S>) -> Vec<Fate> {
-        let (_, length) = sender.progress();
-        let bytes = |info: &ReceiverInfo| {
-            let held = sender.geometry().block_offset(info.blocks);
-            length.map_or(held, |length| held.min(length))
-        };
+    pub(crate) fn all(sender: &Sender) -> Vec<Fate> {
         let mut all: Vec<Fate> = sender
             .members()
-            .map(|info| {
-                let (state, reason) = match info.state {
+            .map(|status| {
+                let (state, reason) = match status.state {
                     ReceiverState::Receiving => ("receiving", None),
                     ReceiverState::Complete => ("complete", None),
                     ReceiverState::Failed(ReceiverFailure::Replaced) => {
@@ -72,11 +65,11 @@ impl Fate {
                     ReceiverState::Failed(failure) => ("failed", Some(reason(failure))),
                 };
                 Fate {
-                    receiver: receiver(info.receiver),
-                    address: info.address,
+                    receiver: receiver(status.receiver),
+                    address: status.address,
                     state,
                     reason,
-                    bytes: bytes(&info),
+                    bytes: status.bytes,
                 }
             })
             .collect();

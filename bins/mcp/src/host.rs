@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cli::clock::Clock;
-use cli::conversation::{Conversation, Turn};
-use cli::secure::{self, Credentials};
+use control_stream::conversation::{Conversation, Turn};
+use control_stream::tls::{self, Credentials};
 use mcp_control::wire::plan::Carrier;
 use mcp_control::wire::progress::FileVerdict;
 use mcp_control::{
@@ -121,7 +121,7 @@ impl Host {
                 self.converse(stream).await;
             }
             Ok(Err(error)) => {
-                let failed = Failed::new(Reason::Permission, None, &secure::explain(&error));
+                let failed = Failed::new(Reason::Permission, None, &tls::explain(&error));
                 self.unreached(failed).await;
             }
             Err(_) => self.unreached(silent()).await,
@@ -247,7 +247,7 @@ fn hung_up(common: &Common, error: Option<&io::Error>) -> Failed {
             let text = "hung up at once: it may want a key, or is busy";
             Failed::new(Reason::Closed, None, text)
         }
-        (Some(_), Some(error)) => Failed::new(Reason::Permission, None, &secure::explain(error)),
+        (Some(_), Some(error)) => Failed::new(Reason::Permission, None, &tls::explain(error)),
         (Some(_), None) => Failed::new(Reason::Closed, None, "hung up at once"),
     }
 }

@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context, anyhow};
 use cli::clock::Clock;
 use cli::events::Events;
-use cli::secure::Credentials;
+use control_stream::tls::Credentials;
 use mcp_control::ServerConfig;
 use mcp_control::wire::hello::Capabilities;
 use tokio::sync::{Semaphore, watch};
@@ -52,7 +52,7 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(code) => return code,
     };
     if let Some(path) = &args.new_key {
-        return match cli::secure::write_new_secret(path) {
+        return match control_stream::tls::write_new_secret(path) {
             Ok(()) => ExitCode::SUCCESS,
             Err(message) => cli::exit::fail(cli::exit::FAILED, message),
         };

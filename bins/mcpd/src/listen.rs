@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use cli::clock::Clock;
 use cli::events::Events;
-use cli::secure::{self, Credentials};
+use control_stream::tls::{self, Credentials};
 use mcp_control::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -153,7 +153,7 @@ impl Visit {
                 ticket.proved();
                 return self.converse(stream, local, ticket).await;
             }
-            Ok(Err(error)) => secure::explain(&error),
+            Ok(Err(error)) => tls::explain(&error),
             Err(_) => "did not complete the handshake in time".to_owned(),
         };
         self.shared.refused(self.peer, &refused);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use cli::conversation::{Conversation, Turn};
 use cli::copying::sentence;
+use control_stream::conversation::{Conversation, Turn};
 use mcp_control::wire::plan::{Carrier, Plan};
 use mcp_control::wire::progress::Done;
 use mcp_control::{Failed, Layout, Manifest, Reason, Server, ServerEvent, Side};

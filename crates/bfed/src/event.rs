@@ -97,8 +97,13 @@ pub enum Event {
     TreeDown(SessionName),
     /// A data node is there.
     NodeUp(NodeId),
-    /// A data node is dead, or gone; its sessions move.
-    NodeDown(NodeId),
+    /// A data node is dead, or has left; its sessions move.
+    NodeDown {
+        /// Which one.
+        node: NodeId,
+        /// It had been drained and carried no session: its end was announced.
+        drained: bool,
+    },
 }
 
 /// What a native network says of the costs of its gateways.

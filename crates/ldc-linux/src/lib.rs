@@ -1,5 +1,5 @@
 //! Late data choice on an ordinary Linux kernel: what was sent and has not left yet can still be dropped or
-//! changed (`late-data-choice-linux-tcp`; the ring itself is `ldc-ring`).
+//! changed (LDC, `docs/papers.md`; the ring itself is `ldc-ring`).
 //!
 //! The thesis patched the kernel so that its TCP took packets out of a ring at the last moment. Here a
 //! thread, or a future, plays that part: it moves messages from the ring into the socket only when the

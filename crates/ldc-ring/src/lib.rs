@@ -1,5 +1,5 @@
 //! Late data choice (LDC): a packet ring whose sender can change its mind about what it has sent, until the
-//! moment the other side takes it (`late-data-choice-linux-tcp`, chapters 3 and 4; the DCCP ring of
+//! moment the other side takes it (LDC, `docs/papers.md`, chapters 3 and 4; the DCCP ring of
 //! §3.2.1 and the TCP ring of §4.1).
 //!
 //! One [`Producer`], one [`Consumer`], one contiguous block of memory that may be shared by two processes. The producer

@@ -38,7 +38,7 @@
 //! assert_eq!(sim.get::<Ping>(ping).pongs, 1);
 //! ```
 //!
-//! # How a machine of DESIGN §2 becomes a node
+//! # Running a machine as a node
 //!
 //! Wrap it, and let [`Node::handle_packet`] call the machine's `handle_packet`, then drain its
 //! `poll_transmit` into [`Io::send`] and its `poll_event` into the test; [`Node::handle_timeout`]

@@ -2,18 +2,26 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | [`bucket`] | [`TokenBucket`] and its [`RateLimit`]: rates with a burst |
 //! | [`time`] | [`Instant`](time::Instant) and [`Duration`](time::Duration), in microseconds |
+//! | `clock` (feature `std`) | [`Clock`](clock::Clock), the clock that drivers run machines with |
+//! | [`key`] | the content of a key file: a secret of 32 bytes |
 //! | [`machine`] | [`Machine`], the contract between a protocol machine and its driver |
 //!
-//! Everything works without `std` and without `alloc`. The feature `std` adds conversions from the clock of
-//! the standard library.
+//! Everything works without `std` and without `alloc`. The feature `std` adds a clock, and conversions from
+//! that of the standard library.
 #![no_std]
 #![forbid(unsafe_code)]
 
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
+pub mod bucket;
+#[cfg(feature = "std")]
+pub mod clock;
+pub mod key;
 pub mod machine;
 pub mod time;
 
+pub use bucket::{RateLimit, TokenBucket};
 pub use machine::Machine;

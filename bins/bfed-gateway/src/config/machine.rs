@@ -9,8 +9,8 @@ use std::time::Duration;
 use bfed::data::PlaneConfig;
 use bfed::routing::Damping;
 use bfed::{Assignment, BnNum, Content, Cost, Costs, GatewayId, Metric, Table, Tables};
-use cli::daemon::reader::{At, Section, shown};
-use cli::daemon::value::{LISTEN, boolean, text};
+use daemon_kit::reader::{At, Section, shown};
+use daemon_kit::value::{LISTEN, boolean, text};
 use toml::de::DeValue;
 
 const TIME: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(3600);
@@ -79,7 +79,7 @@ pub(super) fn gateway(section: Section<'_, '_>) -> (bfed::Config, Gateway) {
     config.assignment = way.unwrap_or_default();
     let damping = section.get("damping", "true or false", boolean);
     config.damping = damping.is_none_or(|at| at.value).then(Damping::default);
-    let listen = section.get("listen", LISTEN, cli::daemon::value::listen);
+    let listen = section.get("listen", LISTEN, daemon_kit::value::listen);
     let key_file = section.get("key-file", "the path of a key file", text);
     let loopback = listen.as_ref().is_none_or(|at| at.value.ip().is_loopback());
     if let Some(at) = listen.as_ref().filter(|_| !loopback && key_file.is_none()) {

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bfed::{DataConfig, PeerId};
-use cli::daemon::environment::Document;
-use cli::daemon::here::Here;
-use cli::daemon::reader::{self, ConfigError, Problem, Section};
-use cli::daemon::settings::Daemon;
-use cli::secure::Credentials;
+use control_stream::tls::Credentials;
+use daemon_kit::environment::Document;
+use daemon_kit::host::HostCheck;
+use daemon_kit::reader::{self, ConfigError, Problem, Section};
+use daemon_kit::settings::Daemon;
 
 use crate::native::NetworkConfig;
 
@@ -185,33 +185,33 @@ impl Config {
     }
 
     /// What does not fit this host, for `check --here`.
-    pub fn on_this_host(&self, here: &mut Here) {
-        here.daemon(&self.daemon);
-        here.address("metrics.listen", self.metrics);
-        here.address("status.page", self.page);
-        here.address("gateway.listen", self.listen);
-        here.address("cluster.listen", self.cluster.listen);
-        here.address("data.listen", Some(self.data.listen));
+    pub fn on_this_host(&self, host: &mut HostCheck) {
+        host.daemon(&self.daemon);
+        host.address("metrics.listen", self.metrics);
+        host.address("status.page", self.page);
+        host.address("gateway.listen", self.listen);
+        host.address("cluster.listen", self.cluster.listen);
+        host.address("data.listen", Some(self.data.listen));
         if let Some(why) = self
             .key_file
             .as_deref()
             .and_then(|path| Credentials::read(path).err())
         {
-            here.complain("gateway.key-file", why);
+            host.complain("gateway.key-file", why);
         } else if let Err((key, why)) = self.cluster_credentials() {
-            here.complain(key, why);
+            host.complain(key, why);
         }
         let link = match &self.network {
             NetworkConfig::None => None,
             NetworkConfig::Ip(config) => Some(&config.data.link),
             NetworkConfig::Ssm(config) => Some(&config.data.link),
             NetworkConfig::Http(config) => {
-                here.address("network.listen", Some(config.listen));
+                host.address("network.listen", Some(config.listen));
                 None
             }
         };
         if let Some(interface) = link.and_then(|link| link.interface.as_deref()) {
-            here.interface("network.interface", interface);
+            host.interface("network.interface", interface);
         }
     }
 

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use bfed::routing::policy::{Action, Changes, Match, Policy, Rule};
 use bfed::{BnNum, Cost, Costs, GatewayId, Metric, PeerConfig, PeerId, Prefix, Table, Tables};
-use cli::daemon::reader::{Section, shown};
-use cli::daemon::value::{LISTEN, boolean, text};
+use daemon_kit::reader::{Section, shown};
+use daemon_kit::value::{LISTEN, boolean, text};
 use toml::de::DeValue;
 
 use super::Peer;
@@ -60,7 +60,7 @@ fn peer(section: &Section<'_, '_>, has_key: bool) -> Option<Peer> {
     let network = network(section, "network");
     let number = section.number("number", 0..=u32::MAX, 1);
     let address = section.get("address", LISTEN, |value| {
-        let address = cli::daemon::value::listen(value)?;
+        let address = daemon_kit::value::listen(value)?;
         match address.ip().is_unspecified() || address.port() == 0 || address.ip().is_multicast() {
             true => Err(format!("{address} is not where a gateway listens")),
             false => Ok(address),

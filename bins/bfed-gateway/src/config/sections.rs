@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bfed::{DataConfig, NodeId};
-use cli::daemon::reader::{At, Section};
-use cli::daemon::value::{LISTEN, listen, text};
+use daemon_kit::reader::{At, Section};
+use daemon_kit::value::{LISTEN, listen, text};
 
 use super::machine::DataLimits;
 use super::{Cluster, Data, Etcd, EtcdTls};

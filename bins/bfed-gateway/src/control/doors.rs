@@ -10,7 +10,7 @@ use bfed::wire::node::Register;
 use bfed::wire::notification::{Reason, Repr as Notification};
 use bfed::wire::open::Repr as Open;
 use bfed::{GatewayId, NodeIdentity, PeerId};
-use cli::secure::{self, Credentials, Proof};
+use control_stream::tls::{self, Credentials, Proof};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -136,7 +136,7 @@ pub(crate) async fn call(
         let stream = connector
             .connect(name, stream)
             .await
-            .map_err(|e| secure::explain(&e))?;
+            .map_err(|e| tls::explain(&e))?;
         Ok(Box::new(stream) as Stream)
     });
     connected
@@ -341,7 +341,7 @@ async fn secure(
     let stream = acceptor
         .accept(stream)
         .await
-        .map_err(|e| secure::explain(&e))?;
+        .map_err(|e| tls::explain(&e))?;
     let proof = credentials.proof(stream.get_ref().1);
     Ok((Box::new(stream), Some(proof), socket))
 }

@@ -24,7 +24,7 @@ use bfed::{
     SessionName,
 };
 use cli::clock::Clock;
-use cli::secure::Credentials;
+use control_stream::tls::Credentials;
 use serde_json::Value;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -400,9 +400,13 @@ impl Driver {
                 tracing::debug!(%session, "not part of the tree any more");
             }
             Event::NodeUp(NodeId(node)) => tracing::info!(node, "data node registered"),
-            Event::NodeDown(NodeId(node)) => {
-                tracing::warn!(node, "data node lost, its sessions move");
-            }
+            Event::NodeDown {
+                node: NodeId(node),
+                drained,
+            } => match drained {
+                true => tracing::info!(node, "drained data node left"),
+                false => tracing::warn!(node, "data node lost, its sessions move"),
+            },
         }
     }
 

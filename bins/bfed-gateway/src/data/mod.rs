@@ -45,7 +45,7 @@ const PACKET_BYTES: usize = HEADER_LEN + (1 << 16);
 const LONGEST: StdDuration = StdDuration::from_secs(1);
 
 /// The main thread's end.
-pub(crate) type Controller = cli::daemon::Controller<Command>;
+pub(crate) type Controller = daemon_kit::Controller<Command>;
 
 /// What the main thread wants of a data node.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use bfed::{DataConfig, NodeId};
 use cli::clock::Clock;
-use cli::daemon::RunError;
+use daemon_kit::RunError;
 use linux_net::inet::{self, UdpSocket};
 use linux_net::wake::Waker;
 

@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bfed::native::Upcall;
 use bfed::wire::client::{Answer, AnswerRepr, Request, Want};
 use bfed::{ClientId, Duration, Instant, Scope, SessionName};
+use proto_core::{RateLimit, TokenBucket};
 
 /// How long an answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -78,9 +79,7 @@ pub(super) struct Clients<K> {
     joining: BTreeMap<(SessionName, K), ClientId>,
     upcalls: VecDeque<Upcall>,
     next: u64,
-    /// Requests that may come now, in thousandths.
-    tokens: u64,
-    filled: Instant,
+    requests: TokenBucket,
     due: Option<Instant>,
 }
 
@@ -96,8 +95,7 @@ impl<K: Ord + Clone> Clients<K> {
             joining: BTreeMap::new(),
             upcalls: VecDeque::new(),
             next: 0,
-            tokens: u64::from(limits.requests_per_second) * 1000,
-            filled: Instant::ZERO,
+            requests: TokenBucket::FULL,
             due: None,
         }
     }
@@ -121,7 +119,8 @@ impl<K: Ord + Clone> Clients<K> {
         key: K,
         request: Request,
     ) -> Result<Option<ClientId>, Refused> {
-        if !self.take_token(now) {
+        let rate = self.limits.requests_per_second;
+        if !self.requests.take(now, &RateLimit::new(rate, rate)) {
             return Err(Refused::Rate);
         }
         match request.want {
@@ -143,23 +142,6 @@ impl<K: Ord + Clone> Clients<K> {
             }
             Want::Cost => self.ask(now, key, request, true).map(Some),
         }
-    }
-
-    fn take_token(&mut self, now: Instant) -> bool {
-        let full = u64::from(self.limits.requests_per_second) * 1000;
-        let millis = (now.total_millis() - self.filled.total_millis())
-            .max(0)
-            .unsigned_abs();
-        if millis > 0 {
-            let more = millis.saturating_mul(u64::from(self.limits.requests_per_second));
-            self.tokens = self.tokens.saturating_add(more).min(full);
-            self.filled = now;
-        }
-        let enough = self.tokens >= 1000;
-        if enough {
-            self.tokens -= 1000;
-        }
-        enough
     }
 
     fn ask(

@@ -29,8 +29,8 @@ use std::net::SocketAddr;
 
 use bfed::Prefix;
 use bfed_client::Url;
-use cli::daemon::reader::{Section, shown};
-use cli::daemon::value::{LISTEN, listen, text};
+use daemon_kit::reader::{Section, shown};
+use daemon_kit::value::{LISTEN, listen, text};
 use toml::de::DeValue;
 
 use super::{
@@ -266,7 +266,7 @@ fn http(section: &Section<'_, '_>) -> HttpConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cli::daemon::reader;
+    use daemon_kit::reader;
 
     fn read(text: &str) -> Result<NetworkConfig, String> {
         let parsed = reader::parse(text, |root| NetworkConfig::read(root.section("network")));

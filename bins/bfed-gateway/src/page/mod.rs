@@ -14,7 +14,7 @@ use axum::Router;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
-use cli::metrics::Exporter;
+use daemon_kit::exporter::Exporter;
 use serde::Serialize;
 use serde_json::json;
 

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use cli::daemon::Unavailable;
-use cli::daemon::client::{self, QueryError};
-use cli::daemon::server::{self, Failure, Out};
+use daemon_kit::Unavailable;
+use daemon_kit::client::{self, QueryError};
+use daemon_kit::server::{self, Failure, Out};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::UnixListener;

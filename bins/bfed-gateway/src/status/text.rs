@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use cli::daemon::standing::Configuration;
-use cli::daemon::table::{cell, columns, row, table};
+use daemon_kit::state::Configuration;
+use daemon_kit::table::{cell, columns, row, table};
 use serde::Deserialize;
 use serde_json::Value;
 

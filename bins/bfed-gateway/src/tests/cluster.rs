@@ -139,7 +139,7 @@ fn data_flows_while_the_control_node_is_away_and_its_successor_takes_over() {
 
 /// A key file of the tests of `cli`: a certificate for `NAME.example`, from one authority.
 fn key_file(folder: &TempDir, name: &str) -> String {
-    let keys = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/keys");
+    let keys = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/control-stream/tests/keys");
     let file = folder.path().join(name);
     std::fs::copy(keys.join(name), &file).unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();

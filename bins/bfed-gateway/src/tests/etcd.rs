@@ -21,7 +21,10 @@ struct Etcd {
 }
 
 /// Keys of the tests of `cli`: certificates of one authority, for 127.0.0.1.
-const KEYS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/keys");
+const KEYS: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../crates/control-stream/tests/keys"
+);
 
 /// A key of those tests, in a file that only its owner may read.
 fn key(folder: &Path, name: &str) -> String {

@@ -11,7 +11,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use cli::daemon::socket::StatusSocket;
+use daemon_kit::socket::StatusSocket;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::oneshot;

@@ -463,7 +463,7 @@ fn metrics_are_served_and_documented() {
     );
     let documents = [
         include_str!("../../src/lib.rs"),
-        include_str!("../../../../docs/operating.md"),
+        include_str!("../../../../docs/manual/metrics.md"),
     ];
     for metric in METRICS {
         assert!(

@@ -10,11 +10,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use cli::daemon::environment::Document;
-use cli::daemon::here::Here;
-use cli::daemon::reader;
-pub use cli::daemon::reader::{ConfigError, Problem};
-pub use cli::daemon::settings::Daemon;
+use daemon_kit::environment::Document;
+use daemon_kit::host::HostCheck;
+use daemon_kit::reader;
+pub use daemon_kit::reader::{ConfigError, Problem};
+pub use daemon_kit::settings::Daemon;
 pub use value::Pattern;
 
 /// Where the status socket stands unless told otherwise.
@@ -193,23 +193,23 @@ pub struct Capture {
 
 impl Config {
     /// What does not fit this host, for `check --here`.
-    pub fn on_this_host(&self, here: &mut Here) {
-        here.daemon(&self.daemon);
-        here.address("metrics.listen", self.metrics);
+    pub fn on_this_host(&self, host: &mut HostCheck) {
+        host.daemon(&self.daemon);
+        host.address("metrics.listen", self.metrics);
         match &self.source {
             Source::Kernel => {}
             Source::Static(routes) => {
                 for (number, route) in (1..).zip(routes) {
-                    here.interface(&format!("route[{number}].upstream"), &route.upstream);
+                    host.interface(&format!("route[{number}].upstream"), &route.upstream);
                     for name in &route.downstream {
-                        here.interface(&format!("route[{number}].downstream"), name);
+                        host.interface(&format!("route[{number}].downstream"), name);
                     }
                 }
             }
-            Source::IgmpProxy(proxy) => here.interface("source.upstream", &proxy.upstream),
+            Source::IgmpProxy(proxy) => host.interface("source.upstream", &proxy.upstream),
         }
         for (number, replier) in (1..).zip(&self.replier.fixed) {
-            here.interface(
+            host.interface(
                 &format!("replier.static[{number}].interface"),
                 &replier.interface,
             );

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use cli::daemon::environment::Document;
-use cli::daemon::reader::{self, Section};
-use cli::daemon::value::{INTERFACE, LISTEN, boolean, interface, listen, spelled};
+use daemon_kit::environment::Document;
+use daemon_kit::reader::{self, Section};
+use daemon_kit::value::{INTERFACE, LISTEN, boolean, interface, listen, spelled};
 
 use super::value::{
     PATTERN, ROUTED_GROUP, SOURCE, UNICAST, pattern, routed_group, source, unicast,

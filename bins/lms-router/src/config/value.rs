@@ -2,8 +2,8 @@
 
 use std::net::Ipv4Addr;
 
-use cli::daemon::reader::shown;
-use cli::daemon::value::text;
+use daemon_kit::reader::shown;
+use daemon_kit::value::text;
 use toml::de::DeValue;
 
 fn address(value: &DeValue<'_>) -> Result<Ipv4Addr, String> {

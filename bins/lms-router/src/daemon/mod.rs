@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cli::daemon::signals::{Signals, Wish};
-use cli::daemon::socket::StatusSocket;
-use cli::daemon::{RunError, notify};
+use daemon_kit::signals::{SignalAction, Signals};
+use daemon_kit::socket::StatusSocket;
+use daemon_kit::{RunError, notify};
 use tokio::sync::oneshot;
 
 pub(crate) use standing::Standing;
@@ -31,9 +31,10 @@ pub(crate) fn run(file: &Path) -> Result<ExitCode, RunError> {
     let socket = StatusSocket::bind(&config.daemon.socket, config.daemon.socket_mode, PROGRAM)?;
     let opened = Opened::open(&config)?;
     let exporter = match config.metrics {
-        Some(address) => {
-            Some(cli::metrics::Exporter::bind(address).map_err(RunError::open("metrics.listen"))?)
-        }
+        Some(address) => Some(
+            daemon_kit::exporter::Exporter::bind(address)
+                .map_err(RunError::open("metrics.listen"))?,
+        ),
         None => None,
     };
     let kept = give_up_privileges(&config, &socket)?;
@@ -58,7 +59,7 @@ pub(crate) fn run(file: &Path) -> Result<ExitCode, RunError> {
 /// What stays: nothing with static routes, what the source of routes needs otherwise.
 fn give_up_privileges(config: &Config, socket: &StatusSocket) -> Result<Vec<String>, RunError> {
     let keep = DataPath::needed_later(config);
-    cli::daemon::give_up_privileges(&keep, config.daemon.user.as_deref(), socket)
+    daemon_kit::drop_privileges(&keep, config.daemon.user.as_deref(), socket)
 }
 
 async fn control(
@@ -66,7 +67,7 @@ async fn control(
     config: Config,
     opened: Opened,
     socket: &StatusSocket,
-    exporter: Option<cli::metrics::Exporter>,
+    exporter: Option<daemon_kit::exporter::Exporter>,
     standing: Arc<Standing>,
 ) -> Result<ExitCode, RunError> {
     // Before anything else runs: a signal that comes early must not end us half started.
@@ -117,9 +118,9 @@ async fn control(
     loop {
         tokio::select! {
             wish = signals.next() => match wish {
-                Wish::Reload => reloader.reload().await,
-                Wish::End => break,
-                Wish::Drain | Wish::Restart => {}
+                SignalAction::Reload => reloader.reload().await,
+                SignalAction::End => break,
+                SignalAction::Drain | SignalAction::Restart => {}
             },
             result = &mut end => return Err(RunError::Data(match result {
                 Ok(Err(error)) => error.to_string(),

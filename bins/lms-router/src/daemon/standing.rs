@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cli::daemon::standing;
+use daemon_kit::state::DaemonState;
 
 use crate::config::Config;
 use crate::control::Summary;
@@ -11,7 +11,7 @@ use crate::status::Overview;
 /// Everything in the overview that the data thread does not know.
 #[derive(Debug)]
 pub(crate) struct Standing {
-    pub(crate) of_daemon: standing::Standing,
+    pub(crate) of_daemon: DaemonState,
     source: &'static str,
     guard: bool,
     metrics: Option<String>,
@@ -26,7 +26,7 @@ impl Standing {
         capabilities: &[String],
     ) -> Standing {
         Standing {
-            of_daemon: standing::Standing::new(file),
+            of_daemon: DaemonState::new(file),
             source: config.source.kind(),
             guard: config.capture.guard,
             metrics,

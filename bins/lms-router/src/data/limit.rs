@@ -1,55 +1,34 @@
 //! Limits on what may happen a second: packets of all groups together, lines in the log.
 
 use lms_proto::Instant;
+use proto_core::{RateLimit, TokenBucket};
 
-/// A token bucket in nanoseconds: a packet costs `1,000,000,000 / rate` of them, a quiet time earns
-/// them back, a tenth of a second (or ten packets) at most.
+/// A token bucket with its rate. What the rate gives in a tenth of a second may pass at once, and at least ten.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TotalLimit {
-    /// Nanoseconds a packet costs, at least one.
-    cost: u64,
-    /// Nanoseconds that may be saved.
-    most: u64,
-    saved: u64,
-    last: Instant,
+    limit: RateLimit,
+    bucket: TokenBucket,
 }
 
 impl TotalLimit {
-    pub(crate) fn new(per_second: u32, now: Instant) -> TotalLimit {
-        // Rounded up: never more than the rate.
-        let cost = 1_000_000_000_u64.div_ceil(u64::from(per_second.max(1)));
-        let most = (10 * cost).max(100_000_000);
+    /// Creates a full bucket.
+    pub(crate) fn new(per_second: u32) -> TotalLimit {
         TotalLimit {
-            cost,
-            most,
-            saved: most,
-            last: now,
+            limit: RateLimit::new(per_second.max(1), (per_second / 10).max(10)),
+            bucket: TokenBucket::FULL,
         }
     }
 
-    /// Another rate from now on.
+    /// Changes the rate, and empties the bucket.
     pub(crate) fn set_rate(&mut self, per_second: u32, now: Instant) {
-        *self = TotalLimit {
-            saved: 0,
-            ..TotalLimit::new(per_second, now)
-        };
+        self.limit = TotalLimit::new(per_second).limit;
+        self.bucket = TokenBucket::empty(now, &self.limit);
     }
 
     /// Whether one more packet may pass now.
     #[inline]
     pub(crate) fn take(&mut self, now: Instant) -> bool {
-        if now > self.last {
-            let earned = (now - self.last).total_micros().saturating_mul(1000);
-            self.saved = self.saved.saturating_add(earned).min(self.most);
-            self.last = now;
-        }
-        match self.saved.checked_sub(self.cost) {
-            Some(rest) => {
-                self.saved = rest;
-                true
-            }
-            None => false,
-        }
+        self.bucket.take(now, &self.limit)
     }
 }
 
@@ -59,7 +38,7 @@ mod tests {
 
     #[test]
     fn no_more_than_the_rate_in_the_long_run() {
-        let mut limit = TotalLimit::new(1000, Instant::ZERO);
+        let mut limit = TotalLimit::new(1000);
         let mut passed = 0;
         for at in 0..10_000_000 / 50 {
             passed += u64::from(limit.take(Instant::from_micros(at * 50)));
@@ -70,7 +49,7 @@ mod tests {
 
     #[test]
     fn ten_packets_pass_at_once_at_the_lowest_rate() {
-        let mut limit = TotalLimit::new(1, Instant::ZERO);
+        let mut limit = TotalLimit::new(1);
         assert_eq!((0..20).filter(|_| limit.take(Instant::ZERO)).count(), 10);
         limit.set_rate(5, Instant::ZERO);
         assert!(!limit.take(Instant::ZERO));

@@ -128,13 +128,13 @@ impl DataPath {
             resolver: opened.resolver,
             waker: opened.waker,
             guard: opened.guard,
-            requests: TotalLimit::new(limits.requests_per_s, now),
-            dmcasts: TotalLimit::new(limits.dmcasts_per_s, now),
+            requests: TotalLimit::new(limits.requests_per_s),
+            dmcasts: TotalLimit::new(limits.dmcasts_per_s),
             path_stats: PathStats::default(),
             route_stats: RouteStats::default(),
             ring_stats: RingStats::default(),
             send_buffer: vec![0; 1500].into(),
-            log: TotalLimit::new(LOG_LINES, now),
+            log: TotalLimit::new(LOG_LINES),
             more_routes: false,
             retry: None,
         }
@@ -148,7 +148,7 @@ impl DataPath {
     /// Runs until it is told to stop.
     pub(crate) fn run(&mut self, commands: &Receiver<Command>) -> Result<(), DataError> {
         if let Some(cpu) = self.config.daemon.cpu {
-            cli::daemon::pin(cpu);
+            daemon_kit::pin(cpu);
         }
         self.follow_links();
         self.follow_routes();

@@ -1,6 +1,6 @@
 //! Everything the data path needs from the kernel, opened while there are privileges.
 
-use cli::daemon::RunError;
+use daemon_kit::RunError;
 use linux_net::link;
 use linux_net::nft::Guard;
 use linux_net::packet::{Ring, RingConfig, Sender};

@@ -17,7 +17,7 @@ use lms_proto::{Duration, Iface, Instant, InterfaceConfig, Key, Transmit};
 use super::interfaces::Interfaces;
 use super::routes::{Follow, Installer};
 use crate::config::{Config, IgmpProxy};
-use cli::daemon::RunError;
+use daemon_kit::RunError;
 
 /// Groups that one link may ask for, at most; and the sources of all these groups.
 const MOST_GROUPS: usize = 4096;

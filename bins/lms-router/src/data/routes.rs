@@ -16,7 +16,7 @@ use super::interfaces::Interfaces;
 use super::limit::TotalLimit;
 use super::proxy::Proxy;
 use crate::config::{Config, Source, StaticReplier, StaticRoute};
-use cli::daemon::RunError;
+use daemon_kit::RunError;
 
 /// Changes of the kernel's routes that one call takes.
 const CHANGES: usize = 256;

@@ -25,9 +25,9 @@ use serde_json::Value;
 
 use crate::PROGRAM;
 
-pub use cli::daemon::client::QueryError;
-pub use cli::daemon::server::Refusal;
-pub use cli::daemon::standing::Configuration;
+pub use daemon_kit::client::QueryError;
+pub use daemon_kit::server::Refusal;
+pub use daemon_kit::state::Configuration;
 pub(crate) use server::Server;
 pub use text::render;
 
@@ -55,7 +55,7 @@ pub struct Question {
 
 /// Asks the router at `socket`; waits a few seconds at most between pieces of the answer.
 pub fn query(socket: &Path, show: Show) -> Result<Value, QueryError> {
-    cli::daemon::client::query(socket, PROGRAM, &Question { show })
+    daemon_kit::client::query(socket, PROGRAM, &Question { show })
 }
 
 /// The program at a glance.

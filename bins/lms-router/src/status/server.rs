@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use cli::daemon::server::{Failure, Out, serve};
+use daemon_kit::server::{Failure, Out, serve};
 use tokio::net::UnixListener;
 
 use super::{Interfaces, Question, Show};

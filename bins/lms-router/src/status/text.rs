@@ -1,6 +1,6 @@
 //! The documents for people: aligned columns, one thing a line.
 
-use cli::daemon::table::{row, table};
+use daemon_kit::table::{row, table};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 

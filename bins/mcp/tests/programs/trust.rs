@@ -48,7 +48,8 @@ impl Certificates {
 
 /// A key file that only its owner may read.
 fn key(stage: &Stage, name: &str) -> PathBuf {
-    let from = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../cli/tests/keys");
+    let from =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../crates/control-stream/tests/keys");
     let to = stage.path(name);
     std::fs::copy(from.join(name), &to).expect("copied");
     std::fs::set_permissions(&to, PermissionsExt::from_mode(0o600)).expect("chmod");

@@ -81,8 +81,9 @@ impl<C: Coordinator> ControlNode<C> {
             }
             self.events.push_back(Event::Close(conn));
         }
-        for id in self.nodes.map.keys() {
-            self.events.push_back(Event::NodeDown(*id));
+        for &node in self.nodes.map.keys() {
+            let drained = false;
+            self.events.push_back(Event::NodeDown { node, drained });
         }
         self.nodes.map.clear();
         let slots: Vec<_> = self.trees.iter().map(|(slot, _)| slot).collect();
@@ -332,27 +333,32 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    /// The stream of a data node broke: it has one heartbeat's time to come back.
+    /// The stream of a data node ended. A drained node without sessions has left; any other may come back
+    /// within four heartbeat intervals.
     pub(super) fn node_lost(&mut self, now: Instant, id: NodeId) {
         if let Some(node) = self.nodes.map.get_mut(&id) {
             node.conn = None;
             node.queue.clear();
             node.heard_at = now;
+            if node.has_left() {
+                self.node_dead(id);
+            }
         }
     }
 
-    /// A data node is dead: its sessions move.
+    /// A data node is dead or has left: its sessions move.
     pub(super) fn node_dead(&mut self, id: NodeId) {
         let Some(node) = self.nodes.map.remove(&id) else {
             return;
         };
-        self.stats.nodes_lost += 1;
+        let drained = node.has_left();
+        self.stats.nodes_lost += u64::from(!drained);
         if let Some(conn) = node.conn {
             self.streams.remove(&conn);
             self.hot.remove(&conn);
             self.events.push_back(Event::Close(conn));
         }
-        self.events.push_back(Event::NodeDown(id));
+        self.events.push_back(Event::NodeDown { node: id, drained });
         self.trees.pending.extend(node.sessions);
         self.shares.changed();
     }

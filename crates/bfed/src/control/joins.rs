@@ -174,13 +174,13 @@ impl<C: Coordinator> ControlNode<C> {
         if let Some(reason) = self.refused.get(now, &session) {
             return Err(reason);
         }
-        let rate = self.config.limits.new_sessions_per_second;
+        let limit = self.new_session_limit();
         let bucket = match asker.and_then(|id| self.peers.get_mut(&id)) {
             Some(state) => &mut state.bucket,
             None => &mut self.bucket,
         };
         let full = self.trees.len() >= self.config.limits.max_sessions;
-        if full || !bucket.take(now, rate) || !self.config.tables.contains(session.table()) {
+        if full || !bucket.take(now, &limit) || !self.config.tables.contains(session.table()) {
             return Err(if full { Reason::Limit } else { Reason::Policy });
         }
         let jitter = u64::from(self.jitter());

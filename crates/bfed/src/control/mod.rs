@@ -43,6 +43,7 @@ use alloc::string::String;
 use core::net::IpAddr;
 
 use proto_core::time::{Duration, Instant};
+use proto_core::{RateLimit, TokenBucket};
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 
@@ -84,36 +85,13 @@ struct PeerState {
     telling: bool,
     /// It has announced too many routes: its streams are refused until then.
     resting_until: Option<Instant>,
-    bucket: Bucket,
+    bucket: TokenBucket,
 }
 
 impl PeerState {
     /// Whether its trees stand.
     fn is_alive(&self) -> bool {
         self.session.is_established() || self.stale_until.is_some()
-    }
-}
-
-/// How many new things may begin: so many a second, twice as many at once.
-#[derive(Clone, Copy, Debug)]
-struct Bucket {
-    /// When all of it is there again.
-    full_at: Instant,
-}
-
-impl Bucket {
-    const fn new(now: Instant) -> Self {
-        Bucket { full_at: now }
-    }
-
-    fn take(&mut self, now: Instant, per_second: u32) -> bool {
-        let each = Duration::from_micros(1_000_000 / u64::from(per_second.max(1)));
-        let full_at = self.full_at.max(now) + each;
-        let fits = full_at <= now + Duration::from_secs(2);
-        if fits {
-            self.full_at = full_at;
-        }
-        fits
     }
 }
 
@@ -151,7 +129,7 @@ pub struct ControlNode<C: Coordinator = InMemory> {
     /// Owners' names that are being resolved, for which trees.
     resolving: BTreeMap<String, BTreeSet<Slot>>,
     /// New sessions of clients.
-    bucket: Bucket,
+    bucket: TokenBucket,
     events: VecDeque<Event>,
     stats: Stats,
     next_request: u32,
@@ -207,7 +185,7 @@ impl<C: Coordinator> ControlNode<C> {
             shares: shares::Shares::new(now),
             refused: refusals::Refusals::default(),
             resolving: BTreeMap::new(),
-            bucket: Bucket::new(now),
+            bucket: TokenBucket::FULL,
             events: VecDeque::new(),
             stats: Stats::default(),
             heartbeat_at: now + config.heartbeat_interval,
@@ -312,6 +290,12 @@ impl<C: Coordinator> ControlNode<C> {
     fn number(&mut self) -> u32 {
         self.next_request = self.next_request.wrapping_add(1).max(1);
         self.next_request
+    }
+
+    /// How many sessions a peer, or the clients together, may begin: twice the rate at once.
+    fn new_session_limit(&self) -> RateLimit {
+        let rate = self.config.limits.new_sessions_per_second.max(1);
+        RateLimit::new(rate, rate.saturating_mul(2))
     }
 
     fn jitter(&mut self) -> u32 {

@@ -3,9 +3,10 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use proto_core::TokenBucket;
 use proto_core::time::{Duration, Instant};
 
-use super::{Bucket, ControlNode, PeerState, StreamOf};
+use super::{ControlNode, PeerState, StreamOf};
 use crate::config::{Config, ConfigError, PeerConfig};
 use crate::coordination::{Coordinator, Node};
 use crate::event::Event;
@@ -147,7 +148,7 @@ impl<C: Coordinator> ControlNode<C> {
                 tell_at: None,
                 telling: false,
                 resting_until: None,
-                bucket: Bucket::new(now),
+                bucket: TokenBucket::FULL,
             };
             self.peers.insert(id, state);
         }

@@ -176,12 +176,12 @@ impl<C: Coordinator> ControlNode<C> {
             this.respond(from, request.request, &request.session, Err(outcome));
             Err(Error::SrouteRefused)
         };
-        let rate = self.config.limits.new_sessions_per_second;
+        let limit = self.new_session_limit();
         let Some(state) = self.peers.get_mut(&from) else {
             return Err(Error::UnknownStream);
         };
         let internal = state.config.gateway.network == self.config.gateway.network;
-        let within_rate = state.bucket.take(now, rate);
+        let within_rate = state.bucket.take(now, &limit);
         let owner = self.owner_of(&request.session);
         // Another network knows nothing of the owner's costs, and could say anything.
         let misled = owner.is_some_and(|owner| owner != request.towards.network);

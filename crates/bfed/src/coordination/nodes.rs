@@ -84,6 +84,11 @@ impl Node {
     fn takes_more(&self) -> bool {
         self.conn.is_some() && !self.draining && self.sessions.len() < self.max_sessions as usize
     }
+
+    /// Whether it was drained and carries no session: the end of its stream is no failure.
+    pub(crate) fn has_left(&self) -> bool {
+        self.draining && self.conn.is_none() && self.sessions.is_empty()
+    }
 }
 
 /// All of them.

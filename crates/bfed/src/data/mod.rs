@@ -51,7 +51,6 @@
 //! frame.
 
 mod books;
-mod bucket;
 mod edge;
 mod flow;
 mod fragment;

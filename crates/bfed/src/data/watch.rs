@@ -53,10 +53,10 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
-use super::bucket::Bucket;
 use core::ops::Bound::{Excluded, Unbounded};
 
 use proto_core::time::{Duration, Instant};
+use proto_core::{RateLimit, TokenBucket};
 
 use super::EdgeId;
 use crate::types::{FlowLabel, PeerId};
@@ -73,6 +73,9 @@ const MAX_ECHOES: usize = 256;
 pub(super) const SIGNS_PER_SECOND: u32 = 1000;
 /// Of those, to the addresses that one peer named.
 pub(super) const SIGNS_PER_PEER: u32 = 100;
+/// What the rates give in a quarter of a second may be sent at once.
+const TOTAL_LIMIT: RateLimit = RateLimit::new(SIGNS_PER_SECOND, SIGNS_PER_SECOND / 4);
+const PEER_LIMIT: RateLimit = RateLimit::new(SIGNS_PER_PEER, SIGNS_PER_PEER / 4);
 /// Longest time between two PROBEs to an address that does not answer, in intervals.
 const LONGEST_WAIT: u32 = 64;
 /// ECHOes with a wrong number from an address that has not proved itself, until the next PROBE: further
@@ -156,15 +159,15 @@ impl Neighbour {
 /// What may be sent to addresses that have not proved themselves.
 #[derive(Debug)]
 struct Rates {
-    all: Bucket,
+    all: TokenBucket,
     /// Of peers that have used some of theirs.
-    peers: BTreeMap<PeerId, Bucket>,
+    peers: BTreeMap<PeerId, TokenBucket>,
 }
 
 impl Rates {
     fn take(&mut self, now: Instant, peer: PeerId) -> bool {
-        let own = self.peers.entry(peer).or_insert(Bucket::new(now));
-        own.take(now, SIGNS_PER_PEER) && self.all.take(now, SIGNS_PER_SECOND)
+        let own = self.peers.entry(peer).or_insert(TokenBucket::FULL);
+        own.take(now, &PEER_LIMIT) && self.all.take(now, &TOTAL_LIMIT)
     }
 }
 
@@ -214,7 +217,7 @@ impl Watch {
             probes: VecDeque::new(),
             echoes: VecDeque::new(),
             rates: Rates {
-                all: Bucket::new(now),
+                all: TokenBucket::FULL,
                 peers: BTreeMap::new(),
             },
         }

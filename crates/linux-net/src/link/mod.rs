@@ -61,6 +61,31 @@ pub fn list() -> Result<Vec<Interface>, OpenError> {
     Ok(watch::dump(&mut watch::open(&[])?)?.into_values().collect())
 }
 
+/// Finds an interface as [`find`] does.
+///
+/// # Errors
+/// There is none, or it cannot be looked up; the error names the interfaces that there are.
+pub fn find_named(name_or_address: &str) -> Result<Interface, UnknownInterface> {
+    find(name_or_address).map_err(|_| UnknownInterface {
+        wanted: name_or_address.to_owned(),
+        known: list()
+            .unwrap_or_default()
+            .into_iter()
+            .map(|interface| interface.name)
+            .collect(),
+    })
+}
+
+/// No interface of this host has the name or the address that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no interface is called or has the address {wanted}: there are {}", known.join(", "))]
+pub struct UnknownInterface {
+    /// What was asked for.
+    pub wanted: String,
+    /// The names of this host's interfaces, by index.
+    pub known: Vec<String>,
+}
+
 /// The interface with a name, or with an IPv4 or IPv6 address (as users write `--interface`).
 pub fn find(name_or_address: &str) -> Result<Interface, OpenError> {
     let address: Option<Ipv4Addr> = name_or_address.parse().ok();

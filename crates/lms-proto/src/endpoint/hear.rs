@@ -2,10 +2,11 @@
 
 use core::net::Ipv4Addr;
 
+use proto_core::{RateLimit, TokenBucket};
 use rand_core::Rng;
 
 use super::{Announcement, DropReason, Election, Endpoint, ROUTERS, Router, STEPS, Sweep, packed};
-use crate::hier::freshness::{Bucket, Freshness};
+use crate::hier::freshness::Freshness;
 use crate::hier::{hold_time, refresh_time};
 use crate::igmp::datagram::{self, Ip};
 use crate::wire::hier::{self, Header, Kind};
@@ -239,7 +240,6 @@ impl Endpoint<'_> {
         address: Ipv4Addr,
         header: Option<&Header>,
     ) -> Result<usize, DropReason> {
-        let burst = self.config.router_packets_per_s.saturating_mul(2);
         let known = self
             .routers
             .iter()
@@ -250,7 +250,7 @@ impl Endpoint<'_> {
         let fresh = Router {
             address,
             freshness: Freshness::default(),
-            bucket: Bucket::full(now, burst),
+            bucket: TokenBucket::FULL,
             heard_at: now,
         };
         let mut router = self.routers[r].filter(|_| known.is_some()).unwrap_or(fresh);
@@ -258,9 +258,9 @@ impl Endpoint<'_> {
         if header.is_some_and(|h| !router.freshness.is_news(now, h, restart_interval)) {
             return Err(DropReason::Replay);
         }
-        let has_token = router
-            .bucket
-            .take(now, self.config.router_packets_per_s, burst);
+        let rate = self.config.router_packets_per_s;
+        let limit = RateLimit::new(rate, rate.saturating_mul(2));
+        let has_token = router.bucket.take(now, &limit);
         router.heard_at = now;
         self.routers[r] = Some(router);
         if has_token {

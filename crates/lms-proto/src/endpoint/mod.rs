@@ -67,6 +67,7 @@ mod stats;
 use core::fmt;
 use core::net::Ipv4Addr;
 
+use proto_core::TokenBucket;
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
 
@@ -75,7 +76,7 @@ pub use self::config::{Config, StaticStorage, Storage};
 pub use self::stats::{DropReason, Stats};
 
 use crate::hier::Cost;
-use crate::hier::freshness::{Bucket, Freshness};
+use crate::hier::freshness::Freshness;
 use crate::hier::slots::{Keyed, NIL, Slab};
 use crate::{Duration, Instant, Key, Kind, LmsOption};
 
@@ -158,7 +159,7 @@ impl Keyed for Announcement {
 struct Router {
     address: Ipv4Addr,
     freshness: Freshness,
-    bucket: Bucket,
+    bucket: TokenBucket,
     heard_at: Instant,
 }
 

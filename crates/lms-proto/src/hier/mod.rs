@@ -33,7 +33,7 @@
 //!
 //! # Memory
 //!
-//! Bytes a slot, tested in `tests/hier/memory.rs`: entry 72, neighbour (one offer) 80, peer 120,
+//! Bytes a slot, tested in `tests/hier/memory.rs`: entry 72, neighbour (one offer) 80, peer 112,
 //! advert 80, stream 88. An entry with one neighbour needs one of each of the first two and two
 //! adverts: 312 bytes.
 //!
@@ -428,7 +428,7 @@ impl<'a> Hierarchy<'a> {
             self.check_room(e, iface).map_err(CommandError::Full)?;
         }
         let peer = self
-            .peer(now, iface, address)
+            .peer(iface, address)
             .ok_or(CommandError::Full(Full::Peers))?;
         if link.is_some() {
             self.peers[peer].link = link;

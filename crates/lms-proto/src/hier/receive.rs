@@ -2,8 +2,9 @@
 
 use core::net::Ipv4Addr;
 
-use super::config::{Config, hold_time};
-use super::freshness::Bucket;
+use proto_core::RateLimit;
+
+use super::config::hold_time;
 use super::slots::NIL;
 use super::state::{Neighbour, Peer, neighbour_key, peer_key, stream_key};
 use super::{DropReason, Full, Hierarchy, election};
@@ -184,16 +185,11 @@ impl Hierarchy<'_> {
 
     /// The neighbour that sent a packet, if it may send one more.
     fn admit(&mut self, now: Instant, meta: Meta, source: Ipv4Addr) -> Result<u32, DropReason> {
-        let p = self
-            .peer(now, meta.iface, source)
-            .ok_or(DropReason::PeersFull)?;
-        let Config {
-            neighbour_packets_per_s: rate,
-            neighbour_burst: burst,
-            ..
-        } = self.config;
+        let p = self.peer(meta.iface, source).ok_or(DropReason::PeersFull)?;
+        let config = &self.config;
+        let limit = RateLimit::new(config.neighbour_packets_per_s, config.neighbour_burst);
         let peer = &mut self.peers[p];
-        if !peer.bucket.take(now, rate, burst) {
+        if !peer.bucket.take(now, &limit) {
             return Err(DropReason::Rate);
         }
         if meta.link_source.is_some() {
@@ -203,7 +199,7 @@ impl Hierarchy<'_> {
     }
 
     /// Finds or adds a neighbour; where the table is full, the longest idle one makes room.
-    pub(super) fn peer(&mut self, now: Instant, iface: Iface, address: Ipv4Addr) -> Option<u32> {
+    pub(super) fn peer(&mut self, iface: Iface, address: Ipv4Addr) -> Option<u32> {
         if let Some(known) = self.peers.find(peer_key(iface, address)) {
             return Some(known);
         }
@@ -215,11 +211,9 @@ impl Hierarchy<'_> {
             self.remove_from_idle(oldest);
             self.peers.remove(oldest);
         }
-        let bucket = Bucket::full(now, self.config.neighbour_burst);
         let peer = Peer {
             iface,
             address,
-            bucket,
             ..Peer::default()
         };
         let p = self.peers.insert(peer).ok()?;

@@ -2,7 +2,9 @@
 
 use core::net::Ipv4Addr;
 
-use super::freshness::{Bucket, Freshness};
+use proto_core::TokenBucket;
+
+use super::freshness::Freshness;
 use super::slots::{Keyed, NIL};
 use crate::wire::hier::{Cost, Kind};
 use crate::{Iface, Instant, InterfaceConfig, Key, LinkAddr};
@@ -112,7 +114,7 @@ pub struct Peer {
     pub(super) address: Ipv4Addr,
     pub(super) link: Option<LinkAddr>,
     pub(super) freshness: Freshness,
-    pub(super) bucket: Bucket,
+    pub(super) bucket: TokenBucket,
     /// Offers in the neighbour table. Peers with none are in the list of idle peers.
     pub(super) offer_count: u32,
     pub(super) next_idle: u32,
@@ -126,7 +128,7 @@ impl Default for Peer {
             address: Ipv4Addr::UNSPECIFIED,
             link: None,
             freshness: Freshness::default(),
-            bucket: Bucket::full(Instant::ZERO, 0),
+            bucket: TokenBucket::FULL,
             offer_count: 0,
             next_idle: NIL,
             back_idle: NIL,

@@ -1,5 +1,7 @@
 //! What a router is told once.
 
+use proto_core::RateLimit;
+
 use crate::{Duration, hier};
 
 /// A rate with a burst, for one token bucket.
@@ -9,6 +11,12 @@ pub struct Rate {
     pub per_second: u32,
     /// Packets that may come at once after a quiet time; 0 counts as 1.
     pub burst: u32,
+}
+
+impl From<Rate> for RateLimit {
+    fn from(rate: Rate) -> RateLimit {
+        RateLimit::new(rate.per_second, rate.burst)
+    }
 }
 
 /// How a router chooses whom a turned request goes to (LMS §6.7).

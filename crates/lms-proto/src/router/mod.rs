@@ -45,6 +45,7 @@ use core::marker::PhantomData;
 use core::net::Ipv4Addr;
 
 use managed::ManagedSlice;
+use proto_core::{RateLimit, TokenBucket};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
@@ -62,8 +63,7 @@ use self::subnets::Subnets;
 use crate::carrier::{Carrier, Ipv4Option};
 use crate::hier::{self, Hierarchy};
 use crate::table::{
-    self, Bucket, CreditLimit, EntryId, GroupTable, HashKey, Index, InstallError, Limit, Replier,
-    Slot,
+    self, CreditLimit, EntryId, GroupTable, HashKey, Index, InstallError, Replier, Slot,
 };
 use crate::types::is_host;
 use crate::{Iface, Instant, InterfaceConfig, Key};
@@ -126,14 +126,14 @@ impl Storage<'static> {
 pub struct Interface {
     config: Option<InterfaceConfig>,
     /// Dmcasts with wrong interface numbers that may still arrive here.
-    wrong_numbers: Bucket,
+    wrong_numbers: TokenBucket,
 }
 
 impl Default for Interface {
     fn default() -> Self {
         Interface {
             config: None,
-            wrong_numbers: Bucket::FULL,
+            wrong_numbers: TokenBucket::FULL,
         }
     }
 }
@@ -188,9 +188,9 @@ impl core::error::Error for ReplierError {}
 #[derive(Debug)]
 pub struct Router<'a, C: Carrier = Ipv4Option> {
     policy: Policy,
-    request_limit: Limit,
-    dmcast_limit: Limit,
-    wrong_number_limit: Limit,
+    request_limit: RateLimit,
+    dmcast_limit: RateLimit,
+    wrong_number_limit: RateLimit,
     credit_limit: CreditLimit,
     table: GroupTable<'a>,
     interfaces: ManagedSlice<'a, Interface>,
@@ -235,9 +235,9 @@ impl<'a, C: Carrier> Router<'a, C> {
         rng.fill_bytes(&mut hierarchy_seed);
         Router {
             policy: config.policy,
-            request_limit: Limit::new(config.request_rate),
-            dmcast_limit: Limit::new(config.dmcast_rate),
-            wrong_number_limit: Limit::new(WRONG_NUMBERS),
+            request_limit: config.request_rate.into(),
+            dmcast_limit: config.dmcast_rate.into(),
+            wrong_number_limit: WRONG_NUMBERS.into(),
             credit_limit: CreditLimit::new(config.repairs_per_request, config.repair_time),
             table: GroupTable::new(table, (rng.next_u64(), rng.next_u64())),
             interfaces,
@@ -257,8 +257,8 @@ impl<'a, C: Carrier> Router<'a, C> {
     /// Changes the configuration: limits count from now on, a replier that the old policy chose
     /// gives way to the new one's (one set by hand stays). Walks all entries.
     pub fn set_config(&mut self, now: Instant, config: Config) {
-        self.request_limit = Limit::new(config.request_rate);
-        self.dmcast_limit = Limit::new(config.dmcast_rate);
+        self.request_limit = config.request_rate.into();
+        self.dmcast_limit = config.dmcast_rate.into();
         self.credit_limit = CreditLimit::new(config.repairs_per_request, config.repair_time);
         let before = core::mem::replace(&mut self.policy, config.policy);
         self.hierarchy_set_config(now, before, config.hierarchy);

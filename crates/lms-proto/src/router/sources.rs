@@ -3,9 +3,10 @@
 use core::net::Ipv4Addr;
 
 use managed::ManagedSlice;
+use proto_core::{RateLimit, TokenBucket};
 
 use super::Rate;
-use crate::table::{Bucket, HashKey, Limit};
+use crate::table::HashKey;
 use crate::{Duration, Instant, Key};
 
 /// How long a source counts as seen.
@@ -39,8 +40,8 @@ impl Default for SeenSource {
 pub(super) struct Sources<'a> {
     places: ManagedSlice<'a, SeenSource>,
     key: HashKey,
-    questions: Bucket,
-    limit: Limit,
+    questions: TokenBucket,
+    limit: RateLimit,
 }
 
 impl<'a> Sources<'a> {
@@ -49,8 +50,8 @@ impl<'a> Sources<'a> {
         Sources {
             places,
             key,
-            questions: Bucket::FULL,
-            limit: Limit::new(QUESTIONS),
+            questions: TokenBucket::FULL,
+            limit: QUESTIONS.into(),
         }
     }
 

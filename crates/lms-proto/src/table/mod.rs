@@ -15,7 +15,6 @@
 //!
 //! Entries come in the order in which they were installed into free places, whatever the seed.
 
-mod bucket;
 mod credit;
 mod hash;
 mod ifaces;
@@ -25,8 +24,8 @@ use core::fmt;
 use core::net::Ipv4Addr;
 
 use managed::ManagedSlice;
+use proto_core::TokenBucket;
 
-pub(crate) use bucket::{Bucket, Limit};
 pub(crate) use credit::CreditLimit;
 pub(crate) use hash::HashKey;
 pub use ifaces::{IFACES_PER_WORD, IfaceWord};
@@ -88,8 +87,8 @@ pub struct Entry {
     credit: u16,
     /// Downstream interfaces below 48.
     downstream: IfaceWord,
-    pub(crate) requests: Bucket,
-    pub(crate) dmcasts: Bucket,
+    pub(crate) requests: TokenBucket,
+    pub(crate) dmcasts: TokenBucket,
     /// `0.0.0.0`: no neighbour, requests go to the link.
     neighbour: Ipv4Addr,
     neighbour_link: Option<LinkAddr>,
@@ -115,8 +114,8 @@ impl Default for Entry {
             replier_cost: u16::MAX,
             credit: 0,
             downstream: IfaceWord::default(),
-            requests: Bucket::FULL,
-            dmcasts: Bucket::FULL,
+            requests: TokenBucket::FULL,
+            dmcasts: TokenBucket::FULL,
             neighbour: Ipv4Addr::UNSPECIFIED,
             neighbour_link: None,
             pinned: false,

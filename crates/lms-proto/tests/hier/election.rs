@@ -312,7 +312,7 @@ fn interface_that_goes_takes_its_neighbours_and_comes_back() {
     assert_eq!((elected(&h, key), h.offer_count()), (None, 0));
 }
 
-/// DESIGN: 100,000 groups do not burst. Here 6,400 entries: 100 messages a refresh.
+/// Refreshes of many entries are spread over the refresh time: 6,400 entries take 100 messages a refresh.
 #[test]
 fn refreshes_are_spread_over_the_refresh_time() {
     let n = 6_400u16;

@@ -1,5 +1,5 @@
 //! Forged cost updates: each is dropped, counted under its own reason, and nothing else changes
-//! (DESIGN §9).
+//! (`docs/trust.md`, "Forged").
 
 use lms_proto::hier::{Capacity, Config, Cost, DropReason, Hierarchy, Offer};
 use lms_proto::wire::hier::{Entry, Header, Kind};

@@ -25,7 +25,7 @@ fn slots_are_as_large_as_documented() {
         size_of::<Slot<Advert>>(),
         size_of::<Slot<Stream>>(),
     ];
-    documented(sizes, [72, 80, 120, 80, 88]);
+    documented(sizes, [72, 80, 112, 80, 88]);
 }
 
 #[test]

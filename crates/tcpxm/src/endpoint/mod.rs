@@ -14,6 +14,7 @@ mod timeouts;
 
 use alloc::collections::{BTreeMap, VecDeque};
 
+use proto_core::TokenBucket;
 use proto_core::time::Instant;
 use rand_chacha::ChaCha12Rng;
 use rand_core::SeedableRng;
@@ -64,7 +65,7 @@ pub struct Endpoint<S = Ring> {
     half_open: VecDeque<(u32, u32)>,
     half_open_count: usize,
     replies: VecDeque<Reply>,
-    reply_credit: (Instant, u16),
+    reply_credit: TokenBucket,
     stats: Stats,
 }
 
@@ -94,7 +95,7 @@ impl<S: Store> Endpoint<S> {
             half_open: VecDeque::new(),
             half_open_count: 0,
             replies: VecDeque::new(),
-            reply_credit: (now, 0),
+            reply_credit: TokenBucket::FULL,
             stats: Stats::default(),
         }
     }

@@ -2,7 +2,8 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use proto_core::time::{Duration, Instant};
+use proto_core::RateLimit;
+use proto_core::time::Instant;
 
 use super::{Endpoint, timer_key};
 use crate::config::Carrier;
@@ -429,15 +430,12 @@ impl<S: Store> Endpoint<S> {
     /// RFC 9293 §3.10.7.1: a reset that its receiver can tell from a forged one. Never longer than
     /// its cause, and not more than so many a second.
     pub(super) fn queue_reset(&mut self, now: Instant, meta: &Meta, segment: &Segment<'_>) {
-        let (since, count) = &mut self.reply_credit;
-        if now - *since >= Duration::from_secs(1) {
-            (*since, *count) = (now, 0);
-        }
-        if *count >= self.config.resets_per_second || self.replies.len() >= MAX_REPLIES {
+        let rate = u32::from(self.config.resets_per_second);
+        let has_room = self.replies.len() < MAX_REPLIES;
+        if !has_room || !self.reply_credit.take(now, &RateLimit::new(rate, rate)) {
             self.stats.resets_suppressed += 1;
             return;
         }
-        *count += 1;
         self.stats.resets_sent += 1;
         let (seq, ack) = if segment.flags.ack {
             (segment.ack, None)

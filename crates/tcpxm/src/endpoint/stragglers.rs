@@ -1,5 +1,5 @@
 //! Receivers that hold their group below the rate the user asked for: found, and sent to alone
-//! (DESIGN §5; beyond the paper).
+//! (an addition to TCP-XM; `docs/decisions/0006-detached-receivers.md`).
 //!
 //! Forty times a second is looked who keeps the next segment back. When a second has passed in
 //! which the group had data and stayed below the rate, those who often did, and whose path or

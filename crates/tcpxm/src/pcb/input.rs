@@ -1,5 +1,6 @@
 //! SEGMENT ARRIVES (RFC 9293 §3.10.7): what is checked before data and acknowledgements count.
 
+use proto_core::RateLimit;
 use proto_core::time::{Duration, Instant};
 
 use super::{Birth, Note, Owed, Pcb, Record, State, Timer};
@@ -415,12 +416,8 @@ impl Pcb {
     /// A challenge ACK, within its rate (RFC 5961 §7). The rate is the connection's own: a shared
     /// one would tell a third party about others' traffic.
     pub(super) fn challenge(&mut self, now: Instant) {
-        let (since, count) = &mut self.challenge;
-        if now - *since >= Duration::from_secs(1) {
-            (*since, *count) = (now, 0);
-        }
-        if *count < self.limits.challenges {
-            *count += 1;
+        let rate = u32::from(self.limits.challenges);
+        if self.challenge.take(now, &RateLimit::new(rate, rate)) {
             self.owe_now();
         } else {
             self.counters.suppressed += 1;

@@ -15,6 +15,7 @@ mod timers;
 
 use core::net::{IpAddr, SocketAddr};
 
+use proto_core::TokenBucket;
 use proto_core::time::{Duration, Instant};
 
 pub use state::State;
@@ -258,7 +259,7 @@ pub(crate) struct Pcb {
     opened: Instant,
     last_heard: Instant,
     keep_alive_probes: u8,
-    challenge: (Instant, u8),
+    challenge: TokenBucket,
     pub(crate) reset_due: bool,
     syn_due: bool,
     pub(crate) failure: Option<Failure>,
@@ -370,7 +371,7 @@ impl Pcb {
             opened: now,
             last_heard: now,
             keep_alive_probes: 0,
-            challenge: (now, 0),
+            challenge: TokenBucket::FULL,
             reset_due: false,
             syn_due: true,
             failure: None,

@@ -20,7 +20,7 @@ pub enum GroupOption {
     /// instead, in its SYN-ACK.
     Named(IpAddr),
     /// No group, in segments of a synchronised connection: the receiver leaves the one it is in,
-    /// because all its data comes by unicast from now on (DESIGN §5, stragglers). It answers by
+    /// because all its data comes by unicast from now on (`docs/wire.md`). It answers by
     /// leaving out the feedback option.
     Leave,
 }

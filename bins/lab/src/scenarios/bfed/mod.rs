@@ -1,4 +1,4 @@
-//! Broadcast Federation (`broadcast-federation`): gateways, their networks, and who views what.
+//! Broadcast Federation (`docs/papers.md`): gateways, their networks, and who views what.
 
 mod convergence;
 mod failover;

@@ -1,5 +1,7 @@
 //! Queries that a member answers (RFC 3376 §5.2, §7.2).
 
+use proto_core::RateLimit;
+
 use super::{DropReason, FilterMode, Member, source_key};
 use crate::igmp::datagram;
 use crate::wire::igmp::{self, Message, Query};
@@ -36,7 +38,8 @@ impl Member<'_> {
             return Err(DropReason::WrongSubnet);
         }
         let rate = self.config.packets_per_s;
-        if !self.bucket.take(now, rate, rate.saturating_mul(2)) {
+        let limit = RateLimit::new(rate, rate.saturating_mul(2));
+        if !self.bucket.take(now, &limit) {
             return Err(DropReason::Rate);
         }
         self.stats.queries_received += 1;

@@ -17,10 +17,10 @@ use core::net::Ipv4Addr;
 use super::config::{Config, MemberStorage};
 use super::querier::FilterMode;
 use super::stats::{DropReason, Stats};
-use crate::hier::freshness::Bucket;
 use crate::hier::slots::{Keyed, NIL, Slab};
 use crate::{Duration, Instant};
 
+use proto_core::TokenBucket;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
@@ -122,14 +122,14 @@ pub struct Member<'a> {
     /// The querier's variables (§4.1.6, §4.1.7).
     robustness: u8,
     query_interval: Duration,
-    bucket: Bucket,
+    bucket: TokenBucket,
     rng: ChaCha8Rng,
     stats: Stats,
 }
 
 impl<'a> Member<'a> {
     /// A member of no group.
-    pub fn new(config: Config, storage: MemberStorage<'a>, seed: [u8; 32], now: Instant) -> Self {
+    pub fn new(config: Config, storage: MemberStorage<'a>, seed: [u8; 32], _now: Instant) -> Self {
         let config = config.clamped();
         let mut rng = ChaCha8Rng::from_seed(seed);
         Member {
@@ -141,7 +141,7 @@ impl<'a> Member<'a> {
             general_from: 0,
             robustness: config.robustness,
             query_interval: config.query_interval,
-            bucket: Bucket::full(now, config.packets_per_s.saturating_mul(2)),
+            bucket: TokenBucket::FULL,
             rng,
             stats: Stats::default(),
             config,

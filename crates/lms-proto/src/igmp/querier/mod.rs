@@ -37,11 +37,11 @@ pub use super::config::Config;
 use super::config::QuerierStorage;
 use super::datagram;
 use super::stats::{DropReason, Stats};
-use crate::hier::freshness::Bucket;
 use crate::hier::slots::{Keyed, NIL, Slab};
 use crate::wire::igmp::{self, Message, RecordType, Sources};
 use crate::{Duration, Instant, Meta};
 
+use proto_core::{RateLimit, TokenBucket};
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
 
@@ -193,7 +193,7 @@ pub struct Querier<'a> {
     /// The querier's variables, which a router that is not it follows (§4.1.6, §4.1.7).
     robustness: u8,
     query_interval: Duration,
-    bucket: Bucket,
+    bucket: TokenBucket,
     last_now: Instant,
     stats: Stats,
 }
@@ -215,7 +215,7 @@ impl<'a> Querier<'a> {
             next_general: now,
             robustness: config.robustness,
             query_interval: config.query_interval,
-            bucket: Bucket::full(now, config.packets_per_s.saturating_mul(2)),
+            bucket: TokenBucket::FULL,
             last_now: now,
             stats: Stats::default(),
             config,
@@ -326,7 +326,8 @@ impl<'a> Querier<'a> {
             return Err(DropReason::WrongSubnet);
         }
         let rate = self.config.packets_per_s;
-        if !self.bucket.take(now, rate, rate.saturating_mul(2)) {
+        let limit = RateLimit::new(rate, rate.saturating_mul(2));
+        if !self.bucket.take(now, &limit) {
             return Err(DropReason::Rate);
         }
         match message {

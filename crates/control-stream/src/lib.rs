@@ -1,0 +1,15 @@
+//! Control connections: what two hosts say to each other over one TCP connection.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`tls`] | [`Credentials`](tls::Credentials): TLS 1.3 in which both sides prove that they hold a key, from one key file |
+//! | [`conversation`] | [`Conversation`](conversation::Conversation): a sans-IO machine at one end of a byte stream, driven in tokio |
+//!
+//! The feature `mcp-control` implements [`StreamMachine`](conversation::StreamMachine) for the machines of
+//! `mcp-control`.
+#![forbid(unsafe_code)]
+
+pub mod conversation;
+#[cfg(feature = "mcp-control")]
+mod mcp;
+pub mod tls;

@@ -1,0 +1,130 @@
+//! What Linux daemons share, `lms-router`, `dyram-relay` and `bfed-gateway` among them.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`reader`], [`value`] | the configuration: every problem with its line, column, key, and what to write instead |
+//! | [`environment`] | environment variables that override the configuration file |
+//! | [`host`] | whether a configuration fits this host |
+//! | [`settings`] | `[daemon]`: the status socket, the user, the core |
+//! | [`signals`] | the action that each signal asks for |
+//! | [`socket`], [`server`], [`client`] | the status socket: its file, answering, asking |
+//! | [`state`] | uptime, and the outcome of reloads |
+//! | [`notify`] | state notifications to a service manager |
+//! | [`metric`], [`exporter`] | tables of metrics; the HTTP server that exports them |
+//! | [`table`] | aligned columns |
+//! | `top` (feature `top`) | a view of a running daemon that follows it |
+
+#![forbid(unsafe_code)]
+
+pub mod client;
+mod control;
+pub mod environment;
+pub mod exporter;
+pub mod host;
+pub mod metric;
+pub mod notify;
+pub mod reader;
+pub mod server;
+pub mod settings;
+pub mod signals;
+pub mod socket;
+pub mod state;
+pub mod table;
+#[cfg(feature = "top")]
+pub mod top;
+pub mod value;
+
+use linux_net::Capability;
+use linux_net::privileges::{self, User};
+use thiserror::Error;
+
+pub use control::{Controller, Unavailable};
+use reader::ConfigError;
+use socket::{BindError, StatusSocket};
+
+/// Why a daemon did not start, or ended early.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The status socket is taken, or cannot be made.
+    #[error(transparent)]
+    Socket(#[from] BindError),
+    /// Sockets of the data path.
+    #[error("{what}: {source}")]
+    Open {
+        /// What was being opened.
+        what: &'static str,
+        /// Why it did not.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// `daemon.user` names no user of this host.
+    #[error("daemon.user: there is no user {0:?} on this host")]
+    NoUser(String),
+    /// Privileges could not be dropped; nothing was started.
+    #[error("giving up privileges: {0}")]
+    Privileges(#[from] privileges::DropError),
+    /// A system call failed: what it was for, and the error.
+    #[error("{0}: {1}")]
+    Io(&'static str, std::io::Error),
+    /// A data thread ended without being told to.
+    #[error("the data path ended: {0}")]
+    Data(String),
+}
+
+impl RunError {
+    /// Names what was being opened, for `map_err`.
+    pub fn open<E>(what: &'static str) -> impl Fn(E) -> RunError
+    where
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        move |source| RunError::Open {
+            what,
+            source: Box::new(source),
+        }
+    }
+}
+
+/// Drops every capability except `keep`, and changes to `user` when given. Returns the names of the capabilities
+/// that were kept. Call it before threads are started.
+///
+/// # Errors
+/// The user does not exist, or the kernel refuses: the process must not continue.
+pub fn drop_privileges(
+    keep: &[Capability],
+    user: Option<&str>,
+    socket: &StatusSocket,
+) -> Result<Vec<String>, RunError> {
+    let user = user.map(find_user).transpose()?;
+    if let Some(User { uid, gid }) = user {
+        socket
+            .give_to(uid, gid)
+            .map_err(|e| RunError::Io("giving the status socket to daemon.user", e))?;
+    }
+    privileges::drop_to(keep, user)?;
+    Ok(keep.iter().map(ToString::to_string).collect())
+}
+
+fn find_user(name: &str) -> Result<User, RunError> {
+    match nix::unistd::User::from_name(name) {
+        Ok(Some(user)) => Ok(User {
+            uid: user.uid.as_raw(),
+            gid: user.gid.as_raw(),
+        }),
+        Ok(None) => Err(RunError::NoUser(name.to_owned())),
+        Err(error) => Err(RunError::Io("looking daemon.user up", error.into())),
+    }
+}
+
+/// Pins the current thread to one core. A refusal is logged, and the thread stays unpinned.
+pub fn pin(cpu: usize) {
+    use nix::sched::{CpuSet, sched_setaffinity};
+    let mut set = CpuSet::new();
+    let pinned = set
+        .set(cpu)
+        .and_then(|()| sched_setaffinity(nix::unistd::Pid::from_raw(0), &set));
+    if let Err(error) = pinned {
+        tracing::warn!(cpu, %error, "daemon.cpu: the data path stays unpinned");
+    }
+}

@@ -1,0 +1,31 @@
+//! Time and entropy for the machines.
+
+use std::io::{self, Read};
+use std::time::Duration as StdDuration;
+
+use ltp::{Duration, Instant};
+
+/// Returns the present time of the machines. It starts at one second: zero stays free for "never".
+pub(crate) fn now() -> Instant {
+    Instant::now() + Duration::from_secs(1)
+}
+
+/// Returns the time from `now` until `deadline`, at most `most`; zero when it has passed.
+pub(crate) fn until(now: Instant, deadline: Option<Instant>, most: StdDuration) -> StdDuration {
+    deadline.map_or(most, |deadline| {
+        let micros = deadline.total_micros().saturating_sub(now.total_micros());
+        StdDuration::from_micros(micros.max(0).unsigned_abs()).min(most)
+    })
+}
+
+/// Returns a span of time as the machines count it, at most 2^40 ms.
+pub(crate) fn span(time: StdDuration) -> Duration {
+    Duration::from(time.min(StdDuration::from_millis(1 << 40)))
+}
+
+/// Reads the seed of a machine from the kernel's generator.
+pub(crate) fn seed() -> io::Result<[u8; 32]> {
+    let mut seed = [0; 32];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut seed)?;
+    Ok(seed)
+}

@@ -1,0 +1,247 @@
+//! Where the bytes go: a file that appears when it is whole, or a stream.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use linux_net::wake::Waker;
+use ltp::{Instant, Receiver, SessionId};
+
+use super::existing::Existing;
+use super::sink::{Content, StreamWriter};
+use super::{Folder, Kind, Sink};
+use crate::{Error, name};
+
+/// Bytes that are worth waking the writer for while packets come.
+const MANY_BYTES: u64 = 512 << 10;
+
+type Machine = Receiver<'static, Content>;
+/// Bytes for the writer: the first so many of a buffer.
+type Piece = (Box<[u8]>, usize);
+
+/// The file or the stream that is being written.
+pub(super) struct Destination {
+    /// `None`: a stream.
+    folder: Option<Folder>,
+    /// Where the file will stand, once it has a name.
+    path: Option<PathBuf>,
+    /// An older file of that name, while it is compared with what is announced.
+    existing: Option<Existing>,
+    /// The older file is what was announced.
+    pub(super) is_adopted: bool,
+    is_reserved: bool,
+    writer: Option<StreamWriter>,
+    /// Where the next piece for the writer starts in the content.
+    next: u64,
+    /// What the writer had no room for.
+    waiting: Option<Piece>,
+}
+
+impl Destination {
+    /// `waker` is woken when a stream can go on.
+    pub(super) fn new(sink: Sink, waker: &Waker) -> io::Result<Self> {
+        let (folder, writer) = match sink.0 {
+            Kind::Folder(folder) => (Some(folder), None),
+            Kind::Stream(out) => (None, Some(StreamWriter::start(out, waker.clone())?)),
+        };
+        Ok(Destination {
+            folder,
+            path: None,
+            existing: None,
+            is_adopted: false,
+            is_reserved: false,
+            writer,
+            next: 0,
+            waiting: None,
+        })
+    }
+
+    /// Where the file stands or will stand; `None` for a stream.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// The folder of the file; empty for a stream.
+    pub(super) fn folder(&self) -> &Path {
+        self.folder
+            .as_ref()
+            .map_or(Path::new(""), |folder| &folder.path)
+    }
+
+    /// An error of the file system, about the folder.
+    pub(super) fn error(&self, source: io::Error, wanted: Option<u64>) -> Error {
+        Error::Output {
+            folder: self.folder().to_owned(),
+            wanted,
+            source,
+        }
+    }
+
+    /// A session begins, or begins anew after it turned out to be cut otherwise than a forger said.
+    /// To be called before the machine is given another packet: from then on it writes blocks.
+    ///
+    /// Answers the name of the content.
+    pub(super) fn open(
+        &mut self,
+        receiver: &mut Machine,
+        session: SessionId,
+        start: u64,
+    ) -> Result<String, Error> {
+        let given = self.folder.as_ref().and_then(|folder| folder.name.clone());
+        let name = given.or_else(|| name::sanitise(receiver.name()));
+        let name = name.unwrap_or_else(|| format!("received-{session}"));
+        let block_len = receiver.geometry().map_or(0, |g| g.block_len());
+        receiver.store_mut().begin(block_len, start);
+        self.is_reserved = false;
+        (self.next, self.waiting) = (start, None);
+        let Some(file) = receiver.store_mut().file() else {
+            return Ok(name);
+        };
+        let Some(folder) = self.folder.as_ref().map(|folder| &folder.path) else {
+            return Ok(name);
+        };
+        let path = folder.join(&name);
+        if path.is_dir() {
+            return Err(Error::IsFolder(path));
+        }
+        file.create(folder, &name)
+            .map_err(|error| self.error(error, None))?;
+        self.existing = Existing::find(&path, start);
+        self.path = Some(path);
+        Ok(name)
+    }
+
+    /// Once the length is known: is there room for it?
+    pub(super) fn reserve(&mut self, receiver: &mut Machine) -> Result<(), Error> {
+        let (_, Some(length)) = receiver.progress() else {
+            return Ok(());
+        };
+        if std::mem::replace(&mut self.is_reserved, true) {
+            return Ok(());
+        }
+        let Some(file) = receiver.store_mut().file() else {
+            return Ok(());
+        };
+        file.reserve(length)
+            .map_err(|error| self.error(error, Some(length)))
+    }
+
+    /// Whether an older file is being read.
+    pub(super) fn is_comparing(&self, receiver: &Machine) -> bool {
+        self.existing.is_some() && receiver.announced().is_some()
+    }
+
+    /// An older file of that name may be the announced content already: compares a step further.
+    pub(super) fn compare_existing(
+        &mut self,
+        now: Instant,
+        receiver: &mut Machine,
+        key: Option<[u8; 32]>,
+    ) {
+        let Some(existing) = &mut self.existing else {
+            return;
+        };
+        let (Some(length), Some(announced)) = (receiver.progress().1, receiver.announced()) else {
+            return;
+        };
+        match existing.compare(length, announced, key) {
+            None => {}
+            Some(false) => self.existing = None,
+            Some(true) => {
+                if let Some(file) = self.existing.take().map(Existing::into_file)
+                    && receiver.adopt(now, announced)
+                {
+                    self.is_adopted = true;
+                    if let Some(sink) = receiver.store_mut().file() {
+                        sink.adopt(file);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Hands verified bytes of a stream to its writer: `all` there are, else many at once or none, since
+    /// each time may wake the writer.
+    pub(super) fn deliver(
+        &mut self,
+        now: Instant,
+        receiver: &mut Machine,
+        all: bool,
+    ) -> Result<(), Error> {
+        let Some(writer) = &self.writer else {
+            return Ok(());
+        };
+        if !all && receiver.progress().0 < self.next + MANY_BYTES {
+            return Ok(());
+        }
+        while let Some(buffer) = writer.reclaim() {
+            receiver.store_mut().give_back(buffer);
+        }
+        loop {
+            let (buffer, len) = match self.waiting.take() {
+                Some(waiting) => waiting,
+                None => match next_piece(now, receiver, self.next)? {
+                    Some(piece) => {
+                        self.next += piece.1 as u64;
+                        piece
+                    }
+                    None => return Ok(()),
+                },
+            };
+            if let Err(refused) = writer.offer(buffer, len) {
+                self.waiting = Some((refused, len));
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether everything is where it belongs, or why it never will be; `length` is that of the content,
+    /// once all of it is verified. Call it again when woken.
+    pub(super) fn is_drained(&mut self, length: Option<u64>) -> Result<bool, Error> {
+        let Some(writer) = &mut self.writer else {
+            return Ok(true);
+        };
+        if self.waiting.is_none() && length.is_some_and(|length| self.next >= length) {
+            writer.close();
+        }
+        match writer.ended() {
+            None => Ok(false),
+            Some(Ok(())) => {
+                self.writer = None;
+                Ok(true)
+            }
+            Some(Err(error)) => Err(Error::Write(error)),
+        }
+    }
+
+    /// Everything is verified: the file gets its name.
+    pub(super) fn finish(&mut self, receiver: &mut Machine) -> Result<(), Error> {
+        let Some(file) = receiver.store_mut().file() else {
+            return Ok(());
+        };
+        let fsync = self.folder.as_ref().is_some_and(|folder| folder.fsync);
+        file.finish(fsync).map_err(|error| self.error(error, None))
+    }
+}
+
+/// The verified bytes of a stream from `start` on: the first so many of a buffer.
+fn next_piece(now: Instant, receiver: &mut Machine, start: u64) -> Result<Option<Piece>, Error> {
+    let len = receiver
+        .peek()
+        .map_err(|error| lost(error.to_string()))?
+        .len();
+    if len == 0 {
+        return Ok(None);
+    }
+    let buffer = receiver.store_mut().pass_on(start, len);
+    let buffer = buffer.ok_or_else(|| lost("verified bytes are gone".to_owned()))?;
+    receiver.consume(now, len);
+    Ok(Some((buffer, len)))
+}
+
+/// Bytes that were verified cannot be read.
+fn lost(reason: String) -> Error {
+    Error::Content {
+        name: "the stream".to_owned(),
+        reason,
+    }
+}

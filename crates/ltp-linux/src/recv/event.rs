@@ -1,0 +1,88 @@
+//! What a receiver tells.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use linux_net::OpenError;
+use ltp::SessionId;
+use ltp::tree::AttachmentEvent;
+
+/// What happens during a transfer.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ReceiveEvent {
+    /// LMS routers cannot be used, for want of CAP_NET_RAW; the sender is asked for repairs instead.
+    LmsUnavailable(OpenError),
+    /// The receiver waits for a sender.
+    Waiting {
+        /// The interface.
+        interface: String,
+    },
+    /// A sender was heard.
+    Opened {
+        /// The session.
+        session: SessionId,
+        /// Address of the sender.
+        source: SocketAddr,
+        /// Name of the content, made harmless.
+        name: String,
+        /// Where the file will stand; `None`: a stream.
+        path: Option<PathBuf>,
+        /// Bytes of the content; `None`: a stream.
+        length: Option<u64>,
+        /// The first byte that is received.
+        start: u64,
+    },
+    /// A relay serves this receiver, or does so no longer.
+    Relay(AttachmentEvent),
+    /// More bytes were verified, or the length became known.
+    Position {
+        /// Bytes verified from the start on.
+        bytes: u64,
+        /// Bytes of the content, if known.
+        length: Option<u64>,
+    },
+    /// The state, once a second.
+    Progress {
+        /// Bytes verified from the start on.
+        bytes: u64,
+        /// Bytes of the content, if known.
+        length: Option<u64>,
+        /// Packets that did not arrive when they were sent first.
+        lost_packets: u64,
+    },
+    /// A block did not match its digest; it is asked for again.
+    BlockRejected {
+        /// Number of the block.
+        block: u64,
+    },
+    /// The sender was restarted with the same content.
+    Resumed {
+        /// The new session.
+        session: SessionId,
+    },
+    /// Everything is verified and where it belongs.
+    Complete(Received),
+    /// The receiver stays to repair losses of others.
+    Serving {
+        /// For this time; `None`: until the sender ends, or 3 s after the last request.
+        limit: Option<Duration>,
+    },
+}
+
+/// A content that arrived whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Received {
+    /// Bytes of the content.
+    pub length: u64,
+    /// Digest of the content (BLAKE3); `None` where only its blocks were verified.
+    pub digest: Option<[u8; 32]>,
+    /// The file; `None`: a stream.
+    pub path: Option<PathBuf>,
+    /// Time since the sender was first heard.
+    pub elapsed: Duration,
+    /// Whether the file was there before with the same digest.
+    pub existing: bool,
+}

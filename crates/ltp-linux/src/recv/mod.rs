@@ -1,0 +1,141 @@
+//! Receiving: into a file that appears when it is whole, into a stream, or into a buffer.
+
+mod config;
+mod destination;
+mod event;
+mod existing;
+mod lms;
+mod machine;
+mod net;
+mod setup;
+mod sink;
+mod transfer;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub use config::{ReceiveConfig, Replier};
+pub use event::{ReceiveEvent, Received};
+pub use transfer::Receiver;
+
+use crate::{Cancel, Error};
+
+/// Where the bytes go.
+pub struct Sink(Kind);
+
+enum Kind {
+    Folder(Folder),
+    Stream(Box<dyn Write + Send>),
+}
+
+/// A file in a folder.
+#[derive(Debug)]
+struct Folder {
+    path: PathBuf,
+    /// The sender's name for it unless given.
+    name: Option<String>,
+    fsync: bool,
+}
+
+impl Sink {
+    fn is_stream(&self) -> bool {
+        matches!(self.0, Kind::Stream(_))
+    }
+
+    /// A file in this folder, under the sender's name, made harmless by [`name::sanitise`](crate::name::sanitise).
+    ///
+    /// It stands under a temporary name until it is whole, and then replaces an older file of its name in one
+    /// step. An older file with the announced digest is taken as it is.
+    #[must_use]
+    pub fn folder(path: impl Into<PathBuf>) -> Sink {
+        Sink(Kind::Folder(Folder {
+            path: path.into(),
+            name: None,
+            fsync: false,
+        }))
+    }
+
+    /// A stream: blocks are verified before they are written, in order, by a thread of its own. When the
+    /// transfer fails in the middle, what came before was written.
+    #[must_use]
+    pub fn stream(writer: impl Write + Send + 'static) -> Sink {
+        Sink(Kind::Stream(Box::new(writer)))
+    }
+
+    /// Names the file instead of the sender. Changes nothing for a stream.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Sink {
+        if let Kind::Folder(folder) = &mut self.0 {
+            folder.name = Some(name.into());
+        }
+        self
+    }
+
+    /// Has the file on the disk, not just in the page cache, before the transfer counts as complete. Changes
+    /// nothing for a stream.
+    #[must_use]
+    pub fn fsync(mut self, fsync: bool) -> Sink {
+        if let Kind::Folder(folder) = &mut self.0 {
+            folder.fsync = fsync;
+        }
+        self
+    }
+}
+
+/// Receives a content; blocks until it is where it belongs.
+///
+/// # Errors
+/// As [`Receiver::open`] and [`Receiver::run`].
+pub fn receive(config: &ReceiveConfig, sink: Sink) -> Result<Received, Error> {
+    let cancel = Cancel::new().map_err(|source| Error::Io {
+        what: "eventfd",
+        source,
+    })?;
+    let mut receiver = Receiver::open(config, sink, cancel, &mut |_| {})?;
+    let received = receiver.run(&mut |_| {});
+    receiver.close();
+    received
+}
+
+/// Receives a content of at most `max_len` bytes into memory.
+///
+/// # Errors
+/// [`Error::TooLong`]; else as [`receive`].
+pub fn receive_buffer(config: &ReceiveConfig, max_len: usize) -> Result<Vec<u8>, Error> {
+    let bytes = Arc::new(Mutex::new(Vec::new()));
+    let writer = Limited {
+        bytes: bytes.clone(),
+        max_len,
+    };
+    match receive(config, Sink::stream(writer)) {
+        Ok(_) => {
+            let mut bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(std::mem::take(&mut bytes))
+        }
+        // The writer fails for no other reason.
+        Err(Error::Write(_)) => Err(Error::TooLong(max_len)),
+        Err(error) => Err(error),
+    }
+}
+
+/// A buffer that grows to a limit.
+struct Limited {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    max_len: usize,
+}
+
+impl Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut buffer = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        if buffer.len() + bytes.len() > self.max_len {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        buffer.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

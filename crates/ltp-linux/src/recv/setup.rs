@@ -1,0 +1,93 @@
+//! From a configuration to machines.
+
+use linux_net::OpenError;
+use ltp::store::HeapRing;
+use ltp::{Assist, Delivery, Instant, Receiver, ReceiverConfig};
+
+use super::config::ReceiveConfig;
+use super::event::ReceiveEvent;
+use super::lms::Lms;
+use super::sink::{Content, FileSink, StreamSink};
+use crate::clock::{seed, span};
+use crate::interface::Local;
+use crate::{Error, Recovery};
+
+/// Block length that the buffer is counted in.
+const BLOCK_EXPONENT: u32 = 16;
+
+/// Checks what cannot work.
+pub(super) fn check(given: &ReceiveConfig) -> Result<(), Error> {
+    let has_source = given.source.is_some();
+    if given.group.address.ip().octets()[0] == 232 && !has_source {
+        return Err(Error::Config(
+            "the group is source-specific: the sender must be named",
+        ));
+    }
+    if !given.recovery.relays().is_empty() && !has_source {
+        return Err(Error::Config(
+            "relays find a session by its sender and group: the sender must be named",
+        ));
+    }
+    Ok(())
+}
+
+/// Opens the LMS endpoint, if wanted and permitted.
+pub(super) fn open_lms(
+    given: &ReceiveConfig,
+    local: &Local,
+    now: Instant,
+    observer: &mut dyn FnMut(ReceiveEvent),
+) -> Result<Option<Lms>, Error> {
+    if given.recovery != Recovery::Lms {
+        return Ok(None);
+    }
+    match Lms::open(given, local, now) {
+        Ok(lms) => Ok(Some(lms)),
+        Err(error @ OpenError::Privilege { .. }) => {
+            observer(ReceiveEvent::LmsUnavailable(error));
+            Ok(None)
+        }
+        Err(error) => Err(Error::Lms(error)),
+    }
+}
+
+pub(super) fn config(given: &ReceiveConfig, assist: Assist, is_stream: bool) -> ReceiverConfig {
+    let mut config = ReceiverConfig::new(given.group.address.into());
+    config.source = given.source.map(Into::into);
+    config.key = given.group.key;
+    config.assist = assist;
+    config.start = given.start;
+    config.delivery = if is_stream {
+        Delivery::Read
+    } else {
+        Delivery::Store
+    };
+    config.source_timeout = span(given.timeout);
+    config.replier.enabled = assist != Assist::None && given.replier.enabled;
+    config.limits.window_blocks = window_blocks(given);
+    config
+}
+
+fn window_blocks(given: &ReceiveConfig) -> usize {
+    let blocks = usize::try_from(given.buffer_bytes >> BLOCK_EXPONENT)
+        .unwrap_or(1 << 20)
+        .min(1 << 20);
+    1 << blocks.max(2).ilog2()
+}
+
+pub(super) fn receiver(
+    config: &ReceiverConfig,
+    now: Instant,
+) -> Result<Receiver<'static, Content>, Error> {
+    let window = config.limits.window_blocks;
+    let content = match (config.delivery, config.replier.enabled) {
+        (Delivery::Store, _) => Content::File(Box::new(FileSink::new(window))),
+        (Delivery::Read, false) => Content::Stream(StreamSink::new(window)),
+        (Delivery::Read, true) => Content::Ring(HeapRing::new(window << BLOCK_EXPONENT)),
+    };
+    let seed = seed().map_err(|source| Error::Io {
+        what: "reading /dev/urandom",
+        source,
+    })?;
+    Ok(Receiver::new(config.clone(), content, seed, now))
+}

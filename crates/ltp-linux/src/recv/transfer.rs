@@ -1,0 +1,511 @@
+//! The loop: packets in, the machine's clock, packets out, events to the application.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::time::Duration as StdDuration;
+
+use linux_net::poll::{self, Watch};
+use linux_net::wake::Waker;
+use ltp::tree::AttachmentEvent;
+use ltp::{Assist, Duration, Failure, Instant, ReceiverConfig, ReceiverEvent, ReceiverStats};
+
+use super::config::ReceiveConfig;
+use super::destination::Destination;
+use super::event::{ReceiveEvent, Received};
+use super::lms::Lms;
+use super::machine::Machine;
+use super::net::Net;
+use super::{Sink, setup};
+use crate::clock::span;
+use crate::relays::Absence;
+use crate::{Cancel, Error, Incomplete, clock, output};
+
+/// Longest sleep, so that no change is overlooked for long.
+const LONGEST_SLEEP: StdDuration = StdDuration::from_millis(500);
+/// A replier stays for this time after the last request, unless told otherwise.
+const LINGER: Duration = Duration::from_secs(3);
+/// Time for the last packets to leave.
+const LEAVE_TIMEOUT: StdDuration = StdDuration::from_millis(300);
+/// Ranges named in an error.
+const MAX_RANGES: usize = 1000;
+
+/// A transfer from a sender.
+///
+/// [`open`](Receiver::open) it, [`run`](Receiver::run) it to its end, [`close`](Receiver::close) it; what it
+/// counted can be read at any time. [`receive`](crate::receive) does all of this.
+pub struct Receiver {
+    given: ReceiveConfig,
+    began: Instant,
+    net: Net,
+    config: ReceiverConfig,
+    machine: Machine,
+    /// How long there has been no relay, where there should be one.
+    absence: Option<Absence>,
+    destination: Destination,
+    /// What the machine has told and was not looked at; and for each `Opened` among it, how that
+    /// went.
+    told: VecDeque<ReceiverEvent>,
+    openings: VecDeque<Result<String, Error>>,
+    /// Wakes the loop when a stream has room again.
+    waker: Waker,
+    cancel: Cancel,
+    /// What the application was not told yet.
+    events: VecDeque<ReceiveEvent>,
+    /// The position that was told last.
+    position: (u64, Option<u64>),
+    next_progress: Instant,
+    /// When the session was found.
+    opened: Option<Instant>,
+    complete: Option<(u64, Option<[u8; 32]>)>,
+    received: Option<Received>,
+    /// Since when only others are served, and when a request last came.
+    serving: Option<(Instant, Instant)>,
+    requests_taken: u64,
+    failed: Option<Error>,
+}
+
+impl Receiver {
+    /// Opens the sockets and joins the group.
+    ///
+    /// `observer` is called with [`ReceiveEvent::LmsUnavailable`] alone.
+    ///
+    /// # Errors
+    /// No interface leads to the group, a socket cannot be opened, the group cannot be joined, or the
+    /// configuration contradicts itself.
+    pub fn open(
+        given: &ReceiveConfig,
+        sink: Sink,
+        cancel: Cancel,
+        observer: &mut dyn FnMut(ReceiveEvent),
+    ) -> Result<Receiver, Error> {
+        setup::check(given)?;
+        let carrier = given.recovery.carrier();
+        let local = given.group.local(carrier)?;
+        let now = clock::now();
+        let lms = setup::open_lms(given, &local, now, observer)?;
+        let net = match carrier {
+            None => Net::open(given, &local, lms)?,
+            Some(_) => Net::relayed(&local)?,
+        };
+        let relays = given.recovery.relays();
+        let assist = match (relays, &net.lms) {
+            ([_, ..], _) => Assist::Dyram,
+            ([], Some(_)) => Assist::Lms,
+            ([], None) => Assist::None,
+        };
+        let config = setup::config(given, assist, sink.is_stream());
+        let waker = Waker::new().map_err(io("eventfd"))?;
+        let destination = Destination::new(sink, &waker).map_err(io("starting a thread"))?;
+        let receiver = setup::receiver(&config, now)?;
+        let machine = match given.source.filter(|_| !relays.is_empty()) {
+            Some(source) => {
+                let group = given.group.address.ip().to_owned().into();
+                Machine::below(receiver, source.into(), group, relays, now)?
+            }
+            None => Machine::Alone(Box::new(receiver)),
+        };
+        Ok(Receiver {
+            absence: (!relays.is_empty()).then(|| Absence::new(relays.to_vec())),
+            given: given.clone(),
+            began: now,
+            net,
+            config,
+            machine,
+            destination,
+            told: VecDeque::new(),
+            openings: VecDeque::new(),
+            waker,
+            cancel,
+            events: VecDeque::from([ReceiveEvent::Waiting {
+                interface: local.interface.name,
+            }]),
+            position: (0, None),
+            next_progress: now + Duration::from_secs(1),
+            opened: None,
+            complete: None,
+            received: None,
+            serving: None,
+            requests_taken: 0,
+            failed: None,
+        })
+    }
+
+    /// Receives until the content is where it belongs, then repairs losses of others for
+    /// [`ReceiveConfig::linger`], and tells `observer` what happens.
+    ///
+    /// # Errors
+    /// The content is not whole and will not be, it cannot be written, or the transfer was canceled before it
+    /// was complete.
+    pub fn run(&mut self, observer: &mut dyn FnMut(ReceiveEvent)) -> Result<Received, Error> {
+        loop {
+            let result = self.step();
+            self.events.drain(..).for_each(&mut *observer);
+            match result? {
+                Step::Ended(received) => return Ok(received),
+                Step::Busy => {}
+                Step::Idle(now) => self.sleep(now)?,
+            }
+        }
+    }
+
+    /// Takes what has arrived and sends what is due.
+    fn step(&mut self) -> Result<Step, Error> {
+        let now = clock::now();
+        let pieces = self.receive(now)?;
+        self.machine.handle_timeout(now);
+        self.look_after_relays();
+        if let Some(lms) = &mut self.net.lms {
+            lms.follow_loss(now, self.machine.receiver().loss_counters());
+            lms.drive(now);
+        }
+        let machine = &mut self.machine;
+        while self.net.send(|buffer| machine.poll_transmit(now, buffer)) {}
+        self.take_events(now)?;
+        let key = self.config.key;
+        self.destination
+            .compare_existing(now, self.machine.receiver_mut(), key);
+        let is_idle = pieces == 0;
+        let all = is_idle || self.complete.is_some();
+        self.destination
+            .deliver(now, self.machine.receiver_mut(), all)?;
+        self.show_progress(now);
+        if self.gives_up_at().is_some_and(|at| now >= at) {
+            self.fail(now, Failure::NoSource)?;
+        }
+        if let Some(received) = self.outcome(now)? {
+            return Ok(Step::Ended(received));
+        }
+        let is_comparing = self.destination.is_comparing(self.machine.receiver());
+        Ok(if is_idle && !is_comparing {
+            Step::Idle(now)
+        } else {
+            Step::Busy
+        })
+    }
+
+    fn receive(&mut self, now: Instant) -> Result<usize, Error> {
+        let Receiver {
+            machine,
+            destination,
+            told,
+            openings,
+            net,
+            ..
+        } = self;
+        let mut take = |meta: &ltp::Meta, packet: &[u8]| {
+            machine.handle_packet(now, meta, packet);
+            let receiver = machine.receiver_mut();
+            while let Some(event) = receiver.poll_event() {
+                if let ReceiverEvent::Opened { session, start, .. } = event {
+                    openings.push_back(destination.open(receiver, session, start));
+                }
+                told.push_back(event);
+            }
+        };
+        let pieces = net.receive_data(&mut take)?;
+        net.receive_rest(now, &mut take)?;
+        Ok(pieces)
+    }
+
+    fn take_events(&mut self, now: Instant) -> Result<(), Error> {
+        while let Some(event) = self
+            .told
+            .pop_front()
+            .or_else(|| self.machine.receiver_mut().poll_event())
+        {
+            self.event(now, event)?;
+        }
+        if self.failed.is_none() {
+            self.failed = self.destination.reserve(self.machine.receiver_mut()).err();
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, now: Instant, event: ReceiverEvent) -> Result<(), Error> {
+        match event {
+            ReceiverEvent::Opened {
+                session,
+                source,
+                length,
+                start,
+            } => {
+                self.join_routers(now);
+                self.opened = Some(now);
+                let name = self.openings.pop_front();
+                let name = name.ok_or(Error::Config("a session began twice"))??;
+                tracing::info!(%session, %source, name, "receiving");
+                let path = self.destination.path().map(Into::into);
+                self.events.push_back(ReceiveEvent::Opened {
+                    session,
+                    source,
+                    name,
+                    path,
+                    length,
+                    start,
+                });
+            }
+            ReceiverEvent::Resumed { session } => {
+                self.join_routers(now);
+                self.events.push_back(ReceiveEvent::Resumed { session });
+            }
+            ReceiverEvent::BlockRejected { block } => {
+                tracing::warn!(block, "a block's digest was wrong; it is asked for again");
+                self.events.push_back(ReceiveEvent::BlockRejected { block });
+            }
+            ReceiverEvent::Complete { length, digest } => self.complete = Some((length, digest)),
+            ReceiverEvent::Failed { failure, .. } => self.fail(now, failure)?,
+        }
+        Ok(())
+    }
+
+    /// Offers to repair the source's data.
+    fn join_routers(&mut self, now: Instant) {
+        let receiver = self.machine.receiver();
+        let counters = receiver.loss_counters();
+        if let (Some(lms), Some(source)) = (&mut self.net.lms, receiver.source()) {
+            lms.join(now, source, counters);
+        }
+    }
+
+    /// When it has waited long enough for a sender, unless one was heard.
+    fn gives_up_at(&self) -> Option<Instant> {
+        let wait = self.given.wait?;
+        let is_waiting = self.machine.receiver().source().is_none();
+        is_waiting.then(|| self.began + span(wait))
+    }
+
+    fn fail(&mut self, now: Instant, failure: Failure) -> Result<(), Error> {
+        if failure == Failure::NoSource {
+            if self.gives_up_at().is_none_or(|at| now < at) {
+                *self.machine.receiver_mut() = setup::receiver(&self.config, now)?;
+                return Ok(());
+            }
+            self.failed = Some(Error::NoSender {
+                group: self.given.group.address,
+                waited: (now - self.began).into(),
+            });
+            return Ok(());
+        }
+        let receiver = self.machine.receiver();
+        let missing = receiver.missing().take(MAX_RANGES);
+        let absence = self.absence.as_ref();
+        let storage = receiver
+            .store()
+            .error()
+            .filter(|_| failure == Failure::Store);
+        self.failed = Some(Error::Incomplete(Box::new(Incomplete {
+            failure,
+            storage: storage.map(|error| output::explain(error, self.destination.folder())),
+            no_relay: absence.and_then(|absence| absence.error(StdDuration::ZERO)),
+            missing: missing.map(|range| (range.start, range.end)).collect(),
+            length: receiver.progress().1,
+        })));
+        Ok(())
+    }
+
+    /// What the relays did, and whether any is left.
+    fn look_after_relays(&mut self) {
+        while let Some(event) = self.machine.poll_relay_event() {
+            match event {
+                AttachmentEvent::Attached(relay) => {
+                    tracing::info!(%relay, "the relay serves this receiver");
+                }
+                AttachmentEvent::Lost(relay) => {
+                    tracing::warn!(%relay, "relay lost, trying the next one");
+                }
+                AttachmentEvent::Refused(relay) => {
+                    tracing::warn!(%relay, "relay refused, trying the next one");
+                    if let Some(absence) = &mut self.absence {
+                        absence.refused(relay);
+                    }
+                }
+            }
+            self.events.push_back(ReceiveEvent::Relay(event));
+        }
+        let (Some(absence), Some(attached)) = (&mut self.absence, self.machine.is_attached())
+        else {
+            return;
+        };
+        absence.update(attached);
+        let limit = self.given.timeout.max(self.given.wait.unwrap_or_default());
+        if self.opened.is_none()
+            && let Some(error) = absence.error(limit)
+        {
+            self.failed = Some(error.into());
+        }
+    }
+
+    fn show_progress(&mut self, now: Instant) {
+        let (bytes, length) = self.machine.receiver().progress();
+        if self.opened.is_some() && self.position != (bytes, length) {
+            self.position = (bytes, length);
+            self.events
+                .push_back(ReceiveEvent::Position { bytes, length });
+        }
+        if now < self.next_progress {
+            return;
+        }
+        self.next_progress = now + Duration::from_secs(1);
+        if self.opened.is_some() && self.serving.is_none() {
+            self.events.push_back(ReceiveEvent::Progress {
+                bytes,
+                length,
+                lost_packets: self.machine.receiver().stats().lost_packets,
+            });
+        }
+    }
+
+    /// The result, once there is one.
+    fn outcome(&mut self, now: Instant) -> Result<Option<Received>, Error> {
+        if let Some(failed) = self.failed.take() {
+            return Err(failed);
+        }
+        if self.cancel.is_canceled() {
+            // A receiver that serves others may leave at any time.
+            return self.received.clone().map(Some).ok_or(Error::Canceled);
+        }
+        if self.serving.is_none() {
+            let is_drained = self
+                .destination
+                .is_drained(self.complete.map(|all| all.0))?;
+            let Some((length, digest)) = self.complete.filter(|_| is_drained) else {
+                return Ok(None);
+            };
+            self.finish(now, length, digest)?;
+            self.serving = Some((now, now));
+        }
+        let has_served = self.has_served(now);
+        Ok(self.received.clone().filter(|_| has_served))
+    }
+
+    /// Everything is verified: it becomes visible.
+    fn finish(&mut self, now: Instant, length: u64, digest: Option<[u8; 32]>) -> Result<(), Error> {
+        self.destination.finish(self.machine.receiver_mut())?;
+        let opened = self.opened.unwrap_or(now);
+        let received = Received {
+            length,
+            digest,
+            path: self.destination.path().map(Into::into),
+            elapsed: (now - opened).into(),
+            existing: self.destination.is_adopted,
+        };
+        self.received = Some(received.clone());
+        self.events.push_back(ReceiveEvent::Complete(received));
+        let stays = match self.given.linger {
+            Some(linger) => !linger.is_zero(),
+            None => self.config.assist != Assist::None,
+        };
+        if stays {
+            let limit = self.given.linger;
+            self.events.push_back(ReceiveEvent::Serving { limit });
+        }
+        Ok(())
+    }
+
+    /// Whether others have been served long enough.
+    fn has_served(&mut self, now: Instant) -> bool {
+        let taken = self.machine.receiver().stats().requests_taken;
+        let Some((since, last)) = &mut self.serving else {
+            return false;
+        };
+        if taken > self.requests_taken {
+            self.requests_taken = taken;
+            *last = now;
+        }
+        match self.given.linger {
+            Some(linger) => now - *since >= span(linger),
+            None if self.config.assist == Assist::None => true,
+            None => self.machine.receiver().is_source_leaving() || now - *last >= LINGER,
+        }
+    }
+
+    fn sleep(&mut self, now: Instant) -> Result<(), Error> {
+        let lms = self.net.lms.as_ref();
+        let next = [
+            self.machine.poll_timeout(),
+            lms.and_then(Lms::poll_timeout),
+            self.gives_up_at(),
+        ];
+        let timeout = clock::until(now, next.into_iter().flatten().min(), LONGEST_SLEEP);
+        if timeout.is_zero() {
+            return Ok(());
+        }
+        let unicast = self.net.unicast.as_ref().unwrap_or(&self.net.data);
+        let mut set = [
+            Watch::readable(self.net.data.as_fd()),
+            Watch::readable(unicast.as_fd()),
+            Watch::readable(self.waker.as_fd()),
+            Watch::readable(self.cancel.as_fd()),
+            Watch::readable(lms.map_or(self.waker.as_fd(), Lms::fd)),
+        ];
+        poll::wait(&mut set, Some(timeout)).map_err(io("waiting"))?;
+        if set[2].is_readable() {
+            self.waker.reset();
+        }
+        Ok(())
+    }
+
+    /// Removes a file that is not whole, and says goodbye to the source, the relay and the routers; takes up
+    /// to 0.3 s. Call it after [`run`](Receiver::run).
+    pub fn close(&mut self) {
+        if let Some(file) = self.machine.receiver_mut().store_mut().file() {
+            file.abandon();
+        }
+        let until = std::time::Instant::now() + LEAVE_TIMEOUT;
+        let now = clock::now();
+        self.machine.receiver_mut().close(now);
+        let machine = &mut self.machine;
+        while self.net.send(|buffer| machine.poll_transmit(now, buffer)) {}
+        self.net.send(|buffer| machine.leave(buffer));
+        let Some(lms) = &mut self.net.lms else { return };
+        lms.leave(now);
+        while lms.is_leaving() && std::time::Instant::now() < until {
+            std::thread::sleep(StdDuration::from_millis(5));
+            lms.drive(clock::now());
+        }
+    }
+
+    /// Returns the bytes verified from the start on, and the length of the content, if known.
+    #[must_use]
+    pub fn progress(&self) -> (u64, Option<u64>) {
+        self.machine.receiver().progress()
+    }
+
+    /// Returns the counters of the protocol.
+    #[must_use]
+    pub fn stats(&self) -> &ReceiverStats {
+        self.machine.receiver().stats()
+    }
+
+    /// Returns how many packets from relays were dropped.
+    #[must_use]
+    pub fn relay_dropped(&self) -> u64 {
+        self.machine.relay_dropped()
+    }
+
+    /// Returns how many packets the kernel dropped, because its buffer was full or, with LMS, because they
+    /// were requests, which the socket of the data refuses.
+    #[must_use]
+    pub fn kernel_drops(&self) -> u64 {
+        u64::from(self.net.data.dropped().unwrap_or(0))
+    }
+
+    /// Whether LMS routers help.
+    #[must_use]
+    pub fn has_lms(&self) -> bool {
+        self.net.lms.is_some()
+    }
+}
+
+/// What a step came to.
+enum Step {
+    Ended(Received),
+    /// There may be more to take at once.
+    Busy,
+    Idle(Instant),
+}
+
+/// Names what the kernel refused.
+fn io(what: &'static str) -> impl FnOnce(std::io::Error) -> Error {
+    move |source| Error::Io { what, source }
+}

@@ -1,0 +1,104 @@
+//! DyRAM relays: how long none has served a transfer.
+
+use std::fmt;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::time::{Duration, Instant};
+
+/// No relay serves a transfer that needs one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoRelay {
+    /// The relays that were tried.
+    pub relays: Vec<SocketAddrV4>,
+    /// The relay that refused last, if one did.
+    pub refused: Option<SocketAddr>,
+    /// Time without a relay.
+    pub elapsed: Duration,
+}
+
+impl fmt::Display for NoRelay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.elapsed.as_secs_f64();
+        if let Some(relay) = self.refused {
+            return write!(
+                f,
+                "no relay took this host in for {seconds:.1} s: {relay} refused, it is full or going \
+                 away (its log and `dyram-relay status` say more)"
+            );
+        }
+        let names: Vec<String> = self.relays.iter().map(ToString::to_string).collect();
+        write!(
+            f,
+            "no relay answered for {seconds:.1} s: is dyram-relay running at {}, is its UDP port \
+             open, does it see this host's own address?",
+            names.join(" or ")
+        )
+    }
+}
+
+impl std::error::Error for NoRelay {}
+
+/// How long no relay has served this transfer.
+#[derive(Debug)]
+pub(crate) struct Absence {
+    relays: Vec<SocketAddrV4>,
+    since: Option<Instant>,
+    refused: Option<SocketAddr>,
+}
+
+impl Absence {
+    /// None of these has answered yet.
+    pub(crate) fn new(relays: Vec<SocketAddrV4>) -> Self {
+        Absence {
+            relays,
+            since: Some(Instant::now()),
+            refused: None,
+        }
+    }
+
+    /// Notes that a relay has refused.
+    pub(crate) fn refused(&mut self, relay: SocketAddr) {
+        self.refused = Some(relay);
+    }
+
+    /// Notes whether a relay serves this transfer now.
+    pub(crate) fn update(&mut self, attached: bool) {
+        if attached {
+            (self.since, self.refused) = (None, None);
+        } else if self.since.is_none() {
+            self.since = Some(Instant::now());
+        }
+    }
+
+    /// Returns the error once there has been no relay for that time.
+    pub(crate) fn error(&self, limit: Duration) -> Option<NoRelay> {
+        let elapsed = self.since?.elapsed();
+        (elapsed >= limit).then(|| NoRelay {
+            relays: self.relays.clone(),
+            refused: self.refused,
+            elapsed,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_absence_is_told_once_it_is_long_enough() {
+        let relay: SocketAddrV4 = "127.0.0.1:7".parse().expect("address");
+        let mut absence = Absence::new(vec![relay]);
+        assert_eq!(absence.error(Duration::from_secs(3600)), None);
+        let says = |absence: &Absence, word: &str| {
+            let error = absence.error(Duration::ZERO).expect("an error").to_string();
+            assert!(error.contains(word), "{error}");
+        };
+        says(&absence, "127.0.0.1:7");
+        absence.refused(relay.into());
+        says(&absence, "refused");
+        absence.update(true);
+        assert_eq!(absence.error(Duration::ZERO), None);
+        absence.update(false);
+        says(&absence, "no relay answered");
+    }
+}

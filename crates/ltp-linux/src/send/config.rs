@@ -1,0 +1,63 @@
+//! What to send, and how.
+
+use std::time::Duration;
+
+use crate::config::{Group, Recovery};
+
+/// What a [`Sender`](crate::Sender) is to do. Set the fields that differ from [`SendConfig::new`].
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct SendConfig {
+    /// The group.
+    pub group: Group,
+    /// Who helps with repairs. Default: [`Recovery::Source`].
+    pub recovery: Recovery,
+    /// Most bits a second on the wire, counted as Ethernet frames. `None`: as fast as this host and the
+    /// slowest receiver can. Default: 100 Mbit/s.
+    ///
+    /// A rate that is set falls to an eighth at most while receivers miss more than a quarter of the packets.
+    pub rate_bps: Option<u64>,
+    /// Hosts that must confirm. Data begins when they have joined; they set the pace, and the transfer ends
+    /// when all have confirmed. `None`: whoever listens.
+    pub receivers: Option<u32>,
+    /// With `receivers`: longest wait for all of them before the first data. Default: 10 s.
+    pub start_wait: Duration,
+    /// Requests are answered for this time after the last one, once everything was sent. Default: 3 s.
+    pub linger: Duration,
+    /// With `receivers`: one that is silent, or does not advance, for this time is given up; with relays: the
+    /// transfer fails when none answers for this time. Default: 10 s.
+    pub timeout: Duration,
+    /// Name that receivers store the content under, at most 255 bytes; `None`: that of the source.
+    pub name: Option<String>,
+    /// Whether a content of known length is read once for its digest before the start: receivers then notice
+    /// that they have it already, and a restarted sender resumes. Default: true.
+    pub digest_first: bool,
+    /// Longest IP packet on the way to any receiver, at least 576 bytes; `None`: the interface's, at most 1500.
+    pub mtu: Option<u16>,
+    /// Whether the kernel may take many datagrams at once (UDP segmentation offload). Where the loss shows
+    /// that such batches do not arrive, the sender stops using them. Default: true.
+    pub segmentation: bool,
+    /// Memory for repairs of a stream, in bytes. Default: 64 MiB.
+    pub buffer_bytes: u64,
+}
+
+impl SendConfig {
+    /// Defaults for a group.
+    #[must_use]
+    pub fn new(group: Group) -> Self {
+        SendConfig {
+            group,
+            recovery: Recovery::Source,
+            rate_bps: Some(100_000_000),
+            receivers: None,
+            start_wait: Duration::from_secs(10),
+            linger: Duration::from_secs(3),
+            timeout: Duration::from_secs(10),
+            name: None,
+            digest_first: true,
+            mtu: None,
+            segmentation: true,
+            buffer_bytes: 64 << 20,
+        }
+    }
+}

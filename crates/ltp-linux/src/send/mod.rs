@@ -1,0 +1,33 @@
+//! Sending: a file, a stream or a buffer, to every receiver of a group.
+
+mod adapt;
+mod config;
+mod event;
+mod machine;
+mod net;
+mod notice;
+mod setup;
+mod source;
+mod transfer;
+
+pub use config::SendConfig;
+pub use event::{ReceiverStatus, SendEvent, SendOutcome, Unconfirmed};
+pub use source::Source;
+pub use transfer::Sender;
+
+use crate::{Cancel, Error};
+
+/// Sends a content and returns how it ended; blocks until then.
+///
+/// # Errors
+/// As [`Sender::open`] and [`Sender::run`].
+pub fn send(config: &SendConfig, source: Source) -> Result<SendOutcome, Error> {
+    let cancel = Cancel::new().map_err(|source| Error::Io {
+        what: "eventfd",
+        source,
+    })?;
+    let mut sender = Sender::open(config, source, cancel, &mut |_| {})?;
+    let outcome = sender.run(&mut |_| {});
+    sender.close();
+    outcome
+}

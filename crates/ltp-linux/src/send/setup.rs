@@ -1,0 +1,81 @@
+//! From a configuration to a machine.
+
+use ltp::{Duration, Geometry, Name, SenderConfig};
+
+use super::config::SendConfig;
+use super::source::Source;
+use crate::Error;
+use crate::clock::span;
+use crate::interface::Local;
+
+/// How far new data may run ahead of the slowest receiver, in bytes: less than the socket buffer of
+/// a receiver, so that at any rate nothing is lost there.
+const WINDOW_BYTES: u64 = 24 << 20;
+/// At an unlimited rate the receivers that report set the pace. The machine is told that there are this
+/// many; more may join, and it does not wait for them.
+const UNCOUNTED: u32 = 64;
+/// Time for receivers that already listen to report.
+const UNCOUNTED_WAIT: Duration = Duration::from_millis(200);
+/// What a relay's packets take beside the headers of IP and UDP.
+const RELAY_HEADERS: u16 = 20 + 8 + ltp::tree::OVERHEAD as u16;
+/// The shortest MTU that every IPv4 host takes (RFC 791).
+const MIN_MTU: u16 = 576;
+/// Headers that IP and UDP add, and what a dmcast adds on top (LMS option and outer header).
+const HEADERS: u16 = 20 + 8 + 36;
+
+pub(super) fn config(
+    given: &SendConfig,
+    local: &Local,
+    source: &Source,
+    digest: Option<[u8; 32]>,
+) -> Result<SenderConfig, Error> {
+    let relayed = !given.recovery.relays().is_empty();
+    let mtu = given
+        .mtu
+        .unwrap_or_else(|| u16::try_from(local.interface.mtu).unwrap_or(1500).min(1500));
+    if mtu < MIN_MTU {
+        return Err(Error::Config("the MTU is below 576 bytes"));
+    }
+    let max_packet_len = mtu - if relayed { RELAY_HEADERS } else { HEADERS };
+    let mut config = SenderConfig::new(given.group.address.into());
+    config.name = name(given, source)?;
+    config.length = source.length();
+    config.digest = digest;
+    config.key = given.group.key;
+    config.max_packet_len = max_packet_len;
+    config.block_exponent = block_exponent(max_packet_len);
+    config.receivers = given.receivers;
+    config.start_wait = span(given.start_wait);
+    if given.receivers.is_none() && given.rate_bps.is_none() {
+        config.receivers = Some(UNCOUNTED);
+        config.start_wait = UNCOUNTED_WAIT;
+    }
+    let window = (WINDOW_BYTES >> config.block_exponent) as u32;
+    // Relays tell how far the slowest below them is, whichever that is.
+    let has_window = relayed || config.receivers.is_some();
+    config.window_blocks = has_window.then_some(window);
+    config.receiver_timeout = span(given.timeout);
+    config.linger = span(given.linger);
+    // Room for twice as many as expected: a forged identifier costs its sender nothing.
+    let receivers = given.receivers.unwrap_or(0) as usize;
+    config.limits.receivers = config.limits.receivers.max(2 * receivers);
+    Ok(config)
+}
+
+/// The largest block, 64 KiB at most, that packets of this length cut into 64 or fewer.
+fn block_exponent(max_packet_len: u16) -> u8 {
+    let fits = |exponent: &u8| {
+        Geometry::for_packet_len(*exponent, max_packet_len, ltp::wire::Sequence(0)).is_some()
+    };
+    (Geometry::MIN_EXPONENT..=16)
+        .rev()
+        .find(fits)
+        .unwrap_or(Geometry::MIN_EXPONENT)
+}
+
+/// Returns the name receivers store the content under; empty for a content without one.
+fn name(given: &SendConfig, source: &Source) -> Result<Name, Error> {
+    let name = given.name.as_deref().unwrap_or(source.name());
+    Name::from_slice(name.as_bytes())
+        .map_err(|_| Error::Config("the name is too long for the protocol: give a shorter one"))
+}

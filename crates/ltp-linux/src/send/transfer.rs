@@ -1,0 +1,577 @@
+//! The loop: packets in, the machine's clock, packets out, events to the application.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::time::Duration as StdDuration;
+
+use linux_net::batching::Fallback;
+use linux_net::poll::{self, Watch};
+use ltp::store::HeapRing;
+use ltp::tree::AttachmentEvent;
+use ltp::{Duration, Instant, SenderEvent, SenderStats};
+
+use super::adapt::{Counts, RateControl};
+use super::config::SendConfig;
+use super::event::{ReceiverStatus, SendEvent, SendOutcome, Unconfirmed};
+use super::machine::Machine;
+use super::net::Net;
+use super::notice::RateNotice;
+use super::setup;
+use super::source::{Content, FileStore, Kind, Source, Stream};
+use crate::relays::Absence;
+use crate::{Cancel, Error, clock};
+
+/// Batches sent before looking at what receivers say.
+const BATCHES: usize = 4;
+/// Longest sleep, so that no change is overlooked for long.
+const LONGEST_SLEEP: StdDuration = StdDuration::from_millis(500);
+/// Time for the last packets to leave.
+const LEAVE_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// A transfer to the receivers of a group.
+///
+/// [`open`](Sender::open) it, [`run`](Sender::run) it to its end, [`close`](Sender::close) it; what it counted
+/// can be read at any time. [`send`](crate::send) does all of this.
+pub struct Sender {
+    config: SendConfig,
+    /// What messages call the content.
+    shown: String,
+    started: Instant,
+    net: Net,
+    machine: Machine,
+    /// How long there has been no relay, where there should be one.
+    absence: Option<Absence>,
+    stream: Option<Stream>,
+    control: RateControl,
+    cancel: Cancel,
+    /// What the application was not told yet.
+    events: VecDeque<SendEvent>,
+    /// The position that was told last.
+    position: (u64, Option<u64>),
+    next_progress: Instant,
+    notice: RateNotice,
+    /// Whether batches reach the receivers; `None`: none are sent.
+    fallback: Option<Fallback>,
+    /// Receivers, or relays, that the tree of relays no longer waits for, and the relay that says so.
+    stalled: BTreeMap<SocketAddr, String>,
+    all_complete: bool,
+    /// When it began to leave, after it was canceled or because it failed.
+    leaving: Option<Instant>,
+    failed: Option<Error>,
+}
+
+impl Sender {
+    /// Opens the sockets and, unless [`SendConfig::digest_first`] is false, reads the content once for its
+    /// digest, which takes as long as the medium does.
+    ///
+    /// `observer` is called with [`SendEvent::Reading`] alone.
+    ///
+    /// # Errors
+    /// No interface leads to the group, the content cannot be read, a socket cannot be opened, the
+    /// configuration is out of bounds, or the transfer was canceled.
+    pub fn open(
+        config: &SendConfig,
+        source: Source,
+        cancel: Cancel,
+        observer: &mut dyn FnMut(SendEvent),
+    ) -> Result<Sender, Error> {
+        let carrier = config.recovery.carrier();
+        let local = config.group.local(carrier)?;
+        if carrier.is_none() && !local.interface.is_multicast && !local.interface.is_loopback {
+            tracing::warn!(
+                interface = local.interface.name,
+                "the interface carries no multicast"
+            );
+        }
+        let digest = first_digest(config, &source, &cancel, observer)?;
+        let net = Net::open(config, &local)?;
+        let now = clock::now();
+        let control = RateControl::new(config.rate_bps, now);
+        let relays = config.recovery.relays();
+        let relayed = !relays.is_empty();
+        let mut machine_config = setup::config(config, &local, &source, digest)?;
+        machine_config.rate_bps = control.rate();
+        let max_segments = net.data.max_segments();
+        machine_config.max_segments = if relayed { 1 } else { max_segments };
+        let block_len = 1u64 << machine_config.block_exponent;
+        let (length, shown) = (source.length(), source.shown());
+        let (content, stream) = content(source, config.buffer_bytes, block_len)?;
+        let name = String::from_utf8_lossy(&machine_config.name).into_owned();
+        let seed = clock::seed().map_err(io("reading /dev/urandom"))?;
+        let sender = ltp::Sender::new(machine_config, content, seed, now)?;
+        let session = sender.session();
+        let socket = net
+            .data
+            .local_address()
+            .map_err(io("the socket's address"))?;
+        let machine = if relayed {
+            let group = config.group.address;
+            let carrier = config.recovery.is_beside_multicast().then_some(group);
+            let ip = group.ip().to_owned().into();
+            Machine::above(sender, socket, ip, carrier, relays, max_segments, now)?
+        } else {
+            Machine::Alone(Box::new(sender))
+        };
+        let opened = SendEvent::Opened {
+            session,
+            name,
+            length,
+            source: socket,
+            interface: local.interface.name,
+            rate_bps: control.rate(),
+        };
+        Ok(Sender {
+            absence: relayed.then(|| Absence::new(relays.to_vec())),
+            config: config.clone(),
+            shown,
+            started: now,
+            net,
+            machine,
+            stream,
+            notice: RateNotice::new(now, control.rate()),
+            control,
+            cancel,
+            events: VecDeque::from([opened]),
+            position: (0, length),
+            next_progress: now + Duration::from_secs(1),
+            fallback: (max_segments > 1).then(|| Fallback::new(StdDuration::ZERO)),
+            stalled: BTreeMap::new(),
+            all_complete: false,
+            leaving: None,
+            failed: None,
+        })
+    }
+
+    /// Sends until the transfer has ended, and tells `observer` what happens.
+    ///
+    /// # Errors
+    /// The content cannot be read, the network cannot be used, no relay answers, or the transfer was canceled.
+    pub fn run(&mut self, observer: &mut dyn FnMut(SendEvent)) -> Result<SendOutcome, Error> {
+        loop {
+            let result = self.step();
+            self.events.drain(..).for_each(&mut *observer);
+            match result? {
+                Step::Ended(outcome) => return Ok(outcome),
+                Step::Busy => {}
+                Step::Idle => self.sleep()?,
+            }
+        }
+    }
+
+    /// Takes what has arrived and sends what is due.
+    fn step(&mut self) -> Result<Step, Error> {
+        let now = clock::now();
+        self.receive(now)?;
+        self.machine.handle_timeout(now);
+        self.look_after_relays();
+        self.feed(now)?;
+        let busy = self.transmit()?;
+        self.take_events();
+        if let Some(outcome) = self.outcome() {
+            return outcome.map(Step::Ended);
+        }
+        self.adapt(now);
+        self.show_progress(now);
+        if self.cancel.is_canceled() && self.leaving.is_none() {
+            self.leaving = Some(now);
+            self.machine.sender_mut().close(now);
+        }
+        Ok(if busy { Step::Busy } else { Step::Idle })
+    }
+
+    fn receive(&mut self, now: Instant) -> Result<(), Error> {
+        let (machine, control) = (&mut self.machine, &mut self.control);
+        self.net.receive(|meta, packet| {
+            control.heard(meta.source);
+            machine.handle_packet(now, &meta, packet);
+        })
+    }
+
+    /// Sends a few batches; whether there may be more to send at once.
+    fn transmit(&mut self) -> Result<bool, Error> {
+        for _ in 0..BATCHES {
+            let now = clock::now();
+            let machine = &mut self.machine;
+            if !self.net.send(|buffer| machine.poll_transmit(now, buffer))? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Moves what the stream offers into the machine.
+    fn feed(&mut self, now: Instant) -> Result<(), Error> {
+        let Some(stream) = &mut self.stream else {
+            return Ok(());
+        };
+        let sender = self.machine.sender_mut();
+        while sender.room() > 0 && !stream.ended {
+            if !stream.has_bytes() {
+                let mut watch = [Watch::readable(stream.file.as_fd())];
+                poll::wait(&mut watch, Some(StdDuration::ZERO)).map_err(io("waiting"))?;
+                if !watch[0].is_readable() {
+                    break;
+                }
+            }
+            let bytes = stream.fill().map_err(io("cannot read the stream"))?;
+            let taken = sender.send(now, bytes).map_err(|error| Error::Content {
+                name: self.shown.clone(),
+                reason: error.to_string(),
+            })?;
+            stream.take(taken);
+        }
+        if stream.ended && !stream.has_bytes() {
+            sender.finish(now);
+            self.stream = None;
+        }
+        Ok(())
+    }
+
+    fn sleep(&mut self) -> Result<(), Error> {
+        let now = clock::now();
+        let blocked = self.net.is_blocked();
+        let next = if blocked {
+            None
+        } else {
+            self.machine.poll_timeout(now)
+        };
+        let timeout = clock::until(now, next, LONGEST_SLEEP);
+        if timeout.is_zero() {
+            return Ok(());
+        }
+        let data = self.net.data.as_fd();
+        let mut set = vec![if blocked {
+            Watch::both(data)
+        } else {
+            Watch::readable(data)
+        }];
+        if self.leaving.is_none() {
+            set.push(Watch::readable(self.cancel.as_fd()));
+        }
+        if let Some(requests) = &self.net.requests {
+            set.push(Watch::readable(requests.as_fd()));
+        }
+        if let Some(stream) = &self.stream
+            && self.machine.sender().room() > 0
+        {
+            set.push(Watch::readable(stream.file.as_fd()));
+        }
+        poll::wait(&mut set, Some(timeout)).map_err(io("waiting"))?;
+        Ok(())
+    }
+
+    fn adapt(&mut self, now: Instant) {
+        let stats = self.machine.sender().stats();
+        let counts = Counts {
+            sent: stats.data_packets,
+            requested: stats.requested_packets,
+            frame_bytes: stats.frame_bytes,
+        };
+        let loss = self.machine.sender_mut().take_worst_loss();
+        if self.control.update(now, counts, loss) {
+            let rate_bps = self.control.rate();
+            tracing::debug!(?rate_bps, "the rate follows what receivers miss");
+            self.machine.sender_mut().set_rate(now, rate_bps);
+        }
+        self.try_single_datagrams(now, counts.sent);
+        let rate_bps = self.control.rate();
+        if self.notice.is_due(now, rate_bps) {
+            self.events.push_back(SendEvent::Rate { rate_bps });
+        }
+    }
+
+    /// Sends single datagrams where segmentation batches are lost on the way.
+    fn try_single_datagrams(&mut self, now: Instant, packets: u64) {
+        let Some(fallback) = &mut self.fallback else {
+            return;
+        };
+        let at = StdDuration::from_micros((now - self.started).total_micros());
+        if !fallback.update(at, packets, self.control.loss()) {
+            return;
+        }
+        self.net.data.set_segmentation(fallback.allows_batches());
+        if fallback.is_off() {
+            self.events.push_back(SendEvent::SegmentationOff);
+        }
+    }
+
+    /// What the relays did, and whether any is left.
+    fn look_after_relays(&mut self) {
+        while let Some(event) = self.machine.poll_relay_event() {
+            match event {
+                AttachmentEvent::Attached(relay) => {
+                    tracing::info!(%relay, "the relay serves this source");
+                }
+                AttachmentEvent::Lost(relay) => {
+                    tracing::warn!(%relay, "relay lost, trying the next one");
+                }
+                AttachmentEvent::Refused(relay) => {
+                    tracing::warn!(%relay, "relay refused, trying the next one");
+                    if let Some(absence) = &mut self.absence {
+                        absence.refused(relay);
+                    }
+                }
+            }
+            self.events.push_back(SendEvent::Relay(event));
+        }
+        while let Some(stalled) = self.machine.poll_stalled() {
+            let (address, relay) = (stalled.child, stalled.relay.to_string());
+            tracing::warn!(%address, relay, "a receiver does not advance; its relay no longer waits for it");
+            self.events.push_back(SendEvent::ReceiverStalled {
+                address,
+                relay: relay.clone(),
+            });
+            self.stalled.insert(address, relay);
+        }
+        let (Some(absence), Some(attached)) = (&mut self.absence, self.machine.is_attached())
+        else {
+            return;
+        };
+        absence.update(attached);
+        if self.leaving.is_none()
+            && let Some(error) = absence.error(self.config.timeout)
+        {
+            self.failed = Some(error.into());
+            self.leaving = Some(clock::now());
+        }
+    }
+
+    fn show_progress(&mut self, now: Instant) {
+        let sender = self.machine.sender();
+        let (bytes, length) = sender.progress();
+        if self.position != (bytes, length) {
+            self.position = (bytes, length);
+            self.events.push_back(SendEvent::Position { bytes, length });
+        }
+        if now < self.next_progress {
+            return;
+        }
+        self.next_progress = now + Duration::from_secs(1);
+        let (joined, complete) = sender.receivers();
+        self.events.push_back(SendEvent::Progress {
+            bytes,
+            length,
+            joined,
+            complete,
+            rate_bps: self.control.rate(),
+            waiting_for: sender.waiting_for().map(|info| self.status(&info)),
+        });
+    }
+
+    fn take_events(&mut self) {
+        while let Some(event) = self.machine.sender_mut().poll_event() {
+            self.event(event);
+        }
+    }
+
+    fn event(&mut self, event: SenderEvent) {
+        let bytes = |blocks| self.machine.sender().geometry().block_offset(blocks);
+        let told = match event {
+            SenderEvent::Started { joined } => {
+                if let Some(expected) = self.config.receivers.filter(|expected| joined < *expected)
+                {
+                    tracing::warn!("started with {joined} of {expected} receivers");
+                }
+                SendEvent::Started { joined }
+            }
+            SenderEvent::Joined { receiver, address } => {
+                tracing::info!(%address, "a receiver joined");
+                SendEvent::Joined { receiver, address }
+            }
+            SenderEvent::ReceiverComplete { receiver, address } => {
+                tracing::info!(%address, "a receiver has everything");
+                self.stalled.remove(&address);
+                SendEvent::ReceiverComplete { receiver, address }
+            }
+            SenderEvent::ReceiverFailed {
+                receiver,
+                address,
+                blocks,
+                failure,
+            } => SendEvent::ReceiverFailed {
+                receiver,
+                address,
+                bytes: bytes(blocks),
+                failure,
+            },
+            SenderEvent::RelayStalled { blocks } => {
+                let bytes = bytes(blocks);
+                tracing::warn!(bytes, "the relay's acknowledgement makes no progress");
+                SendEvent::RelayStalled { bytes }
+            }
+            SenderEvent::Sent { length, digest } => SendEvent::Sent {
+                length,
+                digest,
+                elapsed: self.elapsed(),
+            },
+            SenderEvent::Complete => {
+                if self.config.receivers.is_some() {
+                    self.all_complete = true;
+                    self.machine.sender_mut().close(clock::now());
+                }
+                return;
+            }
+            SenderEvent::Finished => return,
+            SenderEvent::StoreFailed => {
+                self.content_failed();
+                return;
+            }
+        };
+        self.events.push_back(told);
+    }
+
+    fn content_failed(&mut self) {
+        let error = self.machine.sender().store().error();
+        let reason = match error {
+            Some(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                "it became shorter while it was sent".to_owned()
+            }
+            Some(error) => error.to_string(),
+            None => "it changed while it was sent".to_owned(),
+        };
+        self.failed = Some(Error::Content {
+            name: self.shown.clone(),
+            reason,
+        });
+        self.leaving = Some(clock::now());
+    }
+
+    /// The result, once nothing more will be sent.
+    fn outcome(&mut self) -> Option<Result<SendOutcome, Error>> {
+        let sender = self.machine.sender();
+        if let Some(at) = self.leaving
+            && (sender.is_ended() || clock::now() - at > LEAVE_TIMEOUT)
+        {
+            return Some(Err(self.failed.take().unwrap_or(Error::Canceled)));
+        }
+        if !sender.is_ended() || self.net.is_blocked() {
+            return None;
+        }
+        if self.all_complete {
+            return Some(Ok(SendOutcome::Complete));
+        }
+        let why = match self.config.receivers {
+            Some(expected) => Unconfirmed::Receivers { expected },
+            None if self.machine.is_unheard() => Unconfirmed::Unheard,
+            None if !self.stalled.is_empty() => Unconfirmed::Stalled,
+            None if sender.is_relay_stalled() => Unconfirmed::RelayStalled,
+            None => return Some(Ok(SendOutcome::Sent)),
+        };
+        Some(Ok(SendOutcome::Unconfirmed(why)))
+    }
+
+    /// Says goodbye to the relay, which else finds out by silence. Sends nothing without relays.
+    pub fn close(&mut self) {
+        let machine = &mut self.machine;
+        if let Err(error) = self.net.send(|buffer| machine.leave(buffer)) {
+            tracing::debug!(%error, "goodbye not sent");
+        }
+    }
+
+    /// Returns the bytes sent once, and the length of the content, if known.
+    #[must_use]
+    pub fn progress(&self) -> (u64, Option<u64>) {
+        self.machine.sender().progress()
+    }
+
+    /// Returns how many hosts have joined, and how many have confirmed everything.
+    #[must_use]
+    pub fn receivers(&self) -> (u32, u32) {
+        self.machine.sender().receivers()
+    }
+
+    /// Returns each receiver that has joined.
+    pub fn members(&self) -> impl Iterator<Item = ReceiverStatus> {
+        let members = self.machine.sender().members();
+        members.map(|info| self.status(&info))
+    }
+
+    /// Returns the receivers that relays no longer wait for, each with the identifier of its relay.
+    pub fn stalled(&self) -> impl Iterator<Item = (SocketAddr, &str)> {
+        let stalled = self.stalled.iter();
+        stalled.map(|(address, relay)| (*address, relay.as_str()))
+    }
+
+    /// Returns the counters of the protocol.
+    #[must_use]
+    pub fn stats(&self) -> &SenderStats {
+        self.machine.sender().stats()
+    }
+
+    /// Returns the time since the sender was opened.
+    #[must_use]
+    pub fn elapsed(&self) -> StdDuration {
+        (clock::now() - self.started).into()
+    }
+
+    fn status(&self, info: &ltp::ReceiverInfo) -> ReceiverStatus {
+        let sender = self.machine.sender();
+        let held = sender.geometry().block_offset(info.blocks);
+        ReceiverStatus {
+            receiver: info.receiver,
+            address: info.address,
+            state: info.state,
+            bytes: sender.progress().1.map_or(held, |length| held.min(length)),
+        }
+    }
+}
+
+/// What a step came to.
+enum Step {
+    Ended(SendOutcome),
+    /// There may be more to send at once.
+    Busy,
+    Idle,
+}
+
+/// Names what the kernel refused.
+fn io(what: &'static str) -> impl FnOnce(std::io::Error) -> Error {
+    move |source| Error::Io { what, source }
+}
+
+/// Computes the digest of the whole, where it is wanted before the start.
+fn first_digest(
+    config: &SendConfig,
+    source: &Source,
+    cancel: &Cancel,
+    observer: &mut dyn FnMut(SendEvent),
+) -> Result<Option<[u8; 32]>, Error> {
+    let Some(length) = source.length().filter(|_| config.digest_first) else {
+        return Ok(None);
+    };
+    observer(SendEvent::Reading { bytes: 0, length });
+    let digest = source.digest(config.group.key, |bytes| {
+        observer(SendEvent::Reading { bytes, length });
+        !cancel.is_canceled()
+    });
+    let digest = digest.map_err(|error| Error::Source {
+        name: source.shown(),
+        source: error,
+    })?;
+    digest.ok_or(Error::Canceled).map(Some)
+}
+
+/// Makes the store of a content, and the stream that fills it.
+fn content(
+    source: Source,
+    buffer_bytes: u64,
+    block_len: u64,
+) -> Result<(Content, Option<Stream>), Error> {
+    Ok(match source.kind {
+        Kind::File { file, length, .. } => {
+            (Content::File(FileStore::new(file, length, block_len)), None)
+        }
+        Kind::Buffer(bytes) => (Content::Ring(HeapRing::whole(bytes)), None),
+        Kind::Stream(file) => {
+            let capacity = buffer_bytes
+                .checked_next_multiple_of(block_len)
+                .and_then(|capacity| usize::try_from(capacity).ok())
+                .ok_or(Error::Config("the buffer is too large"))?;
+            (
+                Content::Ring(HeapRing::new(capacity)),
+                Some(Stream::new(file)),
+            )
+        }
+    })
+}
