@@ -486,8 +486,9 @@ fn a_gateway_without_room_refuses_viewers_of_another_network() {
     );
     let path = bfed_client::session_path("bfed://2/second", 0);
     for server in [servers[0], mediators[0]] {
-        let status = get(server, &path);
-        assert!(status.starts_with("HTTP/1.1 503"), "{status}");
+        eventually("status 503", || {
+            get(server, &path).starts_with("HTTP/1.1 503").then_some(())
+        });
     }
     // The first one is not touched.
     first.step(Duration::from_millis(100), &mut viewer).unwrap();
