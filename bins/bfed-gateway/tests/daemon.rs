@@ -408,6 +408,93 @@ fn secret(folder: &TempDir, digit: &str) -> String {
     format!("key-file = {file:?}")
 }
 
+/// A client, which notes whether it has joined.
+#[derive(Default)]
+struct Viewer {
+    joined: bool,
+}
+
+impl bfed_client::Sink for Viewer {
+    fn data(&mut self, _: &[u8]) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn event(&mut self, event: bfed_client::Event) {
+        self.joined |= matches!(event, bfed_client::Event::Joined { .. });
+    }
+}
+
+/// Joins a session at a mediator.
+fn join(session: &str, mediator: SocketAddr) -> Result<bfed_client::Session, bfed_client::Error> {
+    let mut options = bfed_client::JoinOptions::new(session.parse().unwrap());
+    options.mediators = vec![format!("http://{mediator}").parse().unwrap()];
+    options.wait = Duration::from_secs(1);
+    let cancel = bfed_client::Cancel::new().unwrap();
+    bfed_client::Session::join(options, &cancel, &mut Viewer::default())
+}
+
+/// The status line of an HTTP server's answer.
+fn get(server: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(server).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = [0; 1024];
+    let len = stream.read(&mut answer).unwrap();
+    let answer = String::from_utf8_lossy(&answer[..len]).into_owned();
+    answer.lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_gateway_without_room_refuses_viewers_of_another_network() {
+    let (at, servers, mediators) = ([port(), port()], [port(), port()], [port(), port()]);
+    let start = |own: usize, limits: &str| {
+        let other = 1 - own;
+        let network = format!(
+            "[network]\nkind = \"http\"\nlisten = \"{}\"\nmediator = \"{}\"\n",
+            servers[own], mediators[own]
+        );
+        let peer = peer(other as u32 + 1, at[other]);
+        let rest = format!("{network}{limits}{peer}");
+        Daemon::start("all", own as u32 + 1, &listen(at[own]), &rest)
+    };
+    let owner = start(1, "[limits]\nsessions-per-peer = 1\n");
+    let one = start(0, "");
+    one.peered();
+    owner.peered();
+    let mut first = eventually("the first session", || {
+        let mut session = join("bfed://2/first", mediators[0]).ok()?;
+        let mut viewer = Viewer::default();
+        while !viewer.joined {
+            session.step(Duration::from_millis(100), &mut viewer).ok()?;
+        }
+        Some(session)
+    });
+    // The second one is refused: to a client of the federation, and to a player.
+    let mut second = join("bfed://2/second", mediators[0]).unwrap();
+    let mut viewer = Viewer::default();
+    let refused = loop {
+        match second.step(Duration::from_millis(100), &mut viewer) {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    let limit = bfed::wire::no_route::Reason::Limit;
+    assert!(
+        matches!(refused, bfed_client::Error::Refused(reason) if reason == limit),
+        "{refused}"
+    );
+    let path = bfed_client::session_path("bfed://2/second", 0);
+    for server in [servers[0], mediators[0]] {
+        eventually("status 503", || {
+            get(server, &path).starts_with("HTTP/1.1 503").then_some(())
+        });
+    }
+    // The first one is not touched.
+    first.step(Duration::from_millis(100), &mut viewer).unwrap();
+    first.leave();
+}
+
 #[test]
 fn peers_prove_who_they_are_or_are_not_heard() {
     let folder = tempfile::tempdir().unwrap();

@@ -70,7 +70,7 @@ pub enum Error {
         error: HttpError,
     },
     /// The server of an HTTP network refused the stream, or cut it off.
-    #[error("{}", crate::publish::describe(.0))]
+    #[error("{}", describe(.0))]
     Http(HttpError),
     /// A URL cannot be formed.
     #[error(transparent)]
@@ -86,4 +86,12 @@ pub enum Error {
 fn joined(addresses: &[Address]) -> String {
     let texts: Vec<String> = addresses.iter().map(Address::to_string).collect();
     texts.join(", ")
+}
+
+/// Names the server where the error is its answer.
+fn describe(error: &HttpError) -> String {
+    match error {
+        HttpError::Status { .. } => format!("the server says {error}"),
+        _ => error.to_string(),
+    }
 }

@@ -11,7 +11,6 @@ use linux_net::SendError;
 use linux_net::inet::{Transmit, UdpSocket};
 use linux_net::poll::{self, Watch};
 
-use crate::http::HttpError;
 use crate::mediator;
 use crate::stream::Upload;
 use crate::{Cancel, Error, GroupAddress, Url, frames, is_numbered, session_path};
@@ -236,13 +235,5 @@ impl Publisher {
                 Err(error) => Err(Error::Http(error)),
             },
         }
-    }
-}
-
-/// Describes an error of a server's answer.
-pub(crate) fn describe(error: &HttpError) -> String {
-    match error {
-        HttpError::Status { .. } => format!("the server says {error}"),
-        _ => error.to_string(),
     }
 }
