@@ -4,6 +4,8 @@ use crate::time::Instant;
 
 /// A protocol as a state machine without I/O.
 ///
+/// `netsim::conformance` checks every rule of this page.
+///
 /// A machine owns no socket, clock, thread or source of entropy. It never blocks, and no input makes it panic.
 /// Its constructor takes a seed for its own generator, so that equal inputs lead to equal outputs. Commands
 /// and counters are inherent methods of each machine.
@@ -70,13 +72,13 @@ pub trait Machine {
     fn handle_timeout(&mut self, now: Instant);
 
     /// Writes the next packet to send into `buffer`. After `None`, another call at the same `now` returns
-    /// `None` too.
+    /// `None` too. A packet that does not fit is kept for a larger buffer.
     fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Self::Transmit>;
 
     /// Returns the next event.
     fn poll_event(&mut self) -> Option<Self::Event>;
 
     /// Returns when to call [`handle_timeout`](Machine::handle_timeout); `None` if only a packet or a command
-    /// can change anything. Ask after draining: while output waits, this is not later than the last `now`.
+    /// can change anything. Ask after draining: while a packet waits, this is not later than the last `now`.
     fn poll_timeout(&self) -> Option<Instant>;
 }
