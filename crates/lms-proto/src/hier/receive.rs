@@ -24,7 +24,7 @@ impl Hierarchy<'_> {
     pub fn handle_packet(
         &mut self,
         now: Instant,
-        meta: Meta,
+        meta: &Meta,
         packet: &[u8],
         is_downstream: impl Fn(Key, Iface) -> bool,
     ) -> Result<(), DropReason> {
@@ -41,7 +41,7 @@ impl Hierarchy<'_> {
     fn handle_update(
         &mut self,
         now: Instant,
-        meta: Meta,
+        meta: &Meta,
         ip: &Ip<'_>,
         is_downstream: impl Fn(Key, Iface) -> bool,
     ) -> Result<(), DropReason> {
@@ -83,7 +83,7 @@ impl Hierarchy<'_> {
     fn handle_igmp(
         &mut self,
         now: Instant,
-        meta: Meta,
+        meta: &Meta,
         ip: &Ip<'_>,
         is_downstream: impl Fn(Key, Iface) -> bool,
     ) -> Result<(), DropReason> {
@@ -183,7 +183,7 @@ impl Hierarchy<'_> {
     }
 
     /// The neighbour that sent a packet, if it may send one more.
-    fn admit(&mut self, now: Instant, meta: Meta, source: Ipv4Addr) -> Result<u32, DropReason> {
+    fn admit(&mut self, now: Instant, meta: &Meta, source: Ipv4Addr) -> Result<u32, DropReason> {
         let p = self
             .peer(now, meta.iface, source)
             .ok_or(DropReason::PeersFull)?;

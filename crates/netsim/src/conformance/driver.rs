@@ -164,6 +164,7 @@ pub(super) struct Driver<S: Scenario> {
     /// Lengths of the packets of the recorded run, in order.
     expected_lens: Vec<usize>,
     sent: usize,
+    is_paced: bool,
     /// Wake-ups since the last output or input.
     silent_wakeups: usize,
     /// Valid packets, from which truncated ones are made.
@@ -184,6 +185,7 @@ impl<S: Scenario> Driver<S> {
             },
             expected_lens: Vec::new(),
             sent: 0,
+            is_paced: scenario.is_paced(),
             silent_wakeups: 0,
             samples: Vec::new(),
         }
@@ -313,7 +315,9 @@ impl<S: Scenario> Driver<S> {
 
     /// Calls `handle_timeout` as often as the machine asks for it now.
     fn time_out(&mut self, now: Instant, source: &mut Source<'_, S>) -> Result<(), Violation> {
+        let mut has_woken = false;
         while self.machine.poll_timeout().is_some_and(|at| at <= now) {
+            has_woken = true;
             self.machine.handle_timeout(now);
             if self.variation.is_doubled {
                 self.machine.handle_timeout(now);
@@ -326,8 +330,10 @@ impl<S: Scenario> Driver<S> {
             }
         }
         self.silent_wakeups = 0;
-        let timeout = self.machine.poll_timeout();
-        self.log_timeout(now, timeout);
+        if has_woken {
+            let timeout = self.machine.poll_timeout();
+            self.log(now, Output::Timeout(timeout));
+        }
         Ok(())
     }
 
@@ -372,20 +378,8 @@ impl<S: Scenario> Driver<S> {
         let packet = junk::generate(rng, Some(sample));
         if source.scenario().is_junk(meta, &packet) {
             let _ = self.machine.handle_packet(now, meta, &packet);
-            self.settle_quietly(now, source)?;
+            self.settle(now, source)?;
         }
-        Ok(())
-    }
-
-    /// Settles after junk; only what the machine sends or reports is logged.
-    fn settle_quietly(
-        &mut self,
-        now: Instant,
-        source: &mut Source<'_, S>,
-    ) -> Result<(), Violation> {
-        self.settle(now, source)?;
-        let logged = self.recording.outputs.pop();
-        debug_assert!(matches!(logged, Some((_, Output::Timeout(_)))));
         Ok(())
     }
 
@@ -462,7 +456,7 @@ impl<S: Scenario> Driver<S> {
     }
 
     fn check_due(&self, now: Instant, due: Option<Instant>, output: &str) -> Result<(), Violation> {
-        if due.is_some_and(|due| due <= now) {
+        if self.is_paced || due.is_some_and(|due| due <= now) {
             return Ok(());
         }
         let due = due.map_or("none".into(), |due| format!("{}", due - START));
@@ -473,11 +467,6 @@ impl<S: Scenario> Driver<S> {
     fn log(&mut self, now: Instant, output: Output) {
         self.silent_wakeups = 0;
         self.recording.outputs.push((now, output));
-    }
-
-    fn log_timeout(&mut self, now: Instant, timeout: Option<Instant>) {
-        let output = (now, Output::Timeout(timeout));
-        self.recording.outputs.push(output);
     }
 }
 
