@@ -86,7 +86,7 @@ fn take(h: &mut Hierarchy<'_>, packet: &[u8]) {
         iface: Iface(1),
         link_source: None,
     };
-    h.handle_packet(NOW, meta, packet, |_, iface| iface == Iface(1))
+    h.handle_packet(NOW, &meta, packet, |_, iface| iface == Iface(1))
         .unwrap();
 }
 

@@ -38,7 +38,7 @@ fn main() {
         while let Some(frame) = client.poll_transmit(now, &mut buffer) {
             quiet = false;
             server
-                .handle_packet(now, &buffer[..frame.len])
+                .handle_packet(now, &(), &buffer[..frame.len])
                 .expect("a sound frame");
         }
         while let Some(event) = server.poll_event() {
@@ -56,7 +56,7 @@ fn main() {
         while let Some(frame) = server.poll_transmit(now, &mut buffer) {
             quiet = false;
             client
-                .handle_packet(now, &buffer[..frame.len])
+                .handle_packet(now, &(), &buffer[..frame.len])
                 .expect("a sound frame");
         }
         while let Some(event) = client.poll_event() {

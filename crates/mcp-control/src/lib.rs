@@ -50,10 +50,10 @@
 //! let mut buffer = vec![0; limits::MAX_FRAME_LEN];
 //! for _ in 0..2 {
 //!     while let Some(frame) = client.poll_transmit(now, &mut buffer) {
-//!         server.handle_packet(now, &buffer[..frame.len]).unwrap();
+//!         server.handle_packet(now, &(), &buffer[..frame.len]).unwrap();
 //!     }
 //!     while let Some(frame) = server.poll_transmit(now, &mut buffer) {
-//!         client.handle_packet(now, &buffer[..frame.len]).unwrap();
+//!         client.handle_packet(now, &(), &buffer[..frame.len]).unwrap();
 //!     }
 //! }
 //! let Some(ServerEvent::Offered { manifest: offered, .. }) = server.poll_event() else { panic!() };

@@ -222,21 +222,24 @@ impl<E> Link<E> {
             let out = self.out.front_mut()?;
             let (written, over) = match out {
                 Out::Frame(frame) => {
-                    buffer[..frame.len()].copy_from_slice(frame);
+                    let room = buffer.get_mut(..frame.len())?;
+                    room.copy_from_slice(frame);
                     (Some(frame.len()), true)
                 }
+                Out::Entries(manifest, from) if *from == manifest.len() => (None, true),
                 Out::Entries(manifest, from) => {
-                    let part = offer::emit_entries(&manifest.entries()[*from..], buffer);
-                    *from += part.map_or(0, |(_, count)| count);
-                    (part.map(|(len, _)| len), *from == manifest.len())
+                    let (len, count) = offer::emit_entries(&manifest.entries()[*from..], buffer)?;
+                    *from += count;
+                    (Some(len), *from == manifest.len())
                 }
+                Out::Runs(layout, from) if *from == layout.runs().len() => (None, true),
                 Out::Runs(layout, from) => {
-                    let part = plan::emit_runs(&layout.runs()[*from..], buffer);
-                    *from += part.map_or(0, |(_, count)| count);
-                    (part.map(|(len, _)| len), *from == layout.runs().len())
+                    let (len, count) = plan::emit_runs(&layout.runs()[*from..], buffer)?;
+                    *from += count;
+                    (Some(len), *from == layout.runs().len())
                 }
             };
-            if over || written.is_none() {
+            if over {
                 self.out.pop_front();
             }
             if let Some(len) = written {

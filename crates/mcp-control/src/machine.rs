@@ -50,7 +50,7 @@ impl<R: Role> Machine<R> {
         let mut frames = core::mem::take(&mut self.frames);
         let heard = match frames.next(bytes) {
             Ok(None) => Ok(()),
-            Ok(Some(frame)) => self.handle_packet(now, frame),
+            Ok(Some(frame)) => self.handle_packet(now, &(), frame),
             Err(error) => Err(self.link.count(error.into())),
         };
         self.frames = frames;
@@ -60,11 +60,11 @@ impl<R: Role> Machine<R> {
         heard.is_ok()
     }
 
-    /// One whole frame ([`Frames`]) arrived.
+    /// One whole frame ([`Frames`]) arrived. The driver knows nothing of it besides its bytes.
     ///
     /// # Errors
     /// It is refused: give up with [`Machine::fail`].
-    pub fn handle_packet(&mut self, now: Instant, frame: &[u8]) -> Result<(), Error> {
+    pub fn handle_packet(&mut self, now: Instant, _meta: &(), frame: &[u8]) -> Result<(), Error> {
         let taken = match self.link.hear(now, frame) {
             Ok(None) => return Ok(()),
             Ok(Some((Type::Failed, frame))) => Failed::parse(frame)
@@ -112,10 +112,8 @@ impl<R: Role> Machine<R> {
         }
     }
 
-    /// The next frame to send, written into `buffer`, which holds [`crate::limits::MAX_FRAME_LEN`] bytes.
-    ///
-    /// # Panics
-    /// If the buffer is too short for a frame.
+    /// The next frame to send, written into `buffer`. [`crate::limits::MAX_FRAME_LEN`] bytes are enough for each;
+    /// a frame that does not fit is kept for a larger buffer.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         self.link.poll_transmit(now, buffer)
     }
@@ -143,5 +141,11 @@ impl<R: Role> Machine<R> {
     /// Verified or failed: send what waits, then close.
     pub fn is_ended(&self) -> bool {
         self.link.is_ended()
+    }
+}
+
+proto_core::impl_machine! {
+    impl[R: Role] Machine<R> {
+        Meta = (); Transmit = Transmit; Event = R::Event; Error = Error;
     }
 }

@@ -69,7 +69,7 @@ impl Pair {
                 quiet = false;
                 if !self.server.is_ended() {
                     let frame = &buffer[..frame.len];
-                    self.server.handle_packet(self.now, frame).unwrap();
+                    self.server.handle_packet(self.now, &(), frame).unwrap();
                 }
                 while let Some(event) = self.server.poll_event() {
                     self.at_server.push(event);
@@ -79,7 +79,7 @@ impl Pair {
                 quiet = false;
                 if !self.client.is_ended() {
                     let frame = &buffer[..frame.len];
-                    self.client.handle_packet(self.now, frame).unwrap();
+                    self.client.handle_packet(self.now, &(), frame).unwrap();
                 }
                 while let Some(event) = self.client.poll_event() {
                     self.at_client.push(event);
@@ -375,7 +375,9 @@ fn a_greeting_or_offer_that_does_not_come_ends_the_connection() {
         if greets {
             let mut client = Client::new(client_config(), manifest(), start);
             let hello = client.poll_transmit(start, &mut buffer).unwrap();
-            server.handle_packet(start, &buffer[..hello.len]).unwrap();
+            server
+                .handle_packet(start, &(), &buffer[..hello.len])
+                .unwrap();
             limit = udp().setup;
         }
         let mut now = start;
@@ -385,7 +387,7 @@ fn a_greeting_or_offer_that_does_not_come_ends_the_connection() {
             now = server.poll_timeout().unwrap();
             server.handle_timeout(now);
             // Saying "still there" does not help.
-            let _ = server.handle_packet(now, &alive);
+            let _ = server.handle_packet(now, &(), &alive);
             while server.poll_transmit(now, &mut buffer).is_some() {}
         }
         assert_eq!(now, start + limit);
@@ -400,7 +402,7 @@ fn names_that_escape_end_the_copy() {
     let mut buffer = vec![0; MAX_FRAME_LEN];
     let hello = pair.client.poll_transmit(now, &mut buffer).unwrap();
     pair.server
-        .handle_packet(now, &buffer[..hello.len])
+        .handle_packet(now, &(), &buffer[..hello.len])
         .unwrap();
     let offer = Offer {
         copy: CopyId([1; 16]),
@@ -409,7 +411,7 @@ fn names_that_escape_end_the_copy() {
     };
     let mut frame = vec![0; offer.buffer_len()];
     offer.emit(&mut frame);
-    pair.server.handle_packet(now, &frame).unwrap();
+    pair.server.handle_packet(now, &(), &frame).unwrap();
     let entry = Entry {
         path: RelPath::new(b"aa/b").unwrap(),
         kind: Kind::File { len: 0 },
@@ -424,7 +426,7 @@ fn names_that_escape_end_the_copy() {
         body_len: 32,
     }
     .emit(&mut frame);
-    pair.server.handle_packet(now, &frame).unwrap();
+    pair.server.handle_packet(now, &(), &frame).unwrap();
     let Some(ServerEvent::Failed {
         failed,
         side: Side::Here,
@@ -530,7 +532,9 @@ fn the_plan_keeps_to_the_carrier_whose_port_is_kept() {
     pair.client.plan(pair.now, Some((path(), layout))).unwrap();
     let mut buffer = vec![0; MAX_FRAME_LEN];
     let frame = pair.client.poll_transmit(pair.now, &mut buffer).unwrap();
-    let refused = pair.server.handle_packet(pair.now, &buffer[..frame.len]);
+    let refused = pair
+        .server
+        .handle_packet(pair.now, &(), &buffer[..frame.len]);
     assert_eq!(refused, Err(Error::Contradiction));
 }
 
@@ -546,14 +550,14 @@ fn events_that_nobody_takes_stop_the_peer() {
     .emit(&mut frame);
     let mut taken = 0;
     let refused = loop {
-        match pair.client.handle_packet(pair.now, &frame) {
+        match pair.client.handle_packet(pair.now, &(), &frame) {
             Ok(()) => taken += 1,
             Err(error) => break error,
         }
     };
     assert_eq!((refused, taken), (Error::Full, 16));
     pair.client.poll_event();
-    assert_eq!(pair.client.handle_packet(pair.now, &frame), Ok(()));
+    assert_eq!(pair.client.handle_packet(pair.now, &(), &frame), Ok(()));
 }
 
 #[test]
@@ -566,7 +570,7 @@ fn counts_that_contradict_are_refused() {
         held: 0,
     }
     .emit(&mut frame);
-    let refused = pair.client.handle_packet(pair.now, &frame);
+    let refused = pair.client.handle_packet(pair.now, &(), &frame);
     assert_eq!(refused, Err(Error::Contradiction));
     assert_eq!(pair.client.stats().contradicting, 1);
 }
@@ -598,10 +602,10 @@ proptest! {
                 frame[8..15].fill(0);
             }
             let now = pair.now;
-            if pair.client.handle_packet(now, &frame).is_err() {
+            if pair.client.handle_packet(now, &(), &frame).is_err() {
                 prop_assert_eq!(pair.client.poll_event(), None);
             }
-            if pair.server.handle_packet(now, &frame).is_err() {
+            if pair.server.handle_packet(now, &(), &frame).is_err() {
                 prop_assert_eq!(pair.server.poll_event(), None);
             }
             while pair.client.poll_event().is_some() {}
@@ -624,7 +628,11 @@ fn each_file_has_one_digest() {
     let wrong = Err(Error::Contradiction);
     for (entry, expected) in [(0, wrong), (2, Ok(())), (1, wrong), (2, wrong)] {
         digest(entry).emit(&mut frame);
-        assert_eq!(pair.server.handle_packet(now, &frame), expected, "{entry}");
+        assert_eq!(
+            pair.server.handle_packet(now, &(), &frame),
+            expected,
+            "{entry}"
+        );
     }
     let verdict = FileVerdict::Changed;
     pair.client.digest(now, 2, verdict).unwrap();

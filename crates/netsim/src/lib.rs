@@ -56,6 +56,7 @@
 //! | links and nodes that fail and come back at set times | [`Sim::fail_link`], [`Sim::fail_node`] ... |
 //! | random or given distribution trees, with addresses and routes | [`tree::Tree`] |
 //! | a shared segment; IPv4 and UDP headers | [`Hub`], [`ip`] |
+//! | what every machine must keep to | [`conformance`] |
 //! | captures for Wireshark; a fingerprint of a whole run | [`Sim::capture`], [`Sim::trace_hash`] |
 //!
 //! # Units and bounds
@@ -66,6 +67,7 @@
 //! a rate or other limits), an event in flight 64; `tests/memory.rs` holds these figures.
 #![forbid(unsafe_code)]
 
+pub mod conformance;
 mod core;
 pub mod ip;
 mod link;

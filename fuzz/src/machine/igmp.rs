@@ -100,7 +100,7 @@ pub fn run(bytes: &[u8]) {
                 link_source: None,
             };
             heard += 1;
-            let _ = meter.run(|| proxy.handle_packet(now, meta, &packet));
+            let _ = meter.run(|| proxy.handle_packet(now, &meta, &packet));
         }
         while meter
             .run(|| proxy.poll_transmit(now, &mut buffer))

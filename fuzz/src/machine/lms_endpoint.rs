@@ -162,7 +162,7 @@ pub fn run(bytes: &[u8]) {
                 iface: Iface(1),
                 link_source: None,
             };
-            let _ = meter.run(|| endpoint.handle_packet(now, meta, &packet));
+            let _ = meter.run(|| endpoint.handle_packet(now, &meta, &packet));
         }
         while meter
             .run(|| endpoint.poll_transmit(now, &mut buffer))

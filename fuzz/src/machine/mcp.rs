@@ -235,7 +235,7 @@ impl Bench {
     fn hear<R: Role>(machine: &mut Machine<R>, meter: &mut Meter, now: Instant, bytes: &[u8]) {
         let ended = machine.is_ended();
         let queued = machine.queued();
-        let result = meter.run(|| machine.handle_packet(now, bytes));
+        let result = meter.run(|| machine.handle_packet(now, &(), bytes));
         if ended {
             assert_eq!(machine.queued(), queued, "an ended machine answers");
         }

@@ -380,7 +380,7 @@ impl Bench {
             link_source: None,
         };
         let (router, now) = (&mut self.router, self.now);
-        let _ = self.meter.run(|| router.handle_packet(now, meta, packet));
+        let _ = self.meter.run(|| router.handle_packet(now, &meta, packet));
     }
 
     fn drain(&mut self) {

@@ -156,7 +156,7 @@ impl<S: Store, W: Watcher> Host<S, W> {
         if let Some(endpoint) = &mut self.endpoint
             && is_link_local(destination)
         {
-            let _ = endpoint.handle_packet(now, UPLINK, packet); // counted there
+            let _ = endpoint.handle_packet(now, &UPLINK, packet); // counted there
             self.drain(now, io);
             return;
         }

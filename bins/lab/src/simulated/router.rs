@@ -90,7 +90,7 @@ impl RouterNode {
             link_source: Some(self.plan.link_address(self.node, port)),
         };
         if is_link_local(destination) {
-            let _ = lms.handle_packet(now, meta, packet); // counted there
+            let _ = lms.handle_packet(now, &meta, packet); // counted there
             self.drain(now, io);
             return;
         }

@@ -86,7 +86,7 @@ impl Path<'_> {
             if is_control(frame.packet) {
                 self.stats.control += 1;
                 // The hierarchy counts what it refuses.
-                let _ = self.router.handle_packet(self.now, meta, frame.packet);
+                let _ = self.router.handle_packet(self.now, &meta, frame.packet);
                 if let Some(proxy) = &mut self.proxy {
                     proxy.handle_packet(self.now, meta, frame.packet);
                 }

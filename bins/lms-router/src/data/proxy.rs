@@ -95,7 +95,7 @@ impl Proxy {
     pub(crate) fn handle_packet(&mut self, now: Instant, meta: Meta, packet: &[u8]) {
         if let Some(machine) = &mut self.machine {
             // Refusals are counted by the machine.
-            let _ = machine.handle_packet(now, meta, packet);
+            let _ = machine.handle_packet(now, &meta, packet);
         }
     }
 

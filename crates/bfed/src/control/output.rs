@@ -1,9 +1,11 @@
 //! What is written to streams.
 
+use proto_core::Machine;
 use proto_core::time::{Duration, Instant};
 
 use super::{ControlNode, StreamOf};
 use crate::coordination::Coordinator;
+use crate::error::Error;
 use crate::event::{Event, Transmit};
 use crate::session::Down;
 use crate::types::{ConnId, NodeId, PeerId};
@@ -11,14 +13,13 @@ use crate::wire::notification::{Reason, Repr as Notification};
 use crate::wire::{MAX_MESSAGE_LEN, Message};
 
 impl<C: Coordinator> ControlNode<C> {
-    /// Writes the next message into `buffer`, which has room for [`MAX_MESSAGE_LEN`] bytes; drain
-    /// until `None`. Streams take turns.
-    ///
-    /// # Panics
-    /// `buffer` is shorter than that.
+    /// Writes the next message into `buffer`; drain until `None`. Streams take turns. Nothing is written into a
+    /// buffer that is shorter than [`MAX_MESSAGE_LEN`] bytes.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
-        assert!(buffer.len() >= MAX_MESSAGE_LEN, "room for a whole message");
         self.now = now;
+        if buffer.len() < MAX_MESSAGE_LEN {
+            return None;
+        }
         loop {
             let after = self.last_hot.and_then(|last| {
                 let rest = (
@@ -105,5 +106,33 @@ impl<C: Coordinator> ControlNode<C> {
         {
             self.hot.insert(conn);
         }
+    }
+}
+
+/// The metadata of a message is the stream that it arrived on.
+impl<C: Coordinator> Machine for ControlNode<C> {
+    type Meta = ConnId;
+    type Transmit = Transmit;
+    type Event = Event;
+    type Error = Error;
+
+    fn handle_packet(&mut self, now: Instant, conn: &ConnId, message: &[u8]) -> Result<(), Error> {
+        ControlNode::handle_packet(self, now, *conn, message)
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        ControlNode::handle_timeout(self, now);
+    }
+
+    fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        ControlNode::poll_transmit(self, now, buffer)
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        ControlNode::poll_event(self)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        ControlNode::poll_timeout(self)
     }
 }

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use proto_core::TokenBucket;
 use proto_core::time::{Duration, Instant};
+use rand_core::Rng;
 
 use super::{ControlNode, PeerState, StreamOf};
 use crate::config::{Config, ConfigError, PeerConfig};
@@ -476,7 +477,6 @@ impl<C: Coordinator> ControlNode<C> {
     }
 
     fn time_of_peer(&mut self, now: Instant, id: PeerId) {
-        let jitter = self.jitter();
         let Some(state) = self.peers.get_mut(&id) else {
             return;
         };
@@ -508,7 +508,8 @@ impl<C: Coordinator> ControlNode<C> {
                 state.session.calling(now);
                 self.events.push_back(Event::Call(id));
             }
-            Some(Due::CallOverdue) => state.session.call_failed(now, jitter),
+            // Drawn here alone: a timeout that comes early or twice must not move later calls.
+            Some(Due::CallOverdue) => state.session.call_failed(now, self.rng.next_u32()),
             Some(Due::End(reason, text)) => {
                 let why = Notification::new(reason, text);
                 self.end_peer(now, id, Down::Here(why), Duration::ZERO);

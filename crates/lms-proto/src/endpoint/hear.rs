@@ -21,7 +21,7 @@ impl Endpoint<'_> {
     pub fn handle_packet(
         &mut self,
         now: Instant,
-        meta: Meta,
+        meta: &Meta,
         packet: &[u8],
     ) -> Result<(), DropReason> {
         let result = if meta.iface != self.config.iface {

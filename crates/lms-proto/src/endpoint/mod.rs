@@ -507,3 +507,9 @@ impl<'a> Endpoint<'a> {
         [report, expiry, query].into_iter().flatten().min()
     }
 }
+
+proto_core::impl_machine! {
+    impl['a] Endpoint<'a> {
+        Meta = crate::Meta; Transmit = crate::Transmit; Event = Event; Error = DropReason;
+    }
+}

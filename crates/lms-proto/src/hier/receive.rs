@@ -25,7 +25,7 @@ impl Hierarchy<'_> {
     pub fn handle_packet(
         &mut self,
         now: Instant,
-        meta: Meta,
+        meta: &Meta,
         packet: &[u8],
         is_downstream: impl Fn(Key, Iface) -> bool,
     ) -> Result<(), DropReason> {
@@ -42,7 +42,7 @@ impl Hierarchy<'_> {
     fn handle_update(
         &mut self,
         now: Instant,
-        meta: Meta,
+        meta: &Meta,
         ip: &Ip<'_>,
         is_downstream: impl Fn(Key, Iface) -> bool,
     ) -> Result<(), DropReason> {
@@ -84,7 +84,7 @@ impl Hierarchy<'_> {
     fn handle_igmp(
         &mut self,
         now: Instant,
-        meta: Meta,
+        meta: &Meta,
         ip: &Ip<'_>,
         is_downstream: impl Fn(Key, Iface) -> bool,
     ) -> Result<(), DropReason> {
@@ -184,7 +184,7 @@ impl Hierarchy<'_> {
     }
 
     /// The neighbour that sent a packet, if it may send one more.
-    fn admit(&mut self, now: Instant, meta: Meta, source: Ipv4Addr) -> Result<u32, DropReason> {
+    fn admit(&mut self, now: Instant, meta: &Meta, source: Ipv4Addr) -> Result<u32, DropReason> {
         let p = self.peer(meta.iface, source).ok_or(DropReason::PeersFull)?;
         let config = &self.config;
         let limit = RateLimit::new(config.neighbour_packets_per_s, config.neighbour_burst);

@@ -107,7 +107,7 @@ impl<'a> Proxy<'a> {
     pub fn handle_packet(
         &mut self,
         now: Instant,
-        meta: Meta,
+        meta: &Meta,
         packet: &[u8],
     ) -> Result<(), DropReason> {
         self.last_now = now;
@@ -223,4 +223,8 @@ impl<'a> Proxy<'a> {
         let queriers = self.downstream.iter().filter_map(Querier::poll_timeout);
         queriers.chain(self.upstream.poll_timeout()).min()
     }
+}
+
+proto_core::impl_machine! {
+    impl['a] Proxy<'a> { Meta = Meta; Transmit = Transmit; Event = ProxyEvent; Error = DropReason; }
 }

@@ -15,7 +15,7 @@ impl<'a, C: Carrier> Router<'a, C> {
     pub fn handle_packet(
         &mut self,
         now: Instant,
-        meta: Meta,
+        meta: &Meta,
         packet: &[u8],
     ) -> Result<(), hier::DropReason> {
         if self.policy != Policy::Hierarchy {
@@ -221,5 +221,11 @@ impl<'a, C: Carrier> Router<'a, C> {
                 .hierarchy
                 .set_replier(now, key, iface, new.addr, new.link, Cost(cost));
         }
+    }
+}
+
+proto_core::impl_machine! {
+    impl['a, C: Carrier] Router<'a, C> {
+        Meta = Meta; Transmit = Transmit; Event = Event; Error = hier::DropReason;
     }
 }

@@ -270,7 +270,7 @@ fn of_the_replier() -> Vec<u8> {
 fn the_elected_neighbour_gets_a_unicast_frame() {
     let mut router = with(Policy::Hierarchy);
     router
-        .handle_packet(NOW, from_below(7), &update(4))
+        .handle_packet(NOW, &from_below(7), &update(4))
         .unwrap();
     let output = copies(&mut router, NOW, DOWN2, &unturned())[0].0;
     let addr = [10, 1, 3, 200].into();
@@ -302,7 +302,7 @@ fn the_elected_neighbour_gets_a_unicast_frame() {
 fn a_silent_replier_is_forgotten_within_its_hold_time() {
     let mut router = with(Policy::Hierarchy);
     router
-        .handle_packet(NOW, from_below(7), &update(4))
+        .handle_packet(NOW, &from_below(7), &update(4))
         .unwrap();
     let mut now = NOW;
     while let Some(at) = router.poll_timeout() {
@@ -319,7 +319,7 @@ fn a_silent_replier_is_forgotten_within_its_hold_time() {
 fn a_pin_beats_the_hierarchy_and_gives_way_to_it_again() {
     let mut router = with(Policy::Hierarchy);
     router
-        .handle_packet(NOW, from_below(7), &update(4))
+        .handle_packet(NOW, &from_below(7), &update(4))
         .unwrap();
     let dear = Replier {
         cost: 50,
@@ -342,7 +342,7 @@ fn an_elected_replier_goes_with_its_interface() {
     for removed in [true, false] {
         let mut router = with(Policy::Hierarchy);
         router
-            .handle_packet(NOW, from_below(7), &update(4))
+            .handle_packet(NOW, &from_below(7), &update(4))
             .unwrap();
         if removed {
             router.remove_interface(NOW, DOWN);
@@ -359,7 +359,7 @@ fn an_elected_replier_goes_with_its_interface() {
 fn other_policies_do_not_listen() {
     let mut router = with(Policy::Static);
     router
-        .handle_packet(NOW, from_below(7), &update(4))
+        .handle_packet(NOW, &from_below(7), &update(4))
         .unwrap();
     assert_eq!(copies(&mut router, NOW, DOWN2, &unturned())[0].0.iface, UP);
     assert_eq!(router.poll_timeout(), None);
@@ -370,7 +370,7 @@ fn other_policies_do_not_listen() {
 fn a_removed_parent_is_no_parent() {
     let mut router = with(Policy::Hierarchy);
     router
-        .handle_packet(NOW, from_below(7), &update(4))
+        .handle_packet(NOW, &from_below(7), &update(4))
         .unwrap();
     router.remove_interface(NOW, UP);
     assert_eq!(

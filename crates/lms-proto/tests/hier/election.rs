@@ -18,8 +18,13 @@ fn lowest_cost_sticky_then_lowest_address() {
     let key = group(1);
     h.install(ms(0), key, UP).unwrap();
     let say = |h: &mut lms_proto::hier::Hierarchy<'_>, n: u8, cost: u16| {
-        h.handle_packet(ms(1), meta(1), &is_in(host(1, n), key, cost), is_downstream)
-            .unwrap();
+        h.handle_packet(
+            ms(1),
+            &meta(1),
+            &is_in(host(1, n), key, cost),
+            is_downstream,
+        )
+        .unwrap();
     };
     say(&mut h, 20, 5);
     assert_eq!(elected(&h, key), Some((host(1, 20), 5)));
@@ -52,7 +57,7 @@ fn changes_are_told_up_and_down() {
     let key = group(1);
     h.install(ms(0), key, UP).unwrap();
     assert_eq!(h.poll_timeout(), None, "nothing to tell yet");
-    h.handle_packet(ms(5), meta(1), &is_in(host(1, 7), key, 3), is_downstream)
+    h.handle_packet(ms(5), &meta(1), &is_in(host(1, 7), key, 3), is_downstream)
         .unwrap();
     let changed = h.poll_changed().unwrap();
     assert_eq!((changed.key, changed.elected.unwrap().cost), (key, Cost(3)));
@@ -70,7 +75,7 @@ fn changes_are_told_up_and_down() {
     assert_eq!(told.len(), 2);
 
     // A better one on another link: the first link learns that nobody there is elected.
-    h.handle_packet(ms(500), meta(2), &is_in(host(2, 8), key, 1), is_downstream)
+    h.handle_packet(ms(500), &meta(2), &is_in(host(2, 8), key, 1), is_downstream)
         .unwrap();
     let sent = run(&mut h, ms(510));
     let told: Vec<_> = sent
@@ -87,12 +92,12 @@ fn withdrawal_is_told_three_times_then_no_more() {
     let mut h = hierarchy(Config::default(), CAPACITY);
     let key = group(1);
     h.install(ms(0), key, UP).unwrap();
-    h.handle_packet(ms(0), meta(1), &is_in(host(1, 7), key, 3), is_downstream)
+    h.handle_packet(ms(0), &meta(1), &is_in(host(1, 7), key, 3), is_downstream)
         .unwrap();
     run(&mut h, ms(1_000));
     h.handle_packet(
         ms(1_000),
-        meta(1),
+        &meta(1),
         &is_in(host(1, 7), key, 0xffff),
         is_downstream,
     )
@@ -116,7 +121,7 @@ fn removed_entry_says_farewell_and_frees_its_slot() {
     h.install(ms(0), group(1), UP).unwrap();
     h.handle_packet(
         ms(0),
-        meta(1),
+        &meta(1),
         &is_in(host(1, 7), group(1), 3),
         is_downstream,
     )
@@ -141,7 +146,7 @@ fn new_parent_is_told_and_the_old_one_relieved() {
     h.install(ms(0), group(1), UP).unwrap();
     h.handle_packet(
         ms(0),
-        meta(1),
+        &meta(1),
         &is_in(host(1, 7), group(1), 3),
         is_downstream,
     )
@@ -187,7 +192,7 @@ fn silent_replier_is_replaced_within_one_timeout() {
                 hold_time(refresh),
                 &[offer(key, cost)],
             );
-            h.handle_packet(now, meta(1), &packet, is_downstream)
+            h.handle_packet(now, &meta(1), &packet, is_downstream)
                 .unwrap();
         }
         if tick == 10 {
@@ -214,25 +219,25 @@ fn hosts_and_routers_share_an_entry_and_leaves_withdraw() {
     // (S, G) is not there: (*, G) takes the offer.
     h.handle_packet(
         ms(0),
-        meta(1),
+        &meta(1),
         &is_in(host(1, 5), group(5), 2),
         is_downstream,
     )
     .unwrap();
     assert_eq!(elected(&h, shared), Some((host(1, 5), 2)));
     let packet = update(host(2, 6), 1, HOLD, &[offer(shared, 1)]);
-    h.handle_packet(ms(0), meta(2), &packet, is_downstream)
+    h.handle_packet(ms(0), &meta(2), &packet, is_downstream)
         .unwrap();
     assert_eq!(elected(&h, shared), Some((host(2, 6), 1)));
     // A plain leave of the host's own kernel takes its offer away.
     let leave = report(host(1, 5), &[(RecordType::ChangeToInclude, shared, None)]);
-    h.handle_packet(ms(1), meta(1), &leave, is_downstream)
+    h.handle_packet(ms(1), &meta(1), &leave, is_downstream)
         .unwrap();
     assert_eq!(h.offer_count(), 1);
     // Reports with no cost are none of ours.
     let plain = report(host(3, 5), &[(RecordType::ModeIsExclude, shared, None)]);
     let before = *h.stats();
-    h.handle_packet(ms(1), meta(3), &plain, is_downstream)
+    h.handle_packet(ms(1), &meta(3), &plain, is_downstream)
         .unwrap();
     assert_eq!(*h.stats(), before);
     assert_eq!(h.peer_count(), 2);
@@ -243,12 +248,12 @@ fn link_address_follows_the_neighbour() {
     let mut h = hierarchy(Config::default(), CAPACITY);
     let key = group(1);
     let id = h.install(ms(0), key, UP).unwrap();
-    h.handle_packet(ms(0), meta(1), &is_in(host(1, 5), key, 2), is_downstream)
+    h.handle_packet(ms(0), &meta(1), &is_in(host(1, 5), key, 2), is_downstream)
         .unwrap();
     let cached = h.elected(id).unwrap();
     let mut moved = meta(1);
     moved.link_source = Some(lms_proto::LinkAddr([6; 6]));
-    h.handle_packet(ms(1), moved, &is_in(host(1, 5), key, 2), is_downstream)
+    h.handle_packet(ms(1), &moved, &is_in(host(1, 5), key, 2), is_downstream)
         .unwrap();
     let expected = NextHop::Neighbour {
         addr: host(1, 5),
@@ -266,7 +271,7 @@ fn configured_replier_holds_whatever_it_says() {
         .unwrap();
     h.handle_packet(
         ms(1),
-        meta(1),
+        &meta(1),
         &is_in(host(1, 5), key, 0xffff),
         is_downstream,
     )
@@ -282,9 +287,9 @@ fn interface_that_goes_takes_its_neighbours_and_comes_back() {
     let mut h = hierarchy(Config::default(), CAPACITY);
     let key = group(1);
     h.install(ms(0), key, UP).unwrap();
-    h.handle_packet(ms(0), meta(1), &is_in(host(1, 5), key, 2), is_downstream)
+    h.handle_packet(ms(0), &meta(1), &is_in(host(1, 5), key, 2), is_downstream)
         .unwrap();
-    h.handle_packet(ms(0), meta(2), &is_in(host(2, 5), key, 6), is_downstream)
+    h.handle_packet(ms(0), &meta(2), &is_in(host(2, 5), key, 6), is_downstream)
         .unwrap();
     run(&mut h, ms(100));
     h.remove_interface(ms(200), Iface(1));
@@ -297,7 +302,7 @@ fn interface_that_goes_takes_its_neighbours_and_comes_back() {
     };
     h.handle_packet(
         ms(30_000),
-        meta(2),
+        &meta(2),
         &is_in(host(2, 5), key, 6),
         is_downstream,
     )
@@ -330,7 +335,7 @@ fn refreshes_are_spread_over_the_refresh_time() {
         }
         let offers: Vec<_> = chunk.iter().map(|&g| offer(group(g), 3)).collect();
         let packet = update(host(1, 2), u32::from(chunk[0]) + 1, HOLD, &offers);
-        h.handle_packet(ms(0), meta(1), &packet, is_downstream)
+        h.handle_packet(ms(0), &meta(1), &packet, is_downstream)
             .unwrap();
     }
     // Told at once, within the rate bound ...
@@ -354,7 +359,7 @@ fn refreshes_are_spread_over_the_refresh_time() {
         for (i, chunk) in offers.chunks(64).enumerate() {
             let sequence = 100_000 + round as u32 * 1_000 + i as u32;
             let packet = update(host(1, 2), sequence, HOLD, chunk);
-            h.handle_packet(ms(from), meta(1), &packet, is_downstream)
+            h.handle_packet(ms(from), &meta(1), &packet, is_downstream)
                 .unwrap();
         }
         for (at, iface, _, entries) in run(&mut h, ms(from + 5_000)) {
@@ -388,7 +393,7 @@ fn flapping_neighbour_is_damped() {
         let now = ms(i.into());
         h.handle_packet(
             now,
-            meta(1),
+            &meta(1),
             &is_in(host(1, 5), key, 10 + i % 7),
             is_downstream,
         )
@@ -500,7 +505,7 @@ proptest! {
             match step {
                 Step::Host { iface, n, group: g, cost } => {
                     let packet = is_in(host(iface, n), group(g), cost);
-                    h.handle_packet(now, meta(iface), &packet, is_downstream).unwrap();
+                    h.handle_packet(now, &meta(iface), &packet, is_downstream).unwrap();
                     oracle.say(g, iface, n, cost, now + hold_time(refresh));
                 }
                 Step::Router { iface, n, entries, hold_ms } => {
@@ -508,7 +513,7 @@ proptest! {
                     let offers: Vec<_> = entries.iter().map(|(g, c)| offer(group(*g), *c)).collect();
                     let hold = Duration::from_millis(hold_ms.into());
                     let packet = update(host(iface, n), sequence, hold, &offers);
-                    h.handle_packet(now, meta(iface), &packet, is_downstream).unwrap();
+                    h.handle_packet(now, &meta(iface), &packet, is_downstream).unwrap();
                     for (g, cost) in entries {
                         oracle.say(g, iface, n, cost, now + hold);
                     }
@@ -576,7 +581,7 @@ proptest! {
         for (iface, n, g, cost) in reports {
             let packet = is_in(host(iface, n), group(g), cost);
             refused += u64::from(
-                h.handle_packet(ms(0), meta(iface), &packet, is_downstream).is_err(),
+                h.handle_packet(ms(0), &meta(iface), &packet, is_downstream).is_err(),
             );
             prop_assert!(h.offer_count() <= 10 && h.peer_count() <= 6);
         }

@@ -179,7 +179,7 @@ fn where_nobody_is_elected_hosts_may_answer_all_the_same() {
     let not_turned = Answer::No(Refusal::NotTurned);
     assert_eq!(e.should_answer(&request(key, false)), not_turned);
     // A router that does elect is obeyed.
-    e.handle_packet(ms(2), meta(1), &announce(2, HOLD, key, Some(9)))
+    e.handle_packet(ms(2), &meta(1), &announce(2, HOLD, key, Some(9)))
         .unwrap();
     let not_elected = Answer::No(Refusal::NotElected);
     assert_eq!(e.should_answer(&request(key, true)), not_elected);
@@ -200,7 +200,7 @@ fn elected_or_not() {
         Answer::No(Refusal::NoRouter)
     );
 
-    e.handle_packet(ms(1), meta(1), &announce(1, HOLD, key, Some(ME)))
+    e.handle_packet(ms(1), &meta(1), &announce(1, HOLD, key, Some(ME)))
         .unwrap();
     let election = Election::Me;
     assert_eq!(
@@ -214,14 +214,14 @@ fn elected_or_not() {
         Answer::No(Refusal::NotTurned)
     );
 
-    e.handle_packet(ms(2), meta(1), &announce(2, HOLD, key, Some(9)))
+    e.handle_packet(ms(2), &meta(1), &announce(2, HOLD, key, Some(9)))
         .unwrap();
     assert_eq!(e.election(key), Election::Other(host(1, 9)));
     assert_eq!(
         e.should_answer(&request(key, true)),
         Answer::No(Refusal::NotElected)
     );
-    e.handle_packet(ms(3), meta(1), &announce(3, HOLD, key, None))
+    e.handle_packet(ms(3), &meta(1), &announce(3, HOLD, key, None))
         .unwrap();
     assert_eq!(e.election(key), Election::Nobody);
     assert_eq!(
@@ -233,7 +233,7 @@ fn elected_or_not() {
     let other = group(2);
     e.join(ms(4), other, Cost(5)).unwrap();
     let shared = Key::any_source(other.group);
-    e.handle_packet(ms(5), meta(1), &announce(4, HOLD, shared, Some(ME)))
+    e.handle_packet(ms(5), &meta(1), &announce(4, HOLD, shared, Some(ME)))
         .unwrap();
     assert_eq!(e.election(other), Election::Me);
 
@@ -271,7 +271,7 @@ fn follows_the_refresh_that_the_router_wants() {
     let refresh = Duration::from_millis(100);
     e.handle_packet(
         ms(50),
-        meta(1),
+        &meta(1),
         &announce(1, hold_time(refresh), group(1), Some(ME)),
     )
     .unwrap();
@@ -290,12 +290,12 @@ fn elected_answers_queries_at_once_others_take_their_time() {
     e.join(ms(0), group(1), Cost(5)).unwrap();
     e.join(ms(0), group(2), Cost(5)).unwrap();
     run(&mut e, ms(50));
-    e.handle_packet(ms(50), meta(1), &announce(1, HOLD, group(1), Some(ME)))
+    e.handle_packet(ms(50), &meta(1), &announce(1, HOLD, group(1), Some(ME)))
         .unwrap();
-    e.handle_packet(ms(50), meta(1), &announce(2, HOLD, group(2), Some(9)))
+    e.handle_packet(ms(50), &meta(1), &announce(2, HOLD, group(2), Some(9)))
         .unwrap();
     let general = query(host(1, 1), Ipv4Addr::UNSPECIFIED, 20, &[]);
-    e.handle_packet(ms(60), meta(1), &general).unwrap();
+    e.handle_packet(ms(60), &meta(1), &general).unwrap();
     let said = run(&mut e, ms(60));
     assert_eq!(said.iter().map(|s| s.2).collect::<Vec<_>>(), [group(1)]);
     let said = run(&mut e, ms(2_060));
@@ -304,10 +304,10 @@ fn elected_answers_queries_at_once_others_take_their_time() {
 
     // A query of one group and source hastens that one only; one of a group, its sessions.
     let specific = query(host(1, 1), group(2).group, 1, &[group(2).source.octets()]);
-    e.handle_packet(ms(3_000), meta(1), &specific).unwrap();
+    e.handle_packet(ms(3_000), &meta(1), &specific).unwrap();
     assert_eq!(run(&mut e, ms(3_100)).len(), 1);
     let of_group = query(host(1, 1), group(1).group, 1, &[]);
-    e.handle_packet(ms(3_200), meta(1), &of_group).unwrap();
+    e.handle_packet(ms(3_200), &meta(1), &of_group).unwrap();
     let said = run(&mut e, ms(3_300));
     assert_eq!(said.iter().map(|s| s.2).collect::<Vec<_>>(), [group(1)]);
 }
@@ -332,11 +332,11 @@ fn crowded_link_lets_the_elected_go_first() {
             .collect();
         let header = header(Kind::Elected, chunk as u32 + 1, HOLD);
         let packet = hier_packet(host(1, 1), header, &entries);
-        e.handle_packet(ms(50), meta(1), &packet).unwrap();
+        e.handle_packet(ms(50), &meta(1), &packet).unwrap();
     }
     assert_eq!(e.groups_on_link(), 192);
     let general = query(host(1, 1), Ipv4Addr::UNSPECIFIED, 40, &[]);
-    e.handle_packet(ms(60), meta(1), &general).unwrap();
+    e.handle_packet(ms(60), &meta(1), &general).unwrap();
     let first = run(&mut e, ms(60 + 1_000));
     let rest = run(&mut e, ms(60 + 4_000));
     // Reports are shared by what is due soon; the elected are all told in the first quarter.
@@ -352,7 +352,7 @@ fn forged_messages_change_nothing() {
     let mut e = endpoint();
     let key = group(1);
     e.join(ms(0), key, Cost(5)).unwrap();
-    e.handle_packet(ms(0), meta(1), &announce(10, HOLD, key, Some(9)))
+    e.handle_packet(ms(0), &meta(1), &announce(10, HOLD, key, Some(9)))
         .unwrap();
     run(&mut e, ms(1));
     while e.poll_event().is_some() {}
@@ -394,7 +394,7 @@ fn forged_messages_change_nothing() {
     ];
     for (meta, packet, reason) in cases {
         let (before, due) = (*e.stats(), e.poll_timeout());
-        assert_eq!(e.handle_packet(ms(2), meta, &packet), Err(reason));
+        assert_eq!(e.handle_packet(ms(2), &meta, &packet), Err(reason));
         assert_eq!(e.stats().dropped(reason), before.dropped(reason) + 1);
         let others = DropReason::ALL.iter().filter(|r| **r != reason);
         assert!(
@@ -408,7 +408,7 @@ fn forged_messages_change_nothing() {
     let mut flooded = 0;
     for sequence in 20..10_000 {
         let packet = announce(sequence, HOLD, key, Some(9));
-        if e.handle_packet(ms(3), meta(1), &packet) == Err(DropReason::Rate) {
+        if e.handle_packet(ms(3), &meta(1), &packet) == Err(DropReason::Rate) {
             flooded += 1;
         }
     }
@@ -422,14 +422,14 @@ fn reports_are_bounded_whatever_the_queries() {
         e.join(ms(0), group(g), Cost(5)).unwrap();
         e.handle_packet(
             ms(0),
-            meta(1),
+            &meta(1),
             &announce(u32::from(g) + 1, HOLD, group(g), Some(ME)),
         )
         .unwrap();
     }
     for at in 0..2_000 {
         let general = query(host(1, 1), Ipv4Addr::UNSPECIFIED, 1, &[]);
-        let _ = e.handle_packet(ms(at), meta(1), &general);
+        let _ = e.handle_packet(ms(at), &meta(1), &general);
         run(&mut e, ms(at));
     }
     let sent = e.stats().reports_sent;
@@ -539,14 +539,14 @@ proptest! {
         let mut now = 0;
         for (bytes, wait) in &steps {
             now += wait;
-            let _ = e.handle_packet(ms(now), meta(1), bytes);
+            let _ = e.handle_packet(ms(now), &meta(1), bytes);
             run(&mut e, ms(now));
         }
         for (at, bit) in flips {
             let mut packet = announce(1, HOLD, group(1), Some(ME));
             let at = at.index(packet.len());
             packet[at] ^= 1 << bit;
-            let result = e.handle_packet(ms(now), meta(1), &packet);
+            let result = e.handle_packet(ms(now), &meta(1), &packet);
             prop_assert!(result.is_err(), "every byte is under a checksum");
         }
         prop_assert_eq!(e.election(group(1)), Election::NoRouter);

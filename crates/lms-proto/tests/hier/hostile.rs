@@ -92,7 +92,7 @@ proptest! {
         }
         let mut now = ms(0);
         for (iface, packet, wait) in steps {
-            let _ = h.handle_packet(now, meta(iface), &packet, is_downstream);
+            let _ = h.handle_packet(now, &meta(iface), &packet, is_downstream);
             prop_assert!(h.offer_count() <= 7 && h.peer_count() <= 4);
             now += Duration::from_millis(wait);
             run(&mut h, now);
@@ -107,7 +107,7 @@ proptest! {
         let mut q = Querier::new(igmp_config(1), Storage::owned(3, 7), [5; 32], ms(0));
         let mut now = ms(0);
         for (iface, packet, wait) in steps {
-            let _ = q.handle_packet(now, meta(iface), &packet);
+            let _ = q.handle_packet(now, &meta(iface), &packet);
             prop_assert!(q.group_count() <= 3);
             now += Duration::from_millis(wait);
             run_querier(&mut q, now);
@@ -125,7 +125,7 @@ proptest! {
         let mut now = ms(0);
         let mut buffer = [0; 1500];
         for (at, (iface, packet, wait)) in steps.into_iter().enumerate() {
-            let _ = m.handle_packet(now, meta(iface), &packet);
+            let _ = m.handle_packet(now, &meta(iface), &packet);
             let list = (0..at as u8 % 4).map(source);
             let mode = if at % 3 == 0 { FilterMode::Exclude } else { FilterMode::Include };
             let _ = m.set(now, GROUP, mode, list);

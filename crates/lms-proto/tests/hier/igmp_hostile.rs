@@ -11,7 +11,7 @@ use crate::igmp_common::*;
 
 fn hear(q: &mut Querier<'_>, at: u64, kind: RecordType, sources: &[u8]) {
     let packet = v3_report(host(1, 77), kind, sources);
-    q.handle_packet(ms(at), meta(1), &packet).unwrap();
+    q.handle_packet(ms(at), &meta(1), &packet).unwrap();
 }
 
 /// Everybody listens, and somebody asked for source 1 by name.
@@ -42,7 +42,7 @@ fn who_is_no_longer_the_querier_sends_no_query_that_waited() {
     let mut q = listening();
     hear(&mut q, 200, RecordType::ChangeToInclude, &[]);
     let rival = v3_query(host(1, 2), Ipv4Addr::UNSPECIFIED, 100, &[]);
-    q.handle_packet(ms(200), meta(1), &rival).unwrap();
+    q.handle_packet(ms(200), &meta(1), &rival).unwrap();
     assert!(matches!(q.role(), Role::NonQuerier { .. }));
     assert_eq!(ask(&mut q, ms(200)), []);
     assert!(q.poll_timeout().unwrap() > ms(200), "nothing waits");
@@ -63,7 +63,7 @@ fn groups_left_in_silence_take_no_stack() {
     let groups = 200_000;
     let mut m = Member::new(igmp_config(1), Storage::owned(groups, 0), [3; 32], ms(0));
     let group = |n: usize| Ipv4Addr::from_bits(0xef00_0000 + n as u32);
-    m.handle_packet(ms(0), meta(1), &v1_query()).unwrap();
+    m.handle_packet(ms(0), &meta(1), &v1_query()).unwrap();
     for n in 0..groups {
         m.join(ms(0), group(n)).unwrap();
     }

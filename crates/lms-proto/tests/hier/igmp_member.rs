@@ -124,7 +124,7 @@ fn queries_are_answered_in_time() {
     let from = host(0, 3);
     m.handle_packet(
         ms(5_000),
-        meta(0),
+        &meta(0),
         &v3_query(from, Ipv4Addr::UNSPECIFIED, 100, &[]),
     )
     .unwrap();
@@ -142,21 +142,21 @@ fn queries_are_answered_in_time() {
     );
 
     // Of one group; of a group and sources: those that are wanted, of those asked about.
-    m.handle_packet(ms(20_000), meta(0), &v3_query(from, GROUP, 10, &[]))
+    m.handle_packet(ms(20_000), &meta(0), &v3_query(from, GROUP, 10, &[]))
         .unwrap();
     let said = run(&mut m, ms(21_000));
     assert_eq!(said[0].1, (ModeIsInclude, GROUP, vec![1, 2]));
-    m.handle_packet(ms(22_000), meta(0), &v3_query(from, GROUP, 10, &[2, 9]))
+    m.handle_packet(ms(22_000), &meta(0), &v3_query(from, GROUP, 10, &[2, 9]))
         .unwrap();
     let said = run(&mut m, ms(23_000));
     assert_eq!(said[0].1, (ModeIsInclude, GROUP, vec![2]));
-    m.handle_packet(ms(24_000), meta(0), &v3_query(from, GROUP, 10, &[9]))
+    m.handle_packet(ms(24_000), &meta(0), &v3_query(from, GROUP, 10, &[9]))
         .unwrap();
     assert!(run(&mut m, ms(25_000)).is_empty());
-    m.handle_packet(ms(26_000), meta(0), &v3_query(from, other, 10, &[3]))
+    m.handle_packet(ms(26_000), &meta(0), &v3_query(from, other, 10, &[3]))
         .unwrap();
     assert!(run(&mut m, ms(27_000)).is_empty(), "3 is excluded");
-    m.handle_packet(ms(28_000), meta(0), &v3_query(from, other, 10, &[4]))
+    m.handle_packet(ms(28_000), &meta(0), &v3_query(from, other, 10, &[4]))
         .unwrap();
     assert_eq!(
         run(&mut m, ms(29_000))[0].1,
@@ -181,7 +181,7 @@ fn older_querier_gets_older_reports() {
             Ipv4Addr::new(224, 0, 0, 1),
             &Message::Query(query),
         );
-        m.handle_packet(ms(start), meta(0), &packet).unwrap();
+        m.handle_packet(ms(start), &meta(0), &packet).unwrap();
         m.join(ms(start), GROUP).unwrap();
         let mut buffer = [0; 1500];
         let mut sent = Vec::new();
@@ -269,7 +269,7 @@ fn proxy_merges_what_is_wanted_below_and_asks_for_it_above() {
     let hear = |p: &mut Proxy<'_>, at: u64, iface: u16, kind, sources: &[u8]| {
         run_proxy(p, ms(at - 1));
         let packet = v3_report(host(iface, 77), kind, sources);
-        p.handle_packet(ms(at), meta(iface), &packet).unwrap();
+        p.handle_packet(ms(at), &meta(iface), &packet).unwrap();
         let (events, said) = run_proxy(p, ms(at));
         assert!(events.contains(&ProxyEvent::Changed { group: GROUP }));
         said
@@ -302,7 +302,7 @@ fn proxy_merges_what_is_wanted_below_and_asks_for_it_above() {
 
     // Interface 3 leaves: asked, not answered, gone; upstream is told the list again.
     let leave = v3_report(host(3, 77), ChangeToInclude, &[]);
-    p.handle_packet(ms(7_000), meta(3), &leave).unwrap();
+    p.handle_packet(ms(7_000), &meta(3), &leave).unwrap();
     let (events, said) = run_proxy(&mut p, ms(10_000));
     assert!(events.contains(&ProxyEvent::Changed { group: GROUP }));
     assert!(
@@ -316,10 +316,10 @@ fn proxy_merges_what_is_wanted_below_and_asks_for_it_above() {
 fn proxy_forwards_only_where_it_is_the_querier() {
     let mut p = proxy();
     let packet = v3_report(host(1, 77), ModeIsExclude, &[]);
-    p.handle_packet(ms(1_000), meta(1), &packet).unwrap();
+    p.handle_packet(ms(1_000), &meta(1), &packet).unwrap();
     assert_eq!(downstream(&p, source(1)), [1]);
     let query = v3_query(host(1, 2), Ipv4Addr::UNSPECIFIED, 100, &[]);
-    p.handle_packet(ms(2_000), meta(1), &query).unwrap();
+    p.handle_packet(ms(2_000), &meta(1), &query).unwrap();
     let (events, _) = run_proxy(&mut p, ms(2_000));
     let is_role = |event: &ProxyEvent| {
         matches!(
@@ -334,7 +334,7 @@ fn proxy_forwards_only_where_it_is_the_querier() {
     assert_eq!(downstream(&p, source(1)), [0u16; 0]);
     // Queries from upstream are the member's, and answered.
     let query = v3_query(host(0, 2), Ipv4Addr::UNSPECIFIED, 10, &[]);
-    p.handle_packet(ms(3_000), meta(0), &query).unwrap();
+    p.handle_packet(ms(3_000), &meta(0), &query).unwrap();
     let (_, said) = run_proxy(&mut p, ms(4_000));
     assert!(said.contains(&(ModeIsExclude, GROUP, vec![])));
 }
@@ -346,7 +346,7 @@ fn proxy_takes_interfaces_that_come_and_lets_go_of_those_that_leave() {
     assert_eq!(upstream, 0);
     assert!(p.add_downstream(at, querier(4)).is_none());
     let packet = v3_report(host(4, 77), RecordType::ChangeToExclude, &[]);
-    p.handle_packet(ms(400), meta(4), &packet).unwrap();
+    p.handle_packet(ms(400), &meta(4), &packet).unwrap();
     run_proxy(&mut p, ms(500));
     assert_eq!(downstream(&p, source(1)), [4]);
     assert_eq!(p.upstream().group_count(), 1);

@@ -21,8 +21,12 @@ const LMQT: u64 = 2_000;
 
 fn hear(q: &mut Querier<'_>, now: Instant, kind: RecordType, sources: &[u8]) {
     let iface = q.config().iface.0;
-    q.handle_packet(now, meta(iface), &v3_report(host(iface, 77), kind, sources))
-        .unwrap();
+    q.handle_packet(
+        now,
+        &meta(iface),
+        &v3_report(host(iface, 77), kind, sources),
+    )
+    .unwrap();
 }
 
 fn names(q: &Querier<'_>, wanted: bool) -> Vec<u8> {
@@ -271,23 +275,23 @@ fn lower_address_is_the_querier_until_it_falls_silent() {
     let mut q = querier(1);
     run_querier(&mut q, ms(10));
     let general = |n| v3_query(host(1, n), Ipv4Addr::UNSPECIFIED, 100, &[]);
-    q.handle_packet(ms(20), meta(1), &general(11)).unwrap();
+    q.handle_packet(ms(20), &meta(1), &general(11)).unwrap();
     assert_eq!(q.role(), Role::Querier, "a higher address does not count");
-    q.handle_packet(ms(30), meta(1), &general(3)).unwrap();
+    q.handle_packet(ms(30), &meta(1), &general(3)).unwrap();
     let until = ms(30 + 255_000);
     let role = Role::NonQuerier {
         querier: host(1, 3),
         until,
     };
     assert_eq!((q.role(), q.poll_event()), (role, Some(Event::Role(role))));
-    q.handle_packet(ms(40), meta(1), &general(9)).unwrap();
+    q.handle_packet(ms(40), &meta(1), &general(9)).unwrap();
     assert_eq!(q.role(), role, "9 is not lower than 3");
     // Not the querier: leaves ask nothing, the querier's own query lowers the timers.
     hear(&mut q, ms(50), ModeIsExclude, &[]);
     hear(&mut q, ms(60), ChangeToInclude, &[]);
     assert!(run_querier(&mut q, ms(200_000)).is_empty());
     assert_eq!(q.mode(GROUP), Exclude);
-    q.handle_packet(ms(200_000), meta(1), &v3_query(host(1, 3), GROUP, 10, &[]))
+    q.handle_packet(ms(200_000), &meta(1), &v3_query(host(1, 3), GROUP, 10, &[]))
         .unwrap();
     run_querier(&mut q, ms(200_000 + LMQT));
     assert_eq!(q.mode(GROUP), Include);
@@ -304,7 +308,7 @@ fn older_hosts() {
     let mut q = querier(1);
     run_querier(&mut q, ms(10));
     let say = |q: &mut Querier<'_>, at: u64, message: Message<'_>| {
-        q.handle_packet(ms(at), meta(1), &whole(host(1, 50), GROUP, &message))
+        q.handle_packet(ms(at), &meta(1), &whole(host(1, 50), GROUP, &message))
             .unwrap();
     };
     say(&mut q, 10, Message::V2Report(GROUP));
@@ -371,7 +375,7 @@ fn refused_and_counted() {
     ];
     for (meta, packet, reason, is_whole) in cases {
         let before = *q.stats();
-        let result = q.handle_packet(ms(200), meta, &packet);
+        let result = q.handle_packet(ms(200), &meta, &packet);
         assert_eq!(result.is_err(), is_whole, "{reason}");
         assert_eq!(q.stats().dropped(reason), before.dropped(reason) + 1);
         assert_eq!(
@@ -386,12 +390,12 @@ fn refused_and_counted() {
     }
     let mut refused = 0;
     for _ in 0..5_000 {
-        refused += u32::from(q.handle_packet(ms(300), meta(1), &good).is_err());
+        refused += u32::from(q.handle_packet(ms(300), &meta(1), &good).is_err());
     }
     assert!(refused >= 900 && q.stats().dropped(DropReason::Rate) == u64::from(refused));
     // No address yet: reports count all the same (§4.2.13).
     let anonymous = v3_report(Ipv4Addr::UNSPECIFIED, ModeIsExclude, &[]);
-    q.handle_packet(ms(5_000), meta(1), &anonymous).unwrap();
+    q.handle_packet(ms(5_000), &meta(1), &anonymous).unwrap();
     assert_eq!(q.mode(GROUP), Exclude);
 }
 
@@ -406,7 +410,7 @@ fn bounds_hold_and_are_counted() {
     assert_eq!(q.sources(GROUP, true).count(), 3);
     assert_eq!(q.stats().dropped(DropReason::SourcesFull), 2);
     let other = Message::V2Report(Ipv4Addr::new(239, 9, 9, 9));
-    q.handle_packet(ms(0), meta(1), &whole(host(1, 50), GROUP, &other))
+    q.handle_packet(ms(0), &meta(1), &whole(host(1, 50), GROUP, &other))
         .unwrap();
     assert_eq!(
         (q.group_count(), q.stats().dropped(DropReason::GroupsFull)),
@@ -432,7 +436,7 @@ fn robustness_and_interval_of_the_querier_count() {
         !((sum & 0xffff) as u16 + (sum >> 16) as u16)
     };
     packet[26..28].copy_from_slice(&sum.to_be_bytes());
-    q.handle_packet(ms(0), meta(2), &packet).unwrap();
+    q.handle_packet(ms(0), &meta(2), &packet).unwrap();
     hear(&mut q, ms(0), ModeIsExclude, &[]);
     run_querier(&mut q, ms(149_999));
     assert_eq!(q.mode(GROUP), Exclude);
@@ -536,7 +540,7 @@ proptest! {
             packet[24 + 15] = packet[24 + 15].wrapping_add(group);
             let old = u16::from_be_bytes([packet[26], packet[27]]);
             packet[26..28].copy_from_slice(&old.wrapping_sub(group.into()).to_be_bytes());
-            let _ = q.handle_packet(now, meta(1), &packet);
+            let _ = q.handle_packet(now, &meta(1), &packet);
             prop_assert!(q.group_count() <= 2);
         }
         run_querier(&mut q, now + Duration::from_millis(2 * GMI));

@@ -86,7 +86,7 @@ impl Net {
     fn reach_hosts(&mut self, packet: &[u8]) {
         for at in 0..self.hosts.len() {
             if !self.is_lost() && self.hosts[at].1 {
-                let _ = self.hosts[at].0.handle_packet(self.now, meta(1), packet);
+                let _ = self.hosts[at].0.handle_packet(self.now, &meta(1), packet);
             }
         }
     }
@@ -100,9 +100,9 @@ impl Net {
         };
         while let Some(t) = self.root.poll_transmit(self.now, &mut buffer) {
             if t.iface == Iface(1) && !self.is_lost() {
-                let _ = self
-                    .router
-                    .handle_packet(self.now, at(0), &buffer[..t.len], is_downstream);
+                let _ =
+                    self.router
+                        .handle_packet(self.now, &at(0), &buffer[..t.len], is_downstream);
             }
         }
         while let Some(t) = self.router.poll_transmit(self.now, &mut buffer) {
@@ -112,14 +112,14 @@ impl Net {
             } else if !self.is_lost() {
                 let _ = self
                     .root
-                    .handle_packet(self.now, at(1), &packet, is_downstream);
+                    .handle_packet(self.now, &at(1), &packet, is_downstream);
             }
         }
         for n in 0..self.hosts.len() {
             while let Some(t) = self.hosts[n].0.poll_transmit(self.now, &mut buffer) {
                 if self.hosts[n].1 && !self.is_lost() {
                     self.router
-                        .handle_packet(self.now, at(1), &buffer[..t.len], is_downstream)
+                        .handle_packet(self.now, &at(1), &buffer[..t.len], is_downstream)
                         .unwrap();
                 }
             }

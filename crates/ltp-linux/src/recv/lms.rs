@@ -184,7 +184,7 @@ impl Lms {
                         link_source: None,
                     };
                     // Counted by the machine under its reason.
-                    let _ = self.endpoint.handle_packet(now, meta, frame.packet);
+                    let _ = self.endpoint.handle_packet(now, &meta, frame.packet);
                 }
             }
         }

@@ -617,3 +617,9 @@ impl<'a, S: Store> Receiver<'a, S> {
         self.next_tag
     }
 }
+
+proto_core::impl_machine! {
+    impl['a, S: Store] Receiver<'a, S> {
+        Meta = Meta; Transmit = crate::Transmit; Event = ReceiverEvent; Error = Error;
+    }
+}

@@ -627,3 +627,9 @@ impl<'a, S: Store> Sender<'a, S> {
         result
     }
 }
+
+proto_core::impl_machine! {
+    impl['a, S: Store] Sender<'a, S> {
+        Meta = Meta; Transmit = crate::Transmit; Event = SenderEvent; Error = Error;
+    }
+}

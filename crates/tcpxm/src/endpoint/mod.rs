@@ -156,6 +156,12 @@ impl<S: Store> Endpoint<S> {
     }
 }
 
+proto_core::impl_machine! {
+    impl[S: Store] Endpoint<S> {
+        Meta = crate::event::Meta; Transmit = crate::event::Transmit; Event = Event; Error = Error;
+    }
+}
+
 /// Keys of the timer trees: microseconds, shifted so that they are never negative.
 fn timer_key(at: Instant) -> u64 {
     (at.total_micros() as u64) ^ (1 << 63)

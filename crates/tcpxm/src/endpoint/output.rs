@@ -91,6 +91,8 @@ impl<S: Store> Endpoint<S> {
         self.transmit_burst(now, &mut room)
             .or_else(|| self.transmit_own(now, room.buffer).map(whole))
             .or_else(|| self.transmit_new(now, &mut room))
+            // The end of a flow, which `transmit_new` finds, makes the FINs of its members due.
+            .or_else(|| self.transmit_own(now, room.buffer).map(whole))
     }
 
     /// What blocks have to send by themselves.

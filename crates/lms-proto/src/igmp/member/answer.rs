@@ -12,14 +12,14 @@ impl Member<'_> {
     pub fn handle_packet(
         &mut self,
         now: Instant,
-        meta: Meta,
+        meta: &Meta,
         packet: &[u8],
     ) -> Result<(), DropReason> {
         self.take(now, meta, packet)
             .map_err(|reason| self.stats.drop(reason))
     }
 
-    fn take(&mut self, now: Instant, meta: Meta, packet: &[u8]) -> Result<(), DropReason> {
+    fn take(&mut self, now: Instant, meta: &Meta, packet: &[u8]) -> Result<(), DropReason> {
         if meta.iface != self.config.iface {
             return Err(DropReason::WrongInterface);
         }

@@ -12,6 +12,7 @@
 mod answer;
 mod report;
 
+use core::convert::Infallible;
 use core::net::Ipv4Addr;
 
 use super::config::{Config, MemberStorage};
@@ -320,9 +321,20 @@ impl<'a> Member<'a> {
     /// Harmless: all that time does is to make reports due, which `poll_transmit` writes.
     pub fn handle_timeout(&mut self, _now: Instant) {}
 
+    /// A member has no events.
+    pub fn poll_event(&mut self) -> Option<Infallible> {
+        None
+    }
+
     /// When to call `poll_transmit`.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let group = self.groups.next_due().map(|(at, _)| at);
         [group, self.general_at].into_iter().flatten().min()
+    }
+}
+
+proto_core::impl_machine! {
+    impl['a] Member<'a> {
+        Meta = crate::Meta; Transmit = crate::Transmit; Event = Infallible; Error = DropReason;
     }
 }

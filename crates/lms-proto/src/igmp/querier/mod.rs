@@ -299,7 +299,7 @@ impl<'a> Querier<'a> {
     pub fn handle_packet(
         &mut self,
         now: Instant,
-        meta: Meta,
+        meta: &Meta,
         packet: &[u8],
     ) -> Result<(), DropReason> {
         self.last_now = now;
@@ -307,7 +307,7 @@ impl<'a> Querier<'a> {
             .map_err(|reason| self.stats.drop(reason))
     }
 
-    fn take(&mut self, now: Instant, meta: Meta, packet: &[u8]) -> Result<(), DropReason> {
+    fn take(&mut self, now: Instant, meta: &Meta, packet: &[u8]) -> Result<(), DropReason> {
         if meta.iface != self.config.iface {
             return Err(DropReason::WrongInterface);
         }
@@ -402,6 +402,12 @@ impl<'a> Querier<'a> {
             .into_iter()
             .flatten()
             .min()
+    }
+}
+
+proto_core::impl_machine! {
+    impl['a] Querier<'a> {
+        Meta = Meta; Transmit = crate::Transmit; Event = Event; Error = DropReason;
     }
 }
 
