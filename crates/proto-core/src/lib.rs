@@ -2,7 +2,8 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`bucket`] | [`TokenBucket`] and its [`RateLimit`]: rates with a burst |
+//! | [`bucket`] | [`TokenBucket`] and its [`RateLimit`]: a rate and a burst |
+//! | [`drops`] | [`drop_reasons!`]: why packets are dropped, and [`Drops`], how often |
 //! | [`time`] | [`Instant`](time::Instant) and [`Duration`](time::Duration), in microseconds |
 //! | [`machine`] | [`Machine`], the contract between a protocol machine and its driver |
 //!
@@ -15,8 +16,10 @@
 extern crate std;
 
 pub mod bucket;
+pub mod drops;
 pub mod machine;
 pub mod time;
 
 pub use bucket::{RateLimit, TokenBucket};
+pub use drops::{DropReason, Drops};
 pub use machine::Machine;
