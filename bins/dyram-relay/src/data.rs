@@ -331,7 +331,7 @@ impl DataPath {
                 ("refused", stats.refused),
             ]),
             drops: drops
-                .map(|reason| (reason.name().to_owned(), stats.drops(*reason)))
+                .map(|reason| (reason.name().to_owned(), stats.drops.get(*reason)))
                 .collect(),
             sockets: named(&[
                 ("received", traffic.received),

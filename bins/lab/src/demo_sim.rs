@@ -240,7 +240,7 @@ fn router_table(sim: &Sim<Peer>) -> Table {
             stats.requests_to_replier.into(),
             stats.requests_to_parent.into(),
             stats.dmcasts.into(),
-            stats.dropped_total().into(),
+            stats.drops.total().into(),
         ]);
     }
     table

@@ -89,7 +89,7 @@ impl Counters {
             blocks_rejected: stats.blocks_rejected,
             digests_rejected: stats.digests_rejected,
             kernel_drops,
-            dropped: stats.dropped.total(),
+            dropped: stats.drops.total(),
         }
     }
 }

@@ -107,7 +107,7 @@ impl<'a> Event<'a> {
             requests_unicast: stats.requests_unicast,
             requested_packets: stats.requested_packets,
             frame_bytes: stats.frame_bytes,
-            dropped: stats.dropped.total(),
+            dropped: stats.drops.total(),
         }
     }
 }

@@ -1,104 +1,42 @@
 //! Why a control node dropped a message, and how often.
 
-use core::fmt;
-
-macro_rules! reasons {
-    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
-        /// Why a message did nothing. Its counter has changed; where the table in
-        /// [`session`](crate::session) says so, the stream that it came on is ended.
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-        #[repr(u8)]
-        pub enum Error {
-            $($(#[doc = $doc])+ $variant,)+
-        }
-
-        impl Error {
-            /// Every reason, in the order of their counters.
-            pub const ALL: &[Error] = &[$(Error::$variant),+];
-
-            /// A name for metrics: lower case, underscores.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Error::$variant => $name),+
-                }
-            }
-        }
-    };
-}
-
-reasons! {
-    /// A stream that the machine does not know, or has ended.
-    UnknownStream = "unknown_stream",
-    /// It cannot be read; the stream is ended.
-    Malformed = "malformed",
-    /// It came at the wrong time, or from the wrong side; the stream is ended.
-    OutOfOrder = "out_of_order",
-    /// An OPEN that does not fit; the stream is ended.
-    BadOpen = "bad_open",
-    /// Routes of a table that was not agreed on.
-    ForeignTable = "foreign_table",
-    /// More routes than the peer may have; the stream is ended.
-    PrefixLimit = "prefix_limit",
-    /// A JOIN that was answered by NO_ROUTE.
-    JoinRefused = "join_refused",
-    /// A JOIN or TRANSLATION that named an address where the peer's data nodes may not be.
-    ForeignAddress = "foreign_address",
-    /// About a session that is not known here.
-    UnknownSession = "unknown_session",
-    /// A TRANSLATION or NO_ROUTE from a peer that was not asked, or is asked no more.
-    NotUpstream = "not_upstream",
-    /// An SROUTE_RESPONSE that nobody asked for.
-    SrouteUnasked = "sroute_unasked",
-    /// An SROUTE_REQUEST that was answered by "no route".
-    SrouteRefused = "sroute_refused",
-    /// A data node's answer to a question that is out of date.
-    StaleAnswer = "stale_answer",
-    /// A data node that is not registered, one too many, or with another's number; the stream is ended.
-    BadNode = "bad_node",
-    /// From a data node that obeys a newer control node: this one is fenced.
-    Fenced = "fenced",
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "message dropped: {}", self.name())
+proto_core::drop_reasons! {
+    /// Why a message did nothing. Its counter has changed; where the table in
+    /// [`session`](crate::session) says so, the stream that it came on is ended.
+    pub enum Error: "message dropped: {}" {
+        /// A stream that the machine does not know, or has ended.
+        UnknownStream = "unknown_stream",
+        /// It cannot be read; the stream is ended.
+        Malformed = "malformed",
+        /// It came at the wrong time, or from the wrong side; the stream is ended.
+        OutOfOrder = "out_of_order",
+        /// An OPEN that does not fit; the stream is ended.
+        BadOpen = "bad_open",
+        /// Routes of a table that was not agreed on.
+        ForeignTable = "foreign_table",
+        /// More routes than the peer may have; the stream is ended.
+        PrefixLimit = "prefix_limit",
+        /// A JOIN that was answered by NO_ROUTE.
+        JoinRefused = "join_refused",
+        /// A JOIN or TRANSLATION that named an address where the peer's data nodes may not be.
+        ForeignAddress = "foreign_address",
+        /// About a session that is not known here.
+        UnknownSession = "unknown_session",
+        /// A TRANSLATION or NO_ROUTE from a peer that was not asked, or is asked no more.
+        NotUpstream = "not_upstream",
+        /// An SROUTE_RESPONSE that nobody asked for.
+        SrouteUnasked = "sroute_unasked",
+        /// An SROUTE_REQUEST that was answered by "no route".
+        SrouteRefused = "sroute_refused",
+        /// A data node's answer to a question that is out of date.
+        StaleAnswer = "stale_answer",
+        /// A data node that is not registered, one too many, or with another's number; the stream is ended.
+        BadNode = "bad_node",
+        /// From a data node that obeys a newer control node: this one is fenced.
+        Fenced = "fenced",
     }
-}
-
-impl core::error::Error for Error {}
-
-/// How many messages were dropped, by reason.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Drops([u64; Error::ALL.len()]);
-
-impl Default for Drops {
-    fn default() -> Self {
-        Drops([0; Error::ALL.len()])
-    }
-}
-
-impl Drops {
-    /// How many were dropped for that reason.
-    #[must_use]
-    pub fn get(&self, reason: Error) -> u64 {
-        self.0[reason as usize]
-    }
-
-    /// All reasons with their counts.
-    pub fn iter(&self) -> impl Iterator<Item = (Error, u64)> + '_ {
-        Error::ALL.iter().map(|&reason| (reason, self.get(reason)))
-    }
-
-    /// How many were dropped at all.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.0.iter().sum()
-    }
-
-    pub(crate) fn count(&mut self, reason: Error) {
-        self.0[reason as usize] += 1;
-    }
+    /// How many messages were dropped, by reason.
+    pub type Drops;
 }
 
 /// Counters of a control node since its start.

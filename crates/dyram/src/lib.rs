@@ -124,7 +124,7 @@ pub use core::net::SocketAddr;
 pub use event::{Event, Full};
 pub use proto_core::time::{Duration, Instant};
 pub use relay::{ChildInfo, Fanout, Relay, SessionInfo, Targets, Verdict, packets};
-pub use stats::{DropReason, Stats};
+pub use stats::{DropReason, Drops, Stats};
 pub use types::{Meta, RelayId, Seq, SessionKey, Transmit};
 
 /// The longest packet that a machine makes of its own, in bytes.

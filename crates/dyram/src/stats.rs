@@ -1,73 +1,49 @@
 //! Counters.
 
-/// Makes [`DropReason`] of a list of reasons with their names.
-macro_rules! drop_reasons {
-    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
-        /// Why a packet was dropped.
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-        #[repr(u8)]
-        pub enum DropReason {
-            $($(#[doc = $doc])+ $variant,)+
-        }
-
-        impl DropReason {
-            /// All reasons, in the order of their declaration.
-            pub const ALL: &'static [DropReason] = &[$(DropReason::$variant,)+];
-
-            /// The reason in snake case, as metrics and status name it.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(DropReason::$variant => $name,)+
-                }
-            }
-        }
-    };
+proto_core::drop_reasons! {
+    /// Why a packet was dropped.
+    pub enum DropReason: "packet dropped: {}" {
+        /// No packet of DyRAM.
+        Malformed = "malformed",
+        /// Of a session that nobody here takes part in.
+        NoSession = "no_session",
+        /// Going down, but not from the parent.
+        NotFromParent = "not_from_parent",
+        /// Going up, but not from the child that it names.
+        NotFromChild = "not_from_child",
+        /// Of another session identifier than the one that runs: two sources collide, or one is old.
+        OtherSession = "other_session",
+        /// Data that was here already.
+        Duplicate = "duplicate",
+        /// Data further ahead than the window is long, not yet followed by its next.
+        FarAhead = "far_ahead",
+        /// A NACK, an acknowledgement or an answer about packets that were never sent.
+        NotSent = "not_sent",
+        /// A NACK for what its sender acknowledged.
+        Acknowledged = "acknowledged",
+        /// A NACK like one that is being dealt with.
+        Suppressed = "suppressed",
+        /// A NACK when all states are taken: it will come again.
+        NackStatesFull = "nack_states_full",
+        /// A repair that nobody asked its sender for, or that is not wanted any more.
+        Unrequested = "unrequested",
+        /// A JOIN that cannot be answered now: too many wait for an answer.
+        JoinFlood = "join_flood",
+        /// The name of a stalled child, too soon after another.
+        NoticeFlood = "notice_flood",
+        /// LEAVE, JOINED or MOVE with a wrong token.
+        BadToken = "bad_token",
+        /// A JOIN as source from another address than the source's.
+        NotSource = "not_source",
+        /// A service that does not go this way.
+        WrongWay = "wrong_way",
+    }
+    /// How many packets were dropped, by reason.
+    pub type Drops;
 }
-
-drop_reasons! {
-    /// No packet of DyRAM.
-    Malformed = "malformed",
-    /// Of a session that nobody here takes part in.
-    NoSession = "no_session",
-    /// Going down, but not from the parent.
-    NotFromParent = "not_from_parent",
-    /// Going up, but not from the child that it names.
-    NotFromChild = "not_from_child",
-    /// Of another session identifier than the one that runs: two sources collide, or one is old.
-    OtherSession = "other_session",
-    /// Data that was here already.
-    Duplicate = "duplicate",
-    /// Data further ahead than the window is long, not yet followed by its next.
-    FarAhead = "far_ahead",
-    /// A NACK, an acknowledgement or an answer about packets that were never sent.
-    NotSent = "not_sent",
-    /// A NACK for what its sender acknowledged.
-    Acknowledged = "acknowledged",
-    /// A NACK like one that is being dealt with.
-    Suppressed = "suppressed",
-    /// A NACK when all states are taken: it will come again.
-    NackStatesFull = "nack_states_full",
-    /// A repair that nobody asked its sender for, or that is not wanted any more.
-    Unrequested = "unrequested",
-    /// A JOIN that cannot be answered now: too many wait for an answer.
-    JoinFlood = "join_flood",
-    /// The name of a stalled child, too soon after another.
-    NoticeFlood = "notice_flood",
-    /// LEAVE, JOINED or MOVE with a wrong token.
-    BadToken = "bad_token",
-    /// A JOIN as source from another address than the source's.
-    NotSource = "not_source",
-    /// A service that does not go this way.
-    WrongWay = "wrong_way",
-}
-
-/// How often each reason was given; wraps.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Drops([u64; DropReason::ALL.len()]);
 
 /// Counters of a relay; all wrap.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
     /// New packets from above.
@@ -102,43 +78,13 @@ pub struct Stats {
     pub refused: u64,
     /// Events that nobody fetched in time.
     pub events_lost: u64,
-    drops: Drops,
-}
-
-impl Default for Stats {
-    fn default() -> Self {
-        Stats {
-            data: 0,
-            recovered: 0,
-            gaps: 0,
-            nacked: 0,
-            asked_repliers: 0,
-            asked_parent: 0,
-            repaired_below: 0,
-            repaired_above: 0,
-            given_up: 0,
-            absent: 0,
-            joined: 0,
-            left: 0,
-            silent: 0,
-            stalled: 0,
-            refused: 0,
-            events_lost: 0,
-            drops: Drops([0; DropReason::ALL.len()]),
-        }
-    }
+    /// Packets dropped, by reason.
+    pub drops: Drops,
 }
 
 impl Stats {
-    /// How many packets were dropped for that reason.
-    #[must_use]
-    pub fn drops(&self, reason: DropReason) -> u64 {
-        self.drops.0[reason as usize]
-    }
-
     #[inline]
     pub(crate) fn count_drop(&mut self, reason: DropReason) {
-        let counter = &mut self.drops.0[reason as usize];
-        *counter = counter.wrapping_add(1);
+        self.drops.count(reason);
     }
 }

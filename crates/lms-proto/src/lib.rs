@@ -73,7 +73,6 @@
 extern crate alloc;
 
 pub mod carrier;
-mod drops;
 pub mod endpoint;
 pub mod hier;
 pub mod igmp;

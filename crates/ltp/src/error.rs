@@ -1,110 +1,90 @@
 //! Why a packet was dropped: one named reason, one counter each.
 
-use core::fmt;
-
 use crate::wire::ParseError;
 
-macro_rules! reasons {
-    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
-        /// Why a packet was dropped. Nothing but the counter of that reason has changed, unless
-        /// the reason says so.
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-        #[repr(u8)]
-        pub enum Error {
-            $($(#[doc = $doc])+ $variant,)+
-        }
-
-        impl Error {
-            /// Every reason, in the order of their counters.
-            pub const ALL: &[Error] = &[$(Error::$variant),+];
-
-            /// A name for metrics: lower case, underscores.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Error::$variant => $name),+
-                }
-            }
-        }
-    };
-}
-
-reasons! {
-    /// Shorter than its type demands.
-    Truncated = "truncated",
-    /// Another version of the protocol: a peer needs another release.
-    Version = "version",
-    /// Unknown packet type.
-    Type = "type",
-    /// Longer than its type allows.
-    Length = "length",
-    /// Reserved bits are set, or flags contradict each other.
-    Reserved = "reserved",
-    /// A field is out of bounds.
-    Value = "value",
-    /// A packet type that this role does not take.
-    Unexpected = "unexpected_type",
-    /// The authenticator is wrong: forged, or another key.
-    Authenticator = "authenticator",
-    /// Another session than ours. When a heartbeat said so, the source was asked which is right.
-    OtherSession = "other_session",
-    /// Not from the source of the session.
-    OtherSource = "other_source",
-    /// Data before the first heartbeat said how it is cut; the next heartbeat comes soon.
-    BeforeSync = "before_sync",
-    /// Data payload of a length other than the session's.
-    PayloadLength = "payload_length",
-    /// Data past the end of the content.
-    BeyondEnd = "beyond_end",
-    /// Data too far ahead of what is missing: the store or the table has no room yet. That it was
-    /// sent is noted; it is asked for when there is room.
-    BeyondWindow = "beyond_window",
-    /// The heartbeat contradicts what is known; the source was asked which is right.
-    Contradiction = "contradiction",
-    /// The session has no digests, or no key, and this receiver demands them.
-    Integrity = "integrity_required",
-    /// The session's blocks do not fit this receiver's store.
-    Geometry = "geometry",
-    /// An answer to a question that was not asked: wrong nonce, wrong tag or none pending.
-    Unasked = "unasked_answer",
-    /// A request that reached a host that is not the elected replier of its link.
-    NotElected = "request_not_elected",
-    /// A request no router has turned yet: the router passes it on, a repair from here would be
-    /// a second one.
-    NotTurned = "request_not_turned",
-    /// A request whose option names another source or group.
-    OptionMismatch = "request_option_mismatch",
-    /// A request by unicast to one who is not the source.
-    RequestUnicast = "request_unicast",
-    /// A request for what was never sent.
-    RequestUnsent = "request_unsent",
-    /// A request for what this host does not hold; its own request is on its way, or it is gone.
-    RequestNotHeld = "request_not_held",
-    /// A request for what was repaired a moment ago, or came to this host itself as a repair.
-    RequestHeldDown = "request_held_down",
-    /// The queue of repairs is full.
-    RepairsFull = "repairs_full",
-    /// Too many turning points or requesters at once.
-    TargetsFull = "targets_full",
-    /// The request did not prove its address: it was answered with a token, or, when the queue of
-    /// answers was full, not at all.
-    RequestUnverified = "request_unverified",
-    /// The queue of answers is full.
-    AnswersFull = "answers_full",
-    /// A report from a receiver that did not prove its address; it was answered with a token, or,
-    /// when the queue of answers was full, not at all.
-    ReportUnverified = "report_unverified",
-    /// A report that no receiver could truthfully make.
-    ReportImplausible = "report_implausible",
-    /// A new receiver, but the table of receivers is full.
-    ReceiversFull = "receivers_full",
-    /// A report while none are wanted.
-    ReportUnwanted = "report_unwanted",
-    /// A DyRAM relay's packet that is malformed, of another session, or not from our relay.
-    Relay = "relay",
-    /// The machine has ended.
-    Ended = "ended",
-    /// The store could not keep the data: the receiver has given up.
-    Store = "store",
+proto_core::drop_reasons! {
+    /// Why a packet was dropped. Nothing but the counter of that reason has changed, unless
+    /// the reason says so.
+    pub enum Error: "packet dropped: {}" {
+        /// Shorter than its type demands.
+        Truncated = "truncated",
+        /// Another version of the protocol: a peer needs another release.
+        Version = "version",
+        /// Unknown packet type.
+        Type = "type",
+        /// Longer than its type allows.
+        Length = "length",
+        /// Reserved bits are set, or flags contradict each other.
+        Reserved = "reserved",
+        /// A field is out of bounds.
+        Value = "value",
+        /// A packet type that this role does not take.
+        Unexpected = "unexpected_type",
+        /// The authenticator is wrong: forged, or another key.
+        Authenticator = "authenticator",
+        /// Another session than ours. When a heartbeat said so, the source was asked which is right.
+        OtherSession = "other_session",
+        /// Not from the source of the session.
+        OtherSource = "other_source",
+        /// Data before the first heartbeat said how it is cut; the next heartbeat comes soon.
+        BeforeSync = "before_sync",
+        /// Data payload of a length other than the session's.
+        PayloadLength = "payload_length",
+        /// Data past the end of the content.
+        BeyondEnd = "beyond_end",
+        /// Data too far ahead of what is missing: the store or the table has no room yet. That it was
+        /// sent is noted; it is asked for when there is room.
+        BeyondWindow = "beyond_window",
+        /// The heartbeat contradicts what is known; the source was asked which is right.
+        Contradiction = "contradiction",
+        /// The session has no digests, or no key, and this receiver demands them.
+        Integrity = "integrity_required",
+        /// The session's blocks do not fit this receiver's store.
+        Geometry = "geometry",
+        /// An answer to a question that was not asked: wrong nonce, wrong tag or none pending.
+        Unasked = "unasked_answer",
+        /// A request that reached a host that is not the elected replier of its link.
+        NotElected = "request_not_elected",
+        /// A request no router has turned yet: the router passes it on, a repair from here would be
+        /// a second one.
+        NotTurned = "request_not_turned",
+        /// A request whose option names another source or group.
+        OptionMismatch = "request_option_mismatch",
+        /// A request by unicast to one who is not the source.
+        RequestUnicast = "request_unicast",
+        /// A request for what was never sent.
+        RequestUnsent = "request_unsent",
+        /// A request for what this host does not hold; its own request is on its way, or it is gone.
+        RequestNotHeld = "request_not_held",
+        /// A request for what was repaired a moment ago, or came to this host itself as a repair.
+        RequestHeldDown = "request_held_down",
+        /// The queue of repairs is full.
+        RepairsFull = "repairs_full",
+        /// Too many turning points or requesters at once.
+        TargetsFull = "targets_full",
+        /// The request did not prove its address: it was answered with a token, or, when the queue of
+        /// answers was full, not at all.
+        RequestUnverified = "request_unverified",
+        /// The queue of answers is full.
+        AnswersFull = "answers_full",
+        /// A report from a receiver that did not prove its address; it was answered with a token, or,
+        /// when the queue of answers was full, not at all.
+        ReportUnverified = "report_unverified",
+        /// A report that no receiver could truthfully make.
+        ReportImplausible = "report_implausible",
+        /// A new receiver, but the table of receivers is full.
+        ReceiversFull = "receivers_full",
+        /// A report while none are wanted.
+        ReportUnwanted = "report_unwanted",
+        /// A DyRAM relay's packet that is malformed, of another session, or not from our relay.
+        Relay = "relay",
+        /// The machine has ended.
+        Ended = "ended",
+        /// The store could not keep the data: the receiver has given up.
+        Store = "store",
+    }
+    /// How many packets were dropped, by reason.
+    pub type Drops;
 }
 
 impl From<ParseError> for Error {
@@ -117,44 +97,5 @@ impl From<ParseError> for Error {
             ParseError::Reserved => Error::Reserved,
             ParseError::Value => Error::Value,
         }
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "packet dropped: {}", self.name())
-    }
-}
-
-impl core::error::Error for Error {}
-
-/// How many packets were dropped, by reason.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Drops([u64; Error::ALL.len()]);
-
-impl Default for Drops {
-    fn default() -> Self {
-        Drops([0; Error::ALL.len()])
-    }
-}
-
-impl Drops {
-    /// How many were dropped for that reason.
-    pub fn get(&self, reason: Error) -> u64 {
-        self.0[reason as usize]
-    }
-
-    /// All reasons with their counts.
-    pub fn iter(&self) -> impl Iterator<Item = (Error, u64)> + '_ {
-        Error::ALL.iter().map(|&reason| (reason, self.get(reason)))
-    }
-
-    /// How many were dropped at all.
-    pub fn total(&self) -> u64 {
-        self.0.iter().sum()
-    }
-
-    pub(crate) fn count(&mut self, reason: Error) {
-        self.0[reason as usize] += 1;
     }
 }

@@ -36,7 +36,7 @@ pub struct SenderStats {
     /// Events that found their queue full.
     pub events_lost: u64,
     /// Packets dropped, by reason.
-    pub dropped: Drops,
+    pub drops: Drops,
 }
 
 /// What a receiver did, as receiver and as replier.
@@ -87,5 +87,5 @@ pub struct ReceiverStats {
     /// Events that found their queue full.
     pub events_lost: u64,
     /// Packets dropped, by reason.
-    pub dropped: Drops,
+    pub drops: Drops,
 }

@@ -158,5 +158,5 @@ fn tokens_that_find_the_queue_full_are_counted() {
         assert_eq!(result, Err(Error::ReportUnverified));
     }
     assert_eq!(sender.stats().answers_lost, 8);
-    assert_eq!(sender.stats().dropped.get(Error::ReportUnverified), 40);
+    assert_eq!(sender.stats().drops.get(Error::ReportUnverified), 40);
 }

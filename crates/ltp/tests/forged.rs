@@ -40,10 +40,10 @@ fn refused(net: &mut Files, meta: &Meta, packet: &[u8], reason: Error) {
     let receiver = &mut net.receivers[0];
     let (progress, session) = (receiver.progress(), receiver.session());
     let mut stats = receiver.stats().clone();
-    let count = stats.dropped.get(reason);
+    let count = stats.drops.get(reason);
     assert_eq!(receiver.handle_packet(net.now, meta, packet), Err(reason));
-    assert_eq!(receiver.stats().dropped.get(reason), count + 1);
-    stats.dropped = receiver.stats().dropped.clone();
+    assert_eq!(receiver.stats().drops.get(reason), count + 1);
+    stats.drops = receiver.stats().drops;
     assert_eq!(receiver.stats(), &stats);
     assert_eq!(
         (receiver.progress(), receiver.session()),
@@ -54,10 +54,10 @@ fn refused(net: &mut Files, meta: &Meta, packet: &[u8], reason: Error) {
 fn refused_by_source(net: &mut Files, meta: &Meta, packet: &[u8], reason: Error) {
     let mut stats = net.sender.stats().clone();
     let receivers = net.sender.receivers();
-    let count = stats.dropped.get(reason);
+    let count = stats.drops.get(reason);
     assert_eq!(net.sender.handle_packet(net.now, meta, packet), Err(reason));
-    assert_eq!(net.sender.stats().dropped.get(reason), count + 1);
-    stats.dropped = net.sender.stats().dropped.clone();
+    assert_eq!(net.sender.stats().drops.get(reason), count + 1);
+    stats.drops = net.sender.stats().drops;
     stats.requested_packets = net.sender.stats().requested_packets;
     assert_eq!(net.sender.stats(), &stats);
     assert_eq!(net.sender.receivers(), receivers);

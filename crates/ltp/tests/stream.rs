@@ -127,7 +127,7 @@ fn a_forged_newest_packet_does_not_shift_the_numbers() {
     run_for(&mut net, Duration::from_millis(30));
     net.sender.finish(net.now);
     ends_well(&mut net, &bytes);
-    let dropped = &net.receivers[0].stats().dropped;
+    let dropped = &net.receivers[0].stats().drops;
     assert_eq!(dropped.get(Error::BeyondWindow), 0);
     assert_eq!(dropped.get(Error::BeyondEnd), 0);
 }

@@ -547,7 +547,7 @@ fn the_same_file_goes_through_the_same_relays_again_at_once() {
     assert!(world.sender_events.contains(&SenderEvent::Complete));
     // The relays carry both runs: none of the second is a duplicate to them.
     for relay in world.relays.iter().flatten() {
-        let duplicates = relay.stats().drops(dyram::DropReason::Duplicate);
+        let duplicates = relay.stats().drops.get(dyram::DropReason::Duplicate);
         assert_eq!(duplicates, 0, "{:?}", relay.stats());
     }
 }

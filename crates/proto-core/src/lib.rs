@@ -2,7 +2,8 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`bucket`] | [`TokenBucket`] and its [`RateLimit`]: rates with a burst |
+//! | [`bucket`] | [`TokenBucket`] and its [`RateLimit`]: a rate and a burst |
+//! | [`drops`] | [`drop_reasons!`]: why packets are dropped, and [`Drops`], how often |
 //! | [`time`] | [`Instant`](time::Instant) and [`Duration`](time::Duration), in microseconds |
 //! | `clock` (feature `std`) | [`Clock`](clock::Clock), the clock that drivers run machines with |
 //! | [`key`] | the content of a key file: a secret of 32 bytes |
@@ -19,9 +20,11 @@ extern crate std;
 pub mod bucket;
 #[cfg(feature = "std")]
 pub mod clock;
+pub mod drops;
 pub mod key;
 pub mod machine;
 pub mod time;
 
 pub use bucket::{RateLimit, TokenBucket};
+pub use drops::{DropReason, Drops};
 pub use machine::Machine;

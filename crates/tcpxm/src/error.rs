@@ -4,80 +4,61 @@ use core::fmt;
 
 use crate::wire::ParseError;
 
-macro_rules! reasons {
-    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
-        /// Why a packet was dropped. Nothing but the counter of that reason has changed, and, where
-        /// TCP asks for it, an acknowledgement or a reset is on its way.
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-        #[repr(u8)]
-        pub enum Error {
-            $($(#[doc = $doc])+ $variant,)+
-        }
-
-        impl Error {
-            /// Every reason, in the order of their counters.
-            pub const ALL: &[Error] = &[$(Error::$variant),+];
-
-            /// A name for metrics: lower case, underscores.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Error::$variant => $name),+
-                }
-            }
-        }
-    };
-}
-
-reasons! {
-    /// Shorter than its header says.
-    Truncated = "truncated",
-    /// The data offset is below the header.
-    Header = "header",
-    /// An option has an illegal length.
-    Option = "option_length",
-    /// The checksum is wrong, or source and destination are of different families.
-    Checksum = "checksum",
-    /// The source is a multicast, broadcast or unspecified address (RFC 9293 MUST-57, MUST-63).
-    Source = "source_address",
-    /// A segment to a group that is not one of this endpoint's connections.
-    GroupUnknown = "group_unknown",
-    /// No tag, or a wrong one, on a connection whose sender has a key.
-    Forged = "forged",
-    /// SYN, FIN, RST or URG on the group address, or no data.
-    GroupControl = "group_control",
-    /// Data from a receiver of a group, whose sender takes none. The acknowledgement with it counted.
-    GroupData = "group_data",
-    /// No connection; a reset was sent unless the rate of resets forbids.
-    NoConnection = "no_connection",
-    /// A reset, or an acknowledgement, that a listener has no use for.
-    ListenerIgnored = "listener_ignored",
-    /// A SYN while the listener's queue of complete connections is full.
-    BacklogFull = "backlog_full",
-    /// A SYN while there are as many connections as may be.
-    ConnectionsFull = "connections_full",
-    /// Timestamp older than the last one (RFC 7323 §5), or on a group address one from the future.
-    Paws = "paws",
-    /// Outside of the receive window.
-    Window = "out_of_window",
-    /// A duplicate of what came already; an acknowledgement is owed.
-    Duplicate = "duplicate",
-    /// Data that would make one hole too many.
-    ReassemblyFull = "reassembly_full",
-    /// A reset in the window, but not at its left edge (RFC 5961 §3).
-    ResetChallenged = "reset_challenged",
-    /// A reset outside of the window.
-    ResetWindow = "reset_out_of_window",
-    /// A SYN on a synchronised connection (RFC 5961 §4).
-    SynChallenged = "syn_challenged",
-    /// An acknowledgement of what was never sent, or too old (RFC 5961 §5).
-    AckChallenged = "ack_challenged",
-    /// No ACK bit where there must be one.
-    NoAck = "no_ack",
-    /// A segment that a connection in TIME-WAIT ignores (RFC 1337).
-    TimeWait = "time_wait",
-    /// Data after the other side's FIN, or after this side has closed.
-    Closed = "closed",
+proto_core::drop_reasons! {
+    /// Why a packet was dropped. Nothing but the counter of that reason has changed, and, where
+    /// TCP asks for it, an acknowledgement or a reset is on its way.
+    pub enum Error: "segment dropped: {}" {
+        /// Shorter than its header says.
+        Truncated = "truncated",
+        /// The data offset is below the header.
+        Header = "header",
+        /// An option has an illegal length.
+        Option = "option_length",
+        /// The checksum is wrong, or source and destination are of different families.
+        Checksum = "checksum",
+        /// The source is a multicast, broadcast or unspecified address (RFC 9293 MUST-57, MUST-63).
+        Source = "source_address",
+        /// A segment to a group that is not one of this endpoint's connections.
+        GroupUnknown = "group_unknown",
+        /// No tag, or a wrong one, on a connection whose sender has a key.
+        Forged = "forged",
+        /// SYN, FIN, RST or URG on the group address, or no data.
+        GroupControl = "group_control",
+        /// Data from a receiver of a group, whose sender takes none. The acknowledgement with it counted.
+        GroupData = "group_data",
+        /// No connection; a reset was sent unless the rate of resets forbids.
+        NoConnection = "no_connection",
+        /// A reset, or an acknowledgement, that a listener has no use for.
+        ListenerIgnored = "listener_ignored",
+        /// A SYN while the listener's queue of complete connections is full.
+        BacklogFull = "backlog_full",
+        /// A SYN while there are as many connections as may be.
+        ConnectionsFull = "connections_full",
+        /// Timestamp older than the last one (RFC 7323 §5), or on a group address one from the future.
+        Paws = "paws",
+        /// Outside of the receive window.
+        Window = "out_of_window",
+        /// A duplicate of what came already; an acknowledgement is owed.
+        Duplicate = "duplicate",
+        /// Data that would make one hole too many.
+        ReassemblyFull = "reassembly_full",
+        /// A reset in the window, but not at its left edge (RFC 5961 §3).
+        ResetChallenged = "reset_challenged",
+        /// A reset outside of the window.
+        ResetWindow = "reset_out_of_window",
+        /// A SYN on a synchronised connection (RFC 5961 §4).
+        SynChallenged = "syn_challenged",
+        /// An acknowledgement of what was never sent, or too old (RFC 5961 §5).
+        AckChallenged = "ack_challenged",
+        /// No ACK bit where there must be one.
+        NoAck = "no_ack",
+        /// A segment that a connection in TIME-WAIT ignores (RFC 1337).
+        TimeWait = "time_wait",
+        /// Data after the other side's FIN, or after this side has closed.
+        Closed = "closed",
+    }
+    /// How many packets were dropped, by reason.
+    pub type Drops;
 }
 
 impl From<ParseError> for Error {
@@ -88,47 +69,6 @@ impl From<ParseError> for Error {
             ParseError::Option => Error::Option,
             ParseError::Checksum => Error::Checksum,
         }
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "segment dropped: {}", self.name())
-    }
-}
-
-impl core::error::Error for Error {}
-
-/// How many packets were dropped, by reason.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Drops([u64; Error::ALL.len()]);
-
-impl Default for Drops {
-    fn default() -> Self {
-        Drops([0; Error::ALL.len()])
-    }
-}
-
-impl Drops {
-    /// How many were dropped for that reason.
-    #[must_use]
-    pub fn get(&self, reason: Error) -> u64 {
-        self.0[reason as usize]
-    }
-
-    /// All reasons with their counts.
-    pub fn iter(&self) -> impl Iterator<Item = (Error, u64)> + '_ {
-        Error::ALL.iter().map(|&reason| (reason, self.get(reason)))
-    }
-
-    /// How many were dropped at all.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.0.iter().sum()
-    }
-
-    pub(crate) fn count(&mut self, reason: Error) {
-        self.0[reason as usize] += 1;
     }
 }
 

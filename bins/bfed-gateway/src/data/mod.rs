@@ -502,7 +502,7 @@ impl Worker {
             .map(named)
             .into(),
             drops: drops
-                .map(|reason| (reason.name().to_owned(), stats.drops(*reason)))
+                .map(|reason| (reason.name().to_owned(), stats.drops.get(*reason)))
                 .collect(),
             sockets: self.output.counters().map(named).into(),
             native: self

@@ -106,7 +106,7 @@ impl DataPath {
             .map(|reason| {
                 (
                     reason.name().to_owned(),
-                    self.router.stats().dropped(*reason),
+                    self.router.stats().drops.get(*reason),
                 )
             })
             .collect();
@@ -158,7 +158,7 @@ fn packets(stats: &Stats, control: u64) -> BTreeMap<String, u64> {
         ("request_turned", stats.requests_turned),
         ("request_to_replier", stats.requests_to_replier),
         ("dmcast", stats.dmcasts),
-        ("dropped", stats.dropped_total()),
+        ("dropped", stats.drops.total()),
         ("control", control),
     ])
 }
@@ -175,7 +175,10 @@ fn hierarchy(stats: &hier::Stats) -> BTreeMap<String, u64> {
         ("adverts_full", stats.adverts_full),
     ]);
     for reason in hier::DropReason::ALL {
-        counts.insert(format!("refused_{}", reason.name()), stats.dropped(*reason));
+        counts.insert(
+            format!("refused_{}", reason.name()),
+            stats.drops.get(*reason),
+        );
     }
     counts
 }

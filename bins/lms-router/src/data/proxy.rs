@@ -399,7 +399,7 @@ impl Proxy {
             sum.queries_sent += stats.queries_sent;
             sum.reports_sent += stats.reports_sent;
             for reason in igmp::DropReason::ALL {
-                *refused.entry(reason.name()).or_default() += stats.dropped(*reason);
+                *refused.entry(reason.name()).or_default() += stats.drops.get(*reason);
             }
         }
         let own = [

@@ -64,7 +64,6 @@ pub mod tfrc;
 mod transmit;
 mod watch;
 
-use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 use core::ops::Range;
 
@@ -132,68 +131,41 @@ pub enum Verdict {
     Drop(DataError),
 }
 
-macro_rules! reasons {
-    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
-        /// Why a packet, or a copy of one, was dropped.
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-        #[repr(u8)]
-        pub enum DataError {
-            $($(#[doc = $doc])+ $variant,)+
-        }
-
-        impl DataError {
-            /// Every reason, in the order of their counters.
-            pub const ALL: &[DataError] = &[$(DataError::$variant),+];
-
-            /// A name for metrics: lower case, underscores.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(DataError::$variant => $name),+
-                }
-            }
-        }
-    };
-}
-
-reasons! {
-    /// Not a packet.
-    Malformed = "malformed",
-    /// A sender and label that lead nowhere: spoofed, or out of date.
-    UnknownFlow = "unknown_flow",
-    /// A native channel that leads nowhere.
-    UnknownChannel = "unknown_channel",
-    /// From below on a one-directional session.
-    WrongDirection = "wrong_direction",
-    /// It had come before.
-    Duplicate = "duplicate",
-    /// An ATTACH or REPORT for a flow that is not that sender's.
-    NotYours = "not_yours",
-    /// A copy for a TCP channel that nobody has opened yet.
-    NotAttached = "not_attached",
-    /// The oldest copy of a full queue.
-    QueueFull = "queue_full",
-    /// A PROBE to which there was no ECHO: too many came from addresses that have not proved themselves.
-    ProbeRate = "probe_rate",
-    /// A frame that is too long even in fragments, or of which fragments did not come in time.
-    Incomplete = "incomplete",
-    /// A frame of a real-time session that waited longer than it is of use.
-    TooLate = "too_late",
-    /// All that waited for a receiver that was cut off.
-    Stalled = "stalled",
-    /// A message of the control node that was out of date: there is a newer one.
-    Fenced = "fenced",
-    /// A message of the control node that cannot be read, or comes at the wrong time.
-    BadControl = "bad_control",
-}
-
-impl fmt::Display for DataError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "packet dropped: {}", self.name())
+proto_core::drop_reasons! {
+    /// Why a packet, or a copy of one, was dropped.
+    pub enum DataError: "packet dropped: {}" {
+        /// Not a packet.
+        Malformed = "malformed",
+        /// A sender and label that lead nowhere: spoofed, or out of date.
+        UnknownFlow = "unknown_flow",
+        /// A native channel that leads nowhere.
+        UnknownChannel = "unknown_channel",
+        /// From below on a one-directional session.
+        WrongDirection = "wrong_direction",
+        /// It had come before.
+        Duplicate = "duplicate",
+        /// An ATTACH or REPORT for a flow that is not that sender's.
+        NotYours = "not_yours",
+        /// A copy for a TCP channel that nobody has opened yet.
+        NotAttached = "not_attached",
+        /// The oldest copy of a full queue.
+        QueueFull = "queue_full",
+        /// A PROBE to which there was no ECHO: too many came from addresses that have not proved themselves.
+        ProbeRate = "probe_rate",
+        /// A frame that is too long even in fragments, or of which fragments did not come in time.
+        Incomplete = "incomplete",
+        /// A frame of a real-time session that waited longer than it is of use.
+        TooLate = "too_late",
+        /// All that waited for a receiver that was cut off.
+        Stalled = "stalled",
+        /// A message of the control node that was out of date: there is a newer one.
+        Fenced = "fenced",
+        /// A message of the control node that cannot be read, or comes at the wrong time.
+        BadControl = "bad_control",
     }
+    /// How many packets and copies were dropped, by reason.
+    pub type Drops;
 }
-
-impl core::error::Error for DataError {}
 
 /// Bounds of a plane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

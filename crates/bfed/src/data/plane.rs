@@ -19,7 +19,7 @@ use super::shortcut;
 use super::table::{Entry, Found, Key, Table};
 use super::tfrc::{Receiver, Sender};
 use super::watch::{self, Watch};
-use super::{Copy, DataError, Destination, EdgeId, HEADER_LEN, PlaneConfig};
+use super::{Copy, DataError, Destination, Drops, EdgeId, HEADER_LEN, PlaneConfig};
 use crate::types::{ConnId, Content, FlowLabel, PeerId};
 use crate::wire::data::Kind;
 
@@ -40,18 +40,13 @@ pub struct PlaneStats {
     pub reports: u64,
     /// Times a bulk session's source was paused.
     pub pauses: u64,
-    drops: [u64; DataError::ALL.len()],
+    /// Packets and copies dropped, by reason.
+    pub drops: Drops,
 }
 
 impl PlaneStats {
-    /// Packets and copies dropped for that reason.
-    #[must_use]
-    pub fn drops(&self, reason: DataError) -> u64 {
-        self.drops[reason as usize]
-    }
-
     pub(super) fn drop(&mut self, reason: DataError, count: u64) {
-        self.drops[reason as usize] += count;
+        self.drops.add(reason, count);
     }
 
     /// A copy of a packet of that flow goes out.

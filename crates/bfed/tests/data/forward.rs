@@ -129,7 +129,10 @@ fn packets_of_others_lead_nowhere() {
     // Down only: what clients send natively goes nowhere.
     dropped(next.native_data(1, b"x"), DataError::WrongDirection);
     let plane = *next.node.plane().stats();
-    assert_eq!((plane.drops(DataError::UnknownFlow), plane.copies), (3, 1));
+    assert_eq!(
+        (plane.drops.get(DataError::UnknownFlow), plane.copies),
+        (3, 1)
+    );
 }
 
 #[test]
@@ -195,7 +198,10 @@ fn bulk_channels_are_opened_from_below_and_bound_by_their_label() {
     };
     assert_eq!(to, owner.address);
     assert!(owner.native_data(1, b"too early").unwrap().is_empty());
-    assert_eq!(owner.node.plane().stats().drops(DataError::NotAttached), 1);
+    assert_eq!(
+        owner.node.plane().stats().drops.get(DataError::NotAttached),
+        1
+    );
     next.node.dial_failed(next.now, edge, to);
     next.wait(999);
     assert_eq!(next.events(), []);

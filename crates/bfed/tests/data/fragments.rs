@@ -187,7 +187,15 @@ fn fragments_that_lie_are_dropped_and_the_next_frame_arrives() {
     for index in 0..50 {
         let _ = send(&mut station, (3, index, 51), &[0; 1400]);
     }
-    assert!(station.node.plane().stats().drops(DataError::Incomplete) >= 2);
+    assert!(
+        station
+            .node
+            .plane()
+            .stats()
+            .drops
+            .get(DataError::Incomplete)
+            >= 2
+    );
     let _ = send(&mut station, (4, 0, 2), b"on");
     let _ = send(&mut station, (4, 1, 2), b"ward");
     station.drain();
@@ -201,14 +209,24 @@ fn a_peer_that_sends_parts_of_frames_without_end_is_bounded() {
         let packet = piece(label, number + 1, (number, 0, 64), &[0; 1000]);
         let _ = station.packet(FROM, packet);
     }
-    let dropped = station.node.plane().stats().drops(DataError::Incomplete);
+    let dropped = station
+        .node
+        .plane()
+        .stats()
+        .drops
+        .get(DataError::Incomplete);
     // A frame counts with 3.3 kB, and there are 2 MiB for the peer.
     assert!(dropped >= 20_000 - (2 << 20) / 3000, "{dropped}");
     // After half a second all that waited is dropped with the next fragment.
     station.wait(600);
     let packet = piece(label, 20_001, (20_001, 0, 64), &[0; 1000]);
     let _ = station.packet(FROM, packet);
-    let dropped = station.node.plane().stats().drops(DataError::Incomplete);
+    let dropped = station
+        .node
+        .plane()
+        .stats()
+        .drops
+        .get(DataError::Incomplete);
     assert_eq!(dropped, 20_000);
 }
 

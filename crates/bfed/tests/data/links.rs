@@ -231,7 +231,7 @@ fn real_time_frames_wait_for_half_a_second_at_most() {
         assert_eq!(payload(&sent).len(), 0, "only packets of its own: too late");
     }
     let stats = *station.node.plane().stats();
-    assert!(stats.drops(DataError::TooLate) >= 90);
+    assert!(stats.drops.get(DataError::TooLate) >= 90);
     // What comes now goes on.
     station.wait(2000);
     station.drain();

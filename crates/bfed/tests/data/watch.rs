@@ -360,7 +360,8 @@ fn echoes_that_wait_are_bounded() {
         .node
         .plane()
         .stats()
-        .drops(DataError::QueueFull);
+        .drops
+        .get(DataError::QueueFull);
     assert_eq!(drops, 1000 - 256);
 }
 

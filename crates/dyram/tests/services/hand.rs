@@ -209,7 +209,7 @@ impl Hand {
     }
 
     pub(crate) fn drops(&self, reason: DropReason) -> u64 {
-        self.relay.stats().drops(reason)
+        self.relay.stats().drops.get(reason)
     }
 }
 

@@ -73,7 +73,7 @@ use rand_core::SeedableRng;
 
 pub use self::compose::{DmcastPorts, find_option};
 pub use self::config::{Config, StaticStorage, Storage};
-pub use self::stats::{DropReason, Stats};
+pub use self::stats::{DropReason, Drops, Stats};
 
 use crate::hier::Cost;
 use crate::hier::freshness::Freshness;

@@ -1,10 +1,8 @@
 //! Counters of an endpoint, and the reasons for which it refuses packets.
 
-use crate::drops::drop_reasons;
-
-drop_reasons! {
+proto_core::drop_reasons! {
     /// Why a packet was refused. Nothing else changed.
-    pub enum DropReason {
+    pub enum DropReason: "{}" {
         /// Not a whole IPv4 packet with an LMS-HIER or IGMP message that can be read.
         Malformed = "malformed",
         /// It arrived on another interface.
@@ -22,6 +20,8 @@ drop_reasons! {
         /// More routers on this link than there is room for, all of them heard lately.
         RoutersFull = "routers_full",
     }
+    /// How many packets were refused, by reason.
+    pub type Drops;
 }
 
 /// Counters since the start; all wrap.
@@ -37,17 +37,13 @@ pub struct Stats {
     pub records_sent: u64,
     /// Messages of others to others: UPDATEs, reports.
     pub ignored: u64,
-    dropped: Drops,
+    /// How many packets were refused, by reason.
+    pub drops: Drops,
 }
 
 impl Stats {
-    /// How many packets were refused for this reason.
-    pub fn dropped(&self, reason: DropReason) -> u64 {
-        self.dropped.of(reason)
-    }
-
     pub(super) fn drop(&mut self, reason: DropReason) -> DropReason {
-        self.dropped.count(reason);
+        self.drops.count(reason);
         reason
     }
 }

@@ -86,7 +86,7 @@ pub use self::config::{
 };
 pub use self::slots::Slot;
 pub use self::state::{Advert, Entry, Neighbour, Peer, Stream};
-pub use self::stats::{DropReason, Stats};
+pub use self::stats::{DropReason, Drops, Stats};
 pub use crate::wire::hier::Cost;
 
 use self::slots::{NIL, Slab};

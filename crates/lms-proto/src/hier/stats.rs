@@ -1,10 +1,8 @@
 //! Counters of a hierarchy, and the reasons for which it refuses.
 
-use crate::drops::drop_reasons;
-
-drop_reasons! {
+proto_core::drop_reasons! {
     /// Why a message, or one record of it, was refused. Nothing else changed.
-    pub enum DropReason {
+    pub enum DropReason: "{}" {
         /// Not a whole IPv4 packet with an LMS-HIER message or an IGMP report that can be read.
         Malformed = "malformed",
         /// The TTL is not 1: it may come from another link.
@@ -30,6 +28,8 @@ drop_reasons! {
         /// No room for the record's offer: in its entry, or in the tables.
         TableFull = "table_full",
     }
+    /// How many messages and records were refused, by reason.
+    pub type Drops;
 }
 
 /// Counters since the start; all wrap.
@@ -51,17 +51,13 @@ pub struct Stats {
     pub expired: u64,
     /// Links that an entry could not be told on, because the table of adverts is full.
     pub adverts_full: u64,
-    dropped: Drops,
+    /// How many messages and records were refused, by reason.
+    pub drops: Drops,
 }
 
 impl Stats {
-    /// How many messages and records were refused for this reason.
-    pub fn dropped(&self, reason: DropReason) -> u64 {
-        self.dropped.of(reason)
-    }
-
     pub(super) fn drop(&mut self, reason: DropReason) -> DropReason {
-        self.dropped.count(reason);
+        self.drops.count(reason);
         reason
     }
 }

@@ -26,4 +26,4 @@ pub use self::config::{Config, MemberStorage, QuerierStorage, StaticStorage, Sto
 pub use self::member::Member;
 pub use self::proxy::{Proxy, ProxyEvent};
 pub use self::querier::{Event, FilterMode, Querier, Role};
-pub use self::stats::{DropReason, Stats};
+pub use self::stats::{DropReason, Drops, Stats};

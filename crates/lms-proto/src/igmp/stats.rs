@@ -1,10 +1,8 @@
 //! Counters of the IGMP machines, and the reasons for which they refuse.
 
-use crate::drops::drop_reasons;
-
-drop_reasons! {
+proto_core::drop_reasons! {
     /// Why a packet, or one record of it, was refused. Nothing else changed.
-    pub enum DropReason {
+    pub enum DropReason: "{}" {
         /// Not a whole IPv4 packet with an IGMP message that can be read.
         Malformed = "malformed",
         /// It arrived on an interface that this machine is not for.
@@ -27,6 +25,8 @@ drop_reasons! {
         /// of a link's routers configured alike).
         OlderQuery = "older_query",
     }
+    /// How many packets and records were refused, by reason.
+    pub type Drops;
 }
 
 /// Counters since the start; all wrap.
@@ -40,17 +40,13 @@ pub struct Stats {
     pub queries_sent: u64,
     /// Reports and leaves sent.
     pub reports_sent: u64,
-    dropped: Drops,
+    /// How many packets and records were refused, by reason.
+    pub drops: Drops,
 }
 
 impl Stats {
-    /// How many packets and records were refused for this reason.
-    pub fn dropped(&self, reason: DropReason) -> u64 {
-        self.dropped.of(reason)
-    }
-
     pub(super) fn drop(&mut self, reason: DropReason) -> DropReason {
-        self.dropped.count(reason);
+        self.drops.count(reason);
         reason
     }
 }

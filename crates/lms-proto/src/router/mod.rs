@@ -53,7 +53,7 @@ pub use config::{Config, Policy, Rate};
 pub use event::Event;
 pub use numbers::NUMBER_ROTATION;
 pub use sources::{SOURCE_LIFETIME, SeenSource};
-pub use stats::{DropReason, Stats};
+pub use stats::{DropReason, Drops, Stats};
 pub use verdict::{Meta, Output, SecondCopy, Verdict};
 
 use self::event::Events;

@@ -1,15 +1,14 @@
 //! Counters: what was sent, and one named reason for each packet dropped.
 
 use crate::carrier::Malformed;
-use crate::drops::drop_reasons;
 use crate::rule::Reason;
 use crate::wire::encap::OpenError;
 use crate::wire::ipv4::{HeaderError, OptionError};
 use crate::wire::option::ParseError;
 
-drop_reasons! {
+proto_core::drop_reasons! {
     /// Why a packet was dropped.
-    pub enum DropReason {
+    pub enum DropReason: "{}" {
         /// The packet is shorter than an IPv4 header, or than the header says it is long.
         HeaderTruncated = "header_truncated",
         /// The version is not 4.
@@ -107,6 +106,8 @@ drop_reasons! {
         /// The entry's limit on dmcasts.
         DmcastRate = "dmcast_rate",
     }
+    /// How many packets were dropped, by reason.
+    pub type Drops;
 }
 
 /// Counters of a [`Router`](super::Router) since it was made.
@@ -124,27 +125,11 @@ pub struct Stats {
     pub dmcasts: u64,
     /// Events that gave way to newer ones because nobody polled.
     pub events_lost: u64,
-    drops: Drops,
+    /// How many packets were dropped, by reason.
+    pub drops: Drops,
 }
 
 impl Stats {
-    /// Packets dropped for `reason`.
-    pub fn dropped(&self, reason: DropReason) -> u64 {
-        self.drops.of(reason)
-    }
-
-    /// Packets dropped for any reason.
-    pub fn dropped_total(&self) -> u64 {
-        self.drops().map(|(_, count)| count).sum()
-    }
-
-    /// All reasons with their counts, in the order of [`DropReason::ALL`].
-    pub fn drops(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
-        DropReason::ALL
-            .iter()
-            .map(|&reason| (reason, self.dropped(reason)))
-    }
-
     pub(super) fn count_drop(&mut self, reason: DropReason) {
         self.drops.count(reason);
     }

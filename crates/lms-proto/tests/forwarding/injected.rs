@@ -152,7 +152,7 @@ fn repairs_come_soon_or_not_at_all() {
         let mut rested = started(endless());
         ask(&mut rested, NOW, KEY, DOWN);
         assert_eq!(passes(&mut rested, much_later, REPLIER, &packet), None);
-        assert_eq!(rested.stats().dropped(DropReason::NoCredit), 1);
+        assert_eq!(rested.stats().drops.get(DropReason::NoCredit), 1);
     }
 }
 

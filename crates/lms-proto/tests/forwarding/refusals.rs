@@ -486,7 +486,7 @@ fn not_downstream() {
             let verdict = router.forward(NOW, meta(REPLIER), &mut bytes);
             assert_eq!(verdict, Verdict::Drop(DropReason::NotDownstream));
             assert_eq!(bytes, packet, "the packet was edited");
-            assert_eq!(router.stats().dropped(DropReason::NotDownstream), 1);
+            assert_eq!(router.stats().drops.get(DropReason::NotDownstream), 1);
         }
     }
 }

@@ -261,7 +261,7 @@ fn other_packets_pass() {
         assert_eq!(state(&router), before);
     }
     assert_eq!(router.stats().passed, others.len() as u64);
-    assert_eq!(router.stats().dropped_total(), 0);
+    assert_eq!(router.stats().drops.total(), 0);
 }
 
 #[test]

@@ -585,6 +585,6 @@ proptest! {
             );
             prop_assert!(h.offer_count() <= 10 && h.peer_count() <= 6);
         }
-        prop_assert_eq!(h.stats().dropped(DropReason::PeersFull), refused);
+        prop_assert_eq!(h.stats().drops.get(DropReason::PeersFull), refused);
     }
 }

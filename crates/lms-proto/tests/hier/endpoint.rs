@@ -395,12 +395,12 @@ fn forged_messages_change_nothing() {
     for (meta, packet, reason) in cases {
         let (before, due) = (*e.stats(), e.poll_timeout());
         assert_eq!(e.handle_packet(ms(2), &meta, &packet), Err(reason));
-        assert_eq!(e.stats().dropped(reason), before.dropped(reason) + 1);
+        assert_eq!(e.stats().drops.get(reason), before.drops.get(reason) + 1);
         let others = DropReason::ALL.iter().filter(|r| **r != reason);
         assert!(
             others
                 .clone()
-                .all(|r| e.stats().dropped(*r) == before.dropped(*r))
+                .all(|r| e.stats().drops.get(*r) == before.drops.get(*r))
         );
         assert_eq!((e.poll_event(), e.poll_timeout()), (None, due));
         assert_eq!(e.election(key), Election::Other(host(1, 9)));

@@ -55,8 +55,8 @@ fn refused(h: &mut Hierarchy<'_>, meta: Meta, packet: &[u8], reason: DropReason,
     for other in DropReason::ALL {
         let more = u64::from(*other == reason);
         assert_eq!(
-            h.stats().dropped(*other),
-            before.dropped(*other) + more,
+            h.stats().drops.get(*other),
+            before.drops.get(*other) + more,
             "{other}"
         );
     }
@@ -82,7 +82,7 @@ fn what_the_parent_tells_its_link_is_not_refused() {
         let at = ms(1_000 + u64::from(sequence) * 1_000);
         let _ = h.handle_packet(at, &meta(0), &elected, is_downstream);
     }
-    assert_eq!(h.stats().dropped(DropReason::WrongType), 0);
+    assert_eq!(h.stats().drops.get(DropReason::WrongType), 0);
     assert_eq!(h.poll_changed(), None);
 }
 
@@ -142,7 +142,7 @@ fn each_forgery_under_its_own_counter() {
     h.handle_packet(ms(1_000), &meta(0), &from_above, is_downstream)
         .unwrap();
     assert_eq!(
-        (h.stats().dropped(DropReason::WrongInterface), look(&h).0),
+        (h.stats().drops.get(DropReason::WrongInterface), look(&h).0),
         (1, seen)
     );
     assert_eq!(h.poll_changed(), None);

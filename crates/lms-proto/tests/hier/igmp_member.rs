@@ -228,7 +228,7 @@ fn members_bounds() {
     let many: Vec<u8> = (1..9).collect();
     let result = m.set(ms(0), GROUP, FilterMode::Include, sources(&many));
     assert_eq!(result, Err(DropReason::SourcesFull));
-    assert_eq!(m.stats().dropped(DropReason::SourcesFull), 4);
+    assert_eq!(m.stats().drops.get(DropReason::SourcesFull), 4);
 }
 
 fn proxy() -> Proxy<'static> {

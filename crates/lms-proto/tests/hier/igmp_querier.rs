@@ -377,7 +377,7 @@ fn refused_and_counted() {
         let before = *q.stats();
         let result = q.handle_packet(ms(200), &meta, &packet);
         assert_eq!(result.is_err(), is_whole, "{reason}");
-        assert_eq!(q.stats().dropped(reason), before.dropped(reason) + 1);
+        assert_eq!(q.stats().drops.get(reason), before.drops.get(reason) + 1);
         assert_eq!(
             (q.mode(GROUP), names(&q, true)),
             (Include, vec![1, 2]),
@@ -392,7 +392,7 @@ fn refused_and_counted() {
     for _ in 0..5_000 {
         refused += u32::from(q.handle_packet(ms(300), &meta(1), &good).is_err());
     }
-    assert!(refused >= 900 && q.stats().dropped(DropReason::Rate) == u64::from(refused));
+    assert!(refused >= 900 && q.stats().drops.get(DropReason::Rate) == u64::from(refused));
     // No address yet: reports count all the same (§4.2.13).
     let anonymous = v3_report(Ipv4Addr::UNSPECIFIED, ModeIsExclude, &[]);
     q.handle_packet(ms(5_000), &meta(1), &anonymous).unwrap();
@@ -408,12 +408,12 @@ fn bounds_hold_and_are_counted() {
     let mut q = Querier::new(config, Storage::owned(1, 8), [5; 32], ms(0));
     hear(&mut q, ms(0), ModeIsInclude, &[1, 2, 3, 4, 5]);
     assert_eq!(q.sources(GROUP, true).count(), 3);
-    assert_eq!(q.stats().dropped(DropReason::SourcesFull), 2);
+    assert_eq!(q.stats().drops.get(DropReason::SourcesFull), 2);
     let other = Message::V2Report(Ipv4Addr::new(239, 9, 9, 9));
     q.handle_packet(ms(0), &meta(1), &whole(host(1, 50), GROUP, &other))
         .unwrap();
     assert_eq!(
-        (q.group_count(), q.stats().dropped(DropReason::GroupsFull)),
+        (q.group_count(), q.stats().drops.get(DropReason::GroupsFull)),
         (1, 1)
     );
 }

@@ -598,7 +598,7 @@ impl<'a, S: Store> Receiver<'a, S> {
         self.advance_clock(now);
         let result = self.input(meta, packet);
         if let Err(reason) = result {
-            self.stats.dropped.count(reason);
+            self.stats.drops.count(reason);
         }
         result
     }

@@ -622,7 +622,7 @@ impl<'a, S: Store> Sender<'a, S> {
         let result = self.input(meta, packet);
         match result {
             Ok(()) => self.stats.received += 1,
-            Err(reason) => self.stats.dropped.count(reason),
+            Err(reason) => self.stats.drops.count(reason),
         }
         result
     }
