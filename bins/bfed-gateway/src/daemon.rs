@@ -143,12 +143,17 @@ fn fits(mode: Mode, config: &Config, file: &Path) -> Result<(), ConfigError> {
     Err(ConfigError::Wrong(file.to_owned(), vec![problem]))
 }
 
+/// Connections that may wait to be accepted; `net.core.somaxconn` may grant less.
+const BACKLOG: i32 = 1024;
+
 fn listen(
     address: Option<SocketAddr>,
     what: &'static str,
 ) -> Result<Option<TcpListener>, RunError> {
     let open = |address: SocketAddr| {
         let listener = TcpListener::bind(address)?;
+        // The standard library asks for 128. What does not fit is retried after a second or more.
+        socket2::SockRef::from(&listener).listen(BACKLOG)?;
         // Callers that bound the hops hear of them from the first packet on.
         linux_net::inet::tell_hops(&listener, address.ip())?;
         listener.set_nonblocking(true)?;
