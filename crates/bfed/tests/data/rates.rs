@@ -6,6 +6,7 @@ use bfed::data::tfrc::{Receiver, Sender};
 use bfed::data::{DataError, DataEvent, Destination, Meta};
 use bfed::native::ChannelId;
 use bfed::wire::join::FlowChannel;
+use bfed::wire::report::Repr as Report;
 use bfed::wire::subscribe::Edge;
 use bfed::*;
 
@@ -423,4 +424,27 @@ fn losses_become_loss_events_of_a_round_trip_each() {
     }
     assert!(!receiver.receive(now, sequence, 1, 10_000, 1000));
     assert!(receiver.loss() <= before);
+}
+
+/// A report may claim any rate. A timer that did not advance would keep the driver busy.
+#[test]
+fn however_high_the_rate_the_next_packet_waits_for_the_clock() {
+    let now = Instant::from_secs(100);
+    let mut sender = Sender::new(now, 1000);
+    sender.ready(now);
+    let report = Report {
+        echo_us: now.total_micros() as u32,
+        delay_us: 0,
+        received_rate: u32::MAX,
+        loss: 0,
+    };
+    let mut now = now;
+    for _ in 0..40 {
+        now += Duration::from_millis(1);
+        let echo_us = now.total_micros() as u32;
+        sender.report(now, &Report { echo_us, ..report });
+    }
+    assert!(sender.rate() > 1_000_000_000, "{}", sender.rate());
+    while sender.send(now, 1000) {}
+    assert!(sender.next_send(now) > now);
 }

@@ -114,13 +114,15 @@ impl Sender {
         true
     }
 
-    /// When the next packet may be sent.
+    /// When the next packet may be sent: now, or later by a microsecond at least.
     #[must_use]
     pub fn next_send(&self, now: Instant) -> Instant {
         if self.credit > 0.0 {
             return now;
         }
-        self.credit_at + duration((1.0 - self.credit) / self.rate.max(0.1))
+        // Rounded down, a high rate would ask for the present again and again.
+        let missing = (1.0 - self.credit) / self.rate.max(0.1);
+        self.credit_at + duration(missing) + Duration::from_micros(1)
     }
 
     /// A report has come (§4.3).
