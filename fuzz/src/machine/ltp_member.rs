@@ -29,6 +29,10 @@ const RECEIVERS: usize = 2;
 const BLOCKS: u64 = (LENGTH as u64).div_ceil(1 << BLOCK);
 /// Ports that the third host speaks from.
 const PORTS: usize = 12;
+/// Packets to honest receivers that get lost in all. With the retransmission timeouts doubled as many times, a
+/// receiver still advances within [`RECEIVER_TIMEOUT`].
+const LOSSES: u8 = 8;
+const RECEIVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Lies that it repeats at the end.
 const REPEATED: usize = 6;
 /// The source ends this long after the script at the latest.
@@ -69,6 +73,8 @@ struct Bench {
     wire: VecDeque<(usize, Meta, Vec<u8>)>,
     /// Packets to honest receivers that get lost.
     losses: u8,
+    /// How many more the script may lose.
+    losses_left: u8,
     tokens: BTreeMap<SocketAddr, u64>,
     hashing: Hashing,
     meter: Meter,
@@ -83,7 +89,7 @@ impl Bench {
         config.window_blocks = script.flag().then_some(2);
         config.rate_bps = Some(script.of(&[1_000_000, 10_000_000]));
         config.start_wait = Duration::from_millis(500);
-        config.receiver_timeout = Duration::from_secs(4);
+        config.receiver_timeout = RECEIVER_TIMEOUT;
         config.linger = Duration::from_secs(1);
         config.limits.receivers = script.of(&[4, 8, 64]);
         let sender = Sender::new(config, HeapRing::whole(content()), [1; 32], now);
@@ -99,6 +105,7 @@ impl Bench {
             joined: [false; RECEIVERS],
             wire: VecDeque::new(),
             losses: 0,
+            losses_left: LOSSES,
             tokens: BTreeMap::new(),
             hashing: Hashing::new(key),
             meter: Meter::default(),
@@ -186,6 +193,13 @@ impl Bench {
             }
             _ => {}
         }
+    }
+
+    /// So many packets to honest receivers get lost from now on, within what is left of them.
+    fn lose(&mut self, count: u8) {
+        let count = count.min(self.losses_left);
+        self.losses_left -= count;
+        self.losses += count;
     }
 
     fn deliver(&mut self) {
@@ -352,7 +366,7 @@ pub fn run(bytes: &[u8]) {
         steps += 1;
         match script.pick(8) {
             // A receiver that has heard nothing yet cannot be waited for.
-            0 if bench.joined == [true; RECEIVERS] => bench.losses = script.u8() % 8,
+            0 if bench.joined == [true; RECEIVERS] => bench.lose(script.u8() % 8),
             0 => {}
             1 | 2 => bench.wait(u64::from(script.u8()) * 200),
             _ => {

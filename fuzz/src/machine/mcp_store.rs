@@ -148,7 +148,9 @@ impl Daemon {
     fn hear(&mut self, frame: &[u8]) {
         let now = self.now;
         let ended = self.server.is_ended();
-        let heard = self.meter.run(|| self.server.handle_packet(now, &(), frame));
+        let heard = self
+            .meter
+            .run(|| self.server.handle_packet(now, &(), frame));
         if let Err(error) = heard
             && !ended
         {
