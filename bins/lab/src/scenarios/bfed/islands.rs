@@ -32,8 +32,9 @@ const WEB: usize = 2;
 /// In a network of the system's making: what the gateways lose, and what the source's interface lets go.
 const SYSTEM_LOSS: f64 = 0.01;
 const SYSTEM_BPS: u64 = 100_000_000;
-/// From the answer to the last viewer until data flows to it.
-const TREE_GROWS: Duration = Duration::from_secs(1);
+/// From the answer to the last viewer until data flows to it. A SYN between data nodes that the network loses
+/// comes again after a second, the next after two more.
+const TREE_GROWS: Duration = Duration::from_secs(4);
 
 impl Scenario for Islands {
     fn name(&self) -> &'static str {
