@@ -142,7 +142,7 @@ pub struct Duration {
 impl Duration {
     /// No time.
     pub const ZERO: Duration = Duration::from_micros(0);
-    /// The longest duration. It cannot be added to an [`Instant`].
+    /// The longest duration. Adding it to an [`Instant`] overflows.
     pub const MAX: Duration = Duration::from_micros(u64::MAX);
 
     /// Creates a duration from microseconds.
@@ -163,13 +163,13 @@ impl Duration {
         Duration::from_micros(secs * 1_000_000)
     }
 
-    /// Returns the milliseconds of the last, broken second, 0 to 999.
+    /// Returns the milliseconds after the last whole second, 0 to 999.
     #[must_use]
     pub const fn millis(&self) -> u64 {
         self.micros / 1_000 % 1_000
     }
 
-    /// Returns the microseconds of the last, broken second, 0 to 999,999.
+    /// Returns the microseconds after the last whole second, 0 to 999,999.
     #[must_use]
     pub const fn micros(&self) -> u64 {
         self.micros % 1_000_000
