@@ -128,7 +128,7 @@ fn request(case: &Case, form: Form, frame: &mut Frame) {
 fn ask(router: &mut Router<'_>, now: Instant, case: &Case, frame: &mut Frame) -> Iface {
     request(case, Form::Classic, frame);
     let (meta, bytes) = packet(frame);
-    is_sent(router.forward(now, meta, bytes));
+    is_sent(router.forward(now, &meta, bytes));
     let (_, option) = LmsOption::parse(&frame.bytes[20..36]).unwrap();
     option
         .turning_point
@@ -220,7 +220,7 @@ fn packet(frame: &mut Frame) -> (Meta, &mut [u8]) {
 fn forward_all(router: &mut Router<'_>, now: &mut Instant, ring: &mut [Frame]) {
     for frame in ring {
         let (meta, packet) = packet(frame);
-        is_sent(router.forward(tick(now), meta, packet));
+        is_sent(router.forward(tick(now), &meta, packet));
     }
 }
 

@@ -119,7 +119,7 @@ fn forward(router: &mut Router<'_>, now: Instant, iface: Iface, packet: &mut [u8
         iface,
         link_source: None,
     };
-    match router.forward(now, meta, packet) {
+    match router.forward(now, &meta, packet) {
         Verdict::Pass => println!("  not ours: leave it to the kernel"),
         Verdict::Drop(reason) => println!("  dropped: {}", reason.name()),
         Verdict::Forward {

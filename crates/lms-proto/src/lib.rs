@@ -38,7 +38,7 @@
 //!
 //! // For each packet captured: a whole IPv4 packet, edited where it lies.
 //! let mut packet = [0u8; 64];
-//! match router.forward(now, Meta { iface: down, link_source: None }, &mut packet) {
+//! match router.forward(now, &Meta { iface: down, link_source: None }, &mut packet) {
 //!     Verdict::Pass => {}                              // not for LMS
 //!     Verdict::Drop(reason) => eprintln!("{}", reason.name()),
 //!     Verdict::Forward { output, packet, second } => {} // send that range as `output` says

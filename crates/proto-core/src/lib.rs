@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`bucket`] | [`TokenBucket`] and its [`RateLimit`]: a rate and a burst |
 //! | [`drops`] | [`drop_reasons!`]: why packets are dropped, and [`Drops`], how often |
+//! | [`forward`] | [`Forward`], the contract between a forwarding path and its driver |
 //! | [`time`] | [`Instant`](time::Instant) and [`Duration`](time::Duration), in microseconds |
 //! | `clock` (feature `std`) | [`Clock`](clock::Clock), the clock that drivers run machines with |
 //! | [`key`] | the content of a key file: a secret of 32 bytes |
@@ -21,10 +22,12 @@ pub mod bucket;
 #[cfg(feature = "std")]
 pub mod clock;
 pub mod drops;
+pub mod forward;
 pub mod key;
 pub mod machine;
 pub mod time;
 
 pub use bucket::{RateLimit, TokenBucket};
 pub use drops::{DropReason, Drops};
+pub use forward::Forward;
 pub use machine::Machine;

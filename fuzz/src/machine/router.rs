@@ -254,7 +254,7 @@ impl Bench {
         let found = Layout::check(packet)
             .ok()
             .and_then(|layout| ipv4::find_lms(&packet[..layout.header_len]).ok()?);
-        let verdict = self.meter.run(|| router.forward(now, meta, &mut bytes));
+        let verdict = self.meter.run(|| router.forward(now, &meta, &mut bytes));
         match verdict {
             Verdict::Pass => assert_eq!(bytes, packet, "passed on as it came"),
             Verdict::Drop(_) => assert_eq!(bytes, packet, "dropped as it came"),

@@ -95,7 +95,7 @@ impl RouterNode {
             return;
         }
         let mut bytes = packet.to_vec();
-        match lms.forward(now, meta, &mut bytes) {
+        match lms.forward(now, &meta, &mut bytes) {
             Verdict::Forward { output, packet, .. } => {
                 io.send(Port(output.iface.0), &bytes[packet]);
             }

@@ -119,7 +119,7 @@ impl Path<'_> {
         sends: &mut SendBatch<'_, 'p>,
     ) {
         let slips_through = self.guarded && !nft::hides(packet);
-        let verdict = self.router.forward(self.now, meta, packet);
+        let verdict = self.router.forward(self.now, &meta, packet);
         if slips_through && !matches!(verdict, Verdict::Pass) {
             self.stats.unguarded += 1;
         }

@@ -3,6 +3,8 @@
 use core::net::Ipv4Addr;
 use core::ops::Range;
 
+use proto_core::Forward;
+
 use super::policy::Way;
 use super::verdict::Turn;
 use super::{DropReason, Event, Interface, Meta, Output, Policy, Router, SecondCopy, Verdict};
@@ -16,13 +18,25 @@ use crate::{Iface, Instant, NextHop};
 
 const UDP_HEADER_LEN: usize = 8;
 
+impl<C: Carrier> Forward for Router<'_, C> {
+    type Meta = Meta;
+    type Verdict = Verdict;
+
+    #[inline]
+    fn forward(&mut self, now: Instant, meta: &Meta, packet: &mut [u8]) -> Verdict {
+        Router::forward(self, now, meta, packet)
+    }
+}
+
 impl<C: Carrier> Router<'_, C> {
-    /// Forwards one packet: a whole IPv4 packet, maybe with padding behind it. The bytes are
-    /// edited only where the verdict is [`Verdict::Forward`] or [`Verdict::Multicast`].
+    /// Forwards one packet: a whole IPv4 packet, with or without the padding of its frame. The bytes are
+    /// edited only where the verdict is [`Verdict::Forward`] or [`Verdict::Multicast`]. The same as
+    /// [`Forward::forward`], without an import.
     ///
     /// Allocates nothing; the cost does not depend on the number of groups or interfaces.
     #[inline]
-    pub fn forward(&mut self, now: Instant, meta: Meta, packet: &mut [u8]) -> Verdict {
+    pub fn forward(&mut self, now: Instant, meta: &Meta, packet: &mut [u8]) -> Verdict {
+        let meta = *meta;
         match C::classify(packet) {
             Ok(Class::Request(request)) => match self.policy {
                 Policy::SearchParty { .. } => self.party(now, meta, &request, packet),

@@ -170,7 +170,7 @@ pub(crate) fn dmcast(key: Key, placement: Placement) -> Vec<u8> {
 #[track_caller]
 pub(crate) fn asked(router: &mut Router<'_>, now: Instant, key: Key, iface: Iface) -> Iface {
     let mut bytes = request(key, None, Form::Classic);
-    let verdict = router.forward(now, meta(iface), &mut bytes);
+    let verdict = router.forward(now, &meta(iface), &mut bytes);
     let Verdict::Forward { packet, .. } = verdict else {
         panic!("{verdict:?}");
     };
@@ -208,7 +208,7 @@ pub(crate) fn expect_drop(
 ) {
     let (before, counters) = (state(router), *router.stats());
     let mut bytes = packet.to_vec();
-    let verdict = router.forward(NOW, meta(iface), &mut bytes);
+    let verdict = router.forward(NOW, &meta(iface), &mut bytes);
     assert_eq!(verdict, Verdict::Drop(reason));
     assert_eq!(bytes, packet, "the packet was edited");
     assert_eq!(state(router), before, "the state changed");

@@ -26,7 +26,7 @@ fn flood(policy: Policy, from: Iface, packet: &[u8]) -> (u64, u64) {
     let (mut sent, mut worst) = (Vec::new(), 0);
     for tick in 0..30_000u64 {
         let now = NOW + Duration::from_secs(1) + Duration::from_micros(100 * tick);
-        match router.forward(now, meta(from), &mut packet.to_vec()) {
+        match router.forward(now, &meta(from), &mut packet.to_vec()) {
             Verdict::Forward { second, .. } => {
                 sent.push(now);
                 sent.extend(second.map(|_| now));
@@ -86,7 +86,7 @@ fn rate_zero_sends_nothing() {
         request(KEY, None, Form::Classic),
         dmcast(KEY, Placement::Outer),
     ] {
-        let verdict = router.forward(NOW, meta(REPLIER), &mut packet.clone());
+        let verdict = router.forward(NOW, &meta(REPLIER), &mut packet.clone());
         assert!(matches!(verdict, Verdict::Drop(_)));
     }
 }
@@ -103,8 +103,8 @@ fn groups_have_rates_of_their_own() {
     router.install(NOW, other, UP, &[DOWN]).unwrap();
     let flooded = request(KEY, None, Form::Classic);
     for _ in 0..1_000 {
-        let _ = router.forward(NOW, meta(DOWN), &mut flooded.clone());
+        let _ = router.forward(NOW, &meta(DOWN), &mut flooded.clone());
     }
-    let verdict = router.forward(NOW, meta(DOWN), &mut request(other, None, Form::Classic));
+    let verdict = router.forward(NOW, &meta(DOWN), &mut request(other, None, Form::Classic));
     assert!(matches!(verdict, Verdict::Forward { .. }));
 }

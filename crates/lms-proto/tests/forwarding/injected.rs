@@ -43,7 +43,7 @@ fn point_in(packet: &[u8]) -> Option<TurningPoint> {
 /// A receiver asks below `iface`: the turning point that the replier reads.
 fn ask(router: &mut Router<'_>, now: Instant, key: Key, iface: Iface) -> TurningPoint {
     let mut bytes = request(key, None, Form::Classic);
-    let verdict = router.forward(now, meta(iface), &mut bytes);
+    let verdict = router.forward(now, &meta(iface), &mut bytes);
     let Verdict::Forward { packet, .. } = verdict else {
         panic!("{verdict:?}");
     };
@@ -65,7 +65,7 @@ fn answer(point: TurningPoint, replier: Ipv4Addr, inner: &[u8]) -> Vec<u8> {
 
 /// Whether a dmcast gets through, and where it goes.
 fn passes(router: &mut Router<'_>, now: Instant, from: Iface, packet: &[u8]) -> Option<Iface> {
-    match router.forward(now, meta(from), &mut packet.to_vec()) {
+    match router.forward(now, &meta(from), &mut packet.to_vec()) {
         Verdict::Multicast { iface, .. } => Some(iface),
         _ => None,
     }
@@ -88,10 +88,10 @@ fn a_host_that_nobody_asked_injects_nothing() {
     }
     // Not after a request that went up, nor after one that another router had turned, either.
     let up = request(KEY, None, Form::Classic);
-    let _ = router.forward(NOW, meta(REPLIER), &mut up.clone());
+    let _ = router.forward(NOW, &meta(REPLIER), &mut up.clone());
     let turned = turning_point([192, 0, 2, 1].into(), Iface(9));
     let down = request(KEY, Some(turned), Form::Classic);
-    let _ = router.forward(NOW, meta(UP), &mut down.clone());
+    let _ = router.forward(NOW, &meta(UP), &mut down.clone());
     assert_eq!(router.stats().requests_to_replier, 1);
     let through = every_number().filter(|&iface| {
         let packet = answer(
@@ -340,7 +340,7 @@ fn search_party_pays_for_each_turned_copy() {
         .install(NOW, KEY, UP, &[REPLIER, DOWN, DOWN2])
         .unwrap();
     let mut bytes = request(KEY, None, Form::Classic);
-    let verdict = router.forward(NOW, meta(DOWN), &mut bytes);
+    let verdict = router.forward(NOW, &meta(DOWN), &mut bytes);
     let Verdict::Forward { packet, second, .. } = verdict else {
         panic!("{verdict:?}");
     };
@@ -376,7 +376,7 @@ fn a_request_over_the_rate_pays_for_nothing() {
         ..endless()
     });
     let point = ask(&mut router, NOW, KEY, DOWN);
-    let dropped = router.forward(NOW, meta(DOWN), &mut request(KEY, None, Form::Classic));
+    let dropped = router.forward(NOW, &meta(DOWN), &mut request(KEY, None, Form::Classic));
     assert!(matches!(dropped, Verdict::Drop(_)));
     let packet = answer(point, REPLIER_HOST, &inner(KEY));
     let through = (0..2 * REPAIRS_PER_REQUEST)

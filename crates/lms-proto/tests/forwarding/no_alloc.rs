@@ -78,7 +78,7 @@ fn forwarding_allocates_nothing() {
             for packet in &good {
                 buffer[..packet.len()].copy_from_slice(packet);
                 let bytes = &mut buffer[..packet.len()];
-                match router.forward(now, meta(DOWN), bytes) {
+                match router.forward(now, &meta(DOWN), bytes) {
                     Verdict::Forward { second, .. } => {
                         sent += 1;
                         if let Some(second) = second {

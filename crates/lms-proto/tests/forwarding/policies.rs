@@ -28,7 +28,7 @@ fn copies(
     packet: &[u8],
 ) -> Vec<(Output, Vec<u8>)> {
     let mut bytes = packet.to_vec();
-    let verdict = router.forward(now, meta(from), &mut bytes);
+    let verdict = router.forward(now, &meta(from), &mut bytes);
     let Verdict::Forward { output, second, .. } = verdict else {
         panic!("{verdict:?}");
     };
@@ -131,7 +131,7 @@ fn search_party_never_goes_up_again() {
         }
     }
     let mut bytes = turned();
-    let verdict = router.forward(NOW, meta(DOWN), &mut bytes);
+    let verdict = router.forward(NOW, &meta(DOWN), &mut bytes);
     let reason = lms_proto::router::DropReason::TurnedFromBelow;
     assert_eq!(verdict, Verdict::Drop(reason));
 }
@@ -163,7 +163,7 @@ fn expect_drop_whatever_the_dice(
     reason: lms_proto::router::DropReason,
 ) {
     let mut bytes = packet.to_vec();
-    let verdict = router.forward(NOW, meta(from), &mut bytes);
+    let verdict = router.forward(NOW, &meta(from), &mut bytes);
     assert_eq!(verdict, Verdict::Drop(reason));
     assert_eq!(bytes, packet);
 }
@@ -398,7 +398,7 @@ fn a_changed_address_is_the_new_turning_point() {
     // The old address is nobody's now, from any interface.
     for from in [UP, REPLIER] {
         let mut old = dmcast(KEY, lms_proto::wire::encap::Placement::Outer);
-        assert_eq!(router.forward(NOW, meta(from), &mut old), Verdict::Pass);
+        assert_eq!(router.forward(NOW, &meta(from), &mut old), Verdict::Pass);
     }
 }
 

@@ -276,7 +276,7 @@ fn number_of(key: Key, iface: u16) -> Iface {
 
 fn check_request(router: &mut Router<'_>, expected: &Expected, key: Key, from: u16, before: &[u8]) {
     let mut bytes = before.to_vec();
-    let verdict = router.forward(NOW, meta(Iface(from)), &mut bytes);
+    let verdict = router.forward(NOW, &meta(Iface(from)), &mut bytes);
     let (output, turned) = match (&verdict, expected) {
         (Verdict::Drop(reason), Expected::Drop(wanted)) => {
             assert_eq!((reason, &bytes[..]), (wanted, before));
@@ -329,7 +329,10 @@ fn check_request(router: &mut Router<'_>, expected: &Expected, key: Key, from: u
 
 fn check_dmcast(router: &mut Router<'_>, expected: &Expected, from: u16, before: &[u8], key: Key) {
     let mut bytes = before.to_vec();
-    match (router.forward(NOW, meta(Iface(from)), &mut bytes), expected) {
+    match (
+        router.forward(NOW, &meta(Iface(from)), &mut bytes),
+        expected,
+    ) {
         (Verdict::Drop(reason), Expected::Drop(wanted)) => assert_eq!(reason, *wanted),
         (Verdict::Pass, Expected::Pass) => {}
         (Verdict::Multicast { iface, packet }, Expected::Multicast(to)) => {
@@ -400,7 +403,7 @@ proptest! {
         packet.truncate(keep);
         packet.extend(&bytes);
         let mut after = packet.clone();
-        match router.forward(NOW, meta(Iface(from)), &mut after) {
+        match router.forward(NOW, &meta(Iface(from)), &mut after) {
             Verdict::Drop(_) | Verdict::Pass => prop_assert_eq!(after, packet),
             Verdict::Forward { packet, .. } | Verdict::Multicast { packet, .. } => {
                 prop_assert!(packet.end <= after.len());

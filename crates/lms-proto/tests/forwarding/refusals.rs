@@ -294,7 +294,7 @@ fn exhausted() -> Router<'static> {
     });
     router.set_replier(NOW, KEY, Some(replier())).unwrap();
     asked(&mut router, NOW, KEY, DOWN);
-    let verdict = router.forward(NOW, meta(REPLIER), &mut good_dmcast());
+    let verdict = router.forward(NOW, &meta(REPLIER), &mut good_dmcast());
     assert!(matches!(verdict, Verdict::Multicast { .. }));
     router
 }
@@ -483,7 +483,7 @@ fn not_downstream() {
             let packet = compose(&repr, &inner(KEY));
             let mut router = asked_router();
             let mut bytes = packet.clone();
-            let verdict = router.forward(NOW, meta(REPLIER), &mut bytes);
+            let verdict = router.forward(NOW, &meta(REPLIER), &mut bytes);
             assert_eq!(verdict, Verdict::Drop(DropReason::NotDownstream));
             assert_eq!(bytes, packet, "the packet was edited");
             assert_eq!(router.stats().drops.get(DropReason::NotDownstream), 1);
@@ -497,7 +497,7 @@ fn wrong_number_rate() {
     let repr = dmcast_repr(Iface(0), Form::Classic, Placement::Outer);
     let guess = compose(&repr, &inner(KEY));
     for _ in 0..64 {
-        let verdict = router.forward(NOW, meta(REPLIER), &mut guess.clone());
+        let verdict = router.forward(NOW, &meta(REPLIER), &mut guess.clone());
         assert_eq!(verdict, Verdict::Drop(DropReason::NotDownstream));
     }
     for packet in [&guess, &good_dmcast()] {
@@ -592,7 +592,7 @@ fn every_truncation_is_dropped() {
             let mut router = asked_router();
             let before = state(&router);
             let mut bytes = packet[..len].to_vec();
-            let verdict = router.forward(NOW, meta(from), &mut bytes);
+            let verdict = router.forward(NOW, &meta(from), &mut bytes);
             assert!(matches!(verdict, Verdict::Drop(_)), "{len}: {verdict:?}");
             assert_eq!(bytes, packet[..len]);
             assert_eq!(state(&router), before);
@@ -612,7 +612,7 @@ fn every_bit_flip_of_a_header_is_refused() {
             let mut router = asked_router();
             let before = state(&router);
             let mut bytes = flipped.clone();
-            let verdict = router.forward(NOW, meta(from), &mut bytes);
+            let verdict = router.forward(NOW, &meta(from), &mut bytes);
             let refused = matches!(verdict, Verdict::Drop(_) | Verdict::Pass);
             assert_eq!(refused, bit / 8 < payload, "bit {bit}: {verdict:?}");
             if refused {
@@ -641,7 +641,7 @@ fn every_mended_bit_flip_is_refused_or_harmless() {
                 }
             }
             let mut router = asked_router();
-            match router.forward(NOW, meta(from), &mut bytes) {
+            match router.forward(NOW, &meta(from), &mut bytes) {
                 Verdict::Drop(_) | Verdict::Pass => {}
                 Verdict::Forward { output, packet, .. } => {
                     assert!([UP, REPLIER].contains(&output.iface), "bit {bit}");

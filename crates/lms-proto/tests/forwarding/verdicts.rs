@@ -31,7 +31,7 @@ fn forwarded(router: &mut lms_proto::Router<'_>, from: Iface, request: &[u8]) ->
         output,
         packet,
         second: None,
-    } = router.forward(NOW, meta(from), &mut bytes)
+    } = router.forward(NOW, &meta(from), &mut bytes)
     else {
         panic!("not forwarded");
     };
@@ -127,7 +127,7 @@ fn from_a_neighbour_of_the_replier_turned_to_the_replier() {
             iface: REPLIER,
             link_source,
         };
-        let Verdict::Forward { output, packet, .. } = router.forward(NOW, from, &mut bytes) else {
+        let Verdict::Forward { output, packet, .. } = router.forward(NOW, &from, &mut bytes) else {
             panic!("not forwarded");
         };
         let turned = turning_point(address(REPLIER), number(DOWN));
@@ -142,7 +142,7 @@ fn from_a_neighbour_of_the_replier_turned_to_the_replier() {
         // The repair comes back to the same link.
         let repr = dmcast_repr(point.iface, Form::Classic, Placement::Outer);
         let mut repair = compose(&repr, &inner(KEY));
-        let verdict = router.forward(NOW, meta(REPLIER), &mut repair);
+        let verdict = router.forward(NOW, &meta(REPLIER), &mut repair);
         assert!(matches!(verdict, Verdict::Multicast { iface: REPLIER, .. }));
     }
     // A replier that is the whole link has no neighbours there.
@@ -253,7 +253,7 @@ fn other_packets_pass() {
         let before = state(&router);
         let mut bytes = other.clone();
         assert_eq!(
-            router.forward(NOW, meta(REPLIER), &mut bytes),
+            router.forward(NOW, &meta(REPLIER), &mut bytes),
             Verdict::Pass,
             "{n}"
         );
@@ -279,7 +279,7 @@ fn a_dmcast_is_stripped_and_multicast_on_the_turning_point_interface() {
                 let mut bytes = compose(&repr, &inner(KEY));
                 bytes.extend([0; 3]);
                 let Verdict::Multicast { iface, packet } =
-                    router.forward(NOW, meta(from), &mut bytes)
+                    router.forward(NOW, &meta(from), &mut bytes)
                 else {
                     panic!("{form:?} {placement:?} {from}");
                 };
@@ -298,7 +298,7 @@ fn a_dmcast_needs_no_replier() {
     asked(&mut router, NOW, KEY, DOWN);
     router.set_replier(NOW, KEY, None).unwrap();
     let mut bytes = dmcast(KEY, Placement::Outer);
-    let verdict = router.forward(NOW, meta(REPLIER), &mut bytes);
+    let verdict = router.forward(NOW, &meta(REPLIER), &mut bytes);
     assert!(matches!(verdict, Verdict::Multicast { .. }));
 }
 
@@ -317,7 +317,7 @@ fn a_dmcast_for_a_shared_tree() {
         &inner(key),
     );
     let passes = |router: &mut lms_proto::Router<'_>, now| {
-        let verdict = router.forward(now, meta(REPLIER), &mut packet.clone());
+        let verdict = router.forward(now, &meta(REPLIER), &mut packet.clone());
         matches!(verdict, Verdict::Multicast { iface: DOWN, .. })
     };
     assert!(!passes(&mut router, NOW), "the source was never seen");

@@ -204,7 +204,7 @@ impl World<'_, '_> {
             iface: Iface(iface as u16),
             link_source: None,
         };
-        match self.router.forward(self.now, meta, packet) {
+        match self.router.forward(self.now, &meta, packet) {
             Verdict::Forward {
                 output,
                 packet: range,
