@@ -48,8 +48,8 @@ pub(super) enum Refused {
     Rate,
     /// As many clients as may be.
     Full,
-    /// The client has asked already, and the answer is on its way.
-    Again,
+    /// The client has asked already under this number, and its answer is pending.
+    Pending(ClientId),
 }
 
 /// A request that waits for its answer.
@@ -130,8 +130,8 @@ impl<K: Ord + Clone> Clients<K> {
             }
             Want::Join => {
                 let joining = (request.session.clone(), key.clone());
-                if self.joining.contains_key(&joining) {
-                    return Err(Refused::Again);
+                if let Some(&client) = self.joining.get(&joining) {
+                    return Err(Refused::Pending(client));
                 }
                 if self.count >= self.limits.clients && !self.has(&key, &request.session) {
                     return Err(Refused::Full);
@@ -331,7 +331,7 @@ mod tests {
         assert!(all.request(now, 1, request(Want::Join, 1)).is_ok());
         assert_eq!(
             all.request(now, 1, request(Want::Join, 1)),
-            Err(Refused::Again)
+            Err(Refused::Pending(ClientId(1)))
         );
         assert!(all.request(now, 2, request(Want::Join, 1)).is_ok());
         assert_eq!(asks(&mut all).len(), 2);

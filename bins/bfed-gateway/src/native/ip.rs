@@ -91,7 +91,7 @@ impl Counts {
         self.requests += 1;
         match outcome {
             Ok(_) => {}
-            Err(Refused::Again) => self.damped += 1,
+            Err(Refused::Pending(_)) => self.damped += 1,
             Err(Refused::Rate) => self.rate_limited += 1,
             Err(Refused::Full) => self.full += 1,
         }

@@ -465,6 +465,50 @@ fn an_edge_asks_the_mediator_for_what_it_has_not() {
     });
 }
 
+/// The control node has a channel allocated while it joins the tree. A player that comes then gets the control
+/// node's answer, not a stream that ends at once.
+#[test]
+fn a_session_that_may_be_refused_is_not_served_before_the_mediator_answers() {
+    alone(|| {
+        let (mut net, mut front) = (edge(), mediator(&NetworkConfig::Http(config())));
+        let session = name("bfed://9/x");
+        let (channel, url) = down(&mut *net, &session).unwrap();
+        // Both ask at once: one answer serves both.
+        let ask = || Client::get(EDGE, &path("bfed://9/x"));
+        let mut players = [ask(), ask()];
+        let Upcall::Join { client, .. } = soon(&mut *front).0 else {
+            panic!();
+        };
+        for _ in 0..100 {
+            nothing(&mut *front);
+            if count(&*front, "requests_damped") == 1 {
+                break;
+            }
+        }
+        let refused = Answer::NoRoute(Reason::Limit);
+        front.answer(now(), Some(client), &answer(refused, &session));
+        for player in &mut players {
+            assert_eq!(player.head(), 503);
+            let text = String::from_utf8_lossy(player.all().1).into_owned();
+            assert!(text.contains("no way to the session"), "{text}");
+        }
+        // The next one asks again.
+        let mut player = ask();
+        let Upcall::Join { client, .. } = soon(&mut *front).0 else {
+            panic!();
+        };
+        let address = ChannelAddress::Native(url.into_bytes());
+        let served = Answer::Translation(vec![address]);
+        front.answer(now(), Some(client), &answer(served, &session));
+        assert_eq!(player.head(), 200);
+        // Once data has come no player asks.
+        net.send_data(now(), channel, b"hello").unwrap();
+        assert_eq!(player.until(5), b"hello");
+        assert_eq!(ask().head(), 200);
+        nothing(&mut *front);
+    });
+}
+
 #[test]
 fn data_nodes_read_sources_from_the_origin() {
     alone(|| {

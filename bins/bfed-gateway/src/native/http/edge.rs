@@ -83,13 +83,17 @@ impl Edge {
         path: &str,
         cut: Arc<Notify>,
     ) -> Response<Answer> {
-        if self.shared.hub().is_here(&key) {
-            return self.stream(&key, &session, cut);
-        }
         let own = match session.owner() {
             Owner::Number(network) => network == self.network,
             Owner::Name(_) => false,
         };
+        let (here, may_be_refused) = {
+            let hub = self.shared.hub();
+            (hub.is_here(&key), hub.may_be_refused(&key))
+        };
+        if here && (own || !may_be_refused) {
+            return self.stream(&key, &session, cut);
+        }
         match &self.origin {
             Some(origin) if own => return redirect_to(origin, path),
             // It waits for the source.
@@ -120,6 +124,8 @@ impl Edge {
             },
             Ok(Mediated::NoRoute(reason)) => no_route(reason),
             Ok(Mediated::Cost(_)) => text(StatusCode::BAD_GATEWAY, "not an answer to a JOIN"),
+            // Data nodes serve what they have while the control node is unreachable.
+            Err(_) if here => self.stream(&key, &session, cut),
             Err(why) => text(
                 StatusCode::SERVICE_UNAVAILABLE,
                 format!("the mediator: {why}"),

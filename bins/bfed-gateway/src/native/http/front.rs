@@ -19,7 +19,7 @@ use tokio::sync::{Notify, oneshot};
 use super::edge::{flow, no_route, path_of, redirect_to};
 use super::server::{Answer, PATIENCE, Server, Site, bytes, piece, redirect, text};
 use super::{HttpConfig, Network, Owner};
-use crate::native::clients::Clients;
+use crate::native::clients::{Clients, Refused};
 use crate::native::ip::Counts;
 use crate::native::mediator::{Front, Mediator};
 
@@ -170,7 +170,8 @@ struct HttpMediator {
     server: Server,
     network: BnNum,
     clients: Clients<Asker>,
-    waiting: BTreeMap<ClientId, oneshot::Sender<AnswerRepr>>,
+    /// The requests that one answer serves: those of one client for one session.
+    waiting: BTreeMap<ClientId, Vec<oneshot::Sender<AnswerRepr>>>,
     counts: Counts,
 }
 
@@ -220,7 +221,7 @@ impl Front for HttpMediator {
             return;
         };
         self.clients.answer(now, client, answer);
-        if let Some(waiting) = self.waiting.remove(&client) {
+        for waiting in self.waiting.remove(&client).unwrap_or_default() {
             match waiting.send(answer.clone()) {
                 Ok(()) => self.counts.answers += 1,
                 Err(_) => self.counts.unanswered += 1,
@@ -244,8 +245,8 @@ impl Front for HttpMediator {
             let outcome = self.clients.request(now, from, ask);
             self.counts.request(&outcome);
             match outcome {
-                Ok(Some(client)) => {
-                    self.waiting.insert(client, answer);
+                Ok(Some(client)) | Err(Refused::Pending(client)) => {
+                    self.waiting.entry(client).or_default().push(answer);
                 }
                 // A LEAVE is answered too: HTTP knows no question without an answer.
                 Ok(None) if want == Want::Leave => {
@@ -265,7 +266,10 @@ impl Front for HttpMediator {
 
     fn handle_timeout(&mut self, now: Instant) {
         self.clients.handle_timeout(now);
-        self.waiting.retain(|_, answer| !answer.is_closed());
+        self.waiting.retain(|_, answers| {
+            answers.retain(|answer| !answer.is_closed());
+            !answers.is_empty()
+        });
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

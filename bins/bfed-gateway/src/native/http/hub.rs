@@ -43,6 +43,8 @@ struct Stream {
     multi: bool,
     down: Option<ChannelId>,
     up: Option<ChannelId>,
+    /// Data has come through `down`: the session was not refused.
+    is_live: bool,
     /// Channels whose data the data node wants.
     listens: [Option<ChannelId>; 2],
     paused: bool,
@@ -262,6 +264,13 @@ impl Hub {
         self.streams.get(key).is_some_and(here)
     }
 
+    /// Whether the control node may still refuse the session: the flow has a channel for data of another
+    /// network, allocated while the tree is joined, and nothing has come through it.
+    pub(super) fn may_be_refused(&self, key: &Key) -> bool {
+        let pending = |stream: &Stream| stream.down.is_some() && !stream.is_live;
+        self.streams.get(key).is_some_and(pending)
+    }
+
     /// Sessions of elsewhere that have readers here.
     pub(super) fn read_sessions(&self) -> Vec<String> {
         let read =
@@ -323,6 +332,7 @@ impl Hub {
         if let Some(stream) = self.streams.get_mut(&key) {
             if stream.down == Some(channel) {
                 stream.down = None;
+                stream.is_live = false;
                 ends = true;
             }
             if stream.up == Some(channel) {
@@ -501,11 +511,11 @@ impl Hub {
             .get(&channel)
             .cloned()
             .ok_or(NativeError::Refused)?;
-        let has_readers = self
-            .streams
-            .get(&key)
-            .is_some_and(|stream| !stream.readers.is_empty());
-        if !has_readers || data.is_empty() {
+        let Some(stream) = self.streams.get_mut(&key) else {
+            return Ok(());
+        };
+        stream.is_live = true;
+        if stream.readers.is_empty() || data.is_empty() {
             return Ok(());
         }
         if self.spread(&key, &Bytes::copy_from_slice(data)) {
