@@ -75,9 +75,7 @@ impl Asking {
                 .fold(0u64, |word, &byte| word << 8 | u64::from(byte))
         };
         let (nonce, random) = ((word(nonce) as u32).max(1), word(random) | 1);
-        let interface = options.interface.as_deref();
-        let open =
-            |address: Address| Conversation::open(address, interface, &options.session, nonce);
+        let open = |address: Address| Conversation::open(address, &options, nonce);
         let mut addresses = options.mediators.clone();
         let mediator = match addresses.len() {
             1 => open(addresses.remove(0))?,
@@ -345,8 +343,7 @@ impl Asking {
                 to: address,
             });
         }
-        let interface = self.options.interface.as_deref();
-        self.mediator = Conversation::open(address, interface, &self.options.session, self.nonce)?;
+        self.mediator = Conversation::open(address, &self.options, self.nonce)?;
         self.redirects += 1;
         self.ask_soon(now, sink);
         Ok(())

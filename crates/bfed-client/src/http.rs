@@ -7,9 +7,7 @@
 //! | --- | --- |
 //! | head of an answer; trailers; extensions of chunks | [`MAX_HEAD`] bytes each |
 //! | header fields | 100 |
-//! | time to resolve and connect | [`CONNECT_TIMEOUT`] |
-//! | time to the head of a stream | [`HEAD_TIMEOUT`] |
-//! | time of a whole request to a mediator and its answer | [`TIMEOUT`] after the connection is open |
+//! | time | [`Timeouts`] |
 
 use std::error::Error as _;
 use std::io;
@@ -30,14 +28,38 @@ use crate::Url;
 
 /// Longest head of an answer in bytes.
 pub const MAX_HEAD: usize = 16 << 10;
-/// Time allowed to resolve a server's name and to connect to it.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time allowed for the head of the answer that a stream begins with; a gateway asks its mediator meanwhile.
-pub const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time allowed for a request to a mediator and its whole answer.
-pub const TIMEOUT: Duration = Duration::from_secs(10);
+/// Time allowed for the text of an error.
+const ERROR_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest text of an error that is quoted, in bytes.
 const MAX_QUOTED: usize = 200;
+
+/// Time limits of HTTP connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Timeouts {
+    /// To resolve a server's name and to connect to it; 5 s by default.
+    pub connect: Duration,
+    /// To the head of the answer that a stream begins with; 30 s by default. A gateway asks its mediator
+    /// meanwhile.
+    pub head: Duration,
+    /// For a request to a mediator and its whole answer once the connection is open, and half the time for the
+    /// answer to a published stream after its end; 10 s by default.
+    pub answer: Duration,
+    /// A server that reads nothing of a published stream for this time while data waits is given up, between
+    /// one and two times this time after it stopped; 10 s by default.
+    pub stall: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Timeouts {
+            connect: Duration::from_secs(5),
+            head: Duration::from_secs(30),
+            answer: Duration::from_secs(10),
+            stall: Duration::from_secs(10),
+        }
+    }
+}
 
 /// A request that was not answered as it should be.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +78,7 @@ pub enum HttpError {
     #[error("the answer is too long")]
     BodyTooLong,
     /// The server took too long.
-    #[error("no answer within {} s", .0.as_secs())]
+    #[error("no answer within {0:?}")]
     TimedOut(Duration),
     /// The server answered with an error.
     #[error("{status} {text}")]
@@ -146,7 +168,7 @@ impl Answer {
     /// Returns the error that an answer other than 2xx is, with the beginning of its text.
     pub async fn into_error(self) -> HttpError {
         let status = self.status;
-        let body = timeout(TIMEOUT, self.whole(MAX_HEAD)).await;
+        let body = timeout(ERROR_TIMEOUT, self.whole(MAX_HEAD)).await;
         let body = body.ok().and_then(Result::ok).unwrap_or_default();
         let text = String::from_utf8_lossy(&body[..body.len().min(MAX_QUOTED)]);
         let text = text.trim().to_owned();
@@ -154,12 +176,12 @@ impl Answer {
     }
 }
 
-/// Connects to the server of a URL within [`CONNECT_TIMEOUT`].
+/// Connects to the server of a URL within [`Timeouts::connect`].
 ///
 /// # Errors
 /// The name cannot be resolved, or no connection comes about.
-pub async fn connect(url: &Url) -> Result<TcpStream, HttpError> {
-    let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(url.server())).await;
+pub async fn connect(url: &Url, timeouts: &Timeouts) -> Result<TcpStream, HttpError> {
+    let connected = timeout(timeouts.connect, TcpStream::connect(url.server())).await;
     let stream = match connected {
         Ok(connected) => connected?,
         Err(_) => {
@@ -217,19 +239,19 @@ where
     })
 }
 
-/// Requests a URL; the head of the answer arrives within [`HEAD_TIMEOUT`].
+/// Requests a URL; the head of the answer arrives within [`Timeouts::head`].
 ///
 /// # Errors
 /// As [`connect`] and [`send`], or the head takes too long.
-pub async fn get(url: &Url) -> Result<Answer, HttpError> {
-    let stream = connect(url).await?;
+pub async fn get(url: &Url, timeouts: &Timeouts) -> Result<Answer, HttpError> {
+    let stream = connect(url, timeouts).await?;
     let asked = send(stream, Method::GET, url, Full::<Bytes>::default());
-    let answered = timeout(HEAD_TIMEOUT, asked).await;
-    answered.map_err(|_| HttpError::TimedOut(HEAD_TIMEOUT))?
+    let answered = timeout(timeouts.head, asked).await;
+    answered.map_err(|_| HttpError::TimedOut(timeouts.head))?
 }
 
-/// Posts a body and returns that of the answer, at most `max_len` bytes, within `limit` after the connection
-/// is open.
+/// Posts a body and returns that of the answer, at most `max_len` bytes, within [`Timeouts::answer`] after
+/// the connection is open.
 ///
 /// # Errors
 /// As [`connect`], [`send`] and [`Answer::whole`]; a status other than 200; no answer in time.
@@ -237,9 +259,9 @@ pub async fn post(
     url: &Url,
     body: Vec<u8>,
     max_len: usize,
-    limit: Duration,
+    timeouts: &Timeouts,
 ) -> Result<Bytes, HttpError> {
-    let stream = connect(url).await?;
+    let stream = connect(url, timeouts).await?;
     let asked = async {
         let answer = send(stream, Method::POST, url, Full::new(Bytes::from(body))).await?;
         match answer.status {
@@ -247,8 +269,8 @@ pub async fn post(
             _ => Err(answer.into_error().await),
         }
     };
-    let answered = timeout(limit, asked).await;
-    answered.map_err(|_| HttpError::TimedOut(limit))?
+    let answered = timeout(timeouts.answer, asked).await;
+    answered.map_err(|_| HttpError::TimedOut(timeouts.answer))?
 }
 
 #[cfg(test)]

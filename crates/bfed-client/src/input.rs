@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use linux_net::inet::UdpSocket;
 use linux_net::udp::Batch;
 
+use crate::http::Timeouts;
 use crate::stream::{Download, Piece};
 use crate::{Error, GroupAddress, Url, mediator};
 
@@ -67,13 +68,17 @@ pub(crate) enum Input {
 }
 
 impl Input {
-    pub(crate) fn open(place: &Place, interface: Option<&str>) -> Result<Input, Error> {
+    pub(crate) fn open(
+        place: &Place,
+        interface: Option<&str>,
+        timeouts: Timeouts,
+    ) -> Result<Input, Error> {
         match place {
             Place::Group(address) => {
                 let socket = mediator::listen(address.group, address.source, interface)?;
                 Ok(Input::Group(socket, Batch::new(8)))
             }
-            Place::Http(url) => match Download::open(url.clone()) {
+            Place::Http(url) => match Download::open(url.clone(), timeouts) {
                 Ok(download) => Ok(Input::Http(download)),
                 Err(error) => Err(Error::Network(format!("{url}: {error}"))),
             },

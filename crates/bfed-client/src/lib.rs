@@ -47,10 +47,9 @@
 //! | --- | --- |
 //! | redirections from mediator to mediator, from server to server | 5 each |
 //! | costs of several mediators | 4 s |
-//! | answer of a mediator over HTTP | 64 KiB, 10 s |
-//! | head of an HTTP answer | 16 KiB, 100 fields, 30 s |
-//! | connection to an HTTP server | 5 s |
-//! | a server that takes nothing of a published stream | 20 s |
+//! | answer of a mediator over HTTP | 64 KiB |
+//! | head of an HTTP answer | 16 KiB, 100 fields |
+//! | time of HTTP connections and answers | [`http::Timeouts`] |
 //! | memory of an HTTP stream | 16 pieces of 16 KiB |
 //! | memory of numbered frames | one frame, 65,000 bytes, and one piece |
 //!

@@ -15,7 +15,8 @@ use linux_net::udp::Batch;
 use linux_net::wake::Waker;
 
 use crate::address::{MEDIATOR_PORT, PADDED_LEN};
-use crate::{Error, Url, http, stream};
+use crate::http::{self, Timeouts};
+use crate::{Error, JoinOptions, Url, stream};
 
 /// Longest answer over HTTP in bytes.
 const MAX_ANSWER: usize = 64 << 10;
@@ -108,6 +109,7 @@ pub(crate) struct Conversation {
     transport: Transport,
     session: SessionName,
     nonce: u32,
+    timeouts: Timeouts,
 }
 
 /// Returns the index of the interface with a name or an address; 0, for the routes' choice, without one.
@@ -161,16 +163,12 @@ pub(crate) fn listen(
 }
 
 impl Conversation {
-    pub(crate) fn open(
-        address: Address,
-        interface: Option<&str>,
-        session: &SessionName,
-        nonce: u32,
-    ) -> Result<Self, Error> {
+    pub(crate) fn open(address: Address, options: &JoinOptions, nonce: u32) -> Result<Self, Error> {
         let transport = match &address {
-            Address::Group(group) => {
-                Transport::Udp(listen(*group, None, interface)?, Batch::new(2))
-            }
+            Address::Group(group) => Transport::Udp(
+                listen(*group, None, options.interface.as_deref())?,
+                Batch::new(2),
+            ),
             Address::Unicast(to) => {
                 let any: IpAddr = match to {
                     SocketAddr::V4(_) => [0u8; 4].into(),
@@ -195,8 +193,9 @@ impl Conversation {
         Ok(Conversation {
             address,
             transport,
-            session: session.clone(),
+            session: options.session.clone(),
             nonce,
+            timeouts: options.timeouts,
         })
     }
 
@@ -247,8 +246,9 @@ impl Conversation {
                     return false;
                 }
                 let (sender, waker, url) = (sender.clone(), waker.clone(), url.clone());
+                let timeouts = self.timeouts;
                 let ask = move || {
-                    let answer = post(&url, bytes);
+                    let answer = post(&url, bytes, &timeouts);
                     if want != Want::Leave {
                         let _ = sender.send(answer);
                         waker.wake();
@@ -317,8 +317,8 @@ impl Conversation {
 }
 
 /// Posts a request; the body of the answer.
-fn post(url: &Url, bytes: Vec<u8>) -> Result<Bytes, String> {
-    let answer = match stream::block_on(http::post(url, bytes, MAX_ANSWER, http::TIMEOUT)) {
+fn post(url: &Url, bytes: Vec<u8>, timeouts: &Timeouts) -> Result<Bytes, String> {
+    let answer = match stream::block_on(http::post(url, bytes, MAX_ANSWER, timeouts)) {
         Ok(answer) => answer.map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     };

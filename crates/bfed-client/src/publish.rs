@@ -11,6 +11,7 @@ use linux_net::SendError;
 use linux_net::inet::{Transmit, UdpSocket};
 use linux_net::poll::{self, Watch};
 
+use crate::http::Timeouts;
 use crate::mediator;
 use crate::stream::Upload;
 use crate::{Cancel, Error, GroupAddress, Url, frames, is_numbered, session_path};
@@ -37,6 +38,8 @@ pub struct PublishOptions {
     pub ttl: u8,
     /// Bits of payload a second; by default as fast as the network takes them.
     pub rate: Option<NonZeroU64>,
+    /// Time limits of the connection to the server.
+    pub timeouts: Timeouts,
 }
 
 impl PublishOptions {
@@ -50,13 +53,14 @@ impl PublishOptions {
             interface: None,
             ttl: 16,
             rate: None,
+            timeouts: Timeouts::default(),
         }
     }
 
     fn sink(&self) -> Result<Sink, Error> {
         if let Some(server) = &self.server {
             let url = server.with_path(&session_path(self.session.as_str(), self.flow))?;
-            return match Upload::open(url.clone()) {
+            return match Upload::open(url.clone(), self.timeouts) {
                 Ok(upload) => Ok(Sink::Http(upload)),
                 Err(error) => Err(Error::Server {
                     url: url.to_string(),

@@ -14,6 +14,7 @@ use linux_net::wake::Waker;
 
 use crate::asking::Asking;
 use crate::assembly::{Assembly, Incomplete};
+use crate::http::Timeouts;
 use crate::input::{Input, Outcome, Place};
 use crate::mediator::Address;
 use crate::{Error, MEDIATOR_V4, is_numbered};
@@ -42,6 +43,8 @@ pub struct JoinOptions {
     pub wait: Duration,
     /// The session is complete after this many bytes.
     pub max_bytes: Option<u64>,
+    /// Time limits of connections to mediators and servers of HTTP networks.
+    pub timeouts: Timeouts,
 }
 
 impl JoinOptions {
@@ -55,6 +58,7 @@ impl JoinOptions {
             interface: None,
             wait: Duration::from_secs(15),
             max_bytes: None,
+            timeouts: Timeouts::default(),
         }
     }
 }
@@ -218,6 +222,7 @@ pub enum Status {
 #[derive(Debug)]
 pub struct Session {
     interface: Option<String>,
+    timeouts: Timeouts,
     cancel: Cancel,
     asking: Asking,
     assembly: Assembly,
@@ -245,13 +250,14 @@ impl Session {
         let mut seed = [0; 16];
         File::open("/dev/urandom")?.read_exact(&mut seed)?;
         let assembly = Assembly::new(is_numbered(&options.session), options.max_bytes);
-        let interface = options.interface.clone();
+        let (interface, timeouts) = (options.interface.clone(), options.timeouts);
         let asking = match Asking::open(options, seed, cancel, sink) {
             Err(_) if cancel.is_cancelled() => return Err(Error::Cancelled),
             asking => asking?,
         };
         Ok(Session {
             interface,
+            timeouts,
             cancel: cancel.clone(),
             asking,
             assembly,
@@ -277,7 +283,7 @@ impl Session {
             self.asking.begin(now, sink);
         }
         if let Some(place) = self.asking.receive(now, sink)? {
-            match Input::open(&place, self.interface.as_deref()) {
+            match Input::open(&place, self.interface.as_deref(), self.timeouts) {
                 Ok(input) => self.input = Some(input),
                 Err(error) => self.broke(now, error.to_string(), sink),
             }

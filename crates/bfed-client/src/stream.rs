@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc as blocking;
+use std::time::Duration;
 
 use hyper::Method;
 use hyper::body::{Body, Bytes, Frame};
@@ -15,7 +16,7 @@ use linux_net::wake::Waker;
 use tokio::sync::mpsc::{self, Receiver, Sender, WeakSender};
 
 use crate::Url;
-use crate::http::{self, HttpError, TIMEOUT};
+use crate::http::{self, HttpError, Timeouts};
 
 /// Most redirections from server to server.
 const MAX_REDIRECTS: usize = 5;
@@ -57,14 +58,14 @@ pub(crate) struct Download {
 }
 
 impl Download {
-    pub(crate) fn open(url: Url) -> io::Result<Self> {
+    pub(crate) fn open(url: Url, timeouts: Timeouts) -> io::Result<Self> {
         let (sender, pieces) = mpsc::channel(QUEUE);
         let waker = Waker::new()?;
         let wake = waker.clone();
         spawn(async move {
             tokio::select! {
                 () = sender.closed() => {}
-                () = download(url, &sender, &wake) => {}
+                () = download(url, &timeouts, &sender, &wake) => {}
             }
         })?;
         Ok(Download { pieces, waker })
@@ -92,9 +93,9 @@ impl AsFd for Download {
 }
 
 /// Reads a stream, following redirections, until it ends or the caller has dropped it.
-async fn download(mut url: Url, pieces: &Sender<Piece>, waker: &Waker) {
+async fn download(mut url: Url, timeouts: &Timeouts, pieces: &Sender<Piece>, waker: &Waker) {
     for redirects in 0.. {
-        let last = match read(&url, pieces, waker, redirects).await {
+        let last = match read(&url, timeouts, pieces, waker, redirects).await {
             Ok(Some(to)) => {
                 url = to;
                 continue;
@@ -111,12 +112,13 @@ async fn download(mut url: Url, pieces: &Sender<Piece>, waker: &Waker) {
 /// Reads one answer; the target if it is a redirection.
 async fn read(
     url: &Url,
+    timeouts: &Timeouts,
     pieces: &Sender<Piece>,
     waker: &Waker,
     redirects: usize,
 ) -> Result<Option<Url>, String> {
     let text = |error: HttpError| error.to_string();
-    let mut answer = http::get(url).await.map_err(text)?;
+    let mut answer = http::get(url, timeouts).await.map_err(text)?;
     match (answer.status, &answer.location) {
         (200, _) => {}
         (301..=308, Some(_)) if redirects >= MAX_REDIRECTS => {
@@ -167,11 +169,12 @@ impl Body for Outgoing {
 pub(crate) struct Upload {
     pieces: Sender<Bytes>,
     outcome: blocking::Receiver<Result<(), HttpError>>,
+    timeouts: Timeouts,
 }
 
 impl Upload {
     /// Connects and begins a PUT.
-    pub(crate) fn open(url: Url) -> Result<Self, HttpError> {
+    pub(crate) fn open(url: Url, timeouts: Timeouts) -> Result<Self, HttpError> {
         let (pieces, outgoing) = mpsc::channel(QUEUE);
         let (sender, outcome) = blocking::channel();
         let taken = Arc::new(AtomicU64::new(0));
@@ -181,7 +184,7 @@ impl Upload {
         };
         let queue = pieces.downgrade();
         spawn(async move {
-            let stream = match http::connect(&url).await {
+            let stream = match http::connect(&url, &timeouts).await {
                 Ok(stream) => stream,
                 Err(error) => return drop(sender.send(Err(error))),
             };
@@ -195,12 +198,16 @@ impl Upload {
             };
             let done = tokio::select! {
                 done = put => done,
-                () = stalled(&queue, &taken) => Err(HttpError::TimedOut(TIMEOUT)),
+                () = stalled(&queue, &taken, timeouts.stall) => Err(HttpError::TimedOut(timeouts.stall)),
             };
             let _ = sender.send(done);
         })?;
         outcome.recv().unwrap_or(Err(HttpError::Truncated))?;
-        Ok(Upload { pieces, outcome })
+        Ok(Upload {
+            pieces,
+            outcome,
+            timeouts,
+        })
     }
 
     /// Sends a piece; blocks while the server does not read.
@@ -210,7 +217,7 @@ impl Upload {
         }
         match self.pieces.blocking_send(Bytes::copy_from_slice(piece)) {
             Ok(()) => Ok(()),
-            Err(_) => match self.outcome.recv_timeout(TIMEOUT) {
+            Err(_) => match self.outcome.recv_timeout(self.timeouts.answer) {
                 Ok(Err(error)) => Err(error),
                 _ => Err(HttpError::Truncated),
             },
@@ -220,16 +227,17 @@ impl Upload {
     /// Ends the stream and waits for the server's answer.
     pub(crate) fn finish(self) -> Result<(), HttpError> {
         let _ = self.pieces.blocking_send(Bytes::new());
-        let answered = self.outcome.recv_timeout(2 * TIMEOUT);
-        answered.unwrap_or(Err(HttpError::TimedOut(2 * TIMEOUT)))
+        let limit = 2 * self.timeouts.answer;
+        let answered = self.outcome.recv_timeout(limit);
+        answered.unwrap_or(Err(HttpError::TimedOut(limit)))
     }
 }
 
-/// Returns once the server has taken nothing for [`TIMEOUT`] although pieces wait.
-async fn stalled(queue: &WeakSender<Bytes>, taken: &AtomicU64) {
+/// Returns once the server has taken nothing for `limit` although pieces wait.
+async fn stalled(queue: &WeakSender<Bytes>, taken: &AtomicU64, limit: Duration) {
     loop {
         let before = taken.load(Ordering::Relaxed);
-        tokio::time::sleep(TIMEOUT).await;
+        tokio::time::sleep(limit).await;
         let full = queue.upgrade().is_some_and(|queue| queue.capacity() == 0);
         if full && taken.load(Ordering::Relaxed) == before {
             return;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use bfed::ChannelAddress;
 use bfed::wire::client::{Answer, AnswerRepr, Request, Want};
 use bfed_client::frames::{Deframer, Found};
+use bfed_client::http::HttpError;
 use bfed_client::{Cancel, Error, Event, JoinOptions, PublishOptions, Publisher, Session, Sink};
 
 const NUMBERED: &str = "bfed://1/talk/?framing=numbered";
@@ -132,8 +133,11 @@ impl Sink for Seen {
 
 /// What interrupts the stream of a session whose server answers so.
 fn interruption(answers: &'static [&'static [u8]]) -> String {
+    interruption_of(JoinOptions::new(NUMBERED.parse().unwrap()), answers)
+}
+
+fn interruption_of(mut options: JoinOptions, answers: &'static [&'static [u8]]) -> String {
     let (listener, url) = server();
-    let mut options = JoinOptions::new(NUMBERED.parse().unwrap());
     options.mediators = vec![url.parse().unwrap()];
     let (mut seen, cancel) = (Seen::default(), Cancel::new().unwrap());
     let mut session = Session::join(options, &cancel, &mut seen).unwrap();
@@ -142,6 +146,10 @@ fn interruption(answers: &'static [&'static [u8]]) -> String {
         for answer in answers {
             let (mut stream, ..) = accept(&listener);
             let _ = stream.write_all(answer);
+            if answer.is_empty() {
+                // Until the client hangs up.
+                let _ = stream.read(&mut [0]);
+            }
         }
     });
     let reason = loop {
@@ -185,6 +193,34 @@ fn hostile_servers_end_a_stream_and_no_more() {
         let reason = interruption(answers.leak());
         assert!(reason.contains(expected), "{reason}");
     }
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_given_up() {
+    let mut options = JoinOptions::new(NUMBERED.parse().unwrap());
+    options.timeouts.head = Duration::from_millis(200);
+    let reason = interruption_of(options, &[b""]);
+    assert!(reason.contains("no answer within 200ms"), "{reason}");
+}
+
+#[test]
+fn a_server_that_reads_nothing_of_a_published_stream_is_given_up() {
+    let (listener, url) = server();
+    let mut options = PublishOptions::new(NUMBERED.parse().unwrap());
+    options.server = Some(url.parse().unwrap());
+    options.timeouts.stall = Duration::from_millis(200);
+    let mut publisher = Publisher::open(&options, &Cancel::new().unwrap()).unwrap();
+    let (_stream, ..) = accept(&listener);
+    let error = loop {
+        // More than the sockets' buffers hold, after some of them.
+        if let Err(error) = publisher.send(&[7; 16_384]) {
+            break error;
+        }
+    };
+    assert!(
+        matches!(error, Error::Http(HttpError::TimedOut(limit)) if limit == options.timeouts.stall),
+        "{error}"
+    );
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bfed::name::Owner;
 use bfed::native::ChannelId;
+use bfed::wire::MAX_MESSAGE_LEN;
 use bfed::wire::client::{Answer as Mediated, AnswerRepr, Request as Ask, Want};
 use bfed::wire::no_route::Reason;
 use bfed::{BnNum, ChannelAddress, Prefix, SessionName};
@@ -197,12 +198,9 @@ impl Edge {
         };
         let mut body = vec![0; ask.buffer_len()];
         ask.emit(&mut body);
-        let asked = http::post(
-            &self.mediator,
-            body,
-            bfed::wire::MAX_MESSAGE_LEN,
-            PATIENCE * 2,
-        );
+        let mut timeouts = http::Timeouts::default();
+        timeouts.answer = PATIENCE * 2;
+        let asked = http::post(&self.mediator, body, MAX_MESSAGE_LEN, &timeouts);
         let bytes = asked.await.map_err(|error| error.to_string())?;
         AnswerRepr::parse(&bytes)
             .map(|answer| answer.answer)
@@ -293,7 +291,7 @@ async fn read<F: Future<Output = bool>>(
     from: &Url,
     mut take: impl FnMut(Bytes) -> F,
 ) -> Result<(), HttpError> {
-    let mut answer = http::get(from).await?;
+    let mut answer = http::get(from, &http::Timeouts::default()).await?;
     if answer.status != 200 {
         return Err(answer.into_error().await);
     }
