@@ -8,7 +8,7 @@
 //! | any address | [`Limits::per_source`] of that source | the oldest unproved connection of that source |
 //! | any address | [`Limits::total`] of all sources that are not named | the oldest of the source that has most; of equals, the oldest |
 //! | an address that the configuration or the control node names | [`Limits::per_source`] places of its own, outside of the total | its own oldest |
-//! | any address, and the process is out of file descriptors | the descriptors that are left | the oldest of the source that has most, named or not |
+//! | any address, and the process is out of file descriptors | the descriptors that are left | the oldest of the source that has most; of named ones only when there is no other |
 //!
 //! A source is an IPv4 address or an IPv6 prefix of 64 bits: a host can use every address of its
 //! prefix. Memory: one entry of about 150 bytes for each unproved connection, so at most
@@ -19,6 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::{Resource, getrlimit};
+
 /// Bounds of a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Limits {
@@ -26,6 +28,30 @@ pub(crate) struct Limits {
     pub(crate) total: usize,
     /// Unproved connections of one source.
     pub(crate) per_source: usize,
+}
+
+/// Descriptors of an unproved connection: its socket, and a second one to bound its hops later.
+const DESCRIPTORS: u64 = 2;
+
+impl Limits {
+    /// Returns the bounds of one of the two ports of a process that may open `descriptors` file descriptors:
+    /// unproved connections of sources that are not named use a quarter of them at most.
+    fn within(self, descriptors: u64) -> Limits {
+        let share = usize::try_from(descriptors / 4 / DESCRIPTORS).unwrap_or(usize::MAX);
+        let total = self.total.min(share).max(1);
+        Limits {
+            total,
+            per_source: self.per_source.min(total.div_ceil(2)),
+        }
+    }
+
+    /// Returns these bounds, lowered to what the descriptors of this process permit.
+    pub(crate) fn for_process(self) -> Limits {
+        match getrlimit(Resource::RLIMIT_NOFILE) {
+            Ok((descriptors, _)) => self.within(descriptors),
+            Err(_) => self,
+        }
+    }
 }
 
 /// Identifies an unproved connection. Later connections have higher tickets.
@@ -124,7 +150,10 @@ impl<T> ConnectionLimiter<T> {
     /// Returns the handle of a connection to close because the process is out of file descriptors, or
     /// `None` if no connection is unproved.
     pub(crate) fn shed(&mut self) -> Option<T> {
-        let victim = oldest_of_largest(self.sources.values())?;
+        let (named, others): (Vec<_>, Vec<_>) =
+            self.sources.values().partition(|(named, _)| *named);
+        let victim = oldest_of_largest(others.into_iter())
+            .or_else(|| oldest_of_largest(named.into_iter()))?;
         self.evicted += 1;
         self.remove(victim)
     }
@@ -254,14 +283,30 @@ mod tests {
     }
 
     #[test]
-    fn without_descriptors_the_source_with_most_connections_gives_way() {
+    fn without_descriptors_the_source_with_most_connections_gives_way_named_ones_last() {
         let mut limiter = ConnectionLimiter::new(LIMITS);
         for (host, named) in [(1, true), (2, false), (2, false), (1, true), (1, true)] {
             admit(&mut limiter, v4(host), named);
         }
         let shed: Vec<_> = std::iter::from_fn(|| limiter.shed()).collect();
-        assert_eq!(shed, [0, 1, 3, 2, 4]);
+        assert_eq!(shed, [1, 2, 0, 3, 4]);
         assert_eq!((limiter.len(), limiter.evicted()), (0, 5));
+    }
+
+    #[test]
+    fn few_descriptors_lower_the_bounds() {
+        let bounds = |descriptors| {
+            let limits = Limits {
+                total: 256,
+                per_source: 64,
+            };
+            let limits = limits.within(descriptors);
+            (limits.total, limits.per_source)
+        };
+        assert_eq!(bounds(u64::MAX), (256, 64));
+        assert_eq!(bounds(1024), (128, 64));
+        assert_eq!(bounds(200), (25, 13));
+        assert_eq!(bounds(0), (1, 1));
     }
 
     #[test]

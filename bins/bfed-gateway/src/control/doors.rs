@@ -29,7 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const SHED: Duration = Duration::from_millis(1);
 /// The same where none could be closed.
 const SCARCE: Duration = Duration::from_millis(100);
-/// Unproved connections of the peering port and of the cluster port. The data nodes of one machine may
+/// Most unproved connections of the peering port and of the cluster port; fewer where the process may open few
+/// file descriptors. The data nodes of one machine may
 /// all call at once after a restart of the control node: 64 at most.
 const UNPROVED: Limits = Limits {
     total: 256,
@@ -50,7 +51,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Port {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Port {
-            limiter: Mutex::new(ConnectionLimiter::new(UNPROVED)),
+            limiter: Mutex::new(ConnectionLimiter::new(UNPROVED.for_process())),
             named: Mutex::default(),
         })
     }
@@ -74,12 +75,13 @@ impl Port {
         })
     }
 
-    /// Serves a connection, which counts as unproved until `served` is ready.
+    /// Serves a connection, which counts as unproved until `served` is ready. Returns whether another one is
+    /// closed for it, as soon as the runtime runs that one's task.
     fn admit(
         self: &Arc<Self>,
         from: SocketAddr,
         served: impl Future<Output = ()> + Send + 'static,
-    ) {
+    ) -> bool {
         let named = lock(&self.named).contains(&limiter::source(from.ip()));
         let start = |ticket| {
             let port = Arc::clone(self);
@@ -90,9 +92,7 @@ impl Port {
             tokio::spawn(task).abort_handle()
         };
         let (_, evicted) = lock(&self.limiter).admit(from.ip(), named, start);
-        if let Some(task) = evicted {
-            task.abort();
-        }
+        evicted.inspect(AbortHandle::abort).is_some()
     }
 }
 
@@ -305,7 +305,12 @@ async fn accept<F>(
     let mut log = LogLimiter::default();
     loop {
         match listener.accept().await {
-            Ok((stream, from)) => port.admit(from, serve(stream, from)),
+            Ok((stream, from)) => {
+                if port.admit(from, serve(stream, from)) {
+                    // The descriptors of the other one are closed before the next one takes more.
+                    tokio::task::yield_now().await;
+                }
+            }
             Err(error) => {
                 // Out of file descriptors, most likely: one that proved nothing makes room.
                 let shed = port.shed();

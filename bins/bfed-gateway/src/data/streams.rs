@@ -207,7 +207,7 @@ impl Streams {
             own,
             max,
             waits: VecDeque::new(),
-            strangers: ConnectionLimiter::new(STRANGERS),
+            strangers: ConnectionLimiter::new(STRANGERS.for_process()),
             named: ConnectionLimiter::new(Limits {
                 total: NAMED,
                 per_source: NAMED,

@@ -1,0 +1,9 @@
+//! The real program on loopback.
+
+mod common;
+mod floods;
+mod metrics;
+mod peering;
+mod refusal;
+mod reload;
+mod startup;
