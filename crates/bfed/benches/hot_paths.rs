@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant as Clock};
 
-use bfed::data::{Destination, LOOK_AHEAD, Meta, Verdict};
+use bfed::data::{Destination, Meta, PREFETCH_MAX, Verdict};
 use bfed::native::{ChannelId, Upcall};
 use bfed::wire::allocate::Response;
 use bfed::wire::attributes::Attributes;
@@ -97,7 +97,7 @@ fn node(flows: u32, udp: bool) -> DataNode {
         if let Some(data::DataEvent::Dial { edge, .. }) = node.poll_event() {
             assert!(node.dialled(edge, ConnId(2 * number)));
         }
-        while let Some(len) = node.poll_control(&mut buffer) {
+        while let Some(len) = node.poll_transmit_control(&mut buffer) {
             if let Ok(Message::AllocateResponse(Response { flows, .. })) =
                 Message::parse(&buffer[..len])
                 && let Some(flow) = flows.first()
@@ -182,7 +182,7 @@ fn pass(plane: &mut data::Plane, meta: &Meta, frame: &mut [u8]) {
         Verdict::Taken | Verdict::Drop(_) => panic!(),
     };
     let mut copies = 0;
-    while let Some(copy) = plane.next_copy(now, &mut cursor, frame) {
+    while let Some(copy) = plane.next_transmit(now, &mut cursor, frame) {
         let Destination::Stream(conn) = copy.to else {
             panic!();
         };
@@ -263,18 +263,18 @@ fn forward(c: &mut Criterion) {
             });
         });
         // Packets that have come together.
-        let mut frames = vec![vec![0; HEADER_LEN + PAYLOAD_LEN]; LOOK_AHEAD];
+        let mut frames = vec![vec![0; HEADER_LEN + PAYLOAD_LEN]; PREFETCH_MAX];
         let mut group = c.benchmark_group(name("forward one copy of each of 32"));
-        group.throughput(Throughput::Elements(LOOK_AHEAD as u64));
+        group.throughput(Throughput::Elements(PREFETCH_MAX as u64));
         group.bench_function("look ahead", |b| {
             b.iter(|| {
-                let mut metas = [Meta::Native(ChannelId(0)); LOOK_AHEAD];
+                let mut metas = [Meta::Native(ChannelId(0)); PREFETCH_MAX];
                 for (meta, frame) in metas.iter_mut().zip(&mut frames) {
                     *meta = arrive(frame);
                 }
                 let plane = node.plane();
                 let packets = metas.iter().zip(&frames);
-                plane.look_ahead(packets.map(|(meta, frame)| (meta, &frame[..])));
+                plane.prefetch(packets.map(|(meta, frame)| (meta, &frame[..])));
                 for (meta, frame) in metas.iter().zip(&mut frames) {
                     pass(plane, meta, frame);
                 }

@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::name::SessionName;
-use crate::session::Down;
+use crate::session::CloseReason;
 use crate::types::{ChannelAddress, ConnId, GatewayId, NodeId, PeerId};
 use crate::wire::client::Answer;
 use crate::wire::no_route;
@@ -36,8 +36,8 @@ pub struct Transmit {
 /// What a control node tells its driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Open a stream to that peer; then `connected`, or `call_failed`.
-    Call(PeerId),
+    /// Open a stream to the peer, then call `connected` or `dial_failed`.
+    Dial(PeerId),
     /// Nothing more will be written to the stream: close it once what was written has left. The
     /// machine has forgotten it.
     Close(ConnId),
@@ -48,7 +48,7 @@ pub enum Event {
         /// Which peer.
         peer: PeerId,
         /// Why.
-        why: Down,
+        why: CloseReason,
     },
     /// Answer a client (§5.2.1): `NativeNet::answer`.
     Answer {

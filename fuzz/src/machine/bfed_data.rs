@@ -13,7 +13,7 @@ use bfed::wire::client::AnswerRepr;
 use bfed::wire::data::{Kind, Packet, Repr};
 use bfed::wire::join::FlowChannel;
 use bfed::wire::node::Heartbeat;
-use bfed::wire::reclaim::{Repr as Reclaim, What};
+use bfed::wire::reclaim::{Repr as Reclaim, ReclaimTarget};
 use bfed::wire::sroute::Outcome;
 use bfed::wire::subscribe::{Edge, Repr as Subscribe};
 use bfed::wire::{MAX_MESSAGE_LEN, Message};
@@ -241,9 +241,9 @@ impl Bench {
                     epoch,
                     what: script.of(&[
                         None,
-                        Some(What::All),
-                        Some(What::Receiver(edge)),
-                        Some(What::Source(edge)),
+                        Some(ReclaimTarget::All),
+                        Some(ReclaimTarget::Receiver(edge)),
+                        Some(ReclaimTarget::Source(edge)),
                     ]),
                     session: session(script),
                 })
@@ -289,7 +289,7 @@ impl Bench {
         let mut copies = 0;
         loop {
             let Bench { node, meter, .. } = self;
-            let copy = meter.run(|| node.plane().next_copy(now, &mut cursor, &mut frame));
+            let copy = meter.run(|| node.plane().next_transmit(now, &mut cursor, &mut frame));
             let Some(copy) = copy else {
                 break;
             };
@@ -300,7 +300,7 @@ impl Bench {
         self.meter.drop(cursor);
     }
 
-    fn copied(&self, copy: &bfed::data::Copy, frame: &[u8]) {
+    fn copied(&self, copy: &bfed::data::Transmit, frame: &[u8]) {
         assert!(copy.range.end <= frame.len());
         match copy.to {
             Destination::Datagram(to) => assert!(self.named.contains(&to), "{to} was never named"),
@@ -314,7 +314,7 @@ impl Bench {
         let now = self.now;
         loop {
             let node = &mut self.node;
-            let Some(len) = self.meter.run(|| node.poll_control(&mut buffer)) else {
+            let Some(len) = self.meter.run(|| node.poll_transmit_control(&mut buffer)) else {
                 break;
             };
             assert!(len <= MAX_MESSAGE_LEN);

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use bfed::data::{Copy, DataEvent, Destination, EdgeId, HEADER_LEN, Meta, Verdict};
+use bfed::data::{Transmit, DataEvent, Destination, EdgeId, HEADER_LEN, Meta, Verdict};
 use bfed::wire::data::{Kind, Packet, Repr};
 use bfed::wire::fragment;
 use bfed::wire::join::FlowChannel;
@@ -171,7 +171,7 @@ impl Bench {
         } = self;
         let _ = meter.run(|| node.handle_packet(*now, native, &bytes));
         let mut flows = Vec::new();
-        while let Some(len) = meter.run(|| node.poll_control(buffer)) {
+        while let Some(len) = meter.run(|| node.poll_transmit_control(buffer)) {
             if let Ok(Message::AllocateResponse(response)) = Message::parse(&buffer[..len]) {
                 flows = response.flows;
             }
@@ -267,7 +267,7 @@ impl Bench {
         let mut copies = 0;
         loop {
             let Bench { node, meter, .. } = self;
-            let copy = meter.run(|| node.plane().next_copy(now, &mut cursor, &mut frame));
+            let copy = meter.run(|| node.plane().next_transmit(now, &mut cursor, &mut frame));
             let Some(copy) = copy else {
                 break;
             };
@@ -279,7 +279,7 @@ impl Bench {
     }
 
     /// The node sends a packet.
-    fn sent(&mut self, copy: &Copy, frame: &[u8]) {
+    fn sent(&mut self, copy: &Transmit, frame: &[u8]) {
         let bytes = &frame[copy.range.clone()];
         match copy.to {
             Destination::Stream(conn) => self.honest.got += u64::from(conn == self.honest.down),
@@ -318,7 +318,7 @@ impl Bench {
             count += 1;
             assert!(count < 2_000, "more than its queues hold");
         }
-        while self.node.poll_control(&mut buffer).is_some() {}
+        while self.node.poll_transmit_control(&mut buffer).is_some() {}
         self.buffer = buffer;
         self.events();
         let seconds = (self.now - self.began).secs() + 1;

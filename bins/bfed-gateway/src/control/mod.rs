@@ -345,7 +345,7 @@ impl Driver {
 
     fn event(&mut self, now: Instant, event: Event) {
         match event {
-            Event::Call(peer) => self.call(now, peer),
+            Event::Dial(peer) => self.call(now, peer),
             Event::Close(conn) => {
                 if let Some(conn) = self.conns.remove(&conn) {
                     conn.close();
@@ -438,7 +438,7 @@ impl Driver {
     fn call(&mut self, now: Instant, peer: PeerId) {
         let known = self.config.peers.get(&peer);
         let Some((known, to)) = known.and_then(|known| Some((known, known.address?))) else {
-            self.node.call_failed(now, peer);
+            self.node.dial_failed(now, peer);
             return;
         };
         let wanted = Call {
@@ -496,7 +496,7 @@ impl Driver {
                 Err(why) => {
                     tracing::info!(peer = %self.name(peer), why, "calling a peer failed");
                     self.last_down.insert(peer, why);
-                    self.node.call_failed(now, peer);
+                    self.node.dial_failed(now, peer);
                 }
             },
             Input::Node(registrant) => {

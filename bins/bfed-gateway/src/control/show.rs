@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bfed::session::{Down, State};
+use bfed::session::{CloseReason, State};
 use bfed::wire::notification::Reason;
 use bfed::{Coordinator, GatewayId};
 use serde_json::{Value, json};
@@ -20,21 +20,23 @@ fn counts<const N: usize>(all: [(&str, u64); N]) -> Counts {
 }
 
 /// Why a peering ended, as a sentence.
-pub(super) fn down(why: &Down) -> String {
+pub(super) fn down(why: &CloseReason) -> String {
     match why {
-        Down::Here(why) => format!("ended here: {}: {}", why.reason.name(), why.text),
-        Down::There(why) => format!("ended by the peer: {}: {}", why.reason.name(), why.text),
-        Down::Lost => "the connection broke".to_owned(),
+        CloseReason::Local(why) => format!("ended here: {}: {}", why.reason.name(), why.text),
+        CloseReason::Remote(why) => {
+            format!("ended by the peer: {}: {}", why.reason.name(), why.text)
+        }
+        CloseReason::Lost => "the connection broke".to_owned(),
     }
 }
 
 /// Whether an administrator ended the peering, by a stop or by a new configuration.
-pub(super) fn is_ordered(why: &Down) -> bool {
+pub(super) fn is_ordered(why: &CloseReason) -> bool {
     match why {
-        Down::Here(why) | Down::There(why) => {
+        CloseReason::Local(why) | CloseReason::Remote(why) => {
             matches!(why.reason, Reason::Shutdown | Reason::Reconfigured)
         }
-        Down::Lost => false,
+        CloseReason::Lost => false,
     }
 }
 

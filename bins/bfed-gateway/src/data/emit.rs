@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use bfed::data::{Copy, Destination, EdgeId, Meta, Verdict};
+use bfed::data::{Destination, EdgeId, Meta, Transmit, Verdict};
 use bfed::native::{ChannelId, NativeError};
 use bfed::{DataNode, Instant};
 
@@ -39,7 +39,7 @@ impl Output {
         match node.plane().forward(now, meta, frame) {
             Verdict::Only(copy) => self.note(now, node, &copy, frame, start),
             Verdict::Forward(mut cursor) => {
-                while let Some(copy) = node.plane().next_copy(now, &mut cursor, frame) {
+                while let Some(copy) = node.plane().next_transmit(now, &mut cursor, frame) {
                     self.note(now, node, &copy, frame, start);
                 }
             }
@@ -50,7 +50,14 @@ impl Output {
     }
 
     /// Sends one copy, or notes it for its stream; its packet begins at `start` of the buffer.
-    fn note(&mut self, now: Instant, node: &mut DataNode, copy: &Copy, frame: &[u8], start: usize) {
+    fn note(
+        &mut self,
+        now: Instant,
+        node: &mut DataNode,
+        copy: &Transmit,
+        frame: &[u8],
+        start: usize,
+    ) {
         let bytes = &frame[copy.range.clone()];
         match copy.to {
             Destination::Stream(conn) => self.streams.note(conn, copy.edge, bytes, start),
@@ -69,7 +76,7 @@ impl Output {
         match node.plane().forward(now, meta, frame) {
             Verdict::Only(copy) => self.send(now, node, &copy, &frame[copy.range.clone()]),
             Verdict::Forward(mut cursor) => {
-                while let Some(copy) = node.plane().next_copy(now, &mut cursor, frame) {
+                while let Some(copy) = node.plane().next_transmit(now, &mut cursor, frame) {
                     self.send(now, node, &copy, &frame[copy.range.clone()]);
                 }
             }
@@ -78,7 +85,13 @@ impl Output {
     }
 
     /// Sends one copy.
-    pub(crate) fn send(&mut self, now: Instant, node: &mut DataNode, copy: &Copy, bytes: &[u8]) {
+    pub(crate) fn send(
+        &mut self,
+        now: Instant,
+        node: &mut DataNode,
+        copy: &Transmit,
+        bytes: &[u8],
+    ) {
         match copy.to {
             Destination::Datagram(to) => self.datagrams.push(to, bytes),
             Destination::Stream(conn) => {

@@ -49,7 +49,7 @@ impl Link {
     pub(crate) fn write(&mut self, node: &mut DataNode, buffer: &mut [u8]) -> io::Result<()> {
         loop {
             while self.waiting.len() < WAITING
-                && let Some(len) = node.poll_control(buffer)
+                && let Some(len) = node.poll_transmit_control(buffer)
             {
                 self.waiting.extend_from_slice(&buffer[..len]);
             }

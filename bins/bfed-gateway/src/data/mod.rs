@@ -15,7 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration as StdDuration;
 
-use bfed::data::{DataError, DataEvent, Destination, HEADER_LEN, LOOK_AHEAD, Meta};
+use bfed::data::{DataError, DataEvent, Destination, HEADER_LEN, Meta, PREFETCH_MAX};
 use bfed::native::Upcall;
 use bfed::{DataNode, Instant, NodeId};
 use cli::clock::Clock;
@@ -88,7 +88,7 @@ pub(crate) struct Worker {
     link: Option<Link>,
     batch: Batch,
     buffer: Box<[u8]>,
-    /// Native frames that lie in the buffer: [`LOOK_AHEAD`] at most.
+    /// Native frames that lie in the buffer: [`PREFETCH_MAX`] at most.
     frames: Vec<(Meta, Range<usize>)>,
     /// Something was left in a socket.
     more: bool,
@@ -117,7 +117,7 @@ impl Worker {
             link: None,
             batch: Batch::new(Batch::MAX),
             buffer: vec![0; BUFFER_BYTES].into(),
-            frames: Vec::with_capacity(LOOK_AHEAD),
+            frames: Vec::with_capacity(PREFETCH_MAX),
             more: false,
             closing: false,
             not_sent: 0,
@@ -157,7 +157,7 @@ impl Worker {
             if ready.callers {
                 let now = self.clock.now();
                 let node = &self.node;
-                let named = |address| node.announced(address);
+                let named = |address| node.is_neighbour(address);
                 self.output.streams.accept(now, &self.listener, named);
             }
         }
@@ -296,7 +296,7 @@ impl Worker {
                 Some(_) => {}
                 None => break,
             }
-            if self.frames.len() == LOOK_AHEAD || at >= streams::READ_BYTES - PACKET_BYTES {
+            if self.frames.len() == PREFETCH_MAX || at >= streams::READ_BYTES - PACKET_BYTES {
                 self.forward_native(now);
                 at = 0;
             }
@@ -313,7 +313,7 @@ impl Worker {
         let (node, buffer) = (&mut self.node, &mut self.buffer);
         let ahead = self.frames.iter();
         node.plane()
-            .look_ahead(ahead.map(|(meta, place)| (meta, &buffer[place.clone()])));
+            .prefetch(ahead.map(|(meta, place)| (meta, &buffer[place.clone()])));
         for (meta, place) in self.frames.drain(..) {
             self.output.forward(now, node, &meta, buffer, place);
         }
@@ -340,15 +340,15 @@ impl Worker {
         let received = self.batch.received_mut().fuse();
         let mut packets = received.map(|one| (Meta::Datagram(one.source), one.payload));
         loop {
-            let mut some: [_; LOOK_AHEAD] = std::array::from_fn(|_| packets.next());
+            let mut some: [_; PREFETCH_MAX] = std::array::from_fn(|_| packets.next());
             let ahead = some.iter().flatten();
             let ahead = ahead.map(|(meta, frame)| (meta, &frame[..]));
-            self.node.plane().look_ahead(ahead);
+            self.node.plane().prefetch(ahead);
             for (meta, frame) in some.iter_mut().flatten() {
                 self.output.datagrams.count(frame.len());
                 self.output.forward_alone(now, &mut self.node, meta, frame);
             }
-            if some[LOOK_AHEAD - 1].is_none() {
+            if some[PREFETCH_MAX - 1].is_none() {
                 return;
             }
         }

@@ -14,7 +14,7 @@ use crate::types::{NodeId, PeerId};
 use crate::wire::allocate::{Outcome, Request as Allocate, Response};
 use crate::wire::join::FlowChannel;
 use crate::wire::no_route::Reason;
-use crate::wire::reclaim::{Repr as Reclaim, What};
+use crate::wire::reclaim::{ReclaimTarget, Repr as Reclaim};
 use crate::wire::subscribe::{Edge, Repr as Subscribe};
 use crate::wire::{Message, join};
 
@@ -101,7 +101,7 @@ impl<C: Coordinator> ControlNode<C> {
     }
 
     /// Tells the session's data node that something is gone.
-    pub(super) fn reclaim(&mut self, slot: Slot, what: What) {
+    pub(super) fn reclaim(&mut self, slot: Slot, what: ReclaimTarget) {
         let epoch = self.coordinator.epoch();
         self.tell_node(slot, |session| {
             Message::Reclaim(Reclaim {

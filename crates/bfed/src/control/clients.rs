@@ -25,7 +25,7 @@ use crate::wire::Message;
 use crate::wire::attributes::MAX_PATH;
 use crate::wire::client::Answer;
 use crate::wire::no_route::Reason;
-use crate::wire::reclaim::What;
+use crate::wire::reclaim::ReclaimTarget;
 use crate::wire::sroute::{Outcome, Response};
 use crate::wire::subscribe::Edge;
 
@@ -279,7 +279,7 @@ impl<C: Coordinator> ControlNode<C> {
         tree.clients_told = false;
         if tree.native != Ask::Nothing && !tree.wants_native() {
             tree.native = Ask::Nothing;
-            self.reclaim(slot, What::Receiver(Edge::Native));
+            self.reclaim(slot, ReclaimTarget::Receiver(Edge::Native));
         }
     }
 }

@@ -9,7 +9,7 @@ use super::{ControlNode, StreamOf};
 use crate::coordination::{COMING, Coordinator, Node};
 use crate::error::Error;
 use crate::event::Event;
-use crate::session::{Down, FAREWELL_TIMEOUT, OPEN_TIMEOUT};
+use crate::session::{CloseReason, FAREWELL_TIMEOUT, OPEN_TIMEOUT};
 use crate::tree::{Ask, Slot};
 use crate::types::{ConnId, NodeId, NodeIdentity};
 use crate::wire::Message;
@@ -77,7 +77,7 @@ impl<C: Coordinator> ControlNode<C> {
         for (conn, of) in core::mem::take(&mut self.streams) {
             self.hot.remove(&conn);
             if let StreamOf::Peer(id) = of {
-                self.end_peer(now, id, Down::Lost, Duration::ZERO);
+                self.end_peer(now, id, CloseReason::Lost, Duration::ZERO);
             }
             self.events.push_back(Event::Close(conn));
         }

@@ -5,7 +5,7 @@ use proto_core::time::{Duration, Instant};
 use super::{ControlNode, StreamOf};
 use crate::coordination::Coordinator;
 use crate::error::Error;
-use crate::session::{Down, Heard};
+use crate::session::{CloseReason, Heard};
 use crate::types::{ConnId, PeerId};
 use crate::wire::notification::{Reason, Repr as Notification};
 use crate::wire::update::{self, Parsed};
@@ -44,7 +44,7 @@ impl<C: Coordinator> ControlNode<C> {
 
     fn end(&mut self, now: Instant, id: PeerId, reason: Reason, text: &str) {
         let why = Notification::new(reason, text);
-        self.end_peer(now, id, Down::Here(why), Duration::ZERO);
+        self.end_peer(now, id, CloseReason::Local(why), Duration::ZERO);
     }
 
     fn peer_says(&mut self, now: Instant, id: PeerId, bytes: &[u8]) -> Result<(), Error> {
@@ -85,7 +85,7 @@ impl<C: Coordinator> ControlNode<C> {
             Heard::Message(message) => self.dispatch(now, id, message),
             Heard::End(why) => {
                 let order = established || why.reason == Reason::OutOfOrder;
-                self.end_peer(now, id, Down::Here(why), Duration::ZERO);
+                self.end_peer(now, id, CloseReason::Local(why), Duration::ZERO);
                 Err(if order {
                     Error::OutOfOrder
                 } else {
@@ -93,7 +93,7 @@ impl<C: Coordinator> ControlNode<C> {
                 })
             }
             Heard::Over(why) => {
-                self.end_peer(now, id, Down::There(why), Duration::ZERO);
+                self.end_peer(now, id, CloseReason::Remote(why), Duration::ZERO);
                 Ok(())
             }
         }

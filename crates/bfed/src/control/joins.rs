@@ -13,7 +13,7 @@ use crate::tree::{Ask, Down, Slot, Tree};
 use crate::types::{BnNum, ChannelAddress, Content, PeerId};
 use crate::wire::join::{FlowChannel, Repr as Join};
 use crate::wire::no_route::{Reason, Repr as NoRoute};
-use crate::wire::reclaim::What;
+use crate::wire::reclaim::ReclaimTarget;
 use crate::wire::translation::Repr as Translation;
 use crate::wire::{Message, attributes::MAX_PATH};
 
@@ -274,9 +274,12 @@ impl<C: Coordinator> ControlNode<C> {
         self.trees.count(id, false);
         self.shares.changed();
         if !down.flows.is_empty() {
-            self.reclaim(slot, What::Receiver(edge));
+            self.reclaim(slot, ReclaimTarget::Receiver(edge));
         } else if native_over {
-            self.reclaim(slot, What::Receiver(crate::wire::subscribe::Edge::Native));
+            self.reclaim(
+                slot,
+                ReclaimTarget::Receiver(crate::wire::subscribe::Edge::Native),
+            );
         }
         true
     }

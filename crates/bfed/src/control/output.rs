@@ -7,7 +7,7 @@ use super::{ControlNode, StreamOf};
 use crate::coordination::Coordinator;
 use crate::error::Error;
 use crate::event::{Event, Transmit};
-use crate::session::Down;
+use crate::session::CloseReason;
 use crate::types::{ConnId, NodeId, PeerId};
 use crate::wire::notification::{Reason, Repr as Notification};
 use crate::wire::{MAX_MESSAGE_LEN, Message};
@@ -80,7 +80,7 @@ impl<C: Coordinator> ControlNode<C> {
         };
         if state.session.queue.len() >= self.config.limits.max_queue {
             let why = Notification::new(Reason::TooSlow, "too much waits to be sent");
-            self.end_peer(now, id, Down::Here(why), Duration::ZERO);
+            self.end_peer(now, id, CloseReason::Local(why), Duration::ZERO);
             return;
         }
         state.session.queue.push_back(message);

@@ -11,7 +11,7 @@ use super::{ControlNode, PeerState, StreamOf};
 use crate::config::{Config, ConfigError, PeerConfig};
 use crate::coordination::{Coordinator, Node};
 use crate::event::Event;
-use crate::session::{Admission, Down, Due, FAREWELL_TIMEOUT, Session, VERSIONS};
+use crate::session::{Admission, CloseReason, Due, FAREWELL_TIMEOUT, Session, VERSIONS};
 use crate::tree::Slot;
 use crate::types::{ConnId, PeerId, Table};
 use crate::wire::Message;
@@ -180,14 +180,14 @@ impl<C: Coordinator> ControlNode<C> {
         let (max, rest) = (config.max_routes, config.rest_after_limit);
         let text = alloc::format!("more than {max} routes in table {table}");
         let why = Notification::new(Reason::PrefixLimit, &text);
-        self.end_peer(now, id, Down::Here(why), rest);
+        self.end_peer(now, id, CloseReason::Local(why), rest);
     }
 
     fn drop_peer(&mut self, now: Instant, id: PeerId, reason: Reason) {
         self.end_peer(
             now,
             id,
-            Down::Here(Notification::new(reason, "")),
+            CloseReason::Local(Notification::new(reason, "")),
             Duration::ZERO,
         );
         self.rib.remove_peer(now, id);
@@ -242,7 +242,7 @@ impl<C: Coordinator> ControlNode<C> {
             }
             Admission::Replaced => {
                 let why = Notification::new(Reason::Collision, "replaced by another stream");
-                self.end_peer(now, id, Down::Here(why), Duration::ZERO);
+                self.end_peer(now, id, CloseReason::Local(why), Duration::ZERO);
             }
             Admission::Taken => {}
         }
@@ -254,12 +254,12 @@ impl<C: Coordinator> ControlNode<C> {
         }
     }
 
-    /// The stream that [`Event::Call`] asked for cannot be opened; it is asked for again later.
-    pub fn call_failed(&mut self, now: Instant, id: PeerId) {
+    /// The stream that [`Event::Dial`] asked for cannot be opened; it is asked for again later.
+    pub fn dial_failed(&mut self, now: Instant, id: PeerId) {
         self.now = now;
         let jitter = self.jitter();
         if let Some(state) = self.peers.get_mut(&id) {
-            state.session.call_failed(now, jitter);
+            state.session.dial_failed(now, jitter);
         }
     }
 
@@ -269,7 +269,7 @@ impl<C: Coordinator> ControlNode<C> {
         self.hot.remove(&conn);
         self.closing.remove(&conn);
         match self.streams.remove(&conn) {
-            Some(StreamOf::Peer(id)) => self.end_peer(now, id, Down::Lost, Duration::ZERO),
+            Some(StreamOf::Peer(id)) => self.end_peer(now, id, CloseReason::Lost, Duration::ZERO),
             Some(StreamOf::Node(id)) => self.node_lost(now, id),
             Some(StreamOf::Unregistered(..)) | None => {}
         }
@@ -311,7 +311,13 @@ impl<C: Coordinator> ControlNode<C> {
     }
 
     /// The session with a peer is over.
-    pub(super) fn end_peer(&mut self, now: Instant, id: PeerId, down: Down, rest: Duration) {
+    pub(super) fn end_peer(
+        &mut self,
+        now: Instant,
+        id: PeerId,
+        reason: CloseReason,
+        rest: Duration,
+    ) {
         let jitter = self.jitter();
         let silent = self.is_silent(id);
         let Some(state) = self.peers.get_mut(&id) else {
@@ -321,7 +327,7 @@ impl<C: Coordinator> ControlNode<C> {
         let was_established = state.session.is_established();
         let restart = state.session.agreed.and_then(|agreed| agreed.graceful);
         let wait = restart.map_or(0, |graceful| graceful.restart_time_s);
-        let keep = was_established && down.is_graceful() && wait > 0 && !silent;
+        let keep = was_established && reason.is_graceful() && wait > 0 && !silent;
         state.session.ended(now, jitter, rest);
         if rest != Duration::ZERO {
             state.resting_until = Some(now + rest);
@@ -331,7 +337,7 @@ impl<C: Coordinator> ControlNode<C> {
         if keep {
             state.restart_time = Duration::from_secs(wait.into());
             state.stale_until = Some(now + state.restart_time);
-        } else if was_established || !down.is_graceful() {
+        } else if was_established || !reason.is_graceful() {
             state.stale_until = None;
             state.incarnation += 1;
             self.trees.mark_all();
@@ -341,19 +347,19 @@ impl<C: Coordinator> ControlNode<C> {
         if let Some(stream) = stream {
             self.streams.remove(&stream.conn);
             self.hot.remove(&stream.conn);
-            match &down {
-                Down::Here(why) => {
+            match &reason {
+                CloseReason::Local(why) => {
                     let last = Message::Notification(why.clone());
                     self.closing
                         .insert(stream.conn, (last, now + FAREWELL_TIMEOUT));
                     self.hot.insert(stream.conn);
                 }
-                Down::There(_) => self.events.push_back(Event::Close(stream.conn)),
-                Down::Lost => {}
+                CloseReason::Remote(_) => self.events.push_back(Event::Close(stream.conn)),
+                CloseReason::Lost => {}
             }
             self.events.push_back(Event::PeerDown {
                 peer: id,
-                why: down,
+                why: reason,
             });
         }
     }
@@ -384,7 +390,7 @@ impl<C: Coordinator> ControlNode<C> {
         if state.session.is_established() {
             self.stats.silent += 1;
             let why = Notification::new(Reason::Silent, "nothing is heard of its data nodes");
-            self.end_peer(now, id, Down::Here(why), Duration::ZERO);
+            self.end_peer(now, id, CloseReason::Local(why), Duration::ZERO);
         } else if state.stale_until.take().is_some() {
             self.stats.silent += 1;
             state.incarnation += 1;
@@ -506,13 +512,13 @@ impl<C: Coordinator> ControlNode<C> {
         match due {
             Some(Due::Call) => {
                 state.session.calling(now);
-                self.events.push_back(Event::Call(id));
+                self.events.push_back(Event::Dial(id));
             }
             // Drawn here alone: a timeout that comes early or twice must not move later calls.
-            Some(Due::CallOverdue) => state.session.call_failed(now, self.rng.next_u32()),
+            Some(Due::CallOverdue) => state.session.dial_failed(now, self.rng.next_u32()),
             Some(Due::End(reason, text)) => {
                 let why = Notification::new(reason, text);
-                self.end_peer(now, id, Down::Here(why), Duration::ZERO);
+                self.end_peer(now, id, CloseReason::Local(why), Duration::ZERO);
             }
             None => {}
         }

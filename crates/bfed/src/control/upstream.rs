@@ -27,7 +27,7 @@ use crate::wire::Message;
 use crate::wire::attributes::MAX_PATH;
 use crate::wire::join::Repr as Join;
 use crate::wire::no_route::{Reason, Repr as NoRoute};
-use crate::wire::reclaim::{Repr as Reclaim, What};
+use crate::wire::reclaim::{ReclaimTarget, Repr as Reclaim};
 use crate::wire::subscribe::Edge;
 use crate::wire::translation::Repr as Translation;
 
@@ -122,7 +122,7 @@ impl<C: Coordinator> ControlNode<C> {
         if let Some(tree) = self.trees.get_mut(slot) {
             tree.up = None;
         }
-        self.reclaim(slot, What::Source(edge));
+        self.reclaim(slot, ReclaimTarget::Source(edge));
     }
 
     fn advance_root(&mut self, now: Instant, slot: Slot) {
@@ -385,7 +385,7 @@ impl<C: Coordinator> ControlNode<C> {
         if let Some(old) = old.filter(|&old| old != id) {
             self.stats.reroutes += 1;
             self.leave_peer(slot, old);
-            self.reclaim(slot, What::Source(self.edge(old)));
+            self.reclaim(slot, ReclaimTarget::Source(self.edge(old)));
         }
         if old.is_none() || moved || !same {
             self.attached(now, slot);
@@ -406,7 +406,7 @@ impl<C: Coordinator> ControlNode<C> {
         self.refused.clear(&session);
         if let Some(old) = old_node {
             let epoch = self.coordinator.epoch();
-            let what = Some(What::All);
+            let what = Some(ReclaimTarget::All);
             let session = session.clone();
             self.send_node(
                 old,
@@ -529,7 +529,7 @@ impl<C: Coordinator> ControlNode<C> {
         for id in peers.into_iter().flatten() {
             self.leave_peer(slot, id);
         }
-        self.reclaim(slot, What::All);
+        self.reclaim(slot, ReclaimTarget::All);
         self.unassign(slot);
         self.shares.changed();
         if let Some(tree) = self.trees.remove(slot) {

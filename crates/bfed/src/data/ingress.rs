@@ -15,20 +15,20 @@ use crate::wire::data::{Kind, MAX_PAYLOAD_LEN, Packet};
 use crate::wire::fragment::Repr as Fragment;
 use crate::wire::report::Repr as Report;
 
-/// How many packets [`Plane::look_ahead`] looks at: what it fetches must still be there when they are
+/// How many packets [`Plane::prefetch`] looks at: what it fetches must still be there when they are
 /// forwarded.
-pub const LOOK_AHEAD: usize = 32;
+pub const PREFETCH_MAX: usize = 32;
 
 impl Plane {
-    /// Says which packets are going to be forwarded next, [`LOOK_AHEAD`] of them at most: what each of them
+    /// Says which packets are going to be forwarded next, [`PREFETCH_MAX`] of them at most: what each of them
     /// needs of the node's memory is fetched for all at once, and not for one after another. A hint:
     /// what becomes of them is the same without it, and whatever is forwarded instead.
     #[inline]
-    pub fn look_ahead<'a>(&mut self, packets: impl Iterator<Item = (&'a Meta, &'a [u8])>) {
+    pub fn prefetch<'a>(&mut self, packets: impl Iterator<Item = (&'a Meta, &'a [u8])>) {
         self.table.forget();
-        for (meta, frame) in packets.take(LOOK_AHEAD) {
+        for (meta, frame) in packets.take(PREFETCH_MAX) {
             if let Some(key) = key(meta, frame) {
-                self.table.look_ahead(key);
+                self.table.prefetch(key);
             }
         }
         // No step of a pass waits for another: the processor has the lines of many on their way. What is

@@ -25,15 +25,15 @@
 //! ```text
 //! loop {
 //!     while let Some(event) = node.poll_event() { Dial, Close, Pause, Resume, ControlLost }
-//!     while let Some(len) = node.poll_control(&mut buffer) { write buffer[..len] to the control node }
+//!     while let Some(len) = node.poll_transmit_control(&mut buffer) { write buffer[..len] to the control node }
 //!     while let Some(copy) = node.plane().poll_transmit(now, &mut buffer) { send it }
 //!     wait for packets, or until node.poll_timeout()
 //!     a message of control:  node.handle_packet(now, &mut native, message)
-//!     packets of data:       node.plane().look_ahead(packets), where several are there, and each of them:
+//!     packets of data:       node.plane().prefetch(packets), where several are there, and each of them:
 //!                            match node.plane().forward(now, &meta, &mut frame) {
 //!                                Verdict::Only(copy) => send it
 //!                                Verdict::Forward(mut cursor) =>
-//!                                    while let Some(copy) = node.plane().next_copy(now, &mut cursor, &mut frame) { send it }
+//!                                    while let Some(copy) = node.plane().next_transmit(now, &mut cursor, &mut frame) { send it }
 //!                                Verdict::Taken | Verdict::Drop(_) => {}
 //!                            }
 //!     in any case:           node.handle_timeout(now, &mut native)
@@ -74,7 +74,7 @@ use crate::types::ConnId;
 use crate::wire::data::MAX_PAYLOAD_LEN;
 
 pub use crate::wire::data::HEADER_LEN;
-pub use ingress::LOOK_AHEAD;
+pub use ingress::PREFETCH_MAX;
 pub use node::{DataConfig, DataEvent, DataNode};
 pub use plane::{Cursor, Plane, PlaneStats};
 
@@ -109,7 +109,7 @@ pub enum Destination {
 
 /// One copy of a packet to send.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Copy {
+pub struct Transmit {
     /// The edge, for `blocked`.
     pub edge: EdgeId,
     /// Where to.
@@ -122,8 +122,8 @@ pub struct Copy {
 #[derive(Debug)]
 pub enum Verdict {
     /// This copy of it is to be sent, and no other: its header is written.
-    Only(Copy),
-    /// Copies of it are to be sent: [`Plane::next_copy`].
+    Only(Transmit),
+    /// Copies of it are to be sent: [`Plane::next_transmit`].
     Forward(Cursor),
     /// It was for this node itself.
     Taken,

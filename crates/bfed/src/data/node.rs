@@ -14,7 +14,7 @@ use crate::types::{ConnId, NodeId};
 use crate::wire::allocate::{Outcome, Response};
 use crate::wire::join::FlowChannel;
 use crate::wire::node::{Heartbeat, Register};
-use crate::wire::reclaim::{Repr as Reclaim, What};
+use crate::wire::reclaim::{ReclaimTarget, Repr as Reclaim};
 use crate::wire::statistics::{Entry, MAX_ENTRIES, Repr as Statistics};
 use crate::wire::subscribe::Repr as Subscribe;
 use crate::wire::{MAX_MESSAGE_LEN, Message};
@@ -171,7 +171,7 @@ impl DataNode {
     /// Returns whether the control node announced data nodes at that address: sessions come from there or
     /// go there.
     #[must_use]
-    pub fn announced(&self, address: core::net::IpAddr) -> bool {
+    pub fn is_neighbour(&self, address: core::net::IpAddr) -> bool {
         self.plane.watch.is_neighbour(address)
     }
 
@@ -404,9 +404,9 @@ impl DataNode {
                 books.stream = self.stream;
                 books.refresh(now, native);
             }
-            Some(What::Receiver(link)) => books.drop_receiver(now, plane, native, link),
-            Some(What::Source(link)) => books.forget_source(now, plane, native, link),
-            Some(What::All) => {
+            Some(ReclaimTarget::Receiver(link)) => books.drop_receiver(now, plane, native, link),
+            Some(ReclaimTarget::Source(link)) => books.forget_source(now, plane, native, link),
+            Some(ReclaimTarget::All) => {
                 if let Some(books) = self.sessions.remove(&gone.session) {
                     books.close(now, plane, native);
                 }
@@ -564,7 +564,7 @@ impl DataNode {
     ///
     /// # Panics
     /// `buffer` is shorter than that.
-    pub fn poll_control(&mut self, buffer: &mut [u8]) -> Option<usize> {
+    pub fn poll_transmit_control(&mut self, buffer: &mut [u8]) -> Option<usize> {
         assert!(buffer.len() >= MAX_MESSAGE_LEN, "room for a whole message");
         self.queue.pop_front().map(|message| message.emit(buffer))
     }

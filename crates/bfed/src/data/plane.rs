@@ -19,7 +19,7 @@ use super::shortcut;
 use super::table::{Entry, Found, Key, Table};
 use super::tfrc::{Receiver, Sender};
 use super::watch::{self, Watch};
-use super::{Copy, DataError, Destination, Drops, EdgeId, HEADER_LEN, PlaneConfig};
+use super::{DataError, Destination, Drops, EdgeId, HEADER_LEN, PlaneConfig, Transmit};
 use crate::types::{ConnId, Content, FlowLabel, PeerId};
 use crate::wire::data::Kind;
 
@@ -409,12 +409,12 @@ impl Plane {
     /// goes to; those that have to wait are queued. Drain until `None`.
     // A copy that a call hands over goes through memory.
     #[inline(always)]
-    pub fn next_copy(
+    pub fn next_transmit(
         &mut self,
         now: Instant,
         cursor: &mut Cursor,
         frame: &mut [u8],
-    ) -> Option<Copy> {
+    ) -> Option<Transmit> {
         loop {
             let from = cursor.from.entry;
             let flow = self.flows.get_mut(from.flow as usize)?.as_mut()?;
@@ -444,7 +444,7 @@ impl Plane {
                 if flow.outs() == 1 && !flow.multi && !bound {
                     self.open_shortcut(cursor.from.place, from, id);
                 }
-                return Some(Copy {
+                return Some(Transmit {
                     edge: id,
                     to,
                     range,

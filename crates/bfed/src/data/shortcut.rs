@@ -17,7 +17,7 @@
 use super::edge::Edge;
 use super::flow::FlowCounts;
 use super::table::{Entry, Table};
-use super::{Copy, Destination, EdgeId, HEADER_LEN, Plane};
+use super::{Destination, EdgeId, HEADER_LEN, Plane, Transmit};
 use crate::native::ChannelId;
 use crate::types::{ConnId, FlowLabel, PeerId};
 use crate::wire::data::{Kind, MAX_PAYLOAD_LEN, Repr};
@@ -25,7 +25,7 @@ use crate::wire::data::{Kind, MAX_PAYLOAD_LEN, Repr};
 /// From so many bytes on a shortcut closes, for its counts to be moved to the flow.
 const FULL: u32 = u32::MAX - (HEADER_LEN + MAX_PAYLOAD_LEN) as u32;
 
-#[derive(Clone, core::marker::Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Carrier {
     /// There is no shortcut.
     None,
@@ -34,7 +34,7 @@ enum Carrier {
 }
 
 /// Where packets go.
-#[derive(Clone, core::marker::Copy, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Way {
     /// The number of the TCP or native channel.
     channel: u64,
@@ -77,7 +77,7 @@ impl Way {
 
     /// The copy of the packet in `frame` that goes this way, its header written.
     #[inline(always)]
-    pub(super) fn copy(&self, frame: &mut [u8]) -> Copy {
+    pub(super) fn copy(&self, frame: &mut [u8]) -> Transmit {
         let (mut start, end) = (HEADER_LEN, frame.len());
         if let Some(label) = self.label {
             let payload_len = end - HEADER_LEN;
@@ -93,7 +93,7 @@ impl Way {
             Carrier::Native => Destination::Native(ChannelId(self.channel)),
             _ => Destination::Stream(ConnId(self.channel)),
         };
-        Copy {
+        Transmit {
             edge: self.out,
             to,
             range: start..end,
@@ -102,7 +102,7 @@ impl Way {
 }
 
 /// A way, and what went there.
-#[derive(Clone, core::marker::Copy, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Shortcut {
     way: Way,
     packets: u32,

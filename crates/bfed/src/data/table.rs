@@ -211,7 +211,7 @@ impl Table {
 
     /// Finds this one too, for [`Table::get`] to give in the same order.
     #[inline]
-    pub(super) fn look_ahead(&mut self, key: Key) {
+    pub(super) fn prefetch(&mut self, key: Key) {
         if let Some(found) = self.at(&key) {
             self.ahead.push((key, found));
         }
@@ -300,7 +300,7 @@ mod tests {
             let ahead = [label, label % 600 + 1];
             table.forget();
             for label in ahead {
-                table.look_ahead(key(label));
+                table.prefetch(key(label));
             }
             match state >> 62 {
                 0 => {

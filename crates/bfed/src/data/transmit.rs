@@ -8,7 +8,7 @@ use super::edge::Edge;
 use super::flow::Flow;
 use super::node::DataEvent;
 use super::watch::Said;
-use super::{Copy, DataError, Destination, EdgeId, HEADER_LEN, Plane};
+use super::{DataError, Destination, EdgeId, HEADER_LEN, Plane, Transmit};
 use crate::types::Content;
 use crate::wire::data::{Kind, Repr};
 use crate::wire::report;
@@ -234,7 +234,7 @@ impl Plane {
 
     /// The next packet that waited, or a report; written into `buffer`, which has room for the
     /// longest packet. Drain until `None`.
-    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Copy> {
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         self.now = now;
         if let Some(copy) = self.next_attach(buffer).or_else(|| self.next_sign(buffer)) {
             return Some(copy);
@@ -278,7 +278,7 @@ impl Plane {
     }
 
     /// The next copy over a link, of the session whose turn it is.
-    fn turn(&mut self, now: Instant, link: u32, buffer: &mut [u8]) -> Option<Copy> {
+    fn turn(&mut self, now: Instant, link: u32, buffer: &mut [u8]) -> Option<Transmit> {
         while let Some(id) = self.links.turn(now, link) {
             self.drop_late(now, id);
             let edge = self.edges.get_mut(id.index as usize)?.as_mut()?;
@@ -325,13 +325,13 @@ impl Plane {
         }
     }
 
-    fn next_attach(&mut self, buffer: &mut [u8]) -> Option<Copy> {
+    fn next_attach(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
         while let Some(id) = self.attach.pop_front() {
             let label = self.edge(id).and_then(|edge| edge.rest.label_in);
             let to = self.edge(id).and_then(|edge| edge.to);
             if let (Some(label), Some(to)) = (label, to) {
                 Repr::new(Kind::Attach, label).emit(buffer);
-                return Some(Copy {
+                return Some(Transmit {
                     edge: id,
                     to,
                     range: 0..HEADER_LEN,
@@ -342,7 +342,7 @@ impl Plane {
     }
 
     /// A PROBE or an ECHO.
-    fn next_sign(&mut self, buffer: &mut [u8]) -> Option<Copy> {
+    fn next_sign(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
         while let Some((to, id, said)) = self.watch.poll_transmit() {
             let own = self.edge(id).and_then(|edge| edge.rest.label_in);
             let (kind, label, sequence, cookie) = match said {
@@ -357,7 +357,7 @@ impl Plane {
                 ..Repr::new(kind, label).with_cookie(cookie)
             }
             .emit(buffer);
-            return Some(Copy {
+            return Some(Transmit {
                 edge: id,
                 to: Destination::Datagram(to),
                 range: 0..HEADER_LEN,
@@ -366,7 +366,7 @@ impl Plane {
         None
     }
 
-    fn report(&mut self, now: Instant, id: EdgeId, buffer: &mut [u8]) -> Option<Copy> {
+    fn report(&mut self, now: Instant, id: EdgeId, buffer: &mut [u8]) -> Option<Transmit> {
         let edge = self.edge_mut(id)?;
         let report = edge.rest.receiver.as_mut()?.poll_report(now)?;
         let (label, to) = (edge.rest.label_in?, edge.to?);
@@ -385,14 +385,14 @@ impl Plane {
         .emit(buffer);
         report.emit(&mut buffer[HEADER_LEN..]);
         self.stats.reports += 1;
-        Some(Copy {
+        Some(Transmit {
             edge: id,
             to,
             range: 0..HEADER_LEN + report::LEN,
         })
     }
 
-    fn dequeue(&mut self, now: Instant, id: EdgeId, buffer: &mut [u8]) -> Option<Copy> {
+    fn dequeue(&mut self, now: Instant, id: EdgeId, buffer: &mut [u8]) -> Option<Transmit> {
         self.drop_late(now, id);
         let edge = self.edges.get_mut(id.index as usize)?.as_mut()?;
         let len = edge.front_len().filter(|_| !edge.blocked)?;
@@ -415,7 +415,7 @@ impl Plane {
         if room {
             self.resume(at);
         }
-        Some(Copy {
+        Some(Transmit {
             edge: id,
             to,
             range,

@@ -62,21 +62,21 @@ pub enum State {
 
 /// Why a peering ended.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Down {
-    /// This side ended it, and has said why.
-    Here(notification::Repr),
-    /// The peer ended it, and said why.
-    There(notification::Repr),
+pub enum CloseReason {
+    /// This side ended it with a NOTIFICATION.
+    Local(notification::Repr),
+    /// The peer ended it with a NOTIFICATION.
+    Remote(notification::Repr),
     /// The stream broke.
     Lost,
 }
 
-impl Down {
+impl CloseReason {
     /// Whether routes and trees may wait for the peer to come back (RFC 4724, RFC 8538).
     pub(crate) fn is_graceful(&self) -> bool {
         match self {
-            Down::Lost => true,
-            Down::Here(why) | Down::There(why) => {
+            CloseReason::Lost => true,
+            CloseReason::Local(why) | CloseReason::Remote(why) => {
                 matches!(why.reason, Reason::HoldTimer | Reason::Collision)
             }
         }
@@ -218,7 +218,7 @@ impl Session {
     }
 
     /// The driver's call failed.
-    pub(crate) fn call_failed(&mut self, now: Instant, jitter: u32) {
+    pub(crate) fn dial_failed(&mut self, now: Instant, jitter: u32) {
         if self.state == State::Connecting {
             self.rest(now, jitter);
         }

@@ -23,7 +23,7 @@ use crate::name::SessionName;
 
 /// What is gone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum What {
+pub enum ReclaimTarget {
     /// The whole session.
     All,
     /// One edge that it was sent to.
@@ -38,7 +38,7 @@ pub struct Repr {
     /// The control node's epoch.
     pub epoch: u64,
     /// What is gone; `None` in a REFRESH.
-    pub what: Option<What>,
+    pub what: Option<ReclaimTarget>,
     /// The session.
     pub session: SessionName,
 }
@@ -64,9 +64,9 @@ impl Repr {
             let kind = reader.u8()?;
             reader.reserved(3)?;
             what = Some(match kind {
-                0 => What::All,
-                1 => What::Receiver(parse_edge(&mut reader)?),
-                2 => What::Source(parse_edge(&mut reader)?),
+                0 => ReclaimTarget::All,
+                1 => ReclaimTarget::Receiver(parse_edge(&mut reader)?),
+                2 => ReclaimTarget::Source(parse_edge(&mut reader)?),
                 _ => return Err(ParseError::Value),
             });
         }
@@ -84,8 +84,8 @@ impl Repr {
     pub fn buffer_len(&self) -> usize {
         let what = match &self.what {
             None => 0,
-            Some(What::All) => 4,
-            Some(What::Receiver(edge) | What::Source(edge)) => 4 + edge_len(edge),
+            Some(ReclaimTarget::All) => 4,
+            Some(ReclaimTarget::Receiver(edge) | ReclaimTarget::Source(edge)) => 4 + edge_len(edge),
         };
         HEADER_LEN + 8 + what + name_len(&self.session)
     }
@@ -104,12 +104,12 @@ impl Repr {
         writer.u64(self.epoch);
         match &self.what {
             None => {}
-            Some(What::All) => writer.u32(0),
-            Some(What::Receiver(edge)) => {
+            Some(ReclaimTarget::All) => writer.u32(0),
+            Some(ReclaimTarget::Receiver(edge)) => {
                 writer.u32(1 << 24);
                 emit_edge(edge, &mut writer);
             }
-            Some(What::Source(edge)) => {
+            Some(ReclaimTarget::Source(edge)) => {
                 writer.u32(2 << 24);
                 emit_edge(edge, &mut writer);
             }

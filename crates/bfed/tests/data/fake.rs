@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use bfed::data::{Copy, DataEvent, Destination, Meta, Verdict};
+use bfed::data::{DataEvent, Destination, Meta, Transmit, Verdict};
 use bfed::native::{ChannelId, Direction, NativeError, Upcall};
 use bfed::wire::allocate::{Outcome, Request, Response};
 use bfed::wire::data::{HEADER_LEN, Kind, Packet, Repr};
 use bfed::wire::join::FlowChannel;
-use bfed::wire::reclaim::{Repr as Reclaim, What};
+use bfed::wire::reclaim::{ReclaimTarget, Repr as Reclaim};
 use bfed::wire::sroute::Outcome as SrouteOutcome;
 use bfed::wire::subscribe::{Edge, Repr as Subscribe};
 use bfed::wire::{MAX_MESSAGE_LEN, Message, client::AnswerRepr};
@@ -176,7 +176,7 @@ impl Station {
         let mut node = DataNode::new(config, [number; 32], now);
         node.connected(now);
         let mut buffer = vec![0; MAX_MESSAGE_LEN];
-        while node.poll_control(&mut buffer).is_some() {}
+        while node.poll_transmit_control(&mut buffer).is_some() {}
         Station {
             node,
             native: FakeNative::new(),
@@ -195,7 +195,7 @@ impl Station {
     pub(crate) fn said(&mut self) -> Vec<Message> {
         let mut buffer = vec![0; MAX_MESSAGE_LEN];
         let mut said = vec![];
-        while let Some(len) = self.node.poll_control(&mut buffer) {
+        while let Some(len) = self.node.poll_transmit_control(&mut buffer) {
             said.push(Message::parse(&buffer[..len]).unwrap());
         }
         said
@@ -249,7 +249,7 @@ impl Station {
         self.response(Message::Allocate(request)).flows
     }
 
-    pub(crate) fn reclaim(&mut self, name: &str, what: Option<What>) {
+    pub(crate) fn reclaim(&mut self, name: &str, what: Option<ReclaimTarget>) {
         let session = SessionName::parse(name).unwrap();
         self.tell(&Message::Reclaim(Reclaim {
             epoch: 1,
@@ -271,7 +271,7 @@ impl Station {
                 while let Some(copy) =
                     self.node
                         .plane()
-                        .next_copy(self.now, &mut cursor, &mut frame)
+                        .next_transmit(self.now, &mut cursor, &mut frame)
                 {
                     self.send(&copy, &frame, &mut sent);
                 }
@@ -281,7 +281,7 @@ impl Station {
         }
     }
 
-    fn send(&mut self, copy: &Copy, frame: &[u8], sent: &mut Vec<Sent>) {
+    fn send(&mut self, copy: &Transmit, frame: &[u8], sent: &mut Vec<Sent>) {
         let bytes = &frame[copy.range.clone()];
         if let Destination::Native(channel) = copy.to
             && self.native.send_data(self.now, channel, bytes).is_err()

@@ -6,7 +6,7 @@ use bfed::wire::allocate::Outcome;
 use bfed::wire::data::{HEADER_LEN, Packet};
 use bfed::wire::join::FlowChannel;
 use bfed::wire::node::Heartbeat;
-use bfed::wire::reclaim::What;
+use bfed::wire::reclaim::ReclaimTarget;
 use bfed::wire::subscribe::Edge;
 use bfed::wire::{Message, subscribe};
 use bfed::*;
@@ -240,7 +240,7 @@ fn bulk_channels_are_opened_from_below_and_bound_by_their_label() {
     assert!(owner.native_data(1, b"nobody").unwrap().is_empty());
     // Reclaimed: the stream is closed, the edge is of no use.
     assert!(next.node.dialled(edge, ConnId(9)));
-    next.reclaim(FILE, Some(What::Source(PEER)));
+    next.reclaim(FILE, Some(ReclaimTarget::Source(PEER)));
     assert_eq!(next.events(), [DataEvent::Close(ConnId(9))]);
     assert!(!next.node.dialled(edge, ConnId(10)));
 }
@@ -263,9 +263,9 @@ fn what_control_asks_twice_is_done_once() {
     assert_eq!(station.native.open.len(), 1);
     station.reclaim(LIVE, None);
     assert_eq!(station.native.refreshes, 1);
-    station.reclaim(LIVE, Some(What::Receiver(Edge::Native)));
+    station.reclaim(LIVE, Some(ReclaimTarget::Receiver(Edge::Native)));
     assert!(station.native.open.is_empty());
-    station.reclaim(LIVE, Some(What::All));
+    station.reclaim(LIVE, Some(ReclaimTarget::All));
     assert_eq!(
         (
             station.node.plane().edge_count(),
@@ -299,7 +299,7 @@ fn what_cannot_be_done_is_refused_and_leaves_nothing() {
         Err(Outcome::Refused)
     );
     assert_eq!(station.node.plane().edge_count(), 0);
-    station.reclaim(FILE, Some(What::All));
+    station.reclaim(FILE, Some(ReclaimTarget::All));
     station.native.pool = 1;
     let two = "bfed://1/two/a/b";
     assert_eq!(

@@ -87,7 +87,10 @@ fn edge_of(station: &mut Station) -> data::EdgeId {
     let data::Verdict::Forward(mut cursor) = plane.forward(now, &meta, &mut frame) else {
         panic!();
     };
-    plane.next_copy(now, &mut cursor, &mut frame).unwrap().edge
+    plane
+        .next_transmit(now, &mut cursor, &mut frame)
+        .unwrap()
+        .edge
 }
 
 #[test]

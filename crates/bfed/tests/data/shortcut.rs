@@ -6,7 +6,7 @@ use bfed::wire::Message;
 use bfed::wire::data::{Kind, Repr};
 use bfed::wire::join::FlowChannel;
 use bfed::wire::node::Heartbeat;
-use bfed::wire::reclaim::What;
+use bfed::wire::reclaim::ReclaimTarget;
 use bfed::wire::subscribe::Edge;
 use bfed::*;
 
@@ -69,7 +69,7 @@ impl Pair {
         match plane.forward(now, &meta, &mut frame) {
             Verdict::Only(copy) => copies.push((frame[copy.range.clone()].to_vec(), copy)),
             Verdict::Forward(mut cursor) => {
-                while let Some(copy) = plane.next_copy(now, &mut cursor, &mut frame) {
+                while let Some(copy) = plane.next_transmit(now, &mut cursor, &mut frame) {
                     copies.push((frame[copy.range.clone()].to_vec(), copy));
                 }
             }
@@ -110,7 +110,7 @@ impl Pair {
             ),
             12 => {
                 self.station
-                    .reclaim(FILE, Some(What::Receiver(Edge::Native)));
+                    .reclaim(FILE, Some(ReclaimTarget::Receiver(Edge::Native)));
                 String::new()
             }
             13 => {
@@ -161,7 +161,7 @@ fn a_receiver_that_has_gone_gets_nothing_more() {
     }
     let copies = |pair: &mut Pair| pair.station.node.plane().stats().copies;
     assert_eq!(copies(&mut pair), 3);
-    let gone = What::Receiver(below(0));
+    let gone = ReclaimTarget::Receiver(below(0));
     pair.station.reclaim(FILE, Some(gone));
     pair.frame(100, 1);
     assert_eq!(copies(&mut pair), 3);

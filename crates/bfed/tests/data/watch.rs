@@ -157,7 +157,7 @@ fn a_successor_of_control_is_told_again_and_one_that_is_not_watched_is_unknown()
     pair.stations[1].node.connected(now);
     pair.run(BEAT);
     assert_eq!(pair.told(1), [State::Alive]);
-    pair.stations[1].reclaim(LIVE, Some(bfed::wire::reclaim::What::All));
+    pair.stations[1].reclaim(LIVE, Some(bfed::wire::reclaim::ReclaimTarget::All));
     pair.run(BEAT);
     assert_eq!(pair.told(1), [State::Unknown]);
 }
@@ -280,7 +280,7 @@ fn an_address_that_two_peers_name_has_a_verdict_for_each() {
         let told = verdicts(&mut pair.stations[1]);
         assert_eq!(told, [(PeerId(1), State::Alive)], "the liar is not heard");
         // What the liar does with its session changes nothing for the other peer.
-        pair.stations[1].reclaim(FOREIGN, Some(bfed::wire::reclaim::What::All));
+        pair.stations[1].reclaim(FOREIGN, Some(bfed::wire::reclaim::ReclaimTarget::All));
         pair.run(10 * BEAT);
         assert!(verdicts(&mut pair.stations[1]).is_empty());
         let below = &mut pair.stations[1];

@@ -77,7 +77,7 @@ impl Line {
         let now = self.now;
         while let Some(event) = self.controls[at].poll_event() {
             match event {
-                Event::Call(PeerId(other)) => {
+                Event::Dial(PeerId(other)) => {
                     let other = other as usize;
                     let conn = ConnId(self.streams.len() as u64 + 1);
                     self.streams.insert(conn, Ends::Peers(at, other));

@@ -192,11 +192,11 @@ fn a_lower_limit_of_routes_holds_at_once_and_a_higher_one_ends_the_rest() {
     assert_eq!(why.reason, notification::Reason::PrefixLimit);
     assert_eq!(stage.node.routes().count(), 0);
     stage.wait(10_000);
-    assert!(!stage.events().contains(&Event::Call(PEER)), "it rests");
+    assert!(!stage.events().contains(&Event::Dial(PEER)), "it rests");
     peer.max_routes = 15;
     stage.node.add_peer(stage.now, PEER, peer).unwrap();
     stage.wait(0);
-    assert!(stage.events().contains(&Event::Call(PEER)));
+    assert!(stage.events().contains(&Event::Dial(PEER)));
     let conn = stage.establish();
     stage.hears(conn, &announce(1..16)).unwrap();
 }

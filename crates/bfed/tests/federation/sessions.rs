@@ -1,6 +1,6 @@
 //! A peering, message by message: what is said, when, and why it ends.
 
-use bfed::session::{Down, State};
+use bfed::session::{CloseReason, State};
 use bfed::wire::notification::{Reason, Repr as Notification};
 use bfed::wire::open::{Graceful, Repr as Open};
 use bfed::wire::{MAX_MESSAGE_LEN, Message, join, update};
@@ -82,7 +82,7 @@ impl Stage {
         assert!(events.contains(&Event::Close(STREAM)));
         let down = Event::PeerDown {
             peer: PEER,
-            why: Down::Here(why),
+            why: CloseReason::Local(why),
         };
         assert!(events.contains(&down), "{events:?}");
         assert_eq!(self.state(), State::Idle);
@@ -122,7 +122,7 @@ fn announce(numbers: std::ops::Range<u32>) -> Message {
 fn a_peering_from_call_to_shutdown() {
     let mut stage = Stage::new(|_, _| ());
     stage.wait(0);
-    assert_eq!(stage.events(), [Event::Call(PEER)]);
+    assert_eq!(stage.events(), [Event::Dial(PEER)]);
     assert_eq!(stage.state(), State::Connecting);
     stage.node.connected(stage.now, STREAM, PEER, true);
     let said = stage.says();
@@ -336,7 +336,7 @@ fn too_many_routes_end_it_for_a_while() {
     };
     assert_eq!(why.reason, Reason::PrefixLimit, "no new session yet");
     stage.wait(299_000);
-    assert!(!stage.events().contains(&Event::Call(PEER)));
+    assert!(!stage.events().contains(&Event::Dial(PEER)));
     stage.wait(2_000);
     stage.establish();
 }
@@ -382,14 +382,14 @@ fn calls_are_repeated_ever_more_slowly() {
     let mut gaps = Vec::new();
     let mut last = stage.now;
     for _ in 0..9 {
-        while !stage.events().contains(&Event::Call(PEER)) {
+        while !stage.events().contains(&Event::Dial(PEER)) {
             let next = stage.node.poll_timeout().unwrap();
             stage.now = stage.now.max(next);
             stage.node.handle_timeout(stage.now);
         }
         gaps.push((stage.now - last).total_millis());
         last = stage.now;
-        stage.node.call_failed(stage.now, PEER);
+        stage.node.dial_failed(stage.now, PEER);
     }
     assert_eq!(gaps[0], 0);
     for (at, gap) in gaps.iter().enumerate().skip(1) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use bfed::routing::Policy;
-use bfed::session::{Down, State};
+use bfed::session::{CloseReason, State};
 use bfed::wire::liveness::{Repr as Liveness, State as Heard};
 use bfed::wire::node::Heartbeat;
 use bfed::wire::notification::Reason;
@@ -109,7 +109,7 @@ fn a_standby_takes_over_what_the_other_assigned() {
     }
     let down = Event::PeerDown {
         peer: PEER,
-        why: Down::Lost,
+        why: CloseReason::Lost,
     };
     assert!(
         events.contains(&down),
@@ -121,7 +121,7 @@ fn a_standby_takes_over_what_the_other_assigned() {
     second.now += SECOND * 10_000;
     second.node.coordinator_changed(second.now);
     second.wait(0);
-    assert!(second.events().contains(&Event::Call(PEER)));
+    assert!(second.events().contains(&Event::Dial(PEER)));
     let peer = second.establish();
     for node in [2, 1] {
         let conn = second.register(node);

@@ -8,7 +8,7 @@ use bfed::wire::allocate::{Outcome as Done, Response};
 use bfed::wire::client::Answer;
 use bfed::wire::join::FlowChannel;
 use bfed::wire::node::{Heartbeat, Register};
-use bfed::wire::reclaim::What;
+use bfed::wire::reclaim::ReclaimTarget;
 use bfed::wire::sroute::{GatewayCost, Outcome};
 use bfed::wire::subscribe::Edge;
 use bfed::wire::{MAX_MESSAGE_LEN, Message};
@@ -385,7 +385,7 @@ impl World {
     fn event(&mut self, at: usize, event: Event) {
         let now = self.now;
         match &event {
-            Event::Call(PeerId(other)) => {
+            Event::Dial(PeerId(other)) => {
                 let other = *other as usize;
                 if self.links.get(&(at.min(other), at.max(other))) == Some(&true) {
                     let conn = self.conn(at, None, other);
@@ -443,7 +443,7 @@ impl World {
                 let up = self.links.get(&(from.min(to), from.max(to))) == Some(&true);
                 if !up || self.gws[to].frozen {
                     self.conns.remove(&conn);
-                    self.gws[from].control.call_failed(now, PeerId(to as u32));
+                    self.gws[from].control.dial_failed(now, PeerId(to as u32));
                     return;
                 }
                 self.gws[from]
@@ -454,7 +454,7 @@ impl World {
                     .connected(now, conn, PeerId(from as u32), false);
             }
             Happening::CallFailed(from, to) => {
-                self.gws[from].control.call_failed(now, PeerId(to as u32));
+                self.gws[from].control.dial_failed(now, PeerId(to as u32));
             }
             Happening::Bytes(conn, to, bytes) => {
                 if !self.conns.contains_key(&conn) {
@@ -600,13 +600,13 @@ impl FakeNode {
                 let books = self.books.get_mut(&gone.session)?;
                 match gone.what {
                     None => books.refreshes += 1,
-                    Some(What::All) => {
+                    Some(ReclaimTarget::All) => {
                         self.books.remove(&gone.session);
                     }
-                    Some(What::Receiver(edge)) => {
+                    Some(ReclaimTarget::Receiver(edge)) => {
                         books.down.remove(&edge);
                     }
-                    Some(What::Source(edge)) => {
+                    Some(ReclaimTarget::Source(edge)) => {
                         books.allocated.remove(&edge);
                         if books.up.as_ref().is_some_and(|(up, _)| *up == edge) {
                             books.up = None;

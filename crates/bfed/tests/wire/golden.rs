@@ -298,7 +298,7 @@ fn reclaim() {
          00000000000a626665643a2f2f372f6d",
         Message::Reclaim(reclaim::Repr {
             epoch: 2,
-            what: Some(reclaim::What::Receiver(subscribe::Edge::Peer {
+            what: Some(reclaim::ReclaimTarget::Receiver(subscribe::Edge::Peer {
                 peer: PeerId(9),
                 rate_bps: 0,
             })),

@@ -241,9 +241,9 @@ fn other_message() -> impl Strategy<Value = Message> {
         )
             .prop_map(|(epoch, what, (session, _))| {
                 let what = what.map(|(receiver, edge)| match (receiver, edge) {
-                    (true, edge) => reclaim::What::Receiver(edge),
-                    (false, Edge::Native) => reclaim::What::All,
-                    (false, edge) => reclaim::What::Source(edge),
+                    (true, edge) => reclaim::ReclaimTarget::Receiver(edge),
+                    (false, Edge::Native) => reclaim::ReclaimTarget::All,
+                    (false, edge) => reclaim::ReclaimTarget::Source(edge),
                 });
                 Message::Reclaim(reclaim::Repr {
                     epoch,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use bfed::wire::client::Answer;
 use bfed::wire::join::FlowChannel;
-use bfed::wire::reclaim::What;
+use bfed::wire::reclaim::ReclaimTarget;
 use bfed::wire::sroute::GatewayCost;
 use bfed::wire::subscribe::Edge;
 use bfed::wire::{Message, client, open, statistics, subscribe, update};
@@ -268,9 +268,9 @@ fn cluster(fields: &mut Fields, message: &Message) {
             fields.put("epoch", repr.epoch);
             match &repr.what {
                 None => {}
-                Some(What::All) => drop(fields.put("what", 0)),
-                Some(What::Receiver(gone)) => edge(fields.put("what", 1), gone),
-                Some(What::Source(gone)) => edge(fields.put("what", 2), gone),
+                Some(ReclaimTarget::All) => drop(fields.put("what", 0)),
+                Some(ReclaimTarget::Receiver(gone)) => edge(fields.put("what", 1), gone),
+                Some(ReclaimTarget::Source(gone)) => edge(fields.put("what", 2), gone),
             }
             session(fields, &repr.session);
         }

@@ -326,7 +326,7 @@ impl World {
             }
             Happening::CallFailed(from, to) => {
                 let peer = PeerId(to as u32);
-                self.gateways[from].control.call_failed(now, peer);
+                self.gateways[from].control.dial_failed(now, peer);
                 self.settle(from)
             }
             Happening::Bytes(conn, ..) if !self.streams.contains_key(&conn) => Ok(()),
@@ -388,7 +388,7 @@ impl World {
 
     fn event(&mut self, at: usize, event: &Event) {
         match event {
-            Event::Call(PeerId(other)) => {
+            Event::Dial(PeerId(other)) => {
                 let other = *other as usize;
                 if self.is_up(at, other) {
                     let conn = self.stream(End::Control(at), End::Control(other));
