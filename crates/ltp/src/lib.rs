@@ -134,13 +134,11 @@ pub mod pacing;
 pub mod rate;
 mod receiver;
 mod replier;
-mod rtt;
 mod sender;
 mod session;
 mod stats;
 pub mod storage;
 pub mod store;
-mod timer;
 pub mod tree;
 pub mod wire;
 

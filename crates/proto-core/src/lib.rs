@@ -9,6 +9,9 @@
 //! | `clock` (feature `std`) | [`Clock`](clock::Clock), the clock that drivers run machines with |
 //! | [`key`] | the content of a key file: a secret of 32 bytes |
 //! | [`machine`] | [`Machine`], the contract between a protocol machine and its driver |
+//! | [`round_trip`] | [`RoundTrip`](round_trip::RoundTrip): round-trip times and timeouts of RFC 6298 |
+//! | [`seq`] | [`Seq`], a sequence number that wraps |
+//! | [`timer`] | [`Timers`](timer::Timers), a table of deadlines indexed by an enum |
 //!
 //! Everything works without `std` and without `alloc`. The feature `std` adds a clock, and conversions from
 //! that of the standard library.
@@ -25,9 +28,13 @@ pub mod drops;
 pub mod forward;
 pub mod key;
 pub mod machine;
+pub mod round_trip;
+pub mod seq;
 pub mod time;
+pub mod timer;
 
 pub use bucket::{RateLimit, TokenBucket};
 pub use drops::{DropReason, Drops};
 pub use forward::Forward;
 pub use machine::Machine;
+pub use seq::Seq;

@@ -89,7 +89,7 @@ impl<S: Store> Receiver<'_, S> {
         self.unverified = 0;
         self.digest_ask = None;
         self.asks.clear();
-        self.timers.stop(Timer::Digests as usize);
+        self.timers.stop(Timer::Digests);
         self.slots.clear();
         self.fill_audit();
         self.want_digests();

@@ -206,9 +206,9 @@ impl<S: Store> Receiver<'_, S> {
         self.audit = None;
         self.digest_ask = None;
         self.question = None;
-        self.timers.stop(Timer::Confirm as usize);
-        self.timers.stop(Timer::Gap as usize);
-        self.timers.stop(Timer::Source as usize);
+        self.timers.stop(Timer::Confirm);
+        self.timers.stop(Timer::Gap);
+        self.timers.stop(Timer::Source);
         self.asks.clear();
         let complete = ReceiverEvent::Complete { length, digest };
         if !reports {
@@ -222,7 +222,7 @@ impl<S: Store> Receiver<'_, S> {
                 .as_ref()
                 .map_or(Duration::ZERO, |s| s.report_window);
             let delay = self.jitter(window);
-            self.timers.set(Timer::Report as usize, self.now + delay);
+            self.timers.set(Timer::Report, self.now + delay);
         }
     }
 
@@ -281,15 +281,14 @@ impl<S: Store> Receiver<'_, S> {
 
     /// Digests that should have come are asked for after a moment.
     pub(super) fn want_digests(&mut self) {
-        let waiting = self.timers.get(Timer::Digests as usize).is_some();
+        let waiting = self.timers.is_set(Timer::Digests);
         let wanted = self.unverified > 0 || self.wants_left() || self.audit_wants_digests();
         if waiting || !wanted || self.phase != Phase::Open {
             return;
         }
         let delay = self.digest_patience();
         let spread = self.jitter(delay);
-        self.timers
-            .set(Timer::Digests as usize, self.now + delay + spread);
+        self.timers.set(Timer::Digests, self.now + delay + spread);
     }
 
     /// The first run of blocks that wait for digests, or dispute them; disputed ones go first.
@@ -425,11 +424,11 @@ impl<S: Store> Receiver<'_, S> {
             Some(block) => {
                 ask.first = block;
                 ask.attempts = ask.attempts.saturating_sub(1);
-                self.timers.set(Timer::Digests as usize, self.now);
+                self.timers.set(Timer::Digests, self.now);
             }
             None => {
                 self.digest_ask = None;
-                self.timers.stop(Timer::Digests as usize);
+                self.timers.stop(Timer::Digests);
             }
         }
     }

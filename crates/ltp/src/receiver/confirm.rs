@@ -45,14 +45,14 @@ impl<S: Store> Receiver<'_, S> {
             attempts: 0,
             other: elsewhere,
         });
-        self.timers.set(Timer::Confirm as usize, self.now);
+        self.timers.set(Timer::Confirm, self.now);
     }
 
     pub(super) fn poll_question(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
         if !self.due(Timer::Confirm) {
             return None;
         }
-        self.timers.stop(Timer::Confirm as usize);
+        self.timers.stop(Timer::Confirm);
         let mut question = self.question?;
         if question.attempts >= QUESTION_ATTEMPTS {
             self.question = None;
@@ -66,7 +66,7 @@ impl<S: Store> Receiver<'_, S> {
         self.question = Some(question);
         let wait = self.source_trip.timeout(question.attempts);
         let wait = wait + self.jitter(wait / 4);
-        self.timers.set(Timer::Confirm as usize, self.now + wait);
+        self.timers.set(Timer::Confirm, self.now + wait);
         self.stats.confirmations += 1;
         let repr = self.request_repr(Kind::Sync, question.attempts, question.nonce)?;
         repr.emit(buffer);
@@ -106,7 +106,7 @@ impl<S: Store> Receiver<'_, S> {
         }
         self.question = None;
         self.question_after = self.now + CONFIRM_PAUSE;
-        self.timers.stop(Timer::Confirm as usize);
+        self.timers.stop(Timer::Confirm);
         self.heard = self.now;
         self.stats.syncs += 1;
         let Some(session) = &self.session else {

@@ -203,10 +203,8 @@ impl<S: Store> Receiver<'_, S> {
             length: repr.length,
             start: self.consumed,
         });
-        self.timers.set(
-            Timer::Source as usize,
-            self.now + self.config.source_timeout,
-        );
+        self.timers
+            .set(Timer::Source, self.now + self.config.source_timeout);
         Ok(())
     }
 
@@ -239,15 +237,13 @@ impl<S: Store> Receiver<'_, S> {
             session.confirmed = false;
         }
         if left {
-            self.timers.set_earlier(
-                Timer::Source as usize,
-                self.now + self.config.source_timeout / 5,
-            );
+            self.timers
+                .set_earlier(Timer::Source, self.now + self.config.source_timeout / 5);
         }
         if new_reports && self.phase == Phase::Open {
             self.report_in_window();
         }
-        if is_shorter && self.timers.get(Timer::Report as usize).is_some() {
+        if is_shorter && self.timers.is_set(Timer::Report) {
             // A window that a bit on the way, or a forger, made long puts no report off for long.
             self.report_in_window();
         }

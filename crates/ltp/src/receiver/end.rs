@@ -5,7 +5,7 @@ use proto_core::time::Duration;
 use super::{Phase, Receiver, Timer};
 use crate::event::{Failure, ReceiverEvent};
 use crate::store::Store;
-use crate::timer::Timers;
+use proto_core::timer::Timers;
 
 /// Fewer disagreements of data and digests than these, without a final block in between, end nothing.
 const LEAST_DISAGREEMENTS: u8 = 8;
@@ -41,7 +41,7 @@ impl<S: Store> Receiver<'_, S> {
             self.fail(Failure::Unanswered);
         } else {
             let next = (self.heard + grace).max(now + patience / 20);
-            self.timers.set(Timer::Source as usize, next);
+            self.timers.set(Timer::Source, next);
         }
     }
 
@@ -78,7 +78,7 @@ impl<S: Store> Receiver<'_, S> {
         });
         if self.session.as_ref().is_some_and(|session| session.reports) {
             self.report.attempts = 0;
-            self.timers.set(Timer::Report as usize, self.now);
+            self.timers.set(Timer::Report, self.now);
         }
     }
 }

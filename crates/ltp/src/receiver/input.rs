@@ -1,6 +1,6 @@
 //! Packets that arrive: the hot path of data, and who takes the rest.
 
-use super::{Phase, Receiver, Timer};
+use super::{MAX_SAMPLE, Phase, Receiver, Timer};
 use crate::error::Error;
 use crate::store::Store;
 use crate::wire::report::ReportAck;
@@ -165,7 +165,7 @@ impl<S: Store> Receiver<'_, S> {
         };
         self.relay_repaired(arrival.attempts);
         if arrival.answers {
-            let sample = self.now - arrival.sent;
+            let sample = (self.now - arrival.sent).min(MAX_SAMPLE);
             if arrival.by_source {
                 self.source_trip.sample(sample);
             } else {
@@ -189,7 +189,7 @@ impl<S: Store> Receiver<'_, S> {
 
     /// Gaps may be asked for after a moment, when reordered packets have come.
     pub(super) fn look_for_gaps(&mut self) {
-        if self.timers.get(Timer::Gap as usize).is_some() || self.phase != Phase::Open {
+        if self.timers.is_set(Timer::Gap) || self.phase != Phase::Open {
             return;
         }
         let delay = self.config.gap_delay;
@@ -200,8 +200,7 @@ impl<S: Store> Receiver<'_, S> {
         if delay.total_micros() == 0 {
             self.scan_gaps();
         } else {
-            self.timers
-                .set(Timer::Gap as usize, self.now + delay + spread);
+            self.timers.set(Timer::Gap, self.now + delay + spread);
         }
     }
 

@@ -94,7 +94,7 @@ impl<S: Store> Receiver<'_, S> {
         self.left = left;
         self.digest_ask = None;
         self.fed = self.now;
-        self.timers.stop(super::Timer::Digests as usize);
+        self.timers.stop(super::Timer::Digests);
         self.advance_frontier();
         self.want_digests();
     }

@@ -19,7 +19,9 @@ mod window;
 use core::net::SocketAddr;
 use core::num::NonZeroU16;
 
+use proto_core::round_trip::{RoundTrip, TimeoutLimits};
 use proto_core::time::{Duration, Instant};
+use proto_core::timer::{TimerId, Timers};
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 
@@ -29,11 +31,9 @@ use crate::error::Error;
 use crate::event::ReceiverEvent;
 use crate::pacing::{FRAME_OVERHEAD, Pacer};
 use crate::replier::{Repairs, TargetLimits};
-use crate::rtt::RoundTrip;
 use crate::stats::ReceiverStats;
 use crate::storage::ReceiverStorage;
 use crate::store::{Store, StoreError};
-use crate::timer::Timers;
 use crate::wire::report::Status;
 use crate::{Geometry, Meta, SessionId};
 
@@ -59,7 +59,15 @@ enum Timer {
     Source,
 }
 
+impl TimerId for Timer {
+    fn index(self) -> usize {
+        self as usize
+    }
+}
+
 const TIMERS: usize = 6;
+/// Longer samples of the round-trip time count as this.
+const MAX_SAMPLE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
@@ -185,7 +193,7 @@ pub struct Receiver<'a, S: Store> {
     fed: Instant,
     /// When a block last became final.
     advanced: Instant,
-    timers: Timers<TIMERS>,
+    timers: Timers<Timer, TIMERS>,
     stats: ReceiverStats,
     store: S,
 
@@ -264,11 +272,12 @@ impl<'a, S: Store> Receiver<'a, S> {
         let mut rng = ChaCha12Rng::from_seed(seed);
         let id = rng.next_u64();
         let next_tag = rng.next_u32() as u16;
-        let trip = RoundTrip::new(
-            config.initial_timeout,
-            config.min_timeout,
-            config.max_timeout,
-        );
+        let trip = RoundTrip::new(TimeoutLimits {
+            initial: config.initial_timeout,
+            min: config.min_timeout,
+            max: config.max_timeout.max(config.min_timeout),
+            granularity: Duration::ZERO,
+        });
         let replier = &config.replier;
         let depth = |rate: u64| {
             let bytes = u128::from(rate) * u128::from(replier.burst.total_micros()) / 8_000_000;
@@ -346,7 +355,7 @@ impl<'a, S: Store> Receiver<'a, S> {
         };
         receiver
             .timers
-            .set(Timer::Source as usize, now + receiver.config.source_timeout);
+            .set(Timer::Source, now + receiver.config.source_timeout);
         receiver
     }
 
@@ -397,7 +406,7 @@ impl<'a, S: Store> Receiver<'a, S> {
         match self.phase {
             Phase::Idle | Phase::Open => false,
             Phase::Complete => told,
-            Phase::Failed => told && self.timers.get(Timer::Report as usize).is_none(),
+            Phase::Failed => told && !self.timers.is_set(Timer::Report),
             Phase::Ended => told,
         }
     }
@@ -493,7 +502,7 @@ impl<'a, S: Store> Receiver<'a, S> {
         let known = self.session.as_ref().is_some_and(|session| session.reports);
         if self.phase == Phase::Open && known && self.report.joined {
             self.report.leaving = true;
-            self.timers.set(Timer::Report as usize, self.now);
+            self.timers.set(Timer::Report, self.now);
         } else {
             self.phase = Phase::Ended;
         }
@@ -543,10 +552,10 @@ impl<'a, S: Store> Receiver<'a, S> {
         if self.phase == Phase::Ended {
             return;
         }
-        if self.timers.fired(Timer::Gap as usize, now) {
+        if self.timers.fired(Timer::Gap, now) {
             self.scan_gaps();
         }
-        if self.timers.fired(Timer::Source as usize, now) {
+        if self.timers.fired(Timer::Source, now) {
             self.check_source();
         }
     }
@@ -559,7 +568,7 @@ impl<'a, S: Store> Receiver<'a, S> {
         }
         let next = self
             .timers
-            .next_with(Timer::Request as usize, || self.request_pacer.ready_at(1));
+            .next_with(Timer::Request, || self.request_pacer.ready_at(1));
         let answers = if self.answers_wait {
             self.answer_at()
         } else {

@@ -33,9 +33,7 @@ impl<S: Store> Receiver<'_, S> {
     }
 
     pub(super) fn due(&self, timer: Timer) -> bool {
-        self.timers
-            .get(timer as usize)
-            .is_some_and(|at| at <= self.now)
+        self.timers.at(timer).is_some_and(|at| at <= self.now)
     }
 
     pub(super) fn to_source(&self) -> Option<Destination> {
@@ -92,7 +90,7 @@ impl<S: Store> Receiver<'_, S> {
         if !self.due(Timer::Digests) {
             return None;
         }
-        self.timers.stop(Timer::Digests as usize);
+        self.timers.stop(Timer::Digests);
         if self.phase != Phase::Open {
             return None;
         }
@@ -138,7 +136,7 @@ impl<S: Store> Receiver<'_, S> {
             self.group_trip.timeout(attempts)
         };
         let wait = wait + self.jitter(wait / 4);
-        self.timers.set(Timer::Digests as usize, self.now + wait);
+        self.timers.set(Timer::Digests, self.now + wait);
     }
 
     fn count_request(&mut self, to_source: bool) -> Option<Destination> {
@@ -184,8 +182,8 @@ impl<S: Store> Receiver<'_, S> {
 
     pub(super) fn schedule_request(&mut self) {
         match self.asks.next_deadline() {
-            Some(at) => self.timers.set(Timer::Request as usize, at),
-            None => self.timers.stop(Timer::Request as usize),
+            Some(at) => self.timers.set(Timer::Request, at),
+            None => self.timers.stop(Timer::Request),
         }
     }
 

@@ -188,7 +188,7 @@ impl<S: Store> Receiver<'_, S> {
         // Those that say nothing new put nothing off.
         let waits = self.config.assist == Assist::Dyram && self.digest_ask.is_none();
         if waits && first > before.first {
-            self.timers.stop(Timer::Digests as usize);
+            self.timers.stop(Timer::Digests);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use proto_core::time::Duration;
 
-use super::{Phase, Receiver, Timer};
+use super::{MAX_SAMPLE, Phase, Receiver, Timer};
 use crate::error::Error;
 use crate::event::Failure;
 use crate::store::Store;
@@ -32,8 +32,7 @@ impl<S: Store> Receiver<'_, S> {
             .as_ref()
             .map_or(Duration::ZERO, |s| s.report_window);
         let delay = self.jitter(window);
-        self.timers
-            .set_earlier(Timer::Report as usize, self.now + delay);
+        self.timers.set_earlier(Timer::Report, self.now + delay);
     }
 
     /// The window has moved: the source may want to know, since it keeps within it.
@@ -88,7 +87,7 @@ impl<S: Store> Receiver<'_, S> {
         if !self.due(Timer::Report) {
             return None;
         }
-        self.timers.stop(Timer::Report as usize);
+        self.timers.stop(Timer::Report);
         let status = self.report_status();
         let answered = !matches!(status, Status::Progress | Status::Leaving);
         let last_word = matches!(status, Status::Complete | Status::Failed);
@@ -172,7 +171,7 @@ impl<S: Store> Receiver<'_, S> {
             _ => false,
         };
         if !wanted || done {
-            self.timers.stop(Timer::Report as usize);
+            self.timers.stop(Timer::Report);
             return;
         }
         let waiting = self.report.sent.is_some();
@@ -184,7 +183,7 @@ impl<S: Store> Receiver<'_, S> {
             KEEP_ALIVE
         };
         let delay = delay + self.jitter(delay / 4);
-        self.timers.set(Timer::Report as usize, self.now + delay);
+        self.timers.set(Timer::Report, self.now + delay);
     }
 
     pub(super) fn on_ack(&mut self, meta: &Meta, ack: &ReportAck) -> Result<(), Error> {
@@ -211,7 +210,7 @@ impl<S: Store> Receiver<'_, S> {
             return Err(Error::Unasked);
         };
         self.token = ack.token;
-        self.source_trip.sample(self.now - sent);
+        self.source_trip.sample((self.now - sent).min(MAX_SAMPLE));
         self.report.attempts = 0;
         self.report.joined = true;
         match status {
@@ -246,12 +245,12 @@ impl<S: Store> Receiver<'_, S> {
             .is_some()
         {
             self.report.attempts = 0;
-            self.timers.set(Timer::Report as usize, self.now);
+            self.timers.set(Timer::Report, self.now);
         } else if let Some(ask) = &mut self.digest_ask
             && ask.nonce == ack.receiver
         {
             ask.attempts = ask.attempts.saturating_sub(1);
-            self.timers.set(Timer::Digests as usize, self.now);
+            self.timers.set(Timer::Digests, self.now);
         }
     }
 
@@ -288,6 +287,6 @@ impl<S: Store> Receiver<'_, S> {
         self.fed = self.now;
         self.advanced = self.now;
         let at = self.now + self.config.source_timeout;
-        self.timers.set(Timer::Source as usize, at);
+        self.timers.set(Timer::Source, at);
     }
 }

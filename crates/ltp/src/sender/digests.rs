@@ -33,7 +33,7 @@ impl<S: Store> Sender<'_, S> {
         }
         self.hashed = self.block + 1;
         self.timers
-            .set_earlier(Timer::Digests as usize, self.now + DIGEST_DELAY);
+            .set_earlier(Timer::Digests, self.now + DIGEST_DELAY);
         Ok(())
     }
 
@@ -71,7 +71,7 @@ impl<S: Store> Sender<'_, S> {
         self.published += new;
         self.stats.digests += 1;
         if self.published == self.hashed {
-            self.timers.stop(Timer::Digests as usize);
+            self.timers.stop(Timer::Digests);
             self.digests_late = false;
         }
         self.check_sent();

@@ -95,7 +95,7 @@ impl<S: Store> Sender<'_, S> {
             self.heartbeat = (self.heartbeat * HEARTBEAT_GROWTH).min(longest);
             interval
         };
-        self.timers.set(Timer::Sync as usize, self.now + interval);
+        self.timers.set(Timer::Sync, self.now + interval);
     }
 
     /// After new data: when is the next heartbeat? Soon at the end and in a pause, to tell what was
@@ -123,7 +123,7 @@ impl<S: Store> Sender<'_, S> {
             self.heartbeat = self.tail * HEARTBEAT_GROWTH;
             at = at.min(self.now + self.tail);
         }
-        self.timers.set(Timer::Sync as usize, at);
+        self.timers.set(Timer::Sync, at);
     }
 
     /// Heartbeat interval while data flows: heartbeats take at most 1 % of a low rate.

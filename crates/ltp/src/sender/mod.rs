@@ -11,6 +11,7 @@ mod reports;
 mod setup;
 
 use proto_core::time::{Duration, Instant};
+use proto_core::timer::{TimerId, Timers};
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 
@@ -23,7 +24,6 @@ use crate::replier::{Repairs, TargetLimits};
 use crate::stats::SenderStats;
 use crate::storage::SenderStorage;
 use crate::store::Store;
-use crate::timer::Timers;
 use crate::wire::sync::SYNC_LEN;
 use crate::{ConfigError, Geometry, Meta, SessionId};
 
@@ -49,6 +49,12 @@ enum Timer {
     Silence,
     /// Nobody asked for anything for the linger time.
     Linger,
+}
+
+impl TimerId for Timer {
+    fn index(self) -> usize {
+        self as usize
+    }
 }
 
 const TIMERS: usize = 5;
@@ -80,7 +86,7 @@ pub struct Sender<'a, S: Store> {
     token_key: [u8; 16],
     now: Instant,
     phase: Phase,
-    timers: Timers<TIMERS>,
+    timers: Timers<Timer, TIMERS>,
     heartbeat: Duration,
     /// The first heartbeat of a pause comes after so long: longer after short pauses, which have
     /// shown that the next data tells of losses itself.
@@ -268,10 +274,10 @@ impl<'a, S: Store> Sender<'a, S> {
             // Three heartbeats first: who misses all of them has worse luck than repairs cost.
             HEARTBEAT_MIN * 4
         };
-        sender.timers.set(Timer::Start as usize, now + wait);
+        sender.timers.set(Timer::Start, now + wait);
         sender
             .timers
-            .set(Timer::Silence as usize, now + sender.silence_tick());
+            .set(Timer::Silence, now + sender.silence_tick());
         Ok(sender)
     }
 
@@ -422,18 +428,18 @@ impl<'a, S: Store> Sender<'a, S> {
         if self.phase == Phase::Ended {
             return;
         }
-        if self.timers.fired(Timer::Sync as usize, now) {
+        if self.timers.fired(Timer::Sync, now) {
             self.sync_wanted = true;
         }
-        let waited = self.timers.fired(Timer::Start as usize, now);
+        let waited = self.timers.fired(Timer::Start, now);
         if self.phase == Phase::Waiting && (waited || self.all_joined()) {
             self.begin();
         }
-        if self.timers.fired(Timer::Silence as usize, now) {
+        if self.timers.fired(Timer::Silence, now) {
             self.expire_receivers();
         }
-        self.digests_late |= self.timers.fired(Timer::Digests as usize, now);
-        if self.timers.fired(Timer::Linger as usize, now) {
+        self.digests_late |= self.timers.fired(Timer::Digests, now);
+        if self.timers.fired(Timer::Linger, now) {
             if self.members.active > 0 || self.relay_lacks() {
                 // What has joined and is not done is waited for, until it is given up.
                 self.touch_linger();
@@ -474,7 +480,7 @@ impl<'a, S: Store> Sender<'a, S> {
         self.skip_what_all_have();
         self.phase = Phase::Sending;
         self.sync_wanted = true;
-        self.timers.stop(Timer::Start as usize);
+        self.timers.stop(Timer::Start);
         self.event(SenderEvent::Started {
             joined: self.members.joined,
         });
@@ -585,7 +591,7 @@ impl<'a, S: Store> Sender<'a, S> {
         } else {
             self.settled = None;
         }
-        self.timers.set(Timer::Linger as usize, at);
+        self.timers.set(Timer::Linger, at);
     }
 
     fn check_complete(&mut self) {

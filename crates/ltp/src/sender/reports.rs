@@ -244,7 +244,7 @@ impl<S: Store> Sender<'_, S> {
         self.check_relay();
         self.check_complete();
         self.timers
-            .set(Timer::Silence as usize, self.now + self.silence_tick());
+            .set(Timer::Silence, self.now + self.silence_tick());
     }
 
     pub(super) fn silence_tick(&self) -> Duration {

@@ -1,6 +1,6 @@
 //! The timers of one connection.
 
-use proto_core::time::Instant;
+use proto_core::timer::TimerId;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
@@ -21,43 +21,10 @@ pub(crate) enum Timer {
     Linger,
 }
 
-const COUNT: usize = 7;
-
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Timers([Option<Instant>; COUNT]);
-
-impl Timers {
-    pub(crate) fn set(&mut self, timer: Timer, at: Instant) {
-        self.0[timer as usize] = Some(at);
-    }
-
-    pub(crate) fn stop(&mut self, timer: Timer) {
-        self.0[timer as usize] = None;
-    }
-
-    pub(crate) fn stop_all(&mut self) {
-        self.0 = [None; COUNT];
-    }
-
-    pub(crate) fn is_set(&self, timer: Timer) -> bool {
-        self.0[timer as usize].is_some()
-    }
-
-    /// When the timer fires.
-    pub(crate) fn at(&self, timer: Timer) -> Option<Instant> {
-        self.0[timer as usize]
-    }
-
-    /// Whether the timer's time has come; stops it if so.
-    pub(crate) fn fired(&mut self, timer: Timer, now: Instant) -> bool {
-        let due = self.0[timer as usize].is_some_and(|at| at <= now);
-        if due {
-            self.0[timer as usize] = None;
-        }
-        due
-    }
-
-    pub(crate) fn next(&self) -> Option<Instant> {
-        self.0.iter().flatten().min().copied()
+impl TimerId for Timer {
+    fn index(self) -> usize {
+        self as usize
     }
 }
+
+pub(crate) type Timers = proto_core::timer::Timers<Timer, 7>;
