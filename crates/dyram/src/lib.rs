@@ -122,10 +122,11 @@ pub use attach::{Attachment, AttachmentConfig, AttachmentEvent, Input};
 pub use config::{Carriage, Config, ConfigError, DefaultReplier, MAX_PARENTS, Parents};
 pub use core::net::SocketAddr;
 pub use event::{Event, Full};
+pub use proto_core::Seq;
 pub use proto_core::time::{Duration, Instant};
 pub use relay::{ChildInfo, Fanout, Relay, SessionInfo, Targets, Verdict, packets};
 pub use stats::{DropReason, Drops, Stats};
-pub use types::{Meta, RelayId, Seq, SessionKey, Transmit};
+pub use types::{Meta, RelayId, SessionKey, Transmit};
 
 /// The longest packet that a machine makes of its own, in bytes.
 pub const MAX_CONTROL_LEN: usize = wire::HEADER_LEN_V6 + wire::JOIN_LEN;

@@ -3,44 +3,6 @@
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// A packet's number within its session; wraps (RFC 1982).
-///
-/// There is no `Ord`: "less" has no meaning on a circle beyond half of it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-pub struct Seq(pub u32);
-
-impl Seq {
-    /// The number `count` further on.
-    #[must_use]
-    pub const fn plus(self, count: u32) -> Seq {
-        Seq(self.0.wrapping_add(count))
-    }
-
-    /// The number `count` before.
-    #[must_use]
-    pub const fn minus(self, count: u32) -> Seq {
-        Seq(self.0.wrapping_sub(count))
-    }
-
-    /// How far this number lies after `origin`: negative when before it.
-    #[must_use]
-    pub const fn since(self, origin: Seq) -> i32 {
-        self.0.wrapping_sub(origin.0) as i32
-    }
-
-    /// Whether this number comes before the other.
-    #[must_use]
-    pub const fn before(self, other: Seq) -> bool {
-        self.since(other) < 0
-    }
-}
-
-impl fmt::Display for Seq {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
-
 /// What names a session: its source and its group (DyRAM §3.2). Both of one address family.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SessionKey {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use lms_proto::{Iface, Kind, LmsOption, TurningPoint};
 use ltp::store::{HeapRing, Lengths, Store};
-use ltp::wire::{Sequence, data, request};
+use ltp::wire::{Seq, data, request};
 use ltp::{
     Assist, Duration, Instant, Meta, Receiver, ReceiverConfig, Sender, SenderConfig, SessionId,
 };
@@ -69,7 +69,7 @@ fn packet(number: u64, payload_len: usize) -> Vec<u8> {
     let repr = data::Repr {
         repair: None,
         session: SESSION,
-        sequence: Sequence(number as u32),
+        sequence: Seq(number as u32),
     };
     repr.emit(&mut packet);
     packet

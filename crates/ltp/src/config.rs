@@ -107,7 +107,7 @@ pub struct SenderConfig {
     /// Longest UDP payload. The default leaves 36 bytes of an MTU of 1500 free, so that a dmcast
     /// is never fragmented.
     pub max_packet_len: u16,
-    /// Sequence of packet 0.
+    /// Seq of packet 0.
     pub first_sequence: u32,
     /// Ethernet frame bits (UDP payload + 42 bytes) a second; `None`: as fast as the driver asks.
     pub rate_bps: Option<u64>,

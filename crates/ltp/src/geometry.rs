@@ -1,6 +1,6 @@
 //! How a byte stream is cut: blocks, packets, and their numbers.
 
-use crate::wire::Sequence;
+use crate::wire::Seq;
 
 /// How a byte stream is cut into blocks and packets.
 ///
@@ -12,7 +12,7 @@ pub struct Geometry {
     block_exponent: u8,
     per_block: u8,
     payload_len: u16,
-    first: Sequence,
+    first: Seq,
 }
 
 impl Geometry {
@@ -26,7 +26,7 @@ impl Geometry {
     pub const MAX_BLOCKS: u64 = u32::MAX as u64;
 
     /// `None` unless 10 <= `block_exponent` <= 22 and a block is 1 to 64 packets.
-    pub fn new(block_exponent: u8, payload_len: u16, first: Sequence) -> Option<Self> {
+    pub fn new(block_exponent: u8, payload_len: u16, first: Seq) -> Option<Self> {
         if !(Self::MIN_EXPONENT..=Self::MAX_EXPONENT).contains(&block_exponent) || payload_len == 0
         {
             return None;
@@ -42,11 +42,7 @@ impl Geometry {
 
     /// The geometry with the fewest packets a block whose UDP payload is at most
     /// `max_packet_len`; packets are of equal size, so that batches of them are.
-    pub fn for_packet_len(
-        block_exponent: u8,
-        max_packet_len: u16,
-        first: Sequence,
-    ) -> Option<Self> {
+    pub fn for_packet_len(block_exponent: u8, max_packet_len: u16, first: Seq) -> Option<Self> {
         let header = crate::wire::data::DATA_HEADER_LEN as u16;
         let max_payload = max_packet_len.checked_sub(header).filter(|&len| len > 0)?;
         if !(Self::MIN_EXPONENT..=Self::MAX_EXPONENT).contains(&block_exponent) {
@@ -92,7 +88,7 @@ impl Geometry {
 
     /// The sequence of packet 0.
     #[inline]
-    pub const fn first(&self) -> Sequence {
+    pub const fn first(&self) -> Seq {
         self.first
     }
 

@@ -7,7 +7,7 @@ use common::{Files, Group, content, files, host, receiver_config, seed, sender_c
 use ltp::digest::Hashing;
 use ltp::store::HeapRing;
 use ltp::wire::digests::{self, put_digest};
-use ltp::wire::{Sequence, data, sync};
+use ltp::wire::{Seq, data, sync};
 use ltp::{
     Assist, Delivery, Destination, Duration, Failure, Instant, Meta, Receiver, ReceiverEvent,
     Sender, SenderEvent,
@@ -79,7 +79,7 @@ fn forge(net: &mut Files, receiver: usize, block: u64) {
         data::Repr {
             repair: Some(1),
             session: net.sender.session(),
-            sequence: Sequence::of(geometry.first_packet(block) + index, geometry.first()),
+            sequence: Seq::of(geometry.first_packet(block) + index, geometry.first()),
         }
         .emit(&mut packet);
         net.receivers[receiver]

@@ -10,7 +10,7 @@ use lms_proto::Kind as OptionKind;
 use ltp::wire::digests::{self, put_digest};
 use ltp::wire::report::{Loss, Report, ReportAck, Status, Verdict};
 use ltp::wire::request::Kind;
-use ltp::wire::{Sequence, data, sync};
+use ltp::wire::{Seq, data, sync};
 use ltp::{Destination, Duration, Error, Geometry, Meta, ReceiverEvent, SenderEvent, SessionId};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -70,7 +70,7 @@ fn geometry(net: &Files) -> Geometry {
 fn data_packet(net: &Files, number: u64, repair: Option<u16>) -> Vec<u8> {
     let geometry = geometry(net);
     let mut packet = vec![0x66; geometry.packet_len()];
-    let sequence = Sequence::of(number, geometry.first());
+    let sequence = Seq::of(number, geometry.first());
     data::Repr {
         repair,
         session: net.sender.session(),

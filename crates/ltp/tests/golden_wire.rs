@@ -3,7 +3,7 @@
 use ltp::wire::digests::put_digest;
 use ltp::wire::report::{Loss, Report, ReportAck, Status, Verdict};
 use ltp::wire::request::{Kind, Range};
-use ltp::wire::{Header, ParseError, Sequence, data, digests, report, request, sync};
+use ltp::wire::{Header, ParseError, Seq, data, digests, report, request, sync};
 use ltp::{Geometry, SessionId};
 
 const SESSION: SessionId = SessionId(0xa1b2_c3d4);
@@ -95,7 +95,7 @@ fn data_repr(repair: Option<u16>, sequence: u32) -> data::Repr {
     data::Repr {
         repair,
         session: SESSION,
-        sequence: Sequence(sequence),
+        sequence: Seq(sequence),
     }
 }
 
@@ -105,7 +105,7 @@ fn sync_repr() -> sync::Repr<'static> {
     sync::Repr {
         session: SESSION,
         silence_ms: 500,
-        geometry: Geometry::new(16, 1395, Sequence(0xffff_ff00)).unwrap(),
+        geometry: Geometry::new(16, 1395, Seq(0xffff_ff00)).unwrap(),
         oldest: 0,
         next: 48,
         length: Some(66_560),
@@ -125,7 +125,7 @@ fn sync_repr() -> sync::Repr<'static> {
 fn sync_answer_repr() -> sync::Repr<'static> {
     sync::Repr {
         silence_ms: 1,
-        geometry: Geometry::new(16, 1395, Sequence(0)).unwrap(),
+        geometry: Geometry::new(16, 1395, Seq(0)).unwrap(),
         oldest: 5,
         length: None,
         digested: None,

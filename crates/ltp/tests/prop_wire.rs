@@ -6,14 +6,14 @@ use common::{content, files, group, host, receiver_config, seed, sender_config, 
 use ltp::store::HeapRing;
 use ltp::wire::report::{Loss, Report, Status};
 use ltp::wire::request::{Kind, MAX_RANGES, Range};
-use ltp::wire::{Sequence, data, request};
+use ltp::wire::{Seq, data, request};
 use ltp::{Duration, Instant, Meta, Receiver, ReceiverConfig, SessionId};
 use proptest::prelude::*;
 
 proptest! {
     #[test]
     fn data_round_trip(tag in any::<Option<u16>>(), session: u32, number: u32, len in 1usize..99) {
-        let sequence = Sequence(number);
+        let sequence = Seq(number);
         let repr = data::Repr { repair: tag, session: SessionId(session), sequence };
         let mut bytes = vec![0; data::DATA_HEADER_LEN + len];
         repr.emit(&mut bytes);
@@ -55,9 +55,9 @@ proptest! {
 
     #[test]
     fn a_number_survives_the_wire(first: u32, near in 0u64..1 << 48, off in -1000i64..1000) {
-        let first = Sequence(first);
+        let first = Seq(first);
         if let Some(number) = near.checked_add_signed(off) {
-            prop_assert_eq!(Sequence::of(number, first).number(first, near), Some(number));
+            prop_assert_eq!(Seq::of(number, first).number(first, near), Some(number));
         }
     }
 

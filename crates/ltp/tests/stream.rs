@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Files, content, files, receiver_config, sender_config, source};
-use ltp::wire::{Sequence, data, sync};
+use ltp::wire::{Seq, data, sync};
 use ltp::{Duration, Error, Failure, Meta, ReceiverConfig, ReceiverEvent, SenderConfig};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -149,7 +149,7 @@ fn data_past_the_end_is_forgotten_when_the_end_is_known() {
         data::Repr {
             repair: None,
             session: net.sender.session(),
-            sequence: Sequence::of(number, geometry.first()),
+            sequence: Seq::of(number, geometry.first()),
         }
         .emit(&mut forged);
         let meta = Meta::group(source());

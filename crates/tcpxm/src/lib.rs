@@ -152,6 +152,6 @@ pub use event::{ConnId, Event, Gather, GroupId, Meta, Target, Train, Transmit};
 pub use group::{FALL_BACK_LOSSES, FALL_FORWARD_PERCENT, FALL_FORWARD_SEGMENTS, Mode};
 pub use pcb::State;
 pub use proto_core::time::{Duration, Instant};
-pub use seq::Seq;
+pub use seq::{Seq, SynNumber};
 pub use smoltcp::wire::IpCidr;
 pub use stats::{ConnStats, Stats};

@@ -4,11 +4,11 @@
 use std::net::IpAddr;
 
 use proptest::prelude::*;
-use tcpxm::Seq;
 use tcpxm::wire::{
     Feedback, Flags, GroupOption, Options, ParseError, Place, SackBlocks, Segment, SegmentKey, Tag,
     is_group,
 };
+use tcpxm::{Seq, SynNumber};
 
 fn blocks(list: &[(u32, u32)]) -> SackBlocks {
     let mut blocks = SackBlocks::default();

@@ -1,7 +1,7 @@
 //! LTP packets.
 
 use ltp::wire::report::{Report, ReportAck};
-use ltp::wire::{Header, Sequence, data, digests, request, sync};
+use ltp::wire::{Header, Seq, data, digests, request, sync};
 
 pub fn packet(bytes: &[u8]) {
     if let Ok(header) = Header::parse(bytes) {
@@ -16,7 +16,7 @@ pub fn packet(bytes: &[u8]) {
         repr.emit(&mut out);
         assert_eq!(out, bytes);
         if let Some(number) = packet.sequence().expand(u64::from(u32::MAX)) {
-            assert_eq!(Sequence::of(number, Sequence(0)), packet.sequence());
+            assert_eq!(Seq::of(number, Seq(0)), packet.sequence());
         }
     }
     if let Ok(packet) = sync::Packet::new_checked(bytes)

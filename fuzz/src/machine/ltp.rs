@@ -13,7 +13,7 @@ use ltp::store::HeapRing;
 use ltp::wire::digests::{self, put_digest};
 use ltp::wire::report::{Loss, Report, ReportAck, Status};
 use ltp::wire::request::{self, Kind, Range};
-use ltp::wire::{Sequence, data, sync};
+use ltp::wire::{Seq, data, sync};
 use ltp::{
     Assist, Delivery, Destination, Instant, LmsOption, Meta, Receiver, ReceiverConfig,
     ReceiverEvent, ReceiverLimits, Sender, SenderConfig, SenderLimits, Start, Transmit,
@@ -401,7 +401,7 @@ impl Bench {
 pub(super) fn forged(script: &mut Script<'_>, sender: &Sender<'_, HeapRing>) -> Vec<u8> {
     let (session, geometry) = (sender.session(), sender.geometry());
     let number = u64::from(script.u8());
-    let sequence = Sequence::of(number, geometry.first());
+    let sequence = Seq::of(number, geometry.first());
     let kind = script.pick(5);
     let mut bytes = vec![script.u8(); 400];
     let len = match kind {
@@ -488,7 +488,7 @@ pub(super) fn forged(script: &mut Script<'_>, sender: &Sender<'_, HeapRing>) -> 
     bytes
 }
 
-fn request_bytes(script: &mut Script<'_>, session: ltp::SessionId, from: Sequence) -> Vec<u8> {
+fn request_bytes(script: &mut Script<'_>, session: ltp::SessionId, from: Seq) -> Vec<u8> {
     let kind = script.of(&[Kind::Data, Kind::Digests, Kind::Sync, Kind::Left]);
     let mut repr = request::Repr {
         kind,

@@ -65,7 +65,7 @@ pub(super) fn config(
 /// The largest block, 64 KiB at most, that packets of this length cut into 64 or fewer.
 fn block_exponent(max_packet_len: u16) -> u8 {
     let fits = |exponent: &u8| {
-        Geometry::for_packet_len(*exponent, max_packet_len, ltp::wire::Sequence(0)).is_some()
+        Geometry::for_packet_len(*exponent, max_packet_len, ltp::wire::Seq(0)).is_some()
     };
     (Geometry::MIN_EXPONENT..=16)
         .rev()

@@ -21,7 +21,7 @@ use crate::pacing::FRAME_OVERHEAD;
 use crate::replier::Target;
 use crate::store::Store;
 use crate::wire::request::{self, Kind};
-use crate::wire::{Sequence, data, digests};
+use crate::wire::{Seq, data, digests};
 use crate::{Destination, Meta, Path, Transmit};
 
 /// Blocks taken from one request; the rest is asked for again.
@@ -110,7 +110,7 @@ impl<S: Store> Receiver<'_, S> {
         let geometry = session.geometry;
         // Near what has verified, not near the newest number that somebody named.
         let near = geometry.first_packet(self.frontier);
-        let number = |sequence| Sequence(sequence).number(geometry.first(), near);
+        let number = |sequence| Seq(sequence).number(geometry.first(), near);
         let newest = self.highest.checked_sub(1).ok_or(Error::RequestUnsent)?;
         let lo = number(range.lo).unwrap_or(0);
         let hi = number(range.hi).ok_or(Error::RequestUnsent)?.min(newest);
@@ -333,7 +333,7 @@ impl<S: Store> Receiver<'_, S> {
             }
             payload[content..].fill(0);
             let number = geometry.first_packet(block) + u64::from(repair.index);
-            let sequence = Sequence::of(number, geometry.first());
+            let sequence = Seq::of(number, geometry.first());
             data::Repr {
                 repair: Some(repair.tag),
                 session: id,

@@ -299,7 +299,7 @@ fn add_runs(repr: &mut request::Repr, geometry: &crate::Geometry, first: u64, ma
     while left != 0 {
         let start = left.trailing_zeros();
         let run = (left >> start).trailing_ones();
-        let lo = crate::wire::Sequence::of(first + u64::from(start), geometry.first()).0;
+        let lo = crate::wire::Seq::of(first + u64::from(start), geometry.first()).0;
         let hi = lo.wrapping_add(run - 1);
         match repr.ranges.last_mut() {
             Some(last) if last.hi.wrapping_add(1) == lo => last.hi = hi,

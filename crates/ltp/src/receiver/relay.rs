@@ -8,7 +8,7 @@ use crate::config::Assist;
 use crate::error::Error;
 use crate::replier::Target;
 use crate::store::Store;
-use crate::wire::Sequence;
+use crate::wire::Seq;
 
 /// The longest wait for digests that come again.
 const DIGESTS_AGAIN: Duration = Duration::from_millis(1000);
@@ -107,7 +107,7 @@ impl<S: Store> Receiver<'_, S> {
         }
         let geometry = session.geometry;
         let near = geometry.first_packet(self.frontier);
-        let Some(number) = Sequence(sequence).number(geometry.first(), near) else {
+        let Some(number) = Seq(sequence).number(geometry.first(), near) else {
             return Ok(false);
         };
         let (block, index) = geometry.locate(number);
@@ -143,7 +143,7 @@ impl<S: Store> Receiver<'_, S> {
         } else {
             geometry.first_packet(self.frontier).min(self.highest)
         };
-        Some(Sequence::of(first, geometry.first()).0)
+        Some(Seq::of(first, geometry.first()).0)
     }
 
     /// How long the relay may need for a repair: requests to it are not repeated sooner than after

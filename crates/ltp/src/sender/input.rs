@@ -201,10 +201,10 @@ impl<S: Store> Sender<'_, S> {
     ) -> Result<(), Error> {
         let geometry = self.geometry;
         let first = geometry.first();
-        let lo = crate::wire::Sequence(range.lo)
+        let lo = crate::wire::Seq(range.lo)
             .number(first, self.next)
             .unwrap_or(0);
-        let hi = crate::wire::Sequence(range.hi).number(first, self.next);
+        let hi = crate::wire::Seq(range.hi).number(first, self.next);
         let hi = hi
             .ok_or(Error::RequestUnsent)?
             .min(self.next.wrapping_sub(1));

@@ -7,7 +7,7 @@ use super::{Phase, Sender};
 use crate::pacing::FRAME_OVERHEAD;
 use crate::replier::Target;
 use crate::store::{Store, StoreError};
-use crate::wire::{Sequence, data};
+use crate::wire::{Seq, data};
 use crate::{Destination, Transmit};
 
 /// What goes into one data-sized segment.
@@ -170,7 +170,7 @@ impl<S: Store> Sender<'_, S> {
         out: &mut [u8],
     ) -> Result<(), StoreError> {
         let number = self.geometry.first_packet(block) + u64::from(index);
-        let sequence = Sequence::of(number, self.geometry.first());
+        let sequence = Seq::of(number, self.geometry.first());
         data::Repr {
             repair,
             session: self.session,

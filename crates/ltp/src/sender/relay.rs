@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::event::SenderEvent;
 use crate::replier::Target;
 use crate::store::Store;
-use crate::wire::Sequence;
+use crate::wire::Seq;
 
 /// What a relay acknowledged for all below it.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ impl<S: Store> Sender<'_, S> {
             return Err(Error::Ended);
         }
         let geometry = self.geometry;
-        let number = Sequence(sequence).number(geometry.first(), self.next);
+        let number = Seq(sequence).number(geometry.first(), self.next);
         let Some(number) = number.filter(|&number| number < self.next) else {
             return Ok(false);
         };
@@ -67,7 +67,7 @@ impl<S: Store> Sender<'_, S> {
     /// [`crate::SenderConfig::receiver_timeout`] although it lacked something.
     pub fn acknowledged(&mut self, now: Instant, sequence: u32) {
         self.advance_clock(now);
-        let number = Sequence(sequence).number(self.geometry.first(), self.next);
+        let number = Seq(sequence).number(self.geometry.first(), self.next);
         let Some(number) = number.filter(|&number| number <= self.next) else {
             return;
         };
@@ -149,7 +149,7 @@ impl<S: Store> Sender<'_, S> {
 
     /// The number on the wire of the next packet to be sent for the first time.
     pub fn next_sequence(&self) -> u32 {
-        Sequence::of(self.next, self.geometry.first()).0
+        Seq::of(self.next, self.geometry.first()).0
     }
 
     /// How long a receiver, or the relay, is waited for.

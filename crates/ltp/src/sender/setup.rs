@@ -7,7 +7,7 @@ use crate::pacing::{FRAME_OVERHEAD, Pacer};
 use crate::storage::SenderStorage;
 use crate::store::Store;
 use crate::wire::sync::SYNC_LEN;
-use crate::wire::{MAC_LEN, Sequence};
+use crate::wire::{MAC_LEN, Seq};
 use crate::{ConfigError, Geometry};
 
 pub(super) fn pacer(config: &SenderConfig, now: Instant) -> (Pacer, usize) {
@@ -35,7 +35,7 @@ pub(super) fn check<S: Store>(
     store: &S,
     storage: &SenderStorage<'_>,
 ) -> Result<Geometry, ConfigError> {
-    let first = Sequence(config.first_sequence);
+    let first = Seq(config.first_sequence);
     let geometry = Geometry::for_packet_len(config.block_exponent, config.max_packet_len, first)
         .ok_or(ConfigError::Geometry)?;
     if storage.targets.is_empty() {

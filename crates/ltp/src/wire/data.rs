@@ -17,7 +17,7 @@
 //! one who asked can measure a round-trip time whatever was repeated (this does what Karn's
 //! rule does, RFC 6298 §3, and loses no sample).
 
-use super::{HEADER_LEN, Header, ParseError, Sequence, Type, put_u32, u32_at};
+use super::{HEADER_LEN, Header, ParseError, Seq, Type, put_u32, u32_at};
 use crate::SessionId;
 
 /// Bytes before the payload.
@@ -70,8 +70,8 @@ impl<T: AsRef<[u8]>> Packet<T> {
 
     /// The packet's number.
     #[inline]
-    pub fn sequence(&self) -> Sequence {
-        Sequence(u32_at(self.bytes.as_ref(), HEADER_LEN))
+    pub fn sequence(&self) -> Seq {
+        Seq(u32_at(self.bytes.as_ref(), HEADER_LEN))
     }
 
     /// The bytes of the stream.
@@ -89,7 +89,7 @@ pub struct Repr {
     /// The session.
     pub session: SessionId,
     /// The packet's number.
-    pub sequence: Sequence,
+    pub sequence: Seq,
 }
 
 impl Repr {

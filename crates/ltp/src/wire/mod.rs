@@ -17,6 +17,8 @@
 
 use core::fmt;
 
+pub use proto_core::Seq;
+
 use crate::SessionId;
 
 pub mod data;
@@ -169,31 +171,4 @@ pub(crate) fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
 
 pub(crate) fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
     bytes[at..at + 8].copy_from_slice(&value.to_be_bytes());
-}
-
-/// A packet number as it stands on the wire: 32 bits that wrap around (RFC 1982).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Sequence(pub u32);
-
-impl Sequence {
-    /// The full number nearest to `near` whose low 32 bits are this one; `None` below zero.
-    ///
-    /// Right as long as the true number is less than 2^31 away from `near`.
-    #[inline]
-    pub fn expand(self, near: u64) -> Option<u64> {
-        let delta = self.0.wrapping_sub(near as u32) as i32;
-        near.checked_add_signed(i64::from(delta))
-    }
-
-    /// The number as sent, `first` being the wire number of packet 0.
-    #[inline]
-    pub fn of(number: u64, first: Sequence) -> Self {
-        Sequence((number as u32).wrapping_add(first.0))
-    }
-
-    /// The full packet number nearest to `near`, `first` being the wire number of packet 0.
-    #[inline]
-    pub fn number(self, first: Sequence, near: u64) -> Option<u64> {
-        Sequence(self.0.wrapping_sub(first.0)).expand(near)
-    }
 }

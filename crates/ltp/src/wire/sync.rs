@@ -41,7 +41,7 @@
 //! | 0x40 | STALLED | the source waits for reports of progress |
 //! | 0x80 | STREAM | the content is a live stream of a length nobody knows yet |
 
-use super::{HEADER_LEN, Header, ParseError, Sequence, Type, put_u32, put_u64, u32_at, u64_at};
+use super::{HEADER_LEN, Header, ParseError, Seq, Type, put_u32, put_u64, u32_at, u64_at};
 use crate::{Geometry, SessionId};
 
 /// Length without the name.
@@ -163,7 +163,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
         Geometry::new(
             b[46],
             u16::from_be_bytes([b[44], b[45]]),
-            Sequence(u32_at(b, 40)),
+            Seq(u32_at(b, 40)),
         )
     }
 

@@ -13,7 +13,7 @@ use crate::group::{Copy, Mode};
 use crate::mintree::MinTree;
 use crate::pcb::{Key, Plan};
 use crate::ranges::Span;
-use crate::seq::Seq;
+use crate::seq::{Seq, SynNumber};
 use crate::store::Store;
 use crate::wire::{Flags, Options, Place, Segment, Tag};
 

@@ -10,7 +10,7 @@ use crate::ranges::Span;
 use crate::recovery::prr::Progress;
 use crate::recovery::scoreboard::{DetectView, Lost};
 use crate::recovery::{Delivered, Disorder, Prr};
-use crate::seq::stamp_before;
+use crate::seq::{SynNumber, stamp_before};
 use crate::wire::Segment;
 
 /// What was in flight counts for so long, or for three round trips (RFC 7661 §4.2).

@@ -8,7 +8,7 @@ use crate::config::{Config, GroupPolicy};
 use crate::error::{Error, Failure};
 use crate::group::Flow;
 use crate::reassembly::Landing;
-use crate::seq::stamp_before;
+use crate::seq::{SynNumber, stamp_before};
 use crate::wire::{GroupOption, Segment};
 
 /// A segment was dropped: why, and whether a reset answers it.

@@ -31,7 +31,7 @@ use crate::error::Failure;
 use crate::group::{Flow, Mode, Reception, Unreached};
 use crate::reassembly::Reassembly;
 use crate::recovery::{Carried, Disorder, Prr, Rtt, Scoreboard};
-use crate::seq::{Seq, stamp_before};
+use crate::seq::{Seq, SynNumber, stamp_before};
 use crate::wire::{GroupOption, Options, Place, Segment, SegmentKey, Tag};
 
 /// The four numbers that name a connection, and the UDP port behind which the peer is.

@@ -6,7 +6,7 @@ use proto_core::time::Instant;
 use super::{Fin, Leaving, Owed, Pcb, Recovery, State, Timer};
 use crate::group::Flow;
 use crate::ranges::Span;
-use crate::seq::Seq;
+use crate::seq::{Seq, SynNumber};
 use crate::wire::{Flags, Options};
 
 /// A segment to be written: the header, and which bytes of the store follow it.

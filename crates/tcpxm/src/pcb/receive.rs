@@ -6,6 +6,7 @@ use super::{Fin, Leaving, Note, Owed, Pcb, Record, State, Timer};
 use crate::error::{Error, Failure};
 use crate::group::Flow;
 use crate::reassembly::{Insert, Landing};
+use crate::seq::SynNumber;
 use crate::wire::{Feedback, GroupOption, Options, Run, Segment};
 
 /// Copies of what came lately begin at most this far back, or as far as the receive buffer is long.
