@@ -7,17 +7,20 @@
 //! | [`forward`] | [`Forward`], the contract between a forwarding path and its driver |
 //! | [`time`] | [`Instant`](time::Instant) and [`Duration`](time::Duration), in microseconds |
 //! | `clock` (feature `std`) | [`Clock`](clock::Clock), the clock that drivers run machines with |
+//! | `frames` (feature `alloc`) | [`Frames`](frames::Frames): cuts a byte stream into length-prefixed frames |
 //! | [`key`] | the content of a key file: a secret of 32 bytes |
 //! | [`machine`] | [`Machine`], the contract between a protocol machine and its driver |
 //! | [`round_trip`] | [`RoundTrip`](round_trip::RoundTrip): round-trip times and timeouts of RFC 6298 |
 //! | [`seq`] | [`Seq`], a sequence number that wraps |
 //! | [`timer`] | [`Timers`](timer::Timers), a table of deadlines indexed by an enum |
 //!
-//! Everything works without `std` and without `alloc`. The feature `std` adds a clock, and conversions from
-//! that of the standard library.
+//! Only what names a feature needs `std` or `alloc`. The feature `std` also adds conversions from the clock of the
+//! standard library.
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(any(feature = "alloc", test))]
+extern crate alloc;
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
@@ -26,6 +29,8 @@ pub mod bucket;
 pub mod clock;
 pub mod drops;
 pub mod forward;
+#[cfg(any(feature = "alloc", test))]
+pub mod frames;
 pub mod key;
 pub mod machine;
 pub mod round_trip;

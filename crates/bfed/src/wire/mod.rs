@@ -66,7 +66,6 @@ pub mod attributes;
 pub mod client;
 pub mod data;
 pub mod fragment;
-mod frames;
 pub mod join;
 pub mod leave;
 pub mod liveness;
@@ -84,8 +83,9 @@ pub mod subscribe;
 pub mod translation;
 pub mod update;
 
-pub use frames::Frames;
 pub use message::Message;
+
+use proto_core::frames::Framing;
 
 use reader::{Reader, Writer};
 
@@ -253,6 +253,23 @@ impl<T: AsRef<[u8]>> Header<T> {
         usize::from(u16::from_be_bytes([bytes[4], bytes[5]]))
     }
 }
+
+/// The header of [`Frames`].
+#[derive(Clone, Debug)]
+pub enum ControlFraming {}
+
+impl Framing for ControlFraming {
+    const HEADER_LEN: usize = HEADER_LEN;
+    type Error = ParseError;
+
+    fn frame_len(header: &[u8]) -> Result<usize, ParseError> {
+        Ok(Header::new_checked(header)?.message_len())
+    }
+}
+
+/// Cuts a byte stream into messages of at most [`MAX_MESSAGE_LEN`] bytes. After an error the machine takes what has
+/// arrived of the message ([`Frames::partial`]), so that it can tell the peer why.
+pub type Frames = proto_core::frames::Frames<ControlFraming>;
 
 /// The body of a whole message of that type.
 fn body(bytes: &[u8], expected: Type) -> Result<Reader<'_>, ParseError> {

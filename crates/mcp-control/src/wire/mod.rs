@@ -14,7 +14,6 @@
 
 use core::fmt;
 
-mod frames;
 pub mod held;
 pub mod hello;
 pub mod offer;
@@ -23,7 +22,7 @@ pub mod port;
 pub mod progress;
 pub mod verdict;
 
-pub use frames::Frames;
+use proto_core::frames::Framing;
 
 use crate::limits::MAX_FRAME_LEN;
 
@@ -184,6 +183,22 @@ impl Header {
         put_u32(frame, 4, self.body_len as u32);
     }
 }
+
+/// The header of [`Frames`].
+#[derive(Clone, Debug)]
+pub enum McpFraming {}
+
+impl Framing for McpFraming {
+    const HEADER_LEN: usize = HEADER_LEN;
+    type Error = ParseError;
+
+    fn frame_len(header: &[u8]) -> Result<usize, ParseError> {
+        Ok(HEADER_LEN + Header::parse(header)?.body_len)
+    }
+}
+
+/// Cuts a byte stream into frames of at most [`MAX_FRAME_LEN`] bytes.
+pub type Frames = proto_core::frames::Frames<McpFraming>;
 
 /// The type and body of one whole frame.
 ///
