@@ -71,7 +71,7 @@
 //! | module | what is in it |
 //! | --- | --- |
 //! | [`wire`] | ANEP header and the services' bodies |
-//! | `relay` | the active services; the phases of a NACK state stand in `relay/table.rs` |
+//! | `relay` | the active services; the phases of a NACK state stand in `relay/table/nack_states.rs` |
 //! | `attach` | the child's side of the session protocol |
 //! | `track` | the track list |
 //! | `wheel` | one timer wheel for everything |

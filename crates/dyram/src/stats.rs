@@ -81,10 +81,3 @@ pub struct Stats {
     /// Packets dropped, by reason.
     pub drops: Drops,
 }
-
-impl Stats {
-    #[inline]
-    pub(crate) fn count_drop(&mut self, reason: DropReason) {
-        self.drops.count(reason);
-    }
-}

@@ -1,5 +1,6 @@
 //! An endpoint's attachment to the tree: a receiver below a relay, or the source above one.
 
+use proto_core::Machine;
 use proto_core::time::Instant;
 
 use super::parent::{Outcome, Parent};
@@ -7,7 +8,7 @@ use crate::config::Parents;
 use crate::secret::Secrets;
 use crate::stats::DropReason;
 use crate::wire::{Body, Join, Joined, Nack, Packet, Repr, Role, Service, Stalled, emit};
-use crate::{Meta, RelayId, Seq, SessionKey, SocketAddr, Transmit};
+use crate::{MAX_CONTROL_LEN, Meta, RelayId, Seq, SessionKey, SocketAddr, Transmit};
 
 /// Configuration of an [`Attachment`].
 #[derive(Clone, PartialEq, Debug)]
@@ -285,12 +286,13 @@ impl Attachment {
         self.event.take()
     }
 
-    /// The next packet of the attachment's own to send.
-    ///
-    /// # Panics
-    /// If the buffer is shorter than [`crate::MAX_CONTROL_LEN`].
+    /// Writes the next packet of the attachment itself into the buffer. A buffer shorter than [`MAX_CONTROL_LEN`]
+    /// gets no packet.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         self.now = self.now.max(now);
+        if buffer.len() < MAX_CONTROL_LEN {
+            return None;
+        }
         if let Some(goodbye) = self.say_goodbye(buffer) {
             return Some(goodbye);
         }
@@ -409,5 +411,39 @@ impl Attachment {
         buffer: &mut [u8],
     ) -> Option<Transmit> {
         Some(self.emit(self.relay()?, session, next, Body::Cast(payload), buffer))
+    }
+}
+
+/// As a [`Machine`], the attachment drops what is for the transport; a driver that carries one calls
+/// [`Attachment::handle_packet`].
+impl Machine for Attachment {
+    type Meta = Meta;
+    type Transmit = Transmit;
+    type Event = AttachmentEvent;
+    type Error = DropReason;
+
+    fn handle_packet(
+        &mut self,
+        now: Instant,
+        meta: &Meta,
+        packet: &[u8],
+    ) -> Result<(), DropReason> {
+        Attachment::handle_packet(self, now, meta, packet).map(|_| ())
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        Attachment::handle_timeout(self, now);
+    }
+
+    fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        Attachment::poll_transmit(self, now, buffer)
+    }
+
+    fn poll_event(&mut self) -> Option<AttachmentEvent> {
+        Attachment::poll_event(self)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        Attachment::poll_timeout(self)
     }
 }

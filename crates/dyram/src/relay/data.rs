@@ -88,7 +88,7 @@ impl Relay<'_> {
     fn check_session(&mut self, now: Instant, number: u16, id: u32) -> Result<(), DropReason> {
         let session = self.tables.session_mut(number);
         if session.id == Some(id) {
-            session.id_heard = tick_of(now) as u32;
+            session.heard.run = tick_of(now) as u32;
             return Ok(());
         }
         self.check_other(now, number, id)
@@ -101,7 +101,7 @@ impl Relay<'_> {
         let session = self.tables.session(number);
         let key = session.name();
         if let (Some(running), Some(key)) = (session.id, key)
-            && time_since(now, session.id_heard) < takeover
+            && time_since(now, session.heard.run) < takeover
         {
             self.another_run(now, number, Event::Collision(key, [running, id]));
             return Err(DropReason::OtherSession);
@@ -132,9 +132,9 @@ impl Relay<'_> {
         self.tables.forget_acks(number);
         let session = self.tables.session_mut(number);
         session.id = Some(id);
-        session.id_heard = tick_of(now) as u32;
+        session.heard.run = tick_of(now) as u32;
         session.collided = false;
-        session.folded = None;
+        session.acks.folded = None;
         session.ack_sent = false;
         self.look_after(number, now);
     }

@@ -3,7 +3,7 @@
 use proto_core::time::Instant;
 
 use super::table::{Child, Owner, Set};
-use super::{FAR_SHIFT, Relay, Reply, Verdict};
+use super::{FAR_SHIFT, Relay, Reply};
 use crate::attach::{Outcome, Parent};
 use crate::config::Carriage;
 use crate::event::{Event, Full};
@@ -19,8 +19,8 @@ impl Relay<'_> {
         now: Instant,
         found: Option<u16>,
         meta: &Meta,
-        packet: &Packet<&mut [u8]>,
-    ) -> Result<Verdict, DropReason> {
+        packet: &Packet<&[u8]>,
+    ) -> Result<(), DropReason> {
         if self.replies.is_full() {
             return Err(DropReason::JoinFlood);
         }
@@ -55,7 +55,7 @@ impl Relay<'_> {
         };
         // There is room: it was looked at first.
         let _ = self.replies.push_back(reply);
-        Ok(Verdict::Done)
+        Ok(())
     }
 
     /// Whether it is sent away since this relay drains. The source is served as long as somebody is
@@ -148,12 +148,12 @@ impl Relay<'_> {
             .set_relay(number, child, join.role == Role::Relay);
         let far_us = u32::from(entry.far) << FAR_SHIFT;
         let session = self.tables.session_mut(number);
-        session.far_us = session.far_us.max(far_us);
+        session.below.far_us = session.below.far_us.max(far_us);
         let near_us = match join.round_trip_us {
             0 => far_us,
             round_trip_us => round_trip_us.min(far_us),
         };
-        session.near_us[0] = session.near_us[0].max(near_us);
+        session.below.near_us[0] = session.below.near_us[0].max(near_us);
         self.look_after(number, now);
         (Status::Joined, child)
     }
@@ -180,14 +180,14 @@ impl Relay<'_> {
         let session = self.tables.session(number);
         let recent = |heard: u32| time_since(now, heard) < self.config.takeover;
         let alive =
-            recent(session.source_heard) || session.id.is_some() && recent(session.id_heard);
+            recent(session.heard.source) || session.id.is_some() && recent(session.heard.run);
         session.has_source && session.above != Some(from) && alive
     }
 
     fn source_registers(&mut self, now: Instant, number: u16, key: SessionKey, from: Addr) {
         let session = self.tables.session_mut(number);
         let first = !session.has_source || session.above != Some(from);
-        session.source_heard = tick_of(now) as u32;
+        session.heard.source = tick_of(now) as u32;
         if first {
             self.leave_parent(number);
             let session = self.tables.session_mut(number);
@@ -204,8 +204,8 @@ impl Relay<'_> {
         &mut self,
         number: u16,
         from: Addr,
-        packet: &Packet<&mut [u8]>,
-    ) -> Result<Verdict, DropReason> {
+        packet: &Packet<&[u8]>,
+    ) -> Result<(), DropReason> {
         let (key, child) = (packet.key(), packet.child());
         if packet.token() != self.secrets.token(from, &key) {
             return Err(DropReason::BadToken);
@@ -217,7 +217,7 @@ impl Relay<'_> {
         } else if child != NO_CHILD || !self.source_gone(number, key, from) {
             return Err(DropReason::NotFromChild);
         }
-        Ok(Verdict::Done)
+        Ok(())
     }
 
     /// The source at that address leaves; whether it was here.
@@ -248,8 +248,8 @@ impl Relay<'_> {
         now: Instant,
         number: u16,
         from: Addr,
-        packet: &Packet<&mut [u8]>,
-    ) -> Result<Verdict, DropReason> {
+        packet: &Packet<&[u8]>,
+    ) -> Result<(), DropReason> {
         let own = self.config.id;
         let parents = &self.config.parents;
         let key = packet.key();
@@ -275,7 +275,7 @@ impl Relay<'_> {
             self.begin(now, number, packet.session());
         }
         self.look_after(number, now);
-        Ok(Verdict::Done)
+        Ok(())
     }
 
     /// The parent goes away: the next one is tried.
@@ -284,8 +284,8 @@ impl Relay<'_> {
         now: Instant,
         number: u16,
         from: Addr,
-        packet: &Packet<&mut [u8]>,
-    ) -> Result<Verdict, DropReason> {
+        packet: &Packet<&[u8]>,
+    ) -> Result<(), DropReason> {
         if !self.is_above(number, from) {
             return Err(DropReason::NotFromParent);
         }
@@ -304,7 +304,7 @@ impl Relay<'_> {
             self.tell(Event::ParentLost(packet.key(), from.into()));
         }
         self.look_after(number, now);
-        Ok(Verdict::Done)
+        Ok(())
     }
 
     /// Whether the session needs a parent, and has one.
@@ -356,7 +356,7 @@ impl Relay<'_> {
         let timer = self.tables.entry(Owner::Timer(number));
         let session = self.tables.session(number);
         let parent = session.parent.as_ref().map(|parent| parent.due());
-        let soonest = session.sweep_due.min(session.ack_due);
+        let soonest = session.sweep_due.min(session.acks.due);
         let at = parent.map_or(soonest, |due| due.min(soonest));
         self.tables.wheel.set(timer, at);
     }

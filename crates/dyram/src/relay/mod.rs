@@ -19,6 +19,7 @@ mod table;
 mod targets;
 mod timeouts;
 
+use proto_core::Forward;
 use proto_core::time::{Duration, Instant};
 
 use crate::config::{Config, ConfigError};
@@ -28,7 +29,7 @@ use crate::stats::{DropReason, Stats};
 use crate::storage::Storage;
 use crate::types::{Addr, RawKey};
 use crate::wire::{Packet, Service, Stalled, Status};
-use crate::{Meta, Seq, SessionKey, SocketAddr};
+use crate::{Meta, Seq, SessionKey, SocketAddr, Transmit};
 
 pub use nack::packets;
 pub(crate) use table::SETS;
@@ -148,16 +149,14 @@ impl<'a> Relay<'a> {
         })
     }
 
-    /// One packet arrived. It may be edited in place; the verdict says where it goes.
+    /// Handles one packet of any service. Edits it only where the verdict says to send it. The same as
+    /// [`Forward::forward`], without an import.
     pub fn forward(&mut self, now: Instant, meta: &Meta, packet: &mut [u8]) -> Verdict {
         self.now = self.now.max(now);
-        match self.serve(now, meta, packet) {
-            Ok(verdict) => verdict,
-            Err(reason) => {
-                self.stats.count_drop(reason);
-                Verdict::Drop(reason)
-            }
-        }
+        self.serve(now, meta, packet).unwrap_or_else(|reason| {
+            self.stats.drops.count(reason);
+            Verdict::Drop(reason)
+        })
     }
 
     fn serve(
@@ -168,20 +167,64 @@ impl<'a> Relay<'a> {
     ) -> Result<Verdict, DropReason> {
         let mut packet = Packet::new_checked(bytes).map_err(|_| DropReason::Malformed)?;
         let found = self.tables.find(&self.secrets, &packet.raw_key());
-        let known = found.ok_or(DropReason::NoSession);
         let from = Addr::from(meta.source);
+        let known = || found.ok_or(DropReason::NoSession);
         match packet.service() {
-            Service::Data => self.data(now, known?, from, meta, &packet),
-            Service::Cast => self.cast(now, known?, from, meta, &packet),
-            Service::Repair => self.repair(now, known?, from, &mut packet),
-            Service::Nack => self.nack(now, known?, from, &packet),
-            Service::Absent => self.absent(known?, from, &packet),
-            Service::Ack => self.ack(known?, from, &packet),
-            Service::Join => self.join(now, found, meta, &packet),
-            Service::Joined => self.joined(now, known?, from, &packet),
-            Service::Leave => self.leave(known?, from, &packet),
-            Service::Move => self.moved(now, known?, from, &packet),
-            Service::Stalled => self.stalled(now, known?, from, &packet),
+            Service::Data => self.data(now, known()?, from, meta, &packet),
+            Service::Cast => self.cast(now, known()?, from, meta, &packet),
+            Service::Repair => self.repair(now, known()?, from, &mut packet),
+            _ => self
+                .control(now, found, meta, &packet.as_view())
+                .map(|()| Verdict::Done),
+        }
+    }
+
+    /// Handles a packet that ends here: NACK, ABSENT, ACK, STALLED and the session protocol. DATA, CAST and REPAIR,
+    /// which go on to others, need [`Relay::forward`]; it takes all services.
+    ///
+    /// # Errors
+    /// The packet was dropped and counted; nothing else has changed.
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        meta: &Meta,
+        packet: &[u8],
+    ) -> Result<(), DropReason> {
+        self.now = self.now.max(now);
+        let result = match Packet::new_checked(packet) {
+            Ok(packet) => {
+                let found = self.tables.find(&self.secrets, &packet.raw_key());
+                self.control(now, found, meta, &packet)
+            }
+            Err(_) => Err(DropReason::Malformed),
+        };
+        result.inspect_err(|&reason| self.stats.drops.count(reason))
+    }
+
+    fn control(
+        &mut self,
+        now: Instant,
+        found: Option<u16>,
+        meta: &Meta,
+        packet: &Packet<&[u8]>,
+    ) -> Result<(), DropReason> {
+        let from = Addr::from(meta.source);
+        let service = packet.service();
+        if service == Service::Join {
+            return self.join(now, found, meta, packet);
+        }
+        let known = found.ok_or(DropReason::NoSession)?;
+        match service {
+            Service::Nack => self.nack(now, known, from, packet),
+            Service::Absent => self.absent(known, from, packet),
+            Service::Ack => self.ack(known, from, packet),
+            Service::Joined => self.joined(now, known, from, packet),
+            Service::Leave => self.leave(known, from, packet),
+            Service::Move => self.moved(now, known, from, packet),
+            Service::Stalled => self.stalled(now, known, from, packet),
+            Service::Data | Service::Cast | Service::Repair | Service::Join => {
+                Err(DropReason::WrongWay)
+            }
         }
     }
 
@@ -241,7 +284,7 @@ impl<'a> Relay<'a> {
     /// where repliers were seen to take longer.
     fn hold(&self, session: u16) -> Duration {
         let session = self.tables.session(session);
-        let far = Duration::from_micros(u64::from(session.far_us));
+        let far = Duration::from_micros(u64::from(session.below.far_us));
         (far * 2)
             .max(session.answer.within())
             .max(self.config.hold_min)
@@ -252,7 +295,7 @@ impl<'a> Relay<'a> {
     /// receiver would, and asks for what others below it lost only when it has decided itself. Who
     /// asks later is still in time for the repair.
     fn delay_to_decide(&self, session: u16) -> Duration {
-        let [now, before] = self.tables.session(session).near_us;
+        let [now, before] = self.tables.session(session).below.near_us;
         let near = Duration::from_micros(u64::from(now.max(before)));
         (near / 2).clamp(self.config.decide.0, self.config.decide.1)
     }
@@ -341,11 +384,11 @@ impl<'a> Relay<'a> {
                 above: self.above(number),
                 attached: session.has_source || parent.is_some_and(|p| p.attached),
                 children: session.children,
-                receivers: session.receivers,
+                receivers: session.below.receivers,
                 newest: session.track.newest(),
                 ordered: session.track.ordered(),
-                acknowledged: session.folded,
-                far: Duration::from_micros(u64::from(session.far_us)),
+                acknowledged: session.acks.folded,
+                far: Duration::from_micros(u64::from(session.below.far_us)),
             })
         })
     }
@@ -367,6 +410,20 @@ impl<'a> Relay<'a> {
                 }
             })
         })
+    }
+}
+
+proto_core::impl_machine! {
+    impl['a] Relay<'a> { Meta = Meta; Transmit = Transmit; Event = Event; Error = DropReason; }
+}
+
+impl Forward for Relay<'_> {
+    type Meta = Meta;
+    type Verdict = Verdict;
+
+    #[inline]
+    fn forward(&mut self, now: Instant, meta: &Meta, packet: &mut [u8]) -> Verdict {
+        Relay::forward(self, now, meta, packet)
     }
 }
 

@@ -3,7 +3,7 @@
 use proto_core::time::Instant;
 
 use super::table::{NEVER, NONE, Phase, Set, has_bit};
-use super::{Origin, Relay, Verdict};
+use super::{Origin, Relay};
 use crate::Seq;
 use crate::config::{Carriage, DefaultReplier};
 use crate::stats::DropReason;
@@ -28,8 +28,8 @@ impl Relay<'_> {
         now: Instant,
         number: u16,
         from: Addr,
-        packet: &Packet<&mut [u8]>,
-    ) -> Result<Verdict, DropReason> {
+        packet: &Packet<&[u8]>,
+    ) -> Result<(), DropReason> {
         let nack = Nack::read(packet);
         let origin = self.origin(number, from, packet.child())?;
         self.same_session(number, packet.session())?;
@@ -37,7 +37,7 @@ impl Relay<'_> {
             for seq in packets(packet.sequence(), nack.mask) {
                 self.parent_asks(number, seq);
             }
-            return Ok(Verdict::Done);
+            return Ok(());
         };
         if let Some(ack) = nack.ack {
             self.note_ack(number, child, ack);
@@ -45,10 +45,10 @@ impl Relay<'_> {
         for seq in packets(packet.sequence(), nack.mask) {
             self.stats.nacked = self.stats.nacked.wrapping_add(1);
             if let Err(reason) = self.child_asks(now, number, child, seq) {
-                self.stats.count_drop(reason);
+                self.stats.drops.count(reason);
             }
         }
-        Ok(Verdict::Done)
+        Ok(())
     }
 
     /// A session that has not begun here accepts any identifier: the parent knows.
@@ -236,7 +236,7 @@ impl Relay<'_> {
         }
         match self.tables.new_state(number, seq) {
             Some(state) => self.decide_for_parent(state),
-            None => self.stats.count_drop(DropReason::NackStatesFull),
+            None => self.stats.drops.count(DropReason::NackStatesFull),
         }
     }
 
@@ -259,8 +259,8 @@ impl Relay<'_> {
         &mut self,
         number: u16,
         from: Addr,
-        packet: &Packet<&mut [u8]>,
-    ) -> Result<Verdict, DropReason> {
+        packet: &Packet<&[u8]>,
+    ) -> Result<(), DropReason> {
         self.same_session(number, packet.session())?;
         let origin = self.origin(number, from, packet.child())?;
         for seq in packets(packet.sequence(), packet.absent_mask()) {
@@ -279,31 +279,31 @@ impl Relay<'_> {
                     add(self.tables.subcast_mut(state), child);
                     self.move_on(state);
                 }
-                _ => self.stats.count_drop(DropReason::Unrequested),
+                _ => self.stats.drops.count(DropReason::Unrequested),
             }
         }
-        Ok(Verdict::Done)
+        Ok(())
     }
 
     pub(super) fn ack(
         &mut self,
         number: u16,
         from: Addr,
-        packet: &Packet<&mut [u8]>,
-    ) -> Result<Verdict, DropReason> {
+        packet: &Packet<&[u8]>,
+    ) -> Result<(), DropReason> {
         let Origin::Child(child) = self.origin(number, from, packet.child())? else {
             return Err(DropReason::WrongWay);
         };
         self.same_session(number, packet.session())?;
         self.note_ack(number, child, packet.sequence());
-        Ok(Verdict::Done)
+        Ok(())
     }
 
     /// A child holds everything before `ack`; it never takes that back.
     fn note_ack(&mut self, number: u16, child: u16, ack: Seq) {
         let newest = self.tables.session(number).track.newest();
         if newest.is_none_or(|newest| newest.plus(1).before(ack)) {
-            self.stats.count_drop(DropReason::NotSent);
+            self.stats.drops.count(DropReason::NotSent);
             return;
         }
         let acked = has_bit(self.tables.set(number, Set::Acked), child);
@@ -316,8 +316,8 @@ impl Relay<'_> {
         self.tables.set_acked(number, child);
         let due = self.now + self.config.ack_interval;
         let session = self.tables.session_mut(number);
-        if session.ack_due == NEVER {
-            session.ack_due = due;
+        if session.acks.due == NEVER {
+            session.acks.due = due;
             self.set_timer(number);
         }
     }

@@ -8,16 +8,16 @@ use super::{Goodbye, Relay, Reply};
 use crate::event::Event;
 use crate::types::{Addr, RawKey};
 use crate::wire::{Body, Join, Joined, NO_CHILD, Nack, Path, Role, Status, emit};
-use crate::{Seq, SessionKey, Transmit};
+use crate::{MAX_CONTROL_LEN, Seq, SessionKey, Transmit};
 
 impl Relay<'_> {
-    /// The next packet to send, written into the buffer; [`crate::MAX_CONTROL_LEN`] bytes are
-    /// enough. Drain until `None`.
-    ///
-    /// # Panics
-    /// If the buffer is shorter than the packet.
+    /// Writes the next packet to send into the buffer. Drain until `None`. A buffer shorter than
+    /// [`MAX_CONTROL_LEN`] gets no packet.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         self.now = self.now.max(now);
+        if buffer.len() < MAX_CONTROL_LEN {
+            return None;
+        }
         if let Some(reply) = self.replies.pop_front() {
             return Some(self.answer(&reply, buffer));
         }
@@ -69,7 +69,7 @@ impl Relay<'_> {
         let from_source = session.is_some_and(|session| session.has_source);
         let repair_us = session.map_or(0, |session| {
             let answer = session.answer.within().total_micros() as u32;
-            let own = session.far_us.saturating_mul(2).max(answer);
+            let own = session.below.far_us.saturating_mul(2).max(answer);
             let decide = self.config.decide.0.total_micros() as u32;
             let above = parent.map_or(0, |parent| parent.answer_after().total_micros() as u32);
             own.saturating_add(decide).saturating_add(above)
@@ -114,7 +114,7 @@ impl Relay<'_> {
             .parent
             .as_ref()
             .map_or(NO_CHILD, |parent| parent.child());
-        let folded = session.folded;
+        let folded = session.acks.folded;
         let mut mask = 0;
         let mut repeats = 0;
         let mut next = Some(first);
@@ -205,15 +205,15 @@ impl Relay<'_> {
         let ack_interval = self.config.ack_interval;
         let above = self.above(number);
         let session = self.tables.session_mut(number);
-        if session.ack_due > now {
+        if session.acks.due > now {
             return None;
         }
-        session.ack_due = if core::mem::take(&mut session.fold_again) {
+        session.acks.due = if core::mem::take(&mut session.fold_again) {
             now + ack_interval
         } else {
             NEVER
         };
-        let news = session.folded.filter(|_| !session.ack_sent);
+        let news = session.acks.folded.filter(|_| !session.ack_sent);
         let told = (news, session.id, key, above);
         let own_number = session
             .parent
@@ -222,7 +222,7 @@ impl Relay<'_> {
         let (Some(ack), Some(id), Some(key), Some(above)) = told else {
             // Nobody to tell yet: when there is, it must not be forgotten.
             if news.is_some() {
-                session.ack_due = now + ack_interval;
+                session.acks.due = now + ack_interval;
             }
             self.set_timer(number);
             return None;
@@ -276,7 +276,7 @@ impl Relay<'_> {
         }
         let parents = &self.config.parents;
         let session = self.tables.session_mut(number);
-        let (far_us, receivers) = (session.far_us, session.receivers);
+        let (far_us, receivers) = (session.below.far_us, session.below.receivers);
         let parent = session.parent.as_mut()?;
         let Some(to) = parent.address(parents) else {
             session.parent = None;

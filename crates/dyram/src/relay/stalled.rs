@@ -10,7 +10,7 @@
 use proto_core::time::{Duration, Instant};
 
 use super::table::{Set, has_bit};
-use super::{Notice, Origin, Relay, Verdict};
+use super::{Notice, Origin, Relay};
 use crate::event::Event;
 use crate::stats::DropReason;
 use crate::types::Addr;
@@ -95,7 +95,7 @@ impl Relay<'_> {
         self.stats.stalled = self.stats.stalled.wrapping_add(1);
         self.tell(Event::ChildStalled(key, entry.address.into(), entry.ack));
         let session = self.tables.session_mut(number);
-        session.ack_due = session.ack_due.min(now);
+        session.acks.due = session.acks.due.min(now);
     }
 
     /// At each refresh one of the stalled children is named to the source, each in turn, since a packet may be
@@ -141,8 +141,8 @@ impl Relay<'_> {
         now: Instant,
         number: u16,
         from: Addr,
-        packet: &Packet<&mut [u8]>,
-    ) -> Result<Verdict, DropReason> {
+        packet: &Packet<&[u8]>,
+    ) -> Result<(), DropReason> {
         let Origin::Child(child) = self.origin(number, from, packet.child())? else {
             return Err(DropReason::WrongWay);
         };
@@ -163,7 +163,7 @@ impl Relay<'_> {
         self.notices
             .push_back(notice)
             .map_err(|_| DropReason::NoticeFlood)?;
-        Ok(Verdict::Done)
+        Ok(())
     }
 
     /// The next name for the source.

@@ -108,7 +108,7 @@ impl Relay<'_> {
             .parent
             .as_ref()
             .is_some_and(|parent| parent.due() <= now);
-        let ack_due = session.ack_due <= now;
+        let ack_due = session.acks.due <= now;
         if ack_due {
             self.fold(number);
         }
@@ -150,17 +150,17 @@ impl Relay<'_> {
         }
         self.name_stalled(now, number);
         let session = self.tables.session_mut(number);
-        session.far_us = far_us;
-        session.near_us = [0, session.near_us[0]];
-        session.receivers = receivers;
+        session.below.far_us = far_us;
+        session.below.near_us = [0, session.below.near_us[0]];
+        session.below.receivers = receivers;
         session.sweep_due = now + self.config.refresh;
         // An acknowledgement may have been lost: it is said again.
         session.ack_sent = false;
-        if session.folded.is_some() {
-            session.ack_due = session.ack_due.min(now);
+        if session.acks.folded.is_some() {
+            session.acks.due = session.acks.due.min(now);
         }
         let silence = self.config.refresh * u32::from(REFRESHES);
-        if session.has_source && time_since(now, session.source_heard) >= silence {
+        if session.has_source && time_since(now, session.heard.source) >= silence {
             session.has_source = false;
             self.tell(Event::SourceLost(key));
         }
@@ -191,9 +191,9 @@ impl Relay<'_> {
         if slowest.is_none() && all_stalled {
             slowest = session.track.newest().map(|newest| newest.plus(1));
             // No acknowledgement of a child starts the next count.
-            session.fold_again = slowest != session.folded;
+            session.fold_again = slowest != session.acks.folded;
         }
-        session.ack_sent &= session.folded == slowest;
-        session.folded = slowest;
+        session.ack_sent &= session.acks.folded == slowest;
+        session.acks.folded = slowest;
     }
 }

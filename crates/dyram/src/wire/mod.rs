@@ -267,6 +267,17 @@ impl<T: AsRef<[u8]>> Packet<T> {
     }
 }
 
+impl Packet<&mut [u8]> {
+    /// Returns the same view, for reading only.
+    pub(crate) fn as_view(&self) -> Packet<&[u8]> {
+        Packet {
+            bytes: &*self.bytes,
+            service: self.service,
+            header_len: self.header_len,
+        }
+    }
+}
+
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
     /// Writes the number of the child.
     #[inline]
