@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bfed::ControlNode;
-use cli::clock::{self, Clock};
 use control_stream::tls::Credentials;
 use daemon_kit::RunError;
 use daemon_kit::daemon::{self, Program, Service, Start};
@@ -17,6 +16,7 @@ use daemon_kit::reader::{ConfigError, Problem};
 use daemon_kit::signals::SignalAction;
 use daemon_kit::state::DaemonState;
 use daemon_kit::threads::DataThreads;
+use proto_core::clock::Clock;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -329,7 +329,7 @@ fn check_certificates(file: &Path) -> Result<(), RunError> {
 }
 
 fn mediator(config: &Config, clock: Clock, open: Opener<'_>) -> Result<Box<dyn Network>, RunError> {
-    let seed = clock::seed().map_err(|e| RunError::Io("reading /dev/urandom", e))?;
+    let seed = linux_net::process::random().map_err(|e| RunError::Io("reading /dev/urandom", e))?;
     let owner = Owner {
         gateway: config.machine.gateway,
         seed,
@@ -363,7 +363,7 @@ fn control_node(
     clock: Clock,
 ) -> Result<ControlNode<Coordinated>, RunError> {
     let (seed, now) = (
-        clock::seed().map_err(|e| RunError::Io("reading /dev/urandom", e))?,
+        linux_net::process::random().map_err(|e| RunError::Io("reading /dev/urandom", e))?,
         clock.now(),
     );
     let made = ControlNode::with_coordinator(machine, coordinator, seed, now);

@@ -112,7 +112,7 @@ pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         return cli::args::usage(message);
     }
     let run = |mode, file: args::File| {
-        cli::limits::raise_descriptors();
+        linux_net::process::raise_descriptor_limit();
         verbs::run(daemon::run(mode, &file.config))
     };
     match args.verb {

@@ -8,11 +8,8 @@
 //! | [`mod@print`] | results and messages, and what happens when they cannot be written |
 //! | [`logging`] | `--log`, `--log-format`: tracing, as text or JSON, on standard error |
 //! | `verbs` | what `run`, `check`, `status` and `top` of the daemons print and answer (feature `daemon`) |
-//! | `copying` | what `mcp` and `mcpd` share (feature `copying`) |
 //! | [`units`] | `100M` as a bit rate, `64MiB` as a size, `2.5s` as a time |
-//! | [`clock`] | the clock that machines are driven with |
 //! | [`multicast`] | `--group`, `--interface`, `--ttl`, `--key-file`: where a group is and how it is reached |
-//! | [`limits`] | the limit on open file descriptors |
 //! | [`interrupt`] | Ctrl-C and SIGTERM as a flag |
 //! | [`progress`], [`bars`] | a progress bar, or several, on a terminal only |
 //! | [`events`] | `--json`: one event a line |
@@ -23,13 +20,9 @@
 pub mod args;
 pub mod assist;
 pub mod bars;
-pub mod clock;
-#[cfg(feature = "copying")]
-pub mod copying;
 pub mod events;
 pub mod exit;
 pub mod interrupt;
-pub mod limits;
 pub mod logging;
 pub mod multicast;
 pub mod print;

@@ -3,8 +3,6 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
-use linux_net::link::{self, Interface};
-
 /// The arguments about the group that senders and receivers share.
 #[derive(Debug, Clone, clap::Args)]
 pub struct GroupArgs {
@@ -67,14 +65,6 @@ pub fn group(text: &str) -> Result<SocketAddrV4, String> {
 /// Whether a group is in the range of source-specific multicast (RFC 4607), 232.0.0.0/8.
 pub fn is_source_specific(group: Ipv4Addr) -> bool {
     group.octets()[0] == 232
-}
-
-/// Finds the interface with a name or an address.
-///
-/// # Errors
-/// A sentence that names the interfaces of this host.
-pub fn find(name: &str) -> Result<Interface, String> {
-    link::find_named(name).map_err(|error| error.to_string())
 }
 
 /// Reads the key of a group.

@@ -5,7 +5,6 @@ use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration as StdDuration;
 
-use cli::clock::{self, Clock};
 use daemon_kit::RunError;
 use dyram::storage::Storage;
 use dyram::{DropReason, Event, Instant, MAX_CONTROL_LEN, Meta, Relay, Stats, Verdict};
@@ -14,6 +13,7 @@ use linux_net::packet::Sent;
 use linux_net::poll::{self, Watch};
 use linux_net::udp::Batch;
 use linux_net::wake::Waker;
+use proto_core::clock::Clock;
 
 use crate::config::Config;
 use crate::control::{Children, Command, Counts, PAGE, Snapshot};
@@ -72,7 +72,8 @@ impl Opened {
             }
         }
         let clock = Clock::new();
-        let seed = clock::seed().map_err(|e| RunError::Io("reading /dev/urandom", e))?;
+        let seed =
+            linux_net::process::random().map_err(|e| RunError::Io("reading /dev/urandom", e))?;
         let storage = Storage::owned(config.limits).map_err(RunError::open("limits"))?;
         let relay = Relay::new(config.relay.clone(), storage, seed, clock.now())
             .map_err(RunError::open("relay"))?;

@@ -28,7 +28,7 @@ fn allowed(from: &str, to: &str, from_bins: bool) -> bool {
         _ if PROTOCOLS.contains(&from) => false,
         "daemon-kit" => to == "linux-net",
         "control-stream" => to == "mcp-control",
-        "cli" => ["linux-net", "mcp-control", "daemon-kit"].contains(&to),
+        "cli" => to == "daemon-kit",
         "lab" => to != "lab",
         // Neither is built upon: tests of formats, and packages of programs.
         "dissectors" | "packaging" => to != "lab",

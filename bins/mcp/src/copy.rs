@@ -10,8 +10,8 @@ use std::sync::mpsc as orders;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use cli::copying::sentence;
 use cli::events::Events;
+use mcp_control::explain;
 use mcp_control::wire::plan::Carrier;
 use mcp_control::{ClientEvent, Failed, Reason, Side};
 use tcpxm_tokio::Failure;
@@ -309,7 +309,7 @@ impl Copy {
             return;
         }
         self.has_broken |= failed.reason == Reason::Data;
-        let mut message = sentence(failed, side, Some(&self.tree.manifest));
+        let mut message = explain(failed, side, Some(&self.tree.manifest));
         if let (Some(before), false) = (&member.before, member.welcomed) {
             message = format!("{before}; then: {message}");
         }

@@ -6,8 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{anyhow, bail};
-use cli::multicast;
+use anyhow::bail;
 use linux_net::link::{self, Interface};
 use linux_net::{Capability, privileges};
 use mcp_control::wire::plan::Carrier;
@@ -52,8 +51,11 @@ pub(crate) struct Options {
 
 impl Options {
     pub(crate) fn new(args: &Args, sealed: bool) -> anyhow::Result<Options> {
-        let interface = args.interface.as_deref().map(multicast::find).transpose();
-        let interface = interface.map_err(|message| anyhow!(message))?;
+        let interface = args
+            .interface
+            .as_deref()
+            .map(link::find_named)
+            .transpose()?;
         if let Some(Interface { name, .. }) = interface.as_ref().filter(|found| !found.is_up) {
             bail!("interface {name} is down: `ip link set {name} up`");
         }
@@ -129,7 +131,7 @@ impl Options {
         if self.group.is_some() {
             return Ok(self.group);
         }
-        let seed = cli::clock::seed()?;
+        let seed = linux_net::process::random::<32>()?;
         if ipv6 {
             let mut octets = [0; 16];
             octets.copy_from_slice(&seed[..16]);

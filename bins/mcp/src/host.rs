@@ -6,7 +6,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cli::clock::Clock;
 use control_stream::conversation::{Conversation, Turn};
 use control_stream::tls::{self, Credentials};
 use mcp_control::wire::plan::Carrier;
@@ -14,6 +13,7 @@ use mcp_control::wire::progress::FileVerdict;
 use mcp_control::{
     Client, ClientConfig, ClientEvent, DataPath, Digest, Failed, Layout, Manifest, Reason, Side,
 };
+use proto_core::clock::Clock;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-use cli::copying::PORT;
+use mcp_control::PORT;
 
 /// One host as the user wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]

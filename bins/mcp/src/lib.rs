@@ -31,13 +31,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, anyhow};
-use cli::clock::Clock;
 use cli::events::Events;
 use cli::units::{BitRate, ByteSize};
 use control_stream::tls::Credentials;
 use mcp_control::wire::hello::Capabilities;
 use mcp_control::wire::offer::CopyId;
 use mcp_control::{ClientConfig, Times};
+use proto_core::clock::Clock;
 use tokio::sync::watch;
 
 use args::Args;
@@ -77,7 +77,7 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(message) => return cli::args::usage(message),
     };
     cli::interrupt::install();
-    cli::limits::raise_descriptors();
+    linux_net::process::raise_descriptor_limit();
     match run(&args, targets, family) {
         Ok(code) => cli::print::exit_code(code),
         Err(error) => cli::exit::fail(cli::exit::FAILED, format!("{error:#}")),
@@ -144,7 +144,7 @@ async fn converse(
         stop.send_replace(true);
     }
     let events = Events::new(args.json, false);
-    let seed = cli::clock::seed()?;
+    let seed = linux_net::process::random::<32>()?;
     let id = CopyId(std::array::from_fn(|at| seed[at]));
     let capabilities = capabilities(&options);
     let manifest = Arc::clone(&tree.manifest);

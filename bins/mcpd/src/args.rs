@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use cli::copying::PORT;
 use linux_net::{Capability, privileges};
+use mcp_control::PORT;
 use mcp_control::wire::hello::Capabilities;
 use nix::unistd::{AccessFlags, access};
 

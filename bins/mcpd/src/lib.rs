@@ -28,11 +28,11 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, anyhow};
-use cli::clock::Clock;
 use cli::events::Events;
 use control_stream::tls::Credentials;
 use mcp_control::ServerConfig;
 use mcp_control::wire::hello::Capabilities;
+use proto_core::clock::Clock;
 use tokio::sync::{Semaphore, watch};
 
 use args::Args;
@@ -65,7 +65,7 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         return cli::args::usage(message);
     }
     cli::interrupt::install();
-    cli::limits::raise_descriptors();
+    linux_net::process::raise_descriptor_limit();
     match run(&args) {
         Ok(code) => cli::print::exit_code(code),
         Err(error) => cli::exit::fail(cli::exit::FAILED, format!("{error:#}")),

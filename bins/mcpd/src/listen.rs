@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cli::clock::Clock;
 use cli::events::Events;
 use control_stream::tls::{self, Credentials};
 use mcp_control::ServerConfig;
+use proto_core::clock::Clock;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_rustls::TlsAcceptor;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use cli::copying::sentence;
 use control_stream::conversation::{Conversation, Turn};
+use mcp_control::explain;
 use mcp_control::wire::plan::{Carrier, Plan};
 use mcp_control::wire::progress::Done;
 use mcp_control::{Failed, Layout, Manifest, Reason, Server, ServerEvent, Side};
@@ -355,7 +355,7 @@ impl<S: AsyncRead + AsyncWrite> Session<S> {
 
     fn failed(&self, failed: &Failed, side: Side) {
         let name = self.copy.as_ref().map(Copy::name);
-        let mut message = sentence(failed, side, self.copy.as_ref().map(|copy| &*copy.manifest));
+        let mut message = explain(failed, side, self.copy.as_ref().map(|copy| &*copy.manifest));
         if side == Side::Peer {
             message = format!("the sender: {message}");
         }

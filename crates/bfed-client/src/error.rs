@@ -48,13 +48,8 @@ pub enum Error {
         to: Address,
     },
     /// No interface has the name or the address.
-    #[error("no interface is called or has the address {name}: there are {}", present.join(", "))]
-    NoInterface {
-        /// The name or the address.
-        name: String,
-        /// The interfaces of this host.
-        present: Vec<String>,
-    },
+    #[error(transparent)]
+    NoInterface(#[from] linux_net::link::UnknownInterface),
     /// A socket or another resource of the system cannot be had.
     #[error("{0}")]
     Network(String),

@@ -115,16 +115,7 @@ pub(crate) struct Conversation {
 /// Returns the index of the interface with a name or an address; 0, for the routes' choice, without one.
 fn interface_index(name: Option<&str>) -> Result<u32, Error> {
     let Some(name) = name else { return Ok(0) };
-    match link::find(name) {
-        Ok(found) => Ok(found.index),
-        Err(_) => {
-            let all = link::list().unwrap_or_default();
-            Err(Error::NoInterface {
-                name: name.to_owned(),
-                present: all.into_iter().map(|one| one.name).collect(),
-            })
-        }
-    }
+    Ok(link::find_named(name)?.index)
 }
 
 /// Opens a socket that is to join a group, or sends to one; also returns the index of its interface.

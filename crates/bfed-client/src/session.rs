@@ -1,8 +1,7 @@
 //! Receiving a session.
 
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -247,8 +246,7 @@ impl Session {
     /// # Errors
     /// A mediator cannot be reached at all, none of several answered, or the session was cancelled.
     pub fn join(options: JoinOptions, cancel: &Cancel, sink: &mut dyn Sink) -> Result<Self, Error> {
-        let mut seed = [0; 16];
-        File::open("/dev/urandom")?.read_exact(&mut seed)?;
+        let seed = linux_net::process::random()?;
         let assembly = Assembly::new(is_numbered(&options.session), options.max_bytes);
         let (interface, timeouts) = (options.interface.clone(), options.timeouts);
         let asking = match Asking::open(options, seed, cancel, sink) {

@@ -92,6 +92,7 @@ pub mod packet;
 #[allow(unsafe_code, reason = "the pollfd array of ppoll")]
 pub mod poll;
 pub mod privileges;
+pub mod process;
 pub mod raw;
 #[allow(unsafe_code, reason = "system calls")]
 mod sys;

@@ -1,6 +1,5 @@
-//! Time and entropy for the machines.
+//! Time of the machines.
 
-use std::io::{self, Read};
 use std::time::Duration as StdDuration;
 
 use ltp::{Duration, Instant};
@@ -21,11 +20,4 @@ pub(crate) fn until(now: Instant, deadline: Option<Instant>, most: StdDuration) 
 /// Returns a span of time as the machines count it, at most 2^40 ms.
 pub(crate) fn span(time: StdDuration) -> Duration {
     Duration::from(time.min(StdDuration::from_millis(1 << 40)))
-}
-
-/// Reads the seed of a machine from the kernel's generator.
-pub(crate) fn seed() -> io::Result<[u8; 32]> {
-    let mut seed = [0; 32];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut seed)?;
-    Ok(seed)
 }

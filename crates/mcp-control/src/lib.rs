@@ -89,6 +89,7 @@ pub mod blocks;
 mod client;
 pub mod digest;
 mod error;
+mod explain;
 pub mod layout;
 pub mod limits;
 mod link;
@@ -102,6 +103,7 @@ pub use blocks::{BlockSet, Run};
 pub use client::{Client, ClientConfig, ClientEvent, ClientRole, DataPath};
 pub use digest::Digest;
 pub use error::{Error, WrongTime};
+pub use explain::explain;
 pub use layout::Layout;
 pub use link::{Side, Stats, Times, Transmit};
 pub use machine::{Machine, Role};
@@ -110,3 +112,6 @@ pub use path::{PathError, RelPath};
 pub use proto_core::time::{Duration, Instant};
 pub use server::{Server, ServerConfig, ServerEvent, ServerRole};
 pub use wire::verdict::{Failed, Reason};
+
+/// TCP port of control connections, unless configured otherwise.
+pub const PORT: u16 = 4139;

@@ -1,8 +1,7 @@
 //! What the driver's thread and the handles share.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -101,8 +100,7 @@ pub(crate) struct Group {
 
 impl Shared {
     pub(crate) fn new(config: &Config, local: SocketAddr) -> io::Result<Shared> {
-        let mut seed = [0; 32];
-        File::open("/dev/urandom")?.read_exact(&mut seed)?;
+        let seed = linux_net::process::random()?;
         let now = tcpxm::Instant::from_secs(1);
         Ok(Shared {
             local,

@@ -23,8 +23,8 @@ use bfed::{
     BnNum, ClientId, ConfigError, ConnId, ControlNode, Coordinator, Event, Instant, NodeId, PeerId,
     SessionName,
 };
-use cli::clock::Clock;
 use control_stream::tls::Credentials;
+use proto_core::clock::Clock;
 use serde_json::Value;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{Semaphore, mpsc, oneshot};

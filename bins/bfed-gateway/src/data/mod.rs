@@ -18,10 +18,10 @@ use std::time::Duration as StdDuration;
 use bfed::data::{DataError, DataEvent, Destination, HEADER_LEN, Meta, PREFETCH_MAX};
 use bfed::native::Upcall;
 use bfed::{DataNode, Instant, NodeId};
-use cli::clock::Clock;
 use linux_net::poll::{self, Watch};
 use linux_net::udp::Batch;
 use linux_net::wake::Waker;
+use proto_core::clock::Clock;
 use tokio::sync::oneshot;
 
 use crate::limiter::LogLimiter;

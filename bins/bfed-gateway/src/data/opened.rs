@@ -3,10 +3,10 @@
 use std::net::{SocketAddr, TcpListener};
 
 use bfed::{DataConfig, NodeId};
-use cli::clock::Clock;
 use daemon_kit::RunError;
 use linux_net::inet::{self, UdpSocket};
 use linux_net::wake::Waker;
+use proto_core::clock::Clock;
 
 use super::streams;
 use crate::config::Config;
@@ -91,7 +91,8 @@ impl Opened {
         let stream = listener
             .local_addr()
             .map_err(RunError::open("data.listen"))?;
-        let seed = || cli::clock::seed().map_err(|e| RunError::Io("reading /dev/urandom", e));
+        let seed =
+            || linux_net::process::random().map_err(|e| RunError::Io("reading /dev/urandom", e));
         let role = Role::Channels {
             part,
             parts: data.nodes,

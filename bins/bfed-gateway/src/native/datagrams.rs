@@ -16,6 +16,7 @@ use bfed::{Content, SessionName};
 use bfed_client::GroupAddress;
 use linux_net::SendError;
 use linux_net::inet::{self, Membership, Transmit, UdpSocket};
+use linux_net::link;
 use linux_net::poll::Set;
 use linux_net::udp::Batch;
 
@@ -67,7 +68,7 @@ impl Link {
     pub(super) fn local(&self, group: IpAddr) -> Result<Local, String> {
         let mut named = None;
         if let Some(name) = &self.interface {
-            named = Some(cli::multicast::find(name)?);
+            named = Some(link::find_named(name).map_err(|error| error.to_string())?);
         }
         let index = named.as_ref().map_or(0, |interface| interface.index);
         let first = named
@@ -85,7 +86,11 @@ impl Link {
         };
         let index = match named {
             Some(named) => named.index,
-            None => cli::multicast::find(&address.to_string())?.index,
+            None => {
+                link::find_named(&address.to_string())
+                    .map_err(|error| error.to_string())?
+                    .index
+            }
         };
         let headers = if group.is_ipv4() { 28 } else { 48 };
         let mtu = route.map_or(1500, |route| route.mtu);

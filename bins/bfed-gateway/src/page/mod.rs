@@ -120,7 +120,7 @@ fn page(headers: &HeaderMap) -> Response {
     if !is_local_name(headers) {
         return refused();
     }
-    let Ok(seed) = cli::clock::seed() else {
+    let Ok(seed) = linux_net::process::random::<32>() else {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     };
     let nonce: String = seed[..16]

@@ -7,7 +7,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use cli::clock::Clock;
 use dyram_relay::config::Config;
 use dyram_relay::metrics::METRICS;
 use dyram_relay::status::{self, Show};
@@ -16,6 +15,7 @@ use ltp::tree::{Leaf, OVERHEAD, Root};
 use ltp::{Assist, Receiver, ReceiverConfig, ReceiverEvent, Sender, SenderConfig};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use proto_core::clock::Clock;
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
 
-use cli::clock::Clock;
 use dyram::wire::{Nack, Role};
 use dyram::{Attachment, AttachmentConfig, Input, Instant, Meta, Seq, SessionKey};
 use linux_net::udp::{Batch, Config, GroupSocket, Membership, Transmit};
+use proto_core::clock::Clock;
 
 use super::{Daemon, eventually, socket};
 

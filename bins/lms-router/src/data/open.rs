@@ -33,7 +33,8 @@ impl Opened {
     pub(crate) fn open(config: &Config) -> Result<Opened, RunError> {
         let links = link::Watcher::open().map_err(RunError::open("interfaces"))?;
         // First what tells whether another program is in the way.
-        let seed = cli::clock::seed().map_err(|e| RunError::Io("reading /dev/urandom", e))?;
+        let seed =
+            linux_net::process::random().map_err(|e| RunError::Io("reading /dev/urandom", e))?;
         let routes = Routes::open(config, seed)?;
         let guard = match config.capture.guard {
             true => Some(Guard::open().map_err(RunError::open("capture.guard"))?),

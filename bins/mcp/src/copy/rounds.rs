@@ -156,7 +156,10 @@ impl Copy {
             return Ok(());
         }
         let group = options.group(reservation.as_ref().is_some_and(Reservation::is_ipv6))?;
-        let key = options.sealed.then(cli::clock::seed).transpose()?;
+        let key = options
+            .sealed
+            .then(linux_net::process::random)
+            .transpose()?;
         self.plan(&layout, reservation.as_ref(), group, key);
         self.wait(|member| member.stage != Stage::Compared).await;
         if !self.goes_on(min_receivers)? {
@@ -245,7 +248,7 @@ impl Copy {
         let locals = self.same_version().await;
         let reservation = Reservation::new(options, &locals)?;
         let source = reservation.port();
-        let seed = cli::clock::seed()?;
+        let seed = linux_net::process::random::<32>()?;
         let mut destination = u16::from_be_bytes([seed[0], seed[1]]) | FIRST_PORT;
         for _ in 0..MAX_SUGGESTIONS {
             for member in self

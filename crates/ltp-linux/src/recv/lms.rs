@@ -15,7 +15,6 @@ use ltp::cost::ReplierCost;
 use ltp::{Instant, Meta, Path};
 
 use super::config::ReceiveConfig;
-use crate::clock;
 use crate::interface::Local;
 
 /// Where routers announce elections (docs/wire.md).
@@ -88,7 +87,7 @@ impl Lms {
         let mut config = Config::new(IFACE, config);
         config.repair_ttl = given.group.ttl;
         config.answer_unelected = given.replier.repair_unelected;
-        let seed = clock::seed().map_err(|source| OpenError::Io {
+        let seed = linux_net::process::random().map_err(|source| OpenError::Io {
             what: "/dev/urandom",
             source,
         })?;

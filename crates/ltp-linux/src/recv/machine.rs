@@ -6,7 +6,7 @@ use ltp::tree::{AttachmentEvent, Leaf};
 use ltp::{Error, Instant, Meta, Path, Receiver, Transmit};
 
 use super::sink::Content;
-use crate::{Error as TransferError, clock};
+use crate::Error as TransferError;
 
 /// A machine that the loop drives.
 pub(super) enum Machine {
@@ -31,7 +31,7 @@ impl Machine {
         now: Instant,
     ) -> Result<Machine, TransferError> {
         let relays = relays.iter().copied().map(SocketAddr::V4).collect();
-        let seed = clock::seed().map_err(|source| TransferError::Io {
+        let seed = linux_net::process::random().map_err(|source| TransferError::Io {
             what: "reading /dev/urandom",
             source,
         })?;

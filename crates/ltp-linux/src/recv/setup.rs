@@ -8,7 +8,7 @@ use super::config::ReceiveConfig;
 use super::event::ReceiveEvent;
 use super::lms::Lms;
 use super::sink::{Content, FileSink, StreamSink};
-use crate::clock::{seed, span};
+use crate::clock::span;
 use crate::interface::Local;
 use crate::{Error, Recovery};
 
@@ -85,7 +85,7 @@ pub(super) fn receiver(
         (Delivery::Read, false) => Content::Stream(StreamSink::new(window)),
         (Delivery::Read, true) => Content::Ring(HeapRing::new(window << BLOCK_EXPONENT)),
     };
-    let seed = seed().map_err(|source| Error::Io {
+    let seed = linux_net::process::random().map_err(|source| Error::Io {
         what: "reading /dev/urandom",
         source,
     })?;

@@ -6,7 +6,7 @@ use ltp::tree::{AttachmentEvent, Root, Stalled};
 use ltp::{Instant, Meta, Sender, Transmit};
 
 use super::source::Content;
-use crate::{Error, clock};
+use crate::Error;
 
 /// A machine that the loop drives.
 pub(super) enum Machine {
@@ -39,7 +39,7 @@ impl Machine {
     ) -> Result<Machine, Error> {
         let packet = usize::from(u16::MAX).min(sender.geometry().packet_len() + 256);
         let relays = relays.iter().copied().map(SocketAddr::V4).collect();
-        let seed = clock::seed().map_err(|source| Error::Io {
+        let seed = linux_net::process::random().map_err(|source| Error::Io {
             what: "reading /dev/urandom",
             source,
         })?;

@@ -98,7 +98,7 @@ impl Sender {
         let (length, shown) = (source.length(), source.shown());
         let (content, stream) = content(source, config.buffer_bytes, block_len)?;
         let name = String::from_utf8_lossy(&machine_config.name).into_owned();
-        let seed = clock::seed().map_err(io("reading /dev/urandom"))?;
+        let seed = linux_net::process::random().map_err(io("reading /dev/urandom"))?;
         let sender = ltp::Sender::new(machine_config, content, seed, now)?;
         let session = sender.session();
         let socket = net
