@@ -1,5 +1,5 @@
-//! The configuration: TOML, checked as a whole, with every problem told at once. Each key's meaning,
-//! unit and default stand in the example `dyram-relay.toml`, which a test reads.
+//! The configuration file. It is validated as a whole, and every problem is reported. The example `dyram-relay.toml`,
+//! which a test reads, documents meaning, unit and default of each key.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -16,11 +16,11 @@ use dyram::storage::{Limits, MAX_ENTRIES};
 use dyram::{Carriage, DefaultReplier, MAX_PARENTS, RelayId};
 use toml::de::DeValue;
 
-/// Where the status socket stands unless told otherwise.
+/// Default path of the status socket.
 pub const DEFAULT_SOCKET: &str = "/run/polycast/dyram-relay.sock";
-/// Most groups that are listened to: each has a socket.
+/// Largest number of groups to listen to: each has a socket.
 pub const MAX_GROUPS: usize = 16;
-/// Most children of all sessions.
+/// Largest number of children of all sessions together.
 const MAX_CHILDREN: usize = 1 << 22;
 
 const SHORT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(10);
@@ -29,14 +29,14 @@ const ACKS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from
 const STALL: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(3600);
 const LONG: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
 
-/// A whole configuration that `check` accepts.
+/// A valid configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// What the machine is told: `[relay]` but for `listen`, `[recovery]` and `[timers]`.
+    /// Configuration of the machine: `[relay]` without `listen`, `[recovery]` and `[timers]`.
     pub relay: dyram::Config,
     /// `relay.listen`.
     pub listen: SocketAddr,
-    /// `[multicast]`, when IP multicast carries the data.
+    /// `[multicast]`, if IP multicast carries the data.
     pub multicast: Option<Multicast>,
     /// `timers.drain`.
     pub drain: Duration,
@@ -51,14 +51,14 @@ pub struct Config {
 /// `[multicast]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Multicast {
-    /// `interface` that the groups are joined on.
+    /// `interface` on which the groups are joined.
     pub interface: String,
-    /// `groups`, with the port that data goes to.
+    /// `groups`, with the port of the data.
     pub groups: Vec<SocketAddr>,
 }
 
 impl Config {
-    /// What does not fit this host, for `check --here`.
+    /// Verifies the configuration on this host, for `check --host`.
     pub fn on_this_host(&self, host: &mut HostCheck) {
         host.daemon(&self.daemon);
         host.address("metrics.listen", self.metrics);
@@ -68,23 +68,23 @@ impl Config {
         }
     }
 
-    /// Reads a configuration from its text.
+    /// Parses a configuration.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All problems of the text.
     pub fn parse<'t>(text: impl Into<Document<'t>>) -> Result<Config, Vec<Problem>> {
         reader::parse(text, config)
     }
 
-    /// Reads a configuration file (1 MiB at most).
+    /// Reads a configuration file of at most 1 MiB.
     ///
     /// # Errors
-    /// It cannot be read, or says things that cannot be.
+    /// The file cannot be read, or the configuration is invalid.
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
         reader::load(path, |document| reader::parse(document, config))
     }
 
-    /// The word for who carries the data.
+    /// Returns the value of `relay.carriage`.
     #[must_use]
     pub fn carriage(&self) -> &'static str {
         match self.relay.carriage {
@@ -160,7 +160,7 @@ fn relay(section: Section<'_, '_>) -> (dyram::Config, SocketAddr) {
     let id = section.require("id", wants, |value| match value {
         DeValue::String(text) => match text.parse::<Ipv4Addr>() {
             Ok(id) if id.to_bits() != 0 => Ok(RelayId(id.to_bits())),
-            Ok(_) => Err("0.0.0.0 is nobody".to_owned()),
+            Ok(_) => Err("0.0.0.0 is not a valid identifier".to_owned()),
             Err(_) => Err(format!("{text:?} is not an identifier")),
         },
         other => Err(format!("{} is not a text in quotes", shown(other))),
@@ -174,7 +174,7 @@ fn relay(section: Section<'_, '_>) -> (dyram::Config, SocketAddr) {
             |value| {
                 let address = listen(value)?;
                 match address.ip().is_multicast() {
-                    true => Err(format!("{address} is a group's")),
+                    true => Err(format!("{address} is a multicast address")),
                     false => Ok(address),
                 }
             },
@@ -185,15 +185,15 @@ fn relay(section: Section<'_, '_>) -> (dyram::Config, SocketAddr) {
         let parent = listen(value)?;
         let ip = parent.ip();
         if ip.is_multicast() || ip.is_unspecified() || parent.port() == 0 {
-            return Err(format!("{parent} is not where a relay listens"));
+            return Err(format!("{parent} is not the address of a relay"));
         }
         if ip.is_ipv4() != address.is_ipv4() {
             return Err(format!(
-                "{parent} is not of the address family of listen, {address}"
+                "{parent} has another address family than listen, {address}"
             ));
         }
         if parent == address {
-            return Err(format!("{parent} is this relay itself"));
+            return Err(format!("{parent} is this relay"));
         }
         Ok(parent)
     });
@@ -203,11 +203,11 @@ fn relay(section: Section<'_, '_>) -> (dyram::Config, SocketAddr) {
             .iter()
             .any(|other| other.value == parent.value);
         if known {
-            let wrong = format!("{} is there twice", parent.value);
-            section.complain(parent.offset, "parents", wrong, "leave one out");
+            let wrong = format!("{} is listed twice", parent.value);
+            section.complain(parent.offset, "parents", wrong, "remove one");
         } else if config.parents.push(parent.value).is_err() {
             let wrong = format!("more than {MAX_PARENTS} parents");
-            section.complain(parent.offset, "parents", wrong, "leave some out");
+            section.complain(parent.offset, "parents", wrong, "remove some");
             break;
         }
     }
@@ -227,11 +227,11 @@ fn multicast(root: &Section<'_, '_>, carriage: Carriage, address: SocketAddr) ->
     let section = root.section("multicast");
     if carriage == Carriage::Relays {
         if given {
-            let instead = "write carriage = \"multicast\" in [relay], or leave [multicast] out";
+            let instead = "write carriage = \"multicast\" in [relay], or remove [multicast]";
             root.complain(
                 section.offset(),
                 "multicast",
-                "is for carriage \"multicast\"",
+                "requires carriage \"multicast\"",
                 instead,
             );
         }
@@ -254,7 +254,7 @@ fn multicast(root: &Section<'_, '_>, carriage: Carriage, address: SocketAddr) ->
         }
         if group.is_ipv4() != address.is_ipv4() {
             return Err(format!(
-                "{group} is not of the address family of listen, {address}"
+                "{group} has another address family than listen, {address}"
             ));
         }
         Ok(group)
@@ -346,15 +346,15 @@ fn limits(section: Section<'_, '_>, config: &mut dyram::Config) -> Limits {
     let most = MAX_ENTRIES / (limits.nack_states + 2);
     if limits.sessions > most {
         let wrong = format!(
-            "{} sessions do not fit with so many NACK states",
+            "{} sessions with this number of NACK states exceed the table of timers",
             limits.sessions
         );
-        let instead = format!("write {most} or less, or fewer nack-states");
+        let instead = format!("write at most {most}, or fewer nack-states");
         section.complain(section.offset_of("sessions"), "sessions", wrong, instead);
     }
     if limits.sessions * limits.children > MAX_CHILDREN {
         let wrong = format!("more than {MAX_CHILDREN} children of all sessions");
-        let instead = format!("write {} or less", MAX_CHILDREN / limits.sessions);
+        let instead = format!("write at most {}", MAX_CHILDREN / limits.sessions);
         section.complain(section.offset_of("children"), "children", wrong, instead);
     }
     section.finish();

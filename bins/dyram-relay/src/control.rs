@@ -1,4 +1,4 @@
-//! What the control thread asks of the data thread, which answers between two batches of packets.
+//! Commands of the control thread to the data thread, which answers between two batches of packets.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,26 @@ use tokio::sync::oneshot;
 
 use crate::config::Config;
 
-/// Rows in one answer: a few hundred microseconds of the data thread's time.
+/// Rows in one answer: they take a few hundred microseconds of the data thread's time.
 pub(crate) const PAGE: usize = 256;
 
-/// The control thread's end.
+/// Sends commands to the data thread.
 pub(crate) type Controller = daemon_kit::Controller<Command>;
 
-/// What the control thread wants.
+/// A command to the data thread.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Everything that is counted.
+    /// Returns all counters.
     Counters(oneshot::Sender<Snapshot>),
-    /// Up to [`PAGE`] sessions from a place on.
+    /// Returns up to [`PAGE`] sessions from an index on.
     Sessions(usize, oneshot::Sender<Vec<SessionInfo>>),
-    /// Up to [`PAGE`] children of the session at a place, from a child on; none after the last
-    /// session.
+    /// Returns up to [`PAGE`] children of the session at an index, from a child on; `None` after the last session.
     Children(usize, usize, oneshot::Sender<Option<Children>>),
-    /// A new configuration, already checked.
+    /// Applies a validated configuration.
     Reload(Box<Config>, oneshot::Sender<Result<(), ConfigError>>),
-    /// Send children away; end when they are gone where `true`.
+    /// Drains the relay; if `true`, ends when the children have left.
     Drain(bool),
-    /// End at once.
+    /// Ends at once.
     Stop,
 }
 
@@ -38,7 +37,7 @@ pub(crate) struct Children {
     pub(crate) children: Vec<ChildInfo>,
 }
 
-/// Everything that is counted, at one moment.
+/// All counters at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
     pub(crate) sessions: u64,

@@ -1,4 +1,4 @@
-//! `dyram-relay run`: what the relay adds to the skeleton of a daemon.
+//! `dyram-relay run`: the relay's part of the daemon.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -78,7 +78,7 @@ struct Running {
 
 impl Running {
     fn send(&self, command: Command) {
-        // A data thread that does not accept it is ending already.
+        // A data thread that does not accept commands is ending.
         let _ = self.status.controller.send(command);
     }
 }
@@ -93,7 +93,7 @@ impl Service for Running {
 
     fn ready(&mut self, file: &Path, _: &Config) {
         let state = &self.status.state;
-        tracing::info!(configuration = %file.display(), id = state.id, listen = state.listen, "running");
+        tracing::info!(event = "running", configuration = %file.display(), id = state.id, listen = state.listen, "running");
     }
 
     async fn failed(&mut self) -> RunError {
@@ -112,16 +112,25 @@ impl Service for Running {
     }
 
     fn drain(&mut self) {
-        tracing::info!("draining: children move to their next relays");
+        tracing::info!(
+            event = "draining",
+            "draining: children move to their next relays"
+        );
         self.send(Command::Drain(false));
     }
 
     async fn end(&mut self, config: &Config, _: SignalAction) -> Result<(), RunError> {
-        tracing::info!("ending: children move to their next relays");
+        tracing::info!(
+            event = "ending",
+            "ending: children move to their next relays"
+        );
         self.send(Command::Drain(true));
         let drained = tokio::time::timeout(config.drain, self.threads.join());
         drained.await.unwrap_or_else(|_| {
-            tracing::warn!("children are left: they will find out by our silence");
+            tracing::warn!(
+                event = "drain_timeout",
+                "drain timed out; remaining children will time out"
+            );
             Ok(())
         })
     }

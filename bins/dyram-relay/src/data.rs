@@ -1,5 +1,5 @@
-//! The data thread: one loop over the sockets, the control thread's commands and the machine's
-//! timers. The machine lives here and nowhere else, so no packet ever waits for a lock.
+//! The data thread: one loop over the sockets, the commands of the control thread and the timers of the machine. The
+//! thread owns the machine, so that no packet waits for a lock.
 
 use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -18,17 +18,17 @@ use proto_core::clock::Clock;
 use crate::config::Config;
 use crate::control::{Children, Command, Counts, PAGE, Snapshot};
 
-/// Batches in a row before anything else gets a look.
+/// Largest number of batches received from one socket in a row.
 const ROUNDS: usize = 16;
-/// Commands in a row before packets get a look.
+/// Largest number of commands executed in a row.
 const COMMANDS: usize = 16;
-/// Packets of the machine's own that go with one system call.
+/// Packets of the machine itself that are sent with one system call.
 const OUTPUT: usize = 64;
-/// The longest time to wait.
+/// Longest wait.
 const LONGEST: StdDuration = StdDuration::from_secs(10);
-/// How soon a socket that failed is read again.
+/// Pause after a failed receive.
 const RETRY: StdDuration = StdDuration::from_millis(100);
-/// Lines about events in the log, a second.
+/// Largest number of events logged in one second.
 const LOG_LINES: u32 = 20;
 
 /// Open sockets.
@@ -90,13 +90,13 @@ impl Opened {
         self.waker.clone()
     }
 
-    /// Where packets are received: the port is real even if the configuration leaves it open.
+    /// Returns the socket's address, with the actual port where the configuration has 0.
     pub(crate) fn listens(&self) -> std::io::Result<std::net::SocketAddr> {
         self.socket.local_address()
     }
 }
 
-/// Packets and bytes through the sockets.
+/// Counters of the sockets.
 #[derive(Clone, Copy, Debug, Default)]
 struct Traffic {
     received: u64,
@@ -113,12 +113,12 @@ impl Traffic {
     }
 }
 
-/// Whether the relay sends its children away.
+/// Whether the relay drains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leaving {
     No,
     Draining,
-    /// And ends when they are gone.
+    /// Drains, and ends when the children have left.
     Ending,
 }
 
@@ -130,9 +130,9 @@ pub(crate) struct DataPath {
     output: Box<[[u8; MAX_CONTROL_LEN]]>,
     traffic: Traffic,
     leaving: Leaving,
-    /// Whether something was left in a socket.
+    /// Whether a socket may hold more packets.
     more: bool,
-    /// When the lines of the log were last counted anew, and how many there were.
+    /// Start of the current second of logging, and the number of events in it.
     logged: (Instant, u32),
 }
 
@@ -149,7 +149,7 @@ impl DataPath {
         }
     }
 
-    /// Runs until it is told to end, or has drained to end.
+    /// Runs until a command ends it, or until it has drained.
     pub(crate) fn run(mut self, commands: &Receiver<Command>) -> std::io::Result<()> {
         loop {
             let now = self.opened.clock.now();
@@ -159,7 +159,7 @@ impl DataPath {
             if self.leaving == Leaving::Ending && self.is_alone() {
                 return Ok(());
             }
-            let obey = self.wait()?;
+            let has_commands = self.wait()?;
             self.more = false;
             let failed = self.traffic.receive_failed;
             for number in 0..=self.opened.groups.len() {
@@ -168,13 +168,13 @@ impl DataPath {
             if self.traffic.receive_failed != failed {
                 std::thread::sleep(RETRY);
             }
-            if obey && !self.obey(commands) {
+            if has_commands && !self.execute(commands) {
                 return Ok(());
             }
         }
     }
 
-    /// Whether everybody below has left, and the parents have been told so.
+    /// Whether all children have left, and the parents have been told.
     fn is_alone(&self) -> bool {
         let relay = &self.opened.relay;
         let parents = &relay.config().parents;
@@ -182,7 +182,7 @@ impl DataPath {
         relay.is_drained() && !relay.sessions().any(|session| below_parent(session.above))
     }
 
-    /// Packets of one socket, until there are none or others have waited long enough.
+    /// Receives from one socket until it is empty, or for a bounded number of batches.
     fn receive(&mut self, group: Option<usize>) {
         let Opened {
             socket,
@@ -226,7 +226,7 @@ impl DataPath {
         self.more = true;
     }
 
-    /// Sends what the machine has to say.
+    /// Sends the packets of the machine.
     fn transmit(&mut self, now: Instant) {
         loop {
             let mut queue = self.opened.socket.queue();
@@ -245,7 +245,7 @@ impl DataPath {
         }
     }
 
-    /// Waits for packets, commands or a timer; whether there are commands.
+    /// Waits for packets, commands or a timer. Returns whether there are commands.
     fn wait(&mut self) -> std::io::Result<bool> {
         let opened = &self.opened;
         let due = opened.relay.poll_timeout();
@@ -262,8 +262,8 @@ impl DataPath {
         Ok(watches[0].is_readable())
     }
 
-    /// Commands of the control thread; false once it said to stop (or is gone).
-    fn obey(&mut self, commands: &Receiver<Command>) -> bool {
+    /// Executes commands of the control thread. Returns false after [`Command::Stop`], or when that thread has ended.
+    fn execute(&mut self, commands: &Receiver<Command>) -> bool {
         self.opened.waker.reset();
         for _ in 0..COMMANDS {
             match commands.try_recv() {
@@ -272,12 +272,12 @@ impl DataPath {
                 Err(TryRecvError::Empty) => return true,
             }
         }
-        // The rest after the packets.
+        // The others follow after the next packets.
         self.opened.waker.wake();
         true
     }
 
-    /// Who asked may be gone: then nobody misses the answer.
+    /// Answers a command. The control thread may no longer wait for the answer.
     fn answer(&mut self, command: Command) {
         let now = self.opened.clock.now();
         let relay = &mut self.opened.relay;
@@ -345,13 +345,14 @@ impl DataPath {
         }
     }
 
-    /// Events, in the log. Whoever makes many happen does not fill a disk with them.
+    /// Logs events, within a limit, so that peers cannot fill a disk with log lines.
     fn log_events(&mut self, now: Instant) {
         while let Some(event) = self.opened.relay.poll_event() {
             let (since, lines) = &mut self.logged;
             if now - *since >= dyram::Duration::from_secs(1) {
                 if *lines > LOG_LINES {
-                    tracing::warn!(count = *lines - LOG_LINES, "events left out of the log");
+                    let count = *lines - LOG_LINES;
+                    tracing::warn!(event = "events_suppressed", count, "events were not logged");
                 }
                 (*since, *lines) = (now, 0);
             }
@@ -387,29 +388,47 @@ fn named(counts: &[(&str, u64)]) -> Counts {
 
 fn log(event: &Event) {
     match event {
-        Event::Opened(session) => tracing::info!(%session, "session opened"),
-        Event::Closed(session) => tracing::info!(%session, "session closed"),
-        Event::SourceArrived(session, at) => tracing::info!(%session, %at, "source registered"),
-        Event::SourceRefused(session, at) => {
-            tracing::warn!(%session, %at, "source refused: another one with this name is served");
+        Event::Opened(session) => {
+            tracing::info!(event = "session_opened", %session, "session opened");
         }
-        Event::SourceLost(session) => tracing::warn!(%session, "source silent"),
-        Event::Attached(session, at) => tracing::info!(%session, %at, "parent took us in"),
-        Event::ParentLost(session, at) => tracing::warn!(%session, %at, "parent silent"),
-        Event::Refused(session, at) => tracing::warn!(%session, %at, "parent refused us"),
+        Event::Closed(session) => {
+            tracing::info!(event = "session_closed", %session, "session closed");
+        }
+        Event::SourceArrived(session, peer) => {
+            tracing::info!(event = "source_registered", %session, %peer, "source registered");
+        }
+        Event::SourceRefused(session, peer) => {
+            tracing::warn!(event = "source_refused", %session, %peer, "source refused: another source with this name is served");
+        }
+        Event::SourceLost(session) => {
+            tracing::warn!(event = "source_lost", %session, "source timed out or left");
+        }
+        Event::Attached(session, peer) => {
+            tracing::info!(event = "parent_attached", %session, %peer, "attached to parent");
+        }
+        Event::ParentLost(session, peer) => {
+            tracing::warn!(event = "parent_lost", %session, %peer, "parent timed out or drains");
+        }
+        Event::Refused(session, peer) => {
+            tracing::warn!(event = "parent_refused", %session, %peer, "refused by parent");
+        }
         Event::Loop(session, relay) => {
-            tracing::error!(%session, %relay, "loop: that relay is above and below this one");
+            tracing::error!(event = "loop", %session, %relay, "loop: that relay is above and below this one");
         }
         Event::Collision(session, [first, second]) => {
-            tracing::warn!(%session, first, second, "two sources with this name: the first is served");
+            tracing::warn!(event = "source_collision", %session, first, second, "two sources with this name: the first is served");
         }
-        Event::ChildJoined(session, at) => tracing::debug!(%session, %at, "child joined"),
-        Event::ChildGone(session, at) => tracing::debug!(%session, %at, "child gone"),
-        Event::ChildStalled(session, at, ack) => {
-            tracing::warn!(%session, %at, acknowledged = ack.0, "child does not advance: the session no longer waits for it");
+        Event::ChildJoined(session, peer) => {
+            tracing::debug!(event = "child_joined", %session, %peer, "child joined");
         }
-        Event::ChildRefused(session, at, full) => {
-            tracing::warn!(%session, %at, limit = full.name(), "child refused: a table is full");
+        Event::ChildGone(session, peer) => {
+            tracing::debug!(event = "child_gone", %session, %peer, "child left or timed out");
+        }
+        Event::ChildStalled(session, peer, ack) => {
+            tracing::warn!(event = "child_stalled", %session, %peer, acknowledged = ack.0, "child does not advance: the session no longer waits for it");
+        }
+        Event::ChildRefused(session, peer, full) => {
+            tracing::warn!(event = "child_refused", %session, %peer, limit = full.name(), "child refused: a table is full");
         }
     }
 }

@@ -1,51 +1,51 @@
-//! `dyram-relay`: a relay of DyRAM for Linux.
+//! `dyram-relay`: a DyRAM relay for Linux.
 //!
-//! It drives the machine of [`dyram`] over UDP: data goes from the parent to the children, requests
-//! are gathered and answered by receivers below, and what nobody below has is asked of the parent.
-//! Where IP multicast carries the data, it listens to the groups and serves recovery beside it.
+//! The program drives [`dyram::Relay`] over UDP. Data goes from the parent to the children. NACKs are collected and
+//! answered by receivers below; packets that no receiver below has are requested from the parent. Where IP multicast
+//! carries the data, the relay listens to the groups and serves recovery only.
 //!
 //! # Threads
 //!
-//! | thread | what it does |
+//! | thread | task |
 //! | --- | --- |
-//! | data (`dyram-data`) | `ppoll` over the sockets and commands; owns the machine; receives in batches (`recvmmsg`, `UDP_GRO`), edits packets where they lie and sends up to 64 with one `sendmmsg`; no allocation for a packet |
+//! | data (`dyram-data`) | `ppoll` over the sockets and commands; owns the machine; receives in batches (`recvmmsg`, `UDP_GRO`), edits packets in place and sends up to 64 with one `sendmmsg`; allocates nothing for a packet |
 //! | control (main) | tokio, one thread: signals, reloads, status socket, metrics |
 //!
 //! # Privileges
 //!
-//! None are needed (ports below 1024 aside), and none are kept: capabilities go once the sockets
-//! are open, and `daemon.user` changes the user.
+//! The program needs none, except for ports below 1024. It drops all capabilities once the sockets are open, and
+//! `daemon.user` changes the user.
 //!
-//! # What a reload changes
+//! # Reload
 //!
-//! SIGHUP reads the configuration again, whole or not at all. Parents, `recovery` and `timers` change
-//! at once; the rest waits for a restart, and log and `status` name what differs
+//! SIGHUP reloads the whole configuration, or none of it if it is invalid. Parents, `recovery` and `timers` change at
+//! once; other keys need a restart, and log and `status` name those that differ
 //! ([`needs_restart`](daemon_kit::daemon::Configuration::needs_restart)).
 //!
 //! # Metrics
 //!
-//! | metric | type | labels | what it says |
+//! | metric | type | labels | meaning |
 //! | --- | --- | --- | --- |
-//! | `dyram_relay_info` | gauge | version, id, carriage | 1, and in its labels what is running |
+//! | `dyram_relay_info` | gauge | version, id, carriage | 1; the labels identify the running program |
 //! | `dyram_relay_uptime_seconds` | gauge |  | Seconds since the start |
 //! | `dyram_relay_reloads_total` | counter | result | Reloads, accepted and rejected |
-//! | `dyram_relay_draining` | gauge |  | 1 while children are sent away |
+//! | `dyram_relay_draining` | gauge |  | 1 while the relay drains |
 //! | `dyram_relay_sessions` | gauge |  | Sessions served |
 //! | `dyram_relay_children` | gauge |  | Children of all sessions |
 //! | `dyram_relay_recovery_total` | counter | event | Packets missed, asked for, repaired and given up |
-//! | `dyram_relay_members_total` | counter | event | Children that joined, left, fell silent, stalled or were refused |
+//! | `dyram_relay_members_total` | counter | event | Children that joined, left, timed out, stalled or were refused |
 //! | `dyram_relay_drops_total` | counter | reason | Packets dropped, by reason |
 //! | `dyram_relay_received_packets_total` | counter |  | Packets received |
 //! | `dyram_relay_received_bytes_total` | counter |  | Bytes of packets received |
 //! | `dyram_relay_sent_packets_total` | counter |  | Packets sent |
 //! | `dyram_relay_send_failures_total` | counter |  | Packets that could not be sent |
 //! | `dyram_relay_receive_failures_total` | counter |  | Attempts to receive that failed |
-//! | `dyram_relay_events_lost_total` | counter |  | Events that were not logged because too many came at once |
+//! | `dyram_relay_events_lost_total` | counter |  | Events that were not logged because too many occurred at once |
 //!
 //! # Exit codes
 //!
-//! 0: all well, or `run` was ended by SIGTERM or SIGINT; 1: failed; 2: the command line or the
-//! configuration is wrong; 74: the result could not be written to standard output.
+//! 0: success, or `run` was ended by SIGTERM or SIGINT; 1: failed; 2: invalid command line or configuration; 74: the
+//! result could not be written to standard output.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
@@ -66,15 +66,15 @@ use args::{Args, Verb};
 use cli::verbs;
 use config::Config;
 
-/// What the program calls itself.
+/// Name of the program.
 const PROGRAM: &str = "dyram-relay";
 
-/// The command line, as `--help` shows it: man pages and completions are made of it.
+/// Returns the command line, from which man pages and completions are generated.
 pub fn command() -> clap::Command {
     <args::Args as clap::CommandFactory>::command()
 }
 
-/// Runs the program with its arguments, the first of which is its name.
+/// Runs the program. The first argument is its name.
 pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Args = match cli::args::parse(arguments) {
         Ok(args) => args,
@@ -85,9 +85,9 @@ pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     match args.verb {
         Verb::Run { config } => verbs::run(daemon::run(&config)),
-        Verb::Check { config, here } => {
-            let look = here.then_some(Config::on_this_host as fn(&_, &mut _));
-            verbs::check(&config, Config::load(&config), look)
+        Verb::Check { config, host } => {
+            let on_host = host.then_some(Config::on_this_host as fn(&_, &mut _));
+            verbs::check(&config, Config::load(&config), on_host)
         }
         #[cfg(feature = "top")]
         Verb::Top { once, socket } => verbs::top(&top::VIEW, socket, once),

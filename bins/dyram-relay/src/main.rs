@@ -1,4 +1,4 @@
-//! `dyram-relay`: see the library.
+//! `dyram-relay`: the program. The library documents it.
 
 use std::process::ExitCode;
 

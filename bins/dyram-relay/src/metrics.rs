@@ -1,4 +1,4 @@
-//! The metrics: one table says what there is, and the page is made from it.
+//! The metrics: one table, from which the page is generated.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::daemon::RelayState;
 const INFO: Metric = gauge(
     "info",
     &["version", "id", "carriage"],
-    "1, and in its labels what is running",
+    "1; the labels identify the running program",
 );
-const DRAINING: Metric = gauge("draining", &[], "1 while children are sent away");
+const DRAINING: Metric = gauge("draining", &[], "1 while the relay drains");
 const SESSIONS: Metric = gauge("sessions", &[], "Sessions served");
 const CHILDREN: Metric = gauge("children", &[], "Children of all sessions");
 const RECOVERY: Metric = counter(
@@ -27,7 +27,7 @@ const RECOVERY: Metric = counter(
 const MEMBERS: Metric = counter(
     "members",
     &["event"],
-    "Children that joined, left, fell silent, stalled or were refused",
+    "Children that joined, left, timed out, stalled or were refused",
 );
 const DROPS: Metric = counter("drops", &["reason"], "Packets dropped, by reason");
 const RECEIVED_PACKETS: Metric = counter("received_packets", &[], "Packets received");
@@ -39,9 +39,9 @@ const RECEIVE_FAILURES: Metric =
 const EVENTS_LOST: Metric = counter(
     "events_lost",
     &[],
-    "Events that were not logged because too many came at once",
+    "Events that were not logged because too many occurred at once",
 );
-/// Families of one count each, and what status calls that count.
+/// Metrics with one value each, and the name of that value in `status`.
 const SOCKETS: [(Metric, &str); 6] = [
     (RECEIVED_PACKETS, "received"),
     (RECEIVED_BYTES, "received_bytes"),

@@ -1,5 +1,5 @@
-//! What `dyram-relay status` shows: the question is one line on the status socket, such as
-//! `{"show": "sessions"}`, the answer one JSON object, then the end of the stream.
+//! The status socket. A query is one line such as `{"show": "sessions"}`; the answer is one JSON object, then the end
+//! of the stream.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,37 +19,37 @@ use crate::control::{Command, Controller, PAGE};
 use crate::daemon::RelayState;
 use crate::metrics::Page;
 
-/// Which document is asked for.
+/// The document to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Show {
-    /// The program at a glance
+    /// Program, configuration and totals
     Overview,
-    /// Sessions: where data comes from, how far it got
+    /// Sessions: source, parent and progress
     Sessions,
     /// Children of each session
     Children,
-    /// Everything that is counted
+    /// All counters
     Counters,
 }
 
-/// The line that asks.
+/// A query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Question {
-    /// What to show.
+    /// The document to show.
     pub show: Show,
 }
 
-/// Asks the relay at `socket`; waits a few seconds at most between pieces of the answer.
+/// Queries the relay at `socket`. Waits at most a few seconds for each part of the answer.
 ///
 /// # Errors
-/// There is no answer.
+/// The relay did not answer.
 pub fn query(socket: &Path, show: Show) -> Result<Value, QueryError> {
     client::query(socket, PROGRAM, &Question { show })
 }
 
-/// The parts of the relay that answer questions.
+/// The parts of the relay that answer queries.
 #[derive(Clone, Debug)]
 pub(crate) struct StatusHandle {
     pub(crate) controller: Controller,
@@ -63,7 +63,7 @@ impl StatusSource for StatusHandle {
 
     async fn answer(&self, question: Question, out: &mut Out) -> Result<(), Failure> {
         let state = &self.state;
-        // Gathered before anything is written: half an answer would pass for a whole one.
+        // Collected before the first byte is written: a partial answer could pass for a whole one.
         let document = match question.show {
             Show::Overview => {
                 let snapshot = self.controller.ask(Command::Counters).await?;
@@ -152,7 +152,7 @@ async fn children(controller: &Controller) -> Result<Value, Failure> {
     Ok(json!({"children": rows}))
 }
 
-/// The text of an answer; `None` when it is not the document that `show` asks for.
+/// Renders an answer as text; `None` if it is not the document that `show` names.
 #[must_use]
 pub fn render(show: Show, answer: &Value) -> Option<String> {
     Some(match show {

@@ -1,8 +1,8 @@
-//! What `dyram-relay top` shows.
+//! The columns of `dyram-relay top`.
 
 use daemon_kit::top::{Column, Kind, Table, View};
 
-/// Where the status documents hold it.
+/// The columns, and their places in the status documents.
 pub(crate) const VIEW: View = View {
     program: crate::PROGRAM,
     head: &[

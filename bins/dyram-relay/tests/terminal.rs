@@ -1,4 +1,4 @@
-//! `top` on a terminal, and where the programs of a daemon look for its status socket.
+//! `top` on a terminal, and the default path of the status socket.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::pty::{Winsize, openpty};
 
-/// Held while a child is started.
+/// Locked while a child process is started.
 static START: Mutex<()> = Mutex::new(());
 
 fn relay() -> Command {
     Command::new(env!("CARGO_BIN_EXE_dyram-relay"))
 }
 
-/// `top` on a pseudo-terminal that it shares with nobody, and the terminal's other side.
+/// `top` on a pseudo-terminal of its own, and the other side of that terminal.
 fn top_on_a_terminal() -> (Child, File) {
     let size = Winsize {
         ws_row: 24,
@@ -53,7 +53,7 @@ fn wait_for(terminal: &mut File, text: &str) {
     }
 }
 
-/// The exit code of a process that ends by itself; one that does not is killed, and the test fails.
+/// Returns the exit code of a process; one that does not end is killed, and the test fails.
 fn exit_code(mut child: Child) -> Option<i32> {
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(20) {

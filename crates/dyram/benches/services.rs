@@ -1,9 +1,8 @@
-//! What each service costs at a relay: data in order, data after a gap, NACK, repair, election
+//! Cost of each service at a relay: data in order, data after a gap, NACK, repair, election
 //! (DyRAM §4.3, Figures 4 and 5; the paper measured 20, 250, 135 and 123 µs).
 //!
-//! The packets lie ready in the cache, as a driver finds them after it received them. The time is
-//! that of `forward`, and of reading the targets out where a packet is passed on; copying payload is
-//! the driver's work and not in it. The NACK that a gap sends upward is in the time of the gap.
+//! The packets are in the cache, as after a receive. The time includes `forward` and listing the targets of a forwarded
+//! packet, but not copying the payload, which is the driver's work. The time of a gap includes the NACK upward.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -47,7 +46,7 @@ struct Bench {
     now: Instant,
     next: u32,
     children: u16,
-    /// When everybody announced himself last: nobody is to be removed while virtual time runs.
+    /// Time of the last JOINs, which are repeated so that no child times out in virtual time.
     joined: Instant,
 }
 
@@ -116,7 +115,7 @@ impl Bench {
             .forward(self.now, &Meta::unicast(source()), &mut bytes);
     }
 
-    /// Time passes, and what the relay sends by itself is thrown away.
+    /// Lets time pass, and discards what the relay itself sends.
     fn pass(&mut self, milliseconds: u64) {
         let mut buffer = [0; 256];
         self.now += Duration::from_millis(milliseconds);
@@ -128,7 +127,7 @@ impl Bench {
         }
     }
 
-    /// Forwards the packets from one address, and reads out where they go.
+    /// Forwards the packets from one address, and lists their targets.
     fn forward_all(&mut self, from: SocketAddr, packets: &mut [Vec<u8>]) -> StdDuration {
         let meta = Meta::unicast(from);
         let start = StdInstant::now();
@@ -181,7 +180,7 @@ fn data(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// NACKs from the last child for so many packets, each of which goes to the default replier.
+/// NACKs from the last child, each of which goes to the default replier.
 fn nacks(bench: &mut Bench, children: u16) -> Vec<Vec<u8>> {
     let first = bench.next;
     for _ in 0..BATCH {

@@ -82,7 +82,7 @@ fn main() {
             let end = end.expect("one of us");
             let from = Meta::unicast(at_relay);
             let input = ends[end].handle_packet(now, &from, &buffer[..transmit.len]);
-            if let Ok(Input::Wanted { first, .. }) = input {
+            if let Ok(Input::Requested { first, .. }) = input {
                 break (end, first);
             }
         } else {
@@ -95,7 +95,7 @@ fn main() {
         addresses[asked], request.0
     );
 
-    // Its repair goes to the one who lost the packet, and to nobody else.
+    // Its repair goes only to the receiver that lost the packet.
     let sent = ends[asked]
         .repair(SESSION, request, b"one", &mut buffer)
         .expect("a relay");

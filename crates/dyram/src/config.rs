@@ -1,4 +1,4 @@
-//! What a relay is told.
+//! Configuration of a relay.
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -7,74 +7,69 @@ use proto_core::time::Duration;
 
 use crate::RelayId;
 
-/// Most parents of a relay or an endpoint: the first, and those to turn to when it dies.
+/// Largest number of parents of a relay or an endpoint: the preferred one and its successors.
 pub const MAX_PARENTS: usize = 4;
-/// Parents in the order in which they are tried.
+/// Parents in order of preference.
 pub type Parents = heapless::Vec<SocketAddr, MAX_PARENTS>;
 
-/// Who carries the data.
+/// What carries the data.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Carriage {
-    /// Relays do, from parent to children, over UDP.
+    /// Relays, from parent to children, over UDP.
     #[default]
     Relays,
-    /// IP multicast does: relays listen to it, and serve recovery beside it (DyRAM §3.2.1).
+    /// IP multicast; relays listen to it and serve recovery only (DyRAM §3.2.1).
     Multicast,
 }
 
-/// Which receiver is the default replier for a lost packet.
+/// The receiver that is asked first for a lost packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum DefaultReplier {
     /// The first in the list of receivers (DyRAM §3.2.3).
     #[default]
     First,
-    /// Another one for each packet in turn, so that the work is shared.
+    /// A different one for each packet, which shares the work.
     Spread,
 }
 
 /// Configuration of a [`Relay`](crate::Relay).
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
-    /// Who this relay is to the others of its tree; not 0.
+    /// Identifier of this relay in its tree; not 0.
     pub id: RelayId,
-    /// Relays (or sources) to join, in order of preference. Empty: only sources that register here
-    /// are served.
+    /// Relays to join, in order of preference. If empty, the relay serves only sources that register at it.
     pub parents: Parents,
-    /// Who carries the data.
+    /// What carries the data.
     pub carriage: Carriage,
-    /// Which receiver is asked first.
+    /// The receiver that is asked first.
     pub default_replier: DefaultReplier,
-    /// Whether gaps are NACKed as soon as they are seen; otherwise only when a child asks, as always where
-    /// IP multicast carries the data.
+    /// Whether the relay sends a NACK upward as soon as it detects a gap. If not, and always with
+    /// [`Carriage::Multicast`], it does so only when a child asks.
     pub early_detection: bool,
-    /// Bounds of the delay to decide; between them it is the propagation time to the farthest
-    /// receiver below.
+    /// Bounds of the delay to decide, which is the propagation time to the farthest child.
     pub decide: (Duration, Duration),
-    /// Shortest time for which like NACKs are ignored, and for which an answer is waited for.
+    /// Shortest time for which repeated NACKs are ignored, and shortest wait for an answer.
     pub hold_min: Duration,
     /// Repliers asked for one packet before the parent is.
     pub replier_tries: u8,
-    /// NACKs sent upward for one packet before its state is given up; the wait doubles each time.
+    /// NACKs sent upward for one packet before it is given up; the wait doubles each time.
     pub parent_tries: u8,
-    /// Children and sources announce themselves this often; who misses three is removed. From
-    /// 500 ms to 65 s.
+    /// Refresh interval of children and sources; one that misses three refreshes is removed. 500 ms to 65 s.
     pub refresh: Duration,
-    /// How often acknowledgements go upward on their own, when none rode on a NACK.
+    /// Interval of acknowledgements that go upward without a NACK. At least 1 ms.
     pub ack_interval: Duration,
-    /// Time for which the relay waits for a receiver whose acknowledgement does not advance although it
-    /// lacks packets. After it the receiver no longer counts in the acknowledgement that goes upward.
-    /// A child that is a relay gets more time, so that it can detach its own receivers first. From the
-    /// refresh to one hour.
+    /// How long the relay waits for a receiver that lacks packets and whose acknowledgement does not advance. The
+    /// receiver then no longer counts in the acknowledgement that goes upward. A child that is a relay gets more
+    /// time, so that it can stop waiting for its own receivers first. From `refresh` to one hour.
     pub stall_timeout: Duration,
-    /// Most children of one session at one IP address.
+    /// Largest number of children of one session at one IP address.
     pub children_per_host: u16,
-    /// A session identifier is believed, and a source at one address served, until nothing was heard of it
-    /// for so long; only then may another one take its place.
+    /// How long a session identifier or a source must be silent before another one replaces it.
     pub takeover: Duration,
 }
 
 impl Config {
-    /// The defaults, for the relay of that identifier.
+    /// Returns the default configuration of the relay with this identifier.
     #[must_use]
     pub fn new(id: RelayId) -> Self {
         Config {
@@ -98,7 +93,7 @@ impl Config {
     /// Checks the configuration.
     ///
     /// # Errors
-    /// The first field that makes no sense.
+    /// The first field that is out of its bounds.
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.id.0 == 0 {
             return Err(ConfigError::Id);
@@ -129,18 +124,18 @@ impl Config {
 pub enum ConfigError {
     /// The identifier is 0.
     Id,
-    /// The least delay to decide is above the most.
+    /// The shortest delay to decide is above the longest.
     Decide,
     /// The refresh is not within 500 ms to 65 s.
     Refresh,
-    /// Acknowledgements more often than every millisecond.
+    /// The acknowledgement interval is below one millisecond.
     AckInterval,
     /// The stall timeout is not within the refresh and one hour.
     StallTimeout,
-    /// No child is allowed at an IP address.
+    /// `children_per_host` is 0.
     ChildrenPerHost,
-    /// A table is empty, or larger than 16-bit numbers reach; or a window or a number of NACK
-    /// states is not a power of two.
+    /// A table is empty or too large for 16-bit indices, or the window or the number of NACK states is not a power of
+    /// two, or a lent table has the wrong length.
     Storage,
 }
 
@@ -148,13 +143,13 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             ConfigError::Id => "the relay identifier must not be 0",
-            ConfigError::Decide => "the least delay to decide is above the most",
+            ConfigError::Decide => "the shortest delay to decide is above the longest",
             ConfigError::Refresh => "the refresh must be within 500 ms and 65 s",
-            ConfigError::AckInterval => "the interval of acknowledgements must be 1 ms or more",
+            ConfigError::AckInterval => "the acknowledgement interval must be at least 1 ms",
             ConfigError::StallTimeout => {
                 "the stall timeout must be within the refresh and one hour"
             }
-            ConfigError::ChildrenPerHost => "at least one child at an IP address must be allowed",
+            ConfigError::ChildrenPerHost => "children_per_host must be at least 1",
             ConfigError::Storage => "the sizes of the tables do not fit",
         })
     }

@@ -7,38 +7,38 @@ use crate::{RelayId, Seq, SessionKey};
 /// Something that happened, for logs and status.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Event {
-    /// A session is served now.
+    /// The relay begins to serve a session.
     Opened(SessionKey),
-    /// Nobody is left below, and no source: its state is gone.
+    /// The session has neither children nor a source; its state was removed.
     Closed(SessionKey),
-    /// The source registered here.
+    /// The source registered at this relay.
     SourceArrived(SessionKey, SocketAddr),
-    /// Another source with this name is served: this one is refused. Told once.
+    /// A source was refused because another one with this name is served. Reported once.
     SourceRefused(SessionKey, SocketAddr),
     /// The source has been silent for three refreshes.
     SourceLost(SessionKey),
-    /// A parent took this relay in.
+    /// A parent accepted this relay.
     Attached(SessionKey, SocketAddr),
-    /// The parent is silent; the next one is tried.
+    /// The parent is silent or drains; the next one is tried.
     ParentLost(SessionKey, SocketAddr),
     /// The parent refused; the next one is tried.
     Refused(SessionKey, SocketAddr),
-    /// That relay is both above and below this one.
+    /// This relay is both above and below the named one.
     Loop(SessionKey, RelayId),
-    /// Two session identifiers are in use at a time: the first is served.
+    /// Two session identifiers are in use; the first is served.
     Collision(SessionKey, [u32; 2]),
-    /// A child was taken in.
+    /// A child joined.
     ChildJoined(SessionKey, SocketAddr),
-    /// A child left, or was silent for too long.
+    /// A child left, or was removed because it was silent.
     ChildGone(SessionKey, SocketAddr),
-    /// A child lacked packets and did not advance beyond that acknowledgement for
-    /// [`Config::stall_timeout`](crate::Config::stall_timeout): the session no longer waits for it.
+    /// A child lacks packets and has not advanced beyond this acknowledgement for
+    /// [`Config::stall_timeout`](crate::Config::stall_timeout). The session no longer waits for it.
     ChildStalled(SessionKey, SocketAddr, Seq),
     /// A JOIN was refused because a table is full.
     ChildRefused(SessionKey, SocketAddr, Full),
 }
 
-/// The limit that a JOIN met.
+/// The limit that a JOIN exceeds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Full {
     /// [`Limits::sessions`](crate::storage::Limits::sessions).
@@ -47,12 +47,12 @@ pub enum Full {
     Children,
     /// [`Config::children_per_host`](crate::Config::children_per_host).
     Host,
-    /// [`MAX_PATH`](crate::wire::MAX_PATH) relays are above the child.
+    /// [`MAX_PATH`](crate::wire::MAX_PATH) relays above the child.
     Path,
 }
 
 impl Full {
-    /// The limit in snake case, as the log names it.
+    /// Returns the limit's name in logs: lower case, with underscores.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,13 +1,13 @@
 //! DyRAM: reliable multicast by active services of relays (Maimour, Mazuy, Pham: "The Cost of
 //! Active Services in Active Reliable Multicast", AMS 2002).
 //!
-//! A [`Relay`] stands in a tree between a source and its receivers. It keeps nothing of the data. It
-//! sees losses early and asks upward at once; of many NACKs for a packet it lets one through; it
-//! elects, for each lost packet anew and without a message, a receiver that has it; and it passes
-//! the repair to those who lost it, and to nobody else. An [`Attachment`] is the tree's end at a
-//! receiver or at the source. Both are plain machines: no socket, clock, thread or entropy.
+//! A [`Relay`] is a node of a tree between a source and its receivers. It stores no data. It detects losses early and
+//! sends a NACK upward at once. It forwards one of many NACKs for a packet. For each lost packet it elects a receiver
+//! that has it, without a message. It forwards the repair only to the receivers that lost the packet. An
+//! [`Attachment`] connects a receiver or the source to a relay. Both implement [`Machine`](proto_core::Machine): they
+//! own no socket, clock, thread or source of entropy.
 //!
-//! # How to drive a relay
+//! # Driving a relay
 //!
 //! ```text
 //! loop {
@@ -18,7 +18,7 @@
 //!                       Verdict::Send(fanout) => to each of relay.targets(&fanout): send packet
 //!                       Verdict::Done | Verdict::Drop(_) => {}
 //!                   }
-//!     in any case:  relay.handle_timeout(now)
+//!     always:       relay.handle_timeout(now)
 //! }
 //! ```
 //!
@@ -56,7 +56,7 @@
 //!     }
 //! }
 //!
-//! // A packet goes down.
+//! // A packet goes to the receiver.
 //! let sent = source.data(7, Seq(0), b"hello", &mut buffer).unwrap();
 //! let from = Meta::unicast("10.0.0.1:5000".parse().unwrap());
 //! let Verdict::Send(fanout) = relay.forward(now, &from, &mut buffer[..sent.len]) else { panic!() };
@@ -66,40 +66,39 @@
 //! assert!(matches!(input, Input::Data { payload: b"hello", .. }));
 //! ```
 //!
-//! # Rooms
+//! # Module layout
 //!
-//! | module | what is in it |
+//! | module | contents |
 //! | --- | --- |
 //! | [`wire`] | ANEP header and the services' bodies |
-//! | `relay` | the active services; the phases of a NACK state stand in `relay/table/nack_states.rs` |
+//! | `relay` | the active services; `relay/table/nack_states.rs` lists the phases of a NACK state |
 //! | `attach` | the child's side of the session protocol |
 //! | `track` | the track list |
-//! | `wheel` | one timer wheel for everything |
-//! | [`storage`] | the tables, lent or owned, and what they take |
+//! | `wheel` | the timer wheel |
+//! | [`storage`] | the tables, lent or owned, and their sizes |
 //!
-//! # Units and bounds
+//! # Units and limits
 //!
-//! | what | unit or bound |
+//! | quantity | unit or limit |
 //! | --- | --- |
-//! | packets | numbered in 32 bits; wrap |
+//! | packet numbers | 32 bits; wrap |
 //! | a session | less than 4 KiB with 64 children, a window of 1,024 packets, 64 NACK states |
-//! | sessions, children, NACK states | [`storage::Limits`]; a JOIN beyond is answered "full", a NACK beyond is dropped and comes again. Nobody who is in is put out |
+//! | sessions, children, NACK states | [`storage::Limits`]; at the limit a JOIN is answered "full", and a NACK is dropped, which the child repeats. No child is evicted |
 //! | relays between source and receiver | [`wire::MAX_PATH`] |
-//! | answers to JOINs that wait | 32; further JOINs are dropped meanwhile |
-//! | events | 32; more are counted as lost |
-//! | work | constant for each packet, but for a NACK's up to 65 packets, a gap's packets (up to the window), the search of a free or forgotten child at a JOIN, and a session's NACK states when a child goes; children are walked at each refresh |
+//! | pending answers to JOINs | 32; further JOINs are dropped |
+//! | pending events | 32; further ones are counted as lost |
+//! | work | constant for each packet, except for the up to 65 packets of a NACK, the packets of a gap (up to the window), the search for a free or known child at a JOIN, and the NACK states of a session when a child leaves; each refresh visits all children of a session |
 //!
-//! # Trust
+//! # Security model
 //!
-//! Nobody is sent anything but an answer to a JOIN, no longer than it, before he has shown that the
-//! address is his: the JOIN must carry a token sent there. New data is taken from above alone, and
-//! what comes up from children alone, each by its address; a repair only from the replier that was
-//! asked. A packet sends out at most one copy to each child that wants it, and one upward; a NACK
-//! for a packet at most [`Config::replier_tries`] NACKs downward and [`Config::parent_tries`] upward,
-//! whatever the number of children that ask. Source addresses can be forged where networks allow it;
-//! what that can do is to confuse the track list (a jump ahead is believed only when a second packet
-//! follows it) and to waste repairs. Of two sources with one name, and of two session identifiers, the
-//! first is served until it is silent for [`Config::takeover`]. What is delivered is the transport's to verify.
+//! Until an address is verified, the relay sends it only answers to its JOINs, each no longer than the JOIN. An address
+//! is verified when a JOIN carries the token that was sent there. New data is accepted only from above, packets that go
+//! up only from children, each by its address, and a repair only from the replier that was asked. A data packet causes
+//! at most one copy for each child, and one upward. A lost packet causes at most [`Config::replier_tries`] NACKs
+//! downward and [`Config::parent_tries`] upward, regardless of the number of children that ask. Source addresses can be
+//! forged where networks allow it; a forger can confuse the track list (a jump ahead is accepted only when a second
+//! packet follows it) and waste repairs. Of two sources with one name, and of two session identifiers, the first is
+//! served until it is silent for [`Config::takeover`]. The transport verifies what is delivered.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -128,5 +127,5 @@ pub use relay::{ChildInfo, Fanout, Relay, SessionInfo, Targets, Verdict, packets
 pub use stats::{DropReason, Drops, Stats};
 pub use types::{Meta, RelayId, SessionKey, Transmit};
 
-/// The longest packet that a machine makes of its own, in bytes.
+/// Length of the longest packet that a machine itself sends, in bytes.
 pub const MAX_CONTROL_LEN: usize = wire::HEADER_LEN_V6 + wire::JOIN_LEN;

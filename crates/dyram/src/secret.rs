@@ -1,5 +1,4 @@
-//! What others must not guess: tokens for addresses, stamps of JOINs, the places of sessions in the
-//! index.
+//! Values that an off-path attacker must not guess: tokens of addresses, time stamps of JOINs, buckets of sessions.
 
 use core::hash::Hasher;
 use core::net::IpAddr;
@@ -29,7 +28,7 @@ impl Secrets {
         }
     }
 
-    /// The token that shows that somebody receives at this address; never 0.
+    /// Returns the token that proves that a peer receives at this address; never 0.
     pub(crate) fn token(&self, address: Addr, key: &SessionKey) -> u64 {
         let mut hasher = SipHasher13::new_with_keys(self.tokens[0], self.tokens[1]);
         hasher.write(&address.bytes());
@@ -42,7 +41,7 @@ impl Secrets {
         hasher.finish().max(1)
     }
 
-    /// A number nobody can foresee.
+    /// Returns the next unpredictable number.
     pub(crate) fn stamp(&mut self) -> u32 {
         self.counter = self.counter.wrapping_add(1);
         let mut hasher = SipHasher13::new_with_keys(self.tokens[1], self.tokens[0]);
@@ -50,8 +49,8 @@ impl Secrets {
         hasher.finish() as u32
     }
 
-    /// Where a session stands in an index. Sessions come into being by JOINs that carried a token,
-    /// so a multiplication with a secret is enough.
+    /// Returns the hash of a session's key. Sessions are created only by JOINs that carry a token, so multiplication
+    /// by a secret is enough.
     #[inline]
     pub(crate) fn place(&self, key: &RawKey) -> u64 {
         let [high_source, source, high_group, group] = key.0;

@@ -3,54 +3,54 @@
 proto_core::drop_reasons! {
     /// Why a packet was dropped.
     pub enum DropReason: "packet dropped: {}" {
-        /// No packet of DyRAM.
+        /// Not a DyRAM packet.
         Malformed = "malformed",
-        /// Of a session that nobody here takes part in.
+        /// The session is unknown here.
         NoSession = "no_session",
-        /// Going down, but not from the parent.
+        /// It goes down, but is not from the parent.
         NotFromParent = "not_from_parent",
-        /// Going up, but not from the child that it names.
+        /// It goes up, but is not from the child that it names.
         NotFromChild = "not_from_child",
-        /// Of another session identifier than the one that runs: two sources collide, or one is old.
+        /// Not the running session identifier: two sources have one name, or the packet is old.
         OtherSession = "other_session",
-        /// Data that was here already.
+        /// Data that was received before.
         Duplicate = "duplicate",
-        /// Data further ahead than the window is long, not yet followed by its next.
+        /// Data ahead by more than the window, not yet followed by the next packet.
         FarAhead = "far_ahead",
-        /// A NACK, an acknowledgement or an answer about packets that were never sent.
+        /// A NACK or an acknowledgement of packets that were never sent.
         NotSent = "not_sent",
-        /// A NACK for what its sender acknowledged.
+        /// A NACK for a packet that its sender has acknowledged.
         Acknowledged = "acknowledged",
-        /// A NACK like one that is being dealt with.
+        /// A NACK for a packet that the same child has already asked for.
         Suppressed = "suppressed",
-        /// A NACK when all states are taken: it will come again.
+        /// A NACK while all NACK states are in use; the child repeats it.
         NackStatesFull = "nack_states_full",
-        /// A repair that nobody asked its sender for, or that is not wanted any more.
+        /// A repair or ABSENT that its sender was not asked for, or that comes too late.
         Unrequested = "unrequested",
-        /// A JOIN that cannot be answered now: too many wait for an answer.
+        /// A JOIN while too many answers are pending.
         JoinFlood = "join_flood",
-        /// The name of a stalled child, too soon after another.
+        /// A STALLED message too soon after another.
         NoticeFlood = "notice_flood",
-        /// LEAVE, JOINED or MOVE with a wrong token.
+        /// LEAVE, JOINED or MOVE with a wrong token or time stamp.
         BadToken = "bad_token",
-        /// A JOIN as source from another address than the source's.
+        /// A JOIN as source from an address that is not the source's.
         NotSource = "not_source",
-        /// A service that does not go this way.
+        /// A service that does not travel in this direction.
         WrongWay = "wrong_way",
     }
-    /// How many packets were dropped, by reason.
+    /// Packets dropped, by reason.
     pub type Drops;
 }
 
-/// Counters of a relay; all wrap.
+/// Counters of a relay. They wrap.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
     /// New packets from above.
     pub data: u64,
-    /// Packets that arrived after they were missed.
+    /// Missing packets that arrived late.
     pub recovered: u64,
-    /// Packets that were seen to be missing.
+    /// Packets detected as missing.
     pub gaps: u64,
     /// Packets asked for by children (each packet of a NACK counts).
     pub nacked: u64,
@@ -62,21 +62,21 @@ pub struct Stats {
     pub repaired_below: u64,
     /// Repairs from above.
     pub repaired_above: u64,
-    /// Packets given up: nobody had them.
+    /// Packets given up: no replier had them.
     pub given_up: u64,
-    /// Times that a replier said it lacks a packet.
+    /// Packets that a replier reported as missing there.
     pub absent: u64,
-    /// JOINs that a child was taken in with.
+    /// Children that joined.
     pub joined: u64,
     /// Children that left.
     pub left: u64,
-    /// Children that were removed for being silent.
+    /// Children removed because they were silent.
     pub silent: u64,
-    /// Children that the session no longer waits for, because their acknowledgement did not advance.
+    /// Children that stalled: the session no longer waits for them.
     pub stalled: u64,
-    /// JOINs refused for want of room.
+    /// JOINs refused because a table was full.
     pub refused: u64,
-    /// Events that nobody fetched in time.
+    /// Events discarded because too many were pending.
     pub events_lost: u64,
     /// Packets dropped, by reason.
     pub drops: Drops,

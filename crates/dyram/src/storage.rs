@@ -1,11 +1,11 @@
-//! Tables lent by the caller, or owned (feature `alloc`).
+//! Storage of a relay: tables lent by the caller, or owned (feature `alloc`).
 //!
-//! Every session has the same share of every table, so one cannot starve another. `words` is the
-//! number of 64-bit words that hold a bit for each child: `children / 64`, rounded up.
+//! Every session has the same share of every table, so that no session can starve another. `words` is the number of
+//! 64-bit words with a bit for each child: `children / 64`, rounded up.
 //!
 //! | table | entries | bytes each |
 //! | --- | --- | --- |
-//! | sessions | sessions | [`SESSION_LEN`] at most |
+//! | sessions | sessions | at most [`SESSION_LEN`] |
 //! | index | sessions, rounded up to a power of two | 2 |
 //! | children | sessions x children | 28 |
 //! | members | sessions x 4 x words | 8 |
@@ -15,8 +15,8 @@
 //! | subcast | sessions x nack_states x words | 8 |
 //! | links | sessions x (nack_states + 2) | 8 |
 //!
-//! A session with 64 children, a window of 1,024 packets and 64 NACK states takes less than 4 KiB; a
-//! NACK state takes 21 bytes, and one bit for each child.
+//! A session with 64 children, a window of 1,024 packets and 64 NACK states takes less than 4 KiB. A NACK state takes
+//! 21 bytes, and one bit for each child.
 
 use managed::ManagedSlice;
 
@@ -25,19 +25,19 @@ use crate::relay::SETS;
 pub use crate::relay::{Child, NackState, Session};
 pub use crate::wheel::{Link, MAX_ENTRIES};
 
-/// A [`Session`] is at most so many bytes long.
+/// Upper bound of the size of a [`Session`], in bytes.
 pub const SESSION_LEN: usize = 280;
 
-/// How large the tables are.
+/// Sizes of the tables.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Limits {
-    /// Sessions served at a time.
+    /// Sessions served at the same time.
     pub sessions: usize,
-    /// Children of a session; at most 65,534.
+    /// Children of a session; 1 to 65,534.
     pub children: usize,
-    /// NACK states of a session at a time; a power of two, at least 2.
+    /// NACK states of a session; a power of two, at least 2.
     pub nack_states: usize,
-    /// Packets that the track list looks back; a power of two, at least 64.
+    /// Packets in the window of the track list; a power of two, 64 to 1,048,576.
     pub window: usize,
 }
 
@@ -57,12 +57,12 @@ impl Limits {
         self.children.div_ceil(64)
     }
 
-    /// Timers and places to wait for sending: one a NACK state, two a session.
+    /// Entries of the timer wheel: one for each NACK state, two for each session.
     pub(crate) fn links(&self) -> usize {
         self.sessions * (self.nack_states + 2)
     }
 
-    /// Whether tables of those sizes can be used.
+    /// Checks that tables of these sizes can be used.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let fits = self.sessions > 0
             && (1..=65_534).contains(&self.children)
@@ -75,33 +75,33 @@ impl Limits {
     }
 }
 
-/// The tables of a relay; what they hold when handed in is forgotten.
+/// The tables of a relay. Their initial content does not matter.
 #[derive(Debug)]
 pub struct Storage<'a> {
-    /// How they are divided.
+    /// Their sizes.
     pub limits: Limits,
     /// Sessions.
     pub sessions: ManagedSlice<'a, Session>,
-    /// Where to look for a session.
+    /// Buckets of the hash table of sessions.
     pub index: ManagedSlice<'a, u16>,
     /// Receivers and relays below.
     pub children: ManagedSlice<'a, Child>,
-    /// Which children there are, which of them acknowledged something, which have stalled, which are relays.
+    /// Sets of children: those that exist, have acknowledged, have stalled, are relays.
     pub members: ManagedSlice<'a, u64>,
     /// Lost lists.
     pub lost: ManagedSlice<'a, u64>,
     /// NACK states.
     pub nacks: ManagedSlice<'a, NackState>,
-    /// Where to look for a NACK state.
+    /// Buckets of the hash tables of NACK states.
     pub heads: ManagedSlice<'a, u16>,
     /// Subcast lists.
     pub subcast: ManagedSlice<'a, u64>,
-    /// Timers.
+    /// The timer wheel.
     pub links: ManagedSlice<'a, Link>,
 }
 
 impl Storage<'_> {
-    /// Whether the tables have the sizes that the limits ask for.
+    /// Checks that the tables have the sizes that `limits` names.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         self.limits.check()?;
         let Limits {
@@ -126,10 +126,10 @@ impl Storage<'_> {
 
 #[cfg(feature = "alloc")]
 impl Storage<'static> {
-    /// Tables of those sizes on the heap.
+    /// Allocates tables of these sizes.
     ///
     /// # Errors
-    /// [`ConfigError::Storage`] when a size is out of bounds.
+    /// [`ConfigError::Storage`]: a size is out of bounds.
     pub fn owned(limits: Limits) -> Result<Self, ConfigError> {
         use alloc::vec;
 

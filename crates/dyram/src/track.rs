@@ -3,43 +3,43 @@
 use crate::Seq;
 use crate::wheel::next_bit;
 
-/// `lastOrdered` and `lastReceived`; `lostList` is a window of bits beside it, one for each of the
-/// last packets, set when that packet is lost.
+/// The paper's `lastOrdered` and `lastReceived`. Its `lostList` is a separate window of bits, one for each of the last
+/// packets, set while that packet is missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Track {
     started: bool,
-    /// A packet far ahead was seen: the next one decides whether the source went on there.
+    /// A packet far ahead was seen; the next packet decides whether the source continues there.
     probing: bool,
     probe: Seq,
-    /// Everything up to here was received, or given up.
+    /// Every packet up to this one was received or given up.
     last_ordered: Seq,
     /// The newest packet received.
     last_received: Seq,
 }
 
-/// What a packet is to the track list.
+/// How a packet relates to the track list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Arrival {
-    /// The first, or the next: nothing is missing before it that was not before.
+    /// The first packet, or the next one: it reveals no loss.
     InOrder,
-    /// It comes after so many that are missing, the first of which is named.
+    /// It reveals losses: the first missing packet, and how many.
     Gap(Seq, u32),
     /// It was missing.
     Recovered,
-    /// It was here already, or is older than the window.
+    /// It was received before, or is older than the window.
     Duplicate,
-    /// It is further ahead than the window is long: believed when the next one follows it.
+    /// It is ahead by more than the window: accepted when the next packet follows it.
     Ahead,
 }
 
 impl Track {
-    /// The newest packet, once there was one.
+    /// Returns the newest packet; `None` before the first.
     #[inline]
     pub(crate) fn newest(&self) -> Option<Seq> {
         self.started.then_some(self.last_received)
     }
 
-    /// The last packet up to which all were received or given up.
+    /// Returns the last packet up to which all were received or given up.
     pub(crate) fn ordered(&self) -> Option<Seq> {
         self.started.then_some(self.last_ordered)
     }
@@ -54,7 +54,7 @@ impl Track {
             && lost[bit / 64] >> (bit % 64) & 1 == 1
     }
 
-    /// Notes a packet. `lost`: the window, a power of two of bits.
+    /// Records a packet. `lost` is the window; its number of bits is a power of two.
     #[inline]
     pub(crate) fn arrive(&mut self, lost: &mut [u64], seq: Seq) -> Arrival {
         if self.started && seq.since(self.last_received) == 1 {
@@ -95,7 +95,7 @@ impl Track {
         if ahead <= 0 && ahead > -window {
             return Arrival::Duplicate;
         }
-        // As RFC 3550 appendix A.1 does: one stray packet moves nothing, two in a row do.
+        // As in RFC 3550 appendix A.1, two packets in sequence move the window, one does not.
         if self.probing && seq == self.probe {
             self.restart(lost, seq);
             return Arrival::InOrder;
@@ -105,8 +105,8 @@ impl Track {
         Arrival::Ahead
     }
 
-    /// The source says that every packet before `next` was sent: those not seen are missing. Says
-    /// which, if any.
+    /// The source has sent every packet before `next`: those not received are missing. Returns the first of them and
+    /// their number, if any.
     pub(crate) fn expect(&mut self, lost: &mut [u64], next: Seq) -> Option<(Seq, u32)> {
         let newest = next.minus(1);
         if !self.started {
@@ -141,8 +141,7 @@ impl Track {
         };
     }
 
-    /// The window passes over `count` packets from `first` on: what was lost a window ago is given
-    /// up.
+    /// Moves the window over `count` packets from `first` on. Packets that leave the window are given up.
     fn pass(&mut self, lost: &mut [u64], first: Seq, count: u32) {
         let bits = lost.len() * 64;
         for index in 0..count {

@@ -1,21 +1,20 @@
-//! The small types that every part of the crate shares.
+//! Types that all modules of the crate use.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// What names a session: its source and its group (DyRAM §3.2). Both of one address family.
+/// The name of a session: its source and its group (DyRAM §3.2), of one address family.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SessionKey {
     /// Address of the source.
     pub source: IpAddr,
-    /// Multicast address of the group. It names the session, also where no packet is ever sent to
-    /// it.
+    /// Multicast address of the group. It names the session even where no packet is sent to it.
     pub group: IpAddr,
 }
 
 impl SessionKey {
-    /// The session of that source and group; `None` when their address families differ, or one is
-    /// IPv4 in IPv6's clothes.
+    /// Returns the name of this source and group. `None` if their address families differ, or one is an IPv4-mapped
+    /// IPv6 address.
     #[must_use]
     pub const fn new(source: IpAddr, group: IpAddr) -> Option<Self> {
         match (source, group) {
@@ -36,13 +35,12 @@ impl fmt::Display for SessionKey {
     }
 }
 
-/// A session's name as tables hold it: the halves of the source, then of the group, IPv4 as
-/// IPv4-mapped IPv6.
+/// A session's name as tables store it: the halves of the source, then of the group, IPv4 as IPv4-mapped IPv6.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawKey(pub(crate) [u64; 4]);
 
 impl RawKey {
-    /// Word by word: one that was just read from a packet is in registers.
+    /// Compares word by word, because a key just read from a packet is in registers.
     #[inline]
     pub(crate) fn is(&self, other: &RawKey) -> bool {
         let ([a, b, c, d], [e, f, g, h]) = (self.0, other.0);
@@ -78,8 +76,8 @@ impl From<RawKey> for SessionKey {
     }
 }
 
-/// A relay's identifier: unique among the relays of a tree, like a router identifier of OSPF; by
-/// custom one of its IPv4 addresses. 0 is nobody.
+/// A relay's identifier, unique in its tree like a router identifier of OSPF; by convention one of its IPv4 addresses.
+/// 0 stands for no relay.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct RelayId(pub u32);
 
@@ -89,17 +87,17 @@ impl fmt::Display for RelayId {
     }
 }
 
-/// Where a packet came from.
+/// What the driver knows of a packet that arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Meta {
     /// Source address and port of the datagram.
     pub source: SocketAddr,
-    /// Whether it was sent to the group's address, not to this host's.
+    /// Whether it was sent to the group's address rather than to this host's.
     pub group: bool,
 }
 
 impl Meta {
-    /// A datagram sent to this host.
+    /// Returns the metadata of a datagram sent to this host's address.
     #[must_use]
     pub const fn unicast(source: SocketAddr) -> Self {
         Meta {
@@ -109,7 +107,7 @@ impl Meta {
     }
 }
 
-/// A packet that a machine wants sent: `len` bytes in the caller's buffer.
+/// A packet to send: the first `len` bytes of the caller's buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Transmit {
     /// Address and port of the datagram.
@@ -118,10 +116,10 @@ pub struct Transmit {
     pub len: usize,
 }
 
-/// What stands before an IPv4 address in IPv6's clothes (RFC 4291 section 2.5.5.2).
+/// Prefix of IPv4-mapped IPv6 addresses (RFC 4291 §2.5.5.2).
 const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
-/// A socket address in 18 bytes: IPv4 as IPv4-mapped IPv6. Tables hold these.
+/// A socket address in 18 bytes, IPv4 as IPv4-mapped IPv6. Tables store these.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub(crate) struct Addr {
     ip: [u8; 16],
@@ -160,7 +158,7 @@ impl From<Addr> for SocketAddr {
 }
 
 impl Addr {
-    /// Word by word: one that was just read from a packet is in registers.
+    /// Compares word by word, because a key just read from a packet is in registers.
     #[inline]
     pub(crate) fn is(&self, other: &Addr) -> bool {
         let words = |addr: &Addr| {
@@ -171,7 +169,7 @@ impl Addr {
         (a ^ c) | (b ^ d) | u64::from(self.port ^ other.port) == 0
     }
 
-    /// The address that [`Addr::bytes`] made these bytes of.
+    /// Returns the address that [`Addr::bytes`] encoded.
     pub(crate) fn from_bytes(bytes: [u8; 18]) -> Addr {
         let [ip @ .., high, low] = bytes;
         Addr {
@@ -180,12 +178,12 @@ impl Addr {
         }
     }
 
-    /// Whether the IP addresses are the same.
+    /// Whether the IP addresses are equal.
     pub(crate) fn same_host(&self, other: &Addr) -> bool {
         self.ip == other.ip
     }
 
-    /// The bytes that a token vouches for.
+    /// Returns the encoding that tokens cover and STALLED carries.
     pub(crate) fn bytes(&self) -> [u8; 18] {
         let mut bytes = [0; 18];
         bytes[..16].copy_from_slice(&self.ip);

@@ -1,30 +1,29 @@
-//! One timer wheel for everything: two levels of 256 slots, and intrusive lists over one table of
-//! links, so that setting, stopping and firing a timer cost the same however many run.
+//! A timer wheel of two levels with 256 slots each, as intrusive lists over one table of links. The cost of setting,
+//! stopping and firing a timer does not depend on the number of timers.
 //!
-//! A tick is 256 µs. The near level holds the ticks of the current turn (65.5 ms), the far one the
-//! next 255 turns (16.7 s); what is later waits in the last of these and is looked at again.
+//! A tick is 256 µs. The near level holds the ticks of the current turn (65.5 ms), the far level the next 255 turns
+//! (16.7 s). Later timers stay in the last of these and are placed again.
 //!
-//! The same links also form the ready list: what waits to be sent, first in, first out. An entry is
-//! in one list at a time.
+//! The same links form the ready list, a queue of entries with something to send. An entry is in one list at a time.
 
 use managed::ManagedSlice;
 use proto_core::time::{Duration, Instant};
 
 const SLOTS: usize = 256;
-/// Microseconds of a tick, as a shift.
+/// A tick is `1 << TICK_SHIFT` microseconds.
 const TICK_SHIFT: u32 = 8;
 /// In no list.
 const UNLINKED: u16 = 0xffff;
 /// End of a list.
 const NIL: u16 = 0xfffe;
-/// `prev` of the first entry names its list: this plus the list's number.
+/// `prev` of the first entry in a list is this plus the list's number.
 const HEADS: u16 = 0xfc00;
 const DUE: u16 = 2 * SLOTS as u16;
 const READY: u16 = DUE + 1;
-/// Most entries of a wheel: two for each session, and one for each NACK state.
+/// Largest number of entries: two for each session, and one for each NACK state.
 pub const MAX_ENTRIES: usize = HEADS as usize;
 
-/// An entry's place in its list, and when it is due.
+/// An entry's place in its list, and its deadline.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
     /// Low 32 bits of the tick.
@@ -43,18 +42,18 @@ impl Default for Link {
     }
 }
 
-/// A tick: 256 µs.
+/// Returns the tick that contains this time.
 pub(crate) fn tick_of(at: Instant) -> u64 {
     (at.total_micros().max(0) as u64) >> TICK_SHIFT
 }
 
-/// The time since a moment that was kept as the low 32 bits of its tick (they wrap after 12 days).
+/// Returns the time since `then`, which is the low 32 bits of a tick (they wrap after 12 days).
 pub(crate) fn time_since(now: Instant, then: u32) -> Duration {
     let ticks = (tick_of(now) as u32).wrapping_sub(then);
     Duration::from_micros(u64::from(ticks) << TICK_SHIFT)
 }
 
-/// The first tick that is not before `at`.
+/// Returns the first tick that does not begin before `at`.
 fn tick_after(at: Instant) -> u64 {
     (at.total_micros().max(0) as u64).div_ceil(1 << TICK_SHIFT)
 }
@@ -66,17 +65,17 @@ fn instant_of(tick: u64) -> Instant {
 #[derive(Debug)]
 pub(crate) struct Wheel<'a> {
     links: ManagedSlice<'a, Link>,
-    /// First entry of each slot (near, then far), of what is due, of what is ready.
+    /// First entry of each slot (near, then far), of the due list, of the ready list.
     heads: [u16; 2 * SLOTS + 2],
-    /// Which slots are not empty: near, then far.
+    /// Bits of the slots that are not empty: near, then far.
     occupied: [u64; 2 * SLOTS / 64],
     ready_tail: u16,
-    /// Everything up to this tick has been taken out.
+    /// Timers up to this tick have fired.
     tick: u64,
 }
 
 impl<'a> Wheel<'a> {
-    /// At most [`MAX_ENTRIES`] of the links are used.
+    /// Creates a wheel without timers. It uses at most [`MAX_ENTRIES`] links.
     pub(crate) fn new(mut links: ManagedSlice<'a, Link>, now: Instant) -> Self {
         links.fill(Link::default());
         Wheel {
@@ -102,7 +101,7 @@ impl<'a> Wheel<'a> {
         }
     }
 
-    /// Takes the entry out of whatever list it is in.
+    /// Removes the entry from its list, if it is in one.
     pub(crate) fn remove(&mut self, entry: u16) {
         let Link { next, prev, .. } = self.links[usize::from(entry)];
         if prev == UNLINKED {
@@ -125,7 +124,7 @@ impl<'a> Wheel<'a> {
         self.links[usize::from(entry)].prev = UNLINKED;
     }
 
-    /// (Re)sets the entry's timer.
+    /// Sets the entry's timer, or moves it.
     pub(crate) fn set(&mut self, entry: u16, at: Instant) {
         self.remove(entry);
         self.place(entry, tick_after(at));
@@ -159,18 +158,18 @@ impl<'a> Wheel<'a> {
         self.ready_tail = entry;
     }
 
-    /// The first of those that wait to be sent.
+    /// Returns the first entry with something to send.
     #[inline]
     pub(crate) fn ready(&self) -> Option<u16> {
         Some(self.heads[usize::from(READY)]).filter(|&entry| entry != NIL)
     }
 
-    /// The one that waits behind `entry`.
+    /// Returns the entry after `entry` in the ready list.
     pub(crate) fn ready_after(&self, entry: u16) -> Option<u16> {
         Some(self.links[usize::from(entry)].next).filter(|&next| next != NIL)
     }
 
-    /// Takes out one entry whose time has come.
+    /// Removes and returns one entry whose timer has expired.
     pub(crate) fn expired(&mut self, now: Instant) -> Option<u16> {
         let target = tick_of(now);
         loop {
@@ -194,7 +193,7 @@ impl<'a> Wheel<'a> {
         }
     }
 
-    /// Goes to a tick with something in its slot: all of that is then due, or looked at again.
+    /// Advances to a tick with entries in its slot. They are then due, or placed again.
     fn turn_to(&mut self, tick: u64) {
         let turned = tick >> 8 != self.tick >> 8;
         self.tick = tick;
@@ -205,7 +204,7 @@ impl<'a> Wheel<'a> {
         }
     }
 
-    /// Slots are filled from the front, so what was set first comes last: here it is turned around.
+    /// Slots are filled from the front; reversing the list restores the order in which timers were set.
     fn move_to_due(&mut self, list: usize) {
         let mut entry = core::mem::replace(&mut self.heads[list], NIL);
         self.occupied[list / 64] &= !(1 << (list % 64));
@@ -216,13 +215,13 @@ impl<'a> Wheel<'a> {
         }
     }
 
-    /// The tick whose low 32 bits these are.
+    /// Returns the tick with these low 32 bits that is nearest to the current one.
     fn full(&self, deadline: u32) -> u64 {
         let distance = deadline.wrapping_sub(self.tick as u32) as i32;
         self.tick.saturating_add_signed(i64::from(distance))
     }
 
-    /// The next tick at which something has to be looked at.
+    /// Returns the next tick at which a slot has to be emptied.
     fn next_tick(&self) -> Option<u64> {
         let near = &self.occupied[..SLOTS / 64];
         if let Some(slot) = next_bit(near, self.tick as usize % SLOTS + 1) {
@@ -236,7 +235,7 @@ impl<'a> Wheel<'a> {
         Some(((self.tick >> 8) + ahead as u64) << 8)
     }
 
-    /// When [`Wheel::expired`] has something to look at; in the past while something is due.
+    /// Returns when to call [`Wheel::expired`]; in the past while a timer is due.
     #[inline]
     pub(crate) fn next(&self) -> Option<Instant> {
         if self.heads[usize::from(DUE)] != NIL {
@@ -246,7 +245,7 @@ impl<'a> Wheel<'a> {
     }
 }
 
-/// The first bit set at `from` or behind.
+/// Returns the first set bit at `from` or after it.
 pub(crate) fn next_bit(words: &[u64], from: usize) -> Option<usize> {
     let mut word = from / 64;
     let mut bits = words.get(word)? & (u64::MAX << (from % 64));

@@ -7,7 +7,7 @@ use dyram::wire::{
 };
 use dyram::{RelayId, Seq, SessionKey};
 
-/// ANEP header of a session between 10.0.0.1 and 239.1.2.3, for a body of that length.
+/// ANEP header of the session of 10.0.0.1 and 239.1.2.3, for a body of this length.
 fn anep(body_len: usize) -> Vec<u8> {
     let mut bytes = vec![0x01, 0x80, 0x44, 0x59, 0x00, 0x08];
     bytes.extend_from_slice(&(44 + body_len as u16).to_be_bytes());

@@ -1,4 +1,4 @@
-//! What a session takes, as the documentation says.
+//! A session takes the memory that the documentation states.
 
 use std::mem::size_of;
 

@@ -14,7 +14,7 @@ use dyram::{
 struct Counting;
 
 thread_local! {
-    /// Of this thread: the one that runs the tests allocates at any time.
+    /// Counts this thread only: the thread that runs the tests may allocate at any time.
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 

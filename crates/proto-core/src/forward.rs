@@ -8,7 +8,7 @@ use crate::time::Instant;
 /// no packet is copied, and returns where to send it or why it was dropped. It owns no socket and no clock, and
 /// no input makes it panic. The work of one call does not depend on the number of groups, sessions or receivers.
 ///
-/// Packets that the implementation sends of its own accord (answers, updates) come from
+/// Packets that the implementation itself creates (answers, updates) come from
 /// [`Machine::poll_transmit`](crate::Machine::poll_transmit), where the type is a machine too.
 ///
 /// ```

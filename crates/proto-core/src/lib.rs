@@ -14,8 +14,8 @@
 //! | [`seq`] | [`Seq`], a sequence number that wraps |
 //! | [`timer`] | [`Timers`](timer::Timers), a table of deadlines indexed by an enum |
 //!
-//! Only what names a feature needs `std` or `alloc`. The feature `std` also adds conversions from the clock of the
-//! standard library.
+//! Modules without a feature need neither `std` nor `alloc`. The feature `std` also adds conversions from the clock of
+//! the standard library.
 #![no_std]
 #![forbid(unsafe_code)]
 

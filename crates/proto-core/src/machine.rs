@@ -21,7 +21,7 @@ use crate::time::Instant;
 /// use proto_core::Machine;
 /// use proto_core::time::Instant;
 ///
-/// /// Handles what arrived, then sends what is due. Returns when to call again at the latest.
+/// /// Handles a packet, then sends what is due. Returns when to call again at the latest.
 /// fn drive<M: Machine>(
 ///     machine: &mut M,
 ///     now: Instant,

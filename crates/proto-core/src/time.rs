@@ -194,7 +194,7 @@ impl Duration {
     }
 }
 
-/// Rounds down to a microsecond; what is too long becomes [`Duration::MAX`].
+/// Rounds down to a microsecond; a longer duration becomes [`Duration::MAX`].
 impl From<core::time::Duration> for Duration {
     fn from(duration: core::time::Duration) -> Duration {
         Duration::from_micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))

@@ -1,5 +1,5 @@
-//! The real program on the loopback: a file goes from a source through relays to receivers, while an
-//! operator does what operators do.
+//! The program on the loopback interface: a file goes from a source through relays to receivers while relays are
+//! reloaded, drained and stopped.
 
 mod multicast;
 
@@ -23,7 +23,7 @@ const EXAMPLE: &str = include_str!("../../dyram-relay.toml");
 const PATIENCE: Duration = Duration::from_secs(30);
 const LEN: usize = 1 << 20;
 
-/// Calls `look` until it answers something.
+/// Calls `look` until it returns a value.
 fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -122,7 +122,7 @@ struct World {
     root_socket: UdpSocket,
     leaves: Vec<(Leaf<'static, HeapRing>, UdpSocket)>,
     complete: Vec<bool>,
-    /// One of so many datagrams to a leaf is lost; none if 0.
+    /// One of this many datagrams to a leaf is lost; none if 0.
     loss: u32,
     arrived: u32,
 }
@@ -212,7 +212,7 @@ impl World {
         }
     }
 
-    /// Until all leaves are below a relay; the source waits.
+    /// Runs until all leaves are attached; the source waits.
     fn join(&mut self) {
         eventually("everybody is taken in", || {
             self.step(false);
@@ -289,7 +289,7 @@ fn sigterm_sends_children_to_their_next_relay_and_nothing_is_lost() {
         first.ended()
     });
     assert_eq!(code, 0, "{}", first.log());
-    assert!(!first.log().contains("children are left"));
+    assert!(!first.log().contains("drain timed out"));
     world.deliver();
     assert_eq!(world.leaves[0].0.relay(), Some(second.address));
 }

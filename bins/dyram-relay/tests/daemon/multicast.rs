@@ -1,4 +1,4 @@
-//! IP multicast carries the data, and the relay stands beside it and serves recovery alone.
+//! IP multicast carries the data, and the relay serves recovery only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
@@ -13,7 +13,7 @@ use super::{Daemon, eventually, socket};
 
 const SESSION: u32 = 7;
 const PACKETS: u32 = 300;
-/// Asked for again after that.
+/// Time after which a receiver asks again.
 const AGAIN: dyram::Duration = dyram::Duration::from_millis(2_000);
 
 fn group() -> SocketAddrV4 {
@@ -48,10 +48,10 @@ struct Member {
     unicast: UdpSocket,
     group: GroupSocket,
     batch: Batch,
-    /// Of the group's packets these are lost: every so many.
+    /// Every how many packets of the group one is lost.
     lose: u32,
     have: BTreeSet<u32>,
-    /// All before it were sent.
+    /// Every packet before this one was sent.
     known: u32,
     asked: BTreeMap<u32, Instant>,
     repairs: u32,
@@ -134,7 +134,7 @@ impl Member {
                 let next = payload.try_into().map(u32::from_be_bytes);
                 self.known = self.known.max(next.expect("a number"));
             }
-            Input::Wanted { first, mask, .. } => {
+            Input::Requested { first, mask, .. } => {
                 let mut buffer = [0; 2048];
                 for seq in dyram::packets(first, mask) {
                     let out = if self.have.contains(&seq.0) {
@@ -165,7 +165,7 @@ impl Member {
     }
 }
 
-/// The source: a socket that multicasts, and speaks with the relay.
+/// The source: a socket that multicasts and attaches to the relay.
 struct Source {
     attachment: Attachment,
     socket: GroupSocket,
@@ -192,7 +192,7 @@ impl Source {
             for datagram in self.batch.iter() {
                 let meta = Meta::unicast(datagram.source.into());
                 let input = self.attachment.handle_packet(now, &meta, datagram.payload);
-                self.asked += u32::from(matches!(input, Ok(Input::Wanted { .. })));
+                self.asked += u32::from(matches!(input, Ok(Input::Requested { .. })));
             }
         }
         self.attachment.handle_timeout(now);
@@ -202,7 +202,7 @@ impl Source {
         }
     }
 
-    /// Multicasts the next packet, or says how many there were.
+    /// Multicasts the next packet, or announces how many were sent.
     fn speak(&mut self) {
         let mut buffer = [0; 2048];
         let next = Seq(self.sent);

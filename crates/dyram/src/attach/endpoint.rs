@@ -1,4 +1,4 @@
-//! An endpoint's attachment to the tree: a receiver below a relay, or the source above one.
+//! The attachment of an endpoint to a relay: of a receiver below it, or of the source above it.
 
 use proto_core::Machine;
 use proto_core::time::Instant;
@@ -15,20 +15,20 @@ use crate::{MAX_CONTROL_LEN, Meta, RelayId, Seq, SessionKey, SocketAddr, Transmi
 pub struct AttachmentConfig {
     /// The session's name.
     pub key: SessionKey,
-    /// What the endpoint is: [`Role::Receiver`] or [`Role::Source`].
+    /// [`Role::Receiver`] or [`Role::Source`].
     pub role: Role,
     /// Relays to attach to, in order of preference; at least one.
     pub relays: Parents,
 }
 
-/// What happened to the attachment.
+/// An event of the attachment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AttachmentEvent {
-    /// The relay took us in.
+    /// The relay accepted this endpoint.
     Attached(SocketAddr),
-    /// The relay is silent, or goes away: the next one is tried.
+    /// The relay is silent or drains; the next one is tried.
     Lost(SocketAddr),
-    /// The relay has no room, or goes away: the next one is tried.
+    /// The relay is full or drains; the next one is tried.
     Refused(SocketAddr),
 }
 
@@ -46,30 +46,29 @@ pub enum Input<'a> {
         /// Whether it is a repair.
         repair: bool,
     },
-    /// What the transport says beside data.
+    /// A message of the transport.
     Cast {
         /// The session identifier.
         session: u32,
         /// What the transport sent.
         payload: &'a [u8],
     },
-    /// These packets are wanted: answer with REPAIR, or with ABSENT. [`packets`](crate::packets)
-    /// reads them out.
-    Wanted {
+    /// Packets are requested: answer each with REPAIR or ABSENT. [`packets`](crate::packets) lists them.
+    Requested {
         /// The session identifier.
         session: u32,
         /// The first of them.
         first: Seq,
         /// The others, as in [`Nack::mask`].
         mask: u64,
-        /// Everybody below holds everything before that packet; for the source.
+        /// Every receiver has everything before this packet; for the source.
         ack: Option<Seq>,
     },
-    /// Everybody below holds everything before that packet; for the source.
+    /// Every receiver has everything before a packet; for the source.
     Acknowledged {
         /// The session identifier.
         session: u32,
-        /// The first packet that somebody may lack.
+        /// The first packet that a receiver may lack.
         ack: Seq,
     },
     /// The last replier lacks these packets; for receivers.
@@ -81,39 +80,43 @@ pub enum Input<'a> {
         /// The others, as in [`Nack::mask`].
         mask: u64,
     },
-    /// The tree no longer waits for that receiver, or relay: it does not count in the acknowledgements until the
-    /// next run; for the source.
+    /// The tree no longer waits for a receiver or relay: it does not count in the acknowledgements until the next run;
+    /// for the source.
     Stalled {
         /// The session identifier.
         session: u32,
-        /// The last acknowledgement of it.
+        /// Its last acknowledgement.
         ack: Seq,
         /// Which it is.
         stalled: Stalled,
     },
-    /// It was for the attachment itself.
+    /// The packet was for the attachment itself.
     Nothing,
 }
 
-/// The tree's end at an endpoint: finds a relay that takes it in, stays with it, turns to the next
-/// one when it dies, and knows the packets to speak with it.
+/// Attaches an endpoint to a relay, switches to the next relay when one is silent, and encodes the packets of the
+/// transport.
 ///
-/// It is a machine like all others, but for what it receives: [`Attachment::handle_packet`] hands
-/// what is the transport's to the caller, who sends through [`Attachment::data`] and the like.
+/// [`Attachment::handle_packet`] returns what is for the transport. The transport sends through [`Attachment::data`],
+/// [`Attachment::repair`] and the other methods that write a packet; these return `None` while no relay has accepted the
+/// endpoint.
+///
+/// # Panics
+/// The methods that write a packet of the transport panic if the buffer is shorter than the packet.
 #[derive(Clone, Debug)]
 pub struct Attachment {
     config: AttachmentConfig,
     parent: Parent,
     secrets: Secrets,
     event: Option<AttachmentEvent>,
-    /// A relay that we left waits to be told: our number and token there.
-    goodbye: Option<(SocketAddr, u16, u64)>,
+    /// A pending LEAVE to a former relay: its address, this endpoint's number and token there.
+    pending_leave: Option<(SocketAddr, u16, u64)>,
     left: bool,
     now: Instant,
 }
 
 impl Attachment {
-    /// Begins to attach at once. `seed` must be secret.
+    /// Creates an attachment whose first JOIN is due now. `seed` must be secret.
     #[must_use]
     pub fn new(config: AttachmentConfig, seed: [u8; 32], now: Instant) -> Self {
         Attachment {
@@ -122,46 +125,46 @@ impl Attachment {
             parent: Parent::new(now),
             secrets: Secrets::new(seed),
             event: None,
-            goodbye: None,
+            pending_leave: None,
             now,
         }
     }
 
-    /// The relay that took us in.
+    /// Returns the relay that has accepted this endpoint.
     #[must_use]
     pub fn relay(&self) -> Option<SocketAddr> {
         let joined = self.parent.is_joined() && !self.left;
         self.parent.address(&self.config.relays).filter(|_| joined)
     }
 
-    /// The number that the relay gave to us; what goes up carries it.
+    /// Returns the number that the relay assigned to this endpoint.
     #[must_use]
     pub fn number(&self) -> u16 {
         self.parent.child()
     }
 
-    /// Whether the relay knows a way to the source.
+    /// Whether the relay has a path to the source.
     #[must_use]
     pub fn reaches_source(&self) -> bool {
         self.relay().is_some() && self.parent.attached
     }
 
-    /// Smoothed round trip to the relay, in microseconds; 0 before the first sample.
+    /// Returns the smoothed round-trip time to the relay, in microseconds; 0 before the first sample.
     #[must_use]
     pub fn round_trip_us(&self) -> u32 {
         self.parent.round_trip_us()
     }
 
-    /// How long a repair may take the relay: do not ask again before, nor the source.
+    /// Returns how long the relay may need for a repair. Ask neither the relay again nor the source before.
     #[must_use]
     pub fn repair_within(&self) -> crate::Duration {
         self.parent.answer_after()
     }
 
-    /// A packet arrived.
+    /// Handles a packet, and returns what is for the transport.
     ///
     /// # Errors
-    /// Why it was dropped; nothing changed then.
+    /// The packet was dropped; nothing has changed.
     pub fn handle_packet<'p>(
         &mut self,
         now: Instant,
@@ -174,7 +177,7 @@ impl Attachment {
             return Err(DropReason::NoSession);
         }
         if self.parent.address(&self.config.relays) != Some(meta.source) {
-            // Where IP multicast carries the data, that comes from the source itself.
+            // Where IP multicast carries the data, it comes from the source itself.
             let from_source = meta.group && meta.source.ip() == self.config.key.source;
             let carried = matches!(packet.service(), Service::Data | Service::Cast);
             if !(from_source && carried) {
@@ -207,7 +210,7 @@ impl Attachment {
                 repair: true,
             },
             Body::Cast(payload) if !source => Input::Cast { session, payload },
-            Body::Nack(Nack { mask, ack, .. }) => Input::Wanted {
+            Body::Nack(Nack { mask, ack, .. }) => Input::Requested {
                 session,
                 first: seq,
                 mask,
@@ -233,10 +236,10 @@ impl Attachment {
             &self.config.relays,
             self.parent.address(&self.config.relays),
         );
-        let (joined, nobody) = (Joined::read(packet), RelayId(0));
+        let (joined, no_relay) = (Joined::read(packet), RelayId(0));
         let outcome = self
             .parent
-            .handle_joined(now, relays, nobody, packet.child(), &joined)
+            .handle_joined(now, relays, no_relay, packet.child(), &joined)
             .ok_or(DropReason::BadToken)?;
         let relay = address.ok_or(DropReason::NotFromParent)?;
         match outcome {
@@ -256,32 +259,32 @@ impl Attachment {
         if self.config.relays.len() > 1 {
             self.event = self.relay().map(AttachmentEvent::Lost);
             let (child, token) = (self.parent.child(), self.parent.token());
-            self.goodbye = self.relay().map(|relay| (relay, child, token));
+            self.pending_leave = self.relay().map(|relay| (relay, child, token));
             self.parent.try_next(now, &self.config.relays);
         }
         Ok(())
     }
 
-    /// Something was asked of the relay in vain: see soon whether it is there.
+    /// The relay did not answer a request: checks soon whether it is alive.
     pub fn suspect(&mut self, now: Instant) {
         self.parent.suspect(now);
     }
 
-    /// Time has passed; harmless when called early or twice.
+    /// Handles the passing of time. Harmless when called early or twice.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.now = self.now.max(now);
     }
 
-    /// When to call [`Attachment::handle_timeout`] and [`Attachment::poll_transmit`].
+    /// Returns when to call [`Attachment::handle_timeout`] and [`Attachment::poll_transmit`].
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.goodbye.is_some() {
+        if self.pending_leave.is_some() {
             return Some(self.now);
         }
         (!self.left).then(|| self.parent.due())
     }
 
-    /// What happened last; only the newest is kept.
+    /// Returns the last event; only the newest one is kept.
     pub fn poll_event(&mut self) -> Option<AttachmentEvent> {
         self.event.take()
     }
@@ -293,8 +296,8 @@ impl Attachment {
         if buffer.len() < MAX_CONTROL_LEN {
             return None;
         }
-        if let Some(goodbye) = self.say_goodbye(buffer) {
-            return Some(goodbye);
+        if let Some(leave) = self.send_leave(buffer) {
+            return Some(leave);
         }
         let relays = &self.config.relays;
         while !self.left && self.parent.due() <= now {
@@ -304,9 +307,9 @@ impl Attachment {
             let Some(stamp) = self.parent.next_try(now, relays, &mut self.secrets) else {
                 if was_joined {
                     self.event = Some(AttachmentEvent::Lost(relay));
-                    // The only relay there is, is the next one, too.
+                    // A single relay is its own successor.
                     let other = relays.len() > 1;
-                    self.goodbye = other.then_some((relay, child, token));
+                    self.pending_leave = other.then_some((relay, child, token));
                 }
                 continue;
             };
@@ -324,12 +327,12 @@ impl Attachment {
         None
     }
 
-    /// Says goodbye to a relay that is not the parent any more.
-    fn say_goodbye(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
-        let (relay, child, token) = self.goodbye.take()?;
+    /// Writes the pending LEAVE to a former relay.
+    fn send_leave(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
+        let (relay, child, token) = self.pending_leave.take()?;
         let key = self.config.key;
-        let goodbye = Body::Leave(token);
-        Some(emit(relay, key, 0, child, Seq(0), goodbye, buffer))
+        let leave = Body::Leave(token);
+        Some(emit(relay, key, 0, child, Seq(0), leave, buffer))
     }
 
     fn emit(
@@ -344,7 +347,7 @@ impl Attachment {
         emit(destination, key, session, child, sequence, body, buffer)
     }
 
-    /// Leaves: writes the goodbye for the relay, and asks for nothing any more.
+    /// Leaves: writes LEAVE to the relay. The attachment is silent from then on.
     pub fn leave(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
         let relay = self.relay();
         self.left = true;
@@ -352,7 +355,7 @@ impl Attachment {
         Some(self.emit(relay?, 0, Seq(0), Body::Leave(token), buffer))
     }
 
-    /// Writes a NACK; `None` while no relay has taken us in, as for the following.
+    /// Writes a NACK.
     pub fn nack(
         &self,
         session: u32,
@@ -363,12 +366,12 @@ impl Attachment {
         Some(self.emit(self.relay()?, session, first, Body::Nack(nack), buffer))
     }
 
-    /// Writes an acknowledgement: everything before `ack` is here.
+    /// Writes an acknowledgement of everything before `ack`.
     pub fn ack(&self, session: u32, ack: Seq, buffer: &mut [u8]) -> Option<Transmit> {
         Some(self.emit(self.relay()?, session, ack, Body::Ack, buffer))
     }
 
-    /// Writes that these packets are not here.
+    /// Writes ABSENT: this endpoint lacks these packets.
     pub fn absent(
         &self,
         session: u32,
@@ -379,7 +382,7 @@ impl Attachment {
         Some(self.emit(self.relay()?, session, first, Body::Absent(mask), buffer))
     }
 
-    /// Wraps a repair.
+    /// Writes a repair.
     pub fn repair(
         &self,
         session: u32,
@@ -390,7 +393,7 @@ impl Attachment {
         Some(self.emit(self.relay()?, session, seq, Body::Repair(payload), buffer))
     }
 
-    /// Wraps a new packet; for the source.
+    /// Writes a new data packet; for the source.
     pub fn data(
         &self,
         session: u32,
@@ -401,8 +404,8 @@ impl Attachment {
         Some(self.emit(self.relay()?, session, seq, Body::Data(payload), buffer))
     }
 
-    /// Wraps what the transport says beside data, for the source. Every packet before `next` was
-    /// sent: relays that lack the last ones learn it by this.
+    /// Writes a message of the transport to all receivers; for the source. Every packet before `next` was sent: relays
+    /// that miss the last ones learn it here.
     pub fn cast(
         &self,
         session: u32,

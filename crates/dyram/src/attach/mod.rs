@@ -1,4 +1,4 @@
-//! The child's side: staying attached to a parent, and speaking with it.
+//! The child's side of the session protocol: finds a parent and stays attached to it.
 
 mod endpoint;
 mod parent;

@@ -1,4 +1,4 @@
-//! The child's side of the session protocol: which parent, and is it still there?
+//! What a child knows of its parent.
 
 use proto_core::time::{Duration, Instant};
 
@@ -7,57 +7,58 @@ use crate::secret::Secrets;
 use crate::wire::{Joined, NO_CHILD, Path, Status};
 use crate::{RelayId, SocketAddr};
 
-/// JOINs without an answer after which a parent is given up.
+/// A parent is given up after this many JOINs without an answer.
 const TRIES: u8 = 3;
-/// Wait for the first answer; doubles up to [`PATIENCE`] while no parent at all answers.
+/// Wait for the first answer; doubles up to [`MAX_WAIT`] while no parent answers.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
-const PATIENCE: Duration = Duration::from_secs(4);
+const MAX_WAIT: Duration = Duration::from_secs(4);
 
-/// What a JOINED meant.
+/// The meaning of a JOINED.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
-    /// The parent took us in.
+    /// The parent accepted this child.
     Attached,
-    /// It still has us.
+    /// The parent confirmed a refresh.
     Refreshed,
-    /// It wants its token back: JOIN again at once.
+    /// The parent sent a token: JOIN again at once with it.
     Challenged,
-    /// It refused; the next parent is tried.
+    /// The parent refused; the next one is tried.
     Refused,
-    /// It is below us; the next parent is tried.
+    /// The parent is below this relay; the next one is tried.
     Loop(RelayId),
 }
 
 /// What a child knows of its parent.
 #[derive(Clone, Debug)]
 pub(crate) struct Parent {
-    /// When to JOIN (again).
+    /// When to send the next JOIN.
     due: Instant,
-    /// When the last JOIN went; how long before it the one before went, and before that its own.
+    /// When the last JOIN was sent.
     sent: Instant,
+    /// Time between the last JOIN and the one before, and between that and its predecessor.
     gaps_ms: [u16; TRIES as usize - 1],
     token: u64,
-    /// Of the first JOIN that waits for its answer; its repetitions carry the next numbers, so that an
-    /// answer that takes longer than the wait counts, and is told apart.
+    /// Time stamp of the first unanswered JOIN. Its repetitions carry the next numbers, so that a late answer is
+    /// matched with its JOIN.
     stamp: u32,
-    /// Smoothed; 0: no sample yet.
+    /// Smoothed; 0 before the first sample.
     round_trip_us: u32,
     repair_us: u32,
     child: u16,
     refresh_ms: u16,
     index: u8,
     tries: u8,
-    /// Parents given up one after the other.
+    /// Parents given up in a row.
     failures: u8,
     joined: bool,
-    /// JOINs that are out; none once one was answered.
+    /// Unanswered JOINs.
     asked: u8,
     pub(crate) attached: bool,
     pub(crate) path: Path,
 }
 
 impl Parent {
-    /// JOINs at once.
+    /// Creates the state of a child whose first JOIN is due now.
     pub(crate) fn new(now: Instant) -> Self {
         Parent {
             due: now,
@@ -87,46 +88,46 @@ impl Parent {
         self.joined
     }
 
-    /// The number the parent gave to us.
+    /// Returns the number that the parent assigned to this child.
     pub(crate) fn child(&self) -> u16 {
         self.child
     }
 
-    /// The token to JOIN and LEAVE with; 0: none yet.
+    /// Returns the token for JOIN and LEAVE; 0 if there is none yet.
     pub(crate) fn token(&self) -> u64 {
         self.token
     }
 
-    /// The parent in use, or tried.
+    /// Returns the current parent, accepted or not.
     pub(crate) fn address(&self, parents: &Parents) -> Option<SocketAddr> {
         parents.get(usize::from(self.index)).copied()
     }
 
-    /// Smoothed round trip to the parent, in microseconds; 0 before the first sample.
+    /// Returns the smoothed round-trip time to the parent, in microseconds; 0 before the first sample.
     pub(crate) fn round_trip_us(&self) -> u32 {
         self.round_trip_us
     }
 
-    /// How long an answer to a NACK may take: the way there, and what the parent needs.
+    /// Returns how long the answer to a NACK may take: the round-trip time, and what the parent needs.
     pub(crate) fn answer_after(&self) -> Duration {
         let us = u64::from(self.round_trip_us) * 5 / 4 + u64::from(self.repair_us);
         Duration::from_micros(us)
     }
 
-    /// Something was asked in vain: see soon whether the parent is there.
+    /// The parent did not answer a request: checks soon whether it is alive.
     pub(crate) fn suspect(&mut self, now: Instant) {
         if self.joined && self.asked == 0 {
             self.due = self.due.min((self.sent + FIRST_WAIT).max(now));
         }
     }
 
-    /// Whether the next try will be that of another parent.
+    /// Whether the next JOIN goes to another parent.
     pub(crate) fn gives_up(&self) -> bool {
         self.tries >= TRIES
     }
 
-    /// The time to JOIN has come: the stamp to do it with; `None` when the parent was just given up
-    /// (its successor is tried by the next call).
+    /// Returns the time stamp for the JOIN that is due. `None` when this call gave the parent up; the next call tries
+    /// its successor.
     pub(crate) fn next_try(
         &mut self,
         now: Instant,
@@ -149,11 +150,11 @@ impl Parent {
         self.asked += 1;
         let round_trip = Duration::from_micros(u64::from(self.round_trip_us));
         let doubled = FIRST_WAIT.max(round_trip * 2) * (1 << self.failures.min(4));
-        self.due = now + doubled.min(PATIENCE);
+        self.due = now + doubled.min(MAX_WAIT);
         Some(stamp)
     }
 
-    /// Turns to the next parent.
+    /// Switches to the next parent.
     pub(crate) fn try_next(&mut self, now: Instant, parents: &Parents) {
         let index = usize::from(self.index) + 1;
         let (failures, alone) = (self.failures.saturating_add(1), parents.len() <= 1);
@@ -170,14 +171,14 @@ impl Parent {
         };
     }
 
-    /// A refused child waits before it asks the next parent, so that nothing spins.
+    /// Switches to the next parent after a refusal, with a pause.
     fn wait_after_refusal(&mut self, now: Instant, parents: &Parents) {
         self.joined = false;
         self.try_next(now, parents);
-        self.due = now + (FIRST_WAIT * (1 << self.failures.min(4))).min(PATIENCE);
+        self.due = now + (FIRST_WAIT * (1 << self.failures.min(4))).min(MAX_WAIT);
     }
 
-    /// An answer from [`Parent::address`]; `None` when it answers nothing we asked.
+    /// Handles JOINED from [`Parent::address`]. `None` when it answers no JOIN of this child.
     pub(crate) fn handle_joined(
         &mut self,
         now: Instant,
@@ -194,7 +195,7 @@ impl Parent {
         match joined.status {
             Status::Joined => {}
             Status::Challenge => {
-                // Once for each token, or a parent could make us spin.
+                // Once for each token: a parent cannot cause an endless exchange.
                 if self.token != joined.token {
                     self.token = joined.token;
                     self.due = now;

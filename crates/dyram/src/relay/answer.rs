@@ -1,58 +1,59 @@
-//! How long repliers take: the wait for an answer follows what was measured.
+//! Response times of repliers: the wait for an answer follows measurements.
 //!
-//! The distance to the farthest receiver is what an idle network takes; a busy host or a queue takes
-//! longer, and a replier passed over too early costs a repair that nobody needs, or one of the source's.
+//! The round-trip time to the farthest receiver holds in an idle network; a busy host or a queue takes longer. Asking
+//! the next replier too early costs a needless repair.
 
 use proto_core::time::{Duration, Instant};
 
 use crate::wheel::tick_of;
 
-/// Samples are taken in units of four ticks, 1,024 us.
+/// Unit of samples: four ticks, 1,024 µs.
 const UNIT_US: u32 = 4 << 8;
-/// No estimate grows beyond this: with what wraps no sample is longer than 262 ms.
+/// Upper bound of the wait. Samples wrap, so none is longer than 262 ms.
 const MOST_US: u32 = 1_000_000;
 
-/// The time, as NACK states keep it: it wraps after 262 ms, an answer that takes longer counts as a
-/// quick one.
+/// Returns the time as NACK states store it. It wraps after 262 ms: a slower answer counts as a quick one.
 pub(super) fn units(now: Instant) -> u8 {
     (tick_of(now) >> 2) as u8
 }
 
-/// A smoothed time and its deviation, as in RFC 6298 section 2; both 0 before the first sample.
+/// A smoothed response time and its variation, as in RFC 6298 §2; both 0 before the first sample.
+///
+/// It is not a [`RoundTrip`](proto_core::round_trip::RoundTrip): that is three times as large, and a missed answer raises
+/// the variation of this one.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct AnswerTime {
     smoothed_us: u32,
-    deviation_us: u32,
+    variation_us: u32,
 }
 
 impl AnswerTime {
-    /// A replier has answered.
+    /// Adds the response time of a replier.
     pub(super) fn sample(&mut self, asked: u8, now: Instant) {
-        // Half a unit: that is what rounding down takes away in the mean.
+        // Half a unit makes up for rounding down.
         let us = u32::from(units(now).wrapping_sub(asked)) * UNIT_US + UNIT_US / 2;
         if self.smoothed_us == 0 {
-            (self.smoothed_us, self.deviation_us) = (us, us / 2);
+            (self.smoothed_us, self.variation_us) = (us, us / 2);
             return;
         }
         let away = us.abs_diff(self.smoothed_us);
-        self.deviation_us = self.deviation_us - self.deviation_us / 4 + away / 4;
+        self.variation_us = self.variation_us - self.variation_us / 4 + away / 4;
         self.smoothed_us = self.smoothed_us - self.smoothed_us / 8 + us / 8;
     }
 
-    /// The first replier did not answer in time: a packet was lost, or the time was too short. Answers
-    /// that come too late are not seen here, so the wait grows by itself: a quarter beyond what was waited,
-    /// however many packets were waited for together.
+    /// The first replier did not answer in time: a packet was lost, or the wait was too short. Late answers give no
+    /// sample, so the wait grows to a quarter above what was waited, regardless of the number of packets waited for.
     pub(super) fn missed(&mut self, asked: u8, now: Instant) {
         let waited_us = u32::from(units(now).wrapping_sub(asked)) * UNIT_US;
         let least = (waited_us * 5 / 4).saturating_sub(self.smoothed_us) / 4;
-        self.deviation_us = self.deviation_us.max(least);
+        self.variation_us = self.variation_us.max(least);
     }
 
-    /// How long to wait.
+    /// Returns how long to wait.
     pub(super) fn within(&self) -> Duration {
         let us = self
             .smoothed_us
-            .saturating_add(self.deviation_us.saturating_mul(4));
+            .saturating_add(self.variation_us.saturating_mul(4));
         Duration::from_micros(u64::from(us.min(MOST_US)))
     }
 }

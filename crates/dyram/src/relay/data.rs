@@ -1,4 +1,4 @@
-//! The data service: the track list, and losses seen early (DyRAM §3.2.2).
+//! The data service: the track list, and early detection of losses (DyRAM §3.2.2).
 
 use proto_core::time::Instant;
 
@@ -30,16 +30,16 @@ impl Relay<'_> {
         match track.arrive(lost, seq) {
             Arrival::InOrder => {}
             Arrival::Gap(first, count) => self.gap(number, first, count),
-            Arrival::Recovered => self.came_late(now, number, seq),
+            Arrival::Recovered => self.arrived_late(now, number, seq),
             Arrival::Duplicate => return Err(DropReason::Duplicate),
             Arrival::Ahead => return Err(DropReason::FarAhead),
         }
         self.stats.data = self.stats.data.wrapping_add(1);
-        Ok(self.pass_down(number))
+        Ok(self.to_all_children(number))
     }
 
-    /// What the transport says beside data: to everybody below. It also says how far the source is,
-    /// so that the loss of the last packets is seen.
+    /// Forwards a message of the transport to all children. Its sequence says how far the source is, which reveals the
+    /// loss of the last packets.
     pub(super) fn cast(
         &mut self,
         now: Instant,
@@ -54,11 +54,11 @@ impl Relay<'_> {
         if let Some((first, count)) = track.expect(lost, packet.sequence()) {
             self.gap(number, first, count);
         }
-        Ok(self.pass_down(number))
+        Ok(self.to_all_children(number))
     }
 
     #[inline]
-    fn pass_down(&self, number: u16) -> Verdict {
+    fn to_all_children(&self, number: u16) -> Verdict {
         if self.config.carriage == Carriage::Multicast {
             return Verdict::Done;
         }
@@ -69,7 +69,7 @@ impl Relay<'_> {
         })
     }
 
-    /// New packets come from above; where IP multicast carries them, from the group.
+    /// Checks that a new packet comes from above or, where IP multicast carries the data, to the group from the source.
     #[inline]
     fn check_down(&self, number: u16, from: Addr, group: bool) -> Result<(), DropReason> {
         let fits = match self.config.carriage {
@@ -83,7 +83,8 @@ impl Relay<'_> {
         }
     }
 
-    /// Of two session identifiers the first is served, until it has been silent for long enough.
+    /// Checks the session identifier. Of two identifiers the first is served until it has been silent for
+    /// [`Config::takeover`](crate::Config::takeover).
     #[inline]
     fn check_session(&mut self, now: Instant, number: u16, id: u32) -> Result<(), DropReason> {
         let session = self.tables.session_mut(number);
@@ -94,7 +95,7 @@ impl Relay<'_> {
         self.check_other(now, number, id)
     }
 
-    /// Another identifier than the running one.
+    /// Handles an identifier that is not the running one.
     #[cold]
     fn check_other(&mut self, now: Instant, number: u16, id: u32) -> Result<(), DropReason> {
         let takeover = self.config.takeover;
@@ -110,8 +111,8 @@ impl Relay<'_> {
         Ok(())
     }
 
-    /// Something has another session identifier than the running one. With a parent the source may
-    /// have been started again: the parent knows, and is asked. Else that is told once.
+    /// Handles a second session identifier. The source may have been started again: the parent knows and is asked.
+    /// Without a parent, the collision is reported once.
     #[cold]
     fn another_run(&mut self, now: Instant, number: u16, collision: Event) {
         let session = self.tables.session_mut(number);
@@ -119,11 +120,11 @@ impl Relay<'_> {
             parent.suspect(now);
             self.set_timer(number);
         } else if !core::mem::replace(&mut session.collided, true) {
-            self.tell(collision);
+            self.notify(collision);
         }
     }
 
-    /// Another run of the source: nothing that was known of the packets counts any more.
+    /// Begins another run of the source: all state of packets is discarded.
     pub(super) fn begin(&mut self, now: Instant, number: u16, id: u32) {
         self.tables.forget_states(number);
         let (track, lost) = self.tables.track(number);
@@ -136,17 +137,17 @@ impl Relay<'_> {
         session.collided = false;
         session.acks.folded = None;
         session.ack_sent = false;
-        self.look_after(number, now);
+        self.update_parent(number, now);
     }
 
-    /// Packets are missing: ask for them at once, unless that waits for the children's NACKs. Where IP
-    /// multicast carries the data these alone tell whether any child lost what this relay lost.
+    /// Asks for missing packets at once, where early detection is enabled. Where IP multicast carries the data, only the
+    /// NACKs of children tell whether a child lost what this relay lost.
     fn gap(&mut self, number: u16, first: Seq, count: u32) {
         self.stats.gaps = self.stats.gaps.wrapping_add(u64::from(count));
         if !self.config.early_detection || self.config.carriage == Carriage::Multicast {
             return;
         }
-        // The newest ones may find no state any more: children ask for these.
+        // Children ask for packets that find no free state.
         for index in 0..count.min(self.tables.limits.nack_states as u32) {
             let seq = first.plus(index);
             if self.tables.find_state(number, seq).is_some() {
@@ -159,17 +160,17 @@ impl Relay<'_> {
         }
     }
 
-    /// A packet that was missed came late: whoever asked for it gets it with everybody else.
-    fn came_late(&mut self, now: Instant, number: u16, seq: Seq) {
+    /// A missing packet arrived late: it goes to all children.
+    fn arrived_late(&mut self, now: Instant, number: u16, seq: Seq) {
         self.stats.recovered = self.stats.recovered.wrapping_add(1);
         if let Some(state) = self.tables.find_state(number, seq) {
             self.tables.subcast_to_all(state);
-            self.settle(now, state);
+            self.mark_repaired(now, state);
         }
     }
 
-    /// The packet of that state goes out: like NACKs are ignored for a while.
-    pub(super) fn settle(&mut self, now: Instant, state: u16) {
+    /// The packet of this state is being sent: repeated NACKs are ignored for the hold time.
+    pub(super) fn mark_repaired(&mut self, now: Instant, state: u16) {
         let number = self.tables.session_of(state);
         let until = now + self.hold(number);
         let entry = self.tables.state_mut(state);

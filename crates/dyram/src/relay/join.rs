@@ -1,4 +1,4 @@
-//! The session protocol: who is below, who is above (DyRAM §3.2.1).
+//! The session protocol: children and parent (DyRAM §3.2.1).
 
 use proto_core::time::Instant;
 
@@ -41,10 +41,10 @@ impl Relay<'_> {
         } else if !proven {
             (Status::Challenge, NO_CHILD)
         } else if self.is_circular(found, &join) {
-            self.tell(Event::Loop(key, join.relay));
+            self.notify(Event::Loop(key, join.relay));
             (Status::Loop, NO_CHILD)
         } else {
-            self.take_in(now, found, key, from, packet.child(), &join)
+            self.accept(now, found, key, from, packet.child(), &join)
         };
         let reply = Reply {
             to: from,
@@ -53,19 +53,18 @@ impl Relay<'_> {
             child,
             stamp: join.stamp,
         };
-        // There is room: it was looked at first.
+        // There is room: it was checked first.
         let _ = self.replies.push_back(reply);
         Ok(())
     }
 
-    /// Whether it is sent away since this relay drains. The source is served as long as somebody is
-    /// below.
+    /// Whether a JOIN is refused because this relay drains. The source is served while there are children.
     fn refuses(&self, found: Option<u16>, role: Role) -> bool {
-        let somebody = found.is_some_and(|number| self.tables.session(number).children > 0);
-        self.draining && !(role == Role::Source && somebody)
+        let has_children = found.is_some_and(|number| self.tables.session(number).children > 0);
+        self.draining && !(role == Role::Source && has_children)
     }
 
-    /// Whether the one that joins is above this relay, or this relay itself.
+    /// Whether the relay that joins is above this relay, or is this relay.
     fn is_circular(&self, found: Option<u16>, join: &Join) -> bool {
         if join.relay.0 == 0 {
             return false;
@@ -74,8 +73,8 @@ impl Relay<'_> {
         join.relay == self.config.id || above.is_some_and(|p| p.path.contains(&join.relay))
     }
 
-    /// A JOIN that proved its address.
-    fn take_in(
+    /// Handles a JOIN with the token of its address.
+    fn accept(
         &mut self,
         now: Instant,
         found: Option<u16>,
@@ -94,7 +93,7 @@ impl Relay<'_> {
             }
             None => match self.tables.open(&self.secrets, RawKey::from(key), now) {
                 Some(number) => {
-                    self.tell(Event::Opened(key));
+                    self.notify(Event::Opened(key));
                     number
                 }
                 None => return self.refuse(key, from, Full::Sessions),
@@ -104,7 +103,7 @@ impl Relay<'_> {
             if self.has_other_source(now, number, from) {
                 let session = self.tables.session_mut(number);
                 if !core::mem::replace(&mut session.collided, true) {
-                    self.tell(Event::SourceRefused(key, from.into()));
+                    self.notify(Event::SourceRefused(key, from.into()));
                 }
                 self.stats.refused = self.stats.refused.wrapping_add(1);
                 return (Status::Full, NO_CHILD);
@@ -138,7 +137,7 @@ impl Relay<'_> {
             None => match self.tables.add_child(number, entry) {
                 Some(child) => {
                     self.stats.joined = self.stats.joined.wrapping_add(1);
-                    self.tell(Event::ChildJoined(key, from.into()));
+                    self.notify(Event::ChildJoined(key, from.into()));
                     child
                 }
                 None => return self.refuse(key, from, Full::Children),
@@ -154,19 +153,19 @@ impl Relay<'_> {
             round_trip_us => round_trip_us.min(far_us),
         };
         session.below.near_us[0] = session.below.near_us[0].max(near_us);
-        self.look_after(number, now);
+        self.update_parent(number, now);
         (Status::Joined, child)
     }
 
     /// Refuses a JOIN because a table is full.
     fn refuse(&mut self, key: SessionKey, from: Addr, full: Full) -> (Status, u16) {
         self.stats.refused = self.stats.refused.wrapping_add(1);
-        self.tell(Event::ChildRefused(key, from.into(), full));
+        self.notify(Event::ChildRefused(key, from.into(), full));
         (Status::Full, NO_CHILD)
     }
 
-    /// Whether the session has as many children at that IP address as one host may have, those counted that
-    /// stalled and left.
+    /// Whether the session has as many children at this IP address as one host may have, including those that stalled
+    /// and left.
     fn is_host_full(&self, number: u16, from: Addr) -> bool {
         let sets = [Set::Members, Set::Stalled];
         let there = self.tables.at_host(number, &sets, from);
@@ -174,8 +173,8 @@ impl Relay<'_> {
             && !self.tables.has_left_stalled(number, from)
     }
 
-    /// Whether a source with this name at another address is served: two at a time would take the session
-    /// from each other at each refresh. One that is silent for [`crate::Config::takeover`] is not.
+    /// Whether a source with this name at another address is served: two sources would take the session from each other
+    /// at each refresh. A source that is silent for [`crate::Config::takeover`] does not count.
     fn has_other_source(&self, now: Instant, number: u16, from: Addr) -> bool {
         let session = self.tables.session(number);
         let recent = |heard: u32| time_since(now, heard) < self.config.takeover;
@@ -195,9 +194,9 @@ impl Relay<'_> {
             session.above = Some(from);
             session.collided = false;
             session.expect_another_run();
-            self.tell(Event::SourceArrived(key, from.into()));
+            self.notify(Event::SourceArrived(key, from.into()));
         }
-        self.look_after(number, now);
+        self.update_parent(number, now);
     }
 
     pub(super) fn leave(
@@ -213,21 +212,21 @@ impl Relay<'_> {
         if self.tables.child_at(number, child, from) {
             self.stats.left = self.stats.left.wrapping_add(1);
             self.child_gone(number, key, child);
-            self.look_after(number, self.now);
+            self.update_parent(number, self.now);
         } else if child != NO_CHILD || !self.source_gone(number, key, from) {
             return Err(DropReason::NotFromChild);
         }
         Ok(())
     }
 
-    /// The source at that address leaves; whether it was here.
+    /// The source at this address leaves. Returns whether it was registered.
     fn source_gone(&mut self, number: u16, key: SessionKey, from: Addr) -> bool {
         let session = self.tables.session_mut(number);
         let was_here = session.has_source && session.above == Some(from);
         if was_here {
             session.has_source = false;
-            self.tell(Event::SourceLost(key));
-            self.look_after(number, self.now);
+            self.notify(Event::SourceLost(key));
+            self.update_parent(number, self.now);
         }
         was_here
     }
@@ -236,12 +235,10 @@ impl Relay<'_> {
         let address = self.tables.child(number, child).address;
         self.tables.remove_child(number, child);
         if self.draining && self.tables.session(number).children == 0 {
-            self.move_away(number);
+            self.start_moving(number);
         }
-        self.tell(Event::ChildGone(key, address.into()));
+        self.notify(Event::ChildGone(key, address.into()));
     }
-
-    // Above.
 
     pub(super) fn joined(
         &mut self,
@@ -264,21 +261,21 @@ impl Relay<'_> {
             .handle_joined(now, parents, own, packet.child(), &joined)
             .ok_or(DropReason::BadToken)?;
         match outcome {
-            Outcome::Attached => self.tell(Event::Attached(key, address)),
-            Outcome::Refused => self.tell(Event::Refused(key, address)),
-            Outcome::Loop(relay) => self.tell(Event::Loop(key, relay)),
+            Outcome::Attached => self.notify(Event::Attached(key, address)),
+            Outcome::Refused => self.notify(Event::Refused(key, address)),
+            Outcome::Loop(relay) => self.notify(Event::Loop(key, relay)),
             Outcome::Refreshed | Outcome::Challenged => {}
         }
-        // Whose data the parent passes on is what it says, not what somebody writes on a packet.
+        // The parent says which run it forwards; a packet of a forger cannot.
         let other = self.tables.session(number).id != Some(packet.session());
         if joined.live && other && self.config.carriage == Carriage::Relays {
             self.begin(now, number, packet.session());
         }
-        self.look_after(number, now);
+        self.update_parent(number, now);
         Ok(())
     }
 
-    /// The parent goes away: the next one is tried.
+    /// Handles MOVE: the parent drains, and the next one is tried.
     pub(super) fn moved(
         &mut self,
         now: Instant,
@@ -296,18 +293,18 @@ impl Relay<'_> {
             return Err(DropReason::BadToken);
         }
         if parents.len() > 1 {
-            self.goodbye(number);
+            self.leave_upward(number);
             let parents = &self.config.parents;
             if let Some(parent) = &mut self.tables.session_mut(number).parent {
                 parent.try_next(now, parents);
             }
-            self.tell(Event::ParentLost(packet.key(), from.into()));
+            self.notify(Event::ParentLost(packet.key(), from.into()));
         }
-        self.look_after(number, now);
+        self.update_parent(number, now);
         Ok(())
     }
 
-    /// Whether the session needs a parent, and has one.
+    /// Starts to look for a parent if the session needs one, and leaves it otherwise.
     pub(super) fn seek_parent(&mut self, number: u16, now: Instant) {
         let wanted = !self.config.parents.is_empty();
         let session = self.tables.session_mut(number);
@@ -320,33 +317,33 @@ impl Relay<'_> {
         }
     }
 
-    /// Takes leave of the parent: it stops sending at once.
+    /// Leaves the parent, which stops sending at once.
     fn leave_parent(&mut self, number: u16) {
-        self.goodbye(number);
+        self.leave_upward(number);
         self.tables.session_mut(number).parent = None;
     }
 
-    /// Tells a parent that took us in that we go.
-    pub(super) fn goodbye(&mut self, number: u16) {
+    /// Queues a LEAVE to the parent, if it has accepted this relay.
+    pub(super) fn leave_upward(&mut self, number: u16) {
         let session = self.tables.session(number);
         let joined = session.parent.as_ref().filter(|parent| parent.is_joined());
         let (Some(parent), Some(key)) = (joined, session.name()) else {
             return;
         };
         if let Some(to) = parent.address(&self.config.parents) {
-            let goodbye = super::Goodbye {
+            let leave = super::Leave {
                 to: to.into(),
                 key,
                 child: parent.child(),
                 token: parent.token(),
             };
-            // With no room the parent finds out by itself, three refreshes later.
-            let _ = self.goodbyes.push_back(goodbye);
+            // If the queue is full, the parent removes this relay after three refreshes.
+            let _ = self.leaves.push_back(leave);
         }
     }
 
-    /// After a change: is there a parent, when must the session be looked at again?
-    pub(super) fn look_after(&mut self, number: u16, now: Instant) {
+    /// Adapts parent and timer of a session after a change.
+    pub(super) fn update_parent(&mut self, number: u16, now: Instant) {
         self.seek_parent(number, now);
         self.refresh_above(number);
         self.set_timer(number);

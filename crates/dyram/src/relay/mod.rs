@@ -1,12 +1,12 @@
-//! A relay: the active services of DyRAM at one place of the tree.
+//! A relay: the active services of DyRAM at one node of the tree.
 //!
-//! | service | what a relay does with it | file |
+//! | service | what the relay does | file |
 //! | --- | --- | --- |
-//! | DATA | notes it in the track list, sees gaps, passes it to all children | `data.rs` |
-//! | NACK, ABSENT, ACK | gathers who lost what, elects a replier, folds acknowledgements | `nack.rs` |
+//! | DATA, CAST | updates the track list, detects gaps, forwards to all children | `data.rs` |
+//! | NACK, ABSENT, ACK | collects losses, elects a replier, folds acknowledgements | `nack.rs` |
 //! | STALLED | stops waiting for children that do not advance, and names them to the source | `stalled.rs` |
-//! | REPAIR | passes it to those who lost it | `repair.rs` |
-//! | JOIN, JOINED, LEAVE, MOVE | knows who is below and above | `join.rs` |
+//! | REPAIR | forwards to the children that lost the packet | `repair.rs` |
+//! | JOIN, JOINED, LEAVE, MOVE | maintains children and parent | `join.rs` |
 
 mod answer;
 mod data;
@@ -37,45 +37,45 @@ pub use table::{Child, NackState, Session};
 use table::{Owner, Set, Tables, bits};
 pub use targets::Targets;
 
-/// Answers to JOINs that wait to be sent; further JOINs are dropped meanwhile.
+/// Largest number of pending answers to JOINs; further JOINs are dropped.
 const REPLIES: usize = 32;
-/// Parents that wait to be told that they were left.
-const GOODBYES: usize = 8;
-/// Names of stalled children that wait to be sent upward.
+/// Largest number of pending LEAVEs to former parents.
+const LEAVES: usize = 8;
+/// Largest number of pending STALLED messages.
 const NOTICES: usize = 32;
-/// Events that wait to be fetched.
+/// Largest number of pending events.
 const EVENTS: usize = 32;
 
-/// What to do with a packet that was handed to [`Relay::forward`].
+/// What to do with a packet that was passed to [`Relay::forward`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Verdict {
-    /// Send the packet as it now is to each of [`Relay::targets`], before the next call.
+    /// Send the edited packet to each of [`Relay::targets`] before the next call.
     Send(Fanout),
-    /// The relay has seen to it. Its answers, if any, come from [`Relay::poll_transmit`].
+    /// Nothing: the packet ends here. Answers come from [`Relay::poll_transmit`].
     Done,
     /// Dropped, and counted.
     Drop(DropReason),
 }
 
-/// To whom a packet goes: a list that [`Relay::targets`] reads out.
+/// The addresses that a packet goes to; [`Relay::targets`] lists them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fanout {
     session: u16,
-    /// To those who lost it; to all when `None`.
+    /// The NACK state whose subcast list applies; all children if `None`.
     state: Option<u16>,
-    /// To the parent too.
+    /// Whether the packet also goes to the parent.
     up: bool,
 }
 
-/// Where a packet came from.
+/// The neighbour that sent a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Origin {
     Above,
     Child(u16),
 }
 
-/// Somebody waits for an answer to a JOIN.
+/// A pending answer to a JOIN.
 #[derive(Clone, Copy, Debug)]
 struct Reply {
     to: Addr,
@@ -85,16 +85,16 @@ struct Reply {
     stamp: u32,
 }
 
-/// A parent that is left waits to be told.
+/// A pending LEAVE to a former parent.
 #[derive(Clone, Copy, Debug)]
-struct Goodbye {
+struct Leave {
     to: Addr,
     key: SessionKey,
     child: u16,
     token: u64,
 }
 
-/// The name of a stalled child waits to be sent upward.
+/// A pending STALLED message.
 #[derive(Clone, Copy, Debug)]
 struct Notice {
     session: u16,
@@ -103,7 +103,7 @@ struct Notice {
     stalled: Stalled,
 }
 
-/// A relay. See the crate's documentation for how to drive it.
+/// A relay. The crate's documentation shows how to drive it.
 #[derive(Debug)]
 pub struct Relay<'a> {
     config: Config,
@@ -111,21 +111,21 @@ pub struct Relay<'a> {
     secrets: Secrets,
     stats: Stats,
     replies: heapless::Deque<Reply, REPLIES>,
-    goodbyes: heapless::Deque<Goodbye, GOODBYES>,
+    leaves: heapless::Deque<Leave, LEAVES>,
     notices: heapless::Deque<Notice, NOTICES>,
-    /// Names that children send are passed on from then on.
+    /// STALLED messages of children are forwarded from this time on.
     notice_after: Instant,
     events: heapless::Deque<Event, EVENTS>,
     draining: bool,
-    /// The last time it was told.
+    /// The `now` of the last call.
     now: Instant,
 }
 
 impl<'a> Relay<'a> {
-    /// A relay without sessions. `seed` must be secret: tokens are made of it.
+    /// Creates a relay without sessions. `seed` must be secret: tokens are derived from it.
     ///
     /// # Errors
-    /// When the configuration or the sizes of the tables make no sense.
+    /// The configuration or the sizes of the tables are invalid.
     pub fn new(
         config: Config,
         storage: Storage<'a>,
@@ -140,7 +140,7 @@ impl<'a> Relay<'a> {
             secrets: Secrets::new(seed),
             stats: Stats::default(),
             replies: heapless::Deque::new(),
-            goodbyes: heapless::Deque::new(),
+            leaves: heapless::Deque::new(),
             notices: heapless::Deque::new(),
             notice_after: now,
             events: heapless::Deque::new(),
@@ -228,7 +228,7 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Addresses that a packet goes to.
+    /// Returns the addresses that a packet goes to.
     #[inline]
     pub fn targets(&self, fanout: &Fanout) -> Targets<'_> {
         let set = match fanout.state {
@@ -237,10 +237,10 @@ impl<'a> Relay<'a> {
         };
         let session = self.tables.session(fanout.session);
         let above = if fanout.up { session.above } else { None };
-        Targets::new(self.tables.places(fanout.session), set, above)
+        Targets::new(self.tables.child_entries(fanout.session), set, above)
     }
 
-    /// What is up: the source when it registered here, else the parent that took us in.
+    /// Returns the address of the source if it is registered here, else of the parent that accepted this relay.
     fn above(&self, session: u16) -> Option<SocketAddr> {
         self.tables.session(session).above.map(SocketAddr::from)
     }
@@ -254,7 +254,7 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Which way a packet goes. What goes up names the child that sent it.
+    /// Returns which neighbour sent a packet. A packet that goes up names its child.
     fn origin(&self, session: u16, from: Addr, child: u16) -> Result<Origin, DropReason> {
         if self.is_above(session, from) {
             Ok(Origin::Above)
@@ -274,14 +274,14 @@ impl<'a> Relay<'a> {
             .is_some_and(|above| above.is(&from))
     }
 
-    /// Whether the packet's address is the one that names the session.
+    /// Whether the address is the source's, which names the session.
     fn is_source(&self, session: u16, from: Addr) -> bool {
         let name = self.tables.session(session).name();
         name.is_some_and(|key| SocketAddr::from(from).ip() == key.source)
     }
 
-    /// How long a repair from below takes: the round trip to the farthest receiver twice, or longer
-    /// where repliers were seen to take longer.
+    /// Returns how long to wait for a repair from below: twice the round-trip time to the farthest receiver, or
+    /// longer if repliers were measured to take longer.
     fn hold(&self, session: u16) -> Duration {
         let session = self.tables.session(session);
         let far = Duration::from_micros(u64::from(session.below.far_us));
@@ -290,44 +290,43 @@ impl<'a> Relay<'a> {
             .max(self.config.hold_min)
     }
 
-    /// The delay to decide: the propagation time to the farthest receiver of the local group (DyRAM
-    /// §4.3). That is this relay's children: a child that is a relay sees what it lost as soon as a
-    /// receiver would, and asks for what others below it lost only when it has decided itself. Who
-    /// asks later is still in time for the repair.
+    /// Returns the delay to decide: the propagation time to the farthest receiver of the local group (DyRAM §4.3),
+    /// which consists of this relay's children. A child that is a relay detects its own losses as soon as a receiver
+    /// would, and asks for losses further down only after its own decision. A child that asks later still gets the
+    /// repair.
     fn delay_to_decide(&self, session: u16) -> Duration {
         let [now, before] = self.tables.session(session).below.near_us;
         let near = Duration::from_micros(u64::from(now.max(before)));
         (near / 2).clamp(self.config.decide.0, self.config.decide.1)
     }
 
-    fn tell(&mut self, event: Event) {
+    fn notify(&mut self, event: Event) {
         if self.events.push_back(event).is_err() {
             self.stats.events_lost += 1;
         }
     }
 
-    /// What happened, oldest first; at most 32 wait, more are counted as lost.
+    /// Returns the oldest event. At most 32 are pending; further ones are counted as lost.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Counters.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// The configuration in force.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Puts another configuration in force. Sessions go on; where the parents changed they attach
-    /// anew.
+    /// Replaces the configuration. Sessions continue; if the parents changed, each session attaches again.
     ///
     /// # Errors
-    /// When it makes no sense: the old one stays.
+    /// The configuration is invalid; the old one stays.
     pub fn reconfigure(&mut self, now: Instant, config: Config) -> Result<(), ConfigError> {
         config.check()?;
         let parents_changed = config.parents != self.config.parents;
@@ -337,33 +336,33 @@ impl<'a> Relay<'a> {
             for number in 0..self.tables.limits.sessions as u16 {
                 if self.tables.session(number).is_open() {
                     self.tables.session_mut(number).parent = None;
-                    self.look_after(number, now);
+                    self.update_parent(number, now);
                 }
             }
         }
         Ok(())
     }
 
-    /// Stops taking children in, and sends those there are to their next parents; once they are
-    /// gone the source too. What they ask for meanwhile is served.
+    /// Accepts no more children, and sends the existing ones to their next parents, then the source. Until they have
+    /// left, they are served.
     pub fn drain(&mut self, now: Instant) {
         self.now = self.now.max(now);
         self.draining = true;
         for number in 0..self.tables.limits.sessions as u16 {
             if self.tables.session(number).is_open() {
-                self.move_away(number);
+                self.start_moving(number);
             }
         }
     }
 
-    /// Tells the children to move or, with none left, the source.
-    fn move_away(&mut self, number: u16) {
+    /// Tells the children to move or, if there is none, the source.
+    fn start_moving(&mut self, number: u16) {
         self.tables.session_mut(number).moving = Some(0);
         let output = self.tables.entry(Owner::Output(number));
         self.tables.wheel.make_ready(output);
     }
 
-    /// Whether the relay drains, and nobody is left below, nor a source that is served here.
+    /// Whether the relay drains and no session has children or a registered source.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         let empty = |number| {
@@ -373,7 +372,7 @@ impl<'a> Relay<'a> {
         self.draining && self.tables.open_sessions().all(empty)
     }
 
-    /// The sessions served, for status.
+    /// Returns the sessions, for status.
     pub fn sessions(&self) -> impl Iterator<Item = SessionInfo> + '_ {
         self.tables.open_sessions().filter_map(|number| {
             let session = self.tables.session(number);
@@ -393,7 +392,7 @@ impl<'a> Relay<'a> {
         })
     }
 
-    /// The children of a session, for status.
+    /// Returns the children of a session, for status.
     pub fn children(&self, key: &SessionKey) -> impl Iterator<Item = ChildInfo> + '_ {
         let number = self.tables.find(&self.secrets, &RawKey::from(*key));
         number.into_iter().flat_map(move |number| {
@@ -427,45 +426,45 @@ impl Forward for Relay<'_> {
     }
 }
 
-/// A child's distance is kept in units of 64 µs.
+/// A child's distance is stored in units of 64 µs.
 const FAR_SHIFT: u32 = 6;
 
-/// What a relay knows of a session.
+/// Status of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionInfo {
     /// Its name.
     pub key: SessionKey,
     /// The running session identifier.
     pub id: Option<u32>,
-    /// The source or the parent that data comes from.
+    /// The source or the parent that sends the data.
     pub above: Option<SocketAddr>,
-    /// Whether there is a way to the source.
+    /// Whether there is a path to the source.
     pub attached: bool,
     /// Children of this relay.
     pub children: u16,
-    /// Receivers below, by the last count.
+    /// Receivers below, counted at the last refresh.
     pub receivers: u32,
-    /// The newest packet seen.
+    /// The newest packet.
     pub newest: Option<crate::Seq>,
-    /// Everything up to this packet was seen, or given up.
+    /// Every packet up to this one was received or given up.
     pub ordered: Option<crate::Seq>,
-    /// Everything before this packet is held by all children that are waited for.
+    /// Every child that the session waits for has everything before this packet.
     pub acknowledged: Option<crate::Seq>,
-    /// Round trip to the farthest receiver below.
+    /// Round-trip time to the farthest receiver below.
     pub far: Duration,
 }
 
-/// What a relay knows of a child.
+/// Status of a child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChildInfo {
     /// Its address.
     pub address: SocketAddr,
-    /// Receivers below it, itself among them.
+    /// Receivers below it, including itself.
     pub receivers: u32,
-    /// Everything before this packet is held there.
+    /// The child, and every receiver below it, has everything before this packet.
     pub acknowledged: Option<crate::Seq>,
-    /// Round trip to the farthest receiver below it.
+    /// Round-trip time to the farthest receiver below it.
     pub far: Duration,
-    /// The session no longer waits for it.
+    /// Whether the session no longer waits for it.
     pub stalled: bool,
 }

@@ -1,4 +1,4 @@
-//! The NACK service: who lost what, and who repairs it (DyRAM §3.2.2, §3.2.3).
+//! The NACK service: collects losses and elects repliers (DyRAM §3.2.2, §3.2.3).
 
 use proto_core::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::stats::DropReason;
 use crate::types::Addr;
 use crate::wire::{Nack, Packet};
 
-/// The packets that a sequence and a mask name, the sequence first.
+/// Returns the packets that a sequence number and a mask name, the sequence number first.
 #[must_use = "iterators do nothing unless consumed"]
 pub fn packets(first: Seq, mask: u64) -> impl Iterator<Item = Seq> {
     let mut rest = mask;
@@ -35,7 +35,7 @@ impl Relay<'_> {
         self.same_session(number, packet.session())?;
         let Origin::Child(child) = origin else {
             for seq in packets(packet.sequence(), nack.mask) {
-                self.parent_asks(number, seq);
+                self.nack_from_parent(number, seq);
             }
             return Ok(());
         };
@@ -44,14 +44,14 @@ impl Relay<'_> {
         }
         for seq in packets(packet.sequence(), nack.mask) {
             self.stats.nacked = self.stats.nacked.wrapping_add(1);
-            if let Err(reason) = self.child_asks(now, number, child, seq) {
+            if let Err(reason) = self.nack_from_child(now, number, child, seq) {
                 self.stats.drops.count(reason);
             }
         }
         Ok(())
     }
 
-    /// A session that has not begun here accepts any identifier: the parent knows.
+    /// Checks that the packet has the running session identifier.
     pub(super) fn same_session(&self, number: u16, id: u32) -> Result<(), DropReason> {
         match self.tables.session(number).id {
             Some(running) if running == id => Ok(()),
@@ -59,8 +59,8 @@ impl Relay<'_> {
         }
     }
 
-    /// One packet of a child's NACK.
-    fn child_asks(
+    /// Handles one packet of a child's NACK.
+    fn nack_from_child(
         &mut self,
         now: Instant,
         number: u16,
@@ -76,7 +76,7 @@ impl Relay<'_> {
             return Err(DropReason::Acknowledged);
         }
         if let Some(state) = self.tables.find_state(number, seq) {
-            return self.asks_again(now, state, child);
+            return self.repeated_nack(now, state, child);
         }
         let state = self
             .tables
@@ -84,7 +84,7 @@ impl Relay<'_> {
             .ok_or(DropReason::NackStatesFull)?;
         add(self.tables.subcast_mut(state), child);
         if self.lost_by_all(number, seq) {
-            // There is no child to elect.
+            // No child has it.
             self.ask_parent(state);
         } else {
             self.decide_later(now, state);
@@ -92,21 +92,21 @@ impl Relay<'_> {
         Ok(())
     }
 
-    /// Whether all children lost a packet because this relay did. Where IP multicast carries the data its
-    /// loss may be its own alone: the children's NACKs tell.
+    /// Whether all children lost a packet because this relay did. Where IP multicast carries the data, children may
+    /// have what this relay lost.
     fn lost_by_all(&self, number: u16, seq: Seq) -> bool {
         self.config.carriage == Carriage::Relays && self.tables.is_lost(number, seq)
     }
 
-    /// A NACK for a packet that is being dealt with.
-    fn asks_again(&mut self, now: Instant, state: u16, child: u16) -> Result<(), DropReason> {
+    /// Handles a NACK for a packet that has a state.
+    fn repeated_nack(&mut self, now: Instant, state: u16, child: u16) -> Result<(), DropReason> {
         let known = has_bit(self.tables.subcast(state), child);
         let entry = *self.tables.state(state);
         if entry.phase == Phase::Repaired {
             if known {
                 return Err(DropReason::Suppressed);
             }
-            // It lost what the others got: a new round, for it alone.
+            // The repair did not reach this child: a new round for it alone.
             self.tables.subcast_mut(state).fill(0);
             add(self.tables.subcast_mut(state), child);
             self.tables.state_mut(state).tries = 0;
@@ -115,7 +115,7 @@ impl Relay<'_> {
         }
         add(self.tables.subcast_mut(state), child);
         if entry.phase == Phase::SayAbsent {
-            // The parent is not told yet: this child's NACK goes up instead, which says the same to it.
+            // ABSENT has not been sent: a NACK for this child goes up instead and means the same to the parent.
             self.ask_parent(state);
         } else if entry.replier == child {
             match entry.phase {
@@ -131,8 +131,8 @@ impl Relay<'_> {
         Ok(())
     }
 
-    /// Gathers NACKs for the delay to decide. The replier is elected on the fly: the default one
-    /// now, another as soon as it is seen among the losers.
+    /// Collects NACKs for the delay to decide. The default replier is elected now, another one as soon as it turns out
+    /// to have lost the packet.
     fn decide_later(&mut self, now: Instant, state: u16) {
         let number = self.tables.session_of(state);
         let start = self.first_replier(state);
@@ -154,7 +154,7 @@ impl Relay<'_> {
         }
     }
 
-    /// The next child, from `from` on and once around, that did not lose the packet.
+    /// Returns the next child that did not lose the packet, from `from` on and once around.
     fn elect(&self, state: u16, from: u16) -> u16 {
         let start = self.first_replier(state);
         let found = self.tables.candidate(state, from);
@@ -169,10 +169,10 @@ impl Relay<'_> {
         if found < start { found } else { NONE }
     }
 
-    /// The replier has it not, or is silent: the next one, or the parent.
+    /// The replier lacks the packet or is silent: asks the next one, or the parent.
     pub(super) fn move_on(&mut self, state: u16) {
-        let behind = self.tables.state(state).replier.saturating_add(1);
-        let next = self.elect(state, behind);
+        let after = self.tables.state(state).replier.saturating_add(1);
+        let next = self.elect(state, after);
         let tries = self.tables.state(state).tries + 1;
         self.tables.state_mut(state).tries = tries;
         self.tables.state_mut(state).replier = next;
@@ -183,7 +183,7 @@ impl Relay<'_> {
         }
     }
 
-    /// The delay to decide is over.
+    /// Ends the delay to decide: asks the elected replier, or the parent.
     pub(super) fn decide(&mut self, state: u16) {
         let number = self.tables.session_of(state);
         let replier = self.tables.state(state).replier;
@@ -199,13 +199,13 @@ impl Relay<'_> {
         self.tables.wheel.make_ready(state);
     }
 
-    /// Nobody below has it. If only the parent wanted it, it is told so.
+    /// No child has the packet: asks the parent or, if only the parent asked for it, answers ABSENT.
     pub(super) fn ask_parent(&mut self, state: u16) {
         let number = self.tables.session_of(state);
         let entry = self.tables.state(state);
-        let nobody_below = self.tables.subcast(state).iter().all(|&word| word == 0);
+        let no_child_asked = self.tables.subcast(state).iter().all(|&word| word == 0);
         let seq = entry.seq;
-        if entry.for_parent && nobody_below && !self.lost_by_all(number, seq) {
+        if entry.for_parent && no_child_asked && !self.lost_by_all(number, seq) {
             self.tables.state_mut(state).phase = Phase::SayAbsent;
         } else {
             let entry = self.tables.state_mut(state);
@@ -217,11 +217,11 @@ impl Relay<'_> {
         self.tables.wheel.make_ready(state);
     }
 
-    /// The parent elected this relay as replier.
-    fn parent_asks(&mut self, number: u16, seq: Seq) {
+    /// Handles one packet of a NACK from the parent, which elected this relay as replier.
+    fn nack_from_parent(&mut self, number: u16, seq: Seq) {
         if let Some(state) = self.tables.find_state(number, seq) {
             match self.tables.state(state).phase {
-                // It has our own NACK, or gets it now: that is the answer.
+                // This relay's own NACK to the parent is the answer.
                 Phase::AskParent | Phase::Upstream | Phase::SayAbsent => {}
                 Phase::Deciding | Phase::AskReplier | Phase::Asked => {
                     self.tables.state_mut(state).for_parent = true;
@@ -240,7 +240,7 @@ impl Relay<'_> {
         }
     }
 
-    /// Nobody below has asked (yet): the default replier at once.
+    /// Asks the default replier at once, since no child has asked.
     fn decide_for_parent(&mut self, state: u16) {
         let number = self.tables.session_of(state);
         let seq = self.tables.state(state).seq;
@@ -269,7 +269,7 @@ impl Relay<'_> {
             };
             let entry = *self.tables.state(state);
             match (entry.phase, origin) {
-                // The last replier has it not.
+                // The last replier lacks it.
                 (Phase::Upstream, Origin::Above) => {
                     self.stats.given_up = self.stats.given_up.wrapping_add(1);
                     self.tables.free_state(state);
@@ -299,7 +299,7 @@ impl Relay<'_> {
         Ok(())
     }
 
-    /// A child holds everything before `ack`; it never takes that back.
+    /// Records that a child has everything before `ack`. Acknowledgements only advance.
     fn note_ack(&mut self, number: u16, child: u16, ack: Seq) {
         let newest = self.tables.session(number).track.newest();
         if newest.is_none_or(|newest| newest.plus(1).before(ack)) {

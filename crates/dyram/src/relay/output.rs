@@ -1,10 +1,10 @@
-//! What a relay sends of its own: NACKs, ABSENT, ACKs, and the session protocol.
+//! Packets that a relay itself sends: NACKs, ABSENT, ACKs, and the session protocol.
 
 use proto_core::time::Instant;
 
 use super::answer::units;
 use super::table::{NEVER, Owner, Phase};
-use super::{Goodbye, Relay, Reply};
+use super::{Leave, Relay, Reply};
 use crate::event::Event;
 use crate::types::{Addr, RawKey};
 use crate::wire::{Body, Join, Joined, NO_CHILD, Nack, Path, Role, Status, emit};
@@ -21,13 +21,13 @@ impl Relay<'_> {
         if let Some(reply) = self.replies.pop_front() {
             return Some(self.answer(&reply, buffer));
         }
-        if let Some(goodbye) = self.goodbyes.pop_front() {
-            let Goodbye {
+        if let Some(leave) = self.leaves.pop_front() {
+            let Leave {
                 to,
                 key,
                 child,
                 token,
-            } = goodbye;
+            } = leave;
             return Some(emit(
                 to.into(),
                 key,
@@ -62,7 +62,7 @@ impl Relay<'_> {
             .map(|number| self.tables.session(number));
         let parent = session.and_then(|session| session.parent.as_ref());
         let mut path = parent.map_or_else(Path::new, |parent| parent.path.clone());
-        // Nobody is taken in where there is no room for it.
+        // No child is accepted where the path is full.
         let _ = path.push(self.config.id);
         let live = session.and_then(|session| Some((session.id?, session.track.newest()?)));
         let live = live.filter(|_| reply.status == Status::Joined);
@@ -97,7 +97,7 @@ impl Relay<'_> {
         )
     }
 
-    /// NACKs (or ABSENTs) for one state and for those that wait behind it for the same.
+    /// Writes a NACK (or ABSENT) for one state and for those that follow in the ready list and ask the same.
     fn send_states(&mut self, now: Instant, first: u16, buffer: &mut [u8]) -> Option<Transmit> {
         let number = self.tables.session_of(first);
         let entry = *self.tables.state(first);
@@ -135,7 +135,7 @@ impl Relay<'_> {
                 .wheel
                 .ready_after(state)
                 .filter(|&entry| matches!(self.tables.owner(entry), Owner::State(_)));
-            self.now_asked(now, state, to.is_some());
+            self.was_asked(now, state, to.is_some());
         }
         let (key, id, to) = (key?, id?, to?);
         let body = match entry.phase {
@@ -152,8 +152,8 @@ impl Relay<'_> {
         Some(emit(to, key, id, own_number, entry.seq, body, buffer))
     }
 
-    /// The question of that state is out: wait for the answer.
-    fn now_asked(&mut self, now: Instant, state: u16, sent: bool) {
+    /// The NACK of this state was sent: waits for the answer.
+    fn was_asked(&mut self, now: Instant, state: u16, sent: bool) {
         let upward = match self.tables.state(state).phase {
             Phase::AskReplier => {
                 let entry = self.tables.state_mut(state);
@@ -181,7 +181,7 @@ impl Relay<'_> {
         self.tables.wheel.set(state, until);
     }
 
-    /// MOVE, JOIN or ACK, whatever the session has to say.
+    /// Writes MOVE, JOIN or ACK, whichever the session has to send.
     fn send_session(
         &mut self,
         now: Instant,
@@ -220,7 +220,7 @@ impl Relay<'_> {
             .as_ref()
             .map_or(NO_CHILD, |parent| parent.child());
         let (Some(ack), Some(id), Some(key), Some(above)) = told else {
-            // Nobody to tell yet: when there is, it must not be forgotten.
+            // There is no parent yet: try again later.
             if news.is_some() {
                 session.acks.due = now + ack_interval;
             }
@@ -245,7 +245,7 @@ impl Relay<'_> {
         session.moving = child.map(|child| child + 1);
         let to: Addr = match child {
             Some(child) => self.tables.child(number, child).address,
-            // The source goes last: until then it is served here.
+            // The source goes last; until then it is served here.
             None => session
                 .above
                 .filter(|_| session.has_source && session.children == 0)?,
@@ -270,9 +270,9 @@ impl Relay<'_> {
         buffer: &mut [u8],
     ) -> Option<Transmit> {
         let parent = self.tables.session(number).parent.as_ref();
-        // The only parent there is, is the next one, too.
+        // A single parent is its own successor.
         if self.config.parents.len() > 1 && parent.is_some_and(|p| p.gives_up()) {
-            self.goodbye(number);
+            self.leave_upward(number);
         }
         let parents = &self.config.parents;
         let session = self.tables.session_mut(number);
@@ -286,7 +286,7 @@ impl Relay<'_> {
         let Some(stamp) = parent.next_try(now, parents, &mut self.secrets) else {
             self.refresh_above(number);
             if was_joined {
-                self.tell(Event::ParentLost(key, to));
+                self.notify(Event::ParentLost(key, to));
             }
             return None;
         };

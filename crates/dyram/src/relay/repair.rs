@@ -1,4 +1,4 @@
-//! The repair service: subcast to those who lost it (DyRAM §3.2.3).
+//! The repair service: subcast to the children that lost the packet (DyRAM §3.2.3).
 
 use proto_core::time::Instant;
 
@@ -27,7 +27,7 @@ impl Relay<'_> {
         }
     }
 
-    /// From the replier that was asked: to those who lost it, and to the parent if it asked.
+    /// Forwards a repair of the replier that was asked to the children that lost the packet, and to the parent if it asked.
     fn repair_from_below(
         &mut self,
         now: Instant,
@@ -48,7 +48,7 @@ impl Relay<'_> {
         session.answer.sample(entry.asked, now);
         let parent = session.parent.as_ref();
         packet.set_child(parent.map_or(NO_CHILD, |parent| parent.child()));
-        self.settle(now, state);
+        self.mark_repaired(now, state);
         Ok(Verdict::Send(Fanout {
             session: number,
             state: Some(state),
@@ -56,7 +56,7 @@ impl Relay<'_> {
         }))
     }
 
-    /// From above: what this relay lost, everybody below lost; else those who asked.
+    /// Forwards a repair from above: to all children if this relay lost the packet, else to those that asked.
     fn repair_from_above(
         &mut self,
         now: Instant,
@@ -77,14 +77,14 @@ impl Relay<'_> {
             if track.arrive(window, seq) == Arrival::Recovered {
                 self.stats.recovered = self.stats.recovered.wrapping_add(1);
             }
-            // Where IP multicast carries the data, this relay's loss may be its own alone.
+            // Where IP multicast carries the data, the children may have what this relay lost.
             all = self.config.carriage == Carriage::Relays;
         }
         if let Some(state) = pending {
             if all {
                 self.tables.subcast_to_all(state);
             }
-            self.settle(now, state);
+            self.mark_repaired(now, state);
         }
         let state = pending.filter(|_| !all);
         let wanted = state.is_some_and(|state| self.tables.subcast(state).iter().any(|&w| w != 0));

@@ -1,11 +1,11 @@
 //! Children that do not advance: the relay stops waiting for them, and names them to the source.
 //!
-//! The acknowledgement that goes upward is the slowest child's, so that a child that refreshes its JOIN and
-//! never advances would stop the session for all. A child stalls when it lacks packets and its
-//! acknowledgement has not advanced for [`Config::stall_timeout`](crate::Config::stall_timeout); that is looked
-//! at each refresh, so that it takes up to two refreshes more. From then on it gets data and repairs as
-//! before, but does not count in the acknowledgement, until the source starts another run. Its address is
-//! remembered when it leaves. Another child at the same IP address gets an eighth of the time.
+//! The acknowledgement that goes upward is that of the slowest child: a child that refreshes its JOIN and never advances
+//! would stop the session for all receivers. A child stalls when it lacks packets and its acknowledgement has not
+//! advanced for [`Config::stall_timeout`](crate::Config::stall_timeout). This is checked at each refresh, so that it
+//! takes up to two refreshes more. A stalled child still gets data and repairs, but does not count in the
+//! acknowledgement until the source starts another run. Its address is remembered when it leaves. Another child at the
+//! same IP address gets an eighth of the time.
 
 use proto_core::time::{Duration, Instant};
 
@@ -17,27 +17,27 @@ use crate::types::Addr;
 use crate::wire::{Body, MAX_PATH, NO_CHILD, Packet, Stalled, emit};
 use crate::{SessionKey, Transmit};
 
-/// Steps of a child's clocks in a refresh, and in a stall timeout.
+/// Steps of a child's clocks in a refresh interval, and in a stall timeout.
 pub(super) const STEPS: u8 = 16;
 
-/// The time in sixteenths of a period. It wraps after 16 periods: what is kept is looked at each refresh.
+/// Returns the time in sixteenths of a period. It wraps after 16 periods; stored values are checked at each refresh.
 fn clock(now: Instant, period: Duration) -> u8 {
     let step = (period.total_micros() / u64::from(STEPS)).max(1);
     (now.total_micros().max(0) as u64 / step) as u8
 }
 
 impl Relay<'_> {
-    /// The clock of [`Child::heard`](super::Child).
+    /// Returns the time for [`Child::heard`](super::Child).
     pub(super) fn refresh_clock(&self, now: Instant) -> u8 {
         clock(now, self.config.refresh)
     }
 
-    /// The clock of [`Child::advanced`](super::Child).
+    /// Returns the time for [`Child::advanced`](super::Child).
     pub(super) fn stall_clock(&self, now: Instant) -> u8 {
         clock(now, self.config.stall_timeout)
     }
 
-    /// The periods of the clocks may have changed: all children start anew.
+    /// Restarts the clocks of all children, because their periods may have changed.
     pub(super) fn restart_clocks(&mut self, now: Instant) {
         let (heard, advanced) = (self.refresh_clock(now), self.stall_clock(now));
         for number in 0..self.tables.limits.sessions as u16 {
@@ -50,12 +50,12 @@ impl Relay<'_> {
         }
     }
 
-    /// Steps of the stall clock without progress after which a child stalls.
+    /// Returns after how many steps of the stall clock without progress a child stalls.
     fn allowance(&self, number: u16, child: u16) -> u8 {
         let mut steps = u32::from(STEPS);
         if has_bit(self.tables.set(number, Set::Relays), child) {
-            // A quarter of the timeout for each relay that there can be below it: the relay nearest to a
-            // stalled receiver stops waiting first.
+            // A quarter of the timeout more for each relay that can be below it: the relay nearest to a stalled
+            // receiver stops waiting first.
             let path = self.tables.session(number).parent.as_ref();
             let above = path.map_or(0, |parent| parent.path.len());
             steps += (MAX_PATH - above.min(MAX_PATH)) as u32 * u32::from(STEPS) / 4;
@@ -65,13 +65,13 @@ impl Relay<'_> {
                 steps /= 8;
             }
         }
-        // The clock was last set up to a refresh before the child began to lack something.
+        // The clock was last set up to one refresh before the child began to lack packets.
         let step = self.config.stall_timeout.total_micros() / u64::from(STEPS);
         let refresh = self.config.refresh.total_micros().div_ceil(step.max(1));
         (steps + refresh as u32).min(250) as u8
     }
 
-    /// Looks whether a child advances, at each refresh.
+    /// Checks at a refresh whether a child advances.
     pub(super) fn check_progress(
         &mut self,
         now: Instant,
@@ -93,30 +93,29 @@ impl Relay<'_> {
         }
         self.tables.set_stalled(number, child);
         self.stats.stalled = self.stats.stalled.wrapping_add(1);
-        self.tell(Event::ChildStalled(key, entry.address.into(), entry.ack));
+        self.notify(Event::ChildStalled(key, entry.address.into(), entry.ack));
         let session = self.tables.session_mut(number);
         session.acks.due = session.acks.due.min(now);
     }
 
-    /// At each refresh one of the stalled children is named to the source, each in turn, since a packet may be
-    /// lost.
+    /// Names one stalled child to the source at each refresh, one after the other, because a STALLED message may be lost.
     pub(super) fn name_stalled(&mut self, now: Instant, number: u16) {
         let Some(id) = self.tables.session(number).id else {
             return;
         };
-        let is_there = |&child: &u16| {
+        let is_stalled = |&child: &u16| {
             self.tables.is_member(number, child)
                 && has_bit(self.tables.set(number, Set::Stalled), child)
         };
         let children = 0..self.tables.limits.children as u16;
-        let count = children.clone().filter(is_there).count() as u64;
+        let count = children.clone().filter(is_stalled).count() as u64;
         if count == 0 {
             return;
         }
         let turn = now.total_micros().max(0) as u64 / self.config.refresh.total_micros().max(1);
         let named = children
             .clone()
-            .filter(is_there)
+            .filter(is_stalled)
             .nth((turn % count) as usize);
         let Some(child) = named else {
             return;
@@ -131,11 +130,11 @@ impl Relay<'_> {
                 relay: self.config.id,
             },
         };
-        // With no room it is named in its next turn.
+        // If the queue is full, the child is named again later.
         let _ = self.notices.push_back(notice);
     }
 
-    /// A relay below names a child of its own: passed on, one in each interval of acknowledgements.
+    /// Forwards a STALLED message of a relay below, at most one in each acknowledgement interval.
     pub(super) fn stalled(
         &mut self,
         now: Instant,
@@ -166,7 +165,7 @@ impl Relay<'_> {
         Ok(())
     }
 
-    /// The next name for the source.
+    /// Writes the next pending STALLED message.
     pub(super) fn send_notice(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
         while let Some(notice) = self.notices.pop_front() {
             let session = self.tables.session(notice.session);

@@ -1,4 +1,4 @@
-//! To whom a packet goes.
+//! The addresses that a packet goes to.
 
 use core::slice;
 
@@ -6,16 +6,16 @@ use super::table::Child;
 use crate::SocketAddr;
 use crate::types::Addr;
 
-/// Addresses that a packet goes to: of children, by their number, then of the parent if it asked.
+/// The addresses that a packet goes to: of children, by their number, then of the parent if it asked.
 ///
-/// Written out, not made of adapters: reading out is half of the work for a packet that is passed on.
+/// Written by hand rather than with iterator adapters, because listing targets is half of the work of forwarding a packet.
 #[derive(Clone, Debug)]
 pub struct Targets<'r> {
-    /// From the first child of `word` on.
+    /// The children, from the first bit of `word` on.
     places: &'r [Child],
-    /// Bits of the children that are left of 64.
+    /// Remaining children of the current 64.
     word: u64,
-    /// Bits of those behind them.
+    /// Sets of the following children.
     rest: slice::Iter<'r, u64>,
     above: Option<Addr>,
 }

@@ -1,4 +1,4 @@
-//! What happens when time has passed.
+//! Timers of a relay.
 
 use proto_core::time::{Duration, Instant};
 
@@ -8,29 +8,29 @@ use super::{FAR_SHIFT, Relay};
 use crate::event::Event;
 use crate::wheel::time_since;
 
-/// Refreshes that a child or a source may miss.
+/// A child or a source that misses this many refreshes is removed.
 const REFRESHES: u8 = 3;
 
 impl Relay<'_> {
-    /// Time has passed; harmless when called early or twice.
+    /// Handles the passing of time. Harmless when called early or twice.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.now = self.now.max(now);
         while let Some(entry) = self.tables.wheel.expired(now) {
             match self.tables.owner(entry) {
                 Owner::State(state) => self.state_expired(now, state),
                 Owner::Timer(session) => self.session_expired(now, session),
-                // Output entries wait to be sent, they have no timer.
+                // Output entries are in the ready list only.
                 Owner::Output(_) => {}
             }
         }
     }
 
-    /// When to call [`Relay::handle_timeout`]; while something waits to be sent, the last time told.
+    /// Returns when to call [`Relay::handle_timeout`]; while a packet waits, the `now` of the last call.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let waits = self.tables.wheel.ready().is_some()
             || !self.replies.is_empty()
-            || !self.goodbyes.is_empty()
+            || !self.leaves.is_empty()
             || !self.notices.is_empty();
         if waits {
             return Some(self.now);
@@ -71,7 +71,7 @@ impl Relay<'_> {
         }
     }
 
-    /// How long an answer to what was just asked is waited for; doubles with each try.
+    /// Returns how long to wait for the answer to a NACK; doubles with each try.
     pub(super) fn answer_within(&self, state: u16, upward: bool) -> Duration {
         let number = self.tables.session_of(state);
         let session = self.tables.session(number);
@@ -97,7 +97,7 @@ impl Relay<'_> {
             if session.children == 0 && !session.has_source {
                 self.leave_for_good(number);
                 self.tables.close(&self.secrets, number);
-                self.tell(Event::Closed(key));
+                self.notify(Event::Closed(key));
                 return;
             }
         }
@@ -127,7 +127,7 @@ impl Relay<'_> {
         self.seek_parent(number, now);
     }
 
-    /// Removes who is silent, and counts who is left.
+    /// Removes silent children, and counts the others.
     fn sweep(&mut self, now: Instant, number: u16) {
         let Some(key) = self.tables.session(number).name() else {
             return;
@@ -154,7 +154,7 @@ impl Relay<'_> {
         session.below.near_us = [0, session.below.near_us[0]];
         session.below.receivers = receivers;
         session.sweep_due = now + self.config.refresh;
-        // An acknowledgement may have been lost: it is said again.
+        // An acknowledgement may have been lost: it is sent again.
         session.ack_sent = false;
         if session.acks.folded.is_some() {
             session.acks.due = session.acks.due.min(now);
@@ -162,12 +162,12 @@ impl Relay<'_> {
         let silence = self.config.refresh * u32::from(REFRESHES);
         if session.has_source && time_since(now, session.heard.source) >= silence {
             session.has_source = false;
-            self.tell(Event::SourceLost(key));
+            self.notify(Event::SourceLost(key));
         }
     }
 
-    /// The slowest child that is waited for: everything before it is held by all of them. Children that have
-    /// said nothing yet do not count, nor do those that stalled. Where all have stalled nothing is waited for.
+    /// Folds the acknowledgements into that of the slowest child. Children that have not acknowledged anything do not
+    /// count, nor do stalled ones. If all have stalled, the session waits for none.
     fn fold(&mut self, number: u16) {
         let acked = self.tables.set(number, Set::Acked);
         let stalled = self.tables.set(number, Set::Stalled);
@@ -190,7 +190,7 @@ impl Relay<'_> {
         let session = self.tables.session_mut(number);
         if slowest.is_none() && all_stalled {
             slowest = session.track.newest().map(|newest| newest.plus(1));
-            // No acknowledgement of a child starts the next count.
+            // No acknowledgement of a child will trigger the next fold.
             session.fold_again = slowest != session.acks.folded;
         }
         session.ack_sent &= session.acks.folded == slowest;

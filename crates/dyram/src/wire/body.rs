@@ -1,36 +1,36 @@
-//! What each service says.
+//! The body of each service.
 //!
 //! ```text
-//! NACK     flags 1: the acknowledgement counts; sequence: first missing
+//! NACK     flags 1: acknowledgement is valid; sequence: first missing
 //! +---------------------------------------------------------------+
 //! |  mask: bit i, from the lowest, is sequence + 1 + i (64 bits)  |
 //! +---------------------------------------------------------------+
-//! |  acknowledgement: everything before it is held below          |
+//! |  acknowledgement: receivers below have everything before it   |
 //! +-------------------------------+-------------------------------+
-//! |  how often asked before       |  0                            |
+//! |  number of earlier requests   |  0                            |
 //! +-------------------------------+-------------------------------+
 //!
-//! ABSENT   sequence: first of those the replier lacks
+//! ABSENT   sequence: first packet that the replier lacks
 //! +---------------------------------------------------------------+
 //! |  mask, as in NACK (64 bits)                                   |
 //! +---------------------------------------------------------------+
 //!
-//! ACK      sequence: everything before it is held below; no body
+//! ACK      sequence: receivers below have everything before it; no body
 //!
 //! JOIN     flags: 0 receiver, 1 relay, 2 source; 80 bytes, filled with zeros
 //! +---------------------------------------------------------------+
-//! |  token the parent gave to this address; 0: none yet (64 bits) |
+//! |  token that the parent sent here; 0: none yet (64 bits)       |
 //! +---------------------------------------------------------------+
 //! |  time stamp, echoed                                           |
 //! +---------------------------------------------------------------+
-//! |  round trip to the parent and on to the farthest receiver     |
-//! |  below, microseconds                                          |
+//! |  round-trip time to the farthest receiver below, by way of    |
+//! |  the parent, microseconds                                     |
 //! +---------------------------------------------------------------+
-//! |  receivers below, the child among them                        |
+//! |  receivers below, including the child                         |
 //! +---------------------------------------------------------------+
 //! |  relay identifier of the child; 0: not a relay                |
 //! +---------------------------------------------------------------+
-//! |  round trip to the parent, microseconds; 0: not known          |
+//! |  round-trip time to the parent, microseconds; 0: not known    |
 //! +---------------------------------------------------------------+
 //!
 //! JOINED   flags: status in the lower half, 0x10 LIVE, 0x20 ATTACHED; 80 bytes
@@ -39,7 +39,7 @@
 //! +---------------------------------------------------------------+
 //! |  time stamp of the JOIN                                       |
 //! +---------------------------------------------------------------+
-//! |  a repair takes the parent so long, microseconds              |
+//! |  time that the parent needs for a repair, microseconds        |
 //! +-------------------------------+---------------+---------------+
 //! |  join again within, ms        |  path length  |  0            |
 //! +-------------------------------+---------------+---------------+
@@ -65,49 +65,48 @@
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! JOIN is as long as its answer, so that nobody can use a relay to send a victim more than he sent
-//! himself. LIVE: session identifier and sequence (one past the newest) are known. ATTACHED: the
-//! path begins at the source.
+//! JOIN is as long as its answer, so that a relay cannot be used to amplify traffic to a forged address. LIVE: the
+//! session identifier and the sequence number (one past the newest) are valid. ATTACHED: the path begins at the source.
 
 use super::{COMMON_LEN, Packet, ParseError, Service, u16_at, u32_at, u64_at};
 use crate::types::Addr;
 use crate::{RelayId, Seq, SocketAddr};
 
-/// Most relays between a source and a child.
+/// Largest number of relays between a source and a child.
 pub const MAX_PATH: usize = 14;
 /// Length of the body of STALLED.
 const STALLED_LEN: usize = 24;
 /// Length of the body of JOIN and of JOINED.
 pub const JOIN_LEN: usize = 24 + 4 * MAX_PATH;
 
-/// Relays on the way from the source, the one nearest to it first.
+/// Relays on the path from the source, the one nearest to it first.
 pub type Path = heapless::Vec<RelayId, MAX_PATH, u8>;
 
-/// What joins.
+/// Role of an endpoint or relay that joins.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Role {
-    /// One that consumes the data.
+    /// Consumes the data.
     Receiver = 0,
-    /// A relay with receivers below.
+    /// Forwards to receivers below.
     Relay = 1,
-    /// The source: the parent of the relay that it joins.
+    /// Sends the data: the parent of the relay that it joins.
     Source = 2,
 }
 
-/// What a parent answers to a JOIN.
+/// A parent's answer to a JOIN.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Status {
-    /// Welcome, until the time of refresh is over.
+    /// Accepted until the next refresh is due.
     Joined = 0,
-    /// Come again with this token: it shows that the address is yours.
+    /// Join again with this token, which proves the address.
     Challenge = 1,
-    /// No room for another session, or another child.
+    /// A table is full.
     Full = 2,
-    /// The child is above this relay: the two would go in circles.
+    /// The child is above this relay: the tree would have a loop.
     Loop = 3,
-    /// This relay is going away.
+    /// The relay drains.
     Draining = 4,
 }
 
@@ -127,49 +126,49 @@ impl Status {
 /// NACK: packets are missing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Nack {
-    /// Further missing packets: bit `i` is the packet's sequence + 1 + `i`.
+    /// Further missing packets: bit `i` stands for sequence number + 1 + `i`.
     pub mask: u64,
-    /// Everybody below holds everything before this one.
+    /// Every receiver below has everything before this packet.
     pub ack: Option<Seq>,
-    /// How often the same was asked for before.
+    /// Number of earlier requests for the same packets.
     pub repeats: u16,
 }
 
 /// JOIN: a child or the source announces itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Join {
-    /// What joins.
+    /// Role of an endpoint or relay that joins.
     pub role: Role,
-    /// The token that the parent gave to this address; 0: none yet.
+    /// The token that the parent sent to this address; 0 if there is none yet.
     pub token: u64,
-    /// Echoed: the child measures the round trip by it.
+    /// Time stamp that the parent echoes; the child measures the round-trip time with it.
     pub stamp: u32,
-    /// Round trip to the parent and on to the farthest receiver below, in microseconds.
+    /// Round-trip time between the parent and the farthest receiver below, in microseconds.
     pub far_us: u32,
-    /// Receivers below, the child itself among them.
+    /// Receivers below, including the child itself.
     pub receivers: u32,
-    /// The relay's identifier; 0 for others.
+    /// The relay's identifier; 0 for other roles.
     pub relay: RelayId,
-    /// Round trip to the parent alone, in microseconds; 0: not known.
+    /// Round-trip time to the parent, in microseconds; 0 if unknown.
     pub round_trip_us: u32,
 }
 
 /// JOINED: the parent's answer.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Joined {
-    /// The verdict.
+    /// The answer.
     pub status: Status,
-    /// Session identifier and sequence of the packet are those of the running session.
+    /// Whether session identifier and sequence number of the packet are valid.
     pub live: bool,
-    /// The path begins at the source.
+    /// Whether the path begins at the source.
     pub attached: bool,
     /// The token for the child's address.
     pub token: u64,
-    /// The JOIN's stamp.
+    /// The time stamp of the JOIN.
     pub stamp: u32,
-    /// How long the parent may need to get a repair, in microseconds.
+    /// How long the parent may need for a repair, in microseconds.
     pub repair_us: u32,
-    /// Join again within so many milliseconds.
+    /// Interval in which to join again, in milliseconds.
     pub refresh_ms: u16,
     /// Relays from the source to the parent, the parent last.
     pub path: Path,
@@ -178,13 +177,13 @@ pub struct Joined {
 /// STALLED: a relay no longer waits for a child.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Stalled {
-    /// Address of the child, as its relay sees it.
+    /// Address of the child as its relay sees it.
     pub child: SocketAddr,
     /// The relay that the child joined; never 0.
     pub relay: RelayId,
 }
 
-/// A service and what it says.
+/// A service and its fields.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Body<'a> {
     /// [`Service::Data`].
@@ -218,8 +217,8 @@ fn expect(holds: bool, error: ParseError) -> Result<(), ParseError> {
     if holds { Ok(()) } else { Err(error) }
 }
 
-/// Checks the bodies of all services but those that only carry.
-/// `common`: what every service has, and the body.
+/// Checks the body of a service without payload of the transport. `common` begins with the fields that all services
+/// share.
 pub(super) fn check(service: Service, common: &[u8]) -> Result<(), ParseError> {
     let (b, flags) = (&common[COMMON_LEN..], common[1]);
     let len = match service {
@@ -232,7 +231,7 @@ pub(super) fn check(service: Service, common: &[u8]) -> Result<(), ParseError> {
     };
     expect(b.len() >= len, ParseError::Truncated)?;
     expect(b.len() == len, ParseError::Length)?;
-    // Neither a session identifier nor a sequence.
+    // No session identifier and no sequence number.
     let nameless = u64_at(common, 4) == 0;
     let zeros = |b: &[u8]| b.iter().all(|&byte| byte == 0);
     let holds = match service {
@@ -261,7 +260,7 @@ pub(super) fn check(service: Service, common: &[u8]) -> Result<(), ParseError> {
 }
 
 impl<'a> Body<'a> {
-    /// Reads the body of a packet that was checked.
+    /// Reads the body of a checked packet.
     pub(super) fn read(packet: &Packet<&'a [u8]>) -> Self {
         let b = &packet.bytes[usize::from(packet.header_len)..];
         match packet.service() {
@@ -319,7 +318,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Writes the body; `b` is as long as it.
+    /// Writes the body into `b`, which has its length.
     pub(super) fn write(&self, b: &mut [u8]) {
         match self {
             Body::Data(payload) | Body::Repair(payload) | Body::Cast(payload) => {

@@ -1,8 +1,8 @@
-//! Packet formats: one view over bytes and one `Repr` for every service, as in smoltcp.
+//! Packet formats: one view over bytes and one `Repr` for every service.
 //!
-//! A packet is the payload of a UDP datagram: an ANEP header (DyRAM §4.1; Alexander et al., "Active
-//! Network Encapsulation Protocol", 1997) whose two options name the session, the 12 bytes that
-//! every service has, and the service's body. All integers are big-endian.
+//! A packet is the payload of a UDP datagram: an ANEP header (DyRAM §4.1; Alexander et al., "Active Network
+//! Encapsulation Protocol", 1997) whose two options name the session, 12 bytes that all services share, and the body of
+//! the service. All integers are big-endian.
 //!
 //! ```text
 //! +---------------+---------------+-------------------------------+
@@ -32,12 +32,12 @@
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! Flags 0x80: an execution environment that does not know the type discards the packet. Only this
-//! form is understood: these two options, in this order, and no others.
+//! Flags 0x80: an execution environment that does not know the type discards the packet. A packet has exactly these two
+//! options, in this order.
 //!
-//! *Child* is the number that a parent gave to a child when it joined; 0xffff when there is none. It
-//! stands in what goes up, and means nothing in what goes down, but for JOINED. *Session identifier*
-//! is drawn by the source when it starts.
+//! *Child* is the number that a parent assigned to a child when it joined; 0xffff if there is none. It is set in packets
+//! that go up and in JOINED, and has no meaning in others. The source chooses a random *session identifier* when it
+//! starts.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -49,7 +49,7 @@ mod body;
 
 pub use body::{Body, JOIN_LEN, Join, Joined, MAX_PATH, Nack, Path, Role, Stalled, Status};
 
-/// UDP port of relays, by custom.
+/// Default UDP port of relays.
 pub const PORT: u16 = 4143;
 /// Length of everything before the body, sessions over IPv4.
 pub const HEADER_LEN_V4: usize = 44;
@@ -65,39 +65,39 @@ const OPTION_SOURCE: u16 = 1;
 const OPTION_DESTINATION: u16 = 2;
 const SCHEME_V4: u32 = 1;
 const SCHEME_V6: u32 = 2;
-/// Bytes that every service has after the ANEP header.
+/// Length of the fields that all services share after the ANEP header.
 const COMMON_LEN: usize = 12;
 
-/// The services (SVC): what a packet asks of the one it reaches.
+/// The services (SVC): what a packet asks of its receiver.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Service {
     /// New data, downward.
     Data = 1,
-    /// Data again: upward from a replier, downward to those who lost it.
+    /// Data sent again: upward from a replier, downward to the receivers that lost it.
     Repair = 2,
     /// Packets are missing: upward to a parent, downward to a replier.
     Nack = 3,
-    /// Everybody below holds everything before the sequence.
+    /// Every receiver below has everything before the sequence number.
     Ack = 4,
-    /// A replier lacks what it was asked for.
+    /// A replier lacks the requested packets.
     Absent = 5,
-    /// A child or the source announces itself, and again at every refresh.
+    /// A child or the source announces itself; repeated at every refresh.
     Join = 6,
-    /// The answer.
+    /// The answer to JOIN.
     Joined = 7,
     /// A child leaves.
     Leave = 8,
-    /// To everybody below: what the transport says beside data. The sequence is one past the newest.
+    /// A message of the transport to all receivers. The sequence number is one past the newest.
     Cast = 9,
-    /// A parent that goes away sends its children to their next parent.
+    /// A draining parent sends its children to their next parent.
     Move = 10,
-    /// A relay no longer waits for a child: upward, so that the source learns which.
+    /// A relay no longer waits for a child; upward to the source.
     Stalled = 11,
 }
 
 impl Service {
-    /// The service with that number.
+    /// Returns the service with this number.
     #[must_use]
     pub const fn from_number(number: u8) -> Option<Self> {
         Some(match number {
@@ -117,17 +117,16 @@ impl Service {
     }
 }
 
-/// Why bytes are not a packet of ours: drop it.
+/// Why bytes are not a DyRAM packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ParseError {
-    /// Shorter than its headers or its service demand.
+    /// Shorter than its headers or its service require.
     Truncated,
     /// Not ANEP version 1, or of another execution environment.
     Anep,
-    /// Other options than a session's name, or a name of two address families, or of IPv4 in IPv6's
-    /// clothes.
+    /// The options do not name a session, or name one with two address families or IPv4-mapped IPv6 addresses.
     Options,
-    /// The length in the header is not the datagram's, or the service has another.
+    /// The length in the header differs from that of the datagram, or is wrong for the service.
     Length,
     /// An unknown service.
     Service,
@@ -140,10 +139,10 @@ pub enum ParseError {
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            ParseError::Truncated => "packet is cut short",
+            ParseError::Truncated => "packet is truncated",
             ParseError::Anep => "not an ANEP packet of DyRAM",
             ParseError::Options => "ANEP options do not name a session",
-            ParseError::Length => "length does not fit",
+            ParseError::Length => "wrong length",
             ParseError::Service => "unknown service",
             ParseError::Reserved => "reserved bits are set",
             ParseError::Value => "a field is out of bounds",
@@ -185,13 +184,13 @@ impl<T: AsRef<[u8]>> Packet<T> {
         &self.bytes.as_ref()[usize::from(self.header_len) - COMMON_LEN..]
     }
 
-    /// Which service the packet asks for.
+    /// Returns the service.
     #[inline]
     pub fn service(&self) -> Service {
         self.service
     }
 
-    /// The session's name.
+    /// Returns the session's name.
     #[inline]
     pub fn key(&self) -> SessionKey {
         let b = self.bytes.as_ref();
@@ -293,15 +292,15 @@ const START: [u8; 4] = {
     [ANEP_VERSION, ANEP_DISCARD, high, low]
 };
 
-/// How an option begins: number, its length in words, scheme of the address.
+/// Returns the start of an option: number, length in words, scheme of the address.
 const fn option_start(number: u16, words: u16, scheme: u32) -> u64 {
     (number as u64) << 48 | (words as u64) << 32 | scheme as u64
 }
 
-/// Checks the ANEP header; says how long everything before the body is.
+/// Checks the ANEP header. Returns the length of everything before the body.
 #[inline]
 fn check_anep(b: &[u8]) -> Result<usize, ParseError> {
-    // Of known length: what follows is compared in words, without a check of each bound.
+    // A known length lets the compiler compare words without bounds checks.
     let head: &[u8; HEADER_LEN_V4] = b.first_chunk().ok_or(ParseError::Truncated)?;
     if head[..4] != START {
         return Err(ParseError::Anep);
@@ -334,7 +333,7 @@ fn check_anep(b: &[u8]) -> Result<usize, ParseError> {
     }
 }
 
-/// Checks a packet that carries something of the transport's.
+/// Checks a packet with a payload of the transport.
 #[inline]
 fn check_carrier(common: &[u8]) -> Result<(), ParseError> {
     if common.len() == COMMON_LEN {
@@ -357,12 +356,12 @@ pub struct Repr<'a> {
     pub child: u16,
     /// The sequence; 0 in JOIN, LEAVE and MOVE.
     pub sequence: Seq,
-    /// The service and what it says.
+    /// The service and its fields.
     pub body: Body<'a>,
 }
 
 impl<'a> Repr<'a> {
-    /// Reads the fields.
+    /// Parses the fields.
     #[must_use]
     pub fn parse(packet: &Packet<&'a [u8]>) -> Self {
         Repr {
@@ -374,7 +373,7 @@ impl<'a> Repr<'a> {
         }
     }
 
-    /// Length of everything before the body.
+    /// Returns the length of everything before the body.
     #[must_use]
     pub fn header_len(&self) -> usize {
         match self.key.source {
@@ -383,17 +382,16 @@ impl<'a> Repr<'a> {
         }
     }
 
-    /// Length of the packet.
+    /// Returns the length of the packet.
     #[must_use]
     pub fn buffer_len(&self) -> usize {
         self.header_len() + self.body.len()
     }
 
-    /// Writes the packet, and says how long it is.
+    /// Writes the packet, and returns its length.
     ///
     /// # Panics
-    /// If the buffer is shorter than [`Repr::buffer_len`], or the key's addresses are of two
-    /// families.
+    /// If the buffer is shorter than [`Repr::buffer_len`], or the addresses of the key are of two families.
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
         let len = self.buffer_len();
         let header_len = self.emit_header(buffer, len);
@@ -402,8 +400,8 @@ impl<'a> Repr<'a> {
         len
     }
 
-    /// Writes the headers of a packet of `len` bytes: for payloads that are in place already, or
-    /// sent from elsewhere. Says how long the headers are.
+    /// Writes the headers of a packet of `len` bytes whose payload is written separately. Returns the length of the
+    /// headers.
     ///
     /// # Panics
     /// As [`Repr::emit`].
@@ -462,7 +460,7 @@ fn u64_at(b: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(b[at..at + 8].try_into().unwrap_or_default())
 }
 
-/// Writes a packet into the buffer, and says where it goes.
+/// Writes a packet into the buffer, and returns its destination and length.
 pub(crate) fn emit(
     destination: SocketAddr,
     key: SessionKey,

@@ -139,7 +139,7 @@ fn silent_repliers_are_passed_over_and_then_the_parent_is_asked() {
     assert_eq!(hand.repair(1, 1), Verdict::Drop(DropReason::Unrequested));
 }
 
-/// The way to a child counts, not to what is below it: what that child lost itself it sees at once.
+/// Only the distance of a child counts, not that of receivers below it: a child detects its own losses at once.
 #[test]
 fn the_delay_to_decide_is_the_way_to_the_farthest_child() {
     let mut hand = Hand::new(3, |_| {});
@@ -223,7 +223,7 @@ fn who_has_nobody_below_says_that_it_is_absent() {
     assert_eq!((sent[0].to, sent[0].service), (source(), Service::Absent));
 }
 
-/// A NACK that comes while ABSENT waits to be sent is not lost with it.
+/// A NACK that arrives while ABSENT is pending is not lost.
 #[test]
 fn a_child_that_asks_while_absent_waits_to_be_sent_gets_its_repair() {
     let mut hand = Hand::new(3, |_| {});

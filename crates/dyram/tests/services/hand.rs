@@ -1,4 +1,4 @@
-//! A relay with a source above and children below, and hands that play these.
+//! A relay whose source and children are played by the test.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -25,7 +25,7 @@ pub(crate) fn key() -> SessionKey {
     SessionKey::new(source().ip(), IpAddr::from([239, 1, 2, 3])).unwrap()
 }
 
-/// What a relay sent by itself.
+/// A packet that the relay itself sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Sent {
     pub(crate) to: SocketAddr,
@@ -40,7 +40,7 @@ pub(crate) struct Hand {
 }
 
 impl Hand {
-    /// A relay that the source registered at, with so many children.
+    /// Creates a relay with a registered source and this number of children.
     pub(crate) fn new(children: u16, change: impl FnOnce(&mut Config)) -> Hand {
         let mut config = Config::new(RelayId(9));
         change(&mut config);
@@ -86,12 +86,12 @@ impl Hand {
             .forward(self.now, &Meta::unicast(from), &mut bytes)
     }
 
-    /// Joins as the protocol asks: once without a token, once with it.
+    /// Joins as the protocol requires: once without a token, once with it.
     pub(crate) fn join(&mut self, from: SocketAddr, role: Role, relay: u32) -> (Status, u16) {
         self.join_from_afar(from, role, relay, [0, 0])
     }
 
-    /// As `join`, from a child whose farthest receiver and which itself is so many microseconds away.
+    /// As `join`, with the round-trip times to the child's farthest receiver and to the child, in microseconds.
     pub(crate) fn join_from_afar(
         &mut self,
         from: SocketAddr,
@@ -136,7 +136,7 @@ impl Hand {
         }
     }
 
-    /// A child leaves as the protocol asks: with the token of its address.
+    /// A child leaves with the token of its address.
     pub(crate) fn leave(&mut self, number: u16) {
         let join = Join {
             role: Role::Receiver,
@@ -154,7 +154,7 @@ impl Hand {
         assert_eq!(verdict, Verdict::Done);
     }
 
-    /// New data; says to how many it goes.
+    /// Sends new data. Returns the number of targets.
     pub(crate) fn data(&mut self, seq: u32) -> usize {
         let verdict = self.handle(source(), ID, 0xffff, seq, Body::Data(b"data"));
         self.targets(verdict).len()
@@ -172,7 +172,7 @@ impl Hand {
         self.handle(source(), ID, 0xffff, seq, Body::Repair(b"data"))
     }
 
-    /// Whom a packet goes to.
+    /// Returns the targets of a packet.
     pub(crate) fn targets(&self, verdict: Verdict) -> Vec<SocketAddr> {
         match verdict {
             Verdict::Send(fanout) => self.relay.targets(&fanout).collect(),
@@ -201,7 +201,7 @@ impl Hand {
         sent
     }
 
-    /// Lets time pass, and says what is sent then.
+    /// Lets time pass, and returns what the relay sends.
     pub(crate) fn after(&mut self, milliseconds: u64) -> Vec<Sent> {
         self.now += Duration::from_millis(milliseconds);
         self.relay.handle_timeout(self.now);

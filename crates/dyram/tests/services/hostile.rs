@@ -1,4 +1,4 @@
-//! What others may try.
+//! Forged and hostile packets.
 
 use dyram::wire::{Body, Join, Nack, Role, Service, Status};
 use dyram::{DropReason, Event, Meta, RelayId, Seq, Verdict};
@@ -64,8 +64,8 @@ fn a_receiver_that_asks_for_everything_gets_as_many_states_as_there_are() {
     assert_eq!(hand.after(2), [nack_to(child(0), 200)]);
 }
 
-/// The crate's documentation promises: for each packet that comes up at most `replier_tries` NACKs go
-/// down and `parent_tries` up, whatever is in it. Nobody answers here, and the same is asked again and again.
+/// The crate's documentation promises at most `replier_tries` NACKs downward and `parent_tries` upward for each lost
+/// packet. Here all requests stay unanswered and are repeated.
 #[test]
 fn what_a_greedy_receiver_causes_is_bounded_by_what_it_sends() {
     let mut hand = Hand::new(8, |_| {});
@@ -99,7 +99,7 @@ fn what_a_greedy_receiver_causes_is_bounded_by_what_it_sends() {
     assert_eq!(hand.relay.children(&key()).count(), 8);
 }
 
-/// A repair goes to those who asked, once: asking more often does not make it more.
+/// A repair goes once to each child that asked, regardless of repeated requests.
 #[test]
 fn repairs_for_a_greedy_receiver_go_to_it_alone_and_once_for_each_that_was_sent() {
     let mut hand = Hand::new(8, |_| {});

@@ -1,4 +1,4 @@
-//! The active services one at a time, at one relay whose neighbours are played by hand.
+//! Each active service at one relay whose neighbours are played by the test.
 
 #![allow(
     unused_must_use,

@@ -1,4 +1,4 @@
-//! Children that were let in and do not advance: the others go on.
+//! Children that joined and do not advance: the session continues for the others.
 
 use std::net::SocketAddr;
 
@@ -7,11 +7,11 @@ use dyram::{DropReason, Event, Full, RelayId, Seq, Verdict};
 
 use super::hand::{Hand, ID, child, key, source};
 
-/// What goes upward in one step of the drive.
+/// Packets upward in one step.
 #[derive(Default)]
 struct Upward {
     ack: Option<u32>,
-    /// Stalled children, and what they acknowledged.
+    /// Stalled children and their acknowledgements.
     named: Vec<(SocketAddr, u32)>,
 }
 
@@ -213,7 +213,7 @@ fn another_run_of_the_source_waits_for_all_again() {
     assert!(hand.relay.children(&key()).all(|child| !child.stalled));
 }
 
-/// Names are passed on for relays alone, and no faster than one in each interval of acknowledgements.
+/// STALLED is forwarded only from relays, at most once in each acknowledgement interval.
 #[test]
 fn names_from_below_are_few_and_only_of_relays() {
     let mut hand = Hand::new(1, |_| {});

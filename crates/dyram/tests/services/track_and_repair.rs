@@ -1,4 +1,4 @@
-//! Losses seen early, like NACKs ignored, repairs subcast, acknowledgements folded (DyRAM §3.1,
+//! Early detection of losses, repeated NACKs ignored, repairs subcast, acknowledgements folded (DyRAM §3.1,
 //! §3.2.2).
 
 use dyram::wire::{Body, Nack, Service};
@@ -140,7 +140,7 @@ fn the_slowest_receiver_is_what_the_source_learns() {
     };
     assert_eq!(acks(hand.after(110)), [4]);
     assert_eq!(acks(hand.after(110)), [0u32; 0], "no news");
-    // It rides on a NACK; what was said is not taken back.
+    // A NACK carries it; acknowledgements only advance.
     let nack = Nack {
         ack: Some(Seq(8)),
         ..Nack::default()
@@ -168,7 +168,7 @@ fn data(hand: &mut Hand, seq: u32) -> Verdict {
     hand.relay.forward(hand.now, &meta, &mut bytes)
 }
 
-/// What the relay lost and one child lost too, the other children may have.
+/// Children may have a packet that the relay and another child lost.
 #[test]
 fn beside_ip_multicast_a_replier_below_is_elected_for_what_the_relay_lost() {
     let mut hand = Hand::new(3, |config| config.carriage = Carriage::Multicast);

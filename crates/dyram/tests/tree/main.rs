@@ -1,4 +1,4 @@
-//! Whole trees in virtual time: a source, relays, receivers; losses, deaths, circles.
+//! Whole trees in virtual time: a source, relays, receivers; losses, failures, loops.
 
 mod nodes;
 mod recovery;

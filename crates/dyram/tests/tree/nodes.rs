@@ -1,5 +1,5 @@
-//! Machines as nodes of the simulator, and a transport that is too simple to be wrong: a receiver
-//! asks for what it lacks until it has it, and answers from what it has.
+//! Machines as nodes of the simulator, and a simple transport: a receiver asks for missing packets until it has them,
+//! and repairs from its store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,7 +13,7 @@ use dyram::{
 use netsim::{Io, LinkConfig, LinkId, Node, NodeId, Port, Sim};
 
 pub(crate) const SESSION: u32 = 77;
-/// Packets start here, so that they wrap.
+/// First sequence number: they wrap.
 pub(crate) const FIRST: u32 = u32::MAX - 20;
 
 pub(crate) fn address(node: NodeId) -> SocketAddr {
@@ -31,7 +31,7 @@ pub(crate) fn payload(seq: Seq) -> [u8; 8] {
         .to_be_bytes()
 }
 
-/// Who is behind which port.
+/// The neighbour behind each port.
 #[derive(Default)]
 pub(crate) struct Wires(Vec<NodeId>);
 
@@ -40,7 +40,7 @@ impl Wires {
         Meta::unicast(address(self.0[usize::from(port.0)]))
     }
 
-    /// What goes to somebody who is no neighbour is lost.
+    /// A packet to an address that is not a neighbour is lost.
     fn send(&self, io: &mut Io<'_>, to: SocketAddr, bytes: &[u8]) {
         if let Some(port) = self.0.iter().position(|&node| address(node) == to) {
             io.send(Port(port as u16), bytes);
@@ -88,7 +88,7 @@ impl Node for RelayNode {
     }
 }
 
-/// The source: sends one packet a millisecond once a relay has taken it in.
+/// The source: sends one packet a millisecond once a relay has accepted it.
 pub(crate) struct SourceNode {
     pub(crate) attachment: Attachment,
     pub(crate) wires: Wires,
@@ -118,7 +118,7 @@ impl Node for SourceNode {
     fn handle_packet(&mut self, now: Instant, port: Port, packet: &[u8], io: &mut Io<'_>) {
         let meta = self.wires.from(port);
         match self.attachment.handle_packet(now, &meta, packet) {
-            Ok(Input::Wanted {
+            Ok(Input::Requested {
                 first, mask, ack, ..
             }) => {
                 self.acknowledged = ack.or(self.acknowledged);
@@ -175,18 +175,18 @@ impl Node for SourceNode {
     }
 }
 
-/// A receiver that wants every packet from the first one on.
+/// A receiver of every packet from the first one on.
 pub(crate) struct ReceiverNode {
     pub(crate) attachment: Attachment,
     pub(crate) wires: Wires,
     pub(crate) have: BTreeSet<u32>,
     missing: BTreeSet<u32>,
-    /// Packets there are, as far as is known, counted from [`FIRST`].
+    /// Packets sent, as far as is known, counted from [`FIRST`].
     pub(crate) known: u32,
-    /// Missing ones: when to ask next, how often it was asked.
+    /// Missing packets: when to ask next, and the number of requests.
     asked: BTreeMap<u32, (Instant, u16)>,
     pub(crate) events: Vec<AttachmentEvent>,
-    /// Repairs of packets that were here already.
+    /// Repairs of packets that were not missing.
     pub(crate) unneeded: u32,
     pub(crate) nacks: u32,
     /// Whether it never answers as replier.
@@ -228,7 +228,7 @@ impl ReceiverNode {
                 let next = u32::from_be_bytes(payload.try_into().unwrap());
                 self.note(next.wrapping_sub(FIRST));
             }
-            Input::Wanted { first, mask, .. } if !self.silent => {
+            Input::Requested { first, mask, .. } if !self.silent => {
                 for seq in packets(first, mask) {
                     let mut buffer = [0; 256];
                     let answer = if self.have.contains(&seq.0.wrapping_sub(FIRST)) {
@@ -247,7 +247,7 @@ impl ReceiverNode {
         }
     }
 
-    /// Asks for what is missing, one NACK for up to 65 packets.
+    /// Asks for missing packets, up to 65 in one NACK.
     fn ask(&mut self, now: Instant, io: &mut Io<'_>) {
         let wait = (self.attachment.repair_within() * 2).max(Duration::from_millis(20));
         let is_due = |index: &u32| self.asked.get(index).is_none_or(|&(at, _)| at <= now);
@@ -446,7 +446,7 @@ impl World {
         self.sim.run_until(Instant::from_secs(seconds));
     }
 
-    /// Until everybody has everything, and the last acknowledgements are through.
+    /// Runs until every receiver has every packet, and the last acknowledgements have arrived.
     pub(crate) fn run_to_end(&mut self, seconds: i64) {
         let mut second = 0;
         while second < seconds && self.complete() < self.receivers.len() {

@@ -1,4 +1,4 @@
-//! Losses on every link: each receiver ends with every packet, and the source hears of little.
+//! Losses on every link: each receiver ends with every packet, and few requests reach the source.
 
 use dyram::{DefaultReplier, Duration};
 use netsim::{LinkConfig, Loss, NodeId, Rng};

@@ -1,4 +1,4 @@
-//! Who is above and below: parents that die, drain, or turn out to be below.
+//! Parents and children: parents that fail, drain, or are below their child.
 
 use dyram::{AttachmentEvent, Duration, Event, Instant, RelayId};
 use netsim::{LinkConfig, NodeId};
@@ -27,7 +27,7 @@ fn with_two_parents(packets: u32) -> (World, [NodeId; 4]) {
         let receiver = world.receiver(&[low]);
         world.link(low, receiver, wire());
     }
-    // Somebody stays below the first and the second: both see all the data.
+    // The first and the second relay keep a child each: both see all the data.
     for relay in [first, second] {
         let receiver = world.receiver(&[relay]);
         world.link(relay, receiver, wire());
@@ -182,7 +182,7 @@ fn a_relay_that_drains_sends_the_source_on_after_its_children() {
     assert!(last_child.is_some() && last_child < source, "{events:?}");
 }
 
-/// A source that knows no other relay is told at its next JOIN, and asks again later.
+/// A source with a single relay is refused at its next JOIN, and asks again later.
 #[test]
 fn a_drained_relay_does_not_take_the_source_in_again() {
     let only = NodeId(1);

@@ -151,7 +151,7 @@ impl<'a, S: Store> Leaf<'a, S> {
                 let source = SocketAddr::new(self.key.source, port);
                 self.source_says(now, session, source, inner)
             }
-            Input::Wanted {
+            Input::Requested {
                 session,
                 first,
                 mask,

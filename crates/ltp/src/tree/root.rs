@@ -148,14 +148,14 @@ impl<'a, S: Store> Root<'a, S> {
         let input = self.attachment.handle_packet(now, &meta, packet);
         let own = self.run;
         match input.map_err(|_| Error::Relay)? {
-            Input::Wanted { session, .. }
+            Input::Requested { session, .. }
             | Input::Acknowledged { session, .. }
             | Input::Stalled { session, .. }
                 if session != own =>
             {
                 Err(Error::OtherSession)
             }
-            Input::Wanted {
+            Input::Requested {
                 first, mask, ack, ..
             } => {
                 self.heard = true;

@@ -5,35 +5,35 @@ use super::{Phase, Tables, bits, has_bit};
 use crate::Seq;
 use crate::types::Addr;
 
-/// A receiver or a relay below.
+/// A receiver or a relay that has joined.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Child {
     pub(crate) address: Addr,
-    /// When it last announced itself, in sixteenths of the refresh.
+    /// When it last sent a JOIN, in sixteenths of the refresh interval.
     pub(crate) heard: u8,
-    /// When its acknowledgement last advanced, or it lacked nothing, in sixteenths of the stall timeout.
+    /// When its acknowledgement last advanced or it lacked nothing, in sixteenths of the stall timeout.
     pub(crate) advanced: u8,
     pub(crate) ack: Seq,
-    /// Round trip to the farthest receiver below it, in units of 64 µs.
+    /// Round-trip time to the farthest receiver below it, in units of 64 µs.
     pub(crate) far: u16,
     /// Receivers below it.
     pub(crate) receivers: u16,
 }
 
-/// The sets of a session's children, a bit for each child.
+/// The sets of a session's children; one bit for each child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Set {
-    /// Children there are.
+    /// Children that exist.
     Members,
-    /// Those that acknowledged something.
+    /// Children that have acknowledged something.
     Acked,
-    /// Those that are no longer waited for. The address of one that left is kept until its number is needed.
+    /// Children that the session no longer waits for. The address of one that left is kept until its number is needed.
     Stalled,
-    /// Those that are relays.
+    /// Children that are relays.
     Relays,
 }
 
-/// How many sets there are.
+/// Number of sets.
 pub(crate) const SETS: usize = 4;
 
 impl Tables<'_> {
@@ -43,7 +43,7 @@ impl Tables<'_> {
         first..first + words
     }
 
-    /// A bit for each child in that set.
+    /// Returns a set of children.
     #[inline]
     pub(crate) fn set(&self, number: u16, set: Set) -> &[u64] {
         &self.members[self.set_range(number, set)]
@@ -59,7 +59,7 @@ impl Tables<'_> {
         }
     }
 
-    /// A bit for each child there is.
+    /// Returns the set of existing children.
     #[inline]
     pub(crate) fn members(&self, number: u16) -> &[u64] {
         self.set(number, Set::Members)
@@ -77,7 +77,7 @@ impl Tables<'_> {
         self.mark(number, Set::Stalled, child, true);
     }
 
-    /// What the children acknowledged, or failed to, was of another run of the source.
+    /// Forgets the acknowledgements and stalls of another run of the source.
     pub(crate) fn forget_acks(&mut self, number: u16) {
         for set in [Set::Acked, Set::Stalled] {
             let range = self.set_range(number, set);
@@ -100,30 +100,30 @@ impl Tables<'_> {
         &mut self.children[usize::from(number) * self.limits.children + usize::from(child)]
     }
 
-    /// The child of that number, if it is there and has that address.
+    /// Whether a child with this number exists and has this address.
     #[inline]
     pub(crate) fn child_at(&self, number: u16, child: u16, address: Addr) -> bool {
         self.is_member(number, child) && self.child(number, child).address.is(&address)
     }
 
-    /// Looks through all children: only where one joins without knowing its number.
+    /// Finds a child by its address. Visits all children: used only when a JOIN does not name its number.
     pub(crate) fn child_by_address(&self, number: u16, address: Addr) -> Option<u16> {
         bits(self.members(number)).find(|&child| self.child(number, child).address == address)
     }
 
-    /// The number that a child at this address had when it stalled and then left.
+    /// Returns the number of a child at this address that stalled and then left.
     fn left_stalled(&self, number: u16, address: Addr) -> Option<u16> {
         bits(self.set(number, Set::Stalled)).find(|&child| {
             !self.is_member(number, child) && self.child(number, child).address == address
         })
     }
 
-    /// Whether a child at this address stalled and then left, and is remembered.
+    /// Whether a child at this address stalled and then left.
     pub(crate) fn has_left_stalled(&self, number: u16, address: Addr) -> bool {
         self.left_stalled(number, address).is_some()
     }
 
-    /// The lowest number that `taken` says is free.
+    /// Returns the lowest number that is not in the set `taken`.
     fn lowest_free(&self, number: u16, taken: impl Fn(usize) -> u64) -> Option<u16> {
         let words = self.members(number).len();
         let word = (0..words).find(|&word| taken(word) != u64::MAX)?;
@@ -131,8 +131,8 @@ impl Tables<'_> {
         (free < self.limits.children).then_some(free as u16)
     }
 
-    /// The lowest free number becomes a child. A child that stalled and left gets its number back. The
-    /// numbers of other such children are given away only when all others are taken.
+    /// Adds a child under the lowest free number. A child that stalled and left gets its number back. The numbers of
+    /// other such children are used only when all others are taken.
     pub(crate) fn add_child(&mut self, number: u16, child: Child) -> Option<u16> {
         let members = self.members(number);
         let stalled = self.set(number, Set::Stalled);
@@ -148,7 +148,7 @@ impl Tables<'_> {
         Some(free)
     }
 
-    /// Children in any of the sets whose IP address is that of `address`.
+    /// Counts the children in any of the sets with the IP address of `address`.
     pub(crate) fn at_host(&self, number: u16, sets: &[Set], address: Addr) -> usize {
         let word = |word| {
             sets.iter()
@@ -162,8 +162,7 @@ impl Tables<'_> {
             .count()
     }
 
-    /// The child is gone; it gets no more repairs. One that stalled is remembered as long as its number is
-    /// not needed.
+    /// Removes a child; it gets no more repairs. A stalled child is remembered until its number is needed.
     pub(crate) fn remove_child(&mut self, number: u16, child: u16) {
         self.mark(number, Set::Members, child, false);
         self.mark(number, Set::Acked, child, false);
@@ -178,9 +177,9 @@ impl Tables<'_> {
         }
     }
 
-    /// All places for children of a session.
+    /// Returns all entries for children of a session.
     #[inline]
-    pub(crate) fn places(&self, number: u16) -> &[Child] {
+    pub(crate) fn child_entries(&self, number: u16) -> &[Child] {
         let first = usize::from(number) * self.limits.children;
         &self.children[first..first + self.limits.children]
     }

@@ -24,17 +24,17 @@ use crate::track::Track;
 use crate::types::RawKey;
 use crate::wheel::Wheel;
 
-/// No session, no child, no NACK state.
+/// Stands for no session, no child or no NACK state.
 pub(crate) const NONE: u16 = 0xffff;
 
-/// A time that does not come.
+/// A deadline that is never reached.
 pub(crate) const NEVER: Instant = Instant::from_micros(i64::MAX);
 
-/// All tables; a NACK state's number counts over all sessions.
+/// All tables. NACK states are numbered across all sessions.
 #[derive(Debug)]
 pub(crate) struct Tables<'a> {
     pub(crate) limits: Limits,
-    /// Of 64 bits, one for each child.
+    /// 64-bit words of a set of children.
     words: usize,
     pub(crate) wheel: Wheel<'a>,
     sessions: ManagedSlice<'a, Session>,
@@ -48,13 +48,13 @@ pub(crate) struct Tables<'a> {
     subcast: ManagedSlice<'a, u64>,
 }
 
-/// What an entry of the wheel belongs to.
+/// The owner of an entry of the timer wheel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
     State(u16),
     /// The session's timer.
     Timer(u16),
-    /// The session's place among those who wait to send.
+    /// The session's entry in the ready list.
     Output(u16),
 }
 
@@ -82,8 +82,6 @@ impl<'a> Tables<'a> {
         }
         tables
     }
-
-    // Sessions.
 
     #[inline]
     pub(crate) fn find(&self, secrets: &Secrets, key: &RawKey) -> Option<u16> {
@@ -173,12 +171,12 @@ impl<'a> Tables<'a> {
         &mut self.sessions[usize::from(number)]
     }
 
-    /// The sessions that are open.
+    /// Returns the numbers of the open sessions.
     pub(crate) fn open_sessions(&self) -> impl Iterator<Item = u16> + '_ {
         (0..self.sessions.len() as u16).filter(|&number| self.session(number).is_open())
     }
 
-    /// The track list and its window.
+    /// Returns the track list and its window.
     #[inline]
     pub(crate) fn track(&mut self, number: u16) -> (&mut Track, &mut [u64]) {
         let words = self.limits.window / 64;
@@ -201,7 +199,7 @@ impl<'a> Tables<'a> {
             .is_lost(&self.lost[first..first + words], seq)
     }
 
-    /// Entries of the wheel: NACK states first, then two for each session.
+    /// Returns the owner's entry in the wheel: NACK states come first, then two entries for each session.
     pub(crate) fn entry(&self, owner: Owner) -> u16 {
         let states = self.nacks.len() as u16;
         match owner {

@@ -1,35 +1,35 @@
-//! NACK states: what is done about each packet that was lost below.
+//! NACK states: one for each lost packet that is being recovered.
 
 use super::{NONE, Set, Tables};
 use crate::Seq;
 
-/// What is being done about a packet that somebody below lost (DyRAM §3.2.2: NS).
+/// The recovery of one packet (DyRAM §3.2.2: NS).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NackState {
     pub(crate) seq: Seq,
-    /// Next with the same place, or among the free ones.
+    /// Next state of the same bucket, or next free state.
     pub(super) chain: u16,
-    /// Who is (to be) asked, and behind whom the election goes on.
+    /// The child to ask or asked; the next election begins after it.
     pub(crate) replier: u16,
     pub(crate) phase: Phase,
-    /// Whether the parent asked too.
+    /// Whether the parent has asked too.
     pub(crate) for_parent: bool,
     pub(crate) tries: u8,
-    /// When the replier was asked, as [`units`](super::answer::units) counts.
+    /// When the replier was asked, in [`units`](crate::relay::answer::units).
     pub(crate) asked: u8,
 }
 
-/// How far it is.
+/// Phase of a recovery.
 ///
 /// | phase | what happens | next |
 /// | --- | --- | --- |
-/// | `Deciding` | NACKs are gathered until the delay to decide is over | `AskReplier`, or `AskParent` when everybody lost it |
+/// | `Deciding` | NACKs are collected until the delay to decide ends | `AskReplier`, or `AskParent` if all children lost it |
 /// | `AskReplier` | a NACK waits to be sent down | `Asked` |
-/// | `Asked` | a replier was asked | `Repaired`; on ABSENT or silence `AskReplier` (the next one), or `AskParent` |
+/// | `Asked` | a replier was asked | `Repaired`; after ABSENT or a timeout `AskReplier` (the next one) or `AskParent` |
 /// | `AskParent` | a NACK waits to be sent up | `Upstream` |
-/// | `Upstream` | the parent was asked | `Repaired`; on silence `AskParent`, in the end given up |
-/// | `Repaired` | like NACKs are ignored for a while | gone |
-/// | `SayAbsent` | ABSENT waits to be sent to the parent, who asked | gone |
+/// | `Upstream` | the parent was asked | `Repaired`; after a timeout `AskParent`, finally given up |
+/// | `Repaired` | repeated NACKs are ignored for the hold time | removed |
+/// | `SayAbsent` | ABSENT waits to be sent to the parent, which asked | removed |
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Phase {
     #[default]
@@ -66,7 +66,7 @@ impl Tables<'_> {
         None
     }
 
-    /// A state for a packet that has none, with an empty subcast list.
+    /// Adds a state for a packet that has none, with an empty subcast list.
     pub(crate) fn new_state(&mut self, number: u16, seq: Seq) -> Option<u16> {
         let free = self.session(number).free_state;
         if free == NONE {
@@ -106,7 +106,7 @@ impl Tables<'_> {
         self.session_mut(number).free_state = state;
     }
 
-    /// Forgets all that is being done for a session.
+    /// Removes all states of a session.
     pub(crate) fn forget_states(&mut self, number: u16) {
         let states = self.limits.nack_states;
         let first = usize::from(number) * states;
@@ -141,7 +141,7 @@ impl Tables<'_> {
         &mut self.subcast[first..first + words]
     }
 
-    /// Everybody is in the subcast list of that state.
+    /// Puts all children on the subcast list of a state.
     pub(crate) fn subcast_to_all(&mut self, state: u16) {
         let members = self.set_range(self.session_of(state), Set::Members);
         let first = usize::from(state) * members.len();
@@ -149,7 +149,7 @@ impl Tables<'_> {
         list.copy_from_slice(&self.members[members]);
     }
 
-    /// The first child at `from` or behind that did not lose the packet of that state.
+    /// Returns the first child at `from` or after it that did not lose the packet.
     #[inline]
     pub(crate) fn candidate(&self, state: u16, from: u16) -> u16 {
         let (members, lost) = (self.members(self.session_of(state)), self.subcast(state));

@@ -37,7 +37,7 @@ pub struct Session {
     pub(crate) acks: Acks,
     /// Whether the folded acknowledgement was sent upward since the last sweep.
     pub(crate) ack_sent: bool,
-    /// All children have stalled while data goes on: fold again after the acknowledgement interval.
+    /// All children have stalled while data continues: fold again after the acknowledgement interval.
     pub(crate) fold_again: bool,
     /// When to remove silent children and count the others.
     pub(crate) sweep_due: Instant,
@@ -65,7 +65,7 @@ pub(crate) struct Acks {
     pub(crate) due: Instant,
 }
 
-/// What the children reported of what is below.
+/// What the children reported about the receivers below.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Below {
     /// Receivers, counted by the last sweep.
