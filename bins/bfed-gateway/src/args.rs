@@ -33,7 +33,7 @@ Exit codes:
   2    wrong usage: the command line or the configuration
   74   the result could not be written to standard output, whatever else happened
 
-A start: `bfed-gateway check --config gateway.toml`, `bfed-gateway all --config gateway.toml`, and look
+A start: `bfed-gateway check --config gateway.toml`, `bfed-gateway run --config gateway.toml`, and look
 with `bfed-gateway status peers`.";
 
 #[derive(Debug, clap::Args)]
@@ -52,8 +52,8 @@ pub(crate) struct Socket {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Runs a whole gateway: a control node, and a data node for each core
-    All(File),
+    /// Run a whole gateway: a control node, and a data node for each core
+    Run(File),
     /// Runs a control node; data nodes are other processes
     Control(File),
     /// Runs data nodes, one for each core, for a control node elsewhere

@@ -1,4 +1,4 @@
-//! `bfed-gateway all|control|data`: what the gateway adds to the skeleton of a daemon. The main thread drives the
+//! `bfed-gateway run|control|data`: what the gateway adds to the skeleton of a daemon. The main thread drives the
 //! control node, each data node has a thread of its own.
 
 use std::net::{SocketAddr, TcpListener};
@@ -119,7 +119,7 @@ impl Program for Gateway<'_> {
 /// What one mode needs, and another does not.
 fn fits(mode: Mode, config: &Config, file: &Path) -> Result<(), ConfigError> {
     let missing = match mode {
-        Mode::All => None,
+        Mode::Whole => None,
         Mode::Control if config.cluster.listen.is_none() => Some((
             "cluster.listen",
             "an address and a port where data nodes call",
@@ -309,7 +309,7 @@ impl Parts {
                 let credentials = self.cluster_credentials.clone();
                 Towards::Cluster(self.config.cluster.clone(), credentials)
             }
-            Mode::All | Mode::Control => Towards::Driver(to_driver),
+            Mode::Whole | Mode::Control => Towards::Driver(to_driver),
         };
         for node in nodes {
             tasks.spawn(links::keep(node.clone(), towards.clone()));

@@ -20,7 +20,7 @@
 //! | session | what waits | at the bound |
 //! | --- | --- | --- |
 //! | real-time | `limits.receiver-queue` for each receiver | the oldest frame is dropped: `drops{reason="queue_full"}` |
-//! | bulk | the same, and at most 192 KiB beside it | as soon as its socket takes no more the source is read no more: `plane{event="pauses"}`; a receiver that takes nothing for `limits.stall` is cut off: `drops{reason="stalled"}` |
+//! | bulk | the same, and at most 192 KiB beside it | as soon as its socket takes no more the source is read no more: `plane{event="pauses"}`; a receiver that takes nothing for `limits.idle-timeout` is cut off: `drops{reason="stalled"}` |
 //!
 //! # Privileges
 //!
@@ -116,7 +116,7 @@ pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         verbs::run(daemon::run(mode, &file.config))
     };
     match args.verb {
-        Verb::All(file) => run(Mode::All, file),
+        Verb::Run(file) => run(Mode::Whole, file),
         Verb::Control(file) => run(Mode::Control, file),
         Verb::Data(file) => run(Mode::Data, file),
         Verb::Check { file, here } => {

@@ -129,8 +129,8 @@ fn what_is_wrong_is_said_with_its_place_and_what_to_write() {
             "listen = \"192.0.2.1:4140\"",
             "is reachable from outside, and there is no key-file",
         ),
-        ("metrics = []", "names none"),
-        ("metrics = [\"beauty\"]", "\"beauty\" is no metric"),
+        ("tables = []", "names none"),
+        ("tables = [\"beauty\"]", "\"beauty\" is no metric"),
         (
             "assignment = \"least-loded\"",
             "did you mean \"least-loaded\"?",

@@ -21,8 +21,14 @@ fn a_session_refused_for_a_limit_has_exit_code_3() {
     let full = Full::start();
     let mediator = format!("http://{}", full.mediator);
     let mut program = Command::new(std::env::current_exe().unwrap());
-    program.args(["bfed-join", "bfed://2/second", "--wait", "1s", "--mediator"]);
-    let refused = program.arg(mediator).output().unwrap();
+    program.args([
+        "bfed-join",
+        "recv",
+        "bfed://2/second",
+        "--connect-timeout",
+        "1s",
+    ]);
+    let refused = program.args(["--mediator", &mediator]).output().unwrap();
     let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(3), "{errors}");
     let limit = bfed::wire::no_route::Reason::Limit.to_string();

@@ -9,6 +9,6 @@ mod unwritable;
 
 daemon_tests!(
     "CARGO_BIN_EXE_bfed-gateway",
-    "all",
+    "run",
     "[gateway]\nnetwork = 1\nlisten = \"127.0.0.1:4140\"\n"
 );

@@ -4,137 +4,167 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bfed::SessionName;
-use bfed_client::{Address, GroupAddress, MEDIATOR_V4, frames};
+use bfed_client::{Address, GroupAddress, MEDIATOR_V4, Url, frames};
 use clap::ValueEnum;
 use cli::units::{BitRate, ByteSize, duration};
 
 const AFTER_HELP: &str = "\
 Examples:
-  bfed-join bfed://1/239.1.2.3/5004 --output film.ts
+  bfed-join recv bfed://1/239.1.2.3/5004 --output film.ts
       asks the mediators of this IP multicast network and writes the stream until Ctrl-C
-  bfed-join bfed://1/239.1.2.3/5004 --mediator 10.0.0.1 --mediator http://cdn.example:8080 | mpv -
-      asks two networks what the session costs, takes the cheaper one, and plays it
-  bfed-join --send 'bfed://1/239.1.2.3/5004/?framing=numbered' --input film.ts --rate 20M
-      is the source of a session in this IP multicast network
+  bfed-join recv bfed://1/239.1.2.3/5004 --mediator 10.0.0.1 --mediator http://cdn.example:8080 | mpv -
+      asks two networks what the session costs and plays it from the cheaper one
+  bfed-join send 'bfed://1/239.1.2.3/5004/?framing=numbered' --input film.ts --rate 20M
+      publishes a session in this IP multicast network
   curl http://cdn.example:8081/s/bfed%3A%2F%2F1%2F239.1.2.3%2F5004
       reads a session in an HTTP network without this program
 
-Mediators (--mediator):
-  239.255.98.102:25190   a group: the IP multicast network that this host is in (the default)
-  10.0.0.1:25190         a host: a source-specific multicast network; the port may be left out
-  http://host:8080       an HTTP network; https is not spoken
-Several are asked for the cost first, and the cheapest is taken; who does not answer within 4 s is
-left out.
-
-A session that belongs to the network asked (NO_ROUTE, local) is received natively: from its group, or
-from the server of the mediator.
-
-A source in an IP multicast network is any program that sends to the group: each datagram is a frame. In
-an HTTP network it is any PUT of the session's URL: `curl -T FILE http://host:8081/s/NAME`.
+Exit codes:
+  0    everything arrived or was sent, or --length, --duration or --idle ended it
+  1    failed, or parts of a numbered session are missing (see --late)
+  2    wrong usage
+  3    no route to the session (NO_ROUTE); the message has the reason
+  4    no mediator answered
+  74   the result could not be written to standard output, whatever else happened
+  130  interrupted by Ctrl-C or SIGTERM
 
 Framing: a session whose name has the parameter framing=numbered consists of numbered frames
-(docs/wire.md), which --send writes: missing ones are counted, and the end is known with the digest of
-the whole. Other sessions are written as they come; they end with --length, --idle or --duration, or
-where an HTTP server ends them.
+(docs/wire.md). `send` writes them; `recv` counts missing ones, and knows the end and the digest of the
+whole. Other sessions have no end, except where an HTTP server ends them.
 
 Events of --json, one object a line, on standard output (on standard error with --output -); the
 field `event` names it:
   cost       mediator, cost: null if it did not answer
   asking     mediator
-  joined     mediator, addresses, lifetime_s (0: for ever)
+  joined     mediator, addresses, lifetime_s (0: no expiry)
   redirected from, to, gateway
-  refused    reason, again_s: when it will be asked again, or null
+  refused    reason, retry_after_s: null if the mediator is not asked again
   progress   seconds, bytes, frames, lost; every second
   end        result (complete, duration, idle, incomplete, refused, no_answer, failed, interrupted),
-             exit_code, message, seconds, bytes, digest (BLAKE3 of what was written), frames, lost,
-             late (repeated or out of order), skipped_bytes (no frames), datagrams, requests,
-             damped (requests left to others), moved (new addresses)
+             exit_code, message, seconds, bytes, digest (BLAKE3 of the data), frames, lost, late
+             (repeated or out of order), skipped_bytes (outside of frames), datagrams, requests,
+             damped (requests left to other clients), moved (changes of address)";
 
-Exit codes:
-  0    everything arrived, or --length, --duration or --idle ended it
-  1    failed, or parts of a numbered session are missing (see --late)
-  2    wrong usage
-  3    no way to the session (NO_ROUTE); the message has the reason
-  4    no mediator answered
-  74   the result could not be written to standard output, whatever else happened
-  130  interrupted by Ctrl-C or SIGTERM";
+const AFTER_RECV: &str = "\
+Mediators (--mediator):
+  239.255.98.102:25190   a group: the IP multicast network that this host is in (the default)
+  10.0.0.1:25190         a host: a source-specific multicast network; the port may be left out
+  http://host:8080       an HTTP network; https is not supported
+With several mediators each is asked for the cost first, and the cheapest is used. A mediator that does not
+answer within 4 s is left out.
 
-/// Joins a session of the Broadcast Federation and writes its stream; or is its source.
+A session that belongs to the network asked (NO_ROUTE, local) is received natively: from its group, or
+from the server of the mediator.";
+
+const AFTER_SEND: &str = "\
+Other sources: in an IP multicast network any program that sends datagrams to the group, each datagram a
+frame; in an HTTP network any PUT of the session's URL: `curl -T FILE http://host:8081/s/NAME`.";
+
+/// Receive a session of the Broadcast Federation, or publish one
 #[derive(Debug, clap::Parser)]
 #[command(name = "bfed-join", version, after_long_help = AFTER_HELP, max_term_width = 100)]
 pub(crate) struct Args {
-    /// The session, such as bfed://1/239.1.2.3/5004
-    #[arg(value_name = "URL")]
-    pub(crate) session: SessionName,
-
-    /// Whom to ask for it; several: the cheapest is taken
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) mediator: Vec<Address>,
-
-    /// Kind of the network that this host is in, where no mediator is named
-    #[arg(long, value_enum, default_value = "ip")]
-    pub(crate) kind: Kind,
-
-    /// File for the stream, written as it comes; - is standard output
-    #[arg(long, short, value_name = "FILE|-", default_value = "-")]
-    pub(crate) output: PathBuf,
-
-    /// Which of the session's flows [default: the first]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) flow: Option<String>,
-
-    /// Interface of groups, by name or by its address [default: where the routes lead]
-    #[arg(long, value_name = "IF")]
-    pub(crate) interface: Option<String>,
-
-    /// End after so long
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub(crate) duration: Option<Duration>,
-
-    /// End after so many bytes
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) length: Option<ByteSize>,
-
-    /// End when nothing came for so long, once something did
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub(crate) idle: Option<Duration>,
-
-    /// Keep asking for so long while nobody answers or there is no way to the session
-    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = duration)]
-    pub(crate) wait: Duration,
-
-    /// Of a numbered session: missing parts, and a beginning that was missed, are no failure
-    #[arg(long)]
-    pub(crate) late: bool,
-
-    /// Be the session's source, in the network that owns it
-    #[arg(long)]
-    pub(crate) send: bool,
-
-    /// With --send: what to send; - is standard input
-    #[arg(long, value_name = "FILE|-", default_value = "-", requires = "send")]
-    pub(crate) input: PathBuf,
-
-    /// With --send: bits of payload a second
-    #[arg(long, value_name = "RATE", default_value = "10M", requires = "send")]
-    pub(crate) rate: BitRate,
-
-    /// With --send: bytes of payload in a frame; 1316 are seven packets of an MPEG transport stream
-    #[arg(long, value_name = "BYTES", default_value_t = 1316, requires = "send",
-        value_parser = clap::value_parser!(u16).range(1..=frames::MAX_PAYLOAD as i64))]
-    pub(crate) frame: u16,
-
-    /// With --send: routers that datagrams may pass, plus one
-    #[arg(long, value_name = "N", default_value_t = 16, requires = "send",
-        value_parser = clap::value_parser!(u8).range(1..))]
-    pub(crate) ttl: u8,
-
-    /// Print one JSON event a line (they are listed below)
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
 
     #[command(flatten)]
     pub(crate) log: cli::logging::LogArgs,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Verb {
+    /// Join a session and write its stream
+    #[command(after_long_help = AFTER_RECV, max_term_width = 100)]
+    Recv(Recv),
+    /// Publish a session in the network that owns it
+    #[command(after_long_help = AFTER_SEND, max_term_width = 100)]
+    Send(Send),
+}
+
+/// Arguments of both verbs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Common {
+    /// Session, such as bfed://1/239.1.2.3/5004
+    #[arg(value_name = "URL")]
+    pub(crate) session: SessionName,
+
+    /// Flow of the session [default: the first]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) flow: Option<String>,
+
+    /// Interface of groups, by name or by its address [default: by the routes]
+    #[arg(long, value_name = "IF")]
+    pub(crate) interface: Option<String>,
+
+    /// Print one JSON event a line (listed in bfed-join --help)
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Recv {
+    #[command(flatten)]
+    pub(crate) common: Common,
+
+    /// Mediator to ask; of several the cheapest is used
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) mediator: Vec<Address>,
+
+    /// Kind of the network that this host is in, if no mediator is named
+    #[arg(long, value_enum, default_value = "ip")]
+    pub(crate) kind: Kind,
+
+    /// File for the stream; - is standard output
+    #[arg(long, short, value_name = "FILE|-", default_value = "-")]
+    pub(crate) output: PathBuf,
+
+    /// End after this time
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) duration: Option<Duration>,
+
+    /// End after this many bytes
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) length: Option<ByteSize>,
+
+    /// End when no data has arrived for this time, after the first
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) idle: Option<Duration>,
+
+    /// Keep asking for this time while no mediator answers or there is no route to the session
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = duration)]
+    pub(crate) connect_timeout: Duration,
+
+    /// Accept that frames of a numbered session, or its beginning, are missing
+    #[arg(long)]
+    pub(crate) late: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Send {
+    #[command(flatten)]
+    pub(crate) common: Common,
+
+    /// Server of an HTTP network, http://host:port [default: the session's group]
+    #[arg(long, value_name = "URL")]
+    pub(crate) server: Option<Url>,
+
+    /// File to send; - is standard input
+    #[arg(long, value_name = "FILE|-", default_value = "-")]
+    pub(crate) input: PathBuf,
+
+    /// Bits of payload a second
+    #[arg(long, value_name = "RATE", default_value = "10M")]
+    pub(crate) rate: BitRate,
+
+    /// Bytes of payload in a frame; 1316 are seven packets of an MPEG transport stream
+    #[arg(long, value_name = "BYTES", default_value_t = 1316,
+        value_parser = clap::value_parser!(u16).range(1..=frames::MAX_PAYLOAD as i64))]
+    pub(crate) frame: u16,
+
+    /// TTL of datagrams
+    #[arg(long, value_name = "N", default_value_t = 16,
+        value_parser = clap::value_parser!(u8).range(1..))]
+    pub(crate) ttl: u8,
 }
 
 /// Kinds of native networks.
@@ -149,51 +179,52 @@ pub(crate) enum Kind {
 }
 
 impl Args {
-    /// Combinations that cannot work.
+    /// Returns what is wrong with arguments that each parse well.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let specific = |mediator: &Address| matches!(mediator, Address::Group(_));
-        if let Some(flow) = &self.flow
-            && !self.session.flows().any(|name| name == flow)
-        {
-            let names: Vec<&str> = self.session.flows().collect();
-            return Err(format!(
-                "--flow {flow}: the session has {}",
-                names.join(", ")
-            ));
+        match &self.verb {
+            Verb::Recv(args) => args.common.check().and_then(|()| args.check()),
+            Verb::Send(args) => args.common.check().and_then(|()| args.check()),
         }
-        if self.send {
-            return self.check_send();
+    }
+}
+
+impl Common {
+    fn check(&self) -> Result<(), String> {
+        match &self.flow {
+            Some(flow) if !self.session.flows().any(|name| name == flow) => {
+                let names: Vec<&str> = self.session.flows().collect();
+                let names = names.join(", ");
+                Err(format!("--flow {flow}: the session has {names}"))
+            }
+            _ => Ok(()),
         }
+    }
+
+    /// Returns the number of the flow, from 0.
+    pub(crate) fn flow(&self) -> usize {
+        let mut flows = self.session.flows();
+        let wanted = |name: &str| self.flow.as_deref().is_none_or(|flow| flow == name);
+        flows.position(wanted).unwrap_or(0)
+    }
+}
+
+impl Recv {
+    fn check(&self) -> Result<(), String> {
         if self.mediator.is_empty() && self.kind != Kind::Ip {
             return Err(
-                "--kind: name the mediator with --mediator; only IP multicast networks \
-                have it at a well-known place"
+                "--kind: name the mediator with --mediator; only IP multicast networks have a \
+                 well-known one"
                     .into(),
             );
         }
-        if self.mediator.iter().filter(|one| specific(one)).count() > 1 {
+        let is_group = |mediator: &&Address| matches!(mediator, Address::Group(_));
+        if self.mediator.iter().filter(is_group).count() > 1 {
             return Err("--mediator: this host is in one IP multicast network at most".into());
         }
         Ok(())
     }
 
-    fn check_send(&self) -> Result<(), String> {
-        match &self.mediator[..] {
-            [] => self.group().map(|_| ()).ok_or_else(|| {
-                "--send: the session's native name is no group; name the server of an HTTP network \
-                 with --mediator http://host:port"
-                    .into()
-            }),
-            [Address::Http(_)] => Ok(()),
-            _ => Err(
-                "--send: in networks of groups no mediator is asked; in an HTTP network name \
-                its server, http://host:port"
-                    .into(),
-            ),
-        }
-    }
-
-    /// Whom to ask, if nobody was named: the well-known group.
+    /// Returns the mediators to ask: those named, or the well-known group.
     pub(crate) fn mediators(&self) -> Vec<Address> {
         match self.mediator.is_empty() {
             true => vec![Address::Group(MEDIATOR_V4)],
@@ -201,19 +232,22 @@ impl Args {
         }
     }
 
-    /// Number of the flow, from 0.
-    pub(crate) fn flow(&self) -> usize {
-        let mut flows = self.session.flows();
-        let wanted = |name: &str| self.flow.as_deref().is_none_or(|flow| flow == name);
-        flows.position(wanted).unwrap_or(0)
-    }
-
-    /// The session's own group, if it is one's in its network.
-    pub(crate) fn group(&self) -> Option<GroupAddress> {
-        GroupAddress::of_flow(&self.session, self.flow()).ok()
-    }
-
     pub(crate) fn to_stdout(&self) -> bool {
-        !self.send && self.output.as_os_str() == "-"
+        self.output.as_os_str() == "-"
+    }
+}
+
+impl Send {
+    fn check(&self) -> Result<(), String> {
+        let common = &self.common;
+        let is_group = GroupAddress::of_flow(&common.session, common.flow()).is_ok();
+        match self.server.is_some() || is_group {
+            true => Ok(()),
+            false => Err(
+                "send: the session's native name is not a group; name the server of an HTTP \
+                 network with --server http://host:port"
+                    .into(),
+            ),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What `--json` prints; `--help` describes it.
+//! The events of `--json`; `--help` lists them.
 
 use cli::events::Events;
 use serde::Serialize;
@@ -25,7 +25,7 @@ pub(crate) enum Event<'a> {
     },
     Refused {
         reason: &'a str,
-        again_s: Option<f64>,
+        retry_after_s: Option<f64>,
     },
     Progress {
         seconds: f64,
@@ -54,18 +54,18 @@ pub(crate) struct End<'a> {
     pub(crate) moved: u64,
 }
 
-/// Prints an event of the session, if it is one of those that are printed.
+/// Prints an event of the session. Interruptions and gaps are not printed.
 pub(crate) fn emit(events: &Events, event: bfed_client::Event) {
-    use bfed_client::Event as Happened;
+    use bfed_client::Event as Input;
     match event {
-        Happened::Cost { mediator, cost } => events.emit(&Event::Cost {
+        Input::Cost { mediator, cost } => events.emit(&Event::Cost {
             mediator: mediator.to_string(),
             cost,
         }),
-        Happened::Asking { mediator } => events.emit(&Event::Asking {
+        Input::Asking { mediator } => events.emit(&Event::Asking {
             mediator: mediator.to_string(),
         }),
-        Happened::Joined {
+        Input::Joined {
             mediator,
             place,
             lifetime_s,
@@ -74,17 +74,17 @@ pub(crate) fn emit(events: &Events, event: bfed_client::Event) {
             addresses: vec![place.to_string()],
             lifetime_s,
         }),
-        Happened::Redirected { from, to, gateway } => events.emit(&Event::Redirected {
+        Input::Redirected { from, to, gateway } => events.emit(&Event::Redirected {
             from: from.to_string(),
             to,
             gateway: gateway.to_string(),
         }),
-        Happened::Refused {
+        Input::Refused {
             reason,
             retry_after,
         } => events.emit(&Event::Refused {
             reason: reason.name(),
-            again_s: retry_after.map(|pause| pause.as_secs_f64()),
+            retry_after_s: retry_after.map(|pause| pause.as_secs_f64()),
         }),
         _ => {}
     }

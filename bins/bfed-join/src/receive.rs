@@ -1,4 +1,4 @@
-//! Joins and writes.
+//! Receives a session.
 
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -8,19 +8,19 @@ use bfed_client::{Cancel, Error, JoinOptions, Session, Sink, Stats, Status};
 use cli::events::{Events, hex};
 use cli::{exit, interrupt};
 
-use crate::args::Args;
+use crate::args::Recv;
 use crate::events::{End, Event, emit};
 
-/// No route, said the mediator.
+/// Exit code: the mediator has no route to the session.
 pub(crate) const REFUSED: u8 = 3;
-/// Nobody answered.
+/// Exit code: no mediator answered.
 pub(crate) const NO_ANSWER: u8 = 4;
 /// Time between reports of progress.
 const PROGRESS: Duration = Duration::from_secs(1);
-/// Bytes of data that are written at once.
+/// Bytes of data written at once.
 const BUFFER: usize = 256 << 10;
 
-/// How it ended.
+/// How the session ended.
 #[derive(Debug)]
 struct Verdict {
     result: &'static str,
@@ -41,12 +41,12 @@ struct Output<'a> {
     writer: BufWriter<Box<dyn Write>>,
     events: &'a Events,
     to_stdout: bool,
-    /// What writing came to, where it failed.
+    /// Why the data could not be written.
     unwritten: Option<io::Error>,
 }
 
 impl Output<'_> {
-    fn open<'a>(args: &Args, events: &'a Events) -> io::Result<Output<'a>> {
+    fn open<'a>(args: &Recv, events: &'a Events) -> io::Result<Output<'a>> {
         let to_stdout = args.to_stdout();
         let writer: Box<dyn Write> = match to_stdout {
             true => Box::new(io::stdout()),
@@ -60,7 +60,7 @@ impl Output<'_> {
         })
     }
 
-    /// The data cannot be written. A reader that has closed standard output is told nothing.
+    /// Returns the verdict for data that cannot be written; without a message if the reader has closed standard output.
     fn unwritten(&self, error: &io::Error) -> Verdict {
         let message = format!("--output: {error}");
         match (self.to_stdout, error.kind()) {
@@ -95,19 +95,20 @@ impl Sink for Output<'_> {
     }
 }
 
-fn options(args: &Args) -> JoinOptions {
-    let mut options = JoinOptions::new(args.session.clone());
+fn options(args: &Recv) -> JoinOptions {
+    let common = &args.common;
+    let mut options = JoinOptions::new(common.session.clone());
     options.mediators = args.mediators();
-    options.flow = args.flow();
-    options.interface.clone_from(&args.interface);
-    options.wait = args.wait;
+    options.flow = common.flow();
+    options.interface.clone_from(&common.interface);
+    options.connect_timeout = args.connect_timeout;
     options.max_bytes = args.length.map(|length| length.0);
     options
 }
 
-/// Runs; the exit code.
-pub(crate) fn run(args: &Args) -> Result<u8, String> {
-    let events = Events::new(args.json, args.to_stdout());
+/// Runs `recv`; returns the exit code.
+pub(crate) fn run(args: &Recv) -> Result<u8, String> {
+    let events = Events::new(args.common.json, args.to_stdout());
     let cancel = Cancel::new().map_err(|error| error.to_string())?;
     let raise = cancel.clone();
     interrupt::on_raise(move || raise.cancel());
@@ -139,7 +140,7 @@ pub(crate) fn run(args: &Args) -> Result<u8, String> {
 
 /// Receives until the session is complete, fails, or one of the limits ends it.
 fn receive(
-    args: &Args,
+    args: &Recv,
     session: &mut Session,
     output: &mut Output<'_>,
     started: Instant,
@@ -187,8 +188,8 @@ fn receive(
     }
 }
 
-/// A session of numbered frames of which parts are missing is no success.
-fn judge(args: &Args, end: Verdict, session: &Session) -> Verdict {
+/// Turns success into failure if frames of a numbered session are missing, unless `--late` accepts that.
+fn judge(args: &Recv, end: Verdict, session: &Session) -> Verdict {
     match session.incomplete().filter(|_| !args.late) {
         Some(incomplete) if end.code == exit::OK => {
             ended("incomplete", exit::FAILED, incomplete.to_string())

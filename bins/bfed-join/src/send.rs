@@ -1,33 +1,31 @@
-//! Is the source of a session.
+//! Publishes a session.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::num::NonZeroU64;
 use std::time::Instant;
 
-use bfed_client::{Address, Cancel, Error, PublishOptions, Published, Publisher};
+use bfed_client::{Cancel, Error, PublishOptions, Published, Publisher};
 use cli::events::{Events, hex};
 use cli::{exit, interrupt};
 
-use crate::args::Args;
+use crate::args::Send;
 use crate::events::{End, Event};
 
-fn options(args: &Args) -> PublishOptions {
-    let mut options = PublishOptions::new(args.session.clone());
-    options.flow = args.flow();
-    options.server = match &args.mediator[..] {
-        [Address::Http(url)] => Some(url.clone()),
-        _ => None,
-    };
-    options.interface.clone_from(&args.interface);
+fn options(args: &Send) -> PublishOptions {
+    let common = &args.common;
+    let mut options = PublishOptions::new(common.session.clone());
+    options.flow = common.flow();
+    options.server.clone_from(&args.server);
+    options.interface.clone_from(&common.interface);
     options.ttl = args.ttl;
     options.rate = NonZeroU64::new(args.rate.0.max(1));
     options
 }
 
-/// Runs; the exit code.
-pub(crate) fn run(args: &Args) -> Result<u8, String> {
-    let events = Events::new(args.json, false);
+/// Runs `send`; returns the exit code.
+pub(crate) fn run(args: &Send) -> Result<u8, String> {
+    let events = Events::new(args.common.json, false);
     let shown = args.input.display();
     let input: Box<dyn Read> = match args.input.as_os_str() == "-" {
         true => Box::new(io::stdin()),
@@ -47,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<u8, String> {
     report(&events, done, &sent, started)
 }
 
-/// Prints what the work came to; the exit code.
+/// Reports the result; returns the exit code.
 fn report(
     events: &Events,
     done: Result<(), Error>,
@@ -81,7 +79,7 @@ fn report(
     Ok(code)
 }
 
-/// Reads as much as fills the buffer, less at the end.
+/// Fills the buffer, except at the end of the input; returns the number of bytes read.
 fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut len = 0;
     while len < buffer.len() {
@@ -95,8 +93,9 @@ fn fill(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(len)
 }
 
+/// Publishes the input frame by frame until its end or an interrupt.
 fn pump(
-    args: &Args,
+    args: &Send,
     mut input: Box<dyn Read>,
     publisher: &mut Publisher,
     events: &Events,

@@ -167,7 +167,7 @@ fn a_numbered_session_arrives_whole_from_the_group_that_a_gateway_names() {
     alone(|| {
         let (file, bytes) = film();
         let mut mediator = OnGroup::new();
-        let viewer = start(&[NUMBERED]);
+        let viewer = start(&["recv", NUMBERED]);
         let request = mediator.heard(Want::Join);
         assert_eq!(request.session.as_str(), NUMBERED);
         mediator.say(&request.session, 0, translation("239.9.9.9:7000"));
@@ -175,7 +175,7 @@ fn a_numbered_session_arrives_whole_from_the_group_that_a_gateway_names() {
         std::thread::sleep(Duration::from_millis(300));
         let source = "bfed://1/239.9.9.9/7000/?framing=numbered";
         let input = file.path().to_str().unwrap();
-        let source = start(&["--send", source, "--input", input, "--rate", "20M"]);
+        let source = start(&["send", source, "--input", input, "--rate", "20M"]);
         let sent = source.wait_with_output().unwrap();
         assert_eq!(code(&sent), 0, "{}", errors(&sent));
         let viewer = reader.join().unwrap();
@@ -195,14 +195,14 @@ fn a_session_of_the_own_network_is_received_natively() {
     alone(|| {
         let (file, bytes) = film();
         let mut mediator = OnGroup::new();
-        let viewer = start(&["bfed://1/239.1.2.3/5004", "--length", "300000"]);
+        let viewer = start(&["recv", "bfed://1/239.1.2.3/5004", "--length", "300000"]);
         let request = mediator.heard(Want::Join);
         mediator.say(&request.session, 0, Answer::NoRoute(Reason::Local));
         let reader = std::thread::spawn(|| viewer.wait_with_output().unwrap());
         std::thread::sleep(Duration::from_millis(300));
         let input = file.path().to_str().unwrap();
         let source = start(&[
-            "--send",
+            "send",
             "bfed://1/239.1.2.3/5004",
             "--input",
             input,
@@ -225,7 +225,7 @@ fn missing_frames_are_counted_and_fail_unless_late_is_said() {
     alone(|| {
         for (late, expected) in [(false, 1), (true, 0)] {
             let mut mediator = OnGroup::new();
-            let mut arguments = vec![NUMBERED, "--json", "--output", "/dev/null"];
+            let mut arguments = vec!["recv", NUMBERED, "--json", "--output", "/dev/null"];
             arguments.extend(late.then_some("--late"));
             let viewer = start(&arguments);
             let request = mediator.heard(Want::Join);
@@ -250,7 +250,7 @@ fn missing_frames_are_counted_and_fail_unless_late_is_said() {
 fn no_route_and_no_answer_have_their_codes() {
     alone(|| {
         let mut mediator = OnGroup::new();
-        let viewer = start(&["bfed://1/x", "--wait", "500ms"]);
+        let viewer = start(&["recv", "bfed://1/x", "--connect-timeout", "500ms"]);
         let request = mediator.heard(Want::Join);
         // A session of somebody else, and an answer to somebody else, are nothing to it.
         let other = SessionName::parse("bfed://1/y").unwrap();
@@ -264,7 +264,7 @@ fn no_route_and_no_answer_have_their_codes() {
         let done = viewer.wait_with_output().unwrap();
         assert_eq!(code(&done), 3);
         assert!(errors(&done).contains("unreachable"), "{}", errors(&done));
-        let done = start(&["bfed://1/x", "--wait", "500ms"])
+        let done = start(&["recv", "bfed://1/x", "--connect-timeout", "500ms"])
             .wait_with_output()
             .unwrap();
         assert_eq!(code(&done), 4, "{}", errors(&done));
@@ -275,7 +275,7 @@ fn no_route_and_no_answer_have_their_codes() {
 fn a_mediator_that_is_away_ends_nothing_as_long_as_data_comes() {
     alone(|| {
         let mut mediator = OnGroup::new();
-        let viewer = start(&["bfed://1/x", "--wait", "2s"]);
+        let viewer = start(&["recv", "bfed://1/x", "--connect-timeout", "2s"]);
         let request = mediator.heard(Want::Join);
         let to = translation("239.9.9.9:7000");
         mediator.send(&message(&request.session, 0, to, 3));
@@ -306,7 +306,7 @@ fn the_cheapest_mediator_is_asked() {
         let cheap = mediator("127.0.0.2:25190", 3, 2);
         std::thread::sleep(Duration::from_millis(100));
         // Nobody is at the third.
-        let mut asked = vec!["bfed://9/x"];
+        let mut asked = vec!["recv", "bfed://9/x"];
         for address in ["127.0.0.1", "127.0.0.2", "127.0.0.3"] {
             asked.extend(["--mediator", address]);
         }
@@ -331,7 +331,7 @@ fn redirections_are_followed_and_loops_named() {
         let first = mediator("127.0.0.1:25190", "127.0.0.2:25190");
         let second = mediator("127.0.0.2:25190", "127.0.0.1:25190");
         std::thread::sleep(Duration::from_millis(100));
-        let done = start(&["bfed://9/x", "--mediator", "127.0.0.1"]);
+        let done = start(&["recv", "bfed://9/x", "--mediator", "127.0.0.1"]);
         let done = done.wait_with_output().unwrap();
         assert_eq!(code(&done), 1);
         let errors = errors(&done);
@@ -345,7 +345,7 @@ fn redirections_are_followed_and_loops_named() {
 fn ctrl_c_leaves() {
     alone(|| {
         let mut mediator = OnGroup::new();
-        let viewer = start(&["bfed://9/x"]);
+        let viewer = start(&["recv", "bfed://9/x"]);
         let request = mediator.heard(Want::Join);
         mediator.say(&request.session, 0, translation("239.9.9.9:7000"));
         std::thread::sleep(Duration::from_millis(300));
@@ -371,6 +371,7 @@ fn a_request_is_left_to_others_who_ask_the_same() {
     alone(|| {
         let mut mediator = OnGroup::new();
         let mut viewer = start(&[
+            "recv",
             "bfed://9/x",
             "--json",
             "--output",
@@ -432,7 +433,7 @@ fn request(listener: &TcpListener) -> (TcpStream, String, Vec<u8>) {
 fn over_http_redirections_are_followed_and_a_stream_that_moves_is_found_again() {
     alone(|| {
         let listener = TcpListener::bind("127.0.0.1:8080").unwrap();
-        let viewer = start(&[NUMBERED, "--mediator", "http://127.0.0.1:8080"]);
+        let viewer = start(&["recv", NUMBERED, "--mediator", "http://127.0.0.1:8080"]);
         let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
         let chunk =
             |bytes: &[u8]| [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
@@ -489,13 +490,15 @@ fn over_http_redirections_are_followed_and_a_stream_that_moves_is_found_again() 
 #[test]
 fn wrong_usage_is_told() {
     for arguments in [
-        &["http://x/"][..],
-        &["bfed://1/x", "--kind", "ssm"],
-        &["bfed://1/x", "--mediator", "nobody"],
-        &["bfed://1/x", "--flow", "audio"],
-        &["bfed://1/x", "--send"],
-        &["bfed://1/x", "--rate", "5M"],
+        &["recv", "http://x/"][..],
+        &["bfed://1/x"],
+        &["recv", "bfed://1/x", "--kind", "ssm"],
+        &["recv", "bfed://1/x", "--mediator", "nobody"],
+        &["recv", "bfed://1/x", "--flow", "audio"],
+        &["send", "bfed://1/x"],
+        &["recv", "bfed://1/x", "--rate", "5M"],
         &[
+            "recv",
             "bfed://1/x",
             "--mediator",
             "239.1.1.1",
@@ -522,7 +525,7 @@ fn a_stream_that_cannot_be_written_has_a_code_of_its_own() {
         ] {
             let mut mediator = OnGroup::new();
             let mut command = Command::new(env!("CARGO_BIN_EXE_bfed-join"));
-            command.args(["bfed://1/239.1.2.3/5004", "--interface", "lo"]);
+            command.args(["recv", "bfed://1/239.1.2.3/5004", "--interface", "lo"]);
             let viewer = command.stdout(out).stderr(Stdio::piped()).spawn().unwrap();
             let request = mediator.heard(Want::Join);
             mediator.say(&request.session, 0, translation("239.9.9.9:7000"));

@@ -17,14 +17,14 @@ fn help_is_a_result() {
 fn errors_that_cannot_be_written_keep_their_codes() {
     let session = "bfed://1/239.1.2.3/5004";
     PROGRAM.fails(&["--no-such-option"], 2);
-    PROGRAM.fails(&[session, "--output", "/nonexistent/file"], 1);
+    PROGRAM.fails(&["recv", session, "--output", "/nonexistent/file"], 1);
     let nobody = [
         "--mediator",
         "127.0.0.1:9",
-        "--wait",
+        "--connect-timeout",
         "300ms",
         "--log",
         "trace",
     ];
-    PROGRAM.fails(&[&[session][..], &nobody].concat(), 4);
+    PROGRAM.fails(&[&["recv", session][..], &nobody].concat(), 4);
 }

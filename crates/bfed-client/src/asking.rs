@@ -138,7 +138,7 @@ impl Asking {
     }
 
     fn wait(&self) -> Duration {
-        millis(self.options.wait.as_millis() as u64)
+        millis(self.options.connect_timeout.as_millis() as u64)
     }
 
     /// Time has passed; data came last at `data`.

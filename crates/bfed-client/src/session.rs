@@ -39,7 +39,7 @@ pub struct JoinOptions {
     /// Interface of groups, by name or address; by default the routes decide.
     pub interface: Option<String>,
     /// How long to ask while no mediator answers or there is no route to the session; 15 s by default.
-    pub wait: Duration,
+    pub connect_timeout: Duration,
     /// The session is complete after this many bytes.
     pub max_bytes: Option<u64>,
     /// Time limits of connections to mediators and servers of HTTP networks.
@@ -55,7 +55,7 @@ impl JoinOptions {
             mediators: vec![Address::Group(MEDIATOR_V4)],
             flow: 0,
             interface: None,
-            wait: Duration::from_secs(15),
+            connect_timeout: Duration::from_secs(15),
             max_bytes: None,
             timeouts: Timeouts::default(),
         }

@@ -57,7 +57,7 @@ pub(super) fn gateway(section: Section<'_, '_>) -> (bfed::Config, Gateway) {
     // The network's number is not 0.
     let id = GatewayId::new(network, number).unwrap_or(const { GatewayId::new(1, 1).unwrap() });
     let mut config = bfed::Config::new(id);
-    config.tables = tables(&section, "metrics");
+    config.tables = tables(&section, "tables");
     let transit = section.get("transit", "true or false", boolean);
     let crossing = Cost(section.number("transit-cost", 0..=u32::MAX - 1, 0));
     let is_transit = transit.is_none_or(|at| at.value);
@@ -185,8 +185,8 @@ pub(super) fn timers(section: Section<'_, '_>, config: &mut bfed::Config) -> Dur
     config.refresh_interval = read("refresh", TIME, config.refresh_interval);
     config.soft_state_lifetime = read("lifetime", TIME, config.soft_state_lifetime);
     config.join_timeout = read("join", TIME, config.join_timeout);
-    config.sroute_timeout = read("sroute", TIME, config.sroute_timeout);
-    config.refusal_time = read("refusal", TIME, config.refusal_time);
+    config.sroute_timeout = read("cost-timeout", TIME, config.sroute_timeout);
+    config.refusal_time = read("negative-ttl", TIME, config.refusal_time);
     config.heartbeat_interval = read("heartbeat", TIME, config.heartbeat_interval);
     if config.soft_state_lifetime < config.refresh_interval * 2 {
         let wrong = "is below two times refresh";
@@ -232,7 +232,7 @@ pub(super) fn limits(section: Section<'_, '_>, config: &mut bfed::Config) -> Dat
     limits.new_sessions_per_second = u32::try_from(rate).unwrap_or(u32::MAX);
     let plane = PlaneConfig::default();
     let delay = section.duration("real-time-delay", TIME, plane.real_time_delay.into());
-    let stall = section.duration("stall", TIME, plane.stall_timeout.into());
+    let stall = section.duration("idle-timeout", TIME, plane.stall_timeout.into());
     let sessions: u32 = section.number("sessions-per-node", 1..=1 << 20, 10_000);
     let data = DataLimits {
         sessions,

@@ -27,7 +27,7 @@ pub const DEFAULT_SOCKET: &str = "/run/polycast/bfed-gateway.sock";
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Mode {
     /// Control node and data nodes in one process.
-    All,
+    Whole,
     /// A control node; data nodes are other processes.
     Control,
     /// Data nodes.
@@ -51,7 +51,7 @@ impl Mode {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Mode::All => "all",
+            Mode::Whole => "run",
             Mode::Control => "control",
             Mode::Data => "data",
         }
@@ -236,7 +236,7 @@ impl Config {
     /// outlives a restart, so peers are not asked to wait for it.
     #[must_use]
     pub fn fit(mut self, mode: Mode) -> Config {
-        if mode == Mode::All && self.cluster.listen.is_none() {
+        if mode == Mode::Whole && self.cluster.listen.is_none() {
             self.machine.restart_time_s = 0;
         }
         self

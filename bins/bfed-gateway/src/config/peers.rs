@@ -92,10 +92,10 @@ fn peer(section: &Section<'_, '_>, has_key: bool) -> Option<Peer> {
         .map(|at| at.value);
     machine.data_prefixes = prefixes(section, address);
     machine.max_routes = section.number("max-routes", 1..=1_000_000, 4096_u32) as usize;
-    let rest = std::time::Duration::from_secs(1)..=std::time::Duration::from_secs(86_400);
+    let pauses = std::time::Duration::from_secs(1)..=std::time::Duration::from_secs(86_400);
     machine.rest_after_limit = duration(
         section
-            .duration("rest", rest, machine.rest_after_limit.into())
+            .duration("retry-after", pauses, machine.rest_after_limit.into())
             .value,
     );
     if let Some(mediator) = section.get("mediator", "where clients find its mediator", text) {

@@ -21,7 +21,7 @@
 //! | `max-connections` | http | 4096 | of each server |
 //! | `publish` | http | `["127.0.0.0/8", "::1/128"]` | prefixes of hosts that may be the source of a session |
 //! | `queue` | http | 4 MiB | most bytes that wait for one reader |
-//! | `stall` | http | `"10s"` | a reader of a bulk session that takes nothing for so long is cut off |
+//! | `idle-timeout` | http | `"10s"` | a reader of a bulk session that takes nothing for that long is cut off |
 //! | `max-clients`, `requests-per-second` | all | 16384, 1000 | bounds of the mediator |
 //! | `cost` | all | none is told | what this gateway costs for sessions of its network |
 
@@ -254,8 +254,12 @@ fn http(section: &Section<'_, '_>) -> HttpConfig {
         publish: publish(section).unwrap_or_else(|| config.publish.clone()),
         max_connections: section.number("max-connections", 1u32..=1 << 20, 4096) as usize,
         queue: section.number("queue", 65_536u32..=1 << 30, 4 << 20) as usize,
-        stall: section
-            .duration("stall", seconds(1)..=seconds(600), config.stall)
+        idle_timeout: section
+            .duration(
+                "idle-timeout",
+                seconds(1)..=seconds(600),
+                config.idle_timeout,
+            )
             .value,
         limits: limits(section),
         cost: cost(section),

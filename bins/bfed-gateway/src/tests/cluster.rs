@@ -42,7 +42,7 @@ impl Cluster {
             Gateway::start(Mode::Data, 0, &at, &[], &more)
         };
         let data: Vec<_> = (0..nodes).map(node).collect();
-        let other = Gateway::start(Mode::All, 1, &at, &[0], DATA);
+        let other = Gateway::start(Mode::Whole, 1, &at, &[0], DATA);
         control.peered(1);
         other.peered(1);
         eventually("data nodes", || {

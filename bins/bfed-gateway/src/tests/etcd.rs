@@ -149,7 +149,7 @@ impl Cluster {
             calls[0], calls[1]
         );
         let data = Gateway::start(Mode::Data, 0, &at, &[], &data);
-        let other = Gateway::start(Mode::All, 1, &at, &[0], DATA);
+        let other = Gateway::start(Mode::Whole, 1, &at, &[0], DATA);
         Some(Cluster {
             etcd,
             controls,

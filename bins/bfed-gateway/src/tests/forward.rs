@@ -171,8 +171,8 @@ fn idle_connections_to_the_data_port_keep_no_viewer_out() {
     let at = [port(), port()];
     let data = port();
     let more = |at: SocketAddr| format!("[data]\nlisten = \"{at}\"\nnodes = 1");
-    let owner = Gateway::start(Mode::All, 0, &at, &[1], &more(data));
-    let viewer = Gateway::start(Mode::All, 1, &at, &[0], &more(port()));
+    let owner = Gateway::start(Mode::Whole, 0, &at, &[1], &more(data));
+    let viewer = Gateway::start(Mode::Whole, 1, &at, &[0], &more(port()));
     owner.peered(1);
     viewer.peered(1);
     // More than a listener's queue: what is closed is opened again.

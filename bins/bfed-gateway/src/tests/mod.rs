@@ -136,7 +136,7 @@ fn line(count: usize, more: &str) -> Vec<Gateway> {
     let start = |number: usize| {
         let near = |other: &usize| number.abs_diff(*other) == 1;
         let peers: Vec<_> = (0..count).filter(near).collect();
-        Gateway::start(Mode::All, number, &at, &peers, more)
+        Gateway::start(Mode::Whole, number, &at, &peers, more)
     };
     let gateways: Vec<_> = (0..count).map(start).collect();
     for (number, gateway) in gateways.iter().enumerate() {

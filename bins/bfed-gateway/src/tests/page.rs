@@ -21,8 +21,8 @@ const HOSTILE_WORDS: &str = "</td></script><img src=x onerror=\"document.title='
 fn gateways() -> (Gateway, Gateway, SocketAddr) {
     let at = [port(), port()];
     let more = format!("{DATA}\n[status]\npage = \"127.0.0.1:0\"\n[[peer]]\nnetwork = 3\n");
-    let one = Gateway::start(Mode::All, 0, &at, &[1], &more);
-    let other = Gateway::start(Mode::All, 1, &at, &[0], DATA);
+    let one = Gateway::start(Mode::Whole, 0, &at, &[1], &more);
+    let other = Gateway::start(Mode::Whole, 1, &at, &[0], DATA);
     one.peered(1);
     other.peered(1);
     let open = Open {
@@ -72,7 +72,7 @@ fn get(at: SocketAddr, path: &str, host: &str) -> String {
 fn the_page_needs_nothing_from_outside_and_runs_no_script_but_its_own() {
     let at = port();
     let one = Gateway::start(
-        Mode::All,
+        Mode::Whole,
         0,
         &[at],
         &[],

@@ -138,7 +138,7 @@ pub(crate) fn listen(at: SocketAddr) -> String {
 
 /// Two gateways that know each other.
 pub(crate) fn pair(more: &str) -> (Daemon, Daemon) {
-    pair_of("all", more)
+    pair_of("run", more)
 }
 
 /// The same; the second in that mode.
@@ -148,9 +148,9 @@ pub(crate) fn pair_of(mode: &str, more: &str) -> (Daemon, Daemon) {
         let other = 1 - own;
         let gateway = format!("{}\n{more}", listen(at[own]));
         let cluster = "[cluster]\nlisten = \"127.0.0.1:0\"\n";
-        let (mode, cluster) = match own == 1 && mode != "all" {
+        let (mode, cluster) = match own == 1 && mode != "run" {
             true => (mode, cluster),
-            false => ("all", ""),
+            false => ("run", ""),
         };
         let rest = format!("{}{cluster}", peer(other as u32 + 1, at[other]));
         Daemon::start(mode, own as u32 + 1, &gateway, &rest)
@@ -220,7 +220,7 @@ pub(crate) fn join(
 ) -> Result<bfed_client::Session, bfed_client::Error> {
     let mut options = bfed_client::JoinOptions::new(session.parse().unwrap());
     options.mediators = vec![format!("http://{mediator}").parse().unwrap()];
-    options.wait = Duration::from_secs(1);
+    options.connect_timeout = Duration::from_secs(1);
     let cancel = bfed_client::Cancel::new().unwrap();
     bfed_client::Session::join(options, &cancel, &mut Viewer::default())
 }
@@ -248,7 +248,7 @@ impl Full {
             );
             let peer = peer(other as u32 + 1, at[other]);
             let rest = format!("{network}{limits}{peer}");
-            Daemon::start("all", own as u32 + 1, &listen(at[own]), &rest)
+            Daemon::start("run", own as u32 + 1, &listen(at[own]), &rest)
         };
         let owner = start(1, "[limits]\nsessions-per-peer = 1\n");
         let one = start(0, "");

@@ -46,17 +46,17 @@ fn idle_until_evicted(daemon: &Daemon, to: SocketAddr) -> Vec<socket2::Socket> {
 #[test]
 fn idle_connections_keep_no_peer_out() {
     let at = [port(), port()];
-    let one = Daemon::start("all", 1, &listen(at[0]), &peer(2, at[1]));
+    let one = Daemon::start("run", 1, &listen(at[0]), &peer(2, at[1]));
     let idle = idle_until_evicted(&one, at[0]);
     // It calls from an address that has idle connections too, and is called by nobody.
-    let other = Daemon::start("all", 2, "", &peer(1, at[0]));
+    let other = Daemon::start("run", 2, "", &peer(1, at[0]));
     other.peered();
     drop(idle);
 }
 
 /// A gateway that may open 200 file descriptors.
 fn with_few_descriptors(folder: TempDir) -> Daemon {
-    let program = program(&["all", "--log", "debug"], &folder);
+    let program = program(&["run", "--log", "debug"], &folder);
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -n 200; exec \"$0\" \"$@\""]);
     command.arg(program.get_program()).args(program.get_args());
@@ -71,7 +71,7 @@ fn idle_connections_that_use_all_descriptors_keep_no_peer_out() {
     write(&folder, &text(&folder, 1, &listen(at[0]), &rest));
     let one = with_few_descriptors(folder);
     let idle = idle_until_evicted(&one, at[0]);
-    let other = Daemon::start("all", 2, "", &peer(1, at[0]));
+    let other = Daemon::start("run", 2, "", &peer(1, at[0]));
     other.peered();
     drop(idle);
 }
@@ -125,7 +125,7 @@ fn idle_connections_keep_no_data_node_out() {
 #[test]
 fn calls_that_are_not_taken_are_logged_a_few_times_and_then_counted() {
     let at = port();
-    let one = Daemon::start("all", 1, &listen(at), "");
+    let one = Daemon::start("run", 1, &listen(at), "");
     for _ in 0..500 {
         drop(TcpStream::connect(at).unwrap());
     }

@@ -9,7 +9,7 @@ use crate::common::*;
 
 #[test]
 fn every_metric_of_the_table_is_on_the_page() {
-    let one = Daemon::start("all", 1, "", "[metrics]\nlisten = \"127.0.0.1:0\"");
+    let one = Daemon::start("run", 1, "", "[metrics]\nlisten = \"127.0.0.1:0\"");
     let overview = one.show(Show::Overview);
     let at: SocketAddr = overview["metrics"].as_str().unwrap().parse().unwrap();
     eventually("its data node", || {

@@ -100,13 +100,13 @@ fn peers_prove_who_they_are_or_are_not_heard() {
         .unwrap()
         .parse()
         .unwrap();
-    let forger = Daemon::start("all", 2, &secret(&folder, "b"), &peer(1, at));
+    let forger = Daemon::start("run", 2, &secret(&folder, "b"), &peer(1, at));
     let why = eventually("a failed call", || {
         let peers = forger.show(Show::Peers);
         peers["peers"][0]["last_end"].as_str().map(str::to_owned)
     });
     assert!(!why.is_empty());
-    let plain = Daemon::start("all", 2, "", &peer(1, at));
+    let plain = Daemon::start("run", 2, "", &peer(1, at));
     eventually("strangers", || {
         let counters = one.show(Show::Counters);
         (counters["control"]["strangers"].as_u64()? >= 2).then_some(())
@@ -120,8 +120,8 @@ fn peers_prove_who_they_are_or_are_not_heard() {
 fn nonsense_costs_its_sender_the_session_and_nobody_else() {
     let at = [port(), port()];
     let more = format!("{}[[peer]]\nnetwork = 3\n", peer(2, at[1]));
-    let one = Daemon::start("all", 1, &listen(at[0]), &more);
-    let other = Daemon::start("all", 2, &listen(at[1]), &peer(1, at[0]));
+    let one = Daemon::start("run", 1, &listen(at[0]), &more);
+    let other = Daemon::start("run", 2, &listen(at[1]), &peer(1, at[0]));
     one.peered();
     let reason = |answer: &[u8]| {
         let mut frames = bfed::wire::Frames::new();
@@ -162,8 +162,8 @@ fn a_peering_that_may_cross_no_hop_stands_on_one_link() {
     let key = secret(&folder, "c");
     let gateway = |at| format!("{}\n{key}", listen(at));
     let near = |network, at| format!("{}max-hops = 1\n", peer(network, at));
-    let one = Daemon::start("all", 1, &gateway(at[0]), &near(2, at[1]));
-    let other = Daemon::start("all", 2, &gateway(at[1]), &near(1, at[0]));
+    let one = Daemon::start("run", 1, &gateway(at[0]), &near(2, at[1]));
+    let other = Daemon::start("run", 2, &gateway(at[1]), &near(1, at[0]));
     one.peered();
     other.peered();
     // Who does not send with the highest TTL may have crossed any number of hops: it is not heard.
@@ -171,7 +171,7 @@ fn a_peering_that_may_cross_no_hop_stands_on_one_link() {
     eventually("the loss", || {
         (one.show(Show::Overview)["established"] == 0).then_some(())
     });
-    let far = Daemon::start("all", 2, &key, &peer(1, at[0]));
+    let far = Daemon::start("run", 2, &key, &peer(1, at[0]));
     eventually("an OPEN that is not confirmed", || {
         let peers = one.show(Show::Peers);
         (peers["peers"][0]["state"] == "open-confirm").then_some(())

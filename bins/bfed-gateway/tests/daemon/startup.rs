@@ -58,7 +58,7 @@ fn what_cannot_be_opened_ends_the_program_with_a_sentence() {
         ),
     ] {
         write(&folder, &text(&folder, 1, &gateway, &rest));
-        let failed = program(&["all"], &folder).output().unwrap();
+        let failed = program(&["run"], &folder).output().unwrap();
         assert_eq!(failed.status.code(), Some(1));
         let error = String::from_utf8_lossy(&failed.stderr).into_owned();
         assert!(error.contains(said), "{error}");
@@ -74,7 +74,7 @@ fn an_ordinary_start_and_stop_logs_no_warning() {
         let at = [port(), port()];
         let start = |own: usize| {
             let rest = format!("{}{more}", peer(2 - own as u32, at[1 - own]));
-            Daemon::start("all", own as u32 + 1, &listen(at[own]), &rest)
+            Daemon::start("run", own as u32 + 1, &listen(at[own]), &rest)
         };
         // The first calls the second before it is there.
         let (one, other) = (start(0), start(1));

@@ -305,7 +305,7 @@ fn fill(net: &mut dyn Network, channel: ChannelId, most: usize) -> usize {
 fn a_slow_reader_holds_a_bulk_session_back_and_is_cut_off_in_the_end() {
     alone(|| {
         let mut config = config();
-        (config.queue, config.stall) = (1 << 20, StdDuration::from_secs(1));
+        (config.queue, config.idle_timeout) = (1 << 20, StdDuration::from_secs(1));
         let mut net = channels(&NetworkConfig::Http(config));
         let (channel, url) = down(&mut *net, &name("bfed://9/x")).unwrap();
         let url: Url = url.parse().unwrap();

@@ -90,7 +90,7 @@ pub(super) struct Hub {
     received_bytes: usize,
     writable: VecDeque<ChannelId>,
     queue: usize,
-    stall: Duration,
+    idle_timeout: Duration,
     counts: Counts,
 }
 
@@ -102,7 +102,7 @@ pub(super) enum NoSource {
 }
 
 impl Shared {
-    pub(super) fn new(queue: usize, stall: Duration) -> io::Result<Arc<Self>> {
+    pub(super) fn new(queue: usize, idle_timeout: Duration) -> io::Result<Arc<Self>> {
         let hub = Hub {
             streams: BTreeMap::new(),
             channels: BTreeMap::new(),
@@ -112,7 +112,7 @@ impl Shared {
             received_bytes: 0,
             writable: VecDeque::new(),
             queue,
-            stall,
+            idle_timeout,
             counts: Counts::default(),
         };
         Ok(Arc::new(Shared {
@@ -458,7 +458,7 @@ impl Hub {
             if reader.ended || reader.queue.is_empty() || reader.bytes + len <= self.queue {
                 continue;
             }
-            if reader.took.elapsed() < self.stall {
+            if reader.took.elapsed() < self.idle_timeout {
                 room = false;
                 continue;
             }
@@ -550,7 +550,7 @@ impl Hub {
     /// called now and then.
     pub(super) fn sweep(&mut self) {
         for reader in self.readers.values_mut() {
-            let stuck = !reader.queue.is_empty() && reader.took.elapsed() >= self.stall * 3;
+            let stuck = !reader.queue.is_empty() && reader.took.elapsed() >= self.idle_timeout * 3;
             if stuck && !reader.ended {
                 reader.ended = true;
                 reader.queue.clear();

@@ -66,8 +66,8 @@ pub struct HttpConfig {
     pub max_connections: usize,
     /// Most bytes that wait for one reader.
     pub queue: usize,
-    /// How long a reader of a bulk session may take nothing.
-    pub stall: Duration,
+    /// Time after which a reader of a bulk session that takes nothing is cut off.
+    pub idle_timeout: Duration,
     /// Bounds of the mediator.
     pub limits: ClientLimits,
     /// What this gateway costs for sessions of this network, from their root on; `None` tells nothing.
@@ -103,7 +103,7 @@ impl HttpConfig {
             .collect(),
             max_connections: 4096,
             queue: 4 << 20,
-            stall: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(10),
             limits: ClientLimits::default(),
             cost: None,
         }
@@ -163,7 +163,8 @@ impl HttpNet {
         let own = |origin: &Url| origin.authority() != base.authority();
         let first = server(&config.authority(0)?)?;
         let origin = Some(config.origin.clone().unwrap_or(first)).filter(own);
-        let shared = Shared::new(config.queue, config.stall).map_err(|error| error.to_string())?;
+        let shared =
+            Shared::new(config.queue, config.idle_timeout).map_err(|error| error.to_string())?;
         let edge = edge::Edge {
             shared: Arc::clone(&shared),
             network: owner.gateway.network,

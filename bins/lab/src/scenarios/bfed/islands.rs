@@ -98,7 +98,7 @@ impl Scenario for Islands {
         federation.start_all()?;
         let settled = federation.settle()?;
         context.note(format!("all routes after {:.2} s", settled.as_secs_f64()));
-        let viewers = VIEWERS.map(|at| federation.view(at, SESSION, &["--wait", "20s"]));
+        let viewers = VIEWERS.map(|at| federation.view(at, SESSION, &["--connect-timeout", "20s"]));
         let mut viewers = viewers.into_iter().collect::<Result<Vec<_>>>()?;
         viewers.iter_mut().try_for_each(Viewer::joined)?;
         let curl = federation.curl(WEB, PLAIN)?;

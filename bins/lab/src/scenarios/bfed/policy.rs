@@ -95,13 +95,13 @@ impl Scenario for Policy {
 
         let mut views = Vec::new();
         for (session, at) in VIEWS {
-            let viewer = federation.view(at, session, &["--wait", "20s"])?;
+            let viewer = federation.view(at, session, &["--connect-timeout", "20s"])?;
             views.push((session, viewer));
         }
         for (_, viewer) in &mut views {
             viewer.joined()?;
         }
-        let mut refused = federation.view(SSM, MANY, &["--wait", "2s"])?;
+        let mut refused = federation.view(SSM, MANY, &["--connect-timeout", "2s"])?;
         let code = refused.process.wait(SOON)?.0.code();
         report.holds(
             "the SSM network: no way to a session of many sources (code 3)",

@@ -57,7 +57,11 @@ impl Load {
         let mut viewers = Vec::new();
         for session in &sessions {
             for &at in islands {
-                viewers.push(federation.view(at, session, &["--late", "--wait", "20s"])?);
+                viewers.push(federation.view(
+                    at,
+                    session,
+                    &["--late", "--connect-timeout", "20s"],
+                )?);
             }
         }
         viewers.iter_mut().try_for_each(Viewer::joined)?;

@@ -135,7 +135,7 @@ impl Part {
 
     fn verb(self) -> &'static str {
         match self {
-            Part::All(_) => "all",
+            Part::All(_) => "run",
             Part::Control(..) => "control",
             Part::Data(..) => "data",
         }
@@ -452,7 +452,7 @@ impl Federation {
         let file = Path::new(SCRATCH).join(format!("seen{}-{short}.bin", at + 1));
         let mut launch = Launch::carried("bfed-join")
             .named(format!("bfed-join {short} on host {}", at + 1))
-            .args([session, "--json", "--output"])
+            .args(["recv", session, "--json", "--output"])
             .arg(&file)
             .args(options);
         launch = match self.mediator(at) {
@@ -497,8 +497,8 @@ impl Federation {
         rate: &str,
     ) -> Result<Process> {
         let launch = Launch::carried("bfed-join")
-            .named(format!("bfed-join --send on host {}", at + 1))
-            .args([session, "--send", "--json", "--interface", "eth0"])
+            .named(format!("bfed-join send on host {}", at + 1))
+            .args(["send", session, "--json", "--interface", "eth0"])
             .args(["--rate", rate, "--input"])
             .arg(file);
         self.network.start(self.islands[at].host, launch)
