@@ -51,8 +51,8 @@
 //! | `bfed_gateway_control_drops_total` | counter | reason | Messages dropped by the control node, by reason |
 //! | `bfed_gateway_mediator_total` | counter | event | What the native network's mediator did |
 //! | `bfed_gateway_mediator_client_sessions` | gauge |  | Sessions that clients of the native network's mediator have |
-//! | `bfed_gateway_mediator_readers` | gauge |  | Readers at the mediator's HTTP server |
-//! | `bfed_gateway_mediator_streams` | gauge |  | Streams at the mediator's HTTP server |
+//! | `bfed_gateway_join_latency_seconds` | histogram |  | Time from a client's JOIN to the address of the session |
+//! | `bfed_gateway_native_channels` | gauge | node | Channels of a data node in a network of groups |
 //! | `bfed_gateway_native_readers` | gauge | node | Readers at a data node's HTTP server |
 //! | `bfed_gateway_native_streams` | gauge | node | Streams at a data node's HTTP server |
 //! | `bfed_gateway_node_sessions` | gauge | node | Sessions of a data node of this process |

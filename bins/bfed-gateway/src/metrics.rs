@@ -7,8 +7,10 @@ pub use daemon_kit::metric::Metric;
 use daemon_kit::metric::{self, RELOADS, UPTIME, counter, gauge};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
 
 use crate::daemon::GatewayState;
+use crate::native::{JoinLatency, LATENCY_BOUNDS_S};
 use crate::status::{Counts, Snapshot};
 use crate::{control, data};
 
@@ -47,22 +49,11 @@ const MEDIATOR_CLIENT_SESSIONS: Metric = gauge(
     &[],
     "Sessions that clients of the native network's mediator have",
 );
-const MEDIATOR_READERS: Metric = gauge(
-    "mediator_readers",
-    &[],
-    "Readers at the mediator's HTTP server",
+const NATIVE_CHANNELS: Metric = gauge(
+    "native_channels",
+    &["node"],
+    "Channels of a data node in a network of groups",
 );
-const MEDIATOR_STREAMS: Metric = gauge(
-    "mediator_streams",
-    &[],
-    "Streams at the mediator's HTTP server",
-);
-/// What the mediator and the native network count that goes up and down, and its gauge.
-const MEDIATOR_GAUGES: [(Metric, &str); 3] = [
-    (MEDIATOR_CLIENT_SESSIONS, "client_sessions"),
-    (MEDIATOR_READERS, "readers"),
-    (MEDIATOR_STREAMS, "streams"),
-];
 const NATIVE_READERS: Metric = gauge(
     "native_readers",
     &["node"],
@@ -73,13 +64,12 @@ const NATIVE_STREAMS: Metric = gauge(
     &["node"],
     "Streams at a data node's HTTP server",
 );
-const NATIVE_GAUGES: [(Metric, &str); 2] =
-    [(NATIVE_READERS, "readers"), (NATIVE_STREAMS, "streams")];
-
-/// Whether a count of the native network goes up and down.
-fn is_gauge(name: &str) -> bool {
-    MEDIATOR_GAUGES.iter().any(|(_, gauge)| *gauge == name)
-}
+/// Gauges of native networks and their names there. A network has some of them.
+const NATIVE_GAUGES: [(Metric, &str); 3] = [
+    (NATIVE_CHANNELS, "channels"),
+    (NATIVE_READERS, "readers"),
+    (NATIVE_STREAMS, "streams"),
+];
 
 const NODE_SESSIONS: Metric = gauge(
     "node_sessions",
@@ -106,7 +96,13 @@ const NATIVE: Metric = counter(
     "What the native network did for a data node",
 );
 
-/// All metrics, in the order of the page.
+/// Name and help of the histogram of the time from a client's request to the address of its session.
+pub const JOIN_LATENCY: (&str, &str) = (
+    "join_latency_seconds",
+    "Time from a client's JOIN to the address of the session",
+);
+
+/// All counters and gauges, in the order of the page.
 pub const METRICS: &[Metric] = &[
     INFO,
     UPTIME,
@@ -121,8 +117,7 @@ pub const METRICS: &[Metric] = &[
     CONTROL_DROPS,
     MEDIATOR,
     MEDIATOR_CLIENT_SESSIONS,
-    MEDIATOR_READERS,
-    MEDIATOR_STREAMS,
+    NATIVE_CHANNELS,
     NATIVE_READERS,
     NATIVE_STREAMS,
     NODE_SESSIONS,
@@ -171,18 +166,23 @@ fn control_node(encoder: &mut DescriptorEncoder<'_>, control: &control::Snapshot
     CONTROL.map(encoder, &control.control)?;
     ROUTING.map(encoder, &control.routing)?;
     CONTROL_DROPS.map(encoder, &control.drops)?;
-    let counters = control.native.iter().filter(|(name, _)| !is_gauge(name));
-    let counters: Counts = counters
-        .map(|(name, count)| (name.clone(), *count))
-        .collect();
-    MEDIATOR.map(encoder, &counters)?;
-    for (metric, name) in MEDIATOR_GAUGES {
-        metric.value(
-            encoder,
-            control.native.get(name).copied().unwrap_or_default(),
-        )?;
-    }
-    Ok(())
+    MEDIATOR.map(encoder, &control.native)?;
+    let sessions = control.native_gauges.get("client_sessions").copied();
+    MEDIATOR_CLIENT_SESSIONS.value(encoder, sessions.unwrap_or_default())?;
+    join_latency(encoder, &control.join_latency)
+}
+
+fn join_latency(encoder: &mut DescriptorEncoder<'_>, latency: &JoinLatency) -> fmt::Result {
+    let bounds = LATENCY_BOUNDS_S.into_iter().chain([f64::INFINITY]);
+    let buckets: Vec<(f64, u64)> = bounds.zip(latency.buckets).collect();
+    let (name, help) = JOIN_LATENCY;
+    let mut histogram = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+    histogram.encode_histogram::<[(&str, &str); 0]>(
+        latency.sum_us as f64 / 1e6,
+        latency.buckets.iter().sum(),
+        &buckets,
+        None,
+    )
 }
 
 fn data_nodes(encoder: &mut DescriptorEncoder<'_>, nodes: &[data::Snapshot]) -> fmt::Result {
@@ -202,8 +202,9 @@ fn data_nodes(encoder: &mut DescriptorEncoder<'_>, nodes: &[data::Snapshot]) -> 
     for (metric, name) in NATIVE_GAUGES {
         let mut lines = metric.start(encoder)?;
         for node in nodes {
-            let value = node.native.get(name).copied().unwrap_or_default();
-            lines.gauge(&[("node", &node.node.to_string())], value)?;
+            if let Some(value) = node.native_gauges.get(name) {
+                lines.gauge(&[("node", &node.node.to_string())], *value)?;
+            }
         }
     }
     type Counter = (Metric, fn(&data::Snapshot) -> &Counts);
@@ -217,9 +218,7 @@ fn data_nodes(encoder: &mut DescriptorEncoder<'_>, nodes: &[data::Snapshot]) -> 
         let mut lines = metric.start(encoder)?;
         for node in nodes {
             let number = node.node.to_string();
-            let gauges_apart = metric.name == NATIVE.name;
-            let counts = of(node).iter();
-            for (name, count) in counts.filter(|(name, _)| !(gauges_apart && is_gauge(name))) {
+            for (name, count) in of(node) {
                 lines.count(&[("node", &number), (metric.labels[1], name)], *count)?;
             }
         }

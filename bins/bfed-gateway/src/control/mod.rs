@@ -31,7 +31,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::config::Config;
 use crate::limiter::LogLimiter;
-use crate::native::Network;
+use crate::native::{JoinLatency, Network};
 use crate::status::{Counts, Show};
 pub(crate) use coordinator::{Coordinated, News, Resignation};
 pub(crate) use doors::{Call, Caller, Members, Outcome, Port, Registrant, call, nodes, peers};
@@ -101,6 +101,8 @@ pub(crate) struct Snapshot {
     pub(crate) routing: Counts,
     pub(crate) drops: Counts,
     pub(crate) native: Counts,
+    pub(crate) native_gauges: Counts,
+    pub(crate) join_latency: JoinLatency,
 }
 
 /// What went through a session lately, as its data node says.

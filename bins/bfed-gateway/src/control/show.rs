@@ -15,8 +15,12 @@ const PAGE_SESSIONS: usize = 500;
 /// Links on it.
 const PAGE_LINKS: usize = 2000;
 
+fn named((name, count): (&str, u64)) -> (String, u64) {
+    (name.to_owned(), count)
+}
+
 fn counts<const N: usize>(all: [(&str, u64); N]) -> Counts {
-    all.map(|(name, count)| (name.to_owned(), count)).into()
+    all.map(named).into()
 }
 
 /// Why a peering ended, as a sentence.
@@ -72,7 +76,8 @@ impl Driver {
             Show::Sessions => self.sessions(),
             Show::Nodes => self.data_nodes(),
             Show::Counters => {
-                let s = self.snapshot();
+                let mut s = self.snapshot();
+                s.native.append(&mut s.native_gauges);
                 json!({"control": s.control, "routing": s.routing, "control_drops": s.drops, "mediator": s.native})
             }
         }
@@ -217,12 +222,9 @@ impl Driver {
                 .iter()
                 .map(|(reason, count)| (reason.name().to_owned(), count))
                 .collect(),
-            native: self
-                .network
-                .counters()
-                .into_iter()
-                .map(|(name, count)| (name.to_owned(), count))
-                .collect(),
+            native: self.network.counters().into_iter().map(named).collect(),
+            native_gauges: self.network.gauges().into_iter().map(named).collect(),
+            join_latency: self.network.join_latency().copied().unwrap_or_default(),
         }
     }
 }

@@ -75,6 +75,7 @@ pub(crate) struct Snapshot {
     pub(crate) drops: Counts,
     pub(crate) sockets: Counts,
     pub(crate) native: Counts,
+    pub(crate) native_gauges: Counts,
 }
 
 /// The thread's state.
@@ -184,10 +185,10 @@ impl Worker {
                     self.output.streams.set_paused(conn, false);
                 }
                 DataEvent::Pause(Destination::Native(channel)) => {
-                    self.output.network.pause(channel);
+                    self.output.network.set_paused(channel, true);
                 }
                 DataEvent::Resume(Destination::Native(channel)) => {
-                    self.output.network.resume(channel);
+                    self.output.network.set_paused(channel, false);
                 }
                 // A datagram's sender is told by reports.
                 DataEvent::Pause(Destination::Datagram(_))
@@ -482,7 +483,7 @@ impl Worker {
         let sessions = self.node.session_count() as u64;
         let plane = self.node.plane();
         let stats = *plane.stats();
-        let drops = DataError::ALL.iter();
+        let (drops, native) = (DataError::ALL.iter(), &self.output.network);
         let named = |(name, count): (&str, u64)| (name.to_owned(), count);
         Snapshot {
             node: self.number.0,
@@ -505,13 +506,8 @@ impl Worker {
                 .map(|reason| (reason.name().to_owned(), stats.drops.get(*reason)))
                 .collect(),
             sockets: self.output.counters().map(named).into(),
-            native: self
-                .output
-                .network
-                .counters()
-                .into_iter()
-                .map(named)
-                .collect(),
+            native: native.counters().into_iter().map(named).collect(),
+            native_gauges: native.gauges().into_iter().map(named).collect(),
         }
     }
 }

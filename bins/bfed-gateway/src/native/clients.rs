@@ -20,7 +20,7 @@ use bfed::{ClientId, Duration, Instant, Scope, SessionName};
 use proto_core::{RateLimit, TokenBucket};
 
 /// How long an answer is waited for.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Bounds of a mediator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,6 +52,27 @@ pub(super) enum Refused {
     Pending(ClientId),
 }
 
+/// Upper bounds of the buckets of [`JoinLatency`] in seconds, but for the last one.
+pub const LATENCY_BOUNDS_S: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0];
+
+/// How long clients waited from a JOIN to the addresses of the session.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct JoinLatency {
+    /// Joins in each bucket: up to each of [`LATENCY_BOUNDS_S`], and above.
+    pub buckets: [u64; LATENCY_BOUNDS_S.len() + 1],
+    /// The sum of all times in microseconds.
+    pub sum_us: u64,
+}
+
+impl JoinLatency {
+    fn record(&mut self, waited: Duration) {
+        let seconds = waited.total_micros() as f64 / 1e6;
+        let bucket = LATENCY_BOUNDS_S.iter().position(|bound| seconds <= *bound);
+        self.buckets[bucket.unwrap_or(LATENCY_BOUNDS_S.len())] += 1;
+        self.sum_us += waited.total_micros();
+    }
+}
+
 /// A request that waits for its answer.
 #[derive(Clone, Debug)]
 pub(super) struct Asked<K> {
@@ -62,7 +83,7 @@ pub(super) struct Asked<K> {
     /// Only the cost.
     pub(super) cost_only: bool,
     session: SessionName,
-    until: Instant,
+    at: Instant,
 }
 
 /// The clients; `K` is what makes one.
@@ -81,6 +102,7 @@ pub(super) struct Clients<K> {
     next: u64,
     requests: TokenBucket,
     due: Option<Instant>,
+    latency: JoinLatency,
 }
 
 impl<K: Ord + Clone> Clients<K> {
@@ -97,10 +119,16 @@ impl<K: Ord + Clone> Clients<K> {
             next: 0,
             requests: TokenBucket::FULL,
             due: None,
+            latency: JoinLatency::default(),
         }
     }
 
-    /// How many sessions clients have.
+    /// Returns how long clients waited.
+    pub(super) fn join_latency(&self) -> &JoinLatency {
+        &self.latency
+    }
+
+    /// Returns the number of sessions that clients have.
     pub(super) fn session_count(&self) -> usize {
         self.sessions.len()
     }
@@ -156,7 +184,6 @@ impl<K: Ord + Clone> Clients<K> {
         }
         self.next += 1;
         let client = ClientId(self.next);
-        let until = now + PATIENCE;
         self.asked.insert(
             client,
             Asked {
@@ -164,10 +191,10 @@ impl<K: Ord + Clone> Clients<K> {
                 nonce: request.nonce,
                 cost_only,
                 session: request.session.clone(),
-                until,
+                at: now,
             },
         );
-        self.schedule(until);
+        self.schedule(now + TIMEOUT);
         self.upcalls.push_back(Upcall::Join {
             client,
             session: request.session,
@@ -210,6 +237,7 @@ impl<K: Ord + Clone> Clients<K> {
     ) -> Option<Asked<K>> {
         let asked = self.forget_asked(client)?;
         if matches!(answer.answer, Answer::Translation(_)) && !asked.cost_only {
+            self.latency.record(now - asked.at);
             self.remember(now, &asked, answer.lifetime_s);
         }
         Some(asked)
@@ -224,9 +252,9 @@ impl<K: Ord + Clone> Clients<K> {
         self.schedule(until);
     }
 
-    /// All who have a session are told something: who they are. After an answer that ends it they
-    /// have it no more.
-    pub(super) fn everybody(&mut self, answer: &AnswerRepr) -> Vec<K> {
+    /// Returns the clients that have a session, to tell them the answer. An answer that ends the session also
+    /// removes them.
+    pub(super) fn take_or_list(&mut self, answer: &AnswerRepr) -> Vec<K> {
         if matches!(answer.answer, Answer::NoRoute(_)) {
             let gone = self.sessions.remove(&answer.session).unwrap_or_default();
             self.count -= gone.len();
@@ -250,7 +278,7 @@ impl<K: Ord + Clone> Clients<K> {
         if self.due.is_none_or(|due| due > now) {
             return;
         }
-        let late = |asked: &Asked<K>| asked.until <= now;
+        let late = |asked: &Asked<K>| asked.at + TIMEOUT <= now;
         let given_up: Vec<_> = self
             .asked
             .iter()
@@ -271,11 +299,10 @@ impl<K: Ord + Clone> Clients<K> {
             !clients.is_empty()
         });
         self.count -= gone;
-        let have = self.sessions.values().flat_map(BTreeMap::values);
+        let have = self.sessions.values().flat_map(BTreeMap::values).copied();
         self.due = have
-            .chain(self.asked.values().map(|asked| &asked.until))
-            .min()
-            .copied();
+            .chain(self.asked.values().map(|asked| asked.at + TIMEOUT))
+            .min();
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
@@ -335,7 +362,10 @@ mod tests {
         );
         assert!(all.request(now, 2, request(Want::Join, 1)).is_ok());
         assert_eq!(asks(&mut all).len(), 2);
-        assert!(all.answer(now, ClientId(1), &translation(1)).is_some());
+        let later = now + Duration::from_millis(30);
+        assert!(all.answer(later, ClientId(1), &translation(1)).is_some());
+        let latency = all.join_latency();
+        assert_eq!((latency.buckets[3], latency.sum_us), (1, 30_000));
         assert!(
             all.answer(now, ClientId(1), &translation(1)).is_none(),
             "answered once"
@@ -420,7 +450,7 @@ mod tests {
         );
         assert_eq!(asks(&mut all).len(), 10);
         // Nobody answers: the requests are forgotten, and there is room again.
-        let later = now + PATIENCE;
+        let later = now + TIMEOUT;
         all.handle_timeout(later);
         assert!(all.request(later, 1, request(Want::Join, 1)).is_ok());
         assert_eq!((all.asked.len(), all.joining.len()), (1, 1));
@@ -436,13 +466,13 @@ mod tests {
         for client in asks(&mut all) {
             all.answer(now, client, &translation(1));
         }
-        assert_eq!(all.everybody(&translation(1)), [1, 2]);
+        assert_eq!(all.take_or_list(&translation(1)), [1, 2]);
         let end = AnswerRepr {
             answer: Answer::NoRoute(Reason::Unreachable),
             ..translation(1)
         };
-        assert_eq!(all.everybody(&end), [1, 2]);
-        assert!(all.everybody(&end).is_empty());
+        assert_eq!(all.take_or_list(&end), [1, 2]);
+        assert!(all.take_or_list(&end).is_empty());
         assert_eq!(all.count, 0);
     }
 }

@@ -20,6 +20,8 @@ use linux_net::link;
 use linux_net::poll::Set;
 use linux_net::udp::Batch;
 
+use super::Counter;
+
 /// Key of the socket that sends; channels' numbers stay below.
 const SENDER: u64 = u64::MAX;
 /// Most bytes that are read ahead of the caller.
@@ -482,7 +484,12 @@ impl Channels {
         }
     }
 
-    pub(super) fn counters(&self) -> Vec<(&'static str, u64)> {
+    /// Returns the number of channels.
+    pub(super) fn len(&self) -> usize {
+        self.channels.len()
+    }
+
+    pub(super) fn counters(&self) -> Vec<Counter> {
         let counts = &self.counts;
         vec![
             ("datagrams_received", counts.received),
@@ -491,7 +498,6 @@ impl Channels {
             ("frames_too_big", counts.too_big),
             ("datagrams_unsent", counts.unsent),
             ("reads_failed", counts.unread),
-            ("channels", self.channels.len() as u64),
         ]
     }
 }

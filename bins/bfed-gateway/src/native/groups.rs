@@ -16,7 +16,7 @@ use bfed_client::GroupAddress;
 
 use super::datagrams::{Channels, Link};
 use super::pool::{Groups, Pool};
-use super::{Network, Role};
+use super::{Counter, Network, Role};
 
 /// What the data side of a network of groups needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -208,12 +208,8 @@ impl NativeNet for GroupNet {
 }
 
 impl Network for GroupNet {
-    fn pause(&mut self, channel: ChannelId) {
-        self.channels.set_paused(channel, true);
-    }
-
-    fn resume(&mut self, channel: ChannelId) {
-        self.channels.set_paused(channel, false);
+    fn set_paused(&mut self, channel: ChannelId, paused: bool) {
+        self.channels.set_paused(channel, paused);
     }
 
     fn poll_writable(&mut self) -> Option<ChannelId> {
@@ -224,9 +220,13 @@ impl Network for GroupNet {
         self.channels.flush();
     }
 
-    fn counters(&self) -> Vec<(&'static str, u64)> {
+    fn counters(&self) -> Vec<Counter> {
         let mut counters = self.channels.counters();
         counters.push(("sessions_refused", self.refused));
         counters
+    }
+
+    fn gauges(&self) -> Vec<Counter> {
+        vec![("channels", self.channels.len() as u64)]
     }
 }

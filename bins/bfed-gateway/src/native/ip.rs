@@ -18,16 +18,15 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use bfed::native::Upcall;
 use bfed::wire::client::{AnswerRepr, Request};
-use bfed::{ClientId, Duration, GatewayId, Instant, Scope, SessionName};
+use bfed::{ClientId, Duration, GatewayId, Scope, SessionName};
 use linux_net::inet::{Membership, Transmit, UdpSocket};
 use linux_net::udp::Batch;
 
-use super::clients::{ClientLimits, Clients, Refused};
+use super::clients::{Asked, ClientLimits};
 use super::groups::{GroupNet, GroupsConfig, own_group};
-use super::mediator::{Front, Mediator};
-use super::{Network, Role};
+use super::mediator::{Answered, Front, Mediator, TakeRequest};
+use super::{Counter, Network, Role};
 
 /// How long a session stays after a LEAVE, in case another client objects.
 pub const GRACE: Duration = Duration::from_secs(3);
@@ -45,7 +44,7 @@ pub struct IpConfig {
     pub cost: Option<u32>,
 }
 
-/// Opens it.
+/// Opens the network.
 pub(super) fn open(
     config: &IpConfig,
     role: Role,
@@ -54,7 +53,9 @@ pub(super) fn open(
     Ok(match role {
         Role::Mediator => {
             let front = GroupMediator::open(config)?;
-            Box::new(Mediator::new(front, gateway, config.cost))
+            let requests = (Scope::Heard, GRACE);
+            let mediator = Mediator::new(front, gateway, config.cost, config.limits, requests);
+            Box::new(mediator)
         }
         Role::Channels { .. } => {
             let mediator = Some(config.mediator);
@@ -64,51 +65,11 @@ pub(super) fn open(
 }
 
 /// The mediator on its group.
-#[derive(Debug)]
 struct GroupMediator {
     config: IpConfig,
     socket: UdpSocket,
     batch: Batch,
-    clients: Clients<()>,
-    counts: Counts,
-}
-
-/// What a mediator counts.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Counts {
-    pub(super) requests: u64,
-    pub(super) answers: u64,
-    pub(super) malformed: u64,
-    pub(super) damped: u64,
-    pub(super) rate_limited: u64,
-    pub(super) full: u64,
-    pub(super) unanswered: u64,
-}
-
-impl Counts {
-    /// What became of a request.
-    pub(super) fn request<T>(&mut self, outcome: &Result<T, Refused>) {
-        self.requests += 1;
-        match outcome {
-            Ok(_) => {}
-            Err(Refused::Pending(_)) => self.damped += 1,
-            Err(Refused::Rate) => self.rate_limited += 1,
-            Err(Refused::Full) => self.full += 1,
-        }
-    }
-
-    pub(super) fn list(&self, sessions: usize) -> Vec<(&'static str, u64)> {
-        vec![
-            ("requests", self.requests),
-            ("answers", self.answers),
-            ("requests_malformed", self.malformed),
-            ("requests_damped", self.damped),
-            ("requests_rate_limited", self.rate_limited),
-            ("requests_no_room", self.full),
-            ("answers_unsent", self.unanswered),
-            ("client_sessions", sessions as u64),
-        ]
-    }
+    malformed: u64,
 }
 
 impl GroupMediator {
@@ -128,25 +89,23 @@ impl GroupMediator {
             config: config.clone(),
             socket,
             batch: Batch::new(2),
-            clients: Clients::new(config.limits, Scope::Heard, GRACE),
-            counts: Counts::default(),
+            malformed: 0,
         })
     }
 
-    fn send(&mut self, answer: &AnswerRepr) {
+    fn send(&self, nonce: u32, answer: &AnswerRepr) -> Answered {
+        let answer = AnswerRepr {
+            nonce,
+            ..answer.clone()
+        };
         let mut bytes = vec![0; answer.buffer_len()];
         answer.emit(&mut bytes);
-        let sent = self.socket.send(&Transmit {
+        Answered::once(&self.socket.send(&Transmit {
             source: None,
             destination: self.config.mediator,
             bytes: &bytes,
             segment_len: None,
-        });
-        match sent {
-            Ok(_) => self.counts.answers += 1,
-            // Clients ask again.
-            Err(_) => self.counts.unanswered += 1,
-        }
+        }))
     }
 }
 
@@ -157,51 +116,31 @@ impl AsFd for GroupMediator {
 }
 
 impl Front for GroupMediator {
-    fn answer(&mut self, now: Instant, client: Option<ClientId>, answer: &AnswerRepr) {
-        let nonce = match client {
-            Some(client) => match self.clients.answer(now, client, answer) {
-                Some(asked) if asked.cost_only => asked.nonce,
-                Some(_) => 0,
-                None => return,
-            },
-            None if self.clients.everybody(answer).is_empty() => return,
-            None => 0,
-        };
-        self.send(&AnswerRepr {
-            nonce,
-            ..answer.clone()
-        });
-    }
+    /// All clients receive the group, so they are one.
+    type Client = ();
 
-    fn poll_upcall(&mut self, now: Instant) -> Option<Upcall> {
-        loop {
-            if let Some(upcall) = self.clients.poll_upcall() {
-                return Some(upcall);
-            }
-            // What cannot be read now is still there later.
-            if self.socket.receive(&mut self.batch).unwrap_or(0) == 0 {
-                return None;
-            }
-            for datagram in self.batch.received() {
-                match Request::parse(datagram.payload) {
-                    Ok(request) => {
-                        let outcome = self.clients.request(now, (), request);
-                        self.counts.request(&outcome);
-                    }
-                    // Answers come back from the group too, other gateways' and this one's.
-                    Err(_) if AnswerRepr::parse(datagram.payload).is_ok() => {}
-                    Err(_) => self.counts.malformed += 1,
-                }
+    fn receive(&mut self, take: &mut TakeRequest<'_, ()>) -> bool {
+        // A failed read is repeated later.
+        if self.socket.receive(&mut self.batch).unwrap_or(0) == 0 {
+            return false;
+        }
+        for datagram in self.batch.received() {
+            match Request::parse(datagram.payload) {
+                Ok(request) => drop(take((), request)),
+                // The group returns answers too, those of other gateways and of this one.
+                Err(_) if AnswerRepr::parse(datagram.payload).is_ok() => {}
+                Err(_) => self.malformed += 1,
             }
         }
+        true
     }
 
-    fn handle_timeout(&mut self, now: Instant) {
-        self.clients.handle_timeout(now);
+    fn answer(&mut self, _: ClientId, asked: &Asked<()>, answer: &AnswerRepr) -> Answered {
+        self.send(if asked.cost_only { asked.nonce } else { 0 }, answer)
     }
 
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.clients.poll_timeout()
+    fn announce(&mut self, _: &[()], answer: &AnswerRepr) -> Answered {
+        self.send(0, answer)
     }
 
     fn knows(&self, session: &SessionName) -> bool {
@@ -210,7 +149,7 @@ impl Front for GroupMediator {
         flows.all(|flow| own_group(session, flow, false, groups, mediator).is_some())
     }
 
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.counts.list(self.clients.session_count())
+    fn counters(&self) -> Vec<Counter> {
+        vec![("requests_malformed", self.malformed)]
     }
 }

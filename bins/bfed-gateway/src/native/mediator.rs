@@ -1,43 +1,104 @@
-//! What mediators have in common: a network opened for the control node, which has no channels.
+//! The mediator of a network, opened for the control node: it has clients and no channels. What the kinds of
+//! networks share is here; a [`Front`] receives requests and sends answers.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use bfed::native::{ChannelId, Upcall};
-use bfed::wire::client::AnswerRepr;
+use bfed::native::Upcall;
+use bfed::wire::client::{AnswerRepr, Request};
 use bfed::wire::sroute::{GatewayCost, Outcome};
-use bfed::{ClientId, Cost, GatewayId, Instant, NativeNet, SessionName, Sroutes};
+use bfed::{ClientId, Cost, Duration, GatewayId, Instant, NativeNet, Scope, SessionName, Sroutes};
 
-use super::Network;
+use super::clients::{Asked, ClientLimits, Clients, JoinLatency, Refused};
+use super::{Counter, Network};
 
-/// What a kind of network does for its clients.
+/// Takes a request of a client. Returns its number, if it will be answered.
+pub(super) type TakeRequest<'a, K> =
+    dyn FnMut(K, Request) -> Result<Option<ClientId>, Refused> + 'a;
+
+/// The clients' side of a kind of network.
 pub(super) trait Front: AsFd + Send {
-    /// Tells a client, or all who have the session.
-    fn answer(&mut self, now: Instant, client: Option<ClientId>, answer: &AnswerRepr);
-    /// The next request.
-    fn poll_upcall(&mut self, now: Instant) -> Option<Upcall>;
-    /// Time has passed.
-    fn handle_timeout(&mut self, now: Instant);
-    /// When to call it.
-    fn poll_timeout(&self) -> Option<Instant>;
+    /// What identifies a client.
+    type Client: Ord + Clone + Send;
+
+    /// Reads requests that have arrived. Returns whether more may be left.
+    fn receive(&mut self, take: &mut TakeRequest<'_, Self::Client>) -> bool;
+
+    /// Sends the answer to a request. Returns the number of answers sent and of those that could not be sent.
+    fn answer(
+        &mut self,
+        client: ClientId,
+        asked: &Asked<Self::Client>,
+        answer: &AnswerRepr,
+    ) -> Answered;
+
+    /// Tells clients that have a session something new of it.
+    fn announce(&mut self, clients: &[Self::Client], answer: &AnswerRepr) -> Answered;
+
     /// Whether the session is one of this network's own.
     fn knows(&self, session: &SessionName) -> bool;
-    /// What was counted.
-    fn counters(&self) -> Vec<(&'static str, u64)>;
+
+    /// Releases what belongs to requests that expired.
+    fn expire(&mut self) {}
+
+    /// Returns the counters of this kind of network.
+    fn counters(&self) -> Vec<Counter>;
 }
 
-/// A network's mediator. Costs of this gateway are the administrator's: where none is configured, the
-/// network tells nothing of its inside (§5.2.2, a null response).
-#[derive(Debug)]
-pub(super) struct Mediator<F> {
+/// Answers that were sent, and that could not be sent.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Answered {
+    pub(super) sent: u64,
+    pub(super) unsent: u64,
+}
+
+impl Answered {
+    /// The result of one attempt. Clients whose answer is lost ask again.
+    pub(super) fn once<T, E>(sent: &Result<T, E>) -> Self {
+        Answered {
+            sent: u64::from(sent.is_ok()),
+            unsent: u64::from(sent.is_err()),
+        }
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.unsent += other.unsent;
+    }
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Counts {
+    requests: u64,
+    damped: u64,
+    rate_limited: u64,
+    full: u64,
+    answers: Answered,
+}
+
+/// A network's mediator. The administrator sets the cost of this gateway; without one, the network tells nothing
+/// of its inside (§5.2.2, a null response).
+pub(super) struct Mediator<F: Front> {
     front: F,
+    clients: Clients<F::Client>,
+    counts: Counts,
     gateway: GatewayId,
     cost: Option<u32>,
 }
 
 impl<F: Front> Mediator<F> {
-    pub(super) fn new(front: F, gateway: GatewayId, cost: Option<u32>) -> Self {
+    /// Creates a mediator whose requests have that `scope`. A session stays for `grace` after a LEAVE, in case
+    /// another client objects.
+    pub(super) fn new(
+        front: F,
+        gateway: GatewayId,
+        cost: Option<u32>,
+        limits: ClientLimits,
+        (scope, grace): (Scope, Duration),
+    ) -> Self {
         Mediator {
             front,
+            clients: Clients::new(limits, scope, grace),
+            counts: Counts::default(),
             gateway,
             cost,
         }
@@ -79,34 +140,72 @@ impl<F: Front> NativeNet for Mediator<F> {
     }
 
     fn answer(&mut self, now: Instant, client: Option<ClientId>, answer: &AnswerRepr) {
-        self.front.answer(now, client, answer);
+        let answered = match client {
+            Some(client) => match self.clients.answer(now, client, answer) {
+                Some(asked) => self.front.answer(client, &asked, answer),
+                None => return,
+            },
+            None => match self.clients.take_or_list(answer) {
+                clients if clients.is_empty() => return,
+                clients => self.front.announce(&clients, answer),
+            },
+        };
+        self.counts.answers.add(answered);
     }
 
     fn poll_upcall(&mut self, now: Instant, _: &mut [u8]) -> Option<Upcall> {
-        self.front.poll_upcall(now)
+        loop {
+            if let Some(upcall) = self.clients.poll_upcall() {
+                return Some(upcall);
+            }
+            let (clients, counts) = (&mut self.clients, &mut self.counts);
+            let more = self.front.receive(&mut |client, request| {
+                let taken = clients.request(now, client, request);
+                counts.requests += 1;
+                match taken {
+                    Ok(_) => {}
+                    Err(Refused::Pending(_)) => counts.damped += 1,
+                    Err(Refused::Rate) => counts.rate_limited += 1,
+                    Err(Refused::Full) => counts.full += 1,
+                }
+                taken
+            });
+            if !more {
+                return self.clients.poll_upcall();
+            }
+        }
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        self.front.handle_timeout(now);
+        self.clients.handle_timeout(now);
+        self.front.expire();
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.front.poll_timeout()
+        self.clients.poll_timeout()
     }
 }
 
 impl<F: Front> Network for Mediator<F> {
-    fn pause(&mut self, _: ChannelId) {}
-
-    fn resume(&mut self, _: ChannelId) {}
-
-    fn poll_writable(&mut self) -> Option<ChannelId> {
-        None
+    fn counters(&self) -> Vec<Counter> {
+        let counts = &self.counts;
+        let mut list = vec![
+            ("requests", counts.requests),
+            ("requests_damped", counts.damped),
+            ("requests_rate_limited", counts.rate_limited),
+            ("requests_no_room", counts.full),
+            ("answers", counts.answers.sent),
+            ("answers_unsent", counts.answers.unsent),
+        ];
+        list.extend(self.front.counters());
+        list
     }
 
-    fn flush(&mut self, _: Instant) {}
+    fn gauges(&self) -> Vec<Counter> {
+        vec![("client_sessions", self.clients.session_count() as u64)]
+    }
 
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.front.counters()
+    fn join_latency(&self) -> Option<&JoinLatency> {
+        Some(self.clients.join_latency())
     }
 }

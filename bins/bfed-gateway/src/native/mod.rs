@@ -47,7 +47,7 @@ use bfed::native::ChannelId;
 use bfed::wire::sroute::Outcome;
 use bfed::{GatewayId, Instant, NativeNet, Sroutes};
 
-pub use clients::ClientLimits;
+pub use clients::{ClientLimits, JoinLatency, LATENCY_BOUNDS_S};
 pub use datagrams::Link;
 pub use groups::GroupsConfig;
 pub use http::HttpConfig;
@@ -77,22 +77,39 @@ pub enum Role {
 /// [`poll_upcall`](NativeNet::poll_upcall) or [`poll_writable`](Network::poll_writable) have
 /// something to give.
 pub trait Network: NativeNet + AsFd + Send {
-    /// Reads no more of a channel until [`Network::resume`]: who gets its data cannot keep up.
-    fn pause(&mut self, channel: ChannelId);
+    /// Pauses a channel because its receivers cannot keep up, or resumes it. A paused channel is not read.
+    fn set_paused(&mut self, channel: ChannelId, paused: bool) {
+        let _ = (channel, paused);
+    }
 
-    /// Reads on.
-    fn resume(&mut self, channel: ChannelId);
+    /// Returns a channel that takes data again after `send_data` returned `Busy`; drain until `None`.
+    fn poll_writable(&mut self) -> Option<ChannelId> {
+        None
+    }
 
-    /// A channel whose `send_data` answered `Busy` takes data again; drain until `None`.
-    fn poll_writable(&mut self) -> Option<ChannelId>;
+    /// Sends what `send_data` has gathered.
+    fn flush(&mut self, now: Instant) {
+        let _ = now;
+    }
 
-    /// Sends what `send_data` has only gathered. The bytes that were lent to it are not there any
-    /// more.
-    fn flush(&mut self, now: Instant);
+    /// Returns the counters, by names for metrics: lower case, underscores.
+    fn counters(&self) -> Vec<Counter> {
+        Vec::new()
+    }
 
-    /// Counters, by names for metrics: lower case, underscores.
-    fn counters(&self) -> Vec<(&'static str, u64)>;
+    /// Returns values that go up and down, named like counters.
+    fn gauges(&self) -> Vec<Counter> {
+        Vec::new()
+    }
+
+    /// Returns how long clients waited for the addresses of sessions, if the network has clients.
+    fn join_latency(&self) -> Option<&JoinLatency> {
+        None
+    }
 }
+
+/// A name and a value.
+pub type Counter = (&'static str, u64);
 
 /// `[network]` of the configuration: which native network this is, and what it needs to know.
 #[derive(Clone, Debug, PartialEq)]

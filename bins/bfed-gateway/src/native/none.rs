@@ -71,18 +71,4 @@ impl NativeNet for NoNetwork {
     }
 }
 
-impl Network for NoNetwork {
-    fn pause(&mut self, _: ChannelId) {}
-
-    fn resume(&mut self, _: ChannelId) {}
-
-    fn poll_writable(&mut self) -> Option<ChannelId> {
-        None
-    }
-
-    fn flush(&mut self, _: Instant) {}
-
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        Vec::new()
-    }
-}
+impl Network for NoNetwork {}

@@ -11,18 +11,16 @@ use std::cmp::Ordering;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use bfed::native::Upcall;
 use bfed::wire::Header;
 use bfed::wire::client::{AnswerRepr, Request};
-use bfed::{ClientId, Duration, GatewayId, Instant, Scope, SessionName};
+use bfed::{ClientId, Duration, GatewayId, Scope, SessionName};
 use linux_net::inet::{self, Transmit, UdpSocket};
 use linux_net::udp::Batch;
 
-use super::clients::{ClientLimits, Clients};
+use super::clients::{Asked, ClientLimits};
 use super::groups::{GroupNet, GroupsConfig, own_group};
-use super::ip::Counts;
-use super::mediator::{Front, Mediator};
-use super::{Network, Role};
+use super::mediator::{Answered, Front, Mediator, TakeRequest};
+use super::{Counter, Network, Role};
 
 /// Source-specific multicast.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,7 +35,7 @@ pub struct SsmConfig {
     pub cost: Option<u32>,
 }
 
-/// Opens it.
+/// Opens the network.
 pub(super) fn open(
     config: &SsmConfig,
     role: Role,
@@ -46,7 +44,9 @@ pub(super) fn open(
     Ok(match role {
         Role::Mediator => {
             let front = UnicastMediator::open(config)?;
-            Box::new(Mediator::new(front, gateway, config.cost))
+            let requests = (Scope::Chosen, Duration::ZERO);
+            let mediator = Mediator::new(front, gateway, config.cost, config.limits, requests);
+            Box::new(mediator)
         }
         Role::Channels { .. } => Box::new(GroupNet::open(&config.data, role, true, None)?),
     })
@@ -93,8 +93,7 @@ struct UnicastMediator {
     config: SsmConfig,
     socket: UdpSocket,
     batch: Batch,
-    clients: Clients<Asker>,
-    counts: Counts,
+    malformed: u64,
     unpadded: u64,
 }
 
@@ -119,35 +118,29 @@ impl UnicastMediator {
             config: config.clone(),
             socket,
             batch: Batch::new(2),
-            clients: Clients::new(config.limits, Scope::Chosen, Duration::ZERO),
-            counts: Counts::default(),
+            malformed: 0,
             unpadded: 0,
         })
     }
 
-    fn send(&mut self, to: Asker, nonce: u32, answer: &AnswerRepr) {
+    fn send(&mut self, to: Asker, answer: &AnswerRepr) -> Answered {
         let len = answer.buffer_len();
         if len > to.room.into() {
             self.unpadded += 1;
-            return;
+            return Answered::default();
         }
         let mut bytes = vec![0; len];
         AnswerRepr {
-            nonce,
+            nonce: to.nonce,
             ..answer.clone()
         }
         .emit(&mut bytes);
-        let sent = self.socket.send(&Transmit {
+        Answered::once(&self.socket.send(&Transmit {
             source: None,
             destination: to.address,
             bytes: &bytes,
             segment_len: None,
-        });
-        match sent {
-            Ok(_) => self.counts.answers += 1,
-            // Clients ask again.
-            Err(_) => self.counts.unanswered += 1,
-        }
+        }))
     }
 }
 
@@ -158,52 +151,38 @@ impl AsFd for UnicastMediator {
 }
 
 impl Front for UnicastMediator {
-    fn answer(&mut self, now: Instant, client: Option<ClientId>, answer: &AnswerRepr) {
-        match client {
-            Some(client) => {
-                if let Some(asked) = self.clients.answer(now, client, answer) {
-                    self.send(asked.key, asked.nonce, answer);
-                }
-            }
-            None => {
-                for client in self.clients.everybody(answer) {
-                    self.send(client, client.nonce, answer);
-                }
-            }
+    type Client = Asker;
+
+    fn receive(&mut self, take: &mut TakeRequest<'_, Asker>) -> bool {
+        // A failed read is repeated later.
+        if self.socket.receive(&mut self.batch).unwrap_or(0) == 0 {
+            return false;
         }
-    }
-
-    fn poll_upcall(&mut self, now: Instant) -> Option<Upcall> {
-        loop {
-            if let Some(upcall) = self.clients.poll_upcall() {
-                return Some(upcall);
-            }
-            // What cannot be read now is still there later.
-            if self.socket.receive(&mut self.batch).unwrap_or(0) == 0 {
-                return None;
-            }
-            for datagram in self.batch.received() {
-                let Some(request) = parse(datagram.payload) else {
-                    self.counts.malformed += 1;
-                    continue;
-                };
-                let asker = Asker {
-                    address: datagram.source,
-                    nonce: request.nonce,
-                    room: u16::try_from(datagram.payload.len()).unwrap_or(u16::MAX),
-                };
-                let outcome = self.clients.request(now, asker, request);
-                self.counts.request(&outcome);
-            }
+        for datagram in self.batch.received() {
+            let Some(request) = parse(datagram.payload) else {
+                self.malformed += 1;
+                continue;
+            };
+            let asker = Asker {
+                address: datagram.source,
+                nonce: request.nonce,
+                room: u16::try_from(datagram.payload.len()).unwrap_or(u16::MAX),
+            };
+            let _ = take(asker, request);
         }
+        true
     }
 
-    fn handle_timeout(&mut self, now: Instant) {
-        self.clients.handle_timeout(now);
+    fn answer(&mut self, _: ClientId, asked: &Asked<Asker>, answer: &AnswerRepr) -> Answered {
+        self.send(asked.key, answer)
     }
 
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.clients.poll_timeout()
+    fn announce(&mut self, clients: &[Asker], answer: &AnswerRepr) -> Answered {
+        let mut answered = Answered::default();
+        for &client in clients {
+            answered.add(self.send(client, answer));
+        }
+        answered
     }
 
     fn knows(&self, session: &SessionName) -> bool {
@@ -212,9 +191,10 @@ impl Front for UnicastMediator {
         flows.all(|flow| own_group(session, flow, true, groups, None).is_some())
     }
 
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        let mut list = self.counts.list(self.clients.session_count());
-        list.push(("answers_longer_than_request", self.unpadded));
-        list
+    fn counters(&self) -> Vec<Counter> {
+        vec![
+            ("requests_malformed", self.malformed),
+            ("answers_longer_than_request", self.unpadded),
+        ]
     }
 }

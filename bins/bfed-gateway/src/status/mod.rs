@@ -176,18 +176,23 @@ fn nodes(document: &mut Value, own: &[data::Snapshot]) {
 
 /// Adds up what this process's own data nodes count.
 fn counters(document: &mut Value, own: &[data::Snapshot]) {
-    let sum = |of: fn(&data::Snapshot) -> &Counts| {
-        let mut sum = Counts::new();
+    let add = |sum: &mut Counts, of: fn(&data::Snapshot) -> &Counts| {
         for (name, count) in own.iter().flat_map(of) {
             *sum.entry(name.clone()).or_default() += count;
         }
+    };
+    let sum = |of| {
+        let mut sum = Counts::new();
+        add(&mut sum, of);
         sum
     };
     if !own.is_empty() {
         document["plane"] = json!(sum(|node| &node.plane));
         document["drops"] = json!(sum(|node| &node.drops));
         document["sockets"] = json!(sum(|node| &node.sockets));
-        document["native"] = json!(sum(|node| &node.native));
+        let mut native = sum(|node| &node.native);
+        add(&mut native, |node| &node.native_gauges);
+        document["native"] = json!(native);
     }
 }
 

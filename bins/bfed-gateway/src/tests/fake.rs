@@ -11,7 +11,7 @@ use bfed::wire::sroute::Outcome;
 use bfed::{ClientId, GatewayId, Instant, NativeNet, Scope, SessionName, Sroutes};
 use linux_net::wake::Waker;
 
-use crate::native::{Network, Owner, Role};
+use crate::native::{Counter, Network, Owner, Role};
 
 /// A channel.
 #[derive(Debug)]
@@ -286,15 +286,9 @@ impl NativeNet for Fake {
 }
 
 impl Network for Fake {
-    fn pause(&mut self, channel: ChannelId) {
+    fn set_paused(&mut self, channel: ChannelId, paused: bool) {
         if let Some(channel) = self.hand.state().channels.get_mut(&channel.0) {
-            channel.paused = true;
-        }
-    }
-
-    fn resume(&mut self, channel: ChannelId) {
-        if let Some(channel) = self.hand.state().channels.get_mut(&channel.0) {
-            channel.paused = false;
+            channel.paused = paused;
         }
         self.waker.wake();
     }
@@ -305,9 +299,7 @@ impl Network for Fake {
         Some(state.writable.remove(at).1)
     }
 
-    fn flush(&mut self, _: Instant) {}
-
-    fn counters(&self) -> Vec<(&'static str, u64)> {
+    fn counters(&self) -> Vec<Counter> {
         vec![("fakes", 1)]
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use bfed_gateway::metrics::METRICS;
+use bfed_gateway::metrics::{JOIN_LATENCY, METRICS};
 use bfed_gateway::status::Show;
 
 use crate::common::*;
@@ -21,13 +21,21 @@ fn every_metric_of_the_table_is_on_the_page() {
     );
     let page = String::from_utf8(page).unwrap();
     // What goes up and down is no counter.
-    for gauge in ["client_sessions", "readers", "streams"] {
+    for gauge in ["client_sessions", "readers", "streams", "channels"] {
         assert!(!page.contains(&format!("event=\"{gauge}\"")), "{page}");
     }
     assert!(
         page.contains("bfed_gateway_mediator_client_sessions 0"),
         "{page}"
     );
+    let (name, _) = JOIN_LATENCY;
+    for line in [
+        format!("# TYPE bfed_gateway_{name} histogram"),
+        format!("bfed_gateway_{name}_bucket{{le=\"+Inf\"}} 0"),
+        format!("bfed_gateway_{name}_count 0"),
+    ] {
+        assert!(page.contains(&line), "{line}: {page}");
+    }
     for metric in METRICS {
         let name = format!("# TYPE bfed_gateway_{} ", metric.name);
         assert!(page.contains(&name), "{}", metric.name);

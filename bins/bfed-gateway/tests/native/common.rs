@@ -95,7 +95,7 @@ pub(crate) fn nothing(network: &mut dyn Network) {
 }
 
 pub(crate) fn count(network: &dyn Network, what: &str) -> u64 {
-    let counters = network.counters();
+    let counters = [network.counters(), network.gauges()].concat();
     let found = counters.iter().find(|(name, _)| *name == what);
     found.unwrap_or_else(|| panic!("{what} in {counters:?}")).1
 }

@@ -543,11 +543,11 @@ fn a_paused_channel_holds_its_source_back() {
         let mut net = edge();
         let session = "bfed://7/talk";
         let channel = up(&mut *net, &name(session)).unwrap();
-        net.pause(channel);
+        net.set_paused(channel, true);
         let mut source = Client::put(EDGE, &path(session));
         source.chunk(b"hello");
         nothing(&mut *net);
-        net.resume(channel);
+        net.set_paused(channel, false);
         assert_eq!(soon(&mut *net).1, b"hello");
     });
 }

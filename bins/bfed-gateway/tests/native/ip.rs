@@ -56,10 +56,10 @@ fn a_session_of_the_network_is_heard_whoever_sends_it() {
         source.send(([239, 1, 2, 4], 5004).into(), b"x");
         nothing(&mut *net);
         // Nobody reads a paused channel; what came meanwhile is there afterwards.
-        net.pause(channel);
+        net.set_paused(channel, true);
         source.send(([239, 1, 2, 3], 5004).into(), b"waits");
         nothing(&mut *net);
-        net.resume(channel);
+        net.set_paused(channel, false);
         assert_eq!(soon(&mut *net).1, b"waits");
         net.unsubscribe(now(), &session, "5004", Direction::Up, channel);
         source.send(([239, 1, 2, 3], 5004).into(), b"x");

@@ -6,10 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bfed::name::Owner as Whose;
-use bfed::native::Upcall;
 use bfed::wire::client::{Answer as Mediated, AnswerRepr, Request as Ask, Want};
 use bfed::wire::no_route::Reason;
-use bfed::{BnNum, ChannelAddress, ClientId, Duration, Instant, Scope, SessionName};
+use bfed::{BnNum, ChannelAddress, ClientId, Duration, Scope, SessionName};
 use bfed_client::Url;
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode};
@@ -19,9 +18,9 @@ use tokio::sync::{Notify, oneshot};
 use super::edge::{flow, no_route, path_of, redirect_to};
 use super::server::{Answer, PATIENCE, Server, Site, bytes, piece, redirect, text};
 use super::{HttpConfig, Network, Owner};
-use crate::native::clients::{Clients, Refused};
-use crate::native::ip::Counts;
-use crate::native::mediator::{Front, Mediator};
+use crate::native::Counter;
+use crate::native::clients::{Asked, Refused};
+use crate::native::mediator::{Answered, Front, Mediator, TakeRequest};
 
 /// Longest REQUEST.
 const MAX_REQUEST: usize = 2048;
@@ -164,15 +163,13 @@ impl Site for MediatorSite {
     }
 }
 
-/// The mediator, for the control node.
+/// The side of the control node.
 struct HttpMediator {
     shared: Arc<Shared>,
     server: Server,
     network: BnNum,
-    clients: Clients<Asker>,
     /// The requests that one answer serves: those of one client for one session.
     waiting: BTreeMap<ClientId, Vec<oneshot::Sender<AnswerRepr>>>,
-    counts: Counts,
 }
 
 pub(super) fn open(config: &HttpConfig, owner: Owner) -> Result<Box<dyn Network>, String> {
@@ -200,11 +197,12 @@ pub(super) fn open(config: &HttpConfig, owner: Owner) -> Result<Box<dyn Network>
         shared,
         server,
         network: owner.gateway.network,
-        clients: Clients::new(config.limits, Scope::Chosen, Duration::ZERO),
         waiting: BTreeMap::new(),
-        counts: Counts::default(),
     };
-    Ok(Box::new(Mediator::new(front, owner.gateway, config.cost)))
+    let requests = (Scope::Chosen, Duration::ZERO);
+    let (cost, limits) = (config.cost, config.limits);
+    let mediator = Mediator::new(front, owner.gateway, cost, limits, requests);
+    Ok(Box::new(mediator))
 }
 
 impl AsFd for HttpMediator {
@@ -214,82 +212,66 @@ impl AsFd for HttpMediator {
 }
 
 impl Front for HttpMediator {
-    fn answer(&mut self, now: Instant, client: Option<ClientId>, answer: &AnswerRepr) {
-        let Some(client) = client else {
-            // Readers notice that their stream ends, and ask again.
-            self.clients.everybody(answer);
-            return;
-        };
-        self.clients.answer(now, client, answer);
-        for waiting in self.waiting.remove(&client).unwrap_or_default() {
-            match waiting.send(answer.clone()) {
-                Ok(()) => self.counts.answers += 1,
-                Err(_) => self.counts.unanswered += 1,
-            }
-        }
-    }
+    type Client = Asker;
 
-    fn poll_upcall(&mut self, now: Instant) -> Option<Upcall> {
+    fn receive(&mut self, take: &mut TakeRequest<'_, Asker>) -> bool {
         self.server.start();
-        loop {
-            if let Some(upcall) = self.clients.poll_upcall() {
-                return Some(upcall);
+        let mut inbox = self.shared.inbox();
+        let Some(Waiting { from, ask, answer }) = inbox.waiting.pop_front() else {
+            self.shared.waker.reset();
+            return false;
+        };
+        drop(inbox);
+        let (want, session) = (ask.want, ask.session.clone());
+        match take(from, ask) {
+            Ok(Some(client)) | Err(Refused::Pending(client)) => {
+                self.waiting.entry(client).or_default().push(answer);
             }
-            let mut inbox = self.shared.inbox();
-            let Some(Waiting { from, ask, answer }) = inbox.waiting.pop_front() else {
-                self.shared.waker.reset();
-                return None;
-            };
-            drop(inbox);
-            let (want, session) = (ask.want, ask.session.clone());
-            let outcome = self.clients.request(now, from, ask);
-            self.counts.request(&outcome);
-            match outcome {
-                Ok(Some(client)) | Err(Refused::Pending(client)) => {
-                    self.waiting.entry(client).or_default().push(answer);
-                }
-                // A LEAVE is answered too: HTTP knows no question without an answer.
-                Ok(None) if want == Want::Leave => {
-                    let gone = Mediated::NoRoute(Reason::NoSession);
-                    let _ = answer.send(AnswerRepr {
-                        nonce: 0,
-                        lifetime_s: 0,
-                        answer: gone,
-                        session,
-                    });
-                }
-                // What is dropped is answered by 503.
-                Ok(None) | Err(_) => {}
+            // HTTP answers a LEAVE, too.
+            Ok(None) if want == Want::Leave => {
+                let gone = Mediated::NoRoute(Reason::NoSession);
+                let _ = answer.send(AnswerRepr {
+                    nonce: 0,
+                    lifetime_s: 0,
+                    answer: gone,
+                    session,
+                });
             }
+            // Dropping `answer` makes the server answer 503.
+            Ok(None) | Err(_) => {}
+        }
+        true
+    }
+
+    fn answer(&mut self, client: ClientId, _: &Asked<Asker>, answer: &AnswerRepr) -> Answered {
+        let mut answered = Answered::default();
+        for waiting in self.waiting.remove(&client).unwrap_or_default() {
+            answered.add(Answered::once(&waiting.send(answer.clone())));
+        }
+        answered
+    }
+
+    /// Readers notice the end of their stream and ask again.
+    fn announce(&mut self, _: &[Asker], _: &AnswerRepr) -> Answered {
+        Answered::default()
+    }
+
+    fn knows(&self, session: &SessionName) -> bool {
+        match session.owner() {
+            Whose::Number(network) => network == self.network,
+            // The control node knows the network of the name.
+            Whose::Name(_) => true,
         }
     }
 
-    fn handle_timeout(&mut self, now: Instant) {
-        self.clients.handle_timeout(now);
+    fn expire(&mut self) {
         self.waiting.retain(|_, answers| {
             answers.retain(|answer| !answer.is_closed());
             !answers.is_empty()
         });
     }
 
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.clients.poll_timeout()
-    }
-
-    fn knows(&self, session: &SessionName) -> bool {
-        match session.owner() {
-            Whose::Number(network) => network == self.network,
-            // The control node knows what the name stands for.
-            Whose::Name(_) => true,
-        }
-    }
-
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        let malformed = self.shared.inbox().malformed;
-        let counts = Counts {
-            malformed,
-            ..self.counts
-        };
-        counts.list(self.clients.session_count())
+    fn counters(&self) -> Vec<Counter> {
+        vec![("requests_malformed", self.shared.inbox().malformed)]
     }
 }

@@ -13,6 +13,8 @@ use hyper::body::Bytes;
 use linux_net::wake::Waker;
 use tokio::sync::Notify;
 
+use crate::native::Counter;
+
 /// Bytes that wait for the data node before sources are held back.
 const MAX_RECEIVED: usize = 1 << 20;
 
@@ -561,7 +563,14 @@ impl Hub {
         }
     }
 
-    pub(super) fn counters(&self) -> Vec<(&'static str, u64)> {
+    pub(super) fn gauges(&self) -> Vec<Counter> {
+        vec![
+            ("readers", self.readers.len() as u64),
+            ("streams", self.streams.len() as u64),
+        ]
+    }
+
+    pub(super) fn counters(&self) -> Vec<Counter> {
         let counts = &self.counts;
         vec![
             ("chunks_received", counts.received),
@@ -569,8 +578,6 @@ impl Hub {
             ("frames_dropped_slow_reader", counts.dropped),
             ("readers_cut_off", counts.cut),
             ("sources_refused", counts.refused),
-            ("readers", self.readers.len() as u64),
-            ("streams", self.streams.len() as u64),
         ]
     }
 }

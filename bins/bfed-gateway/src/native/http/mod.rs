@@ -43,7 +43,7 @@ use bfed::wire::data::HEADER_LEN;
 use bfed::{ClientId, Instant, NativeNet, Prefix, SessionName, Sroutes};
 use bfed_client::{Url, session_path};
 
-use super::{ClientLimits, Network, Owner, Role};
+use super::{ClientLimits, Counter, Network, Owner, Role};
 use hub::{Key, Shared};
 use server::Server;
 
@@ -317,12 +317,8 @@ impl NativeNet for HttpNet {
 }
 
 impl Network for HttpNet {
-    fn pause(&mut self, channel: ChannelId) {
-        self.shared.hub().set_paused(channel, true);
-    }
-
-    fn resume(&mut self, channel: ChannelId) {
-        self.shared.hub().set_paused(channel, false);
+    fn set_paused(&mut self, channel: ChannelId, paused: bool) {
+        self.shared.hub().set_paused(channel, paused);
         self.shared.room.notify_waiters();
     }
 
@@ -330,9 +326,11 @@ impl Network for HttpNet {
         self.shared.writable()
     }
 
-    fn flush(&mut self, _: Instant) {}
-
-    fn counters(&self) -> Vec<(&'static str, u64)> {
+    fn counters(&self) -> Vec<Counter> {
         self.shared.hub().counters()
+    }
+
+    fn gauges(&self) -> Vec<Counter> {
+        self.shared.hub().gauges()
     }
 }
