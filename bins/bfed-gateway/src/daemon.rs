@@ -1,5 +1,5 @@
-//! `bfed-gateway run|control|data`: what the gateway adds to the skeleton of a daemon. The main thread drives the
-//! control node, each data node has a thread of its own.
+//! `bfed-gateway run|control|data`: the gateway's part of the daemon. The main thread drives the control
+//! node; each data node has its own thread.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -22,14 +22,14 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::PROGRAM;
 use crate::config::{Config, Mode};
-use crate::control::{self, Command, Coordinated, Driver, News, Resignation};
+use crate::control::{self, Command, Coordinated, Driver, Resignation, StoreEvent};
 use crate::data::{self, Opened, Opener, Worker, not_opened};
 use crate::links::{self, Towards};
 use crate::native::{Network, Owner, Role};
 use crate::page;
 use crate::status::StatusHandle;
 
-/// What the main thread knows of the gateway.
+/// The main thread's view of the gateway.
 #[derive(Debug)]
 pub(crate) struct GatewayState {
     pub(crate) daemon: Arc<DaemonState>,
@@ -48,9 +48,9 @@ pub(crate) struct Parts {
     mode: Mode,
     clock: Clock,
     credentials: Option<Arc<Credentials>>,
-    /// Those of the streams between control and data nodes.
+    /// Credentials of the streams between control and data nodes.
     cluster_credentials: Option<Arc<Credentials>>,
-    /// The control node's: for peers, for data nodes, for clients.
+    /// The control node's listeners for peers and data nodes, and its mediator.
     peers: Option<TcpListener>,
     cluster: Option<TcpListener>,
     mediator: Option<Box<dyn Network>>,
@@ -116,7 +116,7 @@ impl Program for Gateway<'_> {
     }
 }
 
-/// What one mode needs, and another does not.
+/// Checks what only one mode needs.
 fn fits(mode: Mode, config: &Config, file: &Path) -> Result<(), ConfigError> {
     let missing = match mode {
         Mode::Whole => None,
@@ -152,9 +152,9 @@ fn listen(
 ) -> Result<Option<TcpListener>, RunError> {
     let open = |address: SocketAddr| {
         let listener = TcpListener::bind(address)?;
-        // The standard library asks for 128. What does not fit is retried after a second or more.
+        // The standard library asks for 128. A client retries after a second or more if the queue is full.
         socket2::SockRef::from(&listener).listen(BACKLOG)?;
-        // Callers that bound the hops hear of them from the first packet on.
+        // Peers that bound the hops see the TTL from the first packet on.
         linux_net::inet::tell_hops(&listener, address.ip())?;
         listener.set_nonblocking(true)?;
         Ok(listener)
@@ -232,7 +232,7 @@ impl Parts {
         }
     }
 
-    /// Starts the control node, if this process has one.
+    /// Starts the control node's driver, if this process has one.
     fn drive(
         &mut self,
         to_self: mpsc::Sender<control::Input>,
@@ -242,7 +242,7 @@ impl Parts {
             return Ok(None);
         };
         let config = self.config.clone();
-        let (coordinator, news, resignation) = coordinator(&config)?;
+        let (coordinator, store_events, resignation) = coordinator(&config)?;
         let mut machine = config.machine.clone();
         machine.restarting = self.marker.was_running();
         let node = control_node(&config, machine, coordinator, self.clock)?;
@@ -255,7 +255,7 @@ impl Parts {
             credentials: self.credentials.clone(),
             to_self,
             inputs,
-            news,
+            store_events,
         };
         let driver = Driver::new(parts).map_err(|e| RunError::Io("the mediator", e))?;
         let (commands, receiver) = mpsc::channel(64);
@@ -266,7 +266,7 @@ impl Parts {
         }))
     }
 
-    /// Peers and data nodes may call.
+    /// Starts to accept connections of peers and data nodes.
     fn take_calls(
         &mut self,
         tasks: &mut JoinSet<()>,
@@ -297,7 +297,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Data nodes find their control node.
+    /// Starts the links of the data nodes to their control node.
     fn keep_links(
         &self,
         tasks: &mut JoinSet<()>,
@@ -317,7 +317,7 @@ impl Parts {
     }
 }
 
-/// etcd knows certificates, not secrets.
+/// Checks that etcd's key file has certificates: etcd has no shared secrets.
 fn check_certificates(file: &Path) -> Result<(), RunError> {
     let wrong = |why: String| RunError::Open {
         what: "etcd.key-file",
@@ -338,17 +338,17 @@ fn mediator(config: &Config, clock: Clock, open: Opener<'_>) -> Result<Box<dyn N
     open(Role::Mediator, owner).map_err(not_opened)
 }
 
-/// Who coordinates the gateway, where its news come from, and how a lease is given back.
-type Coordination = (Coordinated, mpsc::Receiver<News>, Option<Resignation>);
+/// The coordinator, its events, and the handle that returns the lease.
+type Coordination = (Coordinated, mpsc::Receiver<StoreEvent>, Option<Resignation>);
 
 #[cfg(feature = "etcd")]
 fn coordinator(config: &Config) -> Result<Coordination, RunError> {
-    let (to_driver, news) = mpsc::channel(16);
+    let (to_driver, events) = mpsc::channel(16);
     let Some(etcd) = &config.etcd else {
-        return Ok((Coordinated::memory(), news, None));
+        return Ok((Coordinated::memory(), events, None));
     };
-    let (speaker, store) = control::etcd::Speaker::new(etcd.clone(), to_driver);
-    Ok((Coordinated::Etcd(store), news, Some(speaker.start())))
+    let (client, store) = control::etcd::StoreClient::new(etcd.clone(), to_driver);
+    Ok((Coordinated::Etcd(store), events, Some(client.start())))
 }
 
 #[cfg(not(feature = "etcd"))]
@@ -375,7 +375,7 @@ fn control_node(
     Ok(node)
 }
 
-/// Starts a thread for each data node; its commands go through the controller.
+/// Starts a thread for each data node, and returns the controllers for commands.
 fn start_data_nodes(opened: Vec<Opened>) -> Result<(DataThreads, Vec<data::Controller>), RunError> {
     let mut threads = DataThreads::default();
     let mut controllers = Vec::new();
@@ -394,7 +394,7 @@ fn start_data_nodes(opened: Vec<Opened>) -> Result<(DataThreads, Vec<data::Contr
 struct RunningDriver {
     commands: mpsc::Sender<Command>,
     task: JoinHandle<()>,
-    /// Of a control node that others stand by for.
+    /// Returns the lease of a control node with standbys.
     resignation: Option<Resignation>,
 }
 
@@ -420,6 +420,7 @@ impl Service for Running {
         self.marker.set();
         let state = &self.status.state;
         tracing::info!(
+            event = "running",
             configuration = %file.display(),
             gateway = state.gateway,
             mode = state.mode.name(),
@@ -452,24 +453,27 @@ impl Service for Running {
     }
 
     fn drain(&mut self) {
-        tracing::info!("draining: sessions move to other data nodes");
+        tracing::info!(
+            event = "draining",
+            "draining; sessions move to other data nodes"
+        );
         for node in &self.status.data {
             let _ = node.send(data::Command::Drain);
         }
     }
 
-    /// Peers are told, or left to wait; a data process first gives its sessions away.
+    /// Notifies peers, or lets them wait for a restart. A process of data nodes drains them first.
     async fn end(&mut self, config: &Config, action: SignalAction) -> Result<(), RunError> {
         match &mut self.driver {
             Some(driver) => {
                 let resignation = driver.resignation.take();
-                // Where another control node stands by, the gateway stays up.
+                // With a standby the gateway stays up.
                 let command = match action {
                     SignalAction::Restart => Command::Restart,
                     _ if resignation.is_some() => Command::Restart,
                     _ => Command::Close,
                 };
-                tracing::info!("ending");
+                tracing::info!(event = "stopping", "stopping");
                 for node in &self.status.data {
                     let _ = node.send(data::Command::Closing);
                 }
@@ -483,7 +487,7 @@ impl Service for Running {
                 self.drain();
                 let end = tokio::time::Instant::now() + config.shutdown;
                 loop {
-                    // Once in any case: until then the control node has been told.
+                    // At least once: then the control node has been notified.
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     if tokio::time::Instant::now() >= end || !self.has_sessions().await {
                         break;
@@ -518,8 +522,8 @@ impl Running {
     }
 }
 
-/// A file that stands as long as a control node runs, and until it has ended for good: the next start
-/// learns from it that peers and data nodes have been waiting (RFC 4724).
+/// A file that exists while a control node runs, and until it has ended for good. The next start learns from it that
+/// peers and data nodes are waiting (RFC 4724).
 struct Marker(Option<PathBuf>);
 
 impl Marker {
@@ -533,7 +537,7 @@ impl Marker {
         }))
     }
 
-    /// Whether the last run ended without an end.
+    /// Returns whether the last run did not end for good.
     fn was_running(&self) -> bool {
         self.0.as_deref().is_some_and(Path::exists)
     }
@@ -542,7 +546,7 @@ impl Marker {
         if let Some(path) = &self.0
             && let Err(error) = std::fs::write(path, [])
         {
-            tracing::warn!(path = %path.display(), %error, "a restart will not be told from a start");
+            tracing::warn!(event = "marker_not_written", path = %path.display(), %error, "cannot write the marker of a running control node; a restart will count as a first start");
         }
     }
 

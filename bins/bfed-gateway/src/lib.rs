@@ -1,31 +1,30 @@
 //! `bfed-gateway`: a gateway of the Broadcast Federation for Linux.
 //!
-//! It drives the machines of [`bfed`]: a control node, which speaks with peers over TCP and carries no
+//! It drives the machines of [`bfed`]: a control node, which peers with other gateways over TCP and carries no
 //! data, and data nodes, which forward over UDP (real-time sessions, congestion-controlled), over TCP
 //! (bulk sessions) and through the native broadcast of their own network.
 //!
 //! # Processes and threads
 //!
-//! | process | thread | what it does |
+//! | verb | thread | work |
 //! | --- | --- | --- |
-//! | `all`, `control` | main | tokio, one thread: peers, data nodes, clients of the native network, status, metrics |
-//! | `all`, `data` | one a data node (`bfed-data-N`) | its own sockets, its own machine, its own part of the native network's addresses |
+//! | `run`, `control` | main | tokio, one thread: peers, data nodes, clients of the native network, status, metrics |
+//! | `run`, `data` | one a data node (`bfed-data-N`) | its own sockets, its own machine, its own part of the native network's addresses |
 //!
-//! A process has as many data nodes as cores unless told otherwise; each registers with the control
-//! node by itself, and sessions are spread over all of them, whether they share a machine or not. No
-//! packet of data ever meets another thread.
+//! A process has as many data nodes as cores by default. Each registers with the control node, which spreads sessions
+//! over all of them, on one machine or on several. A packet stays on one thread.
 //!
 //! # Slow receivers
 //!
-//! | session | what waits | at the bound |
+//! | session | queue | at the bound |
 //! | --- | --- | --- |
 //! | real-time | `limits.receiver-queue` for each receiver | the oldest frame is dropped: `drops{reason="queue_full"}` |
-//! | bulk | the same, and at most 192 KiB beside it | as soon as its socket takes no more the source is read no more: `plane{event="pauses"}`; a receiver that takes nothing for `limits.idle-timeout` is cut off: `drops{reason="stalled"}` |
+//! | bulk | the same, and at most 192 KiB beside it | while its socket takes nothing the source is not read: `plane{event="pauses"}`; a receiver that reads nothing for `limits.idle-timeout` is cut off: `drops{reason="stalled"}` |
 //!
 //! # Privileges
 //!
-//! None are needed (ports below 1024 aside), and none are kept: capabilities go once the sockets are
-//! open, and `daemon.user` changes the user.
+//! None are needed except for ports below 1024, and none are kept: capabilities are dropped once the sockets are open,
+//! and `daemon.user` changes the user.
 //!
 //! # What a reload changes
 //!
@@ -36,7 +35,7 @@
 //!
 //! # Metrics
 //!
-//! | metric | type | labels | what it says |
+//! | metric | type | labels | meaning |
 //! | --- | --- | --- | --- |
 //! | `bfed_gateway_info` | gauge | version, gateway, mode, network | 1, and in its labels what is running |
 //! | `bfed_gateway_uptime_seconds` | gauge |  | Seconds since the start |
@@ -66,8 +65,8 @@
 //!
 //! # Exit codes
 //!
-//! 0: all well, or ended by a signal in order; 1: failed; 2: the command line or the configuration is
-//! wrong; 74: the result could not be written to standard output.
+//! 0: success, or stopped by a signal; 1: failed; 2: the command line or the configuration is wrong; 74: the result
+//! could not be written to standard output.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
@@ -94,15 +93,15 @@ use args::{Args, Verb};
 use cli::verbs;
 use config::{Config, Mode};
 
-/// What the program calls itself.
+/// The program's name.
 const PROGRAM: &str = "bfed-gateway";
 
-/// The command line, as `--help` shows it: man pages and completions are made of it.
+/// Returns the command line for man pages and completions.
 pub fn command() -> clap::Command {
     <args::Args as clap::CommandFactory>::command()
 }
 
-/// Runs the program with its arguments, the first of which is its name.
+/// Runs the program; the first argument is its name.
 pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Args = match cli::args::parse(arguments) {
         Ok(args) => args,
@@ -119,8 +118,8 @@ pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Run(file) => run(Mode::Whole, file),
         Verb::Control(file) => run(Mode::Control, file),
         Verb::Data(file) => run(Mode::Data, file),
-        Verb::Check { file, here } => {
-            let look = here.then_some(Config::on_this_host as fn(&_, &mut _));
+        Verb::Check { file, host } => {
+            let look = host.then_some(Config::on_this_host as fn(&_, &mut _));
             verbs::check(&file.config, Config::load(&file.config), look)
         }
         Verb::Status { what, json, at } => {

@@ -1,4 +1,4 @@
-//! Bounds for TCP listeners: connections that have not proved who they are, and log lines about them.
+//! Bounds for TCP listeners: connections that have not proved their identity, and log lines about them.
 //!
 //! Every listener of the gateway accepts at once and counts each connection as *unproved* until its
 //! first valid message. Unproved connections are bounded; one more closes another:
@@ -158,7 +158,7 @@ impl<T> ConnectionLimiter<T> {
         self.remove(victim)
     }
 
-    /// Forgets a connection: it has proved who it is, or it has ended. Returns its handle, or `None` if
+    /// Removes a connection that has proved its identity or has ended. Returns its handle, or `None` if
     /// it was closed by a later one.
     pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<T> {
         let Unproved { source, handle } = self.unproved.remove(&ticket)?;
@@ -171,13 +171,13 @@ impl<T> ConnectionLimiter<T> {
         Some(handle)
     }
 
-    /// The number of unproved connections.
+    /// Returns the number of unproved connections.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.unproved.len()
     }
 
-    /// The number of connections that were closed because a bound was reached.
+    /// Returns the number of connections that were closed because a bound was reached.
     pub(crate) fn evicted(&self) -> u64 {
         self.evicted
     }

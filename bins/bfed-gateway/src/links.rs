@@ -1,6 +1,6 @@
-//! The streams between data nodes and their control node: kept up by a task for each data node of
-//! this process. The data node's own end is a socket inside the process; its other end is copied to a
-//! control node of the same process, or over TCP to the one that is active.
+//! The streams between data nodes and their control node: one task for each data node of
+//! this process keeps its stream up. The data node has one end of a socket pair; the task copies the other end to
+//! the control node of this process, or over TCP to the active one.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -18,20 +18,19 @@ use crate::data;
 
 /// Room of a stream inside the process, in bytes.
 const ROOM: usize = 1 << 16;
-/// A control node that does not take the stream in so long is passed over for the next: another may be
-/// the active one, and waits for the data nodes.
+/// Time to connect to a control node before the next one is tried: another may be the active one.
 const CALL: Duration = Duration::from_secs(1);
-/// Programs of a cluster start in any order: for so long it is no cause for a warning that there is no control node yet.
+/// Time without a warning that no control node answers: programs of a cluster start in any order.
 const STARTING: Duration = Duration::from_secs(10);
-/// Between two tries.
+/// Pause between attempts.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Where the control node is.
 #[derive(Clone)]
 pub(crate) enum Towards {
-    /// In this process.
+    /// The control node of this process.
     Driver(mpsc::Sender<Input>),
-    /// Elsewhere: the first of them that takes the stream and keeps it.
+    /// Control nodes elsewhere: the first that accepts the stream and keeps it.
     Cluster(Cluster, Option<Arc<Credentials>>),
 }
 
@@ -64,26 +63,34 @@ impl Towards {
 
 /// Keeps a data node's stream up until the data node ends.
 pub(crate) async fn keep(node: data::Controller, towards: Towards) {
-    let (mut said, mut starting) = (String::new(), true);
+    let (mut last_error, mut starting) = (String::new(), true);
     let began = Instant::now();
     for turn in 0.. {
         match towards.open(turn).await {
             Ok(stream) => match connect(&node, stream).await {
                 Ok(true) => {
                     starting = false;
-                    said.clear();
+                    last_error.clear();
                 }
                 Ok(false) => {}
                 Err(Ended) => return,
             },
-            // Once for each reason, not ten times a second.
-            Err(why) if why != said && starting && began.elapsed() < STARTING => {
-                tracing::info!(why, "waiting for the control node");
-                said = why;
+            // Once for each reason, not for each attempt.
+            Err(why) if why != last_error && starting && began.elapsed() < STARTING => {
+                tracing::info!(
+                    event = "control_waiting",
+                    error = why,
+                    "waiting for the control node"
+                );
+                last_error = why;
             }
-            Err(why) if why != said || (starting && began.elapsed() >= STARTING) => {
-                tracing::warn!(why, "no way to the control node; forwarding goes on");
-                (starting, said) = (false, why);
+            Err(why) if why != last_error || (starting && began.elapsed() >= STARTING) => {
+                tracing::warn!(
+                    event = "control_unreachable",
+                    error = why,
+                    "no control node reachable; forwarding continues"
+                );
+                (starting, last_error) = (false, why);
             }
             Err(_) => {}
         }
@@ -94,7 +101,7 @@ pub(crate) async fn keep(node: data::Controller, towards: Towards) {
 /// The data node has ended.
 struct Ended;
 
-/// Carries a stream until either side ends it; whether the control node said anything at all.
+/// Carries a stream until either side ends it. Returns whether the control node sent anything.
 async fn connect(node: &data::Controller, mut stream: Stream) -> Result<bool, Ended> {
     let pair = UnixStream::pair().and_then(|(own, theirs)| {
         own.set_nonblocking(true)?;
@@ -103,12 +110,12 @@ async fn connect(node: &data::Controller, mut stream: Stream) -> Result<bool, En
     let (mut own, theirs) = match pair {
         Ok(pair) => pair,
         Err(error) => {
-            tracing::warn!(%error, "a stream inside the process");
+            tracing::warn!(event = "control_stream_failed", %error, "cannot open a stream inside the process");
             return Ok(false);
         }
     };
     if node.send(data::Command::Connect(theirs)).is_err() {
-        // Busy, or ended: then the next stream is not taken either.
+        // Busy, or ended: then the next attempt finds out.
         let _ = stream.shutdown().await;
         return if node.is_closed() {
             Err(Ended)
@@ -150,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    /// A socket at a port of loopback's, and where it is.
+    /// A bound socket on loopback, and its address.
     fn bound() -> (Socket, SocketAddr) {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -159,7 +166,7 @@ mod tests {
         (socket, address)
     }
 
-    /// A listener that answers nobody any more: its queue is full. With the callers that fill it.
+    /// A listener that answers no connection because its queue is full, with the sockets that fill it.
     fn swallows_calls() -> (Vec<Socket>, SocketAddr) {
         let (listener, address) = bound();
         listener.listen(0).unwrap();
@@ -173,7 +180,7 @@ mod tests {
         (open, address)
     }
 
-    // The clock is virtual: it runs on only while nothing else can happen.
+    // The clock is virtual: it advances only while no task can run.
     #[tokio::test(start_paused = true)]
     async fn a_control_node_that_swallows_calls_is_passed_over() {
         let (_open, silent) = swallows_calls();
@@ -192,7 +199,7 @@ mod tests {
         };
         assert!(why.contains("no answer in time"), "{why}");
         assert!(towards.open(1).await.is_ok());
-        // A successor's data nodes are back well before the 10 s that peers and doors are patient for.
+        // A successor's data nodes are back well before the timeout of 10 s of peers and ports.
         assert!(began.elapsed() <= Duration::from_secs(2));
     }
 }

@@ -1,4 +1,4 @@
-//! The metrics: one table says what there is, and the page is made from it.
+//! The metrics: a table declares them, and the page is made from it.
 
 use std::fmt;
 use std::sync::Arc;

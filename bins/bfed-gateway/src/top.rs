@@ -1,8 +1,8 @@
-//! What `bfed-gateway top` shows.
+//! The tables of `bfed-gateway top`.
 
 use daemon_kit::top::{Column, Kind, Table, View};
 
-/// Where the status documents hold it.
+/// Paths in the status documents.
 pub(crate) const VIEW: View = View {
     program: crate::PROGRAM,
     head: &[

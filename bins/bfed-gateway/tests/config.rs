@@ -122,7 +122,7 @@ fn what_is_wrong_is_said_with_its_place_and_what_to_write() {
     for (more, said) in [
         (
             "hold-time = \"2s\"",
-            "3:13: gateway.hold-time: is too short; write 3s or more, or 0s for ever",
+            "3:13: gateway.hold-time: is too short; write 3s or more, or 0s for no limit",
         ),
         ("hold-time = \"3500ms\"", "is not whole seconds"),
         (

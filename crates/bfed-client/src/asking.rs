@@ -1,4 +1,4 @@
-//! From the first request to the last refresh.
+//! The requests for one session, from the first to the last refresh.
 //!
 //! | message | reaction |
 //! | --- | --- |
@@ -7,13 +7,13 @@
 //! | REDIRECT | asks there; [`MAX_REDIRECTS`] times at most, and no mediator twice |
 //! | the end of an HTTP stream that a gateway serves | asks again: the gateway may have moved the session |
 //! | NO_ROUTE, local | takes the data natively, without the gateway |
-//! | NO_ROUTE, other reasons | asks again every two seconds until the wait is over |
-//! | nothing | repeats the request after 1, 2, 4, 8 s; gives up when the wait is over |
-//! | nothing for a lifetime, but data | continues: data flows while the gateway's control node is unreachable; gives up when none has come for the wait |
+//! | NO_ROUTE, other reasons | asks again every two seconds until the connection timeout |
+//! | nothing | repeats the request after 1, 2, 4, 8 s; gives up at the connection timeout |
+//! | nothing for a lifetime, but data | continues: data flows while the gateway's control node is unreachable; gives up after the connection timeout without data |
 //!
 //! On a group a request is delayed by a random time, up to 100 ms at first and a second for a refresh; when
-//! another client sends the same request meanwhile, its answer serves (damping). A LEAVE of another client is
-//! objected to within a second.
+//! another client sends the same request meanwhile, its answer serves both (damping). After a LEAVE of another client
+//! the request is repeated within a second.
 
 use std::os::fd::AsFd;
 
@@ -44,13 +44,13 @@ pub(crate) struct Asking {
     /// Mediators asked since the last TRANSLATION.
     visited: Vec<Address>,
     redirects: u8,
-    /// When the request is to be sent; `None`: never again.
+    /// When to send the request; `None`: not again.
     ask_at: Option<Instant>,
     attempts: u32,
     /// When to give up; a TRANSLATION's lifetime once there is one.
     give_up_at: Instant,
     place: Option<Place>,
-    /// Why the mediator could not be asked last.
+    /// Why the last request failed.
     why: String,
     pub(crate) requests: u64,
     pub(crate) damped: u64,
@@ -62,7 +62,7 @@ fn millis(count: u64) -> Duration {
 }
 
 impl Asking {
-    /// Finds the mediator to ask: the only one, or the cheapest. Blocks up to 4 s for costs.
+    /// Finds the mediator to ask: the only one, or the cheapest. Blocks for at most 4 s for costs.
     pub(crate) fn open(
         options: JoinOptions,
         seed: [u8; 16],
@@ -102,7 +102,7 @@ impl Asking {
         Ok(asking)
     }
 
-    /// A random time below that.
+    /// Returns a random time below `most` milliseconds.
     fn within(&mut self, most: u64) -> Duration {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -110,7 +110,7 @@ impl Asking {
         millis(self.random % most)
     }
 
-    /// Asks from the beginning: the wait begins.
+    /// Starts again with the first request.
     pub(crate) fn begin(&mut self, now: Instant, sink: &mut dyn Sink) {
         self.give_up_at = now + self.wait();
         self.visited.clear();
@@ -119,7 +119,7 @@ impl Asking {
         self.ask_soon(now, sink);
     }
 
-    /// Whether a gateway serves the session: then the end of its stream is not the end of the session.
+    /// Returns whether a gateway serves the session: the end of its stream is not the end of the session then.
     pub(crate) fn is_served(&self) -> bool {
         self.place.is_some() && self.ask_at.is_some()
     }
@@ -141,7 +141,7 @@ impl Asking {
         millis(self.options.connect_timeout.as_millis() as u64)
     }
 
-    /// Time has passed; data came last at `data`.
+    /// Handles timers; the last data came at `data`.
     ///
     /// # Errors
     /// No mediator answered in time.
@@ -171,7 +171,7 @@ impl Asking {
         Ok(())
     }
 
-    /// The request is repeated unless an answer comes.
+    /// Schedules the next request, in case no answer comes.
     fn retry(&mut self, now: Instant) {
         self.attempts += 1;
         let pause = 1000u64 << self.attempts.saturating_sub(1).min(3);
@@ -208,7 +208,11 @@ impl Asking {
                 }
                 Message::OtherJoins | Message::OtherLeaves => {}
                 Message::Failed(why) => {
-                    tracing::info!(why, "the mediator cannot be asked");
+                    tracing::info!(
+                        event = "mediator_unreachable",
+                        error = why,
+                        "the mediator does not answer"
+                    );
                     self.why = why;
                 }
             }
@@ -281,7 +285,7 @@ impl Asking {
         Some(place)
     }
 
-    /// The session is one of the network itself.
+    /// Handles that the session belongs to this network.
     fn local(&mut self, sink: &mut dyn Sink) -> Result<Option<Place>, Error> {
         let (session, flow) = (&self.options.session, self.options.flow);
         let place = match &self.mediator.address {
@@ -349,7 +353,7 @@ impl Asking {
         Ok(())
     }
 
-    /// The session is no longer wanted.
+    /// Sends a LEAVE.
     pub(crate) fn leave(&mut self) {
         if self.is_served() {
             self.mediator.ask(Want::Leave, 0);
@@ -425,5 +429,5 @@ fn cheapest(
     // The first of the cheapest, in the order of the options.
     let best = answered.min_by_key(|(_, cost)| *cost);
     best.map(|(mediator, _)| mediator)
-        .ok_or_else(|| Error::NoAnswer("no mediator says what the session costs".into()))
+        .ok_or_else(|| Error::NoAnswer("no mediator answered what the session costs".into()))
 }

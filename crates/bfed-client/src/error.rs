@@ -1,4 +1,4 @@
-//! Why a session is not had, or not published.
+//! Why a session cannot be received or published.
 
 use std::io;
 
@@ -8,18 +8,18 @@ use bfed::wire::no_route::Reason;
 use crate::http::HttpError;
 use crate::{Address, UrlError};
 
-/// Why a session is not had, or not published.
+/// Why a session cannot be received or published.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A mediator says that there is no route to the session (NO_ROUTE). Ask later where the reason may pass.
-    #[error("no way to the session: {0}")]
+    #[error("no route to the session: {0}")]
     Refused(Reason),
     /// No mediator answered in time.
     #[error("{0}")]
     NoAnswer(String),
     /// The gateway's address of the session is neither a group nor a URL.
-    #[error("the gateway's address of the session is none that is known here")]
+    #[error("the gateway's address of the session is neither a group nor a URL")]
     UnknownAddress,
     /// A mediator redirects to text that is not the address of a mediator.
     #[error("{from} redirects to gateway {gateway}: {why}")]
@@ -50,7 +50,7 @@ pub enum Error {
     /// No interface has the name or the address.
     #[error(transparent)]
     NoInterface(#[from] linux_net::link::UnknownInterface),
-    /// A socket or another resource of the system cannot be had.
+    /// A socket or another resource of the system is not available.
     #[error("{0}")]
     Network(String),
     /// The session's native name is not a group, and no HTTP server is named.

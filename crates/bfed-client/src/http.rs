@@ -42,11 +42,11 @@ pub struct Timeouts {
     /// To the head of the answer that a stream begins with; 30 s by default. A gateway asks its mediator
     /// meanwhile.
     pub head: Duration,
-    /// For a request to a mediator and its whole answer once the connection is open, and half the time for the
-    /// answer to a published stream after its end; 10 s by default.
+    /// For a request to a mediator and its whole answer once the connection is open; 10 s by default. A server may
+    /// take twice as long to answer a published stream after its end.
     pub answer: Duration,
-    /// A server that reads nothing of a published stream for this time while data waits is given up, between
-    /// one and two times this time after it stopped; 10 s by default.
+    /// For a server to read more of a published stream while data is queued; 10 s by default. The stream is given up
+    /// one to two times this long after the server stopped reading.
     pub stall: Duration,
 }
 

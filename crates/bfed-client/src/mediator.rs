@@ -86,7 +86,7 @@ pub(crate) enum Message {
     OtherJoins,
     /// Another client leaves it.
     OtherLeaves,
-    /// It could not be asked.
+    /// The request failed.
     Failed(String),
 }
 
@@ -112,7 +112,7 @@ pub(crate) struct Conversation {
     timeouts: Timeouts,
 }
 
-/// Returns the index of the interface with a name or an address; 0, for the routes' choice, without one.
+/// Returns the index of the interface with a name or an address; 0 without one, where the routes decide.
 fn interface_index(name: Option<&str>) -> Result<u32, Error> {
     let Some(name) = name else { return Ok(0) };
     Ok(link::find_named(name)?.index)
@@ -220,7 +220,7 @@ impl Conversation {
                 };
                 let sent = socket.send(&transmit);
                 if let Err(error) = &sent {
-                    tracing::warn!(mediator = %self.address, %error, "not asked");
+                    tracing::warn!(event = "request_not_sent", mediator = %self.address, %error, "cannot send the request");
                 }
                 sent.is_ok()
             }
@@ -246,12 +246,12 @@ impl Conversation {
                     }
                 };
                 match want {
-                    // Nothing is waited for afterwards.
+                    // The caller does not wait for an answer.
                     Want::Leave => ask(),
                     _ => {
                         let thread = std::thread::Builder::new().name("mediator".into());
                         if let Err(error) = thread.spawn(ask) {
-                            tracing::warn!(%error, "cannot spawn a thread that asks the mediator");
+                            tracing::warn!(event = "thread_failed", %error, "cannot spawn a thread that asks the mediator");
                             *pending = false;
                             return false;
                         }
@@ -269,7 +269,7 @@ impl Conversation {
         match &mut self.transport {
             Transport::Udp(socket, batch) => {
                 if let Err(error) = socket.receive(batch) {
-                    tracing::debug!(%error, "the mediator's socket");
+                    tracing::debug!(%error, "cannot read the mediator's socket");
                     return messages;
                 }
                 for datagram in batch.received() {

@@ -38,7 +38,8 @@ pub struct JoinOptions {
     pub flow: usize,
     /// Interface of groups, by name or address; by default the routes decide.
     pub interface: Option<String>,
-    /// How long to ask while no mediator answers or there is no route to the session; 15 s by default.
+    /// How long to ask while no mediator answers or there is no route to the session; 15 s by default. Also the time without
+    /// data after which a session whose mediator does not answer is given up.
     pub connect_timeout: Duration,
     /// The session is complete after this many bytes.
     pub max_bytes: Option<u64>,
@@ -326,7 +327,11 @@ impl Session {
 
     /// The stream ended or broke too early: asks again, the gateway may have moved the session.
     fn broke(&mut self, now: Instant, why: String, sink: &mut dyn Sink) {
-        tracing::warn!(why, "the stream broke");
+        tracing::warn!(
+            event = "stream_interrupted",
+            error = why,
+            "the stream broke; asking for the session again"
+        );
         self.input = None;
         sink.event(Event::Interrupted {
             reason: why.clone(),

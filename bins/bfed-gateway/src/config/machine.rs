@@ -1,4 +1,4 @@
-//! `[gateway]`, `[[name]]`, `[timers]`, `[limits]`: what the machines are told.
+//! `[gateway]`, `[[name]]`, `[timers]`, `[limits]`: the configuration of the machines.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ const TIME: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::fro
 const SHORT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(60);
 const LONG: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(65_535);
 
-/// What `[gateway]` says beside.
+/// The other keys of `[gateway]`.
 pub(super) struct Gateway {
     pub(super) listen: Option<SocketAddr>,
     pub(super) key_file: Option<PathBuf>,
@@ -66,7 +66,7 @@ pub(super) fn gateway(section: Section<'_, '_>) -> (bfed::Config, Gateway) {
     let hold = section.duration("hold-time", LONG, Duration::from_secs(90));
     config.hold_time_s = seconds(&section, "hold-time", &hold);
     if (1..3).contains(&config.hold_time_s) {
-        let instead = "write 3s or more, or 0s for ever";
+        let instead = "write 3s or more, or 0s for no limit";
         section.complain(hold.offset, "hold-time", "is too short", instead);
     }
     let restart = section.duration("restart-time", LONG, Duration::from_secs(120));
@@ -110,7 +110,7 @@ fn seconds(section: &Section<'_, '_>, key: &'static str, at: &At<Duration>) -> u
     u16::try_from(at.value.as_secs()).unwrap_or(u16::MAX)
 }
 
-/// The words for metrics.
+/// The names of metrics.
 pub(super) const METRICS: [(&str, Metric); 3] = [
     ("hops", Metric::Hops),
     ("latency", Metric::Latency),
@@ -202,7 +202,7 @@ pub(super) fn timers(section: Section<'_, '_>, config: &mut bfed::Config) -> Dur
     shutdown.value
 }
 
-/// What `[limits]` says of data nodes.
+/// The limits of data nodes.
 pub(super) struct DataLimits {
     pub(super) sessions: u32,
     pub(super) streams: usize,
@@ -236,10 +236,10 @@ pub(super) fn limits(section: Section<'_, '_>, config: &mut bfed::Config) -> Dat
     let sessions: u32 = section.number("sessions-per-node", 1..=1 << 20, 10_000);
     let data = DataLimits {
         sessions,
-        // A session that passes through has one from above and one to below.
+        // A session that passes through has an upstream and a downstream stream.
         streams: read("streams-per-node", 1 << 21, 2 * sessions as usize),
         plane: PlaneConfig {
-            // `data.mtu` says it.
+            // Set by `data.mtu`.
             mtu: plane.mtu,
             max_edges: read("edges-per-node", 1 << 24, plane.max_edges),
             max_queue_bytes: section.number(

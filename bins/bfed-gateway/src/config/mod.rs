@@ -1,5 +1,5 @@
-//! The configuration: TOML, checked as a whole, with every problem told at once. Each key's meaning,
-//! unit and default stand in the example `examples/gateway.toml`, which a test reads.
+//! The configuration in TOML. All problems are reported at once. The example `examples/gateway.toml`, which a test reads,
+//! has the meaning, unit and default of each key.
 
 mod machine;
 mod peers;
@@ -20,10 +20,10 @@ use daemon_kit::settings::Daemon;
 
 use crate::native::NetworkConfig;
 
-/// Where the status socket stands unless told otherwise.
+/// Default path of the status socket.
 pub const DEFAULT_SOCKET: &str = "/run/polycast/bfed-gateway.sock";
 
-/// What a process is.
+/// The parts of a gateway that a process runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Mode {
     /// Control node and data nodes in one process.
@@ -35,19 +35,19 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Whether the process is a control node.
+    /// Returns whether the process has a control node.
     #[must_use]
     pub fn controls(self) -> bool {
         self != Mode::Data
     }
 
-    /// Whether the process has data nodes.
+    /// Returns whether the process has data nodes.
     #[must_use]
     pub fn forwards(self) -> bool {
         self != Mode::Control
     }
 
-    /// The word for it.
+    /// Returns the verb.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -61,13 +61,13 @@ impl Mode {
 /// A whole configuration that `check` accepts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// What the control node is told: `[gateway]`, `[[name]]`, `[timers]`, `[limits]`.
+    /// Configuration of the control node: `[gateway]`, `[[name]]`, `[timers]`, `[limits]`.
     pub machine: bfed::Config,
-    /// `gateway.listen`: where peers call.
+    /// `gateway.listen`: listening address for peers.
     pub listen: Option<SocketAddr>,
-    /// `gateway.key-file`: who this gateway is, and whom it believes.
+    /// `gateway.key-file`: this gateway's certificate and the authority's, or a secret.
     pub key_file: Option<PathBuf>,
-    /// `[[peer]]`, by the place in the file.
+    /// `[[peer]]`, by identifier.
     pub peers: BTreeMap<PeerId, Peer>,
     /// `[cluster]`.
     pub cluster: Cluster,
@@ -75,7 +75,7 @@ pub struct Config {
     pub data: Data,
     /// `[network]`.
     pub network: NetworkConfig,
-    /// `timers.shutdown`: how long an orderly end may take.
+    /// `timers.shutdown`: time limit of a shutdown.
     pub shutdown: Duration,
     /// `[etcd]`.
     pub etcd: Option<Etcd>,
@@ -90,24 +90,24 @@ pub struct Config {
 /// `[[peer]]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Peer {
-    /// What the control node is told.
+    /// Configuration of the control node.
     pub machine: bfed::PeerConfig,
-    /// `address`: where to call it; it calls us where there is none.
+    /// `address`: where to connect to it; without one the peer connects.
     pub address: Option<SocketAddr>,
-    /// `tls-name`: the name that its certificate must bear; its address where there is none.
+    /// `tls-name`: name in its certificate; by default its address.
     pub tls_name: Option<String>,
 }
 
 /// `[cluster]`: the control node and its data nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
-    /// `listen`: where data nodes of other processes call the control node.
+    /// `listen`: the control node's listening address for data nodes of other processes.
     pub listen: Option<SocketAddr>,
-    /// `control`: where a data process finds control nodes, the first that answers as active.
+    /// `control`: addresses of control nodes, for data nodes.
     pub control: Vec<SocketAddr>,
-    /// `tls-name`: the name that a control node's certificate must bear.
+    /// `tls-name`: name in a control node's certificate.
     pub tls_name: Option<String>,
-    /// `key-file`: for streams of the cluster; that of `[gateway]` where there is none.
+    /// `key-file`: key file of the cluster's streams; by default that of `[gateway]`.
     pub key_file: Option<PathBuf>,
     /// `nodes`: the names in data nodes' certificates. A certificate without any of them may not register.
     pub nodes: Vec<String>,
@@ -118,11 +118,11 @@ pub struct Cluster {
 pub struct Data {
     /// `listen`: address, and the port of the first node; each further node has the next port.
     pub listen: SocketAddr,
-    /// `nodes`: how many data nodes there are, each on a thread of its own.
+    /// `nodes`: number of data nodes, each on its own thread.
     pub nodes: usize,
     /// `first-node`: the number of the first; each further node has the next number.
     pub first_node: u32,
-    /// What each is told, but for its number and addresses.
+    /// Configuration of each, except number and addresses.
     pub machine: DataConfig,
     /// `limits.streams`: most TCP channels of a node.
     pub max_streams: usize,
@@ -137,18 +137,18 @@ pub struct Etcd {
     pub prefix: String,
     /// `name` of this control node in the election.
     pub name: String,
-    /// `lease`: how long a control node that says nothing stays elected.
+    /// `lease`: time that a silent control node stays elected.
     pub lease: Duration,
-    /// TLS, where `endpoints` say `https`.
+    /// TLS, for `https` endpoints.
     pub tls: Option<EtcdTls>,
 }
 
-/// How etcd is reached over TLS.
+/// TLS to etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdTls {
-    /// `key-file`: who this control node is, and which authority etcd's certificate is from.
+    /// `key-file`: this control node's certificate, and the authority of etcd's.
     pub key_file: PathBuf,
-    /// `tls-name`: the name that etcd's certificate must bear; the endpoint's where there is none.
+    /// `tls-name`: name in etcd's certificate; by default the endpoint's.
     pub name: Option<String>,
 }
 
@@ -156,8 +156,7 @@ impl Config {
     /// Reads the credentials of the cluster's streams, if there are any.
     ///
     /// # Errors
-    /// The key that is wrong, and a sentence: the file cannot be used, or a control node could not tell
-    /// data nodes from peers by it.
+    /// The wrong key, and why: the file cannot be used, or does not distinguish data nodes from peers.
     pub(crate) fn cluster_credentials(
         &self,
     ) -> Result<Option<Credentials>, (&'static str, String)> {
@@ -185,7 +184,7 @@ impl Config {
         Ok(Some(credentials))
     }
 
-    /// What does not fit this host, for `check --here`.
+    /// Checks the configuration against this host, for `check --host`.
     pub fn on_this_host(&self, host: &mut HostCheck) {
         host.daemon(&self.daemon);
         host.address("metrics.listen", self.metrics);
@@ -219,7 +218,7 @@ impl Config {
     /// Reads a configuration from its text.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All problems.
     pub fn parse<'t>(text: impl Into<Document<'t>>) -> Result<Config, Vec<Problem>> {
         reader::parse(text, config)
     }
@@ -227,13 +226,13 @@ impl Config {
     /// Reads a configuration file (1 MiB at most).
     ///
     /// # Errors
-    /// It cannot be read, or says things that cannot be.
+    /// It cannot be read, or is wrong.
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
         reader::load(path, |document| reader::parse(document, config))
     }
 
-    /// What a process of that mode makes of it: where control and data nodes are one process, nothing
-    /// outlives a restart, so peers are not asked to wait for it.
+    /// Adapts the configuration to a mode: where control and data nodes are one process, nothing survives a restart, so
+    /// peers are not asked to wait for it.
     #[must_use]
     pub fn fit(mut self, mode: Mode) -> Config {
         if mode == Mode::Whole && self.cluster.listen.is_none() {
@@ -242,7 +241,7 @@ impl Config {
         self
     }
 
-    /// The peers as the control node is told.
+    /// Returns the peers for the control node.
     #[must_use]
     pub fn machine_peers(&self) -> BTreeMap<PeerId, bfed::PeerConfig> {
         let told = |(id, peer): (&PeerId, &Peer)| (*id, peer.machine.clone());

@@ -40,13 +40,13 @@ pub(super) fn peers(
             section.complain_whole("is beyond limits.peers", "raise limits.peers");
         }
         section.finish();
-        // A peer keeps its number when others come and go: reloads leave its session alone.
+        // A peer keeps its number when other peers are added or removed: a reload does not end its session.
         peers.insert(identifier(gateway, &peers), peer);
     }
     peers
 }
 
-/// A number for the peer that depends on who it is alone, but for the rare two that would share one.
+/// Returns a number for the peer that depends on its gateway only, unless another peer has the number.
 fn identifier(gateway: GatewayId, taken: &BTreeMap<PeerId, Peer>) -> PeerId {
     let mixed = gateway.network.get().wrapping_mul(0x9e37_79b1) ^ gateway.number.rotate_left(16);
     let mut id = PeerId(mixed);
@@ -118,7 +118,7 @@ fn peer(section: &Section<'_, '_>, has_key: bool) -> Option<Peer> {
     })
 }
 
-/// `data-prefixes`: where the peer's data nodes may be; where it is left out, at its own address.
+/// `data-prefixes`: addresses of the peer's data nodes; by default its own address.
 fn prefixes(section: &Section<'_, '_>, own: Option<SocketAddr>) -> Vec<Prefix> {
     let wants = "address prefixes, such as [\"192.0.2.0/24\"]";
     let listed = section.list("data-prefixes", wants, |value| {

@@ -25,7 +25,7 @@ pub(super) fn data(section: Section<'_, '_>, machine: &bfed::Config, limits: Dat
         |value| {
             let address = listen(value)?;
             match address.ip().is_unspecified() || address.ip().is_multicast() {
-                // Peers are told where to send to.
+                // Peers send to this address.
                 true => Err(format!(
                     "{address} is not an address that peers can send to"
                 )),

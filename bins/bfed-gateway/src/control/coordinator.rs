@@ -1,4 +1,4 @@
-//! Who coordinates the gateway: this process alone, or etcd.
+//! The coordinator of the gateway: this process alone, or etcd.
 
 use bfed::{Coordinator, InMemory, NodeId, SessionName};
 
@@ -6,16 +6,16 @@ use bfed::{Coordinator, InMemory, NodeId, SessionName};
 use super::etcd::Store;
 use super::lease::Lease;
 
-/// What a coordinator outside of the process has to say.
+/// An event of a coordinator outside of the process.
 #[cfg(feature = "etcd")]
-pub(crate) use super::etcd::{News, Resignation};
+pub(crate) use super::etcd::{Resignation, StoreEvent};
 
-/// Nobody is outside.
+/// There is no coordinator outside of the process.
 #[cfg(not(feature = "etcd"))]
 #[derive(Debug)]
-pub(crate) enum News {}
+pub(crate) enum StoreEvent {}
 
-/// Nobody stands by.
+/// There is no standby.
 #[cfg(not(feature = "etcd"))]
 pub(crate) enum Resignation {}
 
@@ -29,14 +29,14 @@ impl Resignation {
 /// The coordinator of a control node.
 #[derive(Debug)]
 pub(crate) enum Coordinated {
-    /// Nobody else: assignments live as long as the process.
+    /// This process: assignments last as long as it does.
     Memory(InMemory),
     /// etcd.
     #[cfg(feature = "etcd")]
     Etcd(Store),
 }
 
-/// The time of day in milliseconds: it grows from start to start.
+/// Returns the time of day in milliseconds, which grows from start to start.
 fn since_1970() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(1, |since| {
@@ -45,22 +45,22 @@ fn since_1970() -> u64 {
 }
 
 impl Coordinated {
-    /// In memory; the time of day is the fencing number.
+    /// Creates one in memory, with the time of day as the fencing number.
     pub(crate) fn memory() -> Self {
         Coordinated::Memory(InMemory::new(since_1970()))
     }
 
-    /// Takes news in.
-    pub(crate) fn hear(&mut self, news: News) {
+    /// Handles an event.
+    pub(crate) fn handle_event(&mut self, event: StoreEvent) {
         #[cfg(feature = "etcd")]
         if let Coordinated::Etcd(store) = self {
-            store.hear(news);
+            store.handle_event(event);
         }
         #[cfg(not(feature = "etcd"))]
-        match news {}
+        match event {}
     }
 
-    /// Whether a store outside of the process answers, if there is one.
+    /// Returns whether the store outside of the process answers; `None` without one.
     pub(crate) fn answers(&self) -> Option<bool> {
         match self {
             Coordinated::Memory(_) => None,
@@ -69,7 +69,7 @@ impl Coordinated {
         }
     }
 
-    /// The lease of the term in which this control node is the active one, if it has one.
+    /// Returns the lease of the current term, if there is one.
     pub(crate) fn lease(&self) -> Option<&Lease> {
         match self {
             Coordinated::Memory(_) => None,
@@ -78,7 +78,7 @@ impl Coordinated {
         }
     }
 
-    /// Steps down if the lease of the term is over; returns whether it was.
+    /// Steps down if the lease of the term has expired; returns whether it had.
     pub(crate) fn step_down_in_time(&mut self) -> bool {
         if self.lease().is_none_or(Lease::holds) {
             return false;

@@ -5,24 +5,24 @@
 //! | `leader` | the active control node's name | as long as its lease |
 //! | `assigned/SESSION` | the number of the data node that carries it | until the session ends |
 //!
-//! | `last` | the control node that was elected last | for ever: who is elected later knows that it succeeds one |
+//! | `last` | the control node that was elected last | without end: the next one knows that it is a successor |
 //!
-//! A turn is taken four times in the life of a lease, and when something is to be written: keep the
-//! lease, be elected if nobody is, write what has changed. The revision at which `leader` was made is the fencing
-//! number, and a condition of every write: a control node that was deposed changes nothing any more.
+//! A round runs four times in the lifetime of a lease, and when there is something to write: extend the lease,
+//! stand for election if no control node is elected, write changes. The revision at which `leader` was created is
+//! the fencing number and a condition of every write, so a superseded control node cannot change anything.
 //!
 //! | etcd | the active control node | a standby |
 //! | --- | --- | --- |
-//! | answers | goes on | waits |
-//! | is away, the lease lives | goes on; what is assigned is written later | waits |
-//! | is away, the lease is over | stops: another may be elected | waits |
-//! | is back, the lease lives | goes on | waits |
-//! | is back, nobody is elected | | whoever is quicker is elected |
-//! | says that another is elected | stops | waits |
+//! | answers | continues | waits |
+//! | unreachable, the lease lasts | continues; assignments are written later | waits |
+//! | unreachable, the lease has expired | stops: another may be elected | waits |
+//! | reachable again, the lease lasts | continues | waits |
+//! | reachable again, none elected | | the first to ask is elected |
+//! | has another one elected | stops | waits |
 //!
-//! The lease counts from before it was asked for, by a clock that runs while the machine is suspended, so that it
-//! is over here before it is over in etcd; each output checks it (see `lease.rs`). Who ends in an
-//! orderly way gives it back: a standby is elected at once, for it watches `leader`.
+//! The lease counts from before the request, by a clock that runs while the machine is suspended, so that it
+//! expires here before it expires in etcd; each output checks it (see `lease.rs`). A control node that shuts down
+//! returns its lease: a standby, which watches `leader`, is elected at once.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,30 +43,30 @@ use crate::config::Etcd;
 /// Assignments read or written at once (etcd takes 128 operations).
 const PAGE: usize = 100;
 
-/// What etcd has to say.
+/// An event of the store.
 #[derive(Debug)]
-pub(crate) enum News {
-    /// This control node is the active one, or is again after its lease was over.
+pub(crate) enum StoreEvent {
+    /// This control node is the active one, or is again after its lease had expired.
     Elected {
         /// The number of its term.
         epoch: u64,
         /// How long the term lasts.
         lease: Lease,
-        /// There was one before it.
+        /// Another one was active before it.
         succeeds: bool,
-        /// What was assigned when its term began.
+        /// The assignments at the start of its term.
         assigned: BTreeMap<SessionName, NodeId>,
     },
-    /// Another one is, or may be.
+    /// Another control node is the active one, or may be.
     Deposed,
-    /// etcd answers, or does not.
+    /// Whether etcd answers.
     Reachable(bool),
 }
 
-/// What the machine asks, answered from what is known here.
+/// Answers the machine from the state known here.
 #[derive(Debug)]
 pub(crate) struct Store {
-    /// Of the term in which this control node is the active one.
+    /// The lease of the term in which this control node is the active one.
     lease: Option<Lease>,
     epoch: u64,
     succeeds: bool,
@@ -75,18 +75,18 @@ pub(crate) struct Store {
     changes: Arc<Changes>,
 }
 
-/// What is to be written: one value a session, so no more than there are sessions.
+/// Changes to write: one value a session, so at most as many as there are sessions.
 #[derive(Debug, Default)]
 struct Changes {
     map: Mutex<BTreeMap<SessionName, Option<NodeId>>>,
-    news: Notify,
+    changed: Notify,
 }
 
 impl Changes {
     fn put(&self, session: SessionName, node: Option<NodeId>) {
         let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
         map.insert(session, node);
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     fn some(&self) -> Vec<(SessionName, Option<NodeId>)> {
@@ -96,7 +96,7 @@ impl Changes {
             .collect()
     }
 
-    /// They are written; what has changed again meanwhile stays.
+    /// Removes what was written, except what has changed again meanwhile.
     fn written(&self, some: &[(SessionName, Option<NodeId>)]) {
         let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
         for (session, node) in some {
@@ -115,9 +115,9 @@ impl Changes {
 }
 
 impl Store {
-    pub(super) fn hear(&mut self, news: News) {
-        match news {
-            News::Elected {
+    pub(super) fn handle_event(&mut self, event: StoreEvent) {
+        match event {
+            StoreEvent::Elected {
                 epoch,
                 lease,
                 succeeds,
@@ -126,8 +126,8 @@ impl Store {
                 self.assigned = assigned;
                 (self.lease, self.epoch, self.succeeds) = (Some(lease), epoch, succeeds);
             }
-            News::Deposed => self.step_down(),
-            News::Reachable(answers) => self.answers = answers,
+            StoreEvent::Deposed => self.step_down(),
+            StoreEvent::Reachable(answers) => self.answers = answers,
         }
     }
 
@@ -140,7 +140,7 @@ impl Store {
         self.lease.as_ref()
     }
 
-    /// Forgets what it held as the active one.
+    /// Discards the state of the active one.
     pub(super) fn step_down(&mut self) {
         if let Some(lease) = self.lease.take() {
             lease.end();
@@ -180,45 +180,45 @@ impl Coordinator for Store {
     }
 }
 
-/// Who speaks with etcd.
-pub(crate) struct Speaker {
+/// The client of etcd.
+pub(crate) struct StoreClient {
     config: Etcd,
     client: Option<Client>,
     lease: Option<i64>,
-    /// Until that time since boot no other control node is elected.
+    /// Time since boot until which no other control node is elected.
     holds_until: Duration,
-    /// This control node's term: its number, and how long it lasts.
+    /// This control node's term: its number and its lease.
     term: Option<(u64, Lease)>,
-    /// Tells when `leader` goes.
+    /// Watches for the deletion of `leader`.
     watch: Option<WatchStream>,
     changes: Arc<Changes>,
-    news: mpsc::Sender<News>,
+    events: mpsc::Sender<StoreEvent>,
 }
 
-/// What a turn found out.
+/// The result of a round.
 enum Found {
-    /// This control node is the active one, since that revision; whether there was one before it.
+    /// This control node is the active one since that revision; whether another one was active before.
     Own(u64, bool),
     Other,
 }
 
-/// The last time that somebody who speaks with etcd may do so.
+/// Returns the lease of a running client.
 pub(crate) struct Resignation {
     say: oneshot::Sender<()>,
     done: JoinHandle<()>,
 }
 
 impl Resignation {
-    /// Gives the lease back, if that can be done in so long.
+    /// Returns the lease within `limit`, if etcd answers.
     pub(crate) async fn give(self, limit: Duration) {
         let _ = self.say.send(());
         let _ = timeout(limit, self.done).await;
     }
 }
 
-impl Speaker {
-    /// A speaker, and what it keeps for the machine.
-    pub(crate) fn new(config: Etcd, news: mpsc::Sender<News>) -> (Speaker, Store) {
+impl StoreClient {
+    /// Creates a client, and the store that it keeps for the machine.
+    pub(crate) fn new(config: Etcd, events: mpsc::Sender<StoreEvent>) -> (StoreClient, Store) {
         let changes = Arc::<Changes>::default();
         let store = Store {
             lease: None,
@@ -228,7 +228,7 @@ impl Speaker {
             assigned: BTreeMap::new(),
             changes: Arc::clone(&changes),
         };
-        let speaker = Speaker {
+        let client = StoreClient {
             config,
             client: None,
             lease: None,
@@ -236,12 +236,12 @@ impl Speaker {
             term: None,
             watch: None,
             changes,
-            news,
+            events,
         };
-        (speaker, store)
+        (client, store)
     }
 
-    /// Begins to speak.
+    /// Starts the task.
     pub(crate) fn start(mut self) -> Resignation {
         let (say, resign) = oneshot::channel();
         let done = tokio::spawn(async move {
@@ -253,11 +253,11 @@ impl Speaker {
         Resignation { say, done }
     }
 
-    /// Takes turns until the driver is gone.
+    /// Runs rounds until the driver has ended.
     async fn run(&mut self) {
         let mut turns = tokio::time::interval(self.config.lease / 4);
         turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        // What was last told of etcd: nothing yet, or why it is away.
+        // The last state logged: none yet, or why etcd is unreachable.
         let mut told: Option<Option<String>> = None;
         loop {
             self.step_down_in_time().await;
@@ -276,53 +276,60 @@ impl Speaker {
             let answers = why.is_none();
             if told.as_ref() != Some(&why) {
                 match &why {
-                    Some(why) => tracing::warn!(why, "etcd is away: forwarding goes on"),
-                    None => tracing::info!("etcd answers"),
+                    Some(why) => tracing::warn!(
+                        event = "etcd_unreachable",
+                        error = why,
+                        "etcd unreachable; keeping state"
+                    ),
+                    None => tracing::info!(event = "etcd_reachable", "etcd answers"),
                 }
-                self.tell(News::Reachable(answers)).await;
+                self.tell(StoreEvent::Reachable(answers)).await;
             }
             told = Some(why);
             self.step_down_in_time().await;
             let (leads, remaining) = (self.term.is_some(), self.remaining());
             tokio::select! {
                 _ = turns.tick() => {}
-                () = self.changes.news.notified(), if answers => {}
+                () = self.changes.changed.notified(), if answers => {}
                 () = gone(&mut self.watch), if !leads => {}
                 () = sleep(remaining), if leads => self.step_down_in_time().await,
-                () = self.news.closed() => return,
+                () = self.events.closed() => return,
             }
         }
     }
 
-    /// Nobody hears it when the driver is gone.
-    async fn tell(&self, news: News) {
-        let _ = self.news.send(news).await;
+    /// Sends an event; it is lost if the driver has ended.
+    async fn tell(&self, event: StoreEvent) {
+        let _ = self.events.send(event).await;
     }
 
-    /// How long the lease lasts from now on.
+    /// Returns the remaining time of the lease.
     fn remaining(&self) -> Duration {
         self.holds_until.saturating_sub(since_boot())
     }
 
-    /// When the lease is over another may be elected. The driver may have seen that before.
+    /// Ends the term if the lease has expired: another control node may be elected. The driver may know it already.
     async fn step_down_in_time(&mut self) {
         if let Some((_, lease)) = &self.term
             && !lease.holds()
         {
-            tracing::warn!("the lease is over: another may be elected");
+            tracing::warn!(
+                event = "lease_expired",
+                "the lease has expired; another control node may be elected"
+            );
             self.depose().await;
         }
     }
 
-    /// Ends the term: nothing more is sent in it, also before the driver has been told.
+    /// Ends the term: nothing more is sent in it, even before the driver learns of it.
     async fn depose(&mut self) {
         if let Some((_, lease)) = self.term.take() {
             lease.end();
-            self.tell(News::Deposed).await;
+            self.tell(StoreEvent::Deposed).await;
         }
     }
 
-    /// The lease goes, and with it `leader`.
+    /// Revokes the lease, and with it `leader`.
     async fn resign(&mut self) {
         if let Some((_, lease)) = self.term.take() {
             lease.end();
@@ -335,8 +342,10 @@ impl Speaker {
             client.lease_revoke(lease).await
         };
         match revoked.await {
-            Ok(_) => tracing::info!("the lease is given back"),
-            Err(error) => tracing::warn!(%error, "the lease is not given back: it runs out"),
+            Ok(_) => tracing::info!(event = "lease_returned", "lease returned"),
+            Err(error) => {
+                tracing::warn!(event = "lease_not_returned", %error, "cannot return the lease; it will expire");
+            }
         }
     }
 
@@ -364,11 +373,16 @@ impl Speaker {
             Found::Own(epoch, succeeds) => {
                 if self.term.as_ref().is_none_or(|term| term.0 != epoch) {
                     let assigned = self.read(&mut client).await?;
-                    tracing::info!(epoch, sessions = assigned.len(), "elected");
-                    // Only while the lease lasts: after that it campaigns again.
+                    tracing::info!(
+                        event = "elected",
+                        epoch,
+                        sessions = assigned.len(),
+                        "elected as the active control node"
+                    );
+                    // Only while the lease lasts; after that this control node stands for election again.
                     let term = Lease::until(self.holds_until);
                     if term.holds() {
-                        let elected = News::Elected {
+                        let elected = StoreEvent::Elected {
                             epoch,
                             lease: term.clone(),
                             succeeds,
@@ -382,7 +396,7 @@ impl Speaker {
             }
             Found::Other => {
                 if self.term.is_some() {
-                    tracing::warn!("another control node is elected");
+                    tracing::warn!(event = "superseded", "another control node was elected");
                     self.depose().await;
                 }
                 if self.watch.is_none() {
@@ -402,15 +416,18 @@ impl Speaker {
                 if let Some((_, term)) = &self.term
                     && !term.extend(self.holds_until)
                 {
-                    // The driver saw it lapse, and has stepped down: etcd says whose it is now.
+                    // The driver saw the lease expire and has stepped down: etcd knows who is active now.
                     self.depose().await;
                 }
                 return Ok(lease);
             }
-            // Another may have been elected since, and be gone again.
+            // Another control node may have been elected and have ended since.
             self.holds_until = asked;
             if self.term.is_some() {
-                tracing::warn!("the lease is over: another may be elected");
+                tracing::warn!(
+                    event = "lease_expired",
+                    "the lease has expired; another control node may be elected"
+                );
                 self.depose().await;
             }
         }
@@ -424,7 +441,7 @@ impl Speaker {
         Ok(granted.id())
     }
 
-    /// Be elected if nobody is; who is.
+    /// Stands for election if no control node is elected; returns the elected one.
     async fn campaign(&self, client: &mut Client, lease: i64) -> Result<Found, Error> {
         let (key, last) = (self.key("leader"), self.key("last"));
         let put = PutOptions::new().with_lease(lease);
@@ -452,16 +469,16 @@ impl Speaker {
         }
         let leader = got.as_ref().and_then(|got| got.kvs().first());
         Ok(match leader.filter(|leader| leader.lease() == lease) {
-            // Elected before, by a turn whose answer was lost, or until it stepped down.
+            // Elected before: the answer of that round was lost, or this control node stepped down.
             Some(own) => Found::Own(u64::try_from(own.create_revision()).unwrap_or(0), true),
             None => Found::Other,
         })
     }
 
-    /// All assignments.
+    /// Returns all assignments.
     async fn read(&self, client: &mut Client) -> Result<BTreeMap<SessionName, NodeId>, Error> {
         let prefix = self.key("assigned/");
-        // What stands behind every key with the prefix: '0' follows '/'.
+        // The key after all keys with the prefix: '0' follows '/'.
         let end = self.key("assigned0");
         let mut from = prefix.clone().into_bytes();
         let mut assigned = BTreeMap::new();
@@ -471,7 +488,7 @@ impl Speaker {
                 .with_limit(PAGE as i64);
             let page = client.get(from.clone(), Some(options)).await?;
             for pair in page.kvs() {
-                // What somebody else has written there is passed over.
+                // Foreign values are ignored.
                 let name = pair
                     .key_str()
                     .ok()
@@ -510,7 +527,7 @@ impl Speaker {
             let operations: Vec<_> = some.iter().map(operation).collect();
             let txn = Txn::new().when([own]).and_then(operations);
             if !client.txn(txn).await?.succeeded() {
-                // Deposed, or the lease is over: the next turn finds out.
+                // Superseded, or the lease has expired: the next round finds out.
                 return Ok(());
             }
             self.changes.written(&some);
@@ -518,10 +535,10 @@ impl Speaker {
     }
 }
 
-/// Keeps a lease; how long it lives now, or nothing if etcd has it no more.
+/// Extends a lease; returns its time to live, or `None` if it has expired in etcd.
 async fn kept(client: &mut Client, lease: i64) -> Result<Option<Duration>, Error> {
     let (mut keeper, mut answers) = match client.lease_keep_alive(lease).await {
-        // What the client makes of a lease that etcd does not know.
+        // The client's error for a lease that etcd does not know.
         Err(Error::LeaseKeepAliveError(_)) => return Ok(None),
         begun => begun?,
     };
@@ -531,14 +548,14 @@ async fn kept(client: &mut Client, lease: i64) -> Result<Option<Duration>, Error
     Ok(seconds.map(Duration::from_secs))
 }
 
-/// Waits until `leader` is gone, or nobody can tell any more.
+/// Waits until `leader` is deleted, or the watch ends.
 async fn gone(watch: &mut Option<WatchStream>) {
     while let Some(stream) = watch {
-        let Ok(Some(news)) = stream.message().await else {
+        let Ok(Some(response)) = stream.message().await else {
             *watch = None;
             break;
         };
-        if news
+        if response
             .events()
             .iter()
             .any(|event| event.event_type() == EventType::Delete)
@@ -549,7 +566,7 @@ async fn gone(watch: &mut Option<WatchStream>) {
     std::future::pending::<()>().await;
 }
 
-/// What `etcd.key-file` holds, as etcd's client wants it.
+/// Reads `etcd.key-file` for etcd's client.
 fn identity(tls: &crate::config::EtcdTls) -> Result<TlsOptions, Error> {
     let pem = std::fs::read_to_string(&tls.key_file)?;
     let (mut certificates, mut keys) = (Vec::new(), String::new());

@@ -1,4 +1,4 @@
-//! The lease of the active control node: nothing is sent on behalf of a term whose lease is over.
+//! The lease of the active control node: nothing is sent on behalf of a term whose lease has expired.
 //!
 //! A process can be paused, and a machine suspended, for longer than the lease. Another control node is
 //! active by then, and timers of the first one fire only after it has begun to run again. Each output
@@ -15,14 +15,14 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The value of a lease that is over and stays over.
+/// The value of a lease that has expired for good.
 const OVER: u64 = 0;
 
 /// Returns the time since the machine was started, time in suspension included.
 pub(crate) fn since_boot() -> Duration {
     let now =
         clock_gettime(ClockId::CLOCK_BOOTTIME).or_else(|_| clock_gettime(ClockId::CLOCK_MONOTONIC));
-    // Without a clock every lease is over.
+    // Without a clock every lease has expired.
     now.map_or(Duration::MAX, Duration::from)
 }
 
@@ -31,7 +31,7 @@ fn nanos(time: Duration) -> u64 {
 }
 
 /// The lease of one term, shared by the tasks that act in that term. Once any of them has seen that it
-/// is over, it cannot be extended: a later term has a lease of its own.
+/// has expired, it cannot be extended: a later term has a lease of its own.
 #[derive(Clone, Debug)]
 pub(crate) struct Lease(Arc<AtomicU64>);
 
@@ -42,7 +42,7 @@ impl Lease {
         Lease(Arc::new(AtomicU64::new(nanos(end))))
     }
 
-    /// Moves the end; returns false if the lease has been seen to be over.
+    /// Extends the lease; returns false if it has been seen to have expired.
     #[cfg(any(test, feature = "etcd"))]
     pub(crate) fn extend(&self, end: Duration) -> bool {
         let later = |old| (old != OVER).then_some(nanos(end));
@@ -57,7 +57,7 @@ impl Lease {
         self.0.store(OVER, Ordering::Release);
     }
 
-    /// Whether the lease lasts.
+    /// Returns whether the lease lasts.
     pub(crate) fn holds(&self) -> bool {
         let mut end = self.0.load(Ordering::Acquire);
         while end != OVER {
@@ -77,7 +77,7 @@ impl Lease {
     }
 }
 
-/// A stream that sends nothing once the lease of its term is over. A gateway of one control node has no lease,
+/// A stream that sends nothing once the lease of its term has expired. A gateway of one control node has no lease,
 /// and a standby none yet: their streams send at any time.
 #[derive(Debug)]
 pub(crate) struct Guarded<S> {
@@ -140,7 +140,7 @@ mod tests {
         let soon = || since_boot() + Duration::from_secs(60);
         let lease = Lease::until(soon());
         assert!(lease.holds() && lease.extend(soon()) && lease.holds());
-        // Not compared with the clock before it was extended: it never lapsed for anybody.
+        // It was extended before any task compared it with the clock, so it never expired.
         let late = Lease::until(Duration::from_nanos(1));
         assert!(late.extend(soon()) && late.holds());
         let lapsed = Lease::until(Duration::from_nanos(1));

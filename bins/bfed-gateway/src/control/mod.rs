@@ -1,11 +1,10 @@
-//! The control node's driver: peers, data nodes and clients come to the machine through here, in one
-//! task.
+//! The control node's driver: one task between the machine and its peers, data nodes and clients.
 
 mod coordinator;
-mod doors;
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
 mod lease;
+mod peering;
 mod show;
 pub(crate) mod streams;
 
@@ -33,60 +32,60 @@ use crate::config::Config;
 use crate::limiter::LogLimiter;
 use crate::native::{JoinLatency, Network};
 use crate::status::{Counts, Show};
-pub(crate) use coordinator::{Coordinated, News, Resignation};
-pub(crate) use doors::{Call, Caller, Members, Outcome, Port, Registrant, call, nodes, peers};
+pub(crate) use coordinator::{Coordinated, Resignation, StoreEvent};
 use lease::Guarded;
+pub(crate) use peering::{Call, Caller, Members, Outcome, Port, Registrant, call, nodes, peers};
 use streams::{Conn, Cutter, Stream};
 
-/// Inputs that may wait for the driver; who has more waits.
+/// Inputs that may wait for the driver; further senders block.
 pub(crate) const INPUTS: usize = 1024;
 /// Inputs in a row before anything is sent.
 const ROUND: usize = 256;
-/// Callers that are told at once why they are not taken.
+/// Refused peers that are sent the reason at the same time.
 const DISMISSALS: usize = 64;
 /// The longest time to wait.
 const LONGEST: StdDuration = StdDuration::from_secs(1);
-/// How often the driver looks whether all farewells have left.
-const LEAVING: StdDuration = StdDuration::from_millis(20);
+/// Interval of checks whether all notifications are sent.
+const DRAIN_INTERVAL: StdDuration = StdDuration::from_millis(20);
 
-/// What comes in from outside.
+/// An input of the driver.
 pub(crate) enum Input {
-    /// A whole message, or how the bytes begin that are none.
+    /// A whole message, or the first bytes of something that is not one.
     Message(ConnId, Vec<u8>),
     /// A stream takes messages again.
     Writable(ConnId),
-    /// A stream is over.
+    /// A stream has ended.
     Ended(ConnId),
-    /// A peer calls.
+    /// A peer has connected.
     Caller(Box<Caller>),
-    /// Somebody called who is nobody.
+    /// An incoming connection was refused.
     Stranger(SocketAddr, String),
-    /// What a call to a peer brought.
+    /// The result of a connection to a peer.
     Called(Outcome),
-    /// A data node is there.
+    /// A data node has connected.
     Node(Registrant),
 }
 
-/// What the main task wants.
+/// A command of the main task.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// A document.
+    /// Return a status document.
     Show(Show, oneshot::Sender<Value>),
-    /// Everything that is counted.
+    /// Return all counters.
     Counters(oneshot::Sender<Snapshot>),
-    /// What the status page shows of the control node.
+    /// Return the control node's part of the status page.
     Page(oneshot::Sender<Value>),
-    /// A new configuration, already checked.
+    /// Apply a configuration that has been checked.
     Reload(Box<Config>, oneshot::Sender<Result<(), ConfigError>>),
-    /// No more sessions for a data node; whether there is such a one.
+    /// Assign no more sessions to a data node; returns whether it exists.
     Drain(NodeId, oneshot::Sender<bool>),
-    /// Tell everybody, and end.
+    /// Notify peers, data nodes and clients, then end.
     Close,
-    /// End without a word: peers wait for the successor.
+    /// End without notification: peers wait for the successor.
     Restart,
 }
 
-/// Everything that the control node counts, at one moment.
+/// The control node's counters and gauges at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
     pub(crate) active: bool,
@@ -95,7 +94,7 @@ pub(crate) struct Snapshot {
     pub(crate) routes: u64,
     pub(crate) sessions: u64,
     pub(crate) nodes: u64,
-    /// What all data nodes forward, in bit/s.
+    /// Rate of all data nodes in bit/s.
     pub(crate) rate_bps: u64,
     pub(crate) control: Counts,
     pub(crate) routing: Counts,
@@ -105,7 +104,7 @@ pub(crate) struct Snapshot {
     pub(crate) join_latency: JoinLatency,
 }
 
-/// What went through a session lately, as its data node says.
+/// The last statistics of a session from its data node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carried {
     packets: u64,
@@ -128,22 +127,22 @@ pub(crate) struct Driver {
     next_conn: u64,
     to_self: mpsc::Sender<Input>,
     inputs: mpsc::Receiver<Input>,
-    news: mpsc::Receiver<News>,
-    /// Why each peer's last session ended.
+    store_events: mpsc::Receiver<StoreEvent>,
+    /// Why the last session of each peer ended.
     last_down: BTreeMap<PeerId, String>,
     carried: BTreeMap<SessionName, Carried>,
     strangers: u64,
-    /// Of calls that were not taken.
+    /// Limits log lines about refused connections.
     strangers_log: LogLimiter,
     ports: Ports,
-    /// Callers that are being told why they are not taken.
+    /// Limits refused peers that are sent the reason.
     dismissals: Arc<Semaphore>,
     buffer: Box<[u8]>,
-    /// All is said.
+    /// Everything is sent; the driver ends.
     leaving: bool,
 }
 
-/// Where peers and data nodes call.
+/// The ports for peers and data nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Ports {
     pub(crate) peers: Arc<Port>,
@@ -158,7 +157,7 @@ impl Ports {
         }
     }
 
-    /// Gives configured peers places of their own.
+    /// Reserves places for configured peers.
     pub(crate) fn configure(&self, config: &Config) {
         let addresses = config.peers.values().filter_map(|peer| peer.address);
         self.peers.name(addresses.map(|address| address.ip()));
@@ -169,7 +168,7 @@ impl Ports {
     }
 }
 
-/// What the driver is made of.
+/// The parts of a driver.
 pub(crate) struct Parts {
     pub(crate) ports: Ports,
     pub(crate) config: Config,
@@ -179,18 +178,18 @@ pub(crate) struct Parts {
     pub(crate) credentials: Option<Arc<Credentials>>,
     pub(crate) to_self: mpsc::Sender<Input>,
     pub(crate) inputs: mpsc::Receiver<Input>,
-    pub(crate) news: mpsc::Receiver<News>,
+    pub(crate) store_events: mpsc::Receiver<StoreEvent>,
 }
 
 enum Wake {
     Input(Input),
     Command(Command),
-    News(News),
+    StoreEvent(StoreEvent),
     Time,
 }
 
 impl Driver {
-    /// With its peers.
+    /// Creates a driver.
     #[allow(
         deprecated,
         reason = "safe for a descriptor of our own; what replaces it is not"
@@ -207,7 +206,7 @@ impl Driver {
             next_conn: 0,
             to_self: parts.to_self,
             inputs: parts.inputs,
-            news: parts.news,
+            store_events: parts.store_events,
             last_down: BTreeMap::new(),
             carried: BTreeMap::new(),
             strangers: 0,
@@ -220,20 +219,20 @@ impl Driver {
         })
     }
 
-    /// Runs until it is told to end.
+    /// Runs until a command ends it.
     pub(crate) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
         loop {
             let now = self.clock.now();
             self.step_down_in_time(now);
             self.node.handle_timeout(now);
             self.network.handle_timeout(now);
-            self.sum_up_strangers();
+            self.log_suppressed();
             self.upcalls(now);
             self.work(now);
             self.step_down_in_time(now);
             self.network.flush(now);
             if self.leaving {
-                return self.farewell().await;
+                return self.drain().await;
             }
             match self.wait(now, &mut commands).await {
                 Wake::Input(input) => {
@@ -247,9 +246,9 @@ impl Driver {
                 }
                 Wake::Command(Command::Restart) => return,
                 Wake::Command(command) => self.command(command),
-                Wake::News(news) => {
+                Wake::StoreEvent(event) => {
                     let now = self.clock.now();
-                    self.node.coordinator_mut().hear(news);
+                    self.node.coordinator_mut().handle_event(event);
                     self.node.coordinator_changed(now);
                 }
                 Wake::Time => {}
@@ -257,10 +256,13 @@ impl Driver {
         }
     }
 
-    /// Steps down, without a word, if the lease is over: this task may not have run for longer than that.
+    /// Steps down without notification if the lease has expired: this task may not have run for that long.
     fn step_down_in_time(&mut self, now: Instant) {
         if self.node.coordinator_mut().step_down_in_time() {
-            tracing::warn!("the lease was over before it could be kept: stepping down");
+            tracing::warn!(
+                event = "lease_missed",
+                "the lease expired before it could be extended; stepping down"
+            );
             self.node.coordinator_changed(now);
         }
     }
@@ -271,9 +273,9 @@ impl Driver {
         tokio::select! {
             Some(input) = self.inputs.recv() => Wake::Input(input),
             command = commands.recv() => Wake::Command(command.unwrap_or(Command::Restart)),
-            Some(news) = self.news.recv() => Wake::News(news),
+            Some(event) = self.store_events.recv() => Wake::StoreEvent(event),
             ready = self.readable.readable() => {
-                // Everything is read at once: the next news makes it readable again.
+                // Everything is read at once; further input makes it readable again.
                 if let Ok(mut ready) = ready {
                     ready.clear_ready();
                 }
@@ -283,8 +285,8 @@ impl Driver {
         }
     }
 
-    /// Waits until what was said has left.
-    async fn farewell(mut self) {
+    /// Waits until all queued messages are sent.
+    async fn drain(mut self) {
         let end = tokio::time::Instant::now() + self.config.shutdown;
         let mut tasks: Vec<_> = Vec::new();
         for (_, conn) in std::mem::take(&mut self.conns) {
@@ -292,13 +294,13 @@ impl Driver {
             conn.close();
         }
         while tasks.iter().any(|task| !task.is_finished()) && tokio::time::Instant::now() < end {
-            // Nobody hears what comes in any more.
+            // Further input is discarded.
             while self.inputs.try_recv().is_ok() {}
-            tokio::time::sleep(LEAVING).await;
+            tokio::time::sleep(DRAIN_INTERVAL).await;
         }
     }
 
-    /// What clients of the native network want.
+    /// Passes requests of the native network's clients to the machine.
     fn upcalls(&mut self, now: Instant) {
         while let Some(upcall) = self.network.poll_upcall(now, &mut self.buffer) {
             match upcall {
@@ -317,13 +319,13 @@ impl Driver {
                 } => self.node.join(now, client, session, redirects, scope),
                 Upcall::Leave(session) => self.node.leave(now, &session),
                 Upcall::Sroutes { request, answer } => self.node.sroutes(now, request, answer),
-                // Data comes to data nodes.
+                // Data nodes receive the data.
                 Upcall::Data { .. } => {}
             }
         }
     }
 
-    /// Does what the machine wants, and sends what it says.
+    /// Handles the machine's events and sends its messages.
     fn work(&mut self, now: Instant) {
         let mut buffer = [0; MAX_MESSAGE_LEN];
         loop {
@@ -354,13 +356,17 @@ impl Driver {
                 }
             }
             Event::PeerUp(peer) => {
-                tracing::info!(peer = %self.name(peer), "peering established");
+                tracing::info!(event = "peering_established", peer = %self.name(peer), "peering established");
             }
             Event::PeerDown { peer, why } => {
                 let (ordered, why) = (show::is_ordered(&why), show::down(&why));
                 match ordered {
-                    true => tracing::info!(peer = %self.name(peer), why, "peering ended"),
-                    false => tracing::warn!(peer = %self.name(peer), why, "peering lost"),
+                    true => {
+                        tracing::info!(event = "peering_ended", peer = %self.name(peer), reason = why, "peering ended");
+                    }
+                    false => {
+                        tracing::warn!(event = "peering_lost", peer = %self.name(peer), error = why, "peering lost");
+                    }
                 }
                 self.last_down.insert(peer, why);
             }
@@ -396,23 +402,29 @@ impl Driver {
             }
             // The machine knows all names of the configuration itself.
             Event::Resolve(name) => self.node.resolved(now, &name, None::<BnNum>),
-            Event::TreeUp { session, .. } => tracing::debug!(%session, "part of the tree"),
+            Event::TreeUp { session, .. } => tracing::debug!(%session, "joined the tree"),
             Event::TreeDown(session) => {
                 self.carried.remove(&session);
-                tracing::debug!(%session, "not part of the tree any more");
+                tracing::debug!(%session, "left the tree");
             }
-            Event::NodeUp(NodeId(node)) => tracing::info!(node, "data node registered"),
+            Event::NodeUp(NodeId(node)) => {
+                tracing::info!(event = "node_registered", node, "data node registered");
+            }
             Event::NodeDown {
                 node: NodeId(node),
                 drained,
             } => match drained {
-                true => tracing::info!(node, "drained data node left"),
-                false => tracing::warn!(node, "data node lost, its sessions move"),
+                true => tracing::info!(event = "node_left", node, "drained data node left"),
+                false => tracing::warn!(
+                    event = "node_lost",
+                    node,
+                    "data node lost; its sessions move"
+                ),
             },
         }
     }
 
-    /// All clients that have a session hear something new of it.
+    /// Tells all clients of a session that it has moved or ended.
     fn tell_clients(&mut self, now: Instant, session: SessionName, answer: Answer) {
         let lifetime = self.config.machine.soft_state_lifetime.secs();
         let answer = AnswerRepr {
@@ -424,7 +436,7 @@ impl Driver {
         self.tell(now, None, &answer);
     }
 
-    /// Answers one client, or all that have the session, while this control node is the active one.
+    /// Answers one client, or all of the session, while this control node is the active one.
     fn tell(&mut self, now: Instant, client: Option<ClientId>, answer: &AnswerRepr) {
         self.step_down_in_time(now);
         if self.node.coordinator().is_active() {
@@ -455,7 +467,7 @@ impl Driver {
         });
     }
 
-    /// Begins to carry a stream.
+    /// Starts to carry a stream.
     fn take(&mut self, stream: Stream, cutter: Cutter, is_node: bool) -> ConnId {
         self.next_conn += 1;
         let id = ConnId(self.next_conn);
@@ -471,10 +483,10 @@ impl Driver {
         match input {
             Input::Message(conn, message) => {
                 if self.conns.get(&conn).is_some_and(|conn| conn.is_node) {
-                    self.overhear(now, &message);
+                    self.record_statistics(now, &message);
                 }
                 if let Err(error) = self.node.handle_packet(now, conn, &message) {
-                    tracing::debug!(%error, conn = conn.0, "message");
+                    tracing::debug!(%error, conn = conn.0, "message dropped");
                 }
             }
             Input::Writable(conn) => self.node.writable(now, conn),
@@ -487,7 +499,7 @@ impl Driver {
             Input::Caller(caller) => self.caller(now, *caller),
             Input::Stranger(from, why) => {
                 if self.is_stranger_logged() {
-                    tracing::warn!(%from, why, "a call was not taken");
+                    tracing::warn!(event = "connection_refused", address = %from, error = why, "connection refused");
                 }
             }
             Input::Called(Outcome { peer, result }) => match result {
@@ -496,7 +508,7 @@ impl Driver {
                     self.node.connected(now, conn, peer, true);
                 }
                 Err(why) => {
-                    tracing::info!(peer = %self.name(peer), why, "calling a peer failed");
+                    tracing::info!(event = "peer_unreachable", peer = %self.name(peer), error = why, "cannot connect to the peer");
                     self.last_down.insert(peer, why);
                     self.node.dial_failed(now, peer);
                 }
@@ -505,27 +517,31 @@ impl Driver {
                 let conn = self.take(registrant.stream, registrant.cutter, true);
                 self.node.node_connected(now, conn, registrant.identity);
                 if let Some(first) = registrant.first {
-                    // What it does is counted.
+                    // The machine counts the result.
                     let _ = self.node.handle_packet(now, conn, &first);
                 }
             }
         }
     }
 
-    /// Counts a call that is not taken; returns whether it is logged.
+    /// Counts a refused connection; returns whether to log it.
     fn is_stranger_logged(&mut self) -> bool {
         self.strangers += 1;
-        self.sum_up_strangers();
+        self.log_suppressed();
         self.strangers_log.admit(std::time::Instant::now())
     }
 
-    fn sum_up_strangers(&mut self) {
+    fn log_suppressed(&mut self) {
         if let Some(count) = self.strangers_log.summary(std::time::Instant::now()) {
-            tracing::warn!(count, "more calls were not taken");
+            tracing::warn!(
+                event = "connection_refused",
+                count,
+                "more connections refused"
+            );
         }
     }
 
-    /// A caller says who it is: it must be a peer, and have proved it.
+    /// Takes an incoming connection of a configured peer that has proved its identity, and refuses others.
     fn caller(&mut self, now: Instant, caller: Caller) {
         let known = self
             .config
@@ -543,7 +559,7 @@ impl Driver {
                     .as_ref()
                     .map_or(Ok(()), |proof| proof.is_for(&host));
                 let bound = peer.machine.max_hops.map_or(Ok(()), |hops| {
-                    doors::bound_hops(&caller.socket, caller.from, hops)
+                    peering::bound_hops(&caller.socket, caller.from, hops)
                 });
                 proved.and(bound).map(|()| id)
             }
@@ -553,17 +569,17 @@ impl Driver {
                 let conn = self.take(caller.stream, caller.cutter, false);
                 self.node.set_peer_address(id, caller.from.ip());
                 self.node.connected(now, conn, id, false);
-                // What it does is counted.
+                // The machine counts the result.
                 let _ = self.node.handle_packet(now, conn, &caller.first);
             }
             Err(why) => {
                 if self.is_stranger_logged() {
-                    tracing::warn!(from = %caller.from, gateway = %caller.gateway, why, "a call was not taken");
+                    tracing::warn!(event = "connection_refused", address = %caller.from, peer = %caller.gateway, error = why, "connection refused");
                 }
-                // One that takes no answer holds its place for three seconds; further ones get none.
+                // A peer that does not read holds its place for three seconds; without a place no reason is sent.
                 if let Ok(place) = Arc::clone(&self.dismissals).try_acquire_owned() {
                     tokio::spawn(async move {
-                        doors::dismiss(caller.stream, Reason::BadPeer, &why).await;
+                        peering::dismiss(caller.stream, Reason::BadPeer, &why).await;
                         drop(place);
                     });
                 }
@@ -571,8 +587,8 @@ impl Driver {
         }
     }
 
-    /// A data node's statistics, for people.
-    fn overhear(&mut self, now: Instant, message: &[u8]) {
+    /// Records a data node's statistics for status documents.
+    fn record_statistics(&mut self, now: Instant, message: &[u8]) {
         let header = Header::new_checked(message);
         if !header.is_ok_and(|header| header.type_number() == Type::Statistics as u8) {
             return;
@@ -607,7 +623,7 @@ impl Driver {
         }
     }
 
-    /// Who asked may be gone: then nobody misses the answer.
+    /// Handles a command. A reply is lost if its receiver has gone.
     fn command(&mut self, command: Command) {
         let now = self.clock.now();
         match command {

@@ -1,4 +1,4 @@
-//! What the control node shows: documents, and everything that is counted.
+//! Status documents and counters of the control node.
 
 use std::collections::BTreeSet;
 
@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::{Driver, Snapshot};
 use crate::status::{Counts, Show};
 
-/// Sessions on the status page: the busiest.
+/// Most sessions on the status page, those with the highest rates.
 const PAGE_SESSIONS: usize = 500;
-/// Links on it.
+/// Most links on the status page.
 const PAGE_LINKS: usize = 2000;
 
 fn named((name, count): (&str, u64)) -> (String, u64) {
@@ -23,7 +23,7 @@ fn counts<const N: usize>(all: [(&str, u64); N]) -> Counts {
     all.map(named).into()
 }
 
-/// Why a peering ended, as a sentence.
+/// Describes why a peering ended.
 pub(super) fn down(why: &CloseReason) -> String {
     match why {
         CloseReason::Local(why) => format!("ended here: {}: {}", why.reason.name(), why.text),
@@ -34,7 +34,7 @@ pub(super) fn down(why: &CloseReason) -> String {
     }
 }
 
-/// Whether an administrator ended the peering, by a stop or by a new configuration.
+/// Returns whether an administrator ended the peering, by a stop or a new configuration.
 pub(super) fn is_ordered(why: &CloseReason) -> bool {
     match why {
         CloseReason::Local(why) | CloseReason::Remote(why) => {
@@ -83,8 +83,8 @@ impl Driver {
         }
     }
 
-    /// Peers, sessions and data nodes; gateways and the links between them as routes tell them. What is
-    /// beyond what a page can show is left out: how much there is stands in the overview.
+    /// Returns peers, sessions and data nodes, and the links between gateways that routes tell of. The page shows
+    /// a bounded number of each; the overview has the totals.
     pub(super) fn page(&self) -> Value {
         let own = self.config.machine.gateway;
         let mut links = BTreeSet::new();

@@ -17,11 +17,11 @@ use super::lease::Guarded;
 /// Bytes read at once.
 const BUFFER: usize = 1 << 14;
 /// Messages that may wait for a stream here: more stay with the machine, whose queue is bounded. The
-/// last place is for the farewell.
+/// last place is for the notification that ends the session.
 const WAITING: usize = 64;
-/// Bytes that are written at once.
+/// Bytes written at once.
 const GATHERED: usize = 1 << 16;
-/// The last words get so long to leave.
+/// Time to send what is queued when a stream is closed.
 const FAREWELL: Duration = Duration::from_secs(3);
 
 /// A byte stream of any kind.
@@ -32,7 +32,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Bytes for S {}
 /// A byte stream.
 pub(crate) type Stream = Box<dyn Bytes>;
 
-/// Cuts what is read into messages.
+/// Cuts received bytes into messages.
 #[derive(Debug)]
 pub(crate) struct Cutter {
     frames: Frames,
@@ -40,14 +40,14 @@ pub(crate) struct Cutter {
     at: Range<usize>,
 }
 
-/// What was read.
+/// The result of a read.
 #[derive(Debug)]
 pub(crate) enum Cut {
     /// A whole message.
     Message(Vec<u8>),
-    /// Bytes that are none: how they begin.
+    /// The first bytes of something that is not a message.
     Garbage(Vec<u8>),
-    /// Nothing more.
+    /// The end of the stream.
     End,
 }
 
@@ -86,12 +86,12 @@ pub(crate) struct Conn {
     messages: mpsc::Sender<Vec<u8>>,
     full: Arc<AtomicBool>,
     task: AbortHandle,
-    /// A data node's.
+    /// The stream of a data node.
     pub(crate) is_node: bool,
 }
 
 impl Conn {
-    /// Starts to carry a stream.
+    /// Starts the task that carries a stream.
     pub(crate) fn start(
         id: ConnId,
         stream: Guarded<Stream>,
@@ -110,9 +110,9 @@ impl Conn {
         }
     }
 
-    /// Hands a message over; true if no other should follow until [`Input::Writable`].
+    /// Queues a message; returns true if the next one must wait for [`Input::Writable`].
     pub(crate) fn send(&self, message: Vec<u8>) -> bool {
-        // The task may be gone: then it has said so.
+        // If the task has ended, it has reported that.
         let _ = self.messages.try_send(message);
         let full = self.messages.capacity() <= 1;
         if full {
@@ -121,12 +121,12 @@ impl Conn {
         full
     }
 
-    /// The task that carries it.
+    /// Returns the task that carries the stream.
     pub(crate) fn task(&self) -> AbortHandle {
         self.task.clone()
     }
 
-    /// Closes the stream once what was handed over has left, or has not for three seconds.
+    /// Closes the stream once all queued messages are sent, or after three seconds.
     pub(crate) fn close(self) {
         drop(self.messages);
         let task = self.task;
@@ -172,7 +172,7 @@ async fn carry(
     }
 }
 
-/// Writes until the driver has closed the stream; true if the stream broke before.
+/// Writes until the driver has closed the stream; returns true if the stream broke before.
 async fn write(
     id: ConnId,
     mut writer: impl AsyncWrite + Unpin,

@@ -16,8 +16,7 @@ pub(crate) struct Output {
     pub(crate) network: Box<dyn Network>,
     pub(crate) datagrams: Datagrams,
     pub(crate) streams: Streams,
-    /// A frame that a native channel had no room for: one for each channel, since its edge is
-    /// blocked from then on.
+    /// The frame that each native channel had no room for. One a channel, because its edge is blocked then.
     pub(crate) held: BTreeMap<ChannelId, (EdgeId, Vec<u8>)>,
     pub(crate) native_failed: u64,
 }
@@ -49,7 +48,7 @@ impl Output {
         false
     }
 
-    /// Sends one copy, or notes it for its stream; its packet begins at `start` of the buffer.
+    /// Sends one copy, or records it for its stream; its packet begins at `start` of the buffer.
     fn note(
         &mut self,
         now: Instant,
@@ -65,7 +64,7 @@ impl Output {
         }
     }
 
-    /// A packet that lies somewhere else.
+    /// Sends a packet from another buffer.
     pub(crate) fn forward_alone(
         &mut self,
         now: Instant,
@@ -110,7 +109,7 @@ impl Output {
         }
     }
 
-    /// Writes what was noted for streams; the bytes are in `buffer`.
+    /// Writes the recorded copies to their streams; the bytes are in `buffer`.
     pub(crate) fn flush(&mut self, node: &mut DataNode, buffer: &[u8]) {
         while let Some(edge) = self.streams.flush_one(buffer) {
             if let Some(edge) = edge {
@@ -120,7 +119,7 @@ impl Output {
         self.datagrams.flush();
     }
 
-    /// A native channel has room again.
+    /// Sends the pending frame of a native channel that has room again.
     pub(crate) fn native_writable(
         &mut self,
         now: Instant,

@@ -13,7 +13,7 @@ const WAITING: usize = 4 * MAX_MESSAGE_LEN;
 /// Reads in a row.
 const ROUNDS: usize = 4;
 
-/// A stream, inside this process: whoever has the other end carries it on.
+/// A stream inside this process; the task at the other end carries it on.
 #[derive(Debug)]
 pub(crate) struct Link {
     stream: UnixStream,
@@ -21,7 +21,7 @@ pub(crate) struct Link {
     waiting: Vec<u8>,
     /// The stream takes no more for now.
     full: bool,
-    /// The control node has said something: a standby closes the stream without a word.
+    /// A message of the control node has arrived. A standby closes the stream without one.
     pub(crate) heard: bool,
 }
 
@@ -45,7 +45,7 @@ impl Link {
         }
     }
 
-    /// Writes what the machine has to say; `buffer` has room for the longest message.
+    /// Writes the machine's messages; `buffer` has room for the longest.
     pub(crate) fn write(&mut self, node: &mut DataNode, buffer: &mut [u8]) -> io::Result<()> {
         loop {
             while self.waiting.len() < WAITING
@@ -88,7 +88,7 @@ impl Link {
             let mut input = &buffer[..read];
             loop {
                 match self.frames.next(&mut input) {
-                    // A message that does nothing was counted.
+                    // The machine counts messages without effect.
                     Ok(Some(message)) => {
                         self.heard = true;
                         let _ = node.handle_packet(now, native, message);

@@ -1,6 +1,6 @@
 //! A data node on a thread of its own: one loop over its sockets, the stream to the control node, the
-//! main thread's commands and the machine's timers. Nothing is shared with other data nodes, so no
-//! packet ever waits for a lock, and a machine's cores are used by running as many nodes.
+//! main thread's commands and the machine's timers. Data nodes share nothing, so no packet waits for a lock; one node a
+//! core uses all cores.
 
 mod emit;
 mod link;
@@ -32,38 +32,37 @@ pub(crate) use opened::{Opened, Opener, not_opened};
 use streams::Streams;
 use udp::Datagrams;
 
-/// Batches of datagrams, or reads of one stream, in a row before anything else gets a look: what was read
-/// together finds the caches warm.
+/// Batches of datagrams, or reads of one stream, in a row before other sockets are read: warm caches make
+/// longer runs faster.
 const ROUNDS: usize = 8;
 /// Native frames in a row.
 const NATIVE_ROUNDS: usize = 256;
-/// Room for what is read at once.
+/// Bytes read at once.
 const BUFFER_BYTES: usize = 2 * streams::READ_BYTES;
 /// Room for the longest packet.
 const PACKET_BYTES: usize = HEADER_LEN + (1 << 16);
 /// The longest time to wait.
 const LONGEST: StdDuration = StdDuration::from_secs(1);
 
-/// The main thread's end.
+/// The main thread's handle of a data node.
 pub(crate) type Controller = daemon_kit::Controller<Command>;
 
-/// What the main thread wants of a data node.
+/// A command of the main thread.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// This is the stream to the control node from now on.
+    /// Use this stream to the control node.
     Connect(UnixStream),
-    /// Everything that is counted.
+    /// Return all counters.
     Counters(oneshot::Sender<Snapshot>),
-    /// No new sessions, and the ones that are there move away.
+    /// Drain: take no new sessions; those present move to other data nodes.
     Drain,
-    /// The control node of this process is about to end, and this node after it: that it says no more
-    /// is no news.
+    /// The control node of this process ends before this node: its silence is expected.
     Closing,
     /// End.
     Stop,
 }
 
-/// Everything that a data node counts, at one moment.
+/// A data node's counters and gauges at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
     pub(crate) node: u32,
@@ -89,12 +88,12 @@ pub(crate) struct Worker {
     link: Option<Link>,
     batch: Batch,
     buffer: Box<[u8]>,
-    /// Native frames that lie in the buffer: [`PREFETCH_MAX`] at most.
+    /// Native frames in the buffer: [`PREFETCH_MAX`] at most.
     frames: Vec<(Meta, Range<usize>)>,
-    /// Something was left in a socket.
+    /// A socket has more to read.
     more: bool,
     closing: bool,
-    /// Datagrams that could not be sent, when the log was last looked at; and its limit.
+    /// Datagrams that could not be sent at the last check of the log, and the log's limit.
     not_sent: u64,
     log: LogLimiter,
 }
@@ -126,7 +125,7 @@ impl Worker {
         })
     }
 
-    /// Runs until it is told to end.
+    /// Runs until a command ends it.
     pub(crate) fn run(mut self, commands: &Receiver<Command>) -> std::io::Result<()> {
         loop {
             let now = self.clock.now();
@@ -139,7 +138,7 @@ impl Worker {
             self.output.network.flush(now);
             let ready = self.wait(now)?;
             self.more = false;
-            // Before its control node's stream ends it may say that this is no news.
+            // Before the control node's stream ends it may announce the end.
             if ready.commands && !self.obey(commands) {
                 return Ok(());
             }
@@ -164,7 +163,7 @@ impl Worker {
         }
     }
 
-    /// What the machine wants done.
+    /// Handles the machine's events.
     fn events(&mut self, now: Instant) {
         for conn in self.output.streams.overdue(now) {
             self.stream_over(now, conn);
@@ -190,15 +189,15 @@ impl Worker {
                 DataEvent::Resume(Destination::Native(channel)) => {
                     self.output.network.set_paused(channel, false);
                 }
-                // A datagram's sender is told by reports.
+                // Reports tell a sender of datagrams.
                 DataEvent::Pause(Destination::Datagram(_))
                 | DataEvent::Resume(Destination::Datagram(_)) => {}
-                DataEvent::ControlLost => self.lose_control("it says nothing"),
+                DataEvent::ControlLost => self.lose_control("no heartbeats"),
             }
         }
     }
 
-    /// What waited and may go now.
+    /// Sends queued packets whose time has come.
     fn transmit(&mut self, now: Instant) {
         while let Some(copy) = self.node.plane().poll_transmit(now, &mut self.buffer) {
             let bytes = &self.buffer[copy.range.clone()];
@@ -208,7 +207,7 @@ impl Worker {
         self.bury(now);
     }
 
-    /// Streams that broke while they were written to.
+    /// Reports streams that broke while they were written to.
     fn bury(&mut self, now: Instant) {
         while let Some(conn) = self.output.streams.broken() {
             self.stream_over(now, conn);
@@ -247,7 +246,7 @@ impl Worker {
         }
     }
 
-    /// Messages to the control node.
+    /// Sends messages to the control node.
     fn talk(&mut self) {
         let Some(link) = &mut self.link else {
             return;
@@ -257,7 +256,7 @@ impl Worker {
         }
     }
 
-    /// Messages of the control node.
+    /// Receives messages of the control node.
     fn listen(&mut self) {
         let now = self.clock.now();
         let Some(link) = &mut self.link else {
@@ -269,20 +268,21 @@ impl Worker {
         }
     }
 
-    /// Closing the stream has the main thread bring another.
+    /// Closes the stream; the main thread opens another.
     fn lose_control(&mut self, why: &str) {
         let heard = self.link.take().is_some_and(|link| link.heard);
         if heard && !self.closing {
             tracing::warn!(
+                event = "control_lost",
                 node = self.number.0,
-                why,
-                "control lost; forwarding goes on"
+                error = why,
+                "control node lost; forwarding continues"
             );
         }
         self.node.disconnected();
     }
 
-    /// Data of the native network.
+    /// Forwards data of the native network.
     fn native(&mut self) {
         let now = self.clock.now();
         let mut at = 0;
@@ -309,7 +309,7 @@ impl Worker {
         self.bury(now);
     }
 
-    /// Native frames that lie in the buffer.
+    /// Forwards the native frames in the buffer.
     fn forward_native(&mut self, now: Instant) {
         let (node, buffer) = (&mut self.node, &mut self.buffer);
         let ahead = self.frames.iter();
@@ -336,7 +336,7 @@ impl Worker {
         self.more = true;
     }
 
-    /// The batch that was received.
+    /// Forwards the batch that was received.
     fn forward_datagrams(&mut self, now: Instant) {
         let received = self.batch.received_mut().fuse();
         let mut packets = received.map(|one| (Meta::Datagram(one.source), one.payload));
@@ -395,7 +395,7 @@ impl Worker {
             let (mut at, mut last, said) = (0, None, read.filled);
             while let Some(end) = streams::packet(&self.buffer[at..read.filled]) {
                 let Ok(len) = end else {
-                    // Not one of ours, or out of step: nothing more can be read from it.
+                    // Not a packet: the stream cannot be read any further.
                     self.output.streams.malformed(conn);
                     break;
                 };
@@ -420,7 +420,7 @@ impl Worker {
         }
     }
 
-    /// Waits for anything; what there is.
+    /// Waits for input or a timer; returns what is ready.
     fn wait(&mut self, now: Instant) -> std::io::Result<Ready> {
         let due = [self.node.poll_timeout(), self.output.poll_timeout()];
         let timeout = match self.more {
@@ -454,7 +454,7 @@ impl Worker {
         })
     }
 
-    /// Commands of the main thread; false once it said to stop (or is gone).
+    /// Handles commands of the main thread; returns false after `Stop`, or when it has ended.
     fn obey(&mut self, commands: &Receiver<Command>) -> bool {
         self.waker.reset();
         let now = self.clock.now();
@@ -466,9 +466,11 @@ impl Worker {
                         self.link = Some(link);
                         self.node.connected(now);
                     }
-                    Err(error) => tracing::error!(%error, "stream to the control node"),
+                    Err(error) => {
+                        tracing::error!(event = "control_stream_failed", %error, "cannot use the stream to the control node");
+                    }
                 },
-                // Who asked may be gone: then nobody misses the answer.
+                // The reply is lost if its receiver has gone.
                 Ok(Command::Counters(reply)) => {
                     let _ = reply.send(self.snapshot());
                 }
@@ -512,7 +514,7 @@ impl Worker {
     }
 }
 
-/// What has something to read.
+/// The sources that are ready to be read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ready {
     commands: bool,

@@ -12,12 +12,12 @@ use super::streams;
 use crate::config::Config;
 use crate::native::{Network, Owner, Role};
 
-/// Ports that are tried where any will do.
+/// Ports tried if none is configured.
 const PORTS: usize = 32;
 
 /// Opens the native network.
 pub(crate) type Opener<'a> = &'a dyn Fn(Role, Owner) -> Result<Box<dyn Network>, NotOpened>;
-/// Why it was not opened.
+/// The error if it cannot be opened.
 pub(crate) type NotOpened = Box<dyn std::error::Error + Send + Sync>;
 
 pub(crate) fn not_opened(source: NotOpened) -> RunError {

@@ -1,17 +1,16 @@
 //! TCP channels between data nodes.
 //!
-//! What is written to a stream is gathered while packets that were read together are forwarded, and
-//! goes out with one `writev` for each receiver: headers from aside, payloads from where they lie. What
-//! the kernel has no room for is kept (at most what was read at once, 192 KiB)
-//! and the stream's edge is blocked until it is gone.
+//! Copies for a stream are recorded while packets that were read together are forwarded, and leave with one `writev`
+//! for each receiver: headers from a list, payloads in place. What the kernel does not take is kept (at most one
+//! reading, 192 KiB), and the stream's edge is blocked until it is written.
 //!
-//! A caller is *unproved* until its ATTACH names a flow. Unproved callers have places of their own beside
-//! `limits.streams-per-node`, and one too many closes the oldest (see [`limiter`](crate::limiter)):
+//! An incoming connection is *unproved* until its ATTACH names a flow. Unproved connections do not count in
+//! `limits.streams-per-node`; one too many closes the oldest (see [`limiter`](crate::limiter)):
 //!
-//! | caller | places |
+//! | connection from | places |
 //! | --- | --- |
-//! | at an address that the control node announced: a session comes from it or goes to it | [`NAMED`] for each such address |
-//! | any other | [`STRANGERS`] in all, some of them for one address |
+//! | an address that the control node announced: a session comes from it or goes to it | [`NAMED`] for each such address |
+//! | any other address | [`STRANGERS`] in all, some of them for one address |
 //!
 //! There are [`MOST_UNPROVED`] of both at most.
 
@@ -31,31 +30,31 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::limiter::{ConnectionLimiter, Limits, Ticket};
 
-/// Streams that are looked at in one round.
+/// Streams handled in one round.
 const EVENTS: usize = 256;
-/// How long a call may take, and how long a caller may take to say what it has come for.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Unproved callers at addresses that the control node did not announce.
+/// Time for an outgoing connection, and for the ATTACH of an incoming one.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Unproved connections from addresses that the control node did not announce.
 const STRANGERS: Limits = Limits {
     total: 512,
     per_source: 64,
 };
-/// Unproved callers at each address that it did announce: as many channels as one data node opens while
-/// its ATTACHes are on the way.
+/// Unproved connections from each address that it did announce: as many channels as one data node opens while its
+/// ATTACHes are in flight.
 const NAMED: usize = 1024;
-/// Unproved callers in all; from here on one at an announced address has no place of its own.
+/// Unproved connections in all; beyond them announced addresses have no reserved places.
 const MOST_UNPROVED: usize = 8192;
-/// How long nobody is taken in after there was no descriptor left.
-const REST: Duration = Duration::from_millis(100);
-/// Callers accepted in one round.
+/// Pause of accepting after the process ran out of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Connections accepted in one round.
 const CALLERS: usize = 64;
-/// Bytes read at once, packets that were not whole before included. A receiver's queue has room for
-/// twice as much from where its source is paused on, so that nothing of a bulk session is lost.
+/// Bytes read at once, including the rest of the last reading. From where its source is paused on, a receiver's queue
+/// has room for twice as much, so that nothing of a bulk session is lost.
 pub(crate) const READ_BYTES: usize = 192 * 1024;
 /// Pieces of one `writev`: the kernel's bound.
 const PIECES: usize = 1024;
 
-/// A listener that never waits.
+/// Opens a listener that does not block.
 pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),
@@ -69,7 +68,7 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// The length of the packet that `bytes` begin with: none as long as it is not there whole.
+/// Returns the length of the packet at the start of `bytes`; `None` while it is incomplete.
 pub(crate) fn packet(bytes: &[u8]) -> Option<Result<usize, ParseError>> {
     match Packet::<&[u8]>::check_header(bytes) {
         Ok(len) => (len <= bytes.len()).then_some(Ok(len)),
@@ -78,12 +77,12 @@ pub(crate) fn packet(bytes: &[u8]) -> Option<Result<usize, ParseError>> {
     }
 }
 
-/// What became of streams.
+/// Counters of streams.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) opened: u64,
     pub(crate) refused: u64,
-    /// Unproved callers that were closed for later ones.
+    /// Unproved connections closed for later ones.
     pub(crate) evicted: u64,
     pub(crate) malformed: u64,
     pub(crate) received_bytes: u64,
@@ -92,12 +91,12 @@ pub(crate) struct Counts {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// The kernel calls.
+    /// The kernel connects.
     Dialling {
         edge: EdgeId,
         to: SocketAddr,
     },
-    /// Has not said what it has come for; `named`: the control node announced its address.
+    /// Has sent no ATTACH; `named`: the control node announced its address.
     Unproved {
         ticket: Ticket,
         named: bool,
@@ -113,48 +112,48 @@ struct Stream {
     socket: TcpStream,
     from: IpAddr,
     state: State,
-    /// The front of a packet that is not there whole.
+    /// The start of an incomplete packet.
     rest: Vec<u8>,
     /// Length of the last packet, 1 before the first: readings end where a packet does, as long as all are
     /// of one length, and nothing has to be kept.
     step: usize,
-    /// What the kernel had no room for.
+    /// Bytes that the kernel has not taken.
     waiting: VecDeque<u8>,
-    /// Whose edge is blocked meanwhile.
+    /// The edge that is blocked meanwhile.
     edge: Option<EdgeId>,
     paused: bool,
-    /// For the next flush.
+    /// Copies for the next flush.
     noted: Notes,
 }
 
-/// What a stream was when it went.
+/// The state of a stream that was closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
-    /// A call that came to nothing.
+    /// A connection that failed.
     Dialling {
-        /// For which edge.
+        /// Its edge.
         edge: EdgeId,
-        /// Where to.
+        /// Its target.
         to: SocketAddr,
     },
     /// A channel.
     Open,
 }
 
-/// What a stream that can be written to brought.
+/// The result of handling a writable stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Writable {
-    /// The call went through.
+    /// Connected.
     Dialled(EdgeId),
-    /// All that waited is written.
+    /// Everything is written.
     Drained(EdgeId),
-    /// Some of it is.
+    /// A part is written.
     Took(EdgeId),
     /// Nothing new.
     Nothing,
 }
 
-/// What can be done with a stream.
+/// The readiness of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Readiness {
     pub(crate) readable: bool,
@@ -163,7 +162,7 @@ pub(crate) struct Readiness {
     pub(crate) over: bool,
 }
 
-/// What was read into the front of a buffer.
+/// The result of reading into the start of a buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     pub(crate) filled: usize,
@@ -178,22 +177,22 @@ pub(crate) struct Streams {
     epoll: Epoll,
     streams: BTreeMap<ConnId, Stream>,
     next: u64,
-    /// The address that calls are made from: peers know the node by it.
+    /// The local address of outgoing connections, by which peers know the node.
     own: Option<SocketAddr>,
     max: usize,
-    /// Calls and unproved callers, and until when they are waited for.
+    /// Deadlines of outgoing and unproved connections.
     waits: VecDeque<(Instant, ConnId)>,
-    /// Unproved callers, and those at addresses that the control node announced.
+    /// Unproved connections from other and from announced addresses.
     strangers: ConnectionLimiter<ConnId>,
     named: ConnectionLimiter<ConnId>,
     unproved: usize,
-    /// No descriptor was left: until when nobody is taken in.
-    rests_until: Option<Instant>,
-    /// Streams with something noted.
+    /// End of the pause of accepting.
+    paused_until: Option<Instant>,
+    /// Streams with recorded copies.
     noted: Vec<ConnId>,
-    /// Room for notes, lent to streams until they are flushed: at most as much as one reading needs.
+    /// Buffers for recorded copies, lent to streams until they are flushed: as many as one reading needs.
     spare: Vec<Notes>,
-    /// Streams that are over and that the machine does not know about yet.
+    /// Streams that have ended and that the machine does not know of yet.
     broken: Vec<ConnId>,
     pub(crate) counts: Counts,
 }
@@ -213,7 +212,7 @@ impl Streams {
                 per_source: NAMED,
             }),
             unproved: 0,
-            rests_until: None,
+            paused_until: None,
             noted: Vec::new(),
             spare: Vec::new(),
             broken: Vec::new(),
@@ -227,7 +226,7 @@ impl Streams {
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let waits = self.waits.front().map(|(at, _)| *at);
-        [waits, self.rests_until].into_iter().flatten().min()
+        [waits, self.paused_until].into_iter().flatten().min()
     }
 
     fn insert(
@@ -249,7 +248,7 @@ impl Streams {
             let streams = &self.streams;
             self.waits.retain(|(_, conn)| streams.contains_key(conn));
         }
-        self.waits.push_back((now + PATIENCE, conn));
+        self.waits.push_back((now + TIMEOUT, conn));
         self.unproved += usize::from(matches!(state, State::Unproved { .. }));
         let stream = Stream {
             socket,
@@ -266,7 +265,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Calls another data node.
+    /// Connects to another data node.
     pub(crate) fn dial(&mut self, now: Instant, edge: EdgeId, to: SocketAddr) -> io::Result<()> {
         if self.is_full() {
             self.counts.refused += 1;
@@ -276,8 +275,8 @@ impl Streams {
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
         if let Some(own) = self.own.filter(|own| own.is_ipv4() == to.is_ipv4()) {
-            // The port is chosen by `connect`, which knows the other end: ports are shared by
-            // channels to different nodes, and none is searched for among all that are in use.
+            // `connect` chooses the port: channels to different nodes share ports, and the kernel does not search among
+            // all ports in use.
             setsockopt(&socket, IpBindAddressNoPort, &true)?;
             socket.bind(&SocketAddr::new(own.ip(), 0).into())?;
         }
@@ -296,18 +295,18 @@ impl Streams {
         ConnId(self.next)
     }
 
-    /// No place is left for calls, and for callers that have proved themselves.
+    /// Returns whether no place is left for connections.
     fn is_full(&self) -> bool {
         self.streams.len() - self.unproved >= self.max
     }
 
-    /// Whether callers are taken in now.
+    /// Returns whether connections are accepted now.
     pub(crate) fn accepts(&mut self, now: Instant) -> bool {
-        self.rests_until.take_if(|until| *until <= now);
-        self.rests_until.is_none()
+        self.paused_until.take_if(|until| *until <= now);
+        self.paused_until.is_none()
     }
 
-    /// Takes callers in; `named` says whether the control node announced an address.
+    /// Accepts connections; `named` returns whether the control node announced an address.
     pub(crate) fn accept(
         &mut self,
         now: Instant,
@@ -318,11 +317,11 @@ impl Streams {
             let (socket, from) = match listener.accept() {
                 Ok(caller) => caller,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                // The caller has gone.
+                // The connection has ended already.
                 Err(error) if error.raw_os_error() == Some(nix::libc::ECONNABORTED) => continue,
                 Err(_) => {
                     self.counts.refused += 1;
-                    self.rests_until = Some(now + REST);
+                    self.paused_until = Some(now + ACCEPT_PAUSE);
                     return;
                 }
             };
@@ -341,7 +340,7 @@ impl Streams {
         }
     }
 
-    /// Gives a caller a place among those that have not proved themselves.
+    /// Counts an unproved connection.
     fn admit(
         &mut self,
         now: Instant,
@@ -370,7 +369,7 @@ impl Streams {
         }
     }
 
-    /// The caller gives up its place among the unproved.
+    /// Removes a connection from the unproved ones.
     fn release(&mut self, state: State) {
         if let State::Unproved { ticket, named } = state {
             self.limiter(named).remove(ticket);
@@ -378,7 +377,7 @@ impl Streams {
         }
     }
 
-    /// Calls and unproved callers that took too long.
+    /// Closes outgoing and unproved connections that took too long.
     pub(crate) fn overdue(&mut self, now: Instant) -> Vec<ConnId> {
         let mut late = Vec::new();
         while self.waits.front().is_some_and(|(at, _)| *at <= now) {
@@ -396,7 +395,7 @@ impl Streams {
         late
     }
 
-    /// Streams that can be read from or written to.
+    /// Returns the streams that are ready.
     pub(crate) fn ready(&mut self) -> io::Result<Vec<(ConnId, Readiness)>> {
         let mut events = [EpollEvent::empty(); EVENTS];
         let count = match self.epoll.wait(&mut events, EpollTimeout::ZERO) {
@@ -434,7 +433,7 @@ impl Streams {
         }
     }
 
-    /// Reads no more, or again.
+    /// Pauses or resumes reading.
     pub(crate) fn set_paused(&mut self, conn: ConnId, paused: bool) {
         if let Some(stream) = self.streams.get_mut(&conn)
             && stream.paused != paused
@@ -444,7 +443,7 @@ impl Streams {
         }
     }
 
-    /// The stream can be written to, or its call is decided.
+    /// Handles a writable stream, or the result of connecting.
     pub(crate) fn writable(&mut self, conn: ConnId) -> Writable {
         let Some(stream) = self.streams.get_mut(&conn) else {
             return Writable::Nothing;
@@ -484,22 +483,21 @@ impl Streams {
         edge.map_or(Writable::Nothing, Writable::Drained)
     }
 
-    /// A stream that is over is found out also while it is not read from.
+    /// Marks a stream as ended, even while it is paused.
     pub(crate) fn is_over(&mut self, conn: ConnId) {
         if self.streams.get(&conn).is_some_and(|stream| stream.paused) {
             self.broken.push(conn);
         }
     }
 
-    /// Reads what is there behind what is left of the last packet. None: nothing, or the stream is
-    /// over.
+    /// Reads after the rest of the last packet. Returns `None` if nothing was read or the stream has ended.
     pub(crate) fn read(&mut self, conn: ConnId, buffer: &mut [u8]) -> Option<Reading> {
         let stream = self.streams.get_mut(&conn)?;
         if stream.paused || matches!(stream.state, State::Dialling { .. }) {
             return None;
         }
         let kept = stream.rest.len();
-        // What is kept is less than a packet, and there is room for two of any length.
+        // The rest is less than a packet, and the buffer has room for two of any length.
         let buffer = &mut buffer[..READ_BYTES - READ_BYTES % stream.step];
         buffer[..kept].copy_from_slice(&stream.rest);
         match stream.socket.read(&mut buffer[kept..]) {
@@ -528,7 +526,7 @@ impl Streams {
         }
     }
 
-    /// The machine knows whom the caller has come for.
+    /// The machine has accepted the ATTACH of a connection.
     pub(crate) fn attached(&mut self, conn: ConnId) {
         if let Some(stream) = self.streams.get_mut(&conn)
             && matches!(stream.state, State::Unproved { .. })
@@ -539,8 +537,8 @@ impl Streams {
         }
     }
 
-    /// Keeps the front of a packet for the next reading; the last whole packet was so long. A caller that
-    /// has said anything but what it has come for is one too many.
+    /// Keeps the start of a packet for the next reading; `step` is the length of the last whole packet. Closes an
+    /// unproved connection that sent anything but an ATTACH.
     pub(crate) fn keep(&mut self, conn: ConnId, rest: &[u8], said: usize, last: Option<usize>) {
         let Some(stream) = self.streams.get_mut(&conn) else {
             return;
@@ -554,14 +552,14 @@ impl Streams {
         }
     }
 
-    /// What came is no packet.
+    /// Counts malformed data.
     pub(crate) fn malformed(&mut self, conn: ConnId) {
         self.counts.malformed += 1;
         self.broken.push(conn);
     }
 
-    /// Notes a copy for [`Streams::flush_one`]: its header is written over for the next copy, its
-    /// payload lies in the buffer, whose packet begins at `start`.
+    /// Records a copy for [`Streams::flush_one`]: its header is overwritten for the next copy, its payload stays in
+    /// the buffer, whose packet begins at `start`.
     pub(crate) fn note(&mut self, conn: ConnId, edge: EdgeId, packet: &[u8], start: usize) {
         let Some(stream) = self.streams.get_mut(&conn) else {
             return;
@@ -578,8 +576,8 @@ impl Streams {
         stream.noted.push((*header, at..at + payload.len()));
     }
 
-    /// Writes what was noted for one stream: none when nothing is left; the edge, if it is blocked
-    /// from now on.
+    /// Writes the recorded copies of one stream. Returns `None` when no stream is left, and the edge if it is blocked
+    /// now.
     pub(crate) fn flush_one(&mut self, buffer: &[u8]) -> Option<Option<EdgeId>> {
         let conn = self.noted.pop()?;
         let Some(stream) = self.streams.get_mut(&conn) else {
@@ -623,7 +621,7 @@ impl Streams {
         Some(edge)
     }
 
-    /// Writes one packet; whether the edge is blocked from now on.
+    /// Writes one packet; returns whether the edge is blocked now.
     pub(crate) fn write(&mut self, conn: ConnId, edge: EdgeId, packet: &[u8]) -> bool {
         let Some(stream) = self.streams.get_mut(&conn) else {
             return false;
@@ -648,21 +646,21 @@ impl Streams {
         true
     }
 
-    /// A stream that is over and that the machine does not know about.
+    /// Returns a stream that has ended and that the machine does not know of.
     pub(crate) fn broken(&mut self) -> Option<ConnId> {
         self.broken.pop()
     }
 
-    /// The machine has no more use for it.
+    /// Closes a stream for the machine.
     pub(crate) fn close(&mut self, conn: ConnId) {
         self.remove(conn);
     }
 
-    /// Closes a stream; what it was.
+    /// Closes a stream; returns its state.
     pub(crate) fn remove(&mut self, conn: ConnId) -> Option<Ended> {
         let stream = self.streams.remove(&conn)?;
         self.release(stream.state);
-        // The kernel takes a closed descriptor out of the set by itself.
+        // The kernel removes a closed descriptor from the set.
         Some(match stream.state {
             State::Dialling { edge, to } => Ended::Dialling { edge, to },
             State::Unproved { .. } | State::Open => Ended::Open,
@@ -670,7 +668,7 @@ impl Streams {
     }
 }
 
-/// Writes as much as there is room for.
+/// Writes as much as the kernel takes.
 fn write(socket: &mut TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     loop {
         match socket.write_vectored(slices) {

@@ -8,10 +8,10 @@ use linux_net::inet::{Transmit, UdpSocket};
 use linux_net::packet::Sent;
 use linux_net::udp::Batch;
 
-/// Bytes that are gathered before they are sent.
+/// Bytes gathered before they are sent.
 const GATHERED: usize = 1 << 18;
 
-/// A socket, and what waits to be sent with one system call.
+/// A socket, and datagrams that will be sent with one system call.
 #[derive(Debug)]
 pub(crate) struct Datagrams {
     socket: UdpSocket,
@@ -41,7 +41,7 @@ impl Datagrams {
         }
     }
 
-    /// Takes what has arrived; false when there is nothing.
+    /// Receives a batch; returns false if nothing has arrived.
     pub(crate) fn receive(&mut self, batch: &mut Batch) -> bool {
         match self.socket.receive(batch) {
             Ok(count) => count > 0,
@@ -67,7 +67,7 @@ impl Datagrams {
         self.pieces.push((to, start..self.bytes.len()));
     }
 
-    /// Sends what was gathered: rows of datagrams of one length to one receiver in one piece
+    /// Sends the gathered datagrams: rows of datagrams of one length to one receiver in one piece
     /// (`UDP_SEGMENT`), others up to 64 with one `sendmmsg`.
     pub(crate) fn flush(&mut self) {
         if self.pieces.is_empty() {
@@ -85,7 +85,7 @@ impl Datagrams {
                 continue;
             }
             if waits {
-                // What was gathered before goes first.
+                // Datagrams gathered before leave first.
                 count(&mut self.counts, queue.flush());
                 queue = self.socket.queue();
                 waits = false;
@@ -117,8 +117,7 @@ fn count(counts: &mut Traffic, sent: Sent) {
     counts.send_failed += sent.failed;
 }
 
-/// How many datagrams from the first on are of one length and for one receiver; the last may be
-/// shorter.
+/// Returns how many datagrams from the first on have one length and one receiver; the last may be shorter.
 fn row(pieces: &[(SocketAddr, Range<usize>)]) -> usize {
     let Some((to, first)) = pieces.first() else {
         return 0;

@@ -1,16 +1,16 @@
-//! Clients of a mediator (§5.2.1): what they ask, who has which session, and when the last one of a
-//! session is gone. Without sockets.
+//! Clients of a mediator (§5.2.1): their requests, their sessions, and when the last client of a
+//! session has gone. Without sockets.
 //!
 //! | a request | does |
 //! | --- | --- |
-//! | JOIN, the first of its client for the session | [`Upcall::Join`]; the client is remembered once it gets a TRANSLATION, for the lifetime that it names |
+//! | JOIN, the first of its client for the session | [`Upcall::Join`]; a TRANSLATION makes it a client of the session for the lifetime in it |
 //! | JOIN while the client's last one is not answered | nothing: one answer serves both |
 //! | COST | [`Upcall::Join`] with `cost_only` |
-//! | LEAVE of a client that has the session | it is forgotten after the grace; when no client is left, [`Upcall::Leave`] |
+//! | LEAVE of a client that has the session | it is removed after the grace period; when no client is left, [`Upcall::Leave`] |
 //! | any, faster than the configured rate, or past a bound | dropped, counted |
 //!
-//! The network says what a client is: in an IP multicast network all who hear the mediator's group are
-//! one, since one answer serves them all (damping).
+//! The kind of network decides what a client is: in an IP multicast network all members of the mediator's group are
+//! one, because one answer serves them all (damping).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,7 +19,7 @@ use bfed::wire::client::{Answer, AnswerRepr, Request, Want};
 use bfed::{ClientId, Duration, Instant, Scope, SessionName};
 use proto_core::{RateLimit, TokenBucket};
 
-/// How long an answer is waited for.
+/// Time allowed for an answer.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Bounds of a mediator.
@@ -41,12 +41,12 @@ impl Default for ClientLimits {
     }
 }
 
-/// Why a request did nothing.
+/// Why a request is not passed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refused {
     /// Faster than [`ClientLimits::requests_per_second`].
     Rate,
-    /// As many clients as may be.
+    /// [`ClientLimits::clients`] is reached.
     Full,
     /// The client has asked already under this number, and its answer is pending.
     Pending(ClientId),
@@ -76,24 +76,24 @@ impl JoinLatency {
 /// A request that waits for its answer.
 #[derive(Clone, Debug)]
 pub(super) struct Asked<K> {
-    /// Who asked.
+    /// The client.
     pub(super) key: K,
     /// The nonce of the request.
     pub(super) nonce: u32,
-    /// Only the cost.
+    /// Whether it asks for the cost only.
     pub(super) cost_only: bool,
     session: SessionName,
     at: Instant,
 }
 
-/// The clients; `K` is what makes one.
+/// The clients of a mediator; `K` identifies one.
 #[derive(Debug)]
 pub(super) struct Clients<K> {
     limits: ClientLimits,
     scope: Scope,
-    /// How long a session stays after a LEAVE, in case somebody else still wants it.
+    /// Time that a session stays after a LEAVE, in case another client objects.
     grace: Duration,
-    /// Who has which session, and for how long.
+    /// The clients of each session, and when they expire.
     sessions: BTreeMap<SessionName, BTreeMap<K, Instant>>,
     count: usize,
     asked: BTreeMap<ClientId, Asked<K>>,
@@ -133,14 +133,14 @@ impl<K: Ord + Clone> Clients<K> {
         self.sessions.len()
     }
 
-    /// Whether the client has the session.
+    /// Returns whether the client has the session.
     pub(super) fn has(&self, key: &K, session: &SessionName) -> bool {
         self.sessions
             .get(session)
             .is_some_and(|clients| clients.contains_key(key))
     }
 
-    /// A request came; its number, if it will be answered.
+    /// Handles a request; returns its number if it will be answered.
     pub(super) fn request(
         &mut self,
         now: Instant,
@@ -228,7 +228,7 @@ impl<K: Ord + Clone> Clients<K> {
         Some(asked)
     }
 
-    /// The answer to a request: who gets it, with which nonce. `None`: nobody waits for it any more.
+    /// Handles the answer to a request; returns the request, or `None` if it has expired.
     pub(super) fn answer(
         &mut self,
         now: Instant,
@@ -273,7 +273,7 @@ impl<K: Ord + Clone> Clients<K> {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
-    /// Requests that nobody answered are forgotten, and clients that did not ask again.
+    /// Removes requests without an answer, and clients that did not refresh.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         if self.due.is_none_or(|due| due > now) {
             return;
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn one_answer_serves_whoever_asks_meanwhile() {
+    fn one_answer_serves_equal_requests() {
         let mut all = clients(ClientLimits::default());
         let now = Instant::from_secs(1);
         assert!(all.request(now, 1, request(Want::Join, 1)).is_ok());
@@ -449,7 +449,7 @@ mod tests {
             950
         );
         assert_eq!(asks(&mut all).len(), 10);
-        // Nobody answers: the requests are forgotten, and there is room again.
+        // Without an answer the requests expire, and there is room again.
         let later = now + TIMEOUT;
         all.handle_timeout(later);
         assert!(all.request(later, 1, request(Want::Join, 1)).is_ok());

@@ -3,14 +3,14 @@
 //! | key | kinds | default | |
 //! | --- | --- | --- | --- |
 //! | `kind` | | `"none"` | `"none"`, `"ip"`, `"ssm"` or `"http"` |
-//! | `interface` | ip, ssm | where the routes lead | interface of groups, by name or address |
+//! | `interface` | ip, ssm | by the routes | interface of groups, by name or address |
 //! | `export` | ip, ssm | `[]`: none | prefixes of groups of this network whose sessions peers may have |
 //! | `groups` | ip, ssm | `"239.255.0.0/18"`, `"232.98.0.0/16"` | pool of groups; gateways and data nodes on other machines need others |
 //! | `port` | ip, ssm | 5004 | UDP port of channels in groups of the pool |
-//! | `ttl` | ip, ssm | 16 | routers that datagrams may pass, plus one |
+//! | `ttl` | ip, ssm | 16 | TTL of datagrams |
 //! | `dscp` | ip, ssm | 0 | class of service, 0 to 63 |
 //! | `max-payload` | ip, ssm | 0: as the MTU allows | most bytes in a datagram |
-//! | `receive-buffer` | ip, ssm | 4 MiB | room for what a channel was sent and nobody read yet, in bytes |
+//! | `receive-buffer` | ip, ssm | 4 MiB | receive buffer of a channel, in bytes |
 //! | `mediator` | ip | `"239.255.98.102:25190"`, `"[ff15::6266]:25190"` | the mediator's group |
 //! | | ssm | `"0.0.0.0:25190"` | where the mediator listens |
 //! | | http | `"127.0.0.1:8080"` | where the mediator's server listens |
@@ -20,10 +20,10 @@
 //! | `origin` | http | the first data node | URL of the server that sources of this network send to |
 //! | `max-connections` | http | 4096 | of each server |
 //! | `publish` | http | `["127.0.0.0/8", "::1/128"]` | prefixes of hosts that may be the source of a session |
-//! | `queue` | http | 4 MiB | most bytes that wait for one reader |
+//! | `queue` | http | 4 MiB | most bytes queued for one reader |
 //! | `idle-timeout` | http | `"10s"` | a reader of a bulk session that takes nothing for that long is cut off |
 //! | `max-clients`, `requests-per-second` | all | 16384, 1000 | bounds of the mediator |
-//! | `cost` | all | none is told | what this gateway costs for sessions of its network |
+//! | `cost` | all | not told | cost of this gateway for sessions of its network |
 
 use std::net::SocketAddr;
 
@@ -46,8 +46,7 @@ enum Kind {
 }
 
 impl NetworkConfig {
-    /// Reads the section; what is wrong with it is noted there, and something that can be gone on with
-    /// is given back.
+    /// Reads the section. Problems are recorded in it; the result is usable in any case.
     #[must_use]
     pub fn read(section: Section<'_, '_>) -> NetworkConfig {
         let kinds = [
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_said_is_no_network() {
+    fn an_empty_section_is_no_network() {
         assert_eq!(read(""), Ok(NetworkConfig::None));
         assert_eq!(read("[network]\nkind = \"none\""), Ok(NetworkConfig::None));
     }
@@ -315,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_told() {
+    fn wrong_values_are_reported() {
         for (text, complaint) in [
             ("kind = \"ipx\"", "unknown"),
             (

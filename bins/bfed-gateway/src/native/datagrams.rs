@@ -1,8 +1,7 @@
-//! Channels of a network whose channels are groups that UDP datagrams are sent to: IP multicast, with
-//! a source or without.
+//! Channels that are multicast groups, of any source or source-specific.
 //!
-//! All of a data node's channels send from one socket; each one that listens has its own, bound to its
-//! group. What this socket sent and the network gives back is known by its source address and port,
+//! All of a data node's channels send from one socket; each one that receives has its own, bound to its
+//! group. Datagrams of the sending socket that the network returns are recognized by their source address and port,
 //! and dropped.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -22,25 +21,25 @@ use linux_net::udp::Batch;
 
 use super::Counter;
 
-/// Key of the socket that sends; channels' numbers stay below.
+/// Key of the sending socket; channels have lower numbers.
 const SENDER: u64 = u64::MAX;
 /// Most bytes that are read ahead of the caller.
 const SPOOL: usize = 1 << 20;
-/// Most bytes that are gathered into one call.
+/// Most bytes gathered into one system call.
 const GATHER: usize = 60_000;
 
-/// How datagrams leave, and how channels listen.
+/// Socket options of channels.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Link {
-    /// Interface, by name or by one of its addresses; where the routes lead if not set.
+    /// Interface, by name or by one of its addresses; by the routes if not set.
     pub interface: Option<String>,
-    /// Routers that datagrams may pass, plus one.
+    /// TTL of datagrams.
     pub ttl: u8,
     /// Class of service, 0 to 63.
     pub dscp: u8,
-    /// Most bytes of payload in a datagram; as the interface's MTU allows if not set.
+    /// Most bytes of payload in a datagram; by the interface's MTU if not set.
     pub max_payload: Option<u16>,
-    /// Room for what arrives on a channel and was not read yet, in bytes.
+    /// Receive buffer of a channel in bytes.
     pub receive_buffer: usize,
 }
 
@@ -56,7 +55,7 @@ impl Default for Link {
     }
 }
 
-/// This host's end of the way to groups.
+/// The local interface and address for groups.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Local {
     pub(super) index: u32,
@@ -66,7 +65,7 @@ pub(super) struct Local {
 }
 
 impl Link {
-    /// Finds the interface towards a group, and this host's address there.
+    /// Finds the interface of a group, and this host's address there.
     pub(super) fn local(&self, group: IpAddr) -> Result<Local, String> {
         let mut named = None;
         if let Some(name) = &self.interface {
@@ -82,7 +81,7 @@ impl Link {
             (_, _, Ok(route)) => route.source,
             (_, _, Err(error)) => {
                 return Err(format!(
-                    "no way to the group {group}: {error}; name the interface"
+                    "no route to the group {group}: {error}; name the interface"
                 ));
             }
         };
@@ -107,7 +106,7 @@ impl Link {
         })
     }
 
-    /// A socket that sends to groups from that address.
+    /// Opens a socket that sends to groups from that address.
     pub(super) fn sender(&self, local: Local, port: u16) -> Result<UdpSocket, String> {
         let bind = SocketAddr::new(local.address, port);
         self.open(local, bind, false)
@@ -139,7 +138,7 @@ impl Link {
     }
 }
 
-/// What was counted.
+/// Counters.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Counts {
     own: u64,
@@ -153,7 +152,7 @@ pub(super) struct Counts {
 #[derive(Debug)]
 struct Channel {
     content: Content,
-    /// Where its data goes.
+    /// Destination of its data.
     to: Option<SocketAddr>,
     listener: Option<UdpSocket>,
     paused: bool,
@@ -182,9 +181,9 @@ pub(super) struct Channels {
     spool: Vec<u8>,
     received: VecDeque<(ChannelId, Range<usize>)>,
     gathered: Option<Gathered>,
-    /// Room for what is gathered next.
+    /// Buffer for the next datagrams to gather.
     spare: Vec<u8>,
-    /// The socket that sends is full, and watched.
+    /// The sending socket is full and watched.
     full: bool,
     busy: Vec<ChannelId>,
     writable: VecDeque<ChannelId>,
@@ -218,12 +217,12 @@ impl Channels {
         })
     }
 
-    /// This host's address, that data comes from.
+    /// Returns this host's address, the source of its data.
     pub(super) fn address(&self) -> IpAddr {
         self.local.address
     }
 
-    /// A new channel whose data goes there.
+    /// Adds a channel that sends to that address.
     pub(super) fn add(&mut self, session: &SessionName, to: Option<SocketAddr>) -> ChannelId {
         let channel = ChannelId(self.next);
         self.next += 1;
@@ -238,12 +237,12 @@ impl Channels {
         channel
     }
 
-    /// Where a channel's data goes.
+    /// Returns the destination of a channel.
     pub(super) fn destination(&self, channel: ChannelId) -> Option<SocketAddr> {
         self.channels.get(&channel)?.to
     }
 
-    /// Listens to a group; data that the channel sends goes there too.
+    /// Receives a group, and sends the channel's data there, too.
     pub(super) fn listen(&mut self, id: ChannelId, to: &GroupAddress) -> Result<(), NativeError> {
         let channel = self.channels.get_mut(&id).ok_or(NativeError::Refused)?;
         if channel.listener.is_some() && channel.to == Some(to.group) {
@@ -252,7 +251,7 @@ impl Channels {
         if to.group.is_ipv4() != self.own.is_ipv4() {
             return Err(NativeError::NoSession);
         }
-        // The old one, if there is one, ends here: two with one key would be confused.
+        // Closes the old socket: both would have the same key.
         channel.listener = None;
         let opened = self
             .link
@@ -276,20 +275,20 @@ impl Channels {
                 Ok(())
             }
             Err(error) => {
-                tracing::warn!(group = %to, error, "cannot listen");
+                tracing::warn!(event = "group_join_failed", group = %to, error, "cannot receive the group");
                 Err(NativeError::Full)
             }
         }
     }
 
-    /// Listens no more.
+    /// Stops receiving.
     pub(super) fn silence(&mut self, id: ChannelId) {
         if let Some(channel) = self.channels.get_mut(&id) {
             channel.listener = None;
         }
     }
 
-    /// The channel is gone; where its data went.
+    /// Removes a channel; returns its destination.
     pub(super) fn remove(&mut self, id: ChannelId) -> Option<SocketAddr> {
         if self
             .gathered
@@ -307,18 +306,18 @@ impl Channels {
         self.channels.remove(&id)?.to
     }
 
-    /// Reads a channel no more, or again: meanwhile the socket's buffer holds what comes.
+    /// Pauses or resumes reading; the socket's buffer holds what arrives meanwhile.
     pub(super) fn set_paused(&mut self, id: ChannelId, paused: bool) {
         if let Some(channel) = self.channels.get_mut(&id) {
             channel.paused = paused;
             if let Some(listener) = &channel.listener {
-                // It is in the set: that cannot fail.
+                // The socket is in the set, so this cannot fail.
                 let _ = self.set.change(listener.as_fd(), id.0, !paused, false);
             }
         }
     }
 
-    /// Sends a frame: as it is, or cut into datagrams where it is a part of a byte stream.
+    /// Sends a frame unchanged, or cut into datagrams if it is a part of a byte stream.
     pub(super) fn send(&mut self, id: ChannelId, data: &[u8]) -> Result<(), NativeError> {
         let channel = self.channels.get(&id).ok_or(NativeError::Refused)?;
         let (to, most) = (channel.to.ok_or(NativeError::Refused)?, self.local.payload);
@@ -350,7 +349,7 @@ impl Channels {
         let mut rest = data;
         let cut = self.gathered.is_none() && data.len() > segment;
         if cut {
-            // Many datagrams already, and nothing goes before them: from where they lie.
+            // Many datagrams, and none before them: sent without a copy.
             rest = &data[self.hand_over(to, data, segment)..];
             if rest.is_empty() {
                 return Ok(());
@@ -370,7 +369,7 @@ impl Channels {
         Ok(())
     }
 
-    /// Hands datagrams to the kernel; how many bytes are done with: all, unless it has no room.
+    /// Passes datagrams to the kernel; returns the number of bytes taken: all, unless its buffer is full.
     fn hand_over(&mut self, to: SocketAddr, bytes: &[u8], segment: usize) -> usize {
         if self.link.dscp != 0 {
             let mut queue = self.sender.queue();
@@ -389,14 +388,14 @@ impl Channels {
             Ok(taken) => taken,
             Err(SendError::WouldBlock) => 0,
             Err(error) => {
-                tracing::debug!(group = %to, %error, "datagrams are not sent");
+                tracing::debug!(group = %to, %error, "datagrams not sent");
                 self.counts.unsent += bytes.len().div_ceil(segment) as u64;
                 bytes.len()
             }
         }
     }
 
-    /// Sends what was gathered.
+    /// Sends the gathered datagrams.
     pub(super) fn flush(&mut self) {
         let Some(mut gathered) = self.gathered.take() else {
             return;
@@ -411,11 +410,11 @@ impl Channels {
         self.set_full(full);
     }
 
-    /// The socket that sends has no room, or has room again.
+    /// Sets whether the sending socket is full.
     fn set_full(&mut self, full: bool) {
         if full != self.full {
             self.full = full;
-            // It is in the set: that cannot fail.
+            // The socket is in the set, so this cannot fail.
             let _ = self.set.change(self.sender.as_fd(), SENDER, false, full);
         }
         if !full {
@@ -423,7 +422,7 @@ impl Channels {
         }
     }
 
-    /// A channel that takes data again.
+    /// Returns a channel that takes data again.
     pub(super) fn poll_writable(&mut self) -> Option<ChannelId> {
         if self.full && self.writable.is_empty() {
             self.flush();
@@ -431,7 +430,7 @@ impl Channels {
         self.writable.pop_front()
     }
 
-    /// The next data, written behind the room for a header.
+    /// Returns the next data, written after the space for a header.
     ///
     /// # Panics
     /// `buffer` does not hold a whole frame, as [`NativeNet::poll_upcall`](bfed::NativeNet) demands.
@@ -445,7 +444,7 @@ impl Channels {
         Some(Upcall::Data { channel, len })
     }
 
-    /// Reads one batch of each socket that has something, as far as there is room.
+    /// Reads one batch of each readable socket, up to the limit.
     fn read(&mut self) {
         self.spool.clear();
         let Ok(ready) = self.set.ready() else {

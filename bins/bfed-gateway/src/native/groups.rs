@@ -18,10 +18,10 @@ use super::datagrams::{Channels, Link};
 use super::pool::{Groups, Pool};
 use super::{Counter, Network, Role};
 
-/// What the data side of a network of groups needs.
+/// Configuration of the data side of a network of groups.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupsConfig {
-    /// How datagrams leave and are heard.
+    /// Socket options.
     pub link: Link,
     /// The pool of groups, shared by the data nodes of this process alone.
     pub groups: Groups,
@@ -37,11 +37,11 @@ pub(super) struct GroupNet {
     channels: Channels,
     pool: Pool,
     config: GroupsConfig,
-    /// Groups are of one source.
+    /// Whether groups are source-specific.
     specific: bool,
-    /// Where the mediator talks: no session is there.
+    /// The mediator's group, which no session may use.
     reserved: Option<SocketAddr>,
-    /// Sessions that were asked for, and whose groups are not exported or not to be had.
+    /// Sessions that peers asked for and whose groups are not exported or not available.
     refused: u64,
 }
 
@@ -109,11 +109,11 @@ impl NativeNet for GroupNet {
         direction: Direction,
     ) -> Result<(ChannelId, Vec<u8>), NativeError> {
         if direction == Direction::Up {
-            // Where it comes from is said by `subscribe`.
+            // `subscribe` names the group.
             return Ok((self.channels.add(session, None), Vec::new()));
         }
         if self.specific && session.multi_source() {
-            // Nobody but this gateway can send there (§5.1).
+            // Only this gateway could send there (§5.1).
             return Err(NativeError::Refused);
         }
         let group = self.pool.take().ok_or(NativeError::Full)?;
@@ -147,7 +147,7 @@ impl NativeNet for GroupNet {
         self.channels.listen(channel, &address)
     }
 
-    /// The kernel refreshes memberships by itself (§5.4).
+    /// The kernel refreshes memberships (§5.4).
     fn refresh(&mut self, _: Instant, _: &SessionName, _: &str, _: Direction, _: ChannelId) {}
 
     fn unsubscribe(

@@ -1,19 +1,18 @@
-//! IP multicast of any source (§5.4): the pool of groups is in `groups`, here is the
-//! mediator: a well-known group that clients and gateways belong to (§5.2.1).
+//! IP multicast of any source (§5.4): the mediator on its well-known group, which clients and
+//! gateways have joined (§5.2.1). `groups` has the data side.
 //!
-//! Clients send REQUESTs to the group, each in a datagram of its own. All of the network's gateways hear
-//! them; the nearest answers, to the group: nothing is ever sent to an address that a request bears.
-//! Clients hear each other, and hold their own JOIN back when another asks for the same session
-//! (damping): the answer serves all. So all who want a session are one client here. Who hears the LEAVE of
-//! another for a session that it has itself says JOIN again; the session ends when nobody did within
-//! [`GRACE`].
+//! Clients send REQUESTs to the group, each in a datagram of its own. All of the network's gateways receive
+//! them. The nearest answers to the group: nothing is sent to an address from a request. A client that receives
+//! another client's JOIN for the same session suppresses its own (damping), because the answer serves both. So all
+//! clients of a session count as one here. A client that receives the LEAVE of another for its own session sends JOIN
+//! again; the session ends when no client did within [`GRACE`].
 //!
 //! | answer | nonce |
 //! | --- | --- |
-//! | TRANSLATION, NO_ROUTE | 0: to all who want the session |
+//! | TRANSLATION, NO_ROUTE | 0: for all clients of the session |
 //! | COST | the request's |
 //!
-//! Whoever can send to the group can ask and answer: the network's administrator decides who that is.
+//! Every host that can send to the group can ask and answer; the network's administrator limits these hosts.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,7 +27,7 @@ use super::groups::{GroupNet, GroupsConfig, own_group};
 use super::mediator::{Answered, Front, Mediator, TakeRequest};
 use super::{Counter, Network, Role};
 
-/// How long a session stays after a LEAVE, in case another client objects.
+/// Time that a session stays after a LEAVE, in case another client objects.
 pub const GRACE: Duration = Duration::from_secs(3);
 
 /// IP multicast of any source.
@@ -40,7 +39,7 @@ pub struct IpConfig {
     pub mediator: SocketAddr,
     /// Bounds of the mediator.
     pub limits: ClientLimits,
-    /// What this gateway costs for sessions of this network, from their root on; `None` tells nothing.
+    /// Cost of this gateway for sessions of this network, from their root on; `None`: not told.
     pub cost: Option<u32>,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A gateway opens its network several times: once where the control node is, for clients
 //! ([`Role::Mediator`]), and once for each data node, for data ([`Role::Channels`]); they may be
-//! different threads, processes or machines and share nothing.
+//! different threads, processes or machines, and share nothing.
 //!
 //! # How a network is driven
 //!
@@ -11,14 +11,14 @@
 //!     wait until the network's descriptor is readable, or until network.poll_timeout()
 //!     network.handle_timeout(now)
 //!     while let Some(upcall) = network.poll_upcall(now, buffer)      reads its sockets
-//!     while let Some(channel) = network.poll_writable()              edges that were busy go on
+//!     while let Some(channel) = network.poll_writable()              edges that were busy continue
 //!     calls: allocate_channel, send_data, answer ...
 //!     network.flush(now)
 //! }
 //! ```
 //!
-//! Data is asked for at most a few hundred times in a row, so that other sockets get a look; what
-//! is left keeps the descriptor readable.
+//! A driver polls data at most a few hundred times in a row, so that other sockets are served; more data keeps the
+//! descriptor readable.
 //!
 //! # Kinds
 //!
@@ -56,7 +56,7 @@ pub use none::NoNetwork;
 pub use pool::{Groups, MAX_GROUPS};
 pub use ssm::SsmConfig;
 
-/// What a network is opened for.
+/// The purpose that a network is opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// Clients: joins, leaves, answers, costs. No data.
@@ -71,11 +71,10 @@ pub enum Role {
     },
 }
 
-/// A native network with its sockets, none of which ever waits.
+/// A native network with its sockets. No call blocks.
 ///
 /// Its descriptor (an epoll instance, say) is readable while
-/// [`poll_upcall`](NativeNet::poll_upcall) or [`poll_writable`](Network::poll_writable) have
-/// something to give.
+/// [`poll_upcall`](NativeNet::poll_upcall) or [`poll_writable`](Network::poll_writable) return something.
 pub trait Network: NativeNet + AsFd + Send {
     /// Pauses a channel because its receivers cannot keep up, or resumes it. A paused channel is not read.
     fn set_paused(&mut self, channel: ChannelId, paused: bool) {
@@ -111,7 +110,7 @@ pub trait Network: NativeNet + AsFd + Send {
 /// A name and a value.
 pub type Counter = (&'static str, u64);
 
-/// `[network]` of the configuration: which native network this is, and what it needs to know.
+/// `[network]` of the configuration: the kind of native network, and its configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NetworkConfig {
     /// `kind = "none"`: no native network, only other gateways.
@@ -124,10 +123,10 @@ pub enum NetworkConfig {
     Http(HttpConfig),
 }
 
-/// Who opens a network.
+/// The gateway that opens a network.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner {
-    /// The gateway, whose network's number the network is known by.
+    /// The gateway; its network's number is the native network's.
     pub gateway: GatewayId,
     /// Entropy for the network's own generator.
     pub seed: [u8; 32],
@@ -136,7 +135,7 @@ pub struct Owner {
 }
 
 impl NetworkConfig {
-    /// The word for it.
+    /// Returns the name of the kind.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -147,10 +146,10 @@ impl NetworkConfig {
         }
     }
 
-    /// Opens it: before privileges are given up.
+    /// Opens the network, before privileges are dropped.
     ///
     /// # Errors
-    /// A socket cannot be opened: a sentence that says what to do.
+    /// A socket cannot be opened; the text says what to do.
     pub fn open(
         &self,
         role: Role,
@@ -165,7 +164,7 @@ impl NetworkConfig {
     }
 }
 
-/// What a data node knows of costs.
+/// Returns what a data node knows of costs: nothing.
 fn unknown_costs() -> Sroutes {
     Sroutes {
         outcome: Outcome::Null,

@@ -15,10 +15,10 @@ use super::Network;
 pub struct NoNetwork(Waker);
 
 impl NoNetwork {
-    /// An empty network.
+    /// Creates an empty network.
     ///
     /// # Errors
-    /// There is no descriptor left for it.
+    /// The process is out of file descriptors.
     pub fn new() -> std::io::Result<Self> {
         Waker::new().map(NoNetwork)
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Most groups of a pool: what is beyond them in its prefix is not used.
+/// Most groups of a pool; the rest of its prefix is not used.
 pub const MAX_GROUPS: u32 = 1 << 24;
 
 /// The groups of a prefix, such as 239.255.0.0/16.
@@ -17,7 +17,7 @@ impl Groups {
     /// Reads a prefix: all of its addresses must be groups.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Why the text is not a prefix of groups.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?} is not a prefix of groups");
         let (first, len) = text.split_once('/').ok_or_else(wrong)?;
@@ -37,25 +37,25 @@ impl Groups {
         Ok(Groups { first, count })
     }
 
-    /// Whether it is of IP version 4.
+    /// Returns whether the groups are of IPv4.
     #[must_use]
     pub fn is_ipv4(&self) -> bool {
         self.first.is_ipv4()
     }
 
-    /// The first group.
+    /// Returns the first group.
     #[must_use]
     pub fn first(&self) -> IpAddr {
         self.first
     }
 
-    /// How many there are.
+    /// Returns the number of groups.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Whether a group is one of them.
+    /// Returns whether a group is in the pool.
     #[must_use]
     pub fn contains(&self, group: IpAddr) -> bool {
         group.is_ipv4() == self.is_ipv4()
@@ -79,8 +79,8 @@ fn number(group: IpAddr) -> u128 {
     }
 }
 
-/// One data node's part. A group that is given back is the last to be used again, so that who still
-/// listens to it hears no other session for as long as can be.
+/// One data node's part. A returned group is the last to be used again, so that a receiver that still listens to it gets
+/// no other session for as long as possible.
 #[derive(Debug)]
 pub(super) struct Pool {
     groups: Groups,
@@ -105,12 +105,12 @@ impl Pool {
         }
     }
 
-    /// A group that nobody uses.
+    /// Takes a group that is not in use.
     pub(super) fn take(&mut self) -> Option<IpAddr> {
         if self.used.len() >= self.size as usize {
             return None;
         }
-        // As many as are used are passed over at most.
+        // Skips at most as many as are in use.
         while !self.used.insert(self.next) {
             self.next = (self.next + 1) % self.size;
         }
@@ -119,7 +119,7 @@ impl Pool {
         Some(self.groups.get(self.from + taken))
     }
 
-    /// Nobody uses the group any more.
+    /// Returns a group to the pool.
     pub(super) fn give_back(&mut self, group: IpAddr) {
         if !self.groups.contains(group) {
             return;

@@ -1,11 +1,10 @@
-//! Source-specific multicast (RFC 4607, §5.3.1): channels are pairs of source and group; the data side
-//! is in `groups`, here is the mediator. Nobody but its source can send to a group, so
-//! the mediator has a unicast UDP address, which clients are told by their administrator.
+//! Source-specific multicast (RFC 4607, §5.3.1): the mediator; channels are pairs of source and group, and
+//! `groups` has the data side. Only its source can send to a group, so the mediator has a unicast UDP address, which
+//! clients have from their administrator.
 //!
-//! A request is a datagram, padded with zeros: the answer goes back to where it came from and is never
-//! longer, so that a forged address draws no more than was sent. A client is known by its address and the
-//! nonce that its first JOIN chose, and uses the same as long as it has the session: nobody else can
-//! leave in its name.
+//! A request is a datagram, padded with zeros: the answer goes to its source address and is never longer, so
+//! that a forged address receives no more than was sent. A client is identified by its address and the nonce of its
+//! first JOIN, which it keeps while it has the session: no other host can leave on its behalf.
 
 use std::cmp::Ordering;
 use std::net::SocketAddr;
@@ -27,11 +26,11 @@ use super::{Counter, Network, Role};
 pub struct SsmConfig {
     /// The data side.
     pub data: GroupsConfig,
-    /// Where the mediator listens.
+    /// Listening address of the mediator.
     pub mediator: SocketAddr,
     /// Bounds of the mediator.
     pub limits: ClientLimits,
-    /// What this gateway costs for sessions of this network, from their root on; `None` tells nothing.
+    /// Cost of this gateway for sessions of this network, from their root on; `None`: not told.
     pub cost: Option<u32>,
 }
 
@@ -57,8 +56,7 @@ pub(super) fn open(
 struct Asker {
     address: SocketAddr,
     nonce: u32,
-    /// How long the datagram was that it asked with: so long may the answer be. Makes no other client
-    /// of it.
+    /// Length of the request's datagram, the bound on the answer. Not part of the client's identity.
     room: u16,
 }
 
@@ -97,7 +95,7 @@ struct UnicastMediator {
     unpadded: u64,
 }
 
-/// A request, whatever padding follows it.
+/// Parses a request with its padding.
 fn parse(datagram: &[u8]) -> Option<Request> {
     let len = Header::new_checked(datagram).ok()?.message_len();
     let (message, padding) = datagram.split_at_checked(len)?;

@@ -1,9 +1,9 @@
-//! The status page: one HTML file without any outside resource, fed by a JSON document.
+//! The status page: one HTML file without external resources, which shows a JSON document.
 //!
-//! Everything in the document may have been chosen by somebody else (names of sessions, a peer's last
-//! words): the page puts it into the document as text, never as HTML, and may run no script but its own
-//! (`Content-Security-Policy` with a nonce for each answer). Requests under a name other than
-//! `localhost` are refused, so that no foreign page reaches it by a name that leads here.
+//! An attacker may have chosen any text in the document (names of sessions, a peer's notification). The page inserts it
+//! as text, never as HTML, and may run only its own script (`Content-Security-Policy` with a nonce for each response).
+//! Requests with a host name other than `localhost` are refused, so that a foreign page cannot reach it by a name that
+//! resolves to this host.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -22,12 +22,12 @@ use crate::control::Command;
 use crate::status::{Show, StatusHandle};
 
 const PAGE: &str = include_str!("page.html");
-/// Samples of the past: ten minutes.
+/// Samples kept: ten minutes.
 const SAMPLES: usize = 300;
-/// Between two samples.
+/// Time between samples.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// How much went through at a moment.
+/// Rate and sessions at one moment.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Sample {
     rate_bps: u64,
@@ -57,7 +57,7 @@ pub(crate) async fn serve(listener: Exporter, status: StatusHandle) {
         () = sampled.remember() => {}
         result = listener.serve_router(router) => {
             if let Err(error) = result {
-                tracing::error!(%error, "status page");
+                tracing::error!(event = "status_page_failed", %error, "the status page cannot be served");
             }
         }
     }
@@ -96,7 +96,7 @@ impl State {
     }
 }
 
-/// Whether the request was sent to an address or to `localhost`.
+/// Returns whether the request names an address or `localhost` as its host.
 fn is_local_name(headers: &HeaderMap) -> bool {
     let host = headers
         .get(header::HOST)

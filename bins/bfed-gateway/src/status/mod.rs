@@ -1,6 +1,5 @@
-//! What `bfed-gateway status` shows: the question is one line on the status socket, such as
-//! `{"show": "sessions"}`, the answer one JSON object, then the end of the stream. `{"drain": 3}` drains
-//! data node 3.
+//! The status socket: the question is one line such as `{"show": "sessions"}`, the answer one JSON object, then the end
+//! of the stream. `{"drain": 3}` drains data node 3.
 
 mod text;
 
@@ -27,35 +26,35 @@ pub use text::render;
 /// Counts by name.
 pub(crate) type Counts = BTreeMap<String, u64>;
 
-/// Which document is asked for.
+/// A status document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Show {
-    /// The program at a glance
+    /// Overview of the program
     Overview,
     /// Routes of every table
     Routes,
-    /// Peers: the state of each, and why its last session ended
+    /// Peers: state, and why the last session ended
     Peers,
     /// Sessions and their trees
     Sessions,
     /// Data nodes
     Nodes,
-    /// Everything that is counted
+    /// All counters
     Counters,
 }
 
-/// The line that asks.
+/// A question on the status socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Question {
-    /// To see something.
+    /// Show a document.
     Show(Show),
-    /// To drain a data node.
+    /// Drain a data node.
     Drain(u32),
 }
 
-/// Asks the gateway at `socket`; waits a few seconds at most between pieces of the answer.
+/// Asks the gateway at `socket`, with a timeout of a few seconds between pieces of the answer.
 ///
 /// # Errors
 /// There is no answer.
@@ -63,7 +62,7 @@ pub fn query(socket: &Path, show: Show) -> Result<Value, QueryError> {
     client::query(socket, PROGRAM, &Question::Show(show))
 }
 
-/// Has the gateway at `socket` drain a data node.
+/// Tells the gateway at `socket` to drain a data node.
 ///
 /// # Errors
 /// There is no answer, or no such node.
@@ -79,7 +78,7 @@ pub(crate) struct StatusHandle {
     pub(crate) state: Arc<GatewayState>,
 }
 
-/// Everything that the process counts.
+/// The counters and gauges of the process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
     pub(crate) control: Option<control::Snapshot>,
@@ -112,7 +111,7 @@ impl StatusHandle {
         })
     }
 
-    /// A document; none where this process has nothing of the kind.
+    /// Returns a document; `None` if this process does not have it.
     pub(crate) async fn document(&self, show: Show) -> Option<Result<Value, Unavailable>> {
         let mut document = match self.ask(|reply| Command::Show(show, reply)).await {
             Some(Ok(document)) => document,
@@ -154,7 +153,7 @@ impl StatusHandle {
     }
 }
 
-/// Adds what this process's own data nodes say of themselves.
+/// Adds the state of this process's own data nodes.
 fn nodes(document: &mut Value, own: &[data::Snapshot]) {
     let known = document["nodes"].as_array().cloned().unwrap_or_default();
     let mut rows = known;
@@ -174,7 +173,7 @@ fn nodes(document: &mut Value, own: &[data::Snapshot]) {
     document["nodes"] = json!(rows);
 }
 
-/// Adds up what this process's own data nodes count.
+/// Adds the counters of this process's own data nodes.
 fn counters(document: &mut Value, own: &[data::Snapshot]) {
     let add = |sum: &mut Counts, of: fn(&data::Snapshot) -> &Counts| {
         for (name, count) in own.iter().flat_map(of) {
@@ -196,7 +195,7 @@ fn counters(document: &mut Value, own: &[data::Snapshot]) {
     }
 }
 
-const NO_CONTROL: &str = "this process has data nodes alone: ask the one with the control node";
+const NO_CONTROL: &str = "this process has only data nodes; ask the one with the control node";
 
 impl StatusSource for StatusHandle {
     type Question = Question;
@@ -204,7 +203,7 @@ impl StatusSource for StatusHandle {
     const PREFIX: &'static str = "bfed_gateway";
 
     async fn answer(&self, question: Question, out: &mut Out) -> Result<(), Failure> {
-        // Gathered before anything is written: half an answer would pass for a whole one.
+        // Complete before anything is written: a part could pass for the whole answer.
         let document = match question {
             Question::Show(show) => self
                 .document(show)
@@ -228,7 +227,7 @@ impl StatusSource for StatusHandle {
 }
 
 impl StatusHandle {
-    /// Drains a data node; the answer, or why it is refused.
+    /// Drains a data node; returns the answer, or why it is refused.
     async fn drain_node(&self, node: u32) -> Result<Result<Value, String>, Unavailable> {
         let drain = |reply| Command::Drain(bfed::NodeId(node), reply);
         Ok(match self.ask(drain).await.transpose()? {

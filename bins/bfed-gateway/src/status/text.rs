@@ -1,4 +1,4 @@
-//! Documents as text.
+//! Status documents as text.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::Show;
 use crate::PROGRAM;
 
-/// The text of an answer; `None` when it is not the document that `show` asks for.
+/// Returns the text of an answer; `None` if it is not the document that `show` asks for.
 #[must_use]
 pub fn render(show: Show, answer: &Value) -> Option<String> {
     let rows = |key: &str| answer[key].as_array();
@@ -106,9 +106,9 @@ fn overview(answer: &Value) -> Option<String> {
     }
     rows.push(row(["native network", &of("network")]));
     for (title, name) in [
-        ("peers call", "listen"),
-        ("data nodes call", "cluster"),
-        ("data comes to", "data"),
+        ("peer connections", "listen"),
+        ("data node connections", "cluster"),
+        ("data", "data"),
         ("metrics", "metrics"),
         ("status page", "page"),
     ] {

@@ -22,11 +22,11 @@ use crate::data::Opener;
 use crate::status::{self, Show};
 use fake::Hand;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Calls `look` until it answers something.
 fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(found) = look() {
             return found;

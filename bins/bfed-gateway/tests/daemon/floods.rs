@@ -1,4 +1,4 @@
-//! Connections that prove nothing.
+//! Unproved connections.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::common::*;
 
-/// Connections to `to` that say nothing, each from the next of that many addresses.
+/// Idle connections to `to`, each from the next of that many addresses.
 fn idle_from(to: SocketAddr, addresses: u16, count: u16) -> Vec<socket2::Socket> {
     let connect = |number: u16| {
         let [high, low] = (number % addresses).to_be_bytes();
@@ -31,8 +31,8 @@ fn idle(to: SocketAddr, count: u16) -> Vec<socket2::Socket> {
     idle_from(to, 5, count)
 }
 
-/// As many of them as it takes until some are closed. A queue of the kernel that is full loses some for ever:
-/// their client has its SYN cookie and says nothing.
+/// Opens such connections until some are closed. A full queue of the kernel loses some for good: their client has its SYN
+/// cookie and sends nothing.
 fn idle_until_evicted(daemon: &Daemon, to: SocketAddr) -> Vec<socket2::Socket> {
     let mut all = Vec::new();
     eventually("some are closed", || {
@@ -48,7 +48,7 @@ fn idle_connections_keep_no_peer_out() {
     let at = [port(), port()];
     let one = Daemon::start("run", 1, &listen(at[0]), &peer(2, at[1]));
     let idle = idle_until_evicted(&one, at[0]);
-    // It calls from an address that has idle connections too, and is called by nobody.
+    // It connects from an address that has idle connections, too, and no gateway connects to it.
     let other = Daemon::start("run", 2, "", &peer(1, at[0]));
     other.peered();
     drop(idle);
@@ -123,7 +123,7 @@ fn idle_connections_keep_no_data_node_out() {
 }
 
 #[test]
-fn calls_that_are_not_taken_are_logged_a_few_times_and_then_counted() {
+fn refused_connections_are_logged_a_few_times_and_then_counted() {
     let at = port();
     let one = Daemon::start("run", 1, &listen(at), "");
     for _ in 0..500 {
@@ -135,10 +135,8 @@ fn calls_that_are_not_taken_are_logged_a_few_times_and_then_counted() {
         (count("strangers")? + count("evicted")? >= 400).then_some(())
     });
     eventually("the sum", || {
-        one.log()
-            .contains("more calls were not taken")
-            .then_some(())
+        one.log().contains("more connections refused").then_some(())
     });
-    let lines = one.log().matches("a call was not taken").count();
+    let lines = one.log().matches("connection refused").count();
     assert!(lines <= 20, "{lines} lines");
 }

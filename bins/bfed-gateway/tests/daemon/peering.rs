@@ -31,10 +31,10 @@ fn gateways_peer_and_show_it() {
     }
     assert_eq!(one.status(&["drain", "9"]).status.code(), Some(1));
     assert_eq!(one.status(&["drain", "1"]).status.code(), Some(0));
-    // An end that is told: the other side knows why.
+    // A shutdown with a notification: the other side knows the reason.
     let (code, folder) = other.end(Signal::SIGTERM);
     let said = std::fs::read_to_string(folder.path().join("log")).unwrap();
-    assert!(!said.contains("control lost"), "{said}");
+    assert!(!said.contains("control node lost"), "{said}");
     assert_eq!(code, Some(0));
     let why = eventually("the reason", || {
         let peers = one.show(Show::Peers);
@@ -42,7 +42,7 @@ fn gateways_peer_and_show_it() {
         why.contains("shutdown").then_some(why)
     });
     assert!(why.contains("ended by the peer"), "{why}");
-    // A second signal ends it at once, whatever waits.
+    // A second signal ends the process at once.
     assert_eq!(one.end(Signal::SIGINT).0, Some(0));
 }
 
@@ -74,7 +74,7 @@ fn an_end_for_a_restart_keeps_the_peers_routes() {
 }
 
 #[test]
-fn nobody_waits_for_a_gateway_whose_data_nodes_end_with_it() {
+fn peers_do_not_wait_for_a_gateway_whose_data_nodes_end_with_it() {
     let (one, other) = pair("");
     one.peered();
     other.peered();
@@ -88,7 +88,7 @@ fn nobody_waits_for_a_gateway_whose_data_nodes_end_with_it() {
 }
 
 #[test]
-fn peers_prove_who_they_are_or_are_not_heard() {
+fn peers_without_proof_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let key = secret(&folder, "a");
     let (one, other) = pair(&key);
@@ -117,7 +117,7 @@ fn peers_prove_who_they_are_or_are_not_heard() {
 }
 
 #[test]
-fn nonsense_costs_its_sender_the_session_and_nobody_else() {
+fn malformed_messages_end_the_session_of_their_sender_only() {
     let at = [port(), port()];
     let more = format!("{}[[peer]]\nnetwork = 3\n", peer(2, at[1]));
     let one = Daemon::start("run", 1, &listen(at[0]), &more);
@@ -136,7 +136,7 @@ fn nonsense_costs_its_sender_the_session_and_nobody_else() {
         Some(Reason::BadMessage)
     );
     assert_eq!(reason(&say(at[0], &open(9))), Some(Reason::BadPeer));
-    // A peer that is known, and then talks nonsense.
+    // A configured peer that sends malformed data.
     let nonsense = [open(3), b"nonsense, and more of it".to_vec()].concat();
     let answer = say(at[0], &nonsense);
     assert!(
@@ -156,7 +156,7 @@ fn nonsense_costs_its_sender_the_session_and_nobody_else() {
 }
 
 #[test]
-fn a_peering_that_may_cross_no_hop_stands_on_one_link() {
+fn a_peering_that_may_cross_no_hop_needs_the_highest_ttl() {
     let at = [port(), port()];
     let folder = tempfile::tempdir().unwrap();
     let key = secret(&folder, "c");
@@ -166,7 +166,7 @@ fn a_peering_that_may_cross_no_hop_stands_on_one_link() {
     let other = Daemon::start("run", 2, &gateway(at[1]), &near(1, at[0]));
     one.peered();
     other.peered();
-    // Who does not send with the highest TTL may have crossed any number of hops: it is not heard.
+    // Without the highest TTL packets may have crossed any number of hops: they are dropped.
     drop(other);
     eventually("the loss", || {
         (one.show(Show::Overview)["established"] == 0).then_some(())

@@ -490,7 +490,7 @@ fn a_session_that_may_be_refused_is_not_served_before_the_mediator_answers() {
         for player in &mut players {
             assert_eq!(player.head(), 503);
             let text = String::from_utf8_lossy(player.all().1).into_owned();
-            assert!(text.contains("no way to the session"), "{text}");
+            assert!(text.contains("no route to the session"), "{text}");
         }
         // The next one asks again.
         let mut player = ask();

@@ -102,7 +102,7 @@ fn callers_that_say_nothing_give_way_and_their_memory_is_bounded() {
     assert_eq!(streams.len(), STRANGERS.total + 3);
     assert!(streams.waits.len() <= 2 * streams.len() + EVENTS + 1);
     // In ten seconds all are gone.
-    let late = streams.overdue(NOW + PATIENCE);
+    let late = streams.overdue(NOW + TIMEOUT);
     for conn in late {
         streams.remove(conn);
     }

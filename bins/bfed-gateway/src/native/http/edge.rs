@@ -1,4 +1,4 @@
-//! A data node's server: readers and sources, and what it reads from other servers.
+//! A data node's server: its readers and sources, and streams from other servers.
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -19,34 +19,33 @@ use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::Notify;
 
 use super::hub::{Key, NoSource, Shared};
-use super::server::{Answer, PATIENCE, Site, Stream, piece, redirect, text};
+use super::server::{Answer, Site, Stream, TIMEOUT, piece, redirect, text};
 
-/// Longest frame that a source's data is cut into: the paper's throughput is flat from there on
-/// (Figure 11).
+/// Longest frame of a source's data: the paper's throughput is flat from there on (Figure 11).
 const MAX_FRAME: usize = 16 << 10;
-/// A source that is silent for so long is gone.
+/// Time after which a silent source has ended.
 const SOURCE_SILENCE: Duration = Duration::from_secs(60);
-/// Another server that is silent for so long is gone.
+/// Time after which a silent server has ended.
 const SILENCE: Duration = Duration::from_secs(300);
-/// Time between questions to the mediator for sessions that are read.
+/// Time between requests to the mediator for sessions that have readers.
 const REFRESH: Duration = Duration::from_secs(30);
-/// Time between looks for readers that take nothing.
+/// Time between checks for readers that take nothing.
 const SWEEP: Duration = Duration::from_secs(5);
 
 /// The server of a data node.
 pub(super) struct Edge {
     pub(super) shared: Arc<Shared>,
     pub(super) network: BnNum,
-    /// Where sources send to, unless that is here.
+    /// The origin, unless this server is it.
     pub(super) origin: Option<Url>,
     /// Hosts that may be sources.
     pub(super) publish: Vec<Prefix>,
     pub(super) mediator: Url,
-    /// This edge, to the mediator.
+    /// Identifies this edge to the mediator.
     pub(super) nonce: u32,
 }
 
-/// The answer to a reader of a session that does not come.
+/// Returns the response for a session that is refused.
 pub(super) fn no_route(reason: Reason) -> Response<Answer> {
     let status = match reason {
         Reason::Unreachable | Reason::NoSession | Reason::UnknownOwner | Reason::Local => {
@@ -57,7 +56,7 @@ pub(super) fn no_route(reason: Reason) -> Response<Answer> {
         Reason::Loop => StatusCode::BAD_GATEWAY,
         Reason::Timeout => StatusCode::GATEWAY_TIMEOUT,
     };
-    text(status, format!("no way to the session: {reason}"))
+    text(status, format!("no route to the session: {reason}"))
 }
 
 /// Redirects to the same path at another server.
@@ -68,7 +67,7 @@ pub(super) fn redirect_to(server: &Url, path: &str) -> Response<Answer> {
     }
 }
 
-/// Which flow a path is about.
+/// Returns the flow that a path names.
 pub(super) fn flow(path: &str) -> Option<(Key, SessionName)> {
     let (name, at) = parse_session_path(path)?;
     let session = SessionName::parse(&name).ok()?;
@@ -97,7 +96,7 @@ impl Edge {
         }
         match &self.origin {
             Some(origin) if own => return redirect_to(origin, path),
-            // It waits for the source.
+            // The reader waits for the source.
             None if own => return self.stream(&key, &session, cut),
             _ => {}
         }
@@ -125,11 +124,11 @@ impl Edge {
             },
             Ok(Mediated::NoRoute(reason)) => no_route(reason),
             Ok(Mediated::Cost(_)) => text(StatusCode::BAD_GATEWAY, "not an answer to a JOIN"),
-            // Data nodes serve what they have while the control node is unreachable.
+            // Data nodes serve their sessions while the control node is unreachable.
             Err(_) if here => self.stream(&key, &session, cut),
             Err(why) => text(
                 StatusCode::SERVICE_UNAVAILABLE,
-                format!("the mediator: {why}"),
+                format!("the mediator does not answer: {why}"),
             ),
         }
     }
@@ -188,7 +187,7 @@ impl Edge {
         }
     }
 
-    /// Asks the mediator for a session, in the place of readers.
+    /// Asks the mediator for a session on behalf of readers.
     async fn join(&self, session: &SessionName) -> Result<Mediated, String> {
         let ask = Ask {
             nonce: self.nonce.max(1),
@@ -199,7 +198,7 @@ impl Edge {
         let mut body = vec![0; ask.buffer_len()];
         ask.emit(&mut body);
         let mut timeouts = http::Timeouts::default();
-        timeouts.answer = PATIENCE * 2;
+        timeouts.answer = TIMEOUT * 2;
         let asked = http::post(&self.mediator, body, MAX_MESSAGE_LEN, &timeouts);
         let bytes = asked.await.map_err(|error| error.to_string())?;
         AnswerRepr::parse(&bytes)
@@ -208,7 +207,7 @@ impl Edge {
     }
 }
 
-/// A source of a flow, as long as it lives.
+/// A source of a flow until it is dropped.
 struct Source<'a>(&'a Shared, &'a Key);
 
 impl<'a> Source<'a> {
@@ -271,7 +270,7 @@ impl Site for Edge {
                     let names = self.shared.hub().read_sessions();
                     for session in names.iter().filter_map(|name| SessionName::parse(name).ok()) {
                         if let Err(error) = self.join(&session).await {
-                            tracing::warn!(%session, error, "the mediator is not told of readers");
+                            tracing::warn!(event = "mediator_unreachable", %session, error, "cannot refresh the session at the mediator");
                         }
                     }
                 }
@@ -281,12 +280,12 @@ impl Site for Edge {
     }
 }
 
-/// The path of a request, whole URLs of proxies included.
+/// Returns the path of a request, also of the whole URL that a proxy sends.
 pub(super) fn path_of(request: &Request<Incoming>) -> String {
     request.uri().path().to_owned()
 }
 
-/// Reads a stream, giving it away piece by piece as long as it is wanted.
+/// Reads a stream piece by piece until `take` returns false.
 async fn read<F: Future<Output = bool>>(
     from: &Url,
     mut take: impl FnMut(Bytes) -> F,
@@ -304,8 +303,8 @@ async fn read<F: Future<Output = bool>>(
     Err(HttpError::TimedOut(SILENCE))
 }
 
-/// Reads a flow from another server, as long as the data node wants it: of the origin, or of another
-/// gateway of this network.
+/// Reads a flow from another server while the data node is subscribed: from the origin, or from another gateway of
+/// this network.
 pub(super) async fn fetch(shared: Arc<Shared>, channel: ChannelId, from: Url) {
     let Some(key) = shared.hub().key_of(channel) else {
         return;
@@ -325,7 +324,7 @@ pub(super) async fn fetch(shared: Arc<Shared>, channel: ChannelId, from: Url) {
     }
 }
 
-/// Until the data node wants the flow no more.
+/// Waits until the data node unsubscribes.
 async fn unwanted(shared: &Shared, channel: ChannelId) {
     while shared.hub().listens(channel) {
         tokio::time::sleep(Duration::from_millis(500)).await;

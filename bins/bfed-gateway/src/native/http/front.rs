@@ -16,7 +16,7 @@ use linux_net::wake::Waker;
 use tokio::sync::{Notify, oneshot};
 
 use super::edge::{flow, no_route, path_of, redirect_to};
-use super::server::{Answer, PATIENCE, Server, Site, bytes, piece, redirect, text};
+use super::server::{Answer, Server, Site, TIMEOUT, bytes, piece, redirect, text};
 use super::{HttpConfig, Network, Owner};
 use crate::native::Counter;
 use crate::native::clients::{Asked, Refused};
@@ -25,7 +25,7 @@ use crate::native::mediator::{Answered, Front, Mediator, TakeRequest};
 /// Longest REQUEST.
 const MAX_REQUEST: usize = 2048;
 
-/// Where a request came from, and its nonce.
+/// The address and the nonce of a request.
 type Asker = (IpAddr, u32);
 
 struct Waiting {
@@ -34,7 +34,7 @@ struct Waiting {
     answer: oneshot::Sender<AnswerRepr>,
 }
 
-/// What the server's thread and the control node's share.
+/// State shared by the server's thread and the control node's.
 struct Shared {
     inbox: Mutex<Inbox>,
     waker: Waker,
@@ -69,11 +69,11 @@ impl MediatorSite {
             answer,
         });
         self.shared.waker.wake();
-        match tokio::time::timeout(PATIENCE + PATIENCE / 2, answered).await {
+        match tokio::time::timeout(TIMEOUT + TIMEOUT / 2, answered).await {
             Ok(Ok(answer)) => Ok(AnswerRepr { nonce, ..answer }),
             Ok(Err(_)) => Err(text(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "too many requests; again later",
+                "too many requests; try again later",
             )),
             Err(_) => Err(text(
                 StatusCode::GATEWAY_TIMEOUT,
@@ -85,7 +85,7 @@ impl MediatorSite {
     async fn post(&self, from: SocketAddr, mut body: Incoming) -> Response<Answer> {
         let mut message = Vec::new();
         loop {
-            match piece(&mut body, PATIENCE).await {
+            match piece(&mut body, TIMEOUT).await {
                 Ok(None) => break,
                 Ok(Some(data)) => message.extend_from_slice(&data),
                 Err(status) => return text(status, "no request came"),
@@ -108,7 +108,7 @@ impl MediatorSite {
         }
     }
 
-    /// A reader that knows the mediator alone.
+    /// Redirects a reader that knows only the mediator to an edge.
     async fn get(&self, from: SocketAddr, path: &str) -> Response<Answer> {
         let Some((key, session)) = flow(path) else {
             return text(
@@ -178,7 +178,7 @@ pub(super) fn open(config: &HttpConfig, owner: Owner) -> Result<Box<dyn Network>
         nonce: u32::from_le_bytes([owner.seed[4], owner.seed[5], owner.seed[6], owner.seed[7]]),
         ..Inbox::default()
     };
-    // The driver has a look, and that starts the server.
+    // The driver polls, and that starts the server.
     waker.wake();
     let shared = Arc::new(Shared {
         inbox: Mutex::new(inbox),

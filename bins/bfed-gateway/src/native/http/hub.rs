@@ -1,5 +1,5 @@
-//! The streams of one server: who reads and who writes them. Data comes from the data node's thread and
-//! from sources' connections; what waits for each reader is bounded.
+//! The streams of one server, their readers and their sources. Data comes from the data node's thread and from sources'
+//! connections; the queue of each reader is bounded.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -21,12 +21,12 @@ const MAX_RECEIVED: usize = 1 << 20;
 /// A flow of a session: the session's name, and the flow's number.
 pub(super) type Key = (String, usize);
 
-/// What the server's thread and the data node's share.
+/// State shared by the server's thread and the data node's.
 pub(super) struct Shared {
     hub: Mutex<Hub>,
     /// Wakes the data node's thread.
     pub(super) waker: Waker,
-    /// There is room for sources again.
+    /// Notified when sources may send again.
     pub(super) room: Notify,
 }
 
@@ -47,10 +47,10 @@ struct Stream {
     up: Option<ChannelId>,
     /// Data has come through `down`: the session was not refused.
     is_live: bool,
-    /// Channels whose data the data node wants.
+    /// Channels to which the data node is subscribed.
     listens: [Option<ChannelId>; 2],
     paused: bool,
-    /// The data node was told that it is busy.
+    /// The channel that returned `Busy`.
     busy: Option<ChannelId>,
     readers: Vec<u64>,
     sources: usize,
@@ -66,7 +66,7 @@ struct Reader {
     stream: Key,
     queue: VecDeque<Bytes>,
     bytes: usize,
-    /// When something was taken last, or the queue was empty.
+    /// When the reader last took data, or the queue was empty.
     took: Instant,
     ended: bool,
     task: Option<TaskWaker>,
@@ -96,10 +96,10 @@ pub(super) struct Hub {
     counts: Counts,
 }
 
-/// Why somebody cannot be a source.
+/// Why a host cannot be a source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NoSource {
-    /// Another one is.
+    /// Another host is the source.
     Taken,
 }
 
@@ -128,7 +128,7 @@ impl Shared {
         self.hub.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next data for the data node.
+    /// Returns the next data for the data node.
     pub(super) fn received(&self) -> Option<(ChannelId, Bytes)> {
         let mut hub = self.hub();
         let Some((channel, data)) = hub.received.pop_front() else {
@@ -147,7 +147,7 @@ impl Shared {
         Some((channel, data))
     }
 
-    /// A channel that takes data again.
+    /// Returns a channel that takes data again.
     pub(super) fn writable(&self) -> Option<ChannelId> {
         let mut hub = self.hub();
         let channel = hub.writable.pop_front();
@@ -157,23 +157,23 @@ impl Shared {
         channel
     }
 
-    /// A source's data, as soon as there is room for it.
+    /// Publishes a source's data; waits while queues are full.
     pub(super) async fn publish(&self, key: &Key, data: Bytes) {
         loop {
             let room = self.room.notified();
             tokio::pin!(room);
-            // From here on no news of room is missed.
+            // From here on no notification is missed.
             room.as_mut().enable();
             if self.hub().publish(key, &data) {
                 self.waker.wake();
                 return;
             }
-            // Readers that take nothing are found out by looking again.
+            // Repeated, to cut off readers that take nothing.
             let _ = tokio::time::timeout(Duration::from_millis(500), room).await;
         }
     }
 
-    /// The next data of a reader; `None` at the end.
+    /// Returns the next data of a reader; `None` at the end.
     pub(super) fn poll_reader(&self, id: u64, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut hub = self.hub();
         let Some(reader) = hub.readers.get_mut(&id) else {
@@ -189,7 +189,7 @@ impl Shared {
         reader.bytes -= data.len();
         reader.took = Instant::now();
         let key = reader.stream.clone();
-        let (writable, room) = hub.eased(&key);
+        let (writable, room) = hub.after_read(&key);
         drop(hub);
         if writable {
             self.waker.wake();
@@ -200,7 +200,7 @@ impl Shared {
         Poll::Ready(Some(data))
     }
 
-    /// A reader is gone.
+    /// Removes a reader.
     pub(super) fn forget_reader(&self, id: u64) {
         let writable = self.hub().forget_reader(id);
         if writable {
@@ -211,7 +211,7 @@ impl Shared {
 }
 
 impl Hub {
-    /// A new channel of a flow.
+    /// Adds a channel of a flow.
     pub(super) fn add(
         &mut self,
         key: Key,
@@ -247,33 +247,33 @@ impl Hub {
         self.streams.get_mut(key)
     }
 
-    /// The flow of a channel.
+    /// Returns the flow of a channel.
     pub(super) fn key_of(&self, channel: ChannelId) -> Option<Key> {
         self.channels.get(&channel).cloned()
     }
 
-    /// Whether data of elsewhere comes for the flow.
+    /// Returns whether the flow has a channel for data of another network.
     pub(super) fn has_down(&self, key: &Key) -> bool {
         self.streams
             .get(key)
             .is_some_and(|stream| stream.down.is_some())
     }
 
-    /// Whether the flow's data can be had here: from a source, or from a gateway's tree.
+    /// Returns whether the flow is available here: from a source, or from a gateway's tree.
     pub(super) fn is_here(&self, key: &Key) -> bool {
         let here =
             |stream: &Stream| stream.down.is_some() || stream.up.is_some() || stream.sources > 0;
         self.streams.get(key).is_some_and(here)
     }
 
-    /// Whether the control node may still refuse the session: the flow has a channel for data of another
+    /// Returns whether the control node may still refuse the session: the flow has a channel for data of another
     /// network, allocated while the tree is joined, and nothing has come through it.
     pub(super) fn may_be_refused(&self, key: &Key) -> bool {
         let pending = |stream: &Stream| stream.down.is_some() && !stream.is_live;
         self.streams.get(key).is_some_and(pending)
     }
 
-    /// Sessions of elsewhere that have readers here.
+    /// Returns the sessions of other networks that have readers here.
     pub(super) fn read_sessions(&self) -> Vec<String> {
         let read =
             |(_, stream): &(&Key, &Stream)| stream.down.is_some() && !stream.readers.is_empty();
@@ -287,7 +287,7 @@ impl Hub {
         names
     }
 
-    /// Sources' data of the channel's flow is for the data node.
+    /// Subscribes the data node to sources' data of the channel's flow.
     pub(super) fn listen(&mut self, channel: ChannelId) -> Result<(), NativeError> {
         let stream = self.of(channel).ok_or(NativeError::Refused)?;
         if !stream.listens.contains(&Some(channel)) {
@@ -297,8 +297,8 @@ impl Hub {
         Ok(())
     }
 
-    /// It is not any more.
-    pub(super) fn silence(&mut self, channel: ChannelId) {
+    /// Unsubscribes the data node.
+    pub(super) fn unsubscribe(&mut self, channel: ChannelId) {
         if let Some(stream) = self.of(channel) {
             let place = stream
                 .listens
@@ -311,7 +311,7 @@ impl Hub {
         }
     }
 
-    /// Whether the channel is listened to.
+    /// Returns whether the data node is subscribed.
     pub(super) fn listens(&mut self, channel: ChannelId) -> bool {
         self.of(channel)
             .is_some_and(|stream| stream.listens.contains(&Some(channel)))
@@ -323,9 +323,9 @@ impl Hub {
         }
     }
 
-    /// The channel is gone; readers of a session from elsewhere have come to its end.
+    /// Removes a channel; readers of a session of another network get the end.
     pub(super) fn remove(&mut self, channel: ChannelId) {
-        self.silence(channel);
+        self.unsubscribe(channel);
         self.writable.retain(|writable| *writable != channel);
         let Some(key) = self.channels.remove(&channel) else {
             return;
@@ -347,10 +347,10 @@ impl Hub {
         if ends {
             self.end_readers(&key);
         }
-        self.tidy(&key);
+        self.remove_if_idle(&key);
     }
 
-    /// Unless there is another supply nothing more comes: readers get what waits for them, and the end.
+    /// Ends the flow for its readers after their queues, unless it has another channel or source.
     fn end_readers(&mut self, key: &Key) {
         let Some(stream) = self.streams.get(key) else {
             return;
@@ -366,13 +366,13 @@ impl Hub {
         }
     }
 
-    fn tidy(&mut self, key: &Key) {
+    fn remove_if_idle(&mut self, key: &Key) {
         if self.streams.get(key).is_some_and(Stream::is_idle) {
             self.streams.remove(key);
         }
     }
 
-    /// A reader comes. `cut` ends its connection.
+    /// Adds a reader. `cut` ends its connection.
     pub(super) fn add_reader(&mut self, key: &Key, session: &SessionName, cut: Arc<Notify>) -> u64 {
         let id = self.next;
         self.next += 1;
@@ -397,12 +397,12 @@ impl Hub {
         if let Some(stream) = self.streams.get_mut(&reader.stream) {
             stream.readers.retain(|other| *other != id);
         }
-        let (writable, _) = self.eased(&reader.stream);
-        self.tidy(&reader.stream);
+        let (writable, _) = self.after_read(&reader.stream);
+        self.remove_if_idle(&reader.stream);
         writable
     }
 
-    /// A source comes.
+    /// Adds a source.
     pub(super) fn add_source(&mut self, key: &Key, session: &SessionName) -> Result<(), NoSource> {
         let stream = self.stream(key, session);
         if stream.sources > 0 && !stream.multi {
@@ -413,19 +413,19 @@ impl Hub {
         Ok(())
     }
 
-    /// A source is gone: with the last one, readers within this network have come to the end.
+    /// Removes a source; after the last one readers get the end.
     pub(super) fn forget_source(&mut self, key: &Key) {
         let Some(stream) = self.streams.get_mut(key) else {
             return;
         };
         stream.sources = stream.sources.saturating_sub(1);
         self.end_readers(key);
-        self.tidy(key);
+        self.remove_if_idle(key);
     }
 
-    /// Readers of the flow have taken something: a channel that was busy may be writable, and there may
-    /// be room for sources.
-    fn eased(&mut self, key: &Key) -> (bool, bool) {
+    /// Handles that readers of the flow have taken data. Returns whether a channel became writable, and whether sources
+    /// may send.
+    fn after_read(&mut self, key: &Key) -> (bool, bool) {
         let (queue, readers) = (self.queue, &self.readers);
         let Some(stream) = self.streams.get_mut(key) else {
             return (false, false);
@@ -447,7 +447,7 @@ impl Hub {
         }
     }
 
-    /// Whether every reader has room; who takes nothing for too long is cut off.
+    /// Returns whether the queue of every reader has space. Cuts off readers that take nothing for too long.
     fn has_room(&mut self, key: &Key, len: usize) -> bool {
         let Some(stream) = self.streams.get(key) else {
             return true;
@@ -473,8 +473,8 @@ impl Hub {
         room
     }
 
-    /// Gives data to all readers of a flow; bulk data only if all have room.
-    fn spread(&mut self, key: &Key, data: &Bytes) -> bool {
+    /// Queues data for all readers of a flow; bulk data only if all have space.
+    fn deliver(&mut self, key: &Key, data: &Bytes) -> bool {
         let Some(content) = self.streams.get(key).map(|stream| stream.content) else {
             return true;
         };
@@ -506,7 +506,7 @@ impl Hub {
         true
     }
 
-    /// Data of the data node's.
+    /// Sends data of the data node.
     pub(super) fn send(&mut self, channel: ChannelId, data: &[u8]) -> Result<(), NativeError> {
         let key = self
             .channels
@@ -520,7 +520,7 @@ impl Hub {
         if stream.readers.is_empty() || data.is_empty() {
             return Ok(());
         }
-        if self.spread(&key, &Bytes::copy_from_slice(data)) {
+        if self.deliver(&key, &Bytes::copy_from_slice(data)) {
             return Ok(());
         }
         if let Some(stream) = self.streams.get_mut(&key) {
@@ -529,7 +529,7 @@ impl Hub {
         Err(NativeError::Busy)
     }
 
-    /// Data of a source; `false`: there is no room, try again.
+    /// Publishes data of a source; returns `false` if queues are full.
     fn publish(&mut self, key: &Key, data: &Bytes) -> bool {
         let Some(stream) = self.streams.get(key) else {
             return true;
@@ -537,7 +537,7 @@ impl Hub {
         let listens: Vec<ChannelId> = stream.listens.iter().flatten().copied().collect();
         let full = self.received_bytes + data.len() > MAX_RECEIVED && !self.received.is_empty();
         let held = !listens.is_empty() && (stream.paused || full);
-        if held || !self.spread(key, data) {
+        if held || !self.deliver(key, data) {
             return false;
         }
         for channel in listens {
@@ -548,8 +548,7 @@ impl Hub {
         true
     }
 
-    /// Readers that take nothing while their queue waits, of real-time sessions too, are cut off;
-    /// called now and then.
+    /// Cuts off readers, also of real-time sessions, that take nothing while their queue has data. Called regularly.
     pub(super) fn sweep(&mut self) {
         for reader in self.readers.values_mut() {
             let stuck = !reader.queue.is_empty() && reader.took.elapsed() >= self.idle_timeout * 3;

@@ -1,30 +1,29 @@
-//! An HTTP network (§5.3.1: "a CDN URL that can be interpreted by the CDN's servers"): sessions are bodies
-//! without end, read and written over plain HTTP/1.1 by any player or `curl`.
+//! An HTTP network (§5.3.1: "a CDN URL that can be interpreted by the CDN's servers"): a session is a body
+//! without end, which any player or `curl` reads and writes over plain HTTP/1.1.
 //!
 //! Each data node is a server, each an *edge* for readers; the *origin* is the one that sources of this
 //! network send to. The control node's is the mediator. TLS and caches belong in front of them.
 //!
 //! | request | at | does |
 //! | --- | --- | --- |
-//! | `GET /s/NAME`, `/s/NAME/FLOW` | an edge | the session's flow as it comes, from now on; NAME is the session's, percent-encoded, FLOW its number from 0. Of a session from elsewhere that this edge has not: asks the mediator, and redirects (307) to the edge that has it |
+//! | `GET /s/NAME`, `/s/NAME/FLOW` | an edge | the session's flow as it comes, from now on; NAME is the session's, percent-encoded, FLOW its number from 0. For a session of another network that this edge does not have, it asks the mediator and redirects (307) to the edge that has it |
 //! | `PUT`, `POST` there | the origin | is the session's source, if the host is in `publish`: one at a time unless it has many sources; 403 to other hosts |
 //! | `GET /s/...` | the mediator | joins, and redirects to an edge |
 //! | `POST /mediator` | the mediator | the body is a REQUEST, that of the answer an ANSWER |
 //!
-//! The edges see to it that what they are read from stays: while a session has readers, its edge asks the
-//! mediator again, in their place (§5.2.1: "native broadcast components such as a CDN's edge servers
+//! Edges keep sessions alive: while a session has readers, its edge refreshes it at the mediator on their behalf (§5.2.1: "native broadcast components such as a CDN's edge servers
 //! themselves can incorporate the functionality of the mediator").
 //!
-//! | bound | at it |
+//! | bound | effect |
 //! | --- | --- |
 //! | `max-connections` of a server | further ones wait to be accepted |
-//! | head of a request: 64 KiB, 64 fields, 10 s | 431, or the end |
+//! | head of a request: 64 KiB, 64 fields, 10 s | 431, or the connection is closed |
 //! | a REQUEST: 2 KiB, 10 s | 413, 408 |
-//! | a source that is silent for 60 s | 408; the session may have another |
-//! | a reader without data for 120 s | the end |
-//! | `queue` bytes that wait for a reader of a real-time session | the oldest frame is dropped, counted |
-//! | of a bulk session | the source is held back; a reader that takes nothing for 10 s is cut off, counted |
-//! | 1 MiB that wait for the data node | the source is held back |
+//! | a source that is silent for 60 s | 408; another host may be the source |
+//! | a reader without data for 120 s | the response ends |
+//! | `queue` bytes for a reader of a real-time session | the oldest frame is dropped and counted |
+//! | `queue` bytes for a reader of a bulk session | the source is paused; a reader that takes nothing for `idle-timeout` is cut off and counted |
+//! | 1 MiB for the data node | the source is paused |
 
 mod edge;
 mod front;
@@ -50,15 +49,15 @@ use server::Server;
 /// An HTTP network.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HttpConfig {
-    /// Where the first data node's server listens; the others on the ports that follow.
+    /// Listening address of the first data node's server; the others use the ports that follow.
     pub listen: SocketAddr,
-    /// The host that readers know the servers by; the address of `listen` if not set.
+    /// The servers' host name for readers; the address of `listen` if not set.
     pub host: Option<String>,
-    /// Where the mediator listens.
+    /// Listening address of the mediator.
     pub mediator: SocketAddr,
-    /// Where edges find the mediator; at `mediator` if not set.
+    /// URL of the mediator for edges; `mediator` if not set.
     pub ask: Option<Url>,
-    /// Where sources of this network send to; the first data node if not set.
+    /// URL of the origin, which takes this network's sources; the first data node if not set.
     pub origin: Option<Url>,
     /// Hosts that may be the source of a session.
     pub publish: Vec<Prefix>,
@@ -70,11 +69,11 @@ pub struct HttpConfig {
     pub idle_timeout: Duration,
     /// Bounds of the mediator.
     pub limits: ClientLimits,
-    /// What this gateway costs for sessions of this network, from their root on; `None` tells nothing.
+    /// Cost of this gateway for sessions of this network, from their root on; `None`: not told.
     pub cost: Option<u32>,
 }
 
-/// An address that others can connect to, for one that is listened on.
+/// Returns an address to connect to for a listening address.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         ip if !ip.is_unspecified() => ip,
@@ -85,7 +84,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 }
 
 impl HttpConfig {
-    /// With these listeners and the bounds that are usual.
+    /// Creates a configuration with these listeners and default bounds.
     #[must_use]
     pub fn new(listen: SocketAddr, mediator: SocketAddr) -> Self {
         HttpConfig {
@@ -129,13 +128,13 @@ impl HttpConfig {
     }
 }
 
-/// The URL of a server.
+/// Returns the URL of a server.
 fn server(authority: &str) -> Result<Url, String> {
     let url = format!("http://{authority}/").parse::<Url>();
     url.map_err(|error| error.to_string())
 }
 
-/// Opens it.
+/// Opens the network.
 pub(super) fn open(
     config: &HttpConfig,
     role: Role,
@@ -152,7 +151,7 @@ struct HttpNet {
     shared: Arc<Shared>,
     server: Server,
     base: Url,
-    /// Where sources send to, unless that is here.
+    /// The origin, unless this server is it.
     origin: Option<Url>,
 }
 
@@ -174,7 +173,7 @@ impl HttpNet {
             nonce: u32::from_le_bytes([owner.seed[0], owner.seed[1], owner.seed[2], 1])
                 ^ part as u32,
         };
-        // The driver has a look, and that starts the server.
+        // The driver polls, and that starts the server.
         shared.waker.wake();
         let server = Server::open(listen, config.max_connections, edge)?;
         Ok(HttpNet {
@@ -251,7 +250,7 @@ impl NativeNet for HttpNet {
         Ok(())
     }
 
-    /// Readers, not gateways, keep what they read.
+    /// Readers keep sessions alive, not gateways.
     fn refresh(&mut self, _: Instant, _: &SessionName, _: &str, _: Direction, _: ChannelId) {}
 
     fn unsubscribe(
@@ -262,7 +261,7 @@ impl NativeNet for HttpNet {
         _: Direction,
         channel: ChannelId,
     ) {
-        self.shared.hub().silence(channel);
+        self.shared.hub().unsubscribe(channel);
         self.shared.room.notify_waiters();
     }
 

@@ -20,16 +20,16 @@ use tokio::sync::{Notify, Semaphore};
 
 use super::hub::Shared;
 
-/// How long the head of a request may take, and a connection be idle.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// A reader without data for so long has come to the end.
+/// Time for the head of a request, and for an idle connection.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
+/// Time without data after which a reader's response ends.
 const SILENCE: Duration = Duration::from_secs(120);
 
-/// What a server answers with.
+/// The body of a response.
 pub(super) enum Answer {
-    /// All at once.
+    /// A whole text.
     Text(Option<Bytes>),
-    /// A stream, as it comes.
+    /// A stream.
     Stream(Stream),
 }
 
@@ -82,14 +82,14 @@ impl Body for Answer {
     }
 }
 
-/// A short answer.
+/// Returns a response with a line of text.
 pub(super) fn text(status: StatusCode, text: impl Into<String>) -> Response<Answer> {
     let mut text = text.into();
     text.push('\n');
     bytes(status, text.into_bytes(), "text/plain; charset=utf-8")
 }
 
-/// An answer.
+/// Returns a response with a body of that content type.
 pub(super) fn bytes(status: StatusCode, bytes: Vec<u8>, kind: &'static str) -> Response<Answer> {
     let length = HeaderValue::from(bytes.len());
     let mut response = Response::new(Answer::Text(Some(bytes.into())));
@@ -100,7 +100,7 @@ pub(super) fn bytes(status: StatusCode, bytes: Vec<u8>, kind: &'static str) -> R
     response
 }
 
-/// A redirection to another server.
+/// Returns a redirection to another server.
 pub(super) fn redirect(to: &str) -> Response<Answer> {
     let Ok(location) = HeaderValue::from_str(to) else {
         return text(
@@ -113,7 +113,7 @@ pub(super) fn redirect(to: &str) -> Response<Answer> {
     response
 }
 
-/// The next piece of a request's body, within the time; `Ok(None)` at the end.
+/// Returns the next piece of a request's body within the time; `Ok(None)` at the end.
 pub(super) async fn piece(
     body: &mut Incoming,
     within: Duration,
@@ -133,9 +133,9 @@ pub(super) async fn piece(
     }
 }
 
-/// What answers requests.
+/// Answers the requests of a server.
 pub(super) trait Site: Send + Sync + 'static {
-    /// Answers one. `cut` ends its connection at once.
+    /// Answers a request. `cut` ends its connection at once.
     fn answer(
         self: Arc<Self>,
         from: SocketAddr,
@@ -143,14 +143,14 @@ pub(super) trait Site: Send + Sync + 'static {
         cut: Arc<Notify>,
     ) -> impl Future<Output = Response<Answer>> + Send;
 
-    /// What is to be done beside, until the server ends.
+    /// Runs beside the server until it ends.
     fn beside(self: Arc<Self>) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
 }
 
-/// A server, until it is dropped. It listens from the beginning, and serves once it is started: a process
-/// gives its privileges up in between, while it has one thread.
+/// A server, which ends when dropped. It listens at once and serves once it is started: in between, while it has one
+/// thread, the process drops its privileges.
 pub(super) struct Server {
     handle: Handle,
     stop: Arc<Notify>,
@@ -159,7 +159,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Listens.
+    /// Opens the listener.
     pub(super) fn open<S: Site>(
         address: SocketAddr,
         max_connections: usize,
@@ -196,18 +196,20 @@ impl Server {
         })
     }
 
-    /// Serves, from the first call on.
+    /// Starts to serve at the first call.
     pub(super) fn start(&mut self) {
         if let Some(serve) = self.serve.take() {
             let named = std::thread::Builder::new().name("http".into());
             match named.spawn(serve) {
                 Ok(thread) => self.thread = Some(thread),
-                Err(error) => tracing::error!(%error, "the HTTP server has no thread"),
+                Err(error) => {
+                    tracing::error!(event = "http_server_failed", %error, "cannot spawn the HTTP server's thread");
+                }
             }
         }
     }
 
-    /// Has something done on the server's thread.
+    /// Runs a task on the server's thread.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.handle.spawn(task);
     }
@@ -217,7 +219,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop.notify_one();
         if let Some(thread) = self.thread.take() {
-            // A panic there was reported there.
+            // A panic was reported by the thread.
             let _ = thread.join();
         }
     }
@@ -239,8 +241,8 @@ async fn accept<S: Site>(listener: TcpListener, most: usize, site: Arc<S>) {
                 });
             }
             Err(error) => {
-                // Out of descriptors, most likely: others must end first.
-                tracing::warn!(%error, "HTTP server");
+                // Out of file descriptors, most likely.
+                tracing::warn!(event = "http_accept_failed", %error, "the HTTP server cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
@@ -257,7 +259,7 @@ async fn serve<S: Site>(stream: TcpStream, from: SocketAddr, site: Arc<S>) {
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
+        .header_read_timeout(TIMEOUT)
         .max_headers(64)
         .max_buf_size(64 << 10)
         .half_close(false)
@@ -268,6 +270,6 @@ async fn serve<S: Site>(stream: TcpStream, from: SocketAddr, site: Arc<S>) {
                 tracing::debug!(%from, %error, "HTTP connection");
             }
         }
-        () = cut.notified() => tracing::debug!(%from, "a reader that takes nothing is cut off"),
+        () = cut.notified() => tracing::debug!(%from, "cut off a reader that takes nothing"),
     }
 }

@@ -1,4 +1,4 @@
-//! How streams to peers and data nodes come about: calls, callers, and who they prove to be.
+//! Streams to peers and data nodes: outgoing and incoming connections, and the proof of their identity.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -22,12 +22,11 @@ use super::Input;
 use super::streams::{Cut, Cutter, Stream};
 use crate::limiter::{self, ConnectionLimiter, Limits, LogLimiter};
 
-/// How long a call, a handshake and a first message may take, together.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Pause before the next connection is accepted where one was closed to make room for it: until then its
-/// descriptor is closed too.
+/// Time for the connection, the handshake and the first message together.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause before the next connection is accepted after one was closed to free its descriptor.
 const SHED: Duration = Duration::from_millis(1);
-/// The same where none could be closed.
+/// Pause before the next connection is accepted if none could be closed.
 const SCARCE: Duration = Duration::from_millis(100);
 /// Most unproved connections of the peering port and of the cluster port; fewer where the process may open few
 /// file descriptors. The data nodes of one machine may
@@ -37,7 +36,7 @@ const UNPROVED: Limits = Limits {
     per_source: 64,
 };
 
-/// The unproved connections of one port, and the addresses that have places of their own there.
+/// The unproved connections of one port, and the addresses with reserved places.
 #[derive(Debug)]
 pub(crate) struct Port {
     limiter: Mutex<ConnectionLimiter<AbortHandle>>,
@@ -56,17 +55,17 @@ impl Port {
         })
     }
 
-    /// Gives these addresses places of their own, in place of those of the last call.
+    /// Reserves places for these addresses, in place of those of the last call.
     pub(crate) fn name(&self, addresses: impl IntoIterator<Item = IpAddr>) {
         *lock(&self.named) = addresses.into_iter().map(limiter::source).collect();
     }
 
-    /// The number of connections that were closed because a bound was reached.
+    /// Returns the number of connections that were closed because a bound was reached.
     pub(crate) fn evicted(&self) -> u64 {
         lock(&self.limiter).evicted()
     }
 
-    /// Closes a connection that has proved nothing, if there is one.
+    /// Closes an unproved connection, if there is one.
     fn shed(&self) -> bool {
         let shed = lock(&self.limiter).shed();
         shed.is_some_and(|task| {
@@ -96,20 +95,20 @@ impl Port {
     }
 }
 
-/// A caller that says that it is a peer.
+/// An incoming connection that claims to be a peer's.
 pub(crate) struct Caller {
     pub(crate) gateway: GatewayId,
     pub(crate) stream: Stream,
     pub(crate) cutter: Cutter,
     pub(crate) first: Vec<u8>,
     pub(crate) from: SocketAddr,
-    /// What it has proved.
+    /// The identity that it has proved.
     pub(crate) proof: Option<Proof>,
     /// The TCP socket itself.
     pub(crate) socket: OwnedFd,
 }
 
-/// Whom to call, and how.
+/// Target and options of an outgoing connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) to: SocketAddr,
@@ -117,12 +116,12 @@ pub(crate) struct Call {
     pub(crate) max_hops: Option<u8>,
 }
 
-/// Opens a stream.
+/// Opens a stream to a peer or a control node.
 pub(crate) async fn call(
     call: Call,
     credentials: Option<Arc<Credentials>>,
 ) -> Result<Stream, String> {
-    let connected = timeout(PATIENCE, async {
+    let connected = timeout(TIMEOUT, async {
         let stream = TcpStream::connect(call.to)
             .await
             .map_err(|e| e.to_string())?;
@@ -154,13 +153,13 @@ fn prepare(stream: &TcpStream, max_hops: Option<u8>) -> Result<OwnedFd, String> 
     Ok(socket)
 }
 
-/// RFC 5082: what this side sends has crossed no hop yet, and what arrives has crossed no more than
-/// `hops`, counting the last.
+/// Sends with the highest TTL and drops packets that have crossed more than `hops` hops, counting the last
+/// (RFC 5082).
 pub(crate) fn bound_hops(socket: &OwnedFd, peer: SocketAddr, hops: u8) -> Result<(), String> {
     linux_net::inet::bound_hops(socket, peer.ip(), 255 - (hops - 1)).map_err(|e| e.to_string())
 }
 
-/// Takes peers' calls until the task is dropped.
+/// Accepts peers' connections until the task is dropped.
 pub(crate) async fn peers(
     listener: TcpListener,
     port: Arc<Port>,
@@ -170,10 +169,10 @@ pub(crate) async fn peers(
     accept(listener, port, move |stream, from| {
         let (credentials, inputs) = (credentials.clone(), inputs.clone());
         async move {
-            let greeted = timeout(PATIENCE, greet(stream, from, credentials));
+            let greeted = timeout(TIMEOUT, greet(stream, from, credentials));
             let result = greeted
                 .await
-                .unwrap_or_else(|_| Err("it says nothing".to_owned()));
+                .unwrap_or_else(|_| Err("no message in time".to_owned()));
             let input = match result {
                 Ok(caller) => Input::Caller(Box::new(caller)),
                 Err(why) => Input::Stranger(from, why),
@@ -188,13 +187,13 @@ pub(crate) async fn peers(
 pub(crate) struct Registrant {
     pub(crate) stream: Stream,
     pub(crate) cutter: Cutter,
-    /// Its REGISTER, where it was read already.
+    /// Its REGISTER, if it was read already.
     pub(crate) first: Option<Vec<u8>>,
     pub(crate) identity: NodeIdentity,
 }
 
 impl Registrant {
-    /// A data node of this process.
+    /// Creates the stream of a data node of this process.
     pub(crate) fn own(stream: Stream) -> Self {
         Registrant {
             stream,
@@ -209,16 +208,15 @@ impl Registrant {
 #[derive(Clone, Debug)]
 pub(crate) struct Members {
     pub(crate) credentials: Option<Arc<Credentials>>,
-    /// The names in their certificates, one of which each must bear.
+    /// The names of which each certificate must have one.
     pub(crate) names: Vec<String>,
 }
 
-/// The identity of all processes that reach the port on loopback, or that have the cluster's secret.
+/// The identity of all processes on loopback, or with the cluster's secret.
 const NAMELESS: NodeIdentity = NodeIdentity(1);
 
 impl Members {
-    /// Which data node has proved that, if it may register. Equal names are one identity; 0 is this
-    /// process.
+    /// Returns the identity of a data node if it may register. Equal names are one identity; 0 is this process.
     fn identify(&self, proof: Option<&Proof>) -> Result<NodeIdentity, String> {
         let Some(proof @ Proof::Certificate(_)) = proof else {
             return Ok(NAMELESS);
@@ -232,23 +230,23 @@ impl Members {
     }
 }
 
-/// Takes data nodes' calls until the task is dropped.
+/// Accepts data nodes' connections until the task is dropped.
 pub(crate) async fn nodes(
     listener: TcpListener,
     port: Arc<Port>,
     members: Members,
     inputs: mpsc::Sender<Input>,
 ) {
-    // Where a certificate bears an address, it is the data node's.
+    // An address in a certificate is the data node's.
     port.name(members.names.iter().filter_map(|name| name.parse().ok()));
     let members = Arc::new(members);
     accept(listener, port, move |stream, from| {
         let (members, inputs) = (Arc::clone(&members), inputs.clone());
         async move {
-            let registered = timeout(PATIENCE, registrant(stream, from, &members));
+            let registered = timeout(TIMEOUT, registrant(stream, from, &members));
             let result = registered
                 .await
-                .unwrap_or_else(|_| Err("it says nothing".to_owned()));
+                .unwrap_or_else(|_| Err("no message in time".to_owned()));
             let input = match result {
                 Ok(registrant) => Input::Node(registrant),
                 Err(why) => Input::Stranger(from, why),
@@ -259,7 +257,7 @@ pub(crate) async fn nodes(
     .await;
 }
 
-/// Lets a data node prove who it is, and reads its REGISTER.
+/// Authenticates a data node and reads its REGISTER.
 async fn registrant(
     stream: TcpStream,
     from: SocketAddr,
@@ -286,15 +284,15 @@ async fn registrant(
             }
             Err(error) => error.to_string(),
         },
-        Cut::Garbage(_) => "what it says is no message".to_owned(),
-        Cut::End => return Err("it hung up without a word".to_owned()),
+        Cut::Garbage(_) => "its first bytes are not a message".to_owned(),
+        Cut::End => return Err("it closed the connection without a message".to_owned()),
     };
     dismiss(stream, Reason::BadMessage, &wrong).await;
     Err(wrong)
 }
 
-/// Accepts connections at once: those that prove nothing are bounded by the port's limiter, not by the
-/// kernel's queue, where an honest caller would wait behind them.
+/// Accepts connections at once: the port's limiter bounds unproved ones, not the kernel's queue, where an honest
+/// peer would wait for them.
 async fn accept<F>(
     listener: TcpListener,
     port: Arc<Port>,
@@ -312,14 +310,18 @@ async fn accept<F>(
                 }
             }
             Err(error) => {
-                // Out of file descriptors, most likely: one that proved nothing makes room.
+                // Out of file descriptors, most likely: close an unproved connection.
                 let shed = port.shed();
                 let now = std::time::Instant::now();
                 if let Some(count) = log.summary(now) {
-                    tracing::warn!(count, "more calls could not be accepted");
+                    tracing::warn!(
+                        event = "accept_failed",
+                        count,
+                        "more connections could not be accepted"
+                    );
                 }
                 if log.admit(now) {
-                    tracing::warn!(%error, "a call could not be accepted");
+                    tracing::warn!(event = "accept_failed", %error, "a connection could not be accepted");
                 }
                 let pause = if shed { SHED } else { SCARCE };
                 tokio::time::sleep(pause).await;
@@ -351,7 +353,7 @@ async fn secure(
     Ok((Box::new(stream), Some(proof), socket))
 }
 
-/// Hears a caller's first message, by which it says who it is.
+/// Reads a peer's first message, which identifies it.
 async fn greet(
     stream: TcpStream,
     from: SocketAddr,
@@ -374,14 +376,14 @@ async fn greet(
             }
             Err(error) => error.to_string(),
         },
-        Cut::Garbage(_) => "what it says is no message".to_owned(),
-        Cut::End => return Err("it hung up without a word".to_owned()),
+        Cut::Garbage(_) => "its first bytes are not a message".to_owned(),
+        Cut::End => return Err("it closed the connection without a message".to_owned()),
     };
     dismiss(stream, Reason::BadMessage, &wrong).await;
     Err(wrong)
 }
 
-/// Says why, and hangs up.
+/// Sends the reason and closes the connection.
 pub(crate) async fn dismiss(mut stream: Stream, reason: Reason, text: &str) {
     let why = Notification::new(reason, text);
     let mut bytes = vec![0; why.buffer_len()];
@@ -393,7 +395,7 @@ pub(crate) async fn dismiss(mut stream: Stream, reason: Reason, text: &str) {
     let _ = timeout(Duration::from_secs(3), told).await;
 }
 
-/// What an outgoing call brought.
+/// The result of an outgoing connection.
 pub(crate) struct Outcome {
     pub(crate) peer: PeerId,
     pub(crate) result: Result<Stream, String>,
