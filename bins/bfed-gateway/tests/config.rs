@@ -1,4 +1,4 @@
-//! The configuration: what is accepted, and what is said of what is not.
+//! The configuration: valid ones, and the errors of others.
 
 use bfed::routing::Action;
 use bfed::{Content, Cost, Metric, Table};

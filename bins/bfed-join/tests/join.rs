@@ -252,7 +252,7 @@ fn no_route_and_no_answer_have_their_codes() {
         let mut mediator = OnGroup::new();
         let viewer = start(&["recv", "bfed://1/x", "--connect-timeout", "500ms"]);
         let request = mediator.heard(Want::Join);
-        // A session of somebody else, and an answer to somebody else, are nothing to it.
+        // An answer for another session, and an answer to another client, are ignored.
         let other = SessionName::parse("bfed://1/y").unwrap();
         mediator.say(&other, 0, Answer::NoRoute(Reason::Limit));
         mediator.say(
@@ -294,7 +294,7 @@ fn a_mediator_that_is_away_ends_nothing_as_long_as_data_comes() {
 fn the_cheapest_mediator_is_asked() {
     alone(|| {
         let mediator = |address: &'static str, cost: u32, count: usize| {
-            // A thread is born into the network of its parent.
+            // A thread starts in the network of its parent.
             std::thread::spawn(move || {
                 unicast(address, count, |want| match want {
                     Want::Cost => Answer::Cost(Cost(cost)),
@@ -305,7 +305,7 @@ fn the_cheapest_mediator_is_asked() {
         let dear = mediator("127.0.0.1:25190", 5, 1);
         let cheap = mediator("127.0.0.2:25190", 3, 2);
         std::thread::sleep(Duration::from_millis(100));
-        // Nobody is at the third.
+        // There is no mediator at the third address.
         let mut asked = vec!["recv", "bfed://9/x"];
         for address in ["127.0.0.1", "127.0.0.2", "127.0.0.3"] {
             asked.extend(["--mediator", address]);

@@ -85,7 +85,7 @@ impl Input {
         }
     }
 
-    /// Reads what has arrived, a bounded part of it: each datagram, or piece of a stream, by itself.
+    /// Reads a bounded part of the received data and passes on each datagram, or piece of a stream.
     pub(crate) fn read(&mut self, mut take: impl FnMut(&[u8])) -> Outcome {
         match self {
             Input::Group(socket, batch) => {

@@ -24,7 +24,7 @@ fn server() -> (TcpListener, String) {
     (listener, url)
 }
 
-/// Accepts a request: the connection, its first line, and what came of its body.
+/// Accepts a request; returns the connection, its first line, and the body received so far.
 fn accept(listener: &TcpListener) -> (TcpStream, String, Vec<u8>) {
     let (mut stream, _) = listener.accept().unwrap();
     let timeout = Some(Duration::from_secs(10));
@@ -47,7 +47,7 @@ fn accept(listener: &TcpListener) -> (TcpStream, String, Vec<u8>) {
     }
 }
 
-/// Answers a request to the mediator: the session is at that URL. Returns what was asked for.
+/// Answers a request to the mediator: the session is at that URL. Returns the kind of request.
 fn mediate(listener: &TcpListener, to: &str) -> Want {
     let (mut stream, line, body) = accept(listener);
     assert_eq!(line, "POST /mediator HTTP/1.1");

@@ -1,5 +1,6 @@
 //! The control node's driver: one task between the machine and its peers, data nodes and clients.
 
+mod connections;
 mod coordinator;
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
@@ -15,9 +16,8 @@ use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
 use bfed::native::Upcall;
+use bfed::wire::MAX_MESSAGE_LEN;
 use bfed::wire::client::{Answer, AnswerRepr};
-use bfed::wire::notification::Reason;
-use bfed::wire::{Header, MAX_MESSAGE_LEN, Type, statistics};
 use bfed::{
     BnNum, ClientId, ConfigError, ConnId, ControlNode, Coordinator, Event, Instant, NodeId, PeerId,
     SessionName,
@@ -33,9 +33,8 @@ use crate::limiter::LogLimiter;
 use crate::native::{JoinLatency, Network};
 use crate::status::{Counts, Show};
 pub(crate) use coordinator::{Coordinated, Resignation, StoreEvent};
-use lease::Guarded;
 pub(crate) use peering::{Call, Caller, Members, Outcome, Port, Registrant, call, nodes, peers};
-use streams::{Conn, Cutter, Stream};
+use streams::Conn;
 
 /// Inputs that may wait for the driver; further senders block.
 pub(crate) const INPUTS: usize = 1024;
@@ -447,180 +446,6 @@ impl Driver {
     fn name(&self, peer: PeerId) -> String {
         let known = self.config.peers.get(&peer);
         known.map_or_else(|| "?".to_owned(), |peer| peer.machine.gateway.to_string())
-    }
-
-    fn call(&mut self, now: Instant, peer: PeerId) {
-        let known = self.config.peers.get(&peer);
-        let Some((known, to)) = known.and_then(|known| Some((known, known.address?))) else {
-            self.node.dial_failed(now, peer);
-            return;
-        };
-        let wanted = Call {
-            to,
-            tls_name: known.tls_name.clone(),
-            max_hops: known.machine.max_hops,
-        };
-        let (credentials, inputs) = (self.credentials.clone(), self.to_self.clone());
-        tokio::spawn(async move {
-            let result = call(wanted, credentials).await;
-            let _ = inputs.send(Input::Called(Outcome { peer, result })).await;
-        });
-    }
-
-    /// Starts to carry a stream.
-    fn take(&mut self, stream: Stream, cutter: Cutter, is_node: bool) -> ConnId {
-        self.next_conn += 1;
-        let id = ConnId(self.next_conn);
-        let lease = self.node.coordinator().lease().cloned();
-        let stream = Guarded::new(stream, lease);
-        let conn = Conn::start(id, stream, cutter, self.to_self.clone(), is_node);
-        self.conns.insert(id, conn);
-        id
-    }
-
-    fn input(&mut self, input: Input) {
-        let now = self.clock.now();
-        match input {
-            Input::Message(conn, message) => {
-                if self.conns.get(&conn).is_some_and(|conn| conn.is_node) {
-                    self.record_statistics(now, &message);
-                }
-                if let Err(error) = self.node.handle_packet(now, conn, &message) {
-                    tracing::debug!(%error, conn = conn.0, "message dropped");
-                }
-            }
-            Input::Writable(conn) => self.node.writable(now, conn),
-            Input::Ended(conn) => {
-                self.node.disconnected(now, conn);
-                if let Some(conn) = self.conns.remove(&conn) {
-                    conn.close();
-                }
-            }
-            Input::Caller(caller) => self.caller(now, *caller),
-            Input::Stranger(from, why) => {
-                if self.is_stranger_logged() {
-                    tracing::warn!(event = "connection_refused", address = %from, error = why, "connection refused");
-                }
-            }
-            Input::Called(Outcome { peer, result }) => match result {
-                Ok(stream) => {
-                    let conn = self.take(stream, Cutter::new(), false);
-                    self.node.connected(now, conn, peer, true);
-                }
-                Err(why) => {
-                    tracing::info!(event = "peer_unreachable", peer = %self.name(peer), error = why, "cannot connect to the peer");
-                    self.last_down.insert(peer, why);
-                    self.node.dial_failed(now, peer);
-                }
-            },
-            Input::Node(registrant) => {
-                let conn = self.take(registrant.stream, registrant.cutter, true);
-                self.node.node_connected(now, conn, registrant.identity);
-                if let Some(first) = registrant.first {
-                    // The machine counts the result.
-                    let _ = self.node.handle_packet(now, conn, &first);
-                }
-            }
-        }
-    }
-
-    /// Counts a refused connection; returns whether to log it.
-    fn is_stranger_logged(&mut self) -> bool {
-        self.strangers += 1;
-        self.log_suppressed();
-        self.strangers_log.admit(std::time::Instant::now())
-    }
-
-    fn log_suppressed(&mut self) {
-        if let Some(count) = self.strangers_log.summary(std::time::Instant::now()) {
-            tracing::warn!(
-                event = "connection_refused",
-                count,
-                "more connections refused"
-            );
-        }
-    }
-
-    /// Takes an incoming connection of a configured peer that has proved its identity, and refuses others.
-    fn caller(&mut self, now: Instant, caller: Caller) {
-        let known = self
-            .config
-            .peers
-            .iter()
-            .find(|(_, peer)| peer.machine.gateway == caller.gateway);
-        let checked = match known {
-            None => Err("no such peer is configured here".to_owned()),
-            Some((&id, peer)) => {
-                let host = peer.tls_name.clone();
-                let host = host.or_else(|| peer.address.map(|address| address.ip().to_string()));
-                let host = host.unwrap_or_else(|| caller.from.ip().to_canonical().to_string());
-                let proved = caller
-                    .proof
-                    .as_ref()
-                    .map_or(Ok(()), |proof| proof.is_for(&host));
-                let bound = peer.machine.max_hops.map_or(Ok(()), |hops| {
-                    peering::bound_hops(&caller.socket, caller.from, hops)
-                });
-                proved.and(bound).map(|()| id)
-            }
-        };
-        match checked {
-            Ok(id) => {
-                let conn = self.take(caller.stream, caller.cutter, false);
-                self.node.set_peer_address(id, caller.from.ip());
-                self.node.connected(now, conn, id, false);
-                // The machine counts the result.
-                let _ = self.node.handle_packet(now, conn, &caller.first);
-            }
-            Err(why) => {
-                if self.is_stranger_logged() {
-                    tracing::warn!(event = "connection_refused", address = %caller.from, peer = %caller.gateway, error = why, "connection refused");
-                }
-                // A peer that does not read holds its place for three seconds; without a place no reason is sent.
-                if let Ok(place) = Arc::clone(&self.dismissals).try_acquire_owned() {
-                    tokio::spawn(async move {
-                        peering::dismiss(caller.stream, Reason::BadPeer, &why).await;
-                        drop(place);
-                    });
-                }
-            }
-        }
-    }
-
-    /// Records a data node's statistics for status documents.
-    fn record_statistics(&mut self, now: Instant, message: &[u8]) {
-        let header = Header::new_checked(message);
-        if !header.is_ok_and(|header| header.type_number() == Type::Statistics as u8) {
-            return;
-        }
-        let Ok(statistics) = statistics::Repr::parse(message) else {
-            return;
-        };
-        for entry in statistics.entries {
-            let full = self.carried.len() >= self.config.machine.limits.max_sessions;
-            let before = self.carried.get(&entry.session).copied();
-            if full && before.is_none() {
-                continue;
-            }
-            let rate_bps = before.map_or(0, |before| {
-                let millis = now.total_millis().saturating_sub(before.at.total_millis());
-                let millis = u64::try_from(millis).unwrap_or(0).max(1);
-                entry
-                    .bytes
-                    .saturating_sub(before.bytes)
-                    .saturating_mul(8000)
-                    / millis
-            });
-            let carried = Carried {
-                packets: entry.packets,
-                bytes: entry.bytes,
-                copies: entry.copies,
-                dropped: entry.dropped,
-                rate_bps,
-                at: now,
-            };
-            self.carried.insert(entry.session, carried);
-        }
     }
 
     /// Handles a command. A reply is lost if its receiver has gone.

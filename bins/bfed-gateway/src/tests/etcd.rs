@@ -255,7 +255,7 @@ fn while_etcd_is_away_nobody_is_active_and_data_flows() {
     }
     cluster.active();
     cluster.flows(BULK);
-    // Also what is new.
+    // New assignments, too.
     let another = "bfed://1/fake/another/?content=bulk-data";
     join(&cluster.other, 50, another);
     cluster.flows(another);

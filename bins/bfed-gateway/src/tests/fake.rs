@@ -86,7 +86,7 @@ impl Hand {
         found.map(|(_, answer)| answer.answer.clone())
     }
 
-    /// The source of a session sends frames; false if nobody listens.
+    /// The source of a session sends frames; returns false if no data node is subscribed.
     pub(super) fn send(&self, session: &str, frames: impl IntoIterator<Item = Vec<u8>>) -> bool {
         let session = SessionName::parse(session).unwrap();
         let mut state = self.state();

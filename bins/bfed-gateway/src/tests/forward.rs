@@ -72,7 +72,7 @@ fn a_file_comes_whole_and_in_order_through_three_gateways() {
 fn a_film_comes_through_with_its_frames_as_they_were() {
     let line = line(2, DATA);
     join(&line[1], 1, REAL_TIME);
-    // Real-time: some may be lost, and more of them on a machine that is busy, so it goes on until enough came.
+    // Real-time: some frames may be lost, more of them on a busy machine, so this repeats until enough have arrived.
     let mut number = 0;
     eventually("a hundred frames", || {
         let some: Vec<_> = (number..number + 4).map(|at| frame(at, 1200)).collect();
@@ -175,7 +175,7 @@ fn idle_connections_to_the_data_port_keep_no_viewer_out() {
     let viewer = Gateway::start(Mode::Whole, 1, &at, &[0], &more(port()));
     owner.peered(1);
     viewer.peered(1);
-    // More than a listener's queue: what is closed is opened again.
+    // More than a listener's queue; closed connections are opened again.
     let idle = Idle::hold(1100, [127, 0, 0, 9], data);
     join(&viewer, 1, BULK);
     let frames = frames(20, 16_384);

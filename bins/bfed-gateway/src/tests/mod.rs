@@ -36,7 +36,7 @@ fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A port of loopback that nobody has now.
+/// Returns a free port of loopback.
 fn port() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap()
@@ -103,7 +103,7 @@ impl Gateway {
         }
     }
 
-    /// Ends without a word.
+    /// Stops without notification.
     fn kill(&mut self) {
         drop(self.kill.take());
         let _ = self.thread.take().map(std::thread::JoinHandle::join);
@@ -117,7 +117,7 @@ impl Gateway {
         eventually("an answer", || status::query(&self.socket(), what).ok())
     }
 
-    /// Waits until so many peerings stand.
+    /// Waits until that many peerings are established.
     fn peered(&self, count: u64) {
         eventually("peerings", || {
             let overview = self.show(Show::Overview);

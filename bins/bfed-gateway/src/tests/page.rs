@@ -13,7 +13,7 @@ use super::{Gateway, eventually, port};
 use crate::config::Mode;
 use crate::status::Show;
 
-/// What somebody calls a session, and what a peer says at last, who wishes the reader of the page ill.
+/// Hostile text: the name of a session, and the notification of a peer.
 const HOSTILE_NAME: &str = "bfed://1/fake/%3Cimg%20src=x%20onerror=document.title='owned'%3E/";
 const HOSTILE_WORDS: &str = "</td></script><img src=x onerror=\"document.title='owned'\">";
 

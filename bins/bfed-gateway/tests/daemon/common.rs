@@ -114,7 +114,7 @@ impl Daemon {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 
-    /// Its exit code, and what it leaves.
+    /// Stops it; returns its exit code and its folder.
     pub(crate) fn end(mut self, signal: Signal) -> (Option<i32>, TempDir) {
         self.signal(signal);
         let code = self.child.wait().unwrap().code();

@@ -44,7 +44,7 @@ pub(crate) fn now() -> Instant {
     Instant::from_secs(1000)
 }
 
-/// As a driver leaves it that looks when the network wants to be looked at.
+/// Polls the network once if it is readable, as a driver does.
 pub(crate) fn started(mut network: Box<dyn Network>) -> Box<dyn Network> {
     if !is_readable(&network, 0) {
         return network;
@@ -121,7 +121,7 @@ pub(crate) fn down(
     Ok((channel, String::from_utf8(address).unwrap()))
 }
 
-/// A host of the network: hears a group, sends to anybody.
+/// A host of the network, which can receive a group and send to any address.
 pub(crate) struct Host(UdpSocket, Batch);
 
 impl Host {
@@ -174,7 +174,7 @@ impl Host {
     }
 }
 
-/// Somebody who sends from that address.
+/// Opens a socket of another host at that address.
 pub(crate) fn stranger(address: &str) -> StdSocket {
     StdSocket::bind(address).unwrap()
 }

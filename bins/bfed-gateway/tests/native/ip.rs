@@ -55,7 +55,7 @@ fn a_session_of_the_network_is_heard_whoever_sends_it() {
         source.send(([239, 1, 2, 3], 5005).into(), b"x");
         source.send(([239, 1, 2, 4], 5004).into(), b"x");
         nothing(&mut *net);
-        // Nobody reads a paused channel; what came meanwhile is there afterwards.
+        // A paused channel is not read; what arrives meanwhile is read afterwards.
         net.set_paused(channel, true);
         source.send(([239, 1, 2, 3], 5004).into(), b"waits");
         nothing(&mut *net);
@@ -80,7 +80,7 @@ fn what_a_gateway_sent_itself_does_not_come_back() {
         assert_eq!(host.hear(5000), [b"from elsewhere"]);
         nothing(&mut *net);
         assert_eq!(count(&*net, "own_datagrams"), 1);
-        // The same bytes from somebody else, even of this host, are somebody else's.
+        // Equal bytes from another socket, even of this host, are not dropped.
         host.send(group, b"from elsewhere");
         assert_eq!(soon(&mut *net).1, b"from elsewhere");
     });
@@ -372,7 +372,7 @@ fn one_answer_to_the_group_serves_all_who_asked() {
             );
             assert!(host.hear(50).is_empty(), "once");
         }
-        // Its own answer came back, and was nobody's fault.
+        // Its own answer came back and is not counted as malformed.
         nothing(&mut *front);
         assert_eq!(count(&*front, "requests_malformed"), 0);
         hosts[0].send(group, &request(Want::Leave, 5, &session));
@@ -409,7 +409,7 @@ fn costs_are_answered_to_whom_they_are_for() {
         }
         let heard = AnswerRepr::parse(&heard[1]).unwrap();
         assert_eq!((heard.nonce, heard.answer), (77, Answer::Cost(Cost(3))));
-        // Nobody has the session for that.
+        // A request for the cost makes no client of the session.
         front.handle_timeout(now() + Duration::from_secs(200));
         nothing(&mut *front);
     });

@@ -64,7 +64,7 @@ fn channels_are_this_hosts_address_and_a_group() {
         net.send_data(now(), channel, b"hello").unwrap();
         net.flush(now());
         assert_eq!(host.hear(5000), [b"hello"]);
-        // Nobody in the network could send to it (§5.1).
+        // No host of the network could send to it (§5.1).
         let many = name("bfed://9/x/?multi-source=true");
         assert_eq!(down(&mut *net, &many), Err(NativeError::Refused));
     });
@@ -105,7 +105,7 @@ fn clients_ask_by_unicast_and_leave_one_by_one() {
             let heard = AnswerRepr::parse(&buffer[..len]).unwrap();
             assert_eq!((heard.nonce, &heard.answer), (nonce, &translation.answer));
         }
-        // Somebody else cannot leave for them: neither from elsewhere nor without their nonce.
+        // Another host cannot leave on their behalf: neither from another address nor without their nonce.
         stranger("127.0.0.1:0")
             .send_to(&padded(Want::Leave, 5, &session), MEDIATOR)
             .unwrap();

@@ -46,7 +46,7 @@ pub(super) struct Edge {
 }
 
 /// Returns the response for a session that is refused.
-pub(super) fn no_route(reason: Reason) -> Response<Answer> {
+fn no_route(reason: Reason) -> Response<Answer> {
     let status = match reason {
         Reason::Unreachable | Reason::NoSession | Reason::UnknownOwner | Reason::Local => {
             StatusCode::NOT_FOUND
@@ -64,6 +64,22 @@ pub(super) fn redirect_to(server: &Url, path: &str) -> Response<Answer> {
     match server.with_path(path) {
         Ok(url) => redirect(&url.to_string()),
         Err(error) => text(StatusCode::BAD_GATEWAY, error.to_string()),
+    }
+}
+
+/// Returns the response to a reader of a flow for the mediator's answer.
+pub(super) fn respond(answer: &Mediated, flow: usize, path: &str) -> Response<Answer> {
+    match answer {
+        Mediated::Translation(addresses) => match addresses.get(flow) {
+            Some(ChannelAddress::Native(url)) => redirect(&String::from_utf8_lossy(url)),
+            _ => text(StatusCode::BAD_GATEWAY, "the gateway's answer is no URL"),
+        },
+        Mediated::Redirect { mediator, .. } => match mediator.parse::<Url>() {
+            Ok(url) => redirect_to(&url, path),
+            Err(error) => text(StatusCode::BAD_GATEWAY, error.to_string()),
+        },
+        Mediated::NoRoute(reason) => no_route(*reason),
+        Mediated::Cost(_) => text(StatusCode::BAD_GATEWAY, "not an answer to a JOIN"),
     }
 }
 
@@ -101,29 +117,14 @@ impl Edge {
             _ => {}
         }
         match self.join(&session).await {
-            Ok(Mediated::Translation(addresses)) => {
-                let text = addresses.get(key.1).and_then(|address| match address {
-                    ChannelAddress::Native(bytes) => core::str::from_utf8(bytes).ok(),
-                    _ => None,
-                });
-                if self.shared.hub().has_down(&key) {
-                    return self.stream(&key, &session, cut);
-                }
-                match text {
-                    Some(url) => redirect(url),
-                    None => self::text(StatusCode::BAD_GATEWAY, "the gateway's answer is no URL"),
-                }
+            Ok(Mediated::Translation(_)) if self.shared.hub().has_down(&key) => {
+                self.stream(&key, &session, cut)
             }
             Ok(Mediated::NoRoute(Reason::Local)) => match &self.origin {
                 Some(origin) => redirect_to(origin, path),
                 None => self.stream(&key, &session, cut),
             },
-            Ok(Mediated::Redirect { mediator, .. }) => match mediator.parse::<Url>() {
-                Ok(url) => redirect_to(&url, path),
-                Err(error) => text(StatusCode::BAD_GATEWAY, error.to_string()),
-            },
-            Ok(Mediated::NoRoute(reason)) => no_route(reason),
-            Ok(Mediated::Cost(_)) => text(StatusCode::BAD_GATEWAY, "not an answer to a JOIN"),
+            Ok(answer) => respond(&answer, key.1, path),
             // Data nodes serve their sessions while the control node is unreachable.
             Err(_) if here => self.stream(&key, &session, cut),
             Err(why) => text(

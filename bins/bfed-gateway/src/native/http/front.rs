@@ -8,15 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bfed::name::Owner as Whose;
 use bfed::wire::client::{Answer as Mediated, AnswerRepr, Request as Ask, Want};
 use bfed::wire::no_route::Reason;
-use bfed::{BnNum, ChannelAddress, ClientId, Duration, Scope, SessionName};
+use bfed::{BnNum, ClientId, Duration, Scope, SessionName};
 use bfed_client::Url;
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode};
 use linux_net::wake::Waker;
 use tokio::sync::{Notify, oneshot};
 
-use super::edge::{flow, no_route, path_of, redirect_to};
-use super::server::{Answer, Server, Site, TIMEOUT, bytes, piece, redirect, text};
+use super::edge::{flow, path_of, redirect_to, respond};
+use super::server::{Answer, Server, Site, TIMEOUT, bytes, piece, text};
 use super::{HttpConfig, Network, Owner};
 use crate::native::Counter;
 use crate::native::clients::{Asked, Refused};
@@ -128,17 +128,8 @@ impl MediatorSite {
             session,
         };
         match self.ask(from.ip(), ask).await.map(|answer| answer.answer) {
-            Ok(Mediated::Translation(addresses)) => match addresses.get(key.1) {
-                Some(ChannelAddress::Native(url)) => redirect(&String::from_utf8_lossy(url)),
-                _ => text(StatusCode::BAD_GATEWAY, "the gateway's answer is no URL"),
-            },
             Ok(Mediated::NoRoute(Reason::Local)) => redirect_to(&self.origin, path),
-            Ok(Mediated::NoRoute(reason)) => no_route(reason),
-            Ok(Mediated::Redirect { mediator, .. }) => match mediator.parse::<Url>() {
-                Ok(url) => redirect_to(&url, path),
-                Err(error) => text(StatusCode::BAD_GATEWAY, error.to_string()),
-            },
-            Ok(Mediated::Cost(_)) => text(StatusCode::BAD_GATEWAY, "not an answer to a JOIN"),
+            Ok(answer) => respond(&answer, key.1, path),
             Err(response) => response,
         }
     }

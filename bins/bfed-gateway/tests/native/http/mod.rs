@@ -1,17 +1,15 @@
-//! HTTP networks.
+//! HTTP networks: sources, readers and channels.
+
+mod hostile;
+mod mediator;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration as StdDuration;
 
 use bfed::native::{ChannelId, Direction, NativeError, Upcall};
-use bfed::wire::client::{Answer, AnswerRepr, Want};
-use bfed::wire::no_route::Reason;
-use bfed::{ChannelAddress, Cost, Scope, SessionName};
 use bfed_client::{Url, session_path};
-use bfed_gateway::native::{ClientLimits, HttpConfig, Network, NetworkConfig, Role};
-
-use linux_net::link::Editor;
+use bfed_gateway::native::{HttpConfig, Network, NetworkConfig, Role};
 
 use crate::common::*;
 
@@ -170,7 +168,7 @@ impl Client {
     }
 }
 
-/// A server takes notice of who comes and goes by and by.
+/// Waits until a counter has that value.
 fn until(network: &dyn Network, what: &str, value: u64) {
     for _ in 0..500 {
         if count(network, what) == value {
@@ -323,7 +321,7 @@ fn a_slow_reader_holds_a_bulk_session_back_and_is_cut_off_in_the_end() {
             std::thread::sleep(StdDuration::from_millis(10));
         }
         assert_eq!((writable, slow.body.len()), (Some(channel), sent * 16_384));
-        // It takes nothing for good: the session goes on without it.
+        // It takes nothing more: the session continues without it.
         let mut done = 0;
         while done < 2000 {
             done += fill(&mut *net, channel, 100);
@@ -353,159 +351,6 @@ fn a_slow_reader_of_a_real_time_session_misses_the_oldest() {
             slow.read();
         }
         assert_eq!((slow.body.len() - 6) % 16_384, 0, "whole frames");
-    });
-}
-
-#[test]
-fn the_mediator_answers_in_the_body() {
-    alone(|| {
-        let mut front = mediator(&NetworkConfig::Http(config()));
-        let session = name("bfed://9/x");
-        let post = |body: &[u8]| {
-            let len = body.len();
-            let head = format!("POST /mediator HTTP/1.1\r\nHost: x\r\nContent-Length: {len}\r\n");
-            Client::ask(MEDIATOR, &head, body)
-        };
-        let mut asks = [
-            post(&request(Want::Cost, 5, &session)),
-            post(&request(Want::Join, 6, &session)),
-        ];
-        for _ in 0..2 {
-            let Upcall::Join {
-                client,
-                scope: Scope::Chosen,
-                cost_only,
-                ..
-            } = soon(&mut *front).0
-            else {
-                panic!();
-            };
-            let told = match cost_only {
-                true => Answer::Cost(Cost(4)),
-                false => {
-                    Answer::Translation(vec![ChannelAddress::Native(b"http://h/s/x".to_vec())])
-                }
-            };
-            front.answer(now(), Some(client), &answer(told, &session));
-        }
-        let heard = asks
-            .each_mut()
-            .map(|ask| AnswerRepr::parse(ask.all().1).unwrap());
-        assert_eq!(
-            (heard[0].nonce, &heard[0].answer),
-            (5, &Answer::Cost(Cost(4)))
-        );
-        assert_eq!((heard[1].nonce, heard[1].lifetime_s), (6, 100));
-        let mut leave = post(&request(Want::Leave, 6, &session));
-        assert_eq!(soon(&mut *front).0, Upcall::Leave(session));
-        assert_eq!(leave.all().0, 200);
-        assert_eq!(post(b"nonsense").head(), 400);
-        assert_eq!(post(&[0; 5000]).head(), 413);
-        assert_eq!(Client::get(MEDIATOR, "/elsewhere").head(), 404);
-        assert_eq!(count(&*front, "requests_malformed"), 1);
-    });
-}
-
-#[test]
-fn a_player_that_knows_the_mediator_alone_is_led_to_an_edge() {
-    alone(|| {
-        let mut front = mediator(&NetworkConfig::Http(config()));
-        for (session, told, expected) in [
-            (
-                "bfed://9/x",
-                Answer::Translation(vec![ChannelAddress::Native(b"http://h:1/s/x".to_vec())]),
-                Ok("http://h:1/s/x".to_owned()),
-            ),
-            (
-                "bfed://7/x",
-                Answer::NoRoute(Reason::Local),
-                Ok(format!("http://{EDGE}{}", path("bfed://7/x"))),
-            ),
-            ("bfed://9/y", Answer::NoRoute(Reason::Unreachable), Err(404)),
-        ] {
-            let mut player = Client::get(MEDIATOR, &path(session));
-            let Upcall::Join { client, .. } = soon(&mut *front).0 else {
-                panic!();
-            };
-            front.answer(now(), Some(client), &answer(told, &name(session)));
-            match (player.head(), expected) {
-                (307, Ok(to)) => assert_eq!(player.location, Some(to)),
-                (status, Err(expected)) => assert_eq!(status, expected),
-                other => panic!("{other:?}"),
-            }
-        }
-    });
-}
-
-#[test]
-fn an_edge_asks_the_mediator_for_what_it_has_not() {
-    alone(|| {
-        let (mut net, mut front) = (edge(), mediator(&NetworkConfig::Http(config())));
-        let session = name("bfed://9/x");
-        let mut player = Client::get(EDGE, &path("bfed://9/x"));
-        let Upcall::Join {
-            client,
-            session: wanted,
-            ..
-        } = soon(&mut *front).0
-        else {
-            panic!();
-        };
-        assert_eq!(wanted, session);
-        let (channel, url) = down(&mut *net, &session).unwrap();
-        let address = ChannelAddress::Native(url.into_bytes());
-        front.answer(
-            now(),
-            Some(client),
-            &answer(Answer::Translation(vec![address]), &session),
-        );
-        assert_eq!(player.head(), 200);
-        net.send_data(now(), channel, b"hello").unwrap();
-        assert_eq!(player.until(5), b"hello");
-    });
-}
-
-/// The control node has a channel allocated while it joins the tree. A player that comes then gets the control
-/// node's answer, not a stream that ends at once.
-#[test]
-fn a_session_that_may_be_refused_is_not_served_before_the_mediator_answers() {
-    alone(|| {
-        let (mut net, mut front) = (edge(), mediator(&NetworkConfig::Http(config())));
-        let session = name("bfed://9/x");
-        let (channel, url) = down(&mut *net, &session).unwrap();
-        // Both ask at once: one answer serves both.
-        let ask = || Client::get(EDGE, &path("bfed://9/x"));
-        let mut players = [ask(), ask()];
-        let Upcall::Join { client, .. } = soon(&mut *front).0 else {
-            panic!();
-        };
-        for _ in 0..100 {
-            nothing(&mut *front);
-            if count(&*front, "requests_damped") == 1 {
-                break;
-            }
-        }
-        let refused = Answer::NoRoute(Reason::Limit);
-        front.answer(now(), Some(client), &answer(refused, &session));
-        for player in &mut players {
-            assert_eq!(player.head(), 503);
-            let text = String::from_utf8_lossy(player.all().1).into_owned();
-            assert!(text.contains("no route to the session"), "{text}");
-        }
-        // The next one asks again.
-        let mut player = ask();
-        let Upcall::Join { client, .. } = soon(&mut *front).0 else {
-            panic!();
-        };
-        let address = ChannelAddress::Native(url.into_bytes());
-        let served = Answer::Translation(vec![address]);
-        front.answer(now(), Some(client), &answer(served, &session));
-        assert_eq!(player.head(), 200);
-        // Once data has come no player asks.
-        net.send_data(now(), channel, b"hello").unwrap();
-        assert_eq!(player.until(5), b"hello");
-        assert_eq!(ask().head(), 200);
-        nothing(&mut *front);
     });
 }
 
@@ -553,42 +398,6 @@ fn a_paused_channel_holds_its_source_back() {
 }
 
 #[test]
-fn connections_are_bounded_and_the_silent_are_sent_away() {
-    alone(|| {
-        let mut config = config();
-        config.max_connections = 2;
-        let _net = channels(&NetworkConfig::Http(config));
-        // Half a head each, and no more.
-        let mut silent: Vec<TcpStream> = (0..2)
-            .map(|_| {
-                let mut stream = TcpStream::connect(EDGE).unwrap();
-                stream.write_all(b"GET /s/x HTTP/1.1\r\nHost:").unwrap();
-                stream
-            })
-            .collect();
-        std::thread::sleep(StdDuration::from_millis(200));
-        let mut third = Client::get(EDGE, "/");
-        third
-            .stream
-            .set_read_timeout(Some(StdDuration::from_millis(200)))
-            .unwrap();
-        assert!(third.stream.read(&mut [0; 10]).is_err(), "not served yet");
-        third
-            .stream
-            .set_read_timeout(Some(StdDuration::from_secs(30)))
-            .unwrap();
-        assert_eq!(third.head(), 404, "once the silent are gone");
-        for stream in &mut silent {
-            stream
-                .set_read_timeout(Some(StdDuration::from_secs(30)))
-                .unwrap();
-            let mut rest = vec![];
-            let _ = stream.read_to_end(&mut rest);
-        }
-    });
-}
-
-#[test]
 fn a_server_listens_at_once_and_serves_once_it_is_driven() {
     // A process gives its privileges up in between, and must have one thread then.
     alone(|| {
@@ -605,128 +414,5 @@ fn a_server_listens_at_once_and_serves_once_it_is_driven() {
             .set_read_timeout(Some(StdDuration::from_secs(30)))
             .unwrap();
         assert_eq!(early.head(), 404);
-    });
-}
-
-#[test]
-fn hostile_requests_end_and_nothing_else_does() {
-    alone(|| {
-        let net = edge();
-        let long = format!("GET /{} HTTP/1.1\r\nHost: x\r\n", "x".repeat(200_000));
-        let many = format!("GET / HTTP/1.1\r\n{}", "A: b\r\n".repeat(1000));
-        for head in [long.as_str(), &many, "\x16\x03\x01\x02", "GET / SPDY/9\r\n"] {
-            let mut stream = TcpStream::connect(EDGE).unwrap();
-            stream
-                .set_read_timeout(Some(StdDuration::from_secs(30)))
-                .unwrap();
-            // The server may end it before all is written.
-            let _ = stream
-                .write_all(head.as_bytes())
-                .and_then(|()| stream.write_all(b"\r\n"));
-            let mut answer = vec![];
-            let _ = stream.read_to_end(&mut answer);
-            assert!(
-                answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"),
-                "{answer:?}"
-            );
-        }
-        for path in [
-            "/s/",
-            "/s/http%3A%2F%2Fx",
-            "/s/bfed%3A%2F%2F7%2Fx/1",
-            "/c/99",
-            "/c/x",
-            "/s/%ff",
-        ] {
-            assert_eq!(Client::get(EDGE, path).head(), 404, "{path}");
-        }
-        let delete = format!("DELETE {} HTTP/1.1\r\nHost: x\r\n", path("bfed://7/x"));
-        assert_eq!(Client::ask(EDGE, &delete, b"").head(), 405);
-        assert_eq!(Client::put(EDGE, &path("bfed://9/x")).head(), 403);
-        // A source that breaks off in the middle of a chunk.
-        let mut source = Client::put(EDGE, &path("bfed://7/x"));
-        source.stream.write_all(b"ff\r\nhalf").unwrap();
-        drop(source);
-        until(&*net, "streams", 0);
-    });
-}
-
-#[test]
-fn floods_of_requests_are_turned_away_by_503() {
-    alone(|| {
-        let mut config = config();
-        config.limits = ClientLimits {
-            clients: 2,
-            requests_per_second: 100,
-        };
-        let mut front = mediator(&NetworkConfig::Http(config));
-        let mut asks: Vec<Client> = (1..=5)
-            .map(|nonce| {
-                let session: SessionName = name(&format!("bfed://9/{nonce}"));
-                let body = request(Want::Join, nonce, &session);
-                let head = format!(
-                    "POST /mediator HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n",
-                    body.len()
-                );
-                Client::ask(MEDIATOR, &head, &body)
-            })
-            .collect();
-        for _ in 0..2 {
-            assert!(matches!(soon(&mut *front).0, Upcall::Join { .. }));
-        }
-        for _ in 0..100 {
-            nothing(&mut *front);
-            if asks.iter().filter(|ask| ask.is_answered()).count() == 3 {
-                break;
-            }
-        }
-        assert_eq!(count(&*front, "requests_no_room"), 3);
-        drop(front);
-        let refused = asks
-            .iter_mut()
-            .filter_map(|ask| (ask.head() == 503).then_some(()))
-            .count();
-        assert_eq!(refused, 3);
-    });
-}
-
-#[test]
-fn hosts_that_are_not_listed_are_no_sources() {
-    alone(|| {
-        let mut editor = Editor::open().unwrap();
-        let lo = editor.index("lo").unwrap();
-        let host = std::net::Ipv4Addr::new(192, 0, 2, 1);
-        editor.add_address(lo, host, 32).unwrap();
-        let edge = "192.0.2.1:8081";
-        let session = path("bfed://7/film");
-        let open = |publish: &[&str]| {
-            let mut config = HttpConfig::new(edge.parse().unwrap(), MEDIATOR.parse().unwrap());
-            if !publish.is_empty() {
-                config.publish = publish.iter().map(|text| text.parse().unwrap()).collect();
-            }
-            channels(&NetworkConfig::Http(config))
-        };
-        // The client connects from the address that it connects to.
-        for (publish, status) in [
-            (&[][..], 403),
-            (&["192.0.2.0/30"][..], 200),
-            (&["10.0.0.0/8"][..], 403),
-        ] {
-            let _net = open(publish);
-            for method in ["PUT", "POST"] {
-                let head =
-                    format!("{method} {session} HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n");
-                let mut source = Client::ask(edge, &head, b"film");
-                assert_eq!(source.head(), status, "{method} {publish:?}");
-            }
-        }
-        // On loopback, by default.
-        let _net = self::edge();
-        let mut source = Client::ask(
-            EDGE,
-            &format!("PUT {session} HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n"),
-            b"film",
-        );
-        assert_eq!(source.head(), 200);
     });
 }
