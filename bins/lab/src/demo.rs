@@ -48,7 +48,7 @@ pub fn run(context: &Context) -> Result<Report> {
     let file = Path::new(SCRATCH).join("file.bin");
     crate::transfer::write_file(&file, bytes)?;
     let mut transfer = Transfer::start(&session, &file, &["--rate", "40M"])?;
-    let mut view = View::new(context.verbose, bytes, &transfer);
+    let mut view = View::new(!context.quiet, bytes, &transfer);
     let mut repliers = Vec::new();
     transfer.watch(PATIENCE, |transfer| {
         view.show(transfer);

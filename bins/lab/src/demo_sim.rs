@@ -72,7 +72,7 @@ pub fn run(context: &Context) -> Result<Report> {
     context.note("           `--- r3 -- h3, h4    on every link, both ways");
     context.note("in the simulator: the real machines, virtual time");
     let mut sim = build(bytes)?;
-    let mut view = View::new(context.verbose, bytes as u64);
+    let mut view = View::new(!context.quiet, bytes as u64);
     while sim.now() < PATIENCE && !is_done(&sim) {
         let at = sim.now() + Duration::from_millis(50);
         sim.run_until(at);

@@ -1,7 +1,6 @@
 //! `lab mroute`: the simplest owner of a router's multicast routes. It installs what it is told and
 //! holds it until its input ends, so that networks need no routing daemon.
 
-use std::ffi::OsString;
 use std::io::{BufRead as _, Read as _};
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
@@ -71,7 +70,7 @@ pub fn own(network: &Network, branch: &Branch, routes: &[Wanted]) -> Result<Proc
 ///
 /// # Errors
 /// When another program owns multicast routing here, or an interface is missing.
-pub fn main(_args: &[OsString]) -> Result<ExitCode> {
+pub fn main() -> Result<ExitCode> {
     let mut line = String::new();
     let mut input = std::io::stdin().lock();
     input.read_line(&mut line).context("read the routes")?;

@@ -1,36 +1,25 @@
-//! What a scenario is: a name, what it repeats from the papers, what it needs, and a run that ends in
-//! a [`Report`].
+//! What a scenario is: its command line, what it repeats from the papers, what it needs, and a run that
+//! ends in a [`Report`].
 
-use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
+use clap::{ArgMatches, Args, Command};
 
 use crate::report::Report;
 
-/// One experiment of `lab`.
-pub trait Scenario: Sync {
+/// One experiment of `lab`. The fields are its options, the documentation of the type is its one line of
+/// help. Options may have another default with `--quick`, by `default_value_if`.
+pub trait Scenario: Args {
     /// The name after `lab run`.
-    fn name(&self) -> &'static str;
-
-    /// One line: what it shows.
-    fn about(&self) -> &'static str;
-
+    const NAME: &'static str;
     /// The section, table or figure of the paper that it repeats, or an empty string.
-    fn figure(&self) -> &'static str {
-        ""
-    }
-
+    const FIGURE: &'static str = "";
     /// What the machine must offer. Namespaces are prepared before `run` is called.
-    fn needs(&self) -> &'static [Need] {
-        &[]
-    }
-
-    /// Options of its own, beside `--quick`, `--out` and `--json`.
-    fn options(&self) -> &'static [Opt] {
-        &[]
-    }
+    const NEEDS: &'static [Need] = &[];
 
     /// Runs it. A missed target is a failed check in the report; an error means that there is no
     /// result.
@@ -38,6 +27,56 @@ pub trait Scenario: Sync {
     /// # Errors
     /// When the experiment could not be carried out.
     fn run(&self, context: &Context) -> Result<Report>;
+}
+
+/// A scenario in the registry.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// The name after `lab run`.
+    pub name: &'static str,
+    /// The section, table or figure of the paper that it repeats, or an empty string.
+    pub figure: &'static str,
+    /// What the machine must offer.
+    pub needs: &'static [Need],
+    /// Adds its line of help and its own options to a command.
+    pub augment: fn(Command) -> Command,
+    run: fn(&ArgMatches, &Context) -> Result<Report>,
+}
+
+impl Entry {
+    /// The entry of a scenario.
+    pub const fn of<S: Scenario>() -> Entry {
+        Entry {
+            name: S::NAME,
+            figure: S::FIGURE,
+            needs: S::NEEDS,
+            augment: S::augment_args,
+            run: |matches, context| {
+                let mut report = S::from_arg_matches(matches)?.run(context)?;
+                report.scenario = S::NAME.to_owned();
+                report.figure = S::FIGURE.to_owned();
+                report.quick = context.quick;
+                Ok(report)
+            },
+        }
+    }
+
+    /// Runs the scenario with options that were parsed by the command that [`Entry::augment`] made.
+    ///
+    /// # Errors
+    /// When the experiment could not be carried out.
+    pub fn run(&self, options: &ArgMatches, context: &Context) -> Result<Report> {
+        (self.run)(options, context)
+    }
+
+    /// One line: what the scenario shows.
+    pub fn about(&self) -> String {
+        let command = (self.augment)(Command::new(self.name));
+        command
+            .get_about()
+            .map(ToString::to_string)
+            .unwrap_or_default()
+    }
 }
 
 /// What a scenario needs from the machine.
@@ -59,22 +98,11 @@ impl Need {
     }
 }
 
-/// One option of a scenario, given as `--name VALUE`.
-#[derive(Clone, Copy, Debug)]
-pub struct Opt {
-    /// Long name, without dashes.
-    pub name: &'static str,
-    /// What it sets, with its unit.
-    pub help: &'static str,
-    /// Default, as typed; `--quick` may lower it, which the help then says.
-    pub default: &'static str,
-}
-
 /// A value on the command line that makes no sense: `lab` ends with the code of wrong usage.
 #[derive(Debug)]
 pub struct Usage(pub String);
 
-impl std::fmt::Display for Usage {
+impl Display for Usage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
@@ -82,58 +110,70 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// What a run is told.
-#[derive(Clone, Debug, Default)]
+/// Parses an option's value and checks that it lies in this range.
+pub(crate) fn within<T>(
+    range: RangeInclusive<T>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync
+where
+    T: FromStr<Err: Display> + PartialOrd + Display + Clone + Send + Sync,
+{
+    move |text| {
+        let value = text
+            .trim()
+            .parse()
+            .map_err(|error: T::Err| error.to_string())?;
+        if range.contains(&value) {
+            return Ok(value);
+        }
+        Err(format!("from {} to {}", range.start(), range.end()))
+    }
+}
+
+/// The words of a list that an option selects; `all` selects all.
+pub(crate) fn chosen(asked: &[String], known: &[&'static str]) -> Vec<&'static str> {
+    let all = asked.iter().any(|word| word == "all");
+    let mut known = known.to_vec();
+    known.retain(|name| *name != "all" && (all || asked.iter().any(|word| word == name)));
+    known
+}
+
+/// The options that every scenario and the demo have.
+#[derive(Clone, Debug, Default, Args)]
 pub struct Context {
-    /// Smaller sizes, same story: for tests and CI. Targets that need the full size are not checked.
-    pub quick: bool,
-    /// Where the report goes, if anywhere.
+    /// Write NAME.txt, NAME.json and NAME.svg into this folder
+    #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Progress lines are wanted on standard error.
-    pub verbose: bool,
-    /// Options given on the command line; the scenario's defaults fill the rest.
-    pub options: BTreeMap<String, String>,
-    /// Names of the options that were typed, not defaulted.
-    pub typed: Vec<String>,
+    /// Print the report as JSON on standard output
+    #[arg(long)]
+    pub json: bool,
+    /// Smaller sizes, for tests: the figures are not comparable, and targets that need the full size are
+    /// not checked
+    #[arg(long)]
+    pub quick: bool,
+    /// Print no progress
+    #[arg(long)]
+    pub quiet: bool,
+    /// Show targets that depend on the machine's speed without judging them: for busy machines
+    #[arg(long)]
+    pub untimed: bool,
 }
 
 impl Context {
-    /// The value of an option declared in [`Scenario::options`].
-    ///
-    /// # Errors
-    /// When the text is no such value.
-    pub fn option<T: FromStr>(&self, name: &str) -> Result<T>
-    where
-        T::Err: std::error::Error + Send + Sync + 'static,
-    {
-        let text = self
-            .options
-            .get(name)
-            .with_context(|| format!("no option --{name}"))?;
-        text.parse().map_err(|error: T::Err| {
-            let words = format!("--{name} {text}: {error}");
-            Usage(words).into()
-        })
-    }
-
-    /// The value of an option, or `quick` when `--quick` is given and the option was not typed.
-    ///
-    /// # Errors
-    /// When the text is no such value.
-    pub fn sized<T: FromStr>(&self, name: &str, quick: T) -> Result<T>
-    where
-        T::Err: std::error::Error + Send + Sync + 'static,
-    {
-        if self.quick && !self.typed.iter().any(|typed| typed == name) {
-            return Ok(quick);
-        }
-        self.option(name)
-    }
-
-    /// A progress line on standard error.
+    /// Prints a line of progress on standard error.
     pub fn note(&self, line: impl AsRef<str>) {
-        if self.verbose {
+        if !self.quiet {
             cli::print_message!("  {}", line.as_ref());
         }
     }
+}
+
+/// A scenario's report with these options beside `--quick --quiet`.
+#[cfg(test)]
+pub(crate) fn run_quick<S: Scenario>(options: &[&str]) -> Report {
+    use clap::FromArgMatches as _;
+    let command = Context::augment_args(S::augment_args(Command::new(S::NAME)));
+    let args = [&[S::NAME, "--quick", "--quiet"], options].concat();
+    let matches = command.try_get_matches_from(args).expect("options");
+    let context = Context::from_arg_matches(&matches).expect("options");
+    Entry::of::<S>().run(&matches, &context).expect("a result")
 }

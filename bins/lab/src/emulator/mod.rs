@@ -10,7 +10,6 @@ mod pipe;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::ffi::OsString;
 use std::io::{BufRead as _, IoSlice, IoSliceMut, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::process::ExitCode;
@@ -94,7 +93,7 @@ type Waiting = Reverse<(u64, u64, usize, Vec<u8>)>;
 ///
 /// # Errors
 /// When the configuration makes no sense or an interface is missing.
-pub fn main(_args: &[OsString]) -> Result<ExitCode> {
+pub fn main() -> Result<ExitCode> {
     let mut line = String::new();
     std::io::stdin()
         .lock()

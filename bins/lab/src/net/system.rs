@@ -9,7 +9,6 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use super::{LinkId, Network, NodeId, means};
-use crate::scenario::{Context, Opt, Usage};
 use crate::session::installed;
 
 /// The nftables table of the lab.
@@ -17,24 +16,14 @@ const TABLE: &str = "polycast_lab";
 /// Packets that wait in HTB's queue.
 const HTB_QUEUE: u32 = 1_000;
 
-/// The option of scenarios that run in either kind of network.
-pub(crate) const NETWORK: Opt = Opt {
-    name: "network",
-    help: "lab: delay and loss by the lab's link emulator; system: offloads as the system has them, loss by nftables, \
-           HTB on the sender's interface",
-    default: "lab",
-};
-
-/// Whether `--network system` was given.
-///
-/// # Errors
-/// When it is another word.
-pub(crate) fn wanted(context: &Context) -> Result<bool> {
-    match context.option::<String>(NETWORK.name)?.as_str() {
-        "lab" => Ok(false),
-        "system" => Ok(true),
-        other => Err(Usage(format!("--network {other}: lab or system")).into()),
-    }
+/// What shapes the links of scenarios that run in either kind of network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Shaper {
+    /// Delay and loss by the lab's link emulator
+    #[default]
+    Lab,
+    /// Offloads as the system has them, loss by nftables, HTB on the sender's interface
+    System,
 }
 
 /// Why such a network cannot be built here; `None` when it can.

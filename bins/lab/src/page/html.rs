@@ -131,7 +131,7 @@ fn glance(out: &mut String, entries: &[Entry]) -> fmt::Result {
             out,
             "<tr><td><a href=\"#{name}\">{name}</a><div class=\"about\">{}</div></td><td>{}</td><td>{}</td>\
              <td class=\"n\">{:.0}</td></tr>",
-            text(about(&entry.ran.name)),
+            text(&about(&entry.ran.name)),
             text(word(entry, "figure")),
             badge(entry),
             entry.ran.seconds
@@ -140,8 +140,8 @@ fn glance(out: &mut String, entries: &[Entry]) -> fmt::Result {
     writeln!(out, "</tbody></table></div></section>")
 }
 
-fn about(name: &str) -> &'static str {
-    scenarios::find(name).map_or("", |scenario| scenario.about())
+fn about(name: &str) -> String {
+    scenarios::find(name).map_or(String::new(), |scenario| scenario.about())
 }
 
 /// What the scenario came to, as coloured words.
@@ -172,7 +172,7 @@ fn scenario(out: &mut String, entry: &Entry) -> fmt::Result {
         out,
         "<article id=\"{name}\"><h3>{name}{quick}{}</h3><p>{}</p>",
         badge(entry),
-        text(about(&entry.ran.name))
+        text(&about(&entry.ran.name))
     )?;
     let Some(report) = &entry.report else {
         let code = entry

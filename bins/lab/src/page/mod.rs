@@ -7,31 +7,47 @@ mod machine;
 mod papers;
 
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use crate::report::Verdict;
+use crate::scenario::within;
 use crate::scenarios;
 pub(crate) use collect::Ran;
 
-/// What `lab report` was asked for.
-#[derive(Clone, Debug)]
-pub(crate) struct Wanted {
-    /// Scenarios to run; none: all.
-    pub(crate) only: Vec<String>,
-    /// Smaller sizes.
-    pub(crate) quick: bool,
-    /// Run nothing, draw the page from what the folder has.
-    pub(crate) render: bool,
-    /// How long one scenario may take.
-    pub(crate) limit: Duration,
-    /// Targets that depend on the machine's speed are shown, not judged.
+/// The options of `lab report`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Write report.html, and each scenario's files, into this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// Run these scenarios alone [default: all]
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        hide_possible_values = true
+    )]
+    #[arg(value_parser = scenarios::all().iter().map(|s| s.name).collect::<Vec<_>>())]
+    only: Vec<String>,
+    /// Run at full size: hours, where small sizes take minutes
+    #[arg(long)]
+    full: bool,
+    /// Run nothing: draw the page from what DIR has
+    #[arg(long, conflicts_with_all = ["only", "full"])]
+    render: bool,
+    /// Time limit of each scenario
+    #[arg(long, value_name = "MINUTES", default_value_t = 30, value_parser = within(1..=10_000))]
+    limit: u64,
+    /// Print no line for each scenario
+    #[arg(long)]
+    quiet: bool,
+    /// Show targets that depend on the machine's speed without judging them: for busy machines
+    #[arg(long)]
     pub(crate) untimed: bool,
-    /// A line for each scenario on standard error.
-    pub(crate) verbose: bool,
 }
 
 /// A scenario of the page.
@@ -92,16 +108,16 @@ pub(crate) const PAGE: &str = "report.html";
 ///
 /// # Errors
 /// The folder cannot be written, or a scenario cannot be started.
-pub(crate) fn run(folder: &Path, wanted: &Wanted) -> Result<Vec<Entry>> {
+pub(crate) fn run(folder: &Path, wanted: &Options) -> Result<Vec<Entry>> {
     std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-    let names = scenarios::all().iter().map(|scenario| scenario.name());
+    let names = scenarios::all().iter().map(|scenario| scenario.name);
     let chosen = |name: &&str| wanted.only.is_empty() || wanted.only.iter().any(|o| o == name);
     let chosen: Vec<&str> = match wanted.render {
         true => Vec::new(),
         false => names.filter(chosen).collect(),
     };
     for (at, name) in chosen.iter().enumerate() {
-        if wanted.verbose {
+        if !wanted.quiet {
             // The rest of the line follows the run.
             let _ = write!(
                 io::stderr(),
@@ -110,8 +126,13 @@ pub(crate) fn run(folder: &Path, wanted: &Wanted) -> Result<Vec<Entry>> {
                 chosen.len()
             );
         }
-        let ran = collect::run(name, wanted.quick, folder, wanted.limit)?;
-        if wanted.verbose {
+        let ran = collect::run(
+            name,
+            !wanted.full,
+            folder,
+            Duration::from_secs(wanted.limit * 60),
+        )?;
+        if !wanted.quiet {
             let entry = read(folder, name)?.context("the scenario left no account")?;
             let words = entry.words(wanted.untimed);
             cli::print_message!("{:6.1} s  {words}", ran.seconds);
@@ -142,7 +163,7 @@ fn read(folder: &Path, name: &str) -> Result<Option<Entry>> {
 fn write(folder: &Path) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for scenario in scenarios::all() {
-        entries.extend(read(folder, scenario.name())?);
+        entries.extend(read(folder, scenario.name)?);
     }
     let page = html::page(&entries, &machine::describe());
     let path = folder.join(PAGE);

@@ -240,9 +240,8 @@ mod tests {
         }
         let named = |name: &str| SAID.iter().any(|said| said.scenario == name);
         for scenario in crate::scenarios::all() {
-            let repeats =
-                scenario.figure().contains("Figure") || scenario.figure().contains("Table");
-            let name = scenario.name();
+            let repeats = scenario.figure.contains("Figure") || scenario.figure.contains("Table");
+            let name = scenario.name;
             assert!(!repeats || named(name), "{name}: what did the paper find?");
         }
     }

@@ -13,11 +13,16 @@ use crate::net::{Launch, Network, Plan, Shape};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
 use crate::sandbox::SCRATCH;
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Scenario};
 use crate::transfer::{same, write_file};
 
-/// The scenario.
-pub(crate) struct Adapt;
+/// A sender without a set rate finds what the link carries, with and without random loss
+#[derive(Debug, clap::Args)]
+pub(crate) struct Adapt {
+    /// Length of the file: what the link carries in so long (quick: 4)
+    #[arg(long, default_value_t = 10, default_value_if("quick", "true", "4"))]
+    seconds: u64,
+}
 
 const GROUP: SocketAddrV4 = SocketAddrV4::new(std::net::Ipv4Addr::new(239, 9, 3, 1), 5_000);
 const DELAY: Duration = Duration::from_millis(2);
@@ -43,28 +48,11 @@ struct Outcome {
 }
 
 impl Scenario for Adapt {
-    fn name(&self) -> &'static str {
-        "lms-adapt"
-    }
-
-    fn about(&self) -> &'static str {
-        "A sender without a set rate finds what the link carries, with and without random loss"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[Opt {
-            name: "seconds",
-            help: "length of the file: what the link carries in so long (quick: 4)",
-            default: "10",
-        }]
-    }
+    const NAME: &'static str = "lms-adapt";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let seconds: u64 = context.sized("seconds", 4)?;
+        let seconds: u64 = self.seconds;
         let rates: &[u64] = if context.quick {
             &[50_000_000]
         } else {
@@ -78,7 +66,7 @@ impl Scenario for Adapt {
                 outcomes.push(transfer(*rate_bps, loss, seconds, at as u64)?);
             }
         }
-        Ok(report(self.name(), context, &outcomes))
+        Ok(report(Self::NAME, context, &outcomes))
     }
 }
 

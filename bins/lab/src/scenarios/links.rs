@@ -11,8 +11,9 @@ use crate::net::{Network, NodeId, Plan, Shape};
 use crate::report::{Bound, Cell, Report, Table};
 use crate::scenario::{Context, Need, Scenario};
 
-/// The scenario.
-pub(crate) struct Links;
+/// The lab's own links: delay, rate, loss, reordering measured by probes
+#[derive(Debug, clap::Args)]
+pub(crate) struct Links {}
 
 const PORT: u16 = 7_000;
 /// A probe's payload; with UDP, IP and Ethernet headers 1442 bytes.
@@ -38,20 +39,11 @@ struct Seen {
 }
 
 impl Scenario for Links {
-    fn name(&self) -> &'static str {
-        "lab-links"
-    }
-
-    fn about(&self) -> &'static str {
-        "The lab's own links: delay, rate, loss, reordering measured by probes"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
+    const NAME: &'static str = "lab-links";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let mut report = Report::new(self.name(), "emulated links, asked for and measured");
+        let mut report = Report::new(Self::NAME, "emulated links, asked for and measured");
         let (mut network, cases) = build()?;
         let mut table = Table::new(
             "probes of 1442 bytes on the wire",

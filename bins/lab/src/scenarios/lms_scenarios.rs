@@ -14,32 +14,21 @@ use crate::plot::Plot;
 use crate::report::{Report, Table};
 use crate::scenario::{Context, Need, Scenario};
 
-/// The scenario.
-pub(crate) struct LmsScenarios;
+/// The paper's three scenarios: a request turns, a replier's request goes up, a dmcast comes down
+#[derive(Debug, clap::Args)]
+pub(crate) struct LmsScenarios {}
 
 const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 6, 5, 3), 6_503);
 const UDP: u8 = 17;
 const IPIP: u8 = 4;
 
 impl Scenario for LmsScenarios {
-    fn name(&self) -> &'static str {
-        "lms-scenarios"
-    }
-
-    fn about(&self) -> &'static str {
-        "The paper's three scenarios: a request turns, a replier's request goes up, a dmcast comes down"
-    }
-
-    fn figure(&self) -> &'static str {
-        "LMS §6.5.3, Figure 6.15"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
+    const NAME: &'static str = "lms-scenarios";
+    const FIGURE: &'static str = "LMS §6.5.3, Figure 6.15";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let mut report = Report::new(self.name(), "source, router, H1 (the replier) and H2");
+        let mut report = Report::new(Self::NAME, "source, router, H1 (the replier) and H2");
         let columns = [
             "scenario", "seen at", "from", "to", "TTL", "IP", "option", "TP if", "TP", "source",
             "group",

@@ -18,61 +18,61 @@ mod testbed;
 mod throughput;
 mod tree;
 
-use crate::scenario::Scenario;
+use crate::scenario::Entry;
 
 /// Every scenario, in the order of `lab list`.
-pub fn all() -> &'static [&'static dyn Scenario] {
-    &[
-        &adapt::Adapt,
-        &bfed::ControlFailover,
-        &bfed::Convergence,
-        &bfed::FrameSize,
-        &bfed::Islands,
-        &bfed::LowRate,
-        &bfed::NodeCrash,
-        &bfed::Policy,
-        &bfed::Reroute,
-        &bfed::Sessions,
-        &bfed::Throughput,
-        &campaign::Campaign,
-        &dyram::Election,
-        &dyram::Forwarding,
-        &recovery::DyramRecovery,
-        &dyram::RelayFailure,
-        &dyram::Services,
-        &dyram::Tree,
-        &forwarding::ForwardingCost,
-        &ldc::Latency,
-        &ldc::Layers,
-        &ldc::Misuse,
-        &ldc::Modify,
-        &ldc::Notify,
-        &ldc::Throughput,
-        &links::Links,
-        &lms_scenarios::LmsScenarios,
-        &overhead::Overhead,
-        &recovery::Recovery,
-        &replier_failure::ReplierFailure,
-        &soak::Soak,
-        &tcpxm::Bottleneck,
-        &tcpxm::Fallback,
-        &tcpxm::Flows,
-        &tcpxm::JoinLatency,
-        &tcpxm::KernelInterop,
-        &tcpxm::Lan,
-        &tcpxm::Peers,
-        &tcpxm::Straggler,
-        &tcpxm::Versus,
-        &tcpxm::Wan,
-        &throughput::Throughput,
-        &tree::Tree,
-    ]
+const ALL: &[Entry] = &[
+    Entry::of::<adapt::Adapt>(),
+    Entry::of::<bfed::ControlFailover>(),
+    Entry::of::<bfed::Convergence>(),
+    Entry::of::<bfed::FrameSize>(),
+    Entry::of::<bfed::Islands>(),
+    Entry::of::<bfed::LowRate>(),
+    Entry::of::<bfed::NodeCrash>(),
+    Entry::of::<bfed::Policy>(),
+    Entry::of::<bfed::Reroute>(),
+    Entry::of::<bfed::Sessions>(),
+    Entry::of::<bfed::Throughput>(),
+    Entry::of::<campaign::Campaign>(),
+    Entry::of::<dyram::Election>(),
+    Entry::of::<dyram::Forwarding>(),
+    Entry::of::<recovery::DyramRecovery>(),
+    Entry::of::<dyram::RelayFailure>(),
+    Entry::of::<dyram::Services>(),
+    Entry::of::<dyram::Tree>(),
+    Entry::of::<forwarding::ForwardingCost>(),
+    Entry::of::<ldc::Latency>(),
+    Entry::of::<ldc::Layers>(),
+    Entry::of::<ldc::Misuse>(),
+    Entry::of::<ldc::Modify>(),
+    Entry::of::<ldc::Notify>(),
+    Entry::of::<ldc::Throughput>(),
+    Entry::of::<links::Links>(),
+    Entry::of::<lms_scenarios::LmsScenarios>(),
+    Entry::of::<overhead::Overhead>(),
+    Entry::of::<recovery::Recovery>(),
+    Entry::of::<replier_failure::ReplierFailure>(),
+    Entry::of::<soak::Soak>(),
+    Entry::of::<tcpxm::Bottleneck>(),
+    Entry::of::<tcpxm::Fallback>(),
+    Entry::of::<tcpxm::Flows>(),
+    Entry::of::<tcpxm::JoinLatency>(),
+    Entry::of::<tcpxm::KernelInterop>(),
+    Entry::of::<tcpxm::Lan>(),
+    Entry::of::<tcpxm::Peers>(),
+    Entry::of::<tcpxm::Straggler>(),
+    Entry::of::<tcpxm::Versus>(),
+    Entry::of::<tcpxm::Wan>(),
+    Entry::of::<throughput::Throughput>(),
+    Entry::of::<tree::Tree>(),
+];
+
+/// Every scenario, in the order of `lab list`.
+pub fn all() -> &'static [Entry] {
+    ALL
 }
 
 /// The scenario of that name.
-pub fn find(name: &str) -> Option<&'static dyn Scenario> {
-    all()
-        .iter()
-        .copied()
-        .find(|scenario| scenario.name() == name)
+pub fn find(name: &str) -> Option<&'static Entry> {
+    all().iter().find(|scenario| scenario.name == name)
 }

@@ -31,8 +31,9 @@ use crate::sandbox::SCRATCH;
 use crate::scenario::{Context, Need, Scenario};
 use crate::session::Replies;
 
-/// The scenario.
-pub(crate) struct Overhead;
+/// What requests and dmcasts cost in bytes, at the endpoints and on the wire
+#[derive(Debug, clap::Args)]
+pub(crate) struct Overhead {}
 
 const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 6, 13, 14), 6_513);
 const UDP: u8 = 17;
@@ -45,24 +46,12 @@ const NAK: [u8; 12] = [0, 0, 0, 7, 0, 0, 0, 9, 0, 0, 0, 1];
 const REPAIR: [u8; 1_024] = [0x4c; 1_024];
 
 impl Scenario for Overhead {
-    fn name(&self) -> &'static str {
-        "lms-overhead"
-    }
-
-    fn about(&self) -> &'static str {
-        "What requests and dmcasts cost in bytes, at the endpoints and on the wire"
-    }
-
-    fn figure(&self) -> &'static str {
-        "LMS §6.5.1, §6.5.2, Figures 6.13 and 6.14"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
+    const NAME: &'static str = "lms-overhead";
+    const FIGURE: &'static str = "LMS §6.5.1, §6.5.2, Figures 6.13 and 6.14";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let mut report = Report::new(self.name(), "bytes that LMS adds to requests and repairs");
+        let mut report = Report::new(Self::NAME, "bytes that LMS adds to requests and repairs");
         let bench = Bench::build()?;
         context.note("requests and dmcasts with the classic option, and the same without LMS");
         let classic = bench.measure(Form::Classic)?;

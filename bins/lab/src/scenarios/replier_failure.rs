@@ -13,12 +13,17 @@ use crate::net::{Network, NodeId, Plan, Shape};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
 use crate::sandbox::SCRATCH;
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Scenario};
 use crate::session::{Owner, Replies, Session};
 use crate::transfer::{Transfer, count, router_table, write_file};
 
-/// The scenario.
-pub(crate) struct ReplierFailure;
+/// The elected replier is killed in the middle, then the router next to it is restarted
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReplierFailure {
+    /// Size of the file in MiB (quick: 24)
+    #[arg(long, default_value_t = 64, default_value_if("quick", "true", "24"))]
+    mib: u64,
+}
 
 const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 6, 7, 1), 5_002);
 /// How often routers refresh their state here; a silent replier is replaced after 3 of them and some
@@ -27,33 +32,13 @@ const REFRESH: Duration = Duration::from_millis(500);
 const HOLD: Duration = Duration::from_millis(1_750);
 
 impl Scenario for ReplierFailure {
-    fn name(&self) -> &'static str {
-        "lms-replier-failure"
-    }
-
-    fn about(&self) -> &'static str {
-        "The elected replier is killed in the middle, then the router next to it is restarted"
-    }
-
-    fn figure(&self) -> &'static str {
-        "LMS §6.7.1"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[Opt {
-            name: "mib",
-            help: "size of the file in MiB (quick: 24)",
-            default: "64",
-        }]
-    }
+    const NAME: &'static str = "lms-replier-failure";
+    const FIGURE: &'static str = "LMS §6.7.1";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let mut report = Report::new(self.name(), "repairs go on when a replier dies");
-        let bytes = context.sized("mib", 24u64)? << 20;
+        let mut report = Report::new(Self::NAME, "repairs go on when a replier dies");
+        let bytes = self.mib << 20;
         let mut session = build()?;
         session.own(Owner::Lab)?;
         session.start_routers(&Replies::default())?;

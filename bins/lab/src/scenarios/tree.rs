@@ -8,70 +8,48 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use linux_net::udp::{Config, GroupSocket, Membership};
 
-use crate::net::{LinkId, Network, NodeId, Plan, Shape, system};
+use crate::net::system::{self, Shaper};
+use crate::net::{LinkId, Network, NodeId, Plan, Shape};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
 use crate::sandbox::SCRATCH;
-use crate::scenario::{Context, Need, Opt, Scenario, Usage};
+use crate::scenario::{Context, Need, Scenario, chosen};
 use crate::session::{Owner, Replies, Session};
 use crate::transfer::{Outcome, Transfer, router_table, write_file};
 
-/// The scenario.
-pub(crate) struct Tree;
+/// 3 levels, 7 routers, 16 receivers, loss on each link, beside smcroute and FRR pimd
+#[derive(Debug, clap::Args)]
+pub(crate) struct Tree {
+    /// Size of the file in MiB (quick: 4)
+    #[arg(long, default_value_t = 64, default_value_if("quick", "true", "4"))]
+    mib: u64,
+    /// Loss on each link, 0.02 is 2 %
+    #[arg(long, default_value_t = 0.02)]
+    loss: f64,
+    /// The sender's rate
+    #[arg(long, default_value = "40M")]
+    rate: String,
+    /// How routers find repliers
+    #[arg(long, default_value = "hierarchy", value_parser = ["hierarchy", "search-party", "random"])]
+    policy: String,
+    /// Programs that own the multicast routes, one run for each
+    #[arg(long, value_delimiter = ',', default_value = "all", value_parser = OWNERS)]
+    owner: Vec<String>,
+    /// What shapes the links
+    #[arg(long, value_enum, default_value_t)]
+    network: Shaper,
+}
 
 /// Source-specific, so that PIM needs no rendezvous point.
 const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(232, 1, 1, 1), 5_001);
 
 impl Scenario for Tree {
-    fn name(&self) -> &'static str {
-        "lms-tree"
-    }
-
-    fn about(&self) -> &'static str {
-        "3 levels, 7 routers, 16 receivers, loss on each link, beside smcroute and FRR pimd"
-    }
-
-    fn figure(&self) -> &'static str {
-        "LMS §6.4, §6.7.1"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "mib",
-                help: "size of the file in MiB (quick: 4)",
-                default: "64",
-            },
-            Opt {
-                name: "loss",
-                help: "loss on each link, 0.02 is 2 %",
-                default: "0.02",
-            },
-            Opt {
-                name: "rate",
-                help: "the sender's rate",
-                default: "40M",
-            },
-            Opt {
-                name: "policy",
-                help: "how routers find repliers: hierarchy, search-party or random",
-                default: "hierarchy",
-            },
-            Opt {
-                name: "owner",
-                help: "who owns the multicast routes: lab, smcroute, pimd, or all",
-                default: "all",
-            },
-            system::NETWORK,
-        ]
-    }
+    const NAME: &'static str = "lms-tree";
+    const FIGURE: &'static str = "LMS §6.4, §6.7.1";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let mut report = Report::new(self.name(), "a file to 16 receivers through 7 LMS routers");
+        let mut report = Report::new(Self::NAME, "a file to 16 receivers through 7 LMS routers");
         let columns = [
             "routes by",
             "s",
@@ -85,22 +63,23 @@ impl Scenario for Tree {
             "repairable %",
         ];
         report.tables.push(Table::new("repairs", &columns));
-        if system::wanted(context)?
+        if self.network == Shaper::System
             && let Some(reason) = system::missing()
         {
             report.skip("all of it", reason);
             return Ok(report);
         }
         let file = Path::new(SCRATCH).join("file.bin");
-        write_file(&file, context.sized("mib", 4u64)? << 20)?;
+        write_file(&file, self.mib << 20)?;
         let mut shares = Vec::new();
-        for owner in owners(&context.option::<String>("owner")?)? {
+        for owner in chosen(&self.owner, &OWNERS).into_iter().map(Owner::of) {
             if let Some(reason) = owner.missing() {
                 report.skip(format!("routes by {}", owner.name()), reason);
                 continue;
             }
             context.note(owner.name());
-            let share = trial(context, &mut report, owner, &file)
+            let share = self
+                .trial(&mut report, owner, &file)
                 .with_context(|| format!("routes by {}", owner.name()))?;
             shares.push((owner.name(), share));
         }
@@ -120,15 +99,8 @@ impl Scenario for Tree {
     }
 }
 
-fn owners(word: &str) -> Result<Vec<Owner>> {
-    Ok(match word {
-        "all" => vec![Owner::Lab, Owner::Smcroute, Owner::Pimd],
-        "lab" => vec![Owner::Lab],
-        "smcroute" => vec![Owner::Smcroute],
-        "pimd" => vec![Owner::Pimd],
-        _ => return Err(Usage(format!("--owner {word}: lab, smcroute, pimd or all")).into()),
-    })
-}
+/// What `--owner` takes.
+const OWNERS: [&str; 4] = ["all", "lab", "smcroute", "pimd"];
 
 fn notes(report: &mut Report) {
     let (plan, source, receivers) = plan(Shape::default());
@@ -190,60 +162,63 @@ fn chain(plan: &Plan, source: NodeId, receiver: NodeId) -> Vec<LinkId> {
     links
 }
 
-fn trial(context: &Context, report: &mut Report, owner: Owner, file: &Path) -> Result<f64> {
-    let loss: f64 = context.option("loss")?;
-    let by_system = system::wanted(context)?;
-    let (plan, source, receivers) = plan(if by_system {
-        Shape::default()
-    } else {
-        lossy(loss)
-    });
-    let network = Network::build(plan, 11)?;
-    if by_system {
-        network.lose_everywhere(loss)?;
-        network.shape_by_htb(source, LinkId(0), SYSTEM_BPS)?;
+impl Tree {
+    fn trial(&self, report: &mut Report, owner: Owner, file: &Path) -> Result<f64> {
+        let by_system = self.network == Shaper::System;
+        let (plan, source, receivers) = plan(if by_system {
+            Shape::default()
+        } else {
+            lossy(self.loss)
+        });
+        let network = Network::build(plan, 11)?;
+        if by_system {
+            network.lose_everywhere(self.loss)?;
+            network.shape_by_htb(source, LinkId(0), SYSTEM_BPS)?;
+        }
+        let mut session = Session::new(network, source, receivers, GROUP);
+        session.own(owner)?;
+        let from = session.source_address().to_string();
+        session.receive_more = ["--source", &from].map(str::to_owned).to_vec();
+        if self.policy != "hierarchy" {
+            // Those routers elect nobody.
+            session.receive_more.push("--answer-unelected".to_owned());
+        }
+        // The daemons' own routes stand before we come: PIM's only once somebody has joined and sent.
+        if owner == Owner::Pimd {
+            warm_up(&mut session)?;
+        }
+        session.wait_for_routes(Duration::from_secs(40))?;
+        session.start_routers(&Replies::of(&self.policy))?;
+        let before = session.routes()?;
+        let mut transfer = Transfer::start(
+            &session,
+            file,
+            &["--rate", &self.rate, "--start-wait", "30s"],
+        )?;
+        let mut repliers = Vec::new();
+        let mut joined = 0;
+        let patience = Duration::from_secs(60 + transfer.bytes / 500_000);
+        transfer.watch(patience, |_| {
+            session.remember_repliers(&mut repliers);
+            joined = joined.max(session.source_specific_members());
+        })?;
+        let after = session.routes()?;
+        let outcome = transfer.finish(&session, Duration::from_secs(20))?;
+        let name = format!("{}: receivers joined (S, G) and nothing else", owner.name());
+        let all = session.receivers.len();
+        report.check(name, joined as f64, "", Bound::Exactly(all as f64));
+        let share = judge(report, &mut session, owner, &outcome, &repliers)?;
+        let name = format!(
+            "{}: kernel multicast routes the same before and after",
+            owner.name()
+        );
+        report.holds(name, before == after && !before.is_empty());
+        report.datum(&format!("routes {}", owner.name()), before);
+        let mut routers = router_table(&session, &repliers)?;
+        routers.title = format!("routers, routes by {}", owner.name());
+        report.tables.push(routers);
+        Ok(share)
     }
-    let mut session = Session::new(network, source, receivers, GROUP);
-    session.own(owner)?;
-    let from = session.source_address().to_string();
-    session.receive_more = ["--source", &from].map(str::to_owned).to_vec();
-    let policy: String = context.option("policy")?;
-    if policy != "hierarchy" {
-        // Those routers elect nobody.
-        session.receive_more.push("--answer-unelected".to_owned());
-    }
-    // The daemons' own routes stand before we come: PIM's only once somebody has joined and sent.
-    if owner == Owner::Pimd {
-        warm_up(&mut session)?;
-    }
-    session.wait_for_routes(Duration::from_secs(40))?;
-    session.start_routers(&Replies::of(&policy)?)?;
-    let before = session.routes()?;
-    let rate: String = context.option("rate")?;
-    let mut transfer = Transfer::start(&session, file, &["--rate", &rate, "--start-wait", "30s"])?;
-    let mut repliers = Vec::new();
-    let mut joined = 0;
-    let patience = Duration::from_secs(60 + transfer.bytes / 500_000);
-    transfer.watch(patience, |_| {
-        session.remember_repliers(&mut repliers);
-        joined = joined.max(session.source_specific_members());
-    })?;
-    let after = session.routes()?;
-    let outcome = transfer.finish(&session, Duration::from_secs(20))?;
-    let name = format!("{}: receivers joined (S, G) and nothing else", owner.name());
-    let all = session.receivers.len();
-    report.check(name, joined as f64, "", Bound::Exactly(all as f64));
-    let share = judge(report, &mut session, owner, &outcome, &repliers)?;
-    let name = format!(
-        "{}: kernel multicast routes the same before and after",
-        owner.name()
-    );
-    report.holds(name, before == after && !before.is_empty());
-    report.datum(&format!("routes {}", owner.name()), before);
-    let mut routers = router_table(&session, &repliers)?;
-    routers.title = format!("routers, routes by {}", owner.name());
-    report.tables.push(routers);
-    Ok(share)
 }
 
 /// A member of (S, G) on a receiver.

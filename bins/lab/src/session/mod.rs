@@ -16,7 +16,6 @@ use serde_json::Value;
 
 use crate::net::{Branch, Launch, MulticastRoute, Network, NodeId, Process};
 use crate::sandbox::SCRATCH;
-use crate::scenario::Usage;
 
 pub use owner::Owner;
 pub(crate) use owner::installed;
@@ -67,27 +66,19 @@ pub struct Replies {
 impl Default for Replies {
     /// The hierarchy, refreshed quickly enough for experiments of a few seconds.
     fn default() -> Replies {
-        Replies {
-            section: "policy = \"hierarchy\"\nrefresh = \"500ms\"\n".into(),
-        }
+        Replies::of("hierarchy")
     }
 }
 
 impl Replies {
     /// By one of `lms-router`'s policies that need no more configuration.
-    ///
-    /// # Errors
-    /// When there is no such policy.
-    pub fn of(policy: &str) -> Result<Replies> {
-        match policy {
-            "hierarchy" => Ok(Replies::default()),
-            "search-party" | "random" => Ok(Replies {
-                section: format!("policy = \"{policy}\"\nrefresh = \"500ms\"\n"),
-            }),
-            _ => {
-                let words = format!("--policy {policy}: hierarchy, search-party or random");
-                Err(Usage(words).into())
-            }
+    pub fn of(policy: &str) -> Replies {
+        Replies {
+            section: format!(
+                "policy = \"{policy}\"
+refresh = \"500ms\"
+"
+            ),
         }
     }
 }

@@ -27,6 +27,15 @@ pub enum Owner {
 }
 
 impl Owner {
+    /// The owner that an option names: `lab`, `smcroute` or `pimd`.
+    pub(crate) fn of(word: &str) -> Owner {
+        match word {
+            "smcroute" => Owner::Smcroute,
+            "pimd" => Owner::Pimd,
+            _ => Owner::Lab,
+        }
+    }
+
     /// As in tables.
     pub fn name(self) -> &'static str {
         match self {

@@ -13,12 +13,20 @@ use super::under_way::{Load, PAUSE, millis, sessions};
 use crate::net::{Launch, Process, Shape, text};
 use crate::report::{Bound, Cell, Report, Table};
 use crate::sandbox::SCRATCH;
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Scenario};
 use crate::session::installed;
 use crate::transfer::count;
 
-/// The scenario.
-pub(crate) struct ControlFailover;
+/// A control node is killed, ended, cut off, etcd goes away: a standby takes over, no frame is lost
+#[derive(Debug, clap::Args)]
+pub(crate) struct ControlFailover {
+    /// Sessions, half bulk data, half real-time (quick: 2)
+    #[arg(long, default_value_t = 6, default_value_if("quick", "true", "2"))]
+    sessions: usize,
+    /// Seconds that etcd is away (quick: 6)
+    #[arg(long, default_value_t = 130, default_value_if("quick", "true", "6"))]
+    away: u64,
+}
 
 /// Where the gateway with two control nodes is.
 const MIDDLE: usize = 1;
@@ -32,39 +40,12 @@ const RATE: u64 = 1_000_000;
 const LEASE: Duration = Duration::from_secs(2);
 
 impl Scenario for ControlFailover {
-    fn name(&self) -> &'static str {
-        "bfed-control-failover"
-    }
-
-    fn about(&self) -> &'static str {
-        "a control node is killed, ended, cut off, etcd goes away: a standby takes over, no frame is lost"
-    }
-
-    fn figure(&self) -> &'static str {
-        "Broadcast Federation §5.3.4: control node failure"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "sessions",
-                help: "sessions, half bulk data, half real-time (quick: 2)",
-                default: "6",
-            },
-            Opt {
-                name: "away",
-                help: "seconds that etcd is away (quick: 6)",
-                default: "130",
-            },
-        ]
-    }
+    const NAME: &'static str = "bfed-control-failover";
+    const FIGURE: &'static str = "Broadcast Federation §5.3.4: control node failure";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let mut report = Report::new(self.name(), "control nodes take turns");
+        let mut report = Report::new(Self::NAME, "control nodes take turns");
         if !cfg!(feature = "etcd") {
             report.skip("failover", "this `lab` was built without `--features etcd`");
             return Ok(report);
@@ -73,8 +54,8 @@ impl Scenario for ControlFailover {
             report.skip("failover", "etcd is not installed (Debian: etcd-server)");
             return Ok(report);
         }
-        let away = Duration::from_secs(context.sized("away", 6)?);
-        let mut play = Play::begin(context, context.sized("sessions", 2)?)?;
+        let away = Duration::from_secs(self.away);
+        let mut play = Play::begin(context, self.sessions)?;
         play.killed()?;
         play.ended()?;
         play.cut_off()?;

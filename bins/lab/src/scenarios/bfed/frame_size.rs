@@ -3,13 +3,25 @@
 use anyhow::Result;
 
 use super::load::{Facts, Flow, Load, Relay, Stage, has_haproxy};
-use super::rounds::{median, number, prepare};
+use super::rounds::{median, prepare};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Scenario, within};
 
-/// The scenario.
-pub(crate) struct FrameSize;
+/// Throughput of one session through one data node, by the length of its frames
+#[derive(Debug, clap::Args)]
+pub(crate) struct FrameSize {
+    /// What the data node gets of a core, in percent
+    #[arg(long, default_value_t = 20.0, value_parser = within(1.0..=100.0))]
+    share: f64,
+    /// Time that is measured, for each length (quick: 0.4)
+    #[arg(long, default_value_t = 2.0, default_value_if("quick", "true", "0.4"))]
+    seconds: f64,
+    /// Times that each length is measured; the median counts (quick: 1)
+    #[arg(long, default_value_t = 3, default_value_if("quick", "true", "1"))]
+    #[arg(value_parser = within(1..=1_000_000))]
+    rounds: usize,
+}
 
 /// From a voice frame to the longest.
 const FRAMES: [usize; 9] = [
@@ -27,47 +39,15 @@ const FRAMES: [usize; 9] = [
 const SATURATED: usize = 16 << 10;
 
 impl Scenario for FrameSize {
-    fn name(&self) -> &'static str {
-        "bfed-frame-size"
-    }
-
-    fn about(&self) -> &'static str {
-        "throughput of one session through one data node, by the length of its frames"
-    }
-
-    fn figure(&self) -> &'static str {
-        "Broadcast Federation §6.2, Figure 11"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "share",
-                help: "what the data node gets of a core, in percent",
-                default: "20",
-            },
-            Opt {
-                name: "seconds",
-                help: "time that is measured, for each length (quick: 0.4)",
-                default: "2",
-            },
-            Opt {
-                name: "rounds",
-                help: "times that each length is measured; the median counts (quick: 1)",
-                default: "3",
-            },
-        ]
-    }
+    const NAME: &'static str = "bfed-frame-size";
+    const FIGURE: &'static str = "Broadcast Federation §6.2, Figure 11";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let mut report = Report::new(self.name(), "one session, one data node");
-        let stage = prepare(context, &mut report)?;
-        let seconds: f64 = context.sized("seconds", 0.4)?;
-        let rounds = number(context, "rounds", 1)?;
+        let mut report = Report::new(Self::NAME, "one session, one data node");
+        let stage = prepare(self.share, &mut report)?;
+        let seconds: f64 = self.seconds;
+        let rounds = self.rounds;
         let frames: Vec<usize> = match context.quick {
             true => vec![FRAMES[0], SATURATED],
             false => FRAMES.to_vec(),

@@ -9,14 +9,27 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use super::federation::{Design, Federation, Kind, Peering, SOON, Viewer};
-use crate::net::{Process, Shape, system, text};
+use crate::net::system::{self, Shaper};
+use crate::net::{Process, Shape, text};
 use crate::report::{Cell, Report, Table};
 use crate::sandbox::SCRATCH;
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Scenario};
 use crate::transfer::{count, same, write_file};
 
-/// The scenario.
-pub(crate) struct Islands;
+/// A session from an IP multicast island to viewers in an SSM and an HTTP one, across three
+/// gateways
+#[derive(Debug, clap::Args)]
+pub(crate) struct Islands {
+    /// Size of the stream in MiB (quick: 2)
+    #[arg(long, default_value_t = 32, default_value_if("quick", "true", "2"))]
+    mib: u64,
+    /// Its rate in bit/s (quick: 8M)
+    #[arg(long, default_value = "20M", default_value_if("quick", "true", "8M"))]
+    rate: String,
+    /// What shapes the links
+    #[arg(long, value_enum, default_value_t)]
+    network: Shaper,
+}
 
 /// The session: a group of network 1, in frames with numbers.
 const SESSION: &str = "bfed://1/239.1.2.3/5004/?framing=numbered";
@@ -37,47 +50,19 @@ const SYSTEM_BPS: u64 = 100_000_000;
 const TREE_GROWS: Duration = Duration::from_secs(4);
 
 impl Scenario for Islands {
-    fn name(&self) -> &'static str {
-        "bfed-islands"
-    }
-
-    fn about(&self) -> &'static str {
-        "a session from an IP multicast island to viewers in an SSM and an HTTP one, across three gateways"
-    }
-
-    fn figure(&self) -> &'static str {
-        "Broadcast Federation §3 to §5, Figure 1"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "mib",
-                help: "size of the stream in MiB (quick: 2)",
-                default: "32",
-            },
-            Opt {
-                name: "rate",
-                help: "its rate in bit/s (quick: 8M)",
-                default: "20M",
-            },
-            system::NETWORK,
-        ]
-    }
+    const NAME: &'static str = "bfed-islands";
+    const FIGURE: &'static str = "Broadcast Federation §3 to §5, Figure 1";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let mib: u64 = context.sized("mib", 2)?;
+        let mib: u64 = self.mib;
         // Nobody can hold a source up that sends natively: what a gateway that got no processor cannot pass on
         // waits in a queue with a bound.
-        let rate: String = context.sized("rate", "8M".to_owned())?;
-        let mut report = Report::new(self.name(), "one session, three islands");
+        let rate = &self.rate;
+        let mut report = Report::new(Self::NAME, "one session, three islands");
         let file = Path::new(SCRATCH).join("original.bin");
         write_file(&file, mib << 20)?;
-        let by_system = system::wanted(context)?;
+        let by_system = self.network == Shaper::System;
         if by_system && let Some(reason) = system::missing() {
             report.skip("all of it", reason);
             return Ok(report);

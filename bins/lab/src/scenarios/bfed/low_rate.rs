@@ -3,13 +3,25 @@
 use anyhow::Result;
 
 use super::load::{Flow, Load, Relay};
-use super::rounds::{number, prepare};
+use super::rounds::prepare;
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Scenario, within};
 
-/// The scenario.
-pub(crate) struct LowRate;
+/// Sessions of 100 kbit/s through one data node: each keeps its rate
+#[derive(Debug, clap::Args)]
+pub(crate) struct LowRate {
+    /// What the data node gets of a core, in percent
+    #[arg(long, default_value_t = 50.0, value_parser = within(1.0..=100.0))]
+    share: f64,
+    /// Time that is measured, for each number of sessions (quick: 2)
+    #[arg(long, default_value_t = 8.0, default_value_if("quick", "true", "2"))]
+    seconds: f64,
+    /// Most sessions (quick: 20)
+    #[arg(long, default_value_t = 500, default_value_if("quick", "true", "20"))]
+    #[arg(value_parser = within(1..=1_000_000))]
+    sessions: usize,
+}
 
 const RATE_BPS: u64 = 100_000;
 /// Twelve and a half frames a second.
@@ -23,47 +35,15 @@ const NEAR: f64 = 0.02;
 const PART: f64 = FRAME as f64 / (FRAME + bfed::data::HEADER_LEN) as f64;
 
 impl Scenario for LowRate {
-    fn name(&self) -> &'static str {
-        "bfed-low-rate"
-    }
-
-    fn about(&self) -> &'static str {
-        "sessions of 100 kbit/s through one data node: each keeps its rate"
-    }
-
-    fn figure(&self) -> &'static str {
-        "Broadcast Federation §6.2, last experiment"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "share",
-                help: "what the data node gets of a core, in percent",
-                default: "50",
-            },
-            Opt {
-                name: "seconds",
-                help: "time that is measured, for each number of sessions (quick: 2)",
-                default: "8",
-            },
-            Opt {
-                name: "sessions",
-                help: "most sessions (quick: 20)",
-                default: "500",
-            },
-        ]
-    }
+    const NAME: &'static str = "bfed-low-rate";
+    const FIGURE: &'static str = "Broadcast Federation §6.2, last experiment";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let mut report = Report::new(self.name(), "sources of 100 kbit/s");
-        let stage = prepare(context, &mut report)?;
-        let seconds: f64 = context.sized("seconds", 2.0)?;
-        let most = number(context, "sessions", 20)?;
+        let mut report = Report::new(Self::NAME, "sources of 100 kbit/s");
+        let stage = prepare(self.share, &mut report)?;
+        let seconds: f64 = self.seconds;
+        let most = self.sessions;
         let mut table = Table::new(
             "one data node, TCP channels",
             &[

@@ -14,11 +14,19 @@ use super::under_way::{Load, millis, sessions};
 use crate::net::{Shape, text};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Scenario};
 use crate::transfer::count;
 
-/// The scenario.
-pub(crate) struct NodeCrash;
+/// A data node is killed, stopped, cut off under load: its sessions flow again through another
+#[derive(Debug, clap::Args)]
+pub(crate) struct NodeCrash {
+    /// Sessions, half bulk data, half real-time (quick: 4)
+    #[arg(long, default_value_t = 8, default_value_if("quick", "true", "4"))]
+    sessions: usize,
+    /// Bit/s of each
+    #[arg(long, default_value_t = 2_000_000)]
+    rate: u64,
+}
 
 /// Where the gateway of several processes is; the source is before it, another network behind it.
 const MIDDLE: usize = 1;
@@ -66,45 +74,18 @@ impl Death {
 }
 
 impl Scenario for NodeCrash {
-    fn name(&self) -> &'static str {
-        "bfed-node-crash"
-    }
-
-    fn about(&self) -> &'static str {
-        "a data node is killed, stopped, cut off under load: its sessions flow again through another"
-    }
-
-    fn figure(&self) -> &'static str {
-        "Broadcast Federation §5.3.4: data node failure"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "sessions",
-                help: "sessions, half bulk data, half real-time (quick: 4)",
-                default: "8",
-            },
-            Opt {
-                name: "rate",
-                help: "bit/s of each",
-                default: "2000000",
-            },
-        ]
-    }
+    const NAME: &'static str = "bfed-node-crash";
+    const FIGURE: &'static str = "Broadcast Federation §5.3.4: data node failure";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let sessions = sessions(context.sized("sessions", 4)?);
-        let mut report = Report::new(self.name(), "a data node dies under load");
+        let sessions = sessions(self.sessions);
+        let mut report = Report::new(Self::NAME, "a data node dies under load");
         let mut federation = build()?;
         federation.settle()?;
         let control = Part::Control(MIDDLE, 0);
         federation.until(control, "nodes", |nodes| registered(nodes) == NODES.len())?;
-        let load = Load::start(&federation, sessions, &VIEWERS, context.option("rate")?)?;
+        let load = Load::start(&federation, sessions, &VIEWERS, self.rate)?;
         let mut table = Table::new(
             "sessions of the dead node: until data comes again",
             &[

@@ -19,11 +19,19 @@ use super::federation::{Design, Federation, Kind, Part, Peering, SOON, Viewer};
 use crate::net::{Process, Shape, text};
 use crate::report::{Report, Table};
 use crate::sandbox::SCRATCH;
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Scenario};
 use crate::transfer::{count, same, write_file};
 
-/// The scenario.
-pub(crate) struct Policy;
+/// A network refuses transit, an SSM network is in no multi-source table: trees go around
+#[derive(Debug, clap::Args)]
+pub(crate) struct Policy {
+    /// Size of each stream in MiB (quick: 1)
+    #[arg(long, default_value_t = 8, default_value_if("quick", "true", "1"))]
+    mib: u64,
+    /// Its rate in bit/s (quick: 4M)
+    #[arg(long, default_value = "10M", default_value_if("quick", "true", "4M"))]
+    rate: String,
+}
 
 const ONE: &str = "bfed://1/239.1.2.3/5004/?framing=numbered";
 const MANY: &str = "bfed://1/239.1.2.4/5004/?framing=numbered&multi-source=true";
@@ -50,43 +58,16 @@ const VIEWS: [(&str, usize); 8] = [
 const TREE_GROWS: Duration = Duration::from_secs(1);
 
 impl Scenario for Policy {
-    fn name(&self) -> &'static str {
-        "bfed-policy"
-    }
+    const NAME: &'static str = "bfed-policy";
+    const FIGURE: &'static str = "Broadcast Federation §5.1: policies, a table for each capability";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
-    fn about(&self) -> &'static str {
-        "a network refuses transit, an SSM network is in no multi-source table: trees go around"
-    }
-
-    fn figure(&self) -> &'static str {
-        "Broadcast Federation §5.1: policies, a table for each capability"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "mib",
-                help: "size of each stream in MiB (quick: 1)",
-                default: "8",
-            },
-            Opt {
-                name: "rate",
-                help: "its rate in bit/s (quick: 4M)",
-                default: "10M",
-            },
-        ]
-    }
-
-    fn run(&self, context: &Context) -> Result<Report> {
-        let mib: u64 = context.sized("mib", 1)?;
+    fn run(&self, _: &Context) -> Result<Report> {
+        let mib: u64 = self.mib;
         // Nobody can hold a source up that sends natively: what a gateway that got no processor cannot pass on
         // waits in a queue with a bound.
-        let rate: String = context.sized("rate", "4M".to_owned())?;
-        let mut report = Report::new(self.name(), "trees go where networks let them");
+        let rate = &self.rate;
+        let mut report = Report::new(Self::NAME, "trees go where networks let them");
         let file = Path::new(SCRATCH).join("original.bin");
         write_file(&file, mib << 20)?;
         let mut federation = build()?;

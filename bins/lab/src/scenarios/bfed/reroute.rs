@@ -19,10 +19,18 @@ use super::under_way::{Load, PAUSE, millis, sessions};
 use crate::net::{Shape, text};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Scenario};
 
-/// The scenario.
-pub(crate) struct Reroute;
+/// Links between gateways go silent, a gateway dies: trees move, and how long viewers wait
+#[derive(Debug, clap::Args)]
+pub(crate) struct Reroute {
+    /// Sessions, half bulk data, half real-time (quick: 2)
+    #[arg(long, default_value_t = 6, default_value_if("quick", "true", "2"))]
+    sessions: usize,
+    /// Bit/s of each
+    #[arg(long, default_value_t = 2_000_000)]
+    rate: u64,
+}
 
 /// The islands by their places: the near way leads through `NEAR`, the other through `FAR`.
 const SOURCE: usize = 0;
@@ -80,43 +88,16 @@ impl Break {
 }
 
 impl Scenario for Reroute {
-    fn name(&self) -> &'static str {
-        "bfed-reroute"
-    }
-
-    fn about(&self) -> &'static str {
-        "links between gateways go silent, a gateway dies: trees move, and how long viewers wait"
-    }
-
-    fn figure(&self) -> &'static str {
-        "Broadcast Federation §5.1, §5.2.3: trees follow routes"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "sessions",
-                help: "sessions, half bulk data, half real-time (quick: 2)",
-                default: "6",
-            },
-            Opt {
-                name: "rate",
-                help: "bit/s of each",
-                default: "2000000",
-            },
-        ]
-    }
+    const NAME: &'static str = "bfed-reroute";
+    const FIGURE: &'static str = "Broadcast Federation §5.1, §5.2.3: trees follow routes";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let mut report = Report::new(self.name(), "trees move when links and gateways die");
+        let mut report = Report::new(Self::NAME, "trees move when links and gateways die");
         let mut federation = build()?;
         federation.settle()?;
-        let names = sessions(context.sized("sessions", 2)?);
-        let load = Load::start(&federation, names, &VIEWERS, context.option("rate")?)?;
+        let names = sessions(self.sessions);
+        let load = Load::start(&federation, names, &VIEWERS, self.rate)?;
         let mut table = Table::new(
             "until data comes again",
             &[

@@ -4,14 +4,58 @@
 use anyhow::Result;
 
 use super::load::{Datagrams, Flow, Load, Relay, Stage};
-use super::rounds::{median, number, numbers, parts, prepare};
+use super::rounds::{median, prepare};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Scenario, chosen, within};
 
-/// The scenario.
-pub(crate) struct Sessions;
+/// Throughput of 1 to 500 sessions on one and five data nodes; 10,000 sessions on one
+#[derive(Debug, clap::Args)]
+pub(crate) struct Sessions {
+    /// What each data node gets of a core, in percent (one of five: half of it)
+    #[arg(long, default_value_t = 20.0, value_parser = within(1.0..=100.0))]
+    share: f64,
+    /// Time that is measured, for each number of sessions (quick: 0.4)
+    #[arg(long, default_value_t = 3.0, default_value_if("quick", "true", "0.4"))]
+    seconds: f64,
+    /// Times that all numbers are measured, up and down in turn; medians count (quick: 1)
+    #[arg(long, default_value_t = 3, default_value_if("quick", "true", "1"))]
+    #[arg(value_parser = within(1..=1_000_000))]
+    rounds: usize,
+    /// Numbers of sessions of the first two parts (quick: up to 20)
+    #[arg(
+        long,
+        default_value = "1,5,10,20,50,100,200,500",
+        value_delimiter = ',',
+        default_value_if("quick", "true", "1,5,10,20")
+    )]
+    #[arg(value_parser = within(1..=1_000_000))]
+    sessions: Vec<usize>,
+    /// Receive buffers of the TCP channels that come in, in MiB: all sessions share them
+    #[arg(long, default_value_t = 256)]
+    #[arg(value_parser = within(1..=1_000_000))]
+    buffers: usize,
+    /// Each of them, in KiB, whatever the number of sessions (0: its part of --buffers)
+    #[arg(long, default_value_t = 0)]
+    buffer: usize,
+    /// Sessions of 100 kbit/s of the last part (quick: 300)
+    #[arg(
+        long,
+        default_value_t = 10000,
+        default_value_if("quick", "true", "300")
+    )]
+    #[arg(value_parser = within(1..=1_000_000))]
+    live: usize,
+    /// How long they last (quick: 2)
+    #[arg(long, default_value_t = 20.0, default_value_if("quick", "true", "2"))]
+    live_seconds: f64,
+    /// Which: one, five, live, or several with commas
+    #[arg(long, value_delimiter = ',', default_value = "all", value_parser = PARTS)]
+    parts: Vec<String>,
+}
 
+/// What `--parts` takes.
+const PARTS: [&str; 4] = ["all", "one", "five", "live"];
 const FRAME: usize = 16 << 10;
 /// What many sessions are held against.
 const FEW: usize = 5;
@@ -25,83 +69,22 @@ const LIVE_FRAME: usize = 1200;
 const MEMORY: f64 = 16384.0;
 
 impl Scenario for Sessions {
-    fn name(&self) -> &'static str {
-        "bfed-sessions"
-    }
-
-    fn about(&self) -> &'static str {
-        "throughput of 1 to 500 sessions on one and five data nodes; 10,000 sessions on one"
-    }
-
-    fn figure(&self) -> &'static str {
-        "Broadcast Federation §6.2, Figures 12, 13"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "share",
-                help: "what each data node gets of a core, in percent (one of five: half of it)",
-                default: "20",
-            },
-            Opt {
-                name: "seconds",
-                help: "time that is measured, for each number of sessions (quick: 0.4)",
-                default: "3",
-            },
-            Opt {
-                name: "rounds",
-                help: "times that all numbers are measured, up and down in turn; medians count (quick: 1)",
-                default: "3",
-            },
-            Opt {
-                name: "sessions",
-                help: "numbers of sessions of the first two parts (quick: up to 20)",
-                default: "1,5,10,20,50,100,200,500",
-            },
-            Opt {
-                name: "buffers",
-                help: "receive buffers of the TCP channels that come in, in MiB: all sessions share them",
-                default: "256",
-            },
-            Opt {
-                name: "buffer",
-                help: "each of them, in KiB, whatever the number of sessions (0: its part of --buffers)",
-                default: "0",
-            },
-            Opt {
-                name: "live",
-                help: "sessions of 100 kbit/s of the last part (quick: 300)",
-                default: "10000",
-            },
-            Opt {
-                name: "live-seconds",
-                help: "how long they last (quick: 2)",
-                default: "20",
-            },
-            Opt {
-                name: "parts",
-                help: "which: one, five, live, or several with commas",
-                default: "one,five,live",
-            },
-        ]
-    }
+    const NAME: &'static str = "bfed-sessions";
+    const FIGURE: &'static str = "Broadcast Federation §6.2, Figures 12, 13";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let parts = parts(context, &["one", "five", "live"])?;
-        let mut report = Report::new(self.name(), "many sessions");
+        let parts = chosen(&self.parts, &PARTS);
+        let mut report = Report::new(Self::NAME, "many sessions");
         let mut run = Run {
             context,
-            stage: prepare(context, &mut report)?,
-            seconds: context.sized("seconds", 0.4)?,
-            rounds: number(context, "rounds", 1)?,
-            sessions: numbers(context, "sessions", "1,5,10,20")?,
-            buffers: number(context, "buffers", 256)? << 20,
-            buffer: context.sized("buffer", 0)? << 10,
+            options: self,
+            stage: prepare(self.share, &mut report)?,
+            seconds: self.seconds,
+            rounds: self.rounds,
+            sessions: self.sessions.clone(),
+            buffers: self.buffers << 20,
+            buffer: self.buffer << 10,
         };
         if parts.contains(&"one") {
             run.aggregate(&mut report, 1, "Figure 12")?;
@@ -131,6 +114,7 @@ impl Scenario for Sessions {
 
 struct Run<'a> {
     context: &'a Context,
+    options: &'a Sessions,
     stage: Stage,
     seconds: f64,
     rounds: usize,
@@ -241,8 +225,8 @@ impl Run<'_> {
 
     /// Real-time sessions over UDP, far more than the paper's.
     fn live(&self, report: &mut Report) -> Result<()> {
-        let sessions = number(self.context, "live", 300)?;
-        let seconds: f64 = self.context.sized("live-seconds", 2.0)?;
+        let sessions = self.options.live;
+        let seconds: f64 = self.options.live_seconds;
         self.context.note(format!("{sessions} real-time sessions"));
         let load = Datagrams {
             sessions,

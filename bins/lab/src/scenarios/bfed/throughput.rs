@@ -3,13 +3,32 @@
 use anyhow::Result;
 
 use super::load::{Facts, Flow, Load, Relay, Stage, has_haproxy};
-use super::rounds::{median, number, parts, prepare};
+use super::rounds::{median, prepare};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Scenario, chosen, within};
 
-/// The scenario.
-pub(crate) struct Throughput;
+/// Throughput of one to five data nodes, and of one beside haproxy
+#[derive(Debug, clap::Args)]
+pub(crate) struct Throughput {
+    /// What each data node and haproxy get of a core, in percent
+    #[arg(long, default_value_t = 10.0, value_parser = within(1.0..=100.0))]
+    share: f64,
+    /// Time that is measured, for each setting (quick: 0.4)
+    #[arg(long, default_value_t = 3.0, default_value_if("quick", "true", "0.4"))]
+    seconds: f64,
+    /// Times that each setting is measured; the median counts (quick: 1)
+    #[arg(long, default_value_t = 3, default_value_if("quick", "true", "1"))]
+    #[arg(value_parser = within(1..=1_000_000))]
+    rounds: usize,
+    /// Most data nodes (quick: 2)
+    #[arg(long, default_value_t = 5, default_value_if("quick", "true", "2"))]
+    #[arg(value_parser = within(1..=1_000_000))]
+    nodes: usize,
+    /// What: nodes, relay, or both with a comma
+    #[arg(long, value_delimiter = ',', default_value = "all", value_parser = PARTS)]
+    parts: Vec<String>,
+}
 
 /// The frames of the comparison, in bytes; the paper's throughput grew up to there.
 const FRAME: usize = 16 << 10;
@@ -22,64 +41,25 @@ const LINEAR: f64 = 0.9;
 /// What a data node delivers as a part of what haproxy does: to one receiver, to eight, to a group.
 const TARGETS: [f64; 3] = [1.0, 1.5, 3.0];
 
+/// What `--parts` takes.
+const PARTS: [&str; 3] = ["all", "nodes", "relay"];
+
 impl Scenario for Throughput {
-    fn name(&self) -> &'static str {
-        "bfed-throughput"
-    }
-
-    fn about(&self) -> &'static str {
-        "throughput of one to five data nodes, and of one beside haproxy"
-    }
-
-    fn figure(&self) -> &'static str {
-        "Broadcast Federation §6.2, Figure 10"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "share",
-                help: "what each data node and haproxy get of a core, in percent",
-                default: "10",
-            },
-            Opt {
-                name: "seconds",
-                help: "time that is measured, for each setting (quick: 0.4)",
-                default: "3",
-            },
-            Opt {
-                name: "rounds",
-                help: "times that each setting is measured; the median counts (quick: 1)",
-                default: "3",
-            },
-            Opt {
-                name: "nodes",
-                help: "most data nodes (quick: 2)",
-                default: "5",
-            },
-            Opt {
-                name: "parts",
-                help: "what: nodes, relay, or both with a comma",
-                default: "nodes,relay",
-            },
-        ]
-    }
+    const NAME: &'static str = "bfed-throughput";
+    const FIGURE: &'static str = "Broadcast Federation §6.2, Figure 10";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let parts = parts(context, &["nodes", "relay"])?;
-        let mut report = Report::new(self.name(), "bytes through data nodes");
+        let parts = chosen(&self.parts, &PARTS);
+        let mut report = Report::new(Self::NAME, "bytes through data nodes");
         let run = Run {
             context,
-            stage: prepare(context, &mut report)?,
-            seconds: context.sized("seconds", 0.4)?,
-            rounds: number(context, "rounds", 1)?,
+            stage: prepare(self.share, &mut report)?,
+            seconds: self.seconds,
+            rounds: self.rounds,
         };
         if parts.contains(&"nodes") {
-            run.nodes(&mut report, number(context, "nodes", 2)?)?;
+            run.nodes(&mut report, self.nodes)?;
         }
         if parts.contains(&"relay") {
             run.relay(&mut report)?;

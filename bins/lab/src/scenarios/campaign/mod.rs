@@ -45,78 +45,52 @@ use anyhow::Result;
 use serde_json::json;
 
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Opt, Scenario, Usage};
+use crate::scenario::{Context, Scenario, Usage, within};
 
 use outcome::Outcome;
 use transports::{Transport, Watch};
 
-/// The scenario `campaign`.
-pub(crate) struct Campaign;
+/// Thousands of simulated sessions over bad networks: every byte, or a named error
+#[derive(Debug, clap::Args)]
+pub(crate) struct Campaign {
+    /// All, or some of ltp,lms,dyram,xm
+    #[arg(long, default_value = "all")]
+    transport: String,
+    /// Seeds for each transport (quick: 60)
+    #[arg(long, default_value_t = 10000, default_value_if("quick", "true", "60"))]
+    seeds: u64,
+    /// The first seed
+    #[arg(long, default_value_t = 1)]
+    first: u64,
+    /// Stop after so many minutes, shared by the transports; 0: when all seeds are done
+    #[arg(long, default_value_t = 0.0, value_parser = within(0.0..=1e5))]
+    minutes: f64,
+    /// Sessions at a time; 0: as many as there are cores
+    #[arg(long, default_value_t = 0)]
+    jobs: usize,
+    /// Run this seed alone and tell all about it; 0: no
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// With --seed: write the packets there, as pcap
+    #[arg(long)]
+    trace: Option<PathBuf>,
+}
 
-/// Seeds of `--quick`.
-const QUICK_SEEDS: u64 = 60;
 /// At most so many faults of a transport are told of.
 const TOLD: usize = 20;
 /// Between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
 
 impl Scenario for Campaign {
-    fn name(&self) -> &'static str {
-        "campaign"
-    }
-
-    fn about(&self) -> &'static str {
-        "Thousands of simulated sessions over bad networks: every byte, or a named error"
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "transport",
-                help: "all, or some of ltp,lms,dyram,xm",
-                default: "all",
-            },
-            Opt {
-                name: "seeds",
-                help: "seeds for each transport; --quick: 60",
-                default: "10000",
-            },
-            Opt {
-                name: "first",
-                help: "the first seed",
-                default: "1",
-            },
-            Opt {
-                name: "minutes",
-                help: "stop after so many minutes, shared by the transports; 0: when all seeds are done",
-                default: "0",
-            },
-            Opt {
-                name: "jobs",
-                help: "sessions at a time; 0: as many as there are cores",
-                default: "0",
-            },
-            Opt {
-                name: "seed",
-                help: "run this seed alone and tell all about it; 0: no",
-                default: "0",
-            },
-            Opt {
-                name: "trace",
-                help: "with --seed: write the packets there, as pcap",
-                default: "",
-            },
-        ]
-    }
+    const NAME: &'static str = "campaign";
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let transports = Transport::parse(&context.option::<String>("transport")?)?;
-        let seed: u64 = context.option("seed")?;
-        if seed != 0 {
-            return replay(context, &transports, seed);
+        let transports = Transport::parse(&self.transport)?;
+        if self.seed != 0 {
+            return self.replay(context, &transports);
         }
-        let plan = Plan::new(context, transports.len())?;
-        let mut report = Report::new(self.name(), "sessions over networks drawn from seeds");
+        let plan = Plan::new(self, transports.len());
+        let mut report = Report::new(Self::NAME, "sessions over networks drawn from seeds");
         let columns = [
             "transport",
             "seeds",
@@ -148,23 +122,20 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(context: &Context, transports: usize) -> Result<Self> {
-        let minutes: f64 = context.option("minutes")?;
-        if !(0.0..=1e5).contains(&minutes) {
-            return Err(Usage(format!("--minutes {minutes}: 0 to 100000")).into());
-        }
+    fn new(asked: &Campaign, transports: usize) -> Self {
+        let minutes = asked.minutes;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let jobs = match context.option("jobs")? {
+        let jobs = match asked.jobs {
             0 => cores,
             jobs => jobs,
         };
         let share = minutes * 60.0 / transports.max(1) as f64;
-        Ok(Self {
-            first: context.option("first")?,
-            seeds: context.sized("seeds", QUICK_SEEDS)?,
+        Self {
+            first: asked.first,
+            seeds: asked.seeds,
             time: (minutes > 0.0).then(|| Duration::from_secs_f64(share)),
             jobs: jobs.clamp(1, 1024),
-        })
+        }
     }
 }
 
@@ -322,20 +293,22 @@ fn campaign(context: &Context, plan: &Plan, transport: Transport) -> Tally {
 }
 
 /// One seed, with all that there is to see.
-fn replay(context: &Context, transports: &[Transport], seed: u64) -> Result<Report> {
-    let &[transport] = transports else {
-        return Err(Usage("--seed: name one --transport".to_owned()).into());
-    };
-    let trace: String = context.option("trace")?;
-    let watch = Watch {
-        trace: (!trace.is_empty()).then(|| PathBuf::from(trace)),
-        tell: context.verbose,
-    };
-    let begin = Instant::now();
-    let mut tally = Tally::default();
-    tally.add(seed, run_one(transport, seed, &watch));
-    tally.seconds = begin.elapsed().as_secs_f64();
-    let mut report = Report::new("campaign", format!("{}, seed {seed}", transport.title()));
-    tally.report(transport, &mut report);
-    Ok(report)
+impl Campaign {
+    fn replay(&self, context: &Context, transports: &[Transport]) -> Result<Report> {
+        let seed = self.seed;
+        let &[transport] = transports else {
+            return Err(Usage("--seed: name one --transport".to_owned()).into());
+        };
+        let watch = Watch {
+            trace: self.trace.clone(),
+            tell: !context.quiet,
+        };
+        let begin = Instant::now();
+        let mut tally = Tally::default();
+        tally.add(seed, run_one(transport, seed, &watch));
+        tally.seconds = begin.elapsed().as_secs_f64();
+        let mut report = Report::new("campaign", format!("{}, seed {seed}", transport.title()));
+        tally.report(transport, &mut report);
+        Ok(report)
+    }
 }

@@ -5,10 +5,19 @@ use anyhow::Result;
 use super::desk::{Desk, quantile};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Opt, Scenario};
+use crate::scenario::{Context, Scenario};
 
-/// The scenario.
-pub(crate) struct Election;
+/// What it costs to find a replier among 5 to 4096 receivers, when all but one lost the packet
+#[derive(Debug, clap::Args)]
+pub(crate) struct Election {
+    /// NACKs for each size (quick: 20000)
+    #[arg(
+        long,
+        default_value_t = 400_000,
+        default_value_if("quick", "true", "20000")
+    )]
+    nacks: usize,
+}
 
 /// Receivers below the relay: those of the paper, and more.
 const GROUPS: [u16; 7] = [5, 10, 15, 20, 25, 256, 4096];
@@ -16,29 +25,12 @@ const GROUPS: [u16; 7] = [5, 10, 15, 20, 25, 256, 4096];
 const LARGE: u16 = 256;
 
 impl Scenario for Election {
-    fn name(&self) -> &'static str {
-        "dyram-election"
-    }
+    const NAME: &'static str = "dyram-election";
+    const FIGURE: &'static str = "DyRAM Figure 5";
 
-    fn about(&self) -> &'static str {
-        "What it costs to find a replier among 5 to 4096 receivers, when all but one lost the packet"
-    }
-
-    fn figure(&self) -> &'static str {
-        "DyRAM Figure 5"
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[Opt {
-            name: "nacks",
-            help: "NACKs for each size (quick: 20000)",
-            default: "400000",
-        }]
-    }
-
-    fn run(&self, context: &Context) -> Result<Report> {
-        let mut report = Report::new(self.name(), "election on the fly, nanoseconds for a NACK");
-        let nacks: usize = context.sized("nacks", 20_000)?;
+    fn run(&self, _: &Context) -> Result<Report> {
+        let mut report = Report::new(Self::NAME, "election on the fly, nanoseconds for a NACK");
+        let nacks: usize = self.nacks;
         let columns = [
             "receivers",
             "the default replier's",

@@ -17,10 +17,24 @@ use super::stage::{GROUP, PORT, Relay};
 use crate::net::{Network, NodeId, Plan, Shape};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Scenario, within};
 
-/// The scenario.
-pub(crate) struct Forwarding;
+/// What a packet to 4 receivers costs dyram-relay, beside the same loop with no protocol in it
+#[derive(Debug, clap::Args)]
+pub(crate) struct Forwarding {
+    /// Packets of each round (quick: 10000)
+    #[arg(
+        long,
+        default_value_t = 300_000,
+        default_value_if("quick", "true", "10000")
+    )]
+    #[arg(value_parser = within(1_000..=u64::MAX))]
+    packets: u64,
+    /// Rounds of each; the least counts (quick: 2)
+    #[arg(long, default_value_t = 5, default_value_if("quick", "true", "2"))]
+    #[arg(value_parser = within(1..=1_000))]
+    rounds: usize,
+}
 
 /// Receivers below.
 const SINKS: usize = 4;
@@ -36,42 +50,14 @@ const SESSION: u32 = 1;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Scenario for Forwarding {
-    fn name(&self) -> &'static str {
-        "dyram-forwarding"
-    }
+    const NAME: &'static str = "dyram-forwarding";
+    const FIGURE: &'static str = "DyRAM §5: relays of regular PCs";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
-    fn about(&self) -> &'static str {
-        "What a packet to 4 receivers costs dyram-relay, beside the same loop with no protocol in it"
-    }
-
-    fn figure(&self) -> &'static str {
-        "DyRAM §5: relays of regular PCs"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "packets",
-                help: "packets of each round (quick: 10000)",
-                default: "300000",
-            },
-            Opt {
-                name: "rounds",
-                help: "rounds of each; the least counts (quick: 2)",
-                default: "5",
-            },
-        ]
-    }
-
-    fn run(&self, context: &Context) -> Result<Report> {
-        let mut report = Report::new(self.name(), "processor time for each packet forwarded");
-        let packets: u64 = context.sized("packets", 10_000)?;
-        let rounds: usize = context.sized("rounds", 2)?;
-        ensure!(packets >= 1000 && rounds >= 1, "too few packets or rounds");
+    fn run(&self, _: &Context) -> Result<Report> {
+        let mut report = Report::new(Self::NAME, "processor time for each packet forwarded");
+        let packets: u64 = self.packets;
+        let rounds: usize = self.rounds;
         let mut plan = Plan::default();
         let (ends, relay) = (plan.host("ends"), plan.router("relay"));
         plan.link(relay, ends, Shape::default());

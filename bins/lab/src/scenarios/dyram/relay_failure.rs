@@ -13,11 +13,16 @@ use crate::net::{Network, NodeId, Plan, Shape};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
 use crate::sandbox::SCRATCH;
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Scenario};
 use crate::transfer::{Transfer, count, write_file};
 
-/// The scenario.
-pub(crate) struct RelayFailure;
+/// A relay is killed in the middle, another one drained: children move, and lose nothing
+#[derive(Debug, clap::Args)]
+pub(crate) struct RelayFailure {
+    /// Size of the file in MiB (quick: 24)
+    #[arg(long, default_value_t = 64, default_value_if("quick", "true", "24"))]
+    mib: u64,
+}
 
 /// Children announce themselves this often here, in seconds (2 s by default).
 const REFRESH_S: f64 = 1.0;
@@ -27,33 +32,13 @@ const TRIES_S: f64 = 0.75;
 const CHILDREN: u64 = 5;
 
 impl Scenario for RelayFailure {
-    fn name(&self) -> &'static str {
-        "dyram-relay-failure"
-    }
-
-    fn about(&self) -> &'static str {
-        "A relay is killed in the middle, another one drained: children move, and lose nothing"
-    }
-
-    fn figure(&self) -> &'static str {
-        "DyRAM §3.1: robustness to host and link failures"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[Opt {
-            name: "mib",
-            help: "size of the file in MiB (quick: 24)",
-            default: "64",
-        }]
-    }
+    const NAME: &'static str = "dyram-relay-failure";
+    const FIGURE: &'static str = "DyRAM §3.1: robustness to host and link failures";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let mut report = Report::new(self.name(), "children of a relay that dies lose nothing");
-        let bytes = context.sized("mib", 24u64)? << 20;
+        let mut report = Report::new(Self::NAME, "children of a relay that dies lose nothing");
+        let bytes = self.mib << 20;
         let (mut stage, [first, second]) = build()?;
         let file = Path::new(SCRATCH).join("file.bin");
         write_file(&file, bytes)?;

@@ -1,14 +1,24 @@
 //! `dyram-services`: what a data packet, a NACK and a repair cost a relay (DyRAM Figure 4).
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use super::desk::{Desk, quantile};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Opt, Scenario};
+use crate::scenario::{Context, Scenario, within};
 
-/// The scenario.
-pub(crate) struct Services;
+/// What a data packet, a NACK and a repair cost a relay, with and without loss, 1 to 32 KiB
+#[derive(Debug, clap::Args)]
+pub(crate) struct Services {
+    /// Data packets of each size (quick: 5000)
+    #[arg(
+        long,
+        default_value_t = 100_000,
+        default_value_if("quick", "true", "5000")
+    )]
+    #[arg(value_parser = within(1_000..=10_000_000))]
+    packets: u32,
+}
 
 /// One packet of so many is lost between the source and the relay.
 const LOST: u32 = 25;
@@ -33,33 +43,12 @@ struct Times {
 }
 
 impl Scenario for Services {
-    fn name(&self) -> &'static str {
-        "dyram-services"
-    }
+    const NAME: &'static str = "dyram-services";
+    const FIGURE: &'static str = "DyRAM Figure 4";
 
-    fn about(&self) -> &'static str {
-        "What a data packet, a NACK and a repair cost a relay, with and without loss, 1 to 32 KiB"
-    }
-
-    fn figure(&self) -> &'static str {
-        "DyRAM Figure 4"
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[Opt {
-            name: "packets",
-            help: "data packets of each size (quick: 5000)",
-            default: "100000",
-        }]
-    }
-
-    fn run(&self, context: &Context) -> Result<Report> {
-        let mut report = Report::new(self.name(), "processing times at a relay, nanoseconds");
-        let packets: u32 = context.sized("packets", 5_000)?;
-        ensure!(
-            (1_000..=10_000_000).contains(&packets),
-            "--packets {packets}: 1000 to 10000000"
-        );
+    fn run(&self, _: &Context) -> Result<Report> {
+        let mut report = Report::new(Self::NAME, "processing times at a relay, nanoseconds");
+        let packets: u32 = self.packets;
         let columns = [
             "KiB",
             "loss",

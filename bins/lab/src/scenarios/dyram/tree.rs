@@ -7,15 +7,33 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::stage::Stage;
-use crate::net::{Network, NodeId, Plan, Shape, system};
+use crate::net::system::{self, Shaper};
+use crate::net::{Network, NodeId, Plan, Shape};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
 use crate::sandbox::SCRATCH;
-use crate::scenario::{Context, Need, Opt, Scenario, Usage};
+use crate::scenario::{Context, Need, Scenario};
 use crate::transfer::{Outcome, Transfer, count, write_file};
 
-/// The scenario.
-pub(crate) struct Tree;
+/// 15 relays, 64 receivers, loss on each link, with or without multicast routing
+#[derive(Debug, clap::Args)]
+pub(crate) struct Tree {
+    /// Size of the file in MiB (quick: 2)
+    #[arg(long, default_value_t = 64, default_value_if("quick", "true", "2"))]
+    mib: u64,
+    /// Loss on each link, 0.02 is 2 %
+    #[arg(long, default_value_t = 0.02)]
+    loss: f64,
+    /// Relays, or multicast: routers forward the group, and relays serve recovery beside it
+    #[arg(long, default_value = "relays", value_parser = ["relays", "multicast"])]
+    carriage: String,
+    /// The sender's rate
+    #[arg(long, default_value = "12M")]
+    rate: String,
+    /// What shapes the links
+    #[arg(long, value_enum, default_value_t)]
+    network: Shaper,
+}
 
 /// Relays: four levels, each with two below.
 const RELAYS: usize = 15;
@@ -25,67 +43,30 @@ const SYSTEM_BPS: u64 = 100_000_000;
 const BELOW: usize = 8;
 
 impl Scenario for Tree {
-    fn name(&self) -> &'static str {
-        "dyram-tree"
-    }
-
-    fn about(&self) -> &'static str {
-        "15 relays, 64 receivers, loss on each link, with or without multicast routing"
-    }
-
-    fn figure(&self) -> &'static str {
-        "DyRAM §3"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "mib",
-                help: "size of the file in MiB (quick: 2)",
-                default: "64",
-            },
-            Opt {
-                name: "loss",
-                help: "loss on each link, 0.02 is 2 %",
-                default: "0.02",
-            },
-            Opt {
-                name: "carriage",
-                help: "relays, or multicast: routers forward the group, and relays serve recovery beside it",
-                default: "relays",
-            },
-            Opt {
-                name: "rate",
-                help: "the sender's rate",
-                default: "12M",
-            },
-            system::NETWORK,
-        ]
-    }
+    const NAME: &'static str = "dyram-tree";
+    const FIGURE: &'static str = "DyRAM §3";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let mut report = Report::new(self.name(), "a file to 64 receivers through 15 relays");
-        let bytes = context.sized("mib", 2u64)? << 20;
-        let carriage: String = context.option("carriage")?;
-        let beside = match carriage.as_str() {
-            "relays" => false,
-            "multicast" => true,
-            other => return Err(Usage(format!("--carriage {other}: relays or multicast")).into()),
-        };
-        let by_system = system::wanted(context)?;
+        let mut report = Report::new(Self::NAME, "a file to 64 receivers through 15 relays");
+        let bytes = self.mib << 20;
+        let beside = self.carriage == "multicast";
+        let by_system = self.network == Shaper::System;
         if by_system && let Some(reason) = system::missing() {
             report.skip("all of it", reason);
             return Ok(report);
         }
-        let mut stage = build(context.option("loss")?, beside, by_system)?;
+        let mut stage = build(self.loss, beside, by_system)?;
         let file = Path::new(SCRATCH).join("file.bin");
         write_file(&file, bytes)?;
-        let rate: String = context.option("rate")?;
-        let options = ["--rate", &rate, "--start-wait", "60s", "--timeout", "60s"];
+        let options = [
+            "--rate",
+            &self.rate,
+            "--start-wait",
+            "60s",
+            "--timeout",
+            "60s",
+        ];
         let mut transfer = Transfer::start(&stage.session, &file, &options)?;
         context.note("transfer");
         let mut last = None;

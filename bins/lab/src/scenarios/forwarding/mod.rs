@@ -20,52 +20,33 @@ use crate::mroute::{Wanted, own};
 use crate::net::{LinkId, Network, NodeId, Plan, Process, Shape};
 use crate::packets;
 use crate::report::Report;
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Scenario};
 use crate::session::{Replies, Router};
 
-/// The scenario.
-pub(crate) struct ForwardingCost;
+/// What a packet costs a router: kernel multicast to 1, 2, 4, 8 receivers, LMS requests, dmcasts
+#[derive(Debug, clap::Args)]
+pub(crate) struct ForwardingCost {
+    /// Time for each measurement (quick: 0.5)
+    #[arg(long, default_value_t = 2.0, default_value_if("quick", "true", "0.5"))]
+    seconds: f64,
+    /// Bytes of UDP payload of data and dmcasts
+    #[arg(long, default_value_t = 1024)]
+    payload: usize,
+}
 
 /// A request of LTP: an 8-byte header, and the three numbers of Figure 6.7.
 const REQUEST_PAYLOAD: usize = 20;
 const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 6, 1, 6), 6_016);
 
 impl Scenario for ForwardingCost {
-    fn name(&self) -> &'static str {
-        "lms-forwarding-cost"
-    }
-
-    fn about(&self) -> &'static str {
-        "What a packet costs a router: kernel multicast to 1, 2, 4, 8 receivers, LMS requests, dmcasts"
-    }
-
-    fn figure(&self) -> &'static str {
-        "LMS Table 6.1 and Figure 6.16"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces, Need::Root]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "seconds",
-                help: "time for each measurement (quick: 0.5)",
-                default: "2",
-            },
-            Opt {
-                name: "payload",
-                help: "bytes of UDP payload of data and dmcasts",
-                default: "1024",
-            },
-        ]
-    }
+    const NAME: &'static str = "lms-forwarding-cost";
+    const FIGURE: &'static str = "LMS Table 6.1 and Figure 6.16";
+    const NEEDS: &'static [Need] = &[Need::Namespaces, Need::Root];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let seconds: f64 = context.sized("seconds", 0.5)?;
+        let seconds: f64 = self.seconds;
         let time = Duration::from_secs_f64(seconds) / ROUNDS;
-        let large: usize = context.option("payload")?;
+        let large: usize = self.payload;
         context.note("networks: kernel multicast to 1, 2, 4, 8; lms-router with 2, 4, 8");
         let benches = [
             Bench::build(Kind::Drop, 1)?,
@@ -95,7 +76,7 @@ impl Scenario for ForwardingCost {
             let cost = Cost::of_rounds(line.rounds);
             results.add(line.kind, line.interfaces, line.payload, cost);
         }
-        Ok(results.report(self.name(), large))
+        Ok(results.report(Self::NAME, large))
     }
 }
 

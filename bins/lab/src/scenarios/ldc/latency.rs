@@ -6,10 +6,23 @@ use super::figures::mean;
 use super::lanes::{Ages, Lanes, Limit, Outcome, run_all, sender_args};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario, Usage};
+use crate::scenario::{Context, Need, Scenario, within};
 
-/// The scenario.
-pub(crate) struct Latency;
+/// Age of data on arrival: plain TCP, TCP_NOTSENT_LOWAT alone, late data choice
+#[derive(Debug, clap::Args)]
+pub(crate) struct Latency {
+    /// Runs of each sender on each link, side by side (quick: 1)
+    #[arg(long, default_value_t = 4, default_value_if("quick", "true", "1"))]
+    #[arg(value_parser = within(1..=15))]
+    runs: usize,
+    /// Length of a run (quick: 10)
+    #[arg(long, default_value_t = 60, default_value_if("quick", "true", "10"))]
+    #[arg(value_parser = within(4..=600))]
+    seconds: u64,
+    /// Congestion control
+    #[arg(long, default_value = "reno")]
+    congestion: String,
+}
 
 /// Three segments of 1,448 bytes: what LDC keeps unsent on slow links.
 const LOWAT: &str = "4344";
@@ -30,49 +43,14 @@ const WAYS: [(&str, &[&str]); 5] = [
 ];
 
 impl Scenario for Latency {
-    fn name(&self) -> &'static str {
-        "ldc-latency"
-    }
-
-    fn about(&self) -> &'static str {
-        "Age of data on arrival: plain TCP, TCP_NOTSENT_LOWAT alone, late data choice"
-    }
-
-    fn figure(&self) -> &'static str {
-        "LDC thesis, §3.2.4, §5.3, §6.2"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "runs",
-                help: "runs of each sender on each link, side by side (quick: 1)",
-                default: "4",
-            },
-            Opt {
-                name: "seconds",
-                help: "length of a run (quick: 10)",
-                default: "60",
-            },
-            Opt {
-                name: "congestion",
-                help: "congestion control",
-                default: "reno",
-            },
-        ]
-    }
+    const NAME: &'static str = "ldc-latency";
+    const FIGURE: &'static str = "LDC thesis, §3.2.4, §5.3, §6.2";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let runs: usize = context.sized("runs", 1)?;
-        let seconds: u64 = context.sized("seconds", 10)?;
-        if !(1..=15).contains(&runs) || !(4..=600).contains(&seconds) {
-            return Err(Usage("--runs: 1 to 15; --seconds: 4 to 600".into()).into());
-        }
-        let congestion: String = context.option("congestion")?;
+        let runs: usize = self.runs;
+        let seconds: u64 = self.seconds;
+        let congestion = &self.congestion;
         let shapes: Vec<_> = Limit::LIMITED
             .iter()
             .flat_map(|limit| std::iter::repeat_n(limit.shape(), runs))
@@ -92,7 +70,7 @@ impl Scenario for Latency {
             }
         }
         let outcomes = run_all(&streams, seconds)?;
-        let mut report = Report::new(self.name(), "age of data on arrival");
+        let mut report = Report::new(Self::NAME, "age of data on arrival");
         let mut plots: Vec<Plot> = ["median", "99 %"]
             .iter()
             .map(|part| {

@@ -6,10 +6,29 @@ use super::figures::{confidence, mean};
 use super::lanes::{KBIT, LAYER_BPS, LAYERS, Lanes, Limit, Outcome, run_all, sender_args};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario, Usage};
+use crate::scenario::{Context, Need, Scenario, within};
 
-/// The scenario.
-pub(crate) struct Layers;
+/// Eight layers over slow, lossy links: plain TCP and late data choice
+#[derive(Debug, clap::Args)]
+pub(crate) struct Layers {
+    /// Runs of each configuration, side by side (quick: 2)
+    #[arg(long, default_value_t = 10, default_value_if("quick", "true", "2"))]
+    #[arg(value_parser = within(1..=30))]
+    runs: usize,
+    /// Length of a run (quick: 10)
+    #[arg(long, default_value_t = 60, default_value_if("quick", "true", "10"))]
+    #[arg(value_parser = within(4..=600))]
+    seconds: u64,
+    /// Most bytes of a message; the thesis: 16384, a layer's second
+    #[arg(long, default_value_t = 1400)]
+    message: u64,
+    /// Congestion control of both; the thesis: NewReno
+    #[arg(long, default_value = "reno")]
+    congestion: String,
+    /// Which frames are lost
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
 
 /// What the thesis measured, kbit/s: plain TCP, with LDC (Table 5.1).
 fn thesis(limit: Limit) -> Option<(f64, f64)> {
@@ -22,61 +41,16 @@ fn thesis(limit: Limit) -> Option<(f64, f64)> {
 }
 
 impl Scenario for Layers {
-    fn name(&self) -> &'static str {
-        "ldc-layers"
-    }
-
-    fn about(&self) -> &'static str {
-        "Eight layers over slow, lossy links: plain TCP and late data choice"
-    }
-
-    fn figure(&self) -> &'static str {
-        "LDC thesis, Figures 5.3 and 5.4, Table 5.1"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "runs",
-                help: "runs of each configuration, side by side (quick: 2)",
-                default: "10",
-            },
-            Opt {
-                name: "seconds",
-                help: "length of a run (quick: 10)",
-                default: "60",
-            },
-            Opt {
-                name: "message",
-                help: "most bytes of a message; the thesis: 16384, a layer's second",
-                default: "1400",
-            },
-            Opt {
-                name: "congestion",
-                help: "congestion control of both; the thesis: NewReno",
-                default: "reno",
-            },
-            Opt {
-                name: "seed",
-                help: "which frames are lost",
-                default: "1",
-            },
-        ]
-    }
+    const NAME: &'static str = "ldc-layers";
+    const FIGURE: &'static str = "LDC thesis, Figures 5.3 and 5.4, Table 5.1";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let runs: usize = context.sized("runs", 2)?;
-        let seconds: u64 = context.sized("seconds", 10)?;
-        if !(1..=30).contains(&runs) || !(4..=600).contains(&seconds) {
-            return Err(Usage("--runs: 1 to 30; --seconds: 4 to 600".into()).into());
-        }
-        let message: u64 = context.option("message")?;
-        let congestion: String = context.option("congestion")?;
-        let seed: u64 = context.option("seed")?;
+        let runs: usize = self.runs;
+        let seconds: u64 = self.seconds;
+        let message: u64 = self.message;
+        let congestion = &self.congestion;
+        let seed: u64 = self.seed;
         let limits = Limit::ALL;
         let shapes: Vec<_> = limits
             .iter()
@@ -99,7 +73,7 @@ impl Scenario for Layers {
         }
         let outcomes = run_all(&streams, seconds)?;
         ensure!(outcomes.len() == 2 * shapes.len(), "runs are missing");
-        let mut report = Report::new(self.name(), "bytes of each layer, plain TCP and LDC");
+        let mut report = Report::new(Self::NAME, "bytes of each layer, plain TCP and LDC");
         let results: Vec<Config> = limits
             .iter()
             .zip(outcomes.chunks(2 * runs))

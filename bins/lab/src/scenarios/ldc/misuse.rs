@@ -6,53 +6,33 @@ use super::figures::mean;
 use super::lanes::{LAYERS, Lanes, Limit, Outcome, run_all, sender_args};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario, Usage};
+use crate::scenario::{Context, Need, Scenario, within};
 
-/// The scenario.
-pub(crate) struct Misuse;
+/// Late data choice used improperly: what waits is dropped whenever the next layer is due
+#[derive(Debug, clap::Args)]
+pub(crate) struct Misuse {
+    /// Runs of each configuration, side by side (quick: 2)
+    #[arg(long, default_value_t = 10, default_value_if("quick", "true", "2"))]
+    #[arg(value_parser = within(1..=30))]
+    runs: usize,
+    /// Length of a run (quick: 10)
+    #[arg(long, default_value_t = 60, default_value_if("quick", "true", "10"))]
+    #[arg(value_parser = within(4..=600))]
+    seconds: u64,
+}
 
 /// A message is a layer's second, as in the thesis: the mistake shows because the one that was just sent is
 /// dropped whole.
 const MESSAGE: u64 = 16_384;
 
 impl Scenario for Misuse {
-    fn name(&self) -> &'static str {
-        "ldc-misuse"
-    }
-
-    fn about(&self) -> &'static str {
-        "Late data choice used improperly: what waits is dropped whenever the next layer is due"
-    }
-
-    fn figure(&self) -> &'static str {
-        "LDC thesis, Figure 5.5"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "runs",
-                help: "runs of each configuration, side by side (quick: 2)",
-                default: "10",
-            },
-            Opt {
-                name: "seconds",
-                help: "length of a run (quick: 10)",
-                default: "60",
-            },
-        ]
-    }
+    const NAME: &'static str = "ldc-misuse";
+    const FIGURE: &'static str = "LDC thesis, Figure 5.5";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let runs: usize = context.sized("runs", 2)?;
-        let seconds: u64 = context.sized("seconds", 10)?;
-        if !(1..=30).contains(&runs) || !(4..=600).contains(&seconds) {
-            return Err(Usage("--runs: 1 to 30; --seconds: 4 to 600".into()).into());
-        }
+        let runs: usize = self.runs;
+        let seconds: u64 = self.seconds;
         let shapes: Vec<_> = Limit::LIMITED
             .iter()
             .flat_map(|limit| std::iter::repeat_n(limit.shape(), runs))
@@ -70,10 +50,7 @@ impl Scenario for Misuse {
             }
         }
         let outcomes = run_all(&streams, seconds)?;
-        let mut report = Report::new(
-            self.name(),
-            "bytes of each layer, dropped at the wrong time",
-        );
+        let mut report = Report::new(Self::NAME, "bytes of each layer, dropped at the wrong time");
         let mut table = Table::new(
             format!("bytes of each layer in {seconds} s"),
             &[

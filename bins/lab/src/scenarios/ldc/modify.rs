@@ -12,10 +12,16 @@ use serde::Serialize;
 
 use super::lanes::{Lanes, Limit};
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario, Usage};
+use crate::scenario::{Context, Need, Scenario, within};
 
-/// The scenario.
-pub(crate) struct Modify;
+/// Positions of a game over a slow link: updates overwrite what has not left
+#[derive(Debug, clap::Args)]
+pub(crate) struct Modify {
+    /// Length of a run (quick: 8)
+    #[arg(long, default_value_t = 30, default_value_if("quick", "true", "8"))]
+    #[arg(value_parser = within(2..=600))]
+    seconds: u64,
+}
 
 const PORT: u16 = 5_001;
 /// Things that move.
@@ -65,35 +71,12 @@ struct Figures {
 }
 
 impl Scenario for Modify {
-    fn name(&self) -> &'static str {
-        "ldc-modify"
-    }
-
-    fn about(&self) -> &'static str {
-        "Positions of a game over a slow link: updates overwrite what has not left"
-    }
-
-    fn figure(&self) -> &'static str {
-        "LDC thesis, §6.3"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[Opt {
-            name: "seconds",
-            help: "length of a run (quick: 8)",
-            default: "30",
-        }]
-    }
+    const NAME: &'static str = "ldc-modify";
+    const FIGURE: &'static str = "LDC thesis, §6.3";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let seconds: u64 = context.sized("seconds", 8)?;
-        if !(2..=600).contains(&seconds) {
-            return Err(Usage("--seconds: 2 to 600".into()).into());
-        }
+        let seconds: u64 = self.seconds;
         let length = Duration::from_secs(seconds);
         let stages = [Stage::build()?, Stage::build()?];
         context.note(format!("both senders at once, {seconds} s"));
@@ -104,7 +87,7 @@ impl Scenario for Modify {
         });
         let panicked = |_| anyhow!("a sender panicked");
         let (plain, late) = (plain.map_err(panicked)??, late.map_err(panicked)??);
-        let mut report = Report::new(self.name(), "updates that overwrite what has not left");
+        let mut report = Report::new(Self::NAME, "updates that overwrite what has not left");
         let mut table = Table::new(
             format!(
                 "{ENTITIES} positions, each updated every 50 ms; {}",

@@ -5,10 +5,20 @@ use anyhow::Result;
 use super::figures::median;
 use super::loopback::{Notify as When, Run, late};
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Opt, Scenario, Usage};
+use crate::scenario::{Context, Scenario, within};
 
-/// The scenario.
-pub(crate) struct Notify;
+/// The loop of send and notify that held the thesis to 250 kbit/s, and ours
+#[derive(Debug, clap::Args)]
+pub(crate) struct Notify {
+    /// Bytes of a stream in MiB (quick: 32)
+    #[arg(long, default_value_t = 1024, default_value_if("quick", "true", "32"))]
+    #[arg(value_parser = within(1..=1 << 20))]
+    mib: u64,
+    /// Streams of each kind, the median counts (quick: 1)
+    #[arg(long, default_value_t = 5, default_value_if("quick", "true", "1"))]
+    #[arg(value_parser = within(1..=1_000))]
+    rounds: usize,
+}
 
 const WAYS: [(&str, When); 3] = [
     (
@@ -21,41 +31,14 @@ const WAYS: [(&str, When); 3] = [
 const SIZES: [usize; 2] = [1_460, 16_384];
 
 impl Scenario for Notify {
-    fn name(&self) -> &'static str {
-        "ldc-notify"
-    }
-
-    fn about(&self) -> &'static str {
-        "The loop of send and notify that held the thesis to 250 kbit/s, and ours"
-    }
-
-    fn figure(&self) -> &'static str {
-        "LDC thesis, §4.2.4"
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "mib",
-                help: "bytes of a stream in MiB (quick: 32)",
-                default: "1024",
-            },
-            Opt {
-                name: "rounds",
-                help: "streams of each kind, the median counts (quick: 1)",
-                default: "5",
-            },
-        ]
-    }
+    const NAME: &'static str = "ldc-notify";
+    const FIGURE: &'static str = "LDC thesis, §4.2.4";
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let bytes = context.sized::<u64>("mib", 32)? << 20;
-        let rounds: usize = context.sized("rounds", 1)?;
-        if bytes == 0 || rounds == 0 {
-            return Err(Usage("--mib and --rounds: at least 1".into()).into());
-        }
+        let bytes = self.mib << 20;
+        let rounds: usize = self.rounds;
         let mut report = Report::new(
-            self.name(),
+            Self::NAME,
             "messages over loopback, by when the drain is woken",
         );
         let mut table = Table::new(

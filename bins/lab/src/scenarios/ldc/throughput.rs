@@ -6,48 +6,31 @@ use super::figures::{confidence, median};
 use super::loopback::{Notify, Run, late, plain};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Opt, Scenario, Usage};
+use crate::scenario::{Context, Scenario, within};
 
-/// The scenario.
-pub(crate) struct Throughput;
+/// Late data choice beside a loop of plain send, as fast as loopback goes
+#[derive(Debug, clap::Args)]
+pub(crate) struct Throughput {
+    /// Bytes of a stream in MiB (quick: 64)
+    #[arg(long, default_value_t = 2048, default_value_if("quick", "true", "64"))]
+    #[arg(value_parser = within(1..=1 << 20))]
+    mib: u64,
+    /// Streams of each kind, in turns; the median counts (quick: 3)
+    #[arg(long, default_value_t = 7, default_value_if("quick", "true", "3"))]
+    #[arg(value_parser = within(1..=1_000))]
+    rounds: usize,
+}
 
 const SIZES: [usize; 3] = [1_460, 16_384, 65_536];
 
 impl Scenario for Throughput {
-    fn name(&self) -> &'static str {
-        "ldc-throughput"
-    }
-
-    fn about(&self) -> &'static str {
-        "Late data choice beside a loop of plain send, as fast as loopback goes"
-    }
-
-    fn figure(&self) -> &'static str {
-        "LDC thesis, §4.2.4"
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "mib",
-                help: "bytes of a stream in MiB (quick: 64)",
-                default: "2048",
-            },
-            Opt {
-                name: "rounds",
-                help: "streams of each kind, in turns; the median counts (quick: 3)",
-                default: "7",
-            },
-        ]
-    }
+    const NAME: &'static str = "ldc-throughput";
+    const FIGURE: &'static str = "LDC thesis, §4.2.4";
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let bytes = context.sized::<u64>("mib", 64)? << 20;
-        let rounds: usize = context.sized("rounds", 3)?;
-        if bytes == 0 || rounds == 0 {
-            return Err(Usage("--mib and --rounds: at least 1".into()).into());
-        }
-        let mut report = Report::new(self.name(), "bytes a second over loopback");
+        let bytes = self.mib << 20;
+        let rounds: usize = self.rounds;
+        let mut report = Report::new(Self::NAME, "bytes a second over loopback");
         let mut table = Table::new(
             "median of the rounds",
             &[

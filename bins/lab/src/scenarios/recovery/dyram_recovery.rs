@@ -3,69 +3,41 @@
 use anyhow::Result;
 
 use super::relays::Detection;
-use super::{Protocol, measure, summary};
+use super::{PROTOCOLS, Protocol, Simulations, protocols, summary};
 use crate::report::{Bound, Report};
-use crate::scenario::{Context, Opt, Scenario};
+use crate::scenario::{Context, Entry, Scenario};
+use crate::simulated::Help;
 
 /// From so many receivers on DyRAM is held against the latency of a source that repairs everything
 /// itself. In smaller groups that one is the quicker one, as was seen at 100 and 200 before this bound was
 /// set: DyRAM waits for the delay to decide, and then for a receiver at the other end of the tree.
 const IMPLOSION: u32 = 1_000;
 
-/// The scenario.
-pub(crate) struct DyramRecovery;
+/// Large simulated trees: DyRAM with and without early detection, beside LMS and nobody's help
+#[derive(Debug, clap::Args)]
+pub(crate) struct DyramRecovery {
+    #[command(flatten)]
+    simulations: Simulations,
+    /// Protocols to compare, with commas
+    #[arg(long, value_delimiter = ',', value_parser = PROTOCOLS)]
+    #[arg(default_value = "unicast,lms,dyram,dyram-late")]
+    protocols: Vec<String>,
+}
 
 impl Scenario for DyramRecovery {
-    fn name(&self) -> &'static str {
-        "dyram-recovery"
-    }
-
-    fn about(&self) -> &'static str {
-        "Large simulated trees: DyRAM with and without early detection, beside LMS and nobody's help"
-    }
-
-    fn figure(&self) -> &'static str {
-        "DyRAM §3.3: local recoveries with early loss detection provide low latencies"
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "receivers",
-                help: "sizes of the groups; --quick: 100,200",
-                default: "100,1000,10000",
-            },
-            Opt {
-                name: "packets",
-                help: "data packets, the same in every protocol, for each size or the last for the rest; --quick: 100",
-                default: "1000,1000,100",
-            },
-            Opt {
-                name: "loss",
-                help: "share of the packets that a receiver loses, in the mean over all receivers",
-                default: "0.01",
-            },
-            Opt {
-                name: "seeds",
-                help: "seeds of trees, losses and machines: 1 to this many; --quick: 2",
-                default: "5",
-            },
-            Opt {
-                name: "protocols",
-                help: "some of unicast,unicast-ideal,lms,dyram,dyram-late,srm,srm-log",
-                default: "unicast,lms,dyram,dyram-late",
-            },
-            Opt {
-                name: "jobs",
-                help: "simulations at a time; the figures are the same, the times may not be",
-                default: "1",
-            },
-        ]
-    }
+    const NAME: &'static str = "dyram-recovery";
+    const FIGURE: &'static str =
+        "DyRAM §3.3: local recoveries with early loss detection provide low latencies";
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let (protocols, samples) = measure(context)?;
-        let mut report = summary::report(self, context, &protocols, &samples);
+        let protocols = protocols(&self.protocols, Help::Live);
+        let samples = self.simulations.run(context, &protocols);
+        let mut report = summary::report(
+            Self::NAME,
+            &Entry::of::<Self>().about(),
+            &protocols,
+            &samples,
+        );
         let place = |wanted: fn(&Protocol) -> bool| protocols.iter().position(wanted);
         let early = place(|p| matches!(p, Protocol::Dyram(Detection::Early)));
         let Some(early) = early else {
@@ -104,17 +76,11 @@ impl Scenario for DyramRecovery {
 mod tests {
     use super::*;
     use crate::report::Verdict;
+    use crate::scenario::run_quick;
 
     #[test]
     fn the_quick_run_meets_its_targets() {
-        let defaults = DyramRecovery.options().iter();
-        let options = defaults.map(|opt| (opt.name.to_owned(), opt.default.to_owned()));
-        let context = Context {
-            quick: true,
-            options: options.collect(),
-            ..Context::default()
-        };
-        let report = DyramRecovery.run(&context).expect("a result");
+        let report = run_quick::<DyramRecovery>(&[]);
         assert_eq!(report.verdict(false), Verdict::Met, "{}", report.text());
     }
 }

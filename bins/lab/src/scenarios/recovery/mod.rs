@@ -67,10 +67,10 @@ mod world;
 
 use std::sync::Mutex;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::Result;
 
 use crate::report::Report;
-use crate::scenario::{Context, Opt, Scenario};
+use crate::scenario::{Context, Entry, Scenario, within};
 use crate::simulated::Help;
 
 use summary::Sample;
@@ -80,13 +80,59 @@ use world::{Plan, World};
 
 pub(super) use dyram_recovery::DyramRecovery;
 
-/// The scenario `lms-recovery`.
-pub(crate) struct Recovery;
+/// Large simulated trees: recovery latency, requests at the source, exposure, beside two others
+#[derive(Debug, clap::Args)]
+pub(crate) struct Recovery {
+    #[command(flatten)]
+    simulations: Simulations,
+    /// When the repliers of LMS are elected: while the network runs, or beforehand
+    #[arg(long, default_value = "live", value_parser = ["live", "set"])]
+    repliers: String,
+    /// Protocols to compare, with commas
+    #[arg(long, value_delimiter = ',', value_parser = PROTOCOLS)]
+    #[arg(default_value = "lms,unicast,unicast-ideal,srm,srm-log")]
+    protocols: Vec<String>,
+}
 
-/// Sizes of the groups that can be asked for.
-const RECEIVERS: std::ops::RangeInclusive<u32> = 2..=1_000_000;
-/// Numbers of data packets that can be asked for.
-const PACKETS: std::ops::RangeInclusive<u32> = 1..=1_000_000;
+/// The simulations that are run.
+#[derive(Debug, clap::Args)]
+struct Simulations {
+    /// Sizes of the groups (quick: 100,200)
+    #[arg(long, value_delimiter = ',', value_parser = within(2..=1_000_000))]
+    #[arg(
+        default_value = "100,1000,10000",
+        default_value_if("quick", "true", "100,200")
+    )]
+    receivers: Vec<u32>,
+    /// Data packets, the same in every protocol, for each size, the last for the rest (quick: 100)
+    #[arg(long, value_delimiter = ',', value_parser = within(1..=1_000_000))]
+    #[arg(
+        default_value = "1000,1000,100",
+        default_value_if("quick", "true", "100")
+    )]
+    packets: Vec<u32>,
+    /// Share of the packets that a receiver loses, in the mean over all receivers
+    #[arg(long, default_value_t = 0.01, value_parser = within(1e-9..=0.5))]
+    loss: f64,
+    /// Seeds of trees, losses and machines: 1 to this many (quick: 2)
+    #[arg(long, default_value_t = 5, default_value_if("quick", "true", "2"))]
+    #[arg(value_parser = within(1..=1000))]
+    seeds: u64,
+    /// Simulations at a time; the figures are the same, the times may not be
+    #[arg(long, default_value_t = 1, value_parser = within(1..=256))]
+    jobs: usize,
+}
+
+/// What `--protocols` takes.
+const PROTOCOLS: [&str; 7] = [
+    "lms",
+    "unicast",
+    "unicast-ideal",
+    "srm",
+    "srm-log",
+    "dyram",
+    "dyram-late",
+];
 
 /// What is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,140 +169,65 @@ impl Protocol {
 }
 
 impl Scenario for Recovery {
-    fn name(&self) -> &'static str {
-        "lms-recovery"
-    }
-
-    fn about(&self) -> &'static str {
-        "Large simulated trees: recovery latency, requests at the source, exposure, beside two others"
-    }
-
-    fn figure(&self) -> &'static str {
-        "LMS §6 (opening), §6.3.2 and §6.7: no implosion, little exposure, low recovery latency"
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "receivers",
-                help: "sizes of the groups, 100 to 100000 in the paper's spirit; --quick: 100,200",
-                default: "100,1000,10000",
-            },
-            Opt {
-                name: "packets",
-                help: "data packets, the same in every protocol, for each size or the last for the rest; --quick: 100",
-                default: "1000,1000,100",
-            },
-            Opt {
-                name: "loss",
-                help: "share of the packets that a receiver loses, in the mean over all receivers",
-                default: "0.01",
-            },
-            Opt {
-                name: "seeds",
-                help: "seeds of trees, losses and machines: 1 to this many; --quick: 2",
-                default: "5",
-            },
-            Opt {
-                name: "repliers",
-                help: "live: LMS-HIER elects them while the network runs; set: beforehand",
-                default: "live",
-            },
-            Opt {
-                name: "protocols",
-                help: "some of lms,unicast,unicast-ideal,srm,srm-log",
-                default: "lms,unicast,unicast-ideal,srm,srm-log",
-            },
-            Opt {
-                name: "jobs",
-                help: "simulations at a time; the figures are the same, the times may not be",
-                default: "1",
-            },
-        ]
-    }
+    const NAME: &'static str = "lms-recovery";
+    const FIGURE: &'static str =
+        "LMS §6 (opening), §6.3.2 and §6.7: no implosion, little exposure, low recovery latency";
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let (protocols, samples) = measure(context)?;
-        let mut report = summary::report(self, context, &protocols, &samples);
+        let help = match self.repliers.as_str() {
+            "set" => Help::Static,
+            _ => Help::Live,
+        };
+        let protocols = protocols(&self.protocols, help);
+        let samples = self.simulations.run(context, &protocols);
+        let mut report = summary::report(
+            Self::NAME,
+            &Entry::of::<Self>().about(),
+            &protocols,
+            &samples,
+        );
         summary::lms_targets(&mut report, &protocols, &samples);
         Ok(report)
     }
 }
 
-/// Runs every protocol in every world that the options ask for.
-fn measure(context: &Context) -> Result<(Vec<Protocol>, Vec<Sample>)> {
-    let loss: f64 = context.option("loss")?;
-    let seeds: u64 = context.sized("seeds", 2)?;
-    let jobs: usize = context.option("jobs")?;
-    ensure!(
-        loss > 0.0 && loss <= 0.5,
-        "--loss {loss}: above 0, at most 0.5"
-    );
-    ensure!((1..=1000).contains(&seeds), "--seeds {seeds}: 1 to 1000");
-    ensure!((1..=256).contains(&jobs), "--jobs {jobs}: 1 to 256");
-    let protocols = protocols(context)?;
-    let mut samples = Vec::new();
-    let sizes = numbers(context, "receivers", "100,200", RECEIVERS)?;
-    let packets = numbers(context, "packets", "100", PACKETS)?;
-    let packets = packets.iter().chain(packets.last().into_iter().cycle());
-    for (&receivers, &packets) in sizes.iter().zip(packets) {
-        let plan = |seed| Plan {
-            receivers,
-            packets,
-            loss,
-            seed,
-        };
-        let worlds: Vec<World> = (1..=seeds).map(|seed| World::new(plan(seed))).collect();
-        let outcomes = run_all(context, &worlds, &protocols, jobs);
-        samples.push(Sample { worlds, outcomes });
+impl Simulations {
+    /// Runs every protocol in every world.
+    fn run(&self, context: &Context, protocols: &[Protocol]) -> Vec<Sample> {
+        let packets = self
+            .packets
+            .iter()
+            .chain(self.packets.last().into_iter().cycle());
+        let samples = self
+            .receivers
+            .iter()
+            .zip(packets)
+            .map(|(&receivers, &packets)| {
+                let plan = |seed| Plan {
+                    receivers,
+                    packets,
+                    loss: self.loss,
+                    seed,
+                };
+                let worlds = (1..=self.seeds).map(|seed| World::new(plan(seed)));
+                let worlds: Vec<World> = worlds.collect();
+                let outcomes = run_all(context, &worlds, protocols, self.jobs);
+                Sample { worlds, outcomes }
+            });
+        samples.collect()
     }
-    Ok((protocols, samples))
 }
 
-/// A list of numbers.
-fn numbers(
-    context: &Context,
-    name: &str,
-    quick: &str,
-    allowed: std::ops::RangeInclusive<u32>,
-) -> Result<Vec<u32>> {
-    let list: String = context.sized(name, quick.to_owned())?;
-    let each = list.split(',').map(|text| {
-        let number: u32 = text
-            .trim()
-            .parse()
-            .with_context(|| format!("--{name} {list}"))?;
-        let (low, high) = (allowed.start(), allowed.end());
-        ensure!(
-            allowed.contains(&number),
-            "--{name} {number}: {low} to {high}"
-        );
-        Ok(number)
-    });
-    each.collect()
-}
-
-fn protocols(context: &Context) -> Result<Vec<Protocol>> {
-    let repliers = context.options.get("repliers");
-    let help = match repliers.map_or("live", String::as_str) {
-        "live" => Help::Live,
-        "set" => Help::Static,
-        repliers => bail!("--repliers {repliers}: live or set"),
-    };
-    let names: String = context.option("protocols")?;
-    let each = names.split(',').map(|name| {
-        Ok(match name.trim() {
-            "lms" => Protocol::Ltp(Variant::Lms(help)),
-            "unicast" => Protocol::Ltp(Variant::Unicast),
-            "unicast-ideal" => Protocol::Ltp(Variant::UnicastIdeal),
-            "srm" => Protocol::Srm(srm::Constants::Fixed),
-            "srm-log" => Protocol::Srm(srm::Constants::LogOfGroup),
-            "dyram" => Protocol::Dyram(relays::Detection::Early),
-            "dyram-late" => Protocol::Dyram(relays::Detection::Late),
-            _ => bail!(
-                "--protocols {name}: lms, unicast, unicast-ideal, srm, srm-log, dyram or dyram-late"
-            ),
-        })
+/// The protocols of these names.
+fn protocols(names: &[String], help: Help) -> Vec<Protocol> {
+    let each = names.iter().map(|name| match name.as_str() {
+        "lms" => Protocol::Ltp(Variant::Lms(help)),
+        "unicast" => Protocol::Ltp(Variant::Unicast),
+        "unicast-ideal" => Protocol::Ltp(Variant::UnicastIdeal),
+        "srm" => Protocol::Srm(srm::Constants::Fixed),
+        "srm-log" => Protocol::Srm(srm::Constants::LogOfGroup),
+        "dyram" => Protocol::Dyram(relays::Detection::Early),
+        _ => Protocol::Dyram(relays::Detection::Late),
     });
     each.collect()
 }
@@ -300,29 +271,14 @@ fn run_all(
 mod tests {
     use super::*;
     use crate::report::Verdict;
-
-    fn quick() -> Context {
-        let defaults = Recovery.options().iter();
-        let options = defaults.map(|opt| (opt.name.to_owned(), opt.default.to_owned()));
-        Context {
-            quick: true,
-            options: options.collect(),
-            ..Context::default()
-        }
-    }
-
-    fn with(name: &str, value: &str) -> Context {
-        let mut context = quick();
-        context.options.insert(name.to_owned(), value.to_owned());
-        context.typed.push(name.to_owned());
-        context
-    }
+    use crate::scenario::run_quick;
+    use clap::Args as _;
 
     #[test]
     fn the_quick_run_meets_its_targets_and_repeats_whatever_the_jobs() {
-        let first = Recovery.run(&quick()).expect("a result");
+        let first = run_quick::<Recovery>(&[]);
         assert_eq!(first.verdict(false), Verdict::Met, "{}", first.text());
-        let second = Recovery.run(&with("jobs", "3")).expect("a result");
+        let second = run_quick::<Recovery>(&["--jobs", "3"]);
         let figures = |report: &Report| format!("{:?}", report.tables[..3].to_vec());
         assert_eq!(figures(&first), figures(&second));
     }
@@ -355,7 +311,7 @@ mod tests {
             loss: 0.02,
             seed: 3,
         });
-        for protocol in protocols(&quick()).expect("the defaults") {
+        for protocol in protocols(&PROTOCOLS.map(str::to_owned)[..5], Help::Live) {
             let outcome = protocol.run(&world);
             assert!(outcome.noticed <= world.lost_pairs, "{outcome:?}");
             assert!(
@@ -376,7 +332,10 @@ mod tests {
             ("repliers", "dead"),
             ("protocols", "lms,tcp"),
         ] {
-            assert!(Recovery.run(&with(name, value)).is_err(), "{name} {value}");
+            let command = Recovery::augment_args(clap::Command::new("lab"));
+            let given = format!("--{name}={value}");
+            let parsed = command.try_get_matches_from(["lab", given.as_str()]);
+            assert!(parsed.is_err(), "{given}");
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Scenario};
 
 use super::Protocol;
 use super::watch::Outcome;
@@ -52,14 +51,12 @@ impl Range {
 
 /// Everything that was found.
 pub(super) fn report(
-    scenario: &dyn Scenario,
-    context: &Context,
+    name: &str,
+    title: &str,
     protocols: &[Protocol],
     samples: &[Sample],
 ) -> Report {
-    let mut report = Report::new(scenario.name(), scenario.about());
-    report.figure = scenario.figure().to_owned();
-    report.quick = context.quick;
+    let mut report = Report::new(name, title);
     report.tables = vec![
         recovery_table(samples),
         hierarchy_table(samples),

@@ -19,13 +19,25 @@ use serde_json::json;
 
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario, Usage};
+use crate::scenario::{Context, Need, Scenario, within};
 
 use sample::{Sample, look, slope};
 use world::World;
 
-/// The scenario `soak`.
-pub(crate) struct Soak;
+/// All programs under load with restarts: memory and descriptors stay flat
+#[derive(Debug, clap::Args)]
+pub(crate) struct Soak {
+    /// How long (quick: 0.5)
+    #[arg(long, default_value_t = 30.0, default_value_if("quick", "true", "0.5"))]
+    #[arg(value_parser = within(0.1..=100_000.0))]
+    minutes: f64,
+    /// Size of the files in MiB
+    #[arg(long, default_value_t = 2)]
+    mib: u64,
+    /// Between two restarts (quick: 8)
+    #[arg(long, default_value_t = 45, default_value_if("quick", "true", "8"))]
+    restart_seconds: u64,
+}
 
 /// Between two turns of the programs' keeper.
 const TURN: Duration = Duration::from_millis(100);
@@ -43,46 +55,14 @@ const KIB_A_MINUTE: f64 = 17.0;
 const DESCRIPTORS_A_MINUTE: f64 = 0.05;
 
 impl Scenario for Soak {
-    fn name(&self) -> &'static str {
-        "soak"
-    }
-
-    fn about(&self) -> &'static str {
-        "All programs under load with restarts: memory and descriptors stay flat"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "minutes",
-                help: "how long; --quick: 0.5",
-                default: "30",
-            },
-            Opt {
-                name: "mib",
-                help: "size of the files in MiB",
-                default: "2",
-            },
-            Opt {
-                name: "restart-seconds",
-                help: "between two restarts; --quick: 8",
-                default: "45",
-            },
-        ]
-    }
+    const NAME: &'static str = "soak";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let minutes: f64 = context.sized("minutes", 0.5)?;
-        if !(0.1..=100_000.0).contains(&minutes) {
-            return Err(Usage(format!("--minutes {minutes}: 0.1 to 100000")).into());
-        }
-        let restart = Duration::from_secs(context.sized("restart-seconds", 8)?);
+        let minutes: f64 = self.minutes;
+        let restart = Duration::from_secs(self.restart_seconds);
         let seconds = (minutes * 60.0) as u64;
-        let mut world = World::start(seconds, context.option::<u64>("mib")? << 20)?;
+        let mut world = World::start(seconds, self.mib << 20)?;
         let mut watched: Vec<(String, u32, Vec<Sample>)> = world
             .observed()
             .into_iter()

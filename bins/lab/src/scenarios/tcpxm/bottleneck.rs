@@ -11,10 +11,18 @@ use super::{COLUMNS, cells};
 use crate::net::Shape;
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Scenario, chosen};
 
-/// The scenario.
-pub(in crate::scenarios) struct Bottleneck;
+/// Mcp to four hosts behind deep queues of 100 Mbit/s, no loss and 1 %
+#[derive(Debug, clap::Args)]
+pub(in crate::scenarios) struct Bottleneck {
+    /// Size of the file in MiB (quick: 8)
+    #[arg(long, default_value_t = 128, default_value_if("quick", "true", "8"))]
+    mib: u64,
+    /// Congestion control of mcp: cubic, newreno, or both with a comma
+    #[arg(long, value_delimiter = ',', default_value = "cubic", value_parser = CONTROLS)]
+    cc: Vec<String>,
+}
 
 const RATE_BPS: u64 = 100_000_000;
 const HOSTS: usize = 4;
@@ -23,43 +31,18 @@ const QUEUE_BYTES: usize = 1 << 20;
 const LOSSES: [f64; 2] = [0.0, 0.01];
 const TARGET_MBPS: f64 = 88.0;
 
+/// What `--cc` takes.
+const CONTROLS: [&str; 3] = ["all", "cubic", "newreno"];
+
 impl Scenario for Bottleneck {
-    fn name(&self) -> &'static str {
-        "tcpxm-bottleneck"
-    }
-
-    fn about(&self) -> &'static str {
-        "mcp to four hosts behind deep queues of 100 Mbit/s, no loss and 1 %"
-    }
-
-    fn figure(&self) -> &'static str {
-        "TCP-XM §2.2"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "mib",
-                help: "size of the file in MiB (quick: 8)",
-                default: "128",
-            },
-            Opt {
-                name: "cc",
-                help: "congestion control of mcp: cubic, newreno, or both with a comma",
-                default: "cubic",
-            },
-        ]
-    }
+    const NAME: &'static str = "tcpxm-bottleneck";
+    const FIGURE: &'static str = "TCP-XM §2.2";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let bytes = context.sized("mib", 8u64)? << 20;
-        let controls = context.option::<String>("cc")?;
-        let controls = super::chosen("cc", &controls, &["cubic", "newreno"])?;
-        let mut report = Report::new(self.name(), "deep queues of 100 Mbit/s before four hosts");
+        let bytes = self.mib << 20;
+        let controls = chosen(&self.cc, &CONTROLS);
+        let mut report = Report::new(Self::NAME, "deep queues of 100 Mbit/s before four hosts");
         let mut lines = Vec::new();
         for loss in LOSSES {
             let shape = Shape {

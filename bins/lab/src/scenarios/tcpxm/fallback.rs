@@ -8,10 +8,15 @@ use super::super::stage::{Setting, Stage};
 use super::{COLUMNS, cells};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Scenario};
 
-/// The scenario.
-pub(in crate::scenarios) struct Fallback;
+/// Mcp to three hosts while multicast dies and returns
+#[derive(Debug, clap::Args)]
+pub(in crate::scenarios) struct Fallback {
+    /// How long multicast works, is dead, and works again (quick: 1.5)
+    #[arg(long, default_value_t = 4.0, default_value_if("quick", "true", "1.5"))]
+    seconds: f64,
+}
 
 const HOSTS: usize = 3;
 const RATE: &str = "60M";
@@ -20,33 +25,13 @@ const RATE_BPS: f64 = 60e6;
 const MOST_SECONDS: f64 = 1.0;
 
 impl Scenario for Fallback {
-    fn name(&self) -> &'static str {
-        "tcpxm-fallback"
-    }
-
-    fn about(&self) -> &'static str {
-        "mcp to three hosts while multicast dies and returns"
-    }
-
-    fn figure(&self) -> &'static str {
-        "TCP-XM §2.5 and Figure 1"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[Opt {
-            name: "seconds",
-            help: "how long multicast works, is dead, and works again (quick: 1.5)",
-            default: "4",
-        }]
-    }
+    const NAME: &'static str = "tcpxm-fallback";
+    const FIGURE: &'static str = "TCP-XM §2.5 and Figure 1";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let seconds = context.sized("seconds", 1.5)?;
-        let mut report = Report::new(self.name(), "multicast dies in mid copy, and returns");
+        let seconds = self.seconds;
+        let mut report = Report::new(Self::NAME, "multicast dies in mid copy, and returns");
         let mut lines = Vec::new();
         for case in CASES {
             context.note(case.name);

@@ -11,10 +11,16 @@ use super::testbed::{Pc, Session, Testbed};
 use crate::net::Shape;
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Scenario, within};
 
-/// The scenario.
-pub(in crate::scenarios) struct Flows;
+/// Three sessions of mcp share links whose bandwidth changes
+#[derive(Debug, clap::Args)]
+pub(in crate::scenarios) struct Flows {
+    /// The paper's seconds and bytes divided by this (quick: 20)
+    #[arg(long, default_value_t = 1.0, default_value_if("quick", "true", "20"))]
+    #[arg(value_parser = within(1.0..=1e6))]
+    faster: f64,
+}
 
 const NAMES: [&str; 3] = ["AB", "AX", "XB"];
 const PAIRS: [[Pc; 2]; 3] = [[Pc::A, Pc::B], [Pc::A, Pc::X], [Pc::X, Pc::B]];
@@ -80,35 +86,14 @@ const PHASES: [Phase; 6] = [
 ];
 
 impl Scenario for Flows {
-    fn name(&self) -> &'static str {
-        "tcpxm-flows"
-    }
-
-    fn about(&self) -> &'static str {
-        "three sessions of mcp share links whose bandwidth changes"
-    }
-
-    fn figure(&self) -> &'static str {
-        "TCP-XM Figures 9 and 10"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[Opt {
-            name: "faster",
-            help: "the paper's seconds and bytes divided by this (quick: 20)",
-            default: "1",
-        }]
-    }
+    const NAME: &'static str = "tcpxm-flows";
+    const FIGURE: &'static str = "TCP-XM Figures 9 and 10";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let faster = context.sized("faster", 20.0)?;
-        ensure!(faster >= 1.0, "--faster {faster}: 1 or more");
+        let faster = self.faster;
         let flows = play(context, faster)?;
-        let mut report = Report::new(self.name(), "three sessions over changing links");
+        let mut report = Report::new(Self::NAME, "three sessions over changing links");
         let spans = flows.spans(faster);
         report
             .tables

@@ -12,10 +12,18 @@ use super::sites::{LATENCIES, Latency};
 use super::{COLUMNS, cells};
 use crate::plot::Plot;
 use crate::report::{Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Scenario};
 
-/// The scenario.
-pub(in crate::scenarios) struct JoinLatency;
+/// Mcp to hosts that multicast reaches only after up to 60 s
+#[derive(Debug, clap::Args)]
+pub(in crate::scenarios) struct JoinLatency {
+    /// --rate of mcp in Mbit/s, all copies counted
+    #[arg(long, default_value_t = 40)]
+    mbps: u64,
+    /// The paper's seconds divided by this (quick: 20)
+    #[arg(long, default_value_t = 1.0, default_value_if("quick", "true", "20"))]
+    faster: f64,
+}
 
 /// The copy lasts so much longer than the last path takes to open.
 const LONGER: f64 = 1.25;
@@ -23,40 +31,13 @@ const LONGER: f64 = 1.25;
 const LATE: Duration = Duration::from_millis(50);
 
 impl Scenario for JoinLatency {
-    fn name(&self) -> &'static str {
-        "tcpxm-join-latency"
-    }
-
-    fn about(&self) -> &'static str {
-        "mcp to hosts that multicast reaches only after up to 60 s"
-    }
-
-    fn figure(&self) -> &'static str {
-        "TCP-XM Table 3"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "mbps",
-                help: "--rate of mcp in Mbit/s, all copies counted",
-                default: "40",
-            },
-            Opt {
-                name: "faster",
-                help: "the paper's seconds divided by this (quick: 20)",
-                default: "1",
-            },
-        ]
-    }
+    const NAME: &'static str = "tcpxm-join-latency";
+    const FIGURE: &'static str = "TCP-XM Table 3";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let rate_bps = context.option::<u64>("mbps")? * 1_000_000;
-        let faster = context.sized("faster", 20.0)?;
+        let rate_bps = self.mbps * 1_000_000;
+        let faster = self.faster;
         let opens: Vec<f64> = LATENCIES
             .iter()
             .map(|latency| latency.seconds[0] as f64 / faster)
@@ -69,7 +50,7 @@ impl Scenario for JoinLatency {
             .zip(copied.hosts.clone())
             .map(|((latency, opened), copied)| Host::of(latency, opened, copied))
             .collect();
-        Ok(report(self.name(), &copied, &hosts))
+        Ok(report(Self::NAME, &copied, &hosts))
     }
 }
 

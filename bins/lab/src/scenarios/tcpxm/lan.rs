@@ -9,16 +9,43 @@ use super::super::stage::copy::{Copied, Copying, copy};
 use super::super::stage::play::best;
 use super::super::stage::tcp::{Ends, Streams, streams};
 use super::super::stage::{Setting, Stage, System};
-use super::{COLUMNS, cells, chosen, counts, mbps, megabytes};
+use super::{COLUMNS, cells, mbps, megabytes};
 use crate::net::system;
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Scenario, chosen, within};
 
-/// The scenario.
-pub(in crate::scenarios) struct Lan;
+/// Mcp to 1 to 40 hosts on one switch, beside as many kernel TCP streams
+#[derive(Debug, clap::Args)]
+pub(in crate::scenarios) struct Lan {
+    /// Which: wire (unshaped, no offloads), mixed (the same, multicast reaches 6 of 8 hosts), slow
+    /// (100 Mbit/s), loss (the same, 1 % lost at each host), fast (offloads on), system (100 Mbit/s
+    /// by HTB, a kernel multicast router, offloads as the system has them, 1 % lost by nftables),
+    /// or several with commas
+    #[arg(long, value_delimiter = ',', default_value = "all", value_parser = SETTINGS)]
+    settings: Vec<String>,
+    /// Numbers of hosts for wire and slow (quick: 1,3)
+    #[arg(
+        long,
+        default_value = "1,2,3,4,5,6,7,8,16,40",
+        value_delimiter = ',',
+        default_value_if("quick", "true", "1,3")
+    )]
+    #[arg(value_parser = within(1..=250))]
+    receivers: Vec<usize>,
+    /// Size of the file for wire and fast in MiB, a quarter of it for wire with more than 8 hosts
+    /// (quick: 16)
+    #[arg(long, default_value_t = 1024, default_value_if("quick", "true", "16"))]
+    mib: u64,
+    /// Its size on 100 Mbit/s (quick: 8)
+    #[arg(long, default_value_t = 64, default_value_if("quick", "true", "8"))]
+    slow_mib: u64,
+    /// Copies of each kind in fast, the best counts (quick: 1)
+    #[arg(long, default_value_t = 3, default_value_if("quick", "true", "1"))]
+    rounds: usize,
+}
 
-const SETTINGS: [&str; 6] = ["wire", "mixed", "slow", "loss", "fast", "system"];
+const SETTINGS: [&str; 7] = ["all", "wire", "mixed", "slow", "loss", "fast", "system"];
 /// The slow sender's link, and the least that the file's own bytes must get of it.
 const SLOW_BPS: u64 = 100_000_000;
 const SLOW_TARGET_MBPS: f64 = 94.0;
@@ -42,70 +69,20 @@ const MIXED: (usize, usize) = (8, 2);
 const FAST: [(usize, f64); 2] = [(4, 1.0), (8, 1.5)];
 
 impl Scenario for Lan {
-    fn name(&self) -> &'static str {
-        "tcpxm-lan"
-    }
-
-    fn about(&self) -> &'static str {
-        "mcp to 1 to 40 hosts on one switch, beside as many kernel TCP streams"
-    }
-
-    fn figure(&self) -> &'static str {
-        "TCP-XM Figures 5 and 6"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "settings",
-                help: "which: wire (unshaped, no offloads), mixed (the same, multicast reaches 6 of 8 \
-                       hosts), slow (100 Mbit/s), loss (the same, 1 % \
-                       lost at each host), fast (offloads on), system (100 Mbit/s by HTB, a kernel \
-                       multicast router, offloads as the system has them, 1 % lost by nftables), or several \
-                       with commas",
-                default: "all",
-            },
-            Opt {
-                name: "receivers",
-                help: "numbers of hosts for wire and slow (quick: 1,3)",
-                default: "1,2,3,4,5,6,7,8,16,40",
-            },
-            Opt {
-                name: "mib",
-                help: "size of the file for wire and fast in MiB, a quarter of it for wire with more \
-                       than 8 hosts (quick: 16)",
-                default: "1024",
-            },
-            Opt {
-                name: "slow-mib",
-                help: "its size on 100 Mbit/s (quick: 8)",
-                default: "64",
-            },
-            Opt {
-                name: "rounds",
-                help: "copies of each kind in fast, the best counts (quick: 1)",
-                default: "3",
-            },
-        ]
-    }
+    const NAME: &'static str = "tcpxm-lan";
+    const FIGURE: &'static str = "TCP-XM Figures 5 and 6";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let settings = context.option::<String>("settings")?;
-        let settings = chosen("settings", &settings, &SETTINGS)?;
-        let receivers = context.sized("receivers", "1,3".to_owned())?;
         let mut run = Run {
             context,
-            report: Report::new(self.name(), "one file to n hosts on one switch"),
-            receivers: counts("receivers", &receivers)?,
-            bytes: context.sized("mib", 16u64)? << 20,
-            slow_bytes: context.sized("slow-mib", 8u64)? << 20,
-            rounds: context.sized("rounds", 1)?,
+            report: Report::new(Self::NAME, "one file to n hosts on one switch"),
+            receivers: self.receivers.clone(),
+            bytes: self.mib << 20,
+            slow_bytes: self.slow_mib << 20,
+            rounds: self.rounds,
         };
-        for setting in settings {
+        for setting in chosen(&self.settings, &SETTINGS) {
             match setting {
                 "wire" => run.wire()?,
                 "mixed" => run.mixed()?,

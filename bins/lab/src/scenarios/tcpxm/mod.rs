@@ -41,7 +41,6 @@ pub(super) use wan::Wan;
 use super::stage::Wire;
 use super::stage::copy::Copied;
 use crate::report::Cell;
-use crate::scenario::Usage;
 
 /// Mbit/s.
 fn mbps(bits_per_s: f64) -> Cell {
@@ -91,34 +90,4 @@ fn rates(told: &[(f64, u64)]) -> Vec<(f64, f64)> {
         }
     }
     points
-}
-
-/// Numbers of receivers, as typed: `1,2,8`.
-fn counts(option: &str, text: &str) -> anyhow::Result<Vec<usize>> {
-    let parsed: Result<Vec<usize>, _> = text.split(',').map(|word| word.trim().parse()).collect();
-    match parsed {
-        Ok(counts) if counts.iter().all(|count| (1..=250).contains(count)) => Ok(counts),
-        _ => Err(Usage(format!(
-            "--{option} {text}: numbers from 1 to 250, with commas"
-        ))
-        .into()),
-    }
-}
-
-/// The words that are asked for, of those that there are; `all` is all.
-fn chosen(option: &str, text: &str, known: &[&'static str]) -> anyhow::Result<Vec<&'static str>> {
-    if text == "all" {
-        return Ok(known.to_vec());
-    }
-    let find = |word: &str| known.iter().copied().find(|name| *name == word.trim());
-    let words = text.split(',').map(|word| {
-        find(word).ok_or_else(|| {
-            Usage(format!(
-                "--{option} {word}: all, or of {}",
-                known.join(", ")
-            ))
-            .into()
-        })
-    });
-    words.collect()
 }

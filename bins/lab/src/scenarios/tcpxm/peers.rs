@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use serde::Serialize;
 
 use super::super::stage::copy::{Copying, copy};
@@ -12,15 +12,39 @@ use super::super::stage::play::{Outcome, Tool, best, missing, play, reason};
 use super::super::stage::tcp::{Ends, tcp};
 use super::super::stage::tools::{Udpcast, Uftp};
 use super::super::stage::{Setting, Stage};
-use super::{chosen, counts, mbps};
+use super::mbps;
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Scenario, chosen, within};
 
-/// The scenario.
-pub(in crate::scenarios) struct Peers;
+/// Mcp beside uftp, udpcast, NORM and kernel TCP, group by group
+#[derive(Debug, clap::Args)]
+pub(in crate::scenarios) struct Peers {
+    /// Which: slow (sender's link 100 Mbit/s), plain (no limit, no segmentation offloads), or both
+    /// with a comma
+    #[arg(long, value_delimiter = ',', default_value = "all", value_parser = SETTINGS)]
+    settings: Vec<String>,
+    /// Group sizes (quick: 2)
+    #[arg(
+        long,
+        default_value = "1,2,4,8",
+        value_delimiter = ',',
+        default_value_if("quick", "true", "2")
+    )]
+    #[arg(value_parser = within(1..=250))]
+    receivers: Vec<usize>,
+    /// Size of the file in MiB, plain (quick: 8)
+    #[arg(long, default_value_t = 256, default_value_if("quick", "true", "8"))]
+    mib: u64,
+    /// Its size on 100 Mbit/s (quick: 4)
+    #[arg(long, default_value_t = 32, default_value_if("quick", "true", "4"))]
+    slow_mib: u64,
+    /// Transfers of each tool, the best counts (quick: 1)
+    #[arg(long, default_value_t = 1, value_parser = within(1..=1_000))]
+    rounds: usize,
+}
 
-const SETTINGS: [&str; 2] = ["slow", "plain"];
+const SETTINGS: [&str; 3] = ["all", "slow", "plain"];
 const SLOW_BPS: u64 = 100_000_000;
 /// With their headers just under what the slow link carries.
 const UFTP_SLOW_KBPS: i64 = 97_000;
@@ -32,66 +56,19 @@ const TARGET_HOSTS: usize = 8;
 const PAPER_TCP_MBPS: [(usize, f64); 2] = [(1, 71.0), (8, 11.0)];
 
 impl Scenario for Peers {
-    fn name(&self) -> &'static str {
-        "tcpxm-peers"
-    }
-
-    fn about(&self) -> &'static str {
-        "mcp beside uftp, udpcast, NORM and kernel TCP, group by group"
-    }
-
-    fn figure(&self) -> &'static str {
-        "TCP-XM Figures 12 and 13"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "settings",
-                help: "which: slow (sender's link 100 Mbit/s), plain (no limit, no segmentation \
-                       offloads), or both with a comma",
-                default: "all",
-            },
-            Opt {
-                name: "receivers",
-                help: "group sizes (quick: 2)",
-                default: "1,2,4,8",
-            },
-            Opt {
-                name: "mib",
-                help: "size of the file in MiB, plain (quick: 8)",
-                default: "256",
-            },
-            Opt {
-                name: "slow-mib",
-                help: "its size on 100 Mbit/s (quick: 4)",
-                default: "32",
-            },
-            Opt {
-                name: "rounds",
-                help: "transfers of each tool, the best counts (quick: 1)",
-                default: "1",
-            },
-        ]
-    }
+    const NAME: &'static str = "tcpxm-peers";
+    const FIGURE: &'static str = "TCP-XM Figures 12 and 13";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let settings = context.option::<String>("settings")?;
-        let settings = chosen("settings", &settings, &SETTINGS)?;
-        let sizes = context.sized("receivers", "2".to_owned())?;
         let mut run = Run {
             context,
-            report: Report::new(self.name(), "one file to n hosts, by several tools"),
-            sizes: counts("receivers", &sizes)?,
-            rounds: context.sized("rounds", 1)?,
+            report: Report::new(Self::NAME, "one file to n hosts, by several tools"),
+            sizes: self.receivers.clone(),
+            rounds: self.rounds,
             norm: None,
             failures: Vec::new(),
         };
-        ensure!(run.rounds > 0, "--rounds 0: at least one is needed");
         match norm::compile()? {
             Ok(program) => run.norm = Some(program),
             Err(reason) => run.report.skip("NORM", reason),
@@ -102,11 +79,11 @@ impl Scenario for Peers {
                 run.report.skip(tool.name(), reason);
             }
         }
-        for setting in settings {
+        for setting in chosen(&self.settings, &SETTINGS) {
             let bytes = if setting == "slow" {
-                context.sized("slow-mib", 4u64)?
+                self.slow_mib
             } else {
-                context.sized("mib", 8u64)?
+                self.mib
             };
             run.setting(setting == "slow", bytes << 20)?;
         }

@@ -10,10 +10,15 @@ use super::{COLUMNS, cells, mbps};
 use crate::net::Shape;
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Scenario};
 
-/// The scenario.
-pub(in crate::scenarios) struct Straggler;
+/// Mcp to three hosts at 100 Mbit/s and one at 20, with --min-rate and without
+#[derive(Debug, clap::Args)]
+pub(in crate::scenarios) struct Straggler {
+    /// Size of the file in MiB (quick: 16)
+    #[arg(long, default_value_t = 64, default_value_if("quick", "true", "16"))]
+    mib: u64,
+}
 
 const FAST_BPS: u64 = 100_000_000;
 const SLOW_BPS: u64 = 20_000_000;
@@ -31,33 +36,14 @@ const SLOW_TARGET: f64 = 1.1;
 const WIRE_TARGET: f64 = 2.1;
 
 impl Scenario for Straggler {
-    fn name(&self) -> &'static str {
-        "tcpxm-straggler"
-    }
-
-    fn about(&self) -> &'static str {
-        "mcp to three hosts at 100 Mbit/s and one at 20, with --min-rate and without"
-    }
-
-    fn figure(&self) -> &'static str {
-        "beyond the paper: TCP-XM peaks at the speed of the slowest receiver (§4)"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[Opt {
-            name: "mib",
-            help: "size of the file in MiB (quick: 16)",
-            default: "64",
-        }]
-    }
+    const NAME: &'static str = "tcpxm-straggler";
+    const FIGURE: &'static str =
+        "beyond the paper: TCP-XM peaks at the speed of the slowest receiver (§4)";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let bytes = context.sized("mib", 16u64)? << 20;
-        let mut report = Report::new(self.name(), "three hosts at 100 Mbit/s and one at 20");
+        let bytes = self.mib << 20;
+        let mut report = Report::new(Self::NAME, "three hosts at 100 Mbit/s and one at 20");
         let port = |rate_bps| Port {
             shape: Shape {
                 rate_bps,

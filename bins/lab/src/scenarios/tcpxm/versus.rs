@@ -16,10 +16,24 @@ use super::testbed::{Pc, Session, Testbed};
 use crate::net::{NodeId, Shape};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Scenario};
 
-/// The scenario.
-pub(in crate::scenarios) struct Versus;
+/// A session of mcp and a kernel TCP flow share a link
+#[derive(Debug, clap::Args)]
+pub(in crate::scenarios) struct Versus {
+    /// Size of the file in MB (quick: 4)
+    #[arg(long, default_value_t = 64, default_value_if("quick", "true", "4"))]
+    mb: u64,
+    /// Congestion control of mcp: cubic or newreno
+    #[arg(long, default_value = "cubic")]
+    cc: String,
+    /// Most microseconds that a link holds a frame up by chance
+    #[arg(long, default_value_t = 1514)]
+    jitter_us: u64,
+    /// For how long a kernel TCP flow is in mcp's place first (quick: 0)
+    #[arg(long, default_value_t = 60, default_value_if("quick", "true", "0"))]
+    control_seconds: u64,
+}
 
 const RATE_BPS: u64 = 8_000_000;
 const FILE_MB: u64 = 64;
@@ -34,53 +48,16 @@ const SAMPLE: Duration = Duration::from_millis(200);
 const BLOCK: usize = 16 * 1024;
 
 impl Scenario for Versus {
-    fn name(&self) -> &'static str {
-        "tcpxm-vs-tcp"
-    }
-
-    fn about(&self) -> &'static str {
-        "a session of mcp and a kernel TCP flow share a link"
-    }
-
-    fn figure(&self) -> &'static str {
-        "TCP-XM Figure 11"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "mb",
-                help: "size of the file in MB (quick: 4)",
-                default: "64",
-            },
-            Opt {
-                name: "cc",
-                help: "congestion control of mcp: cubic or newreno",
-                default: "cubic",
-            },
-            Opt {
-                name: "jitter-us",
-                help: "most microseconds that a link holds a frame up by chance",
-                default: "1514",
-            },
-            Opt {
-                name: "control-seconds",
-                help: "for how long a kernel TCP flow is in mcp's place first (quick: 0)",
-                default: "60",
-            },
-        ]
-    }
+    const NAME: &'static str = "tcpxm-vs-tcp";
+    const FIGURE: &'static str = "TCP-XM Figure 11";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let megabytes = context.sized("mb", 4u64)?;
-        let control = context.option::<String>("cc")?;
-        let jitter = context.option::<u64>("jitter-us")?;
-        let seconds = context.sized("control-seconds", 0u64)?;
-        let mut report = Report::new(self.name(), "a session beside a TCP flow");
+        let megabytes = self.mb;
+        let control = &self.cc;
+        let jitter = self.jitter_us;
+        let seconds = self.control_seconds;
+        let mut report = Report::new(Self::NAME, "a session beside a TCP flow");
         let mut testbed = build(Duration::from_micros(jitter), megabytes * 1_000_000)?;
         let columns = ["in PC-C's place", "Mbit/s", "kernel TCP, X to A", "share %"];
         let mut table = Table::new("shares of link A (Figure 11)", &columns);

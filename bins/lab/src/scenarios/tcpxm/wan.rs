@@ -8,62 +8,46 @@ use super::super::stage::copy::{Copied, Copying, copy};
 use super::super::stage::tcp::{Ends, streams};
 use super::super::stage::{Setting, Stage};
 use super::sites::{SITES, Site};
-use super::{COLUMNS, cells, counts, mbps};
+use super::{COLUMNS, cells, mbps};
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Scenario, within};
 
-/// The scenario.
-pub(in crate::scenarios) struct Wan;
+/// Mcp to the paper's ten sites with their round trips and rates, two without multicast
+#[derive(Debug, clap::Args)]
+pub(in crate::scenarios) struct Wan {
+    /// To how many sites, in the order of the table (quick: 6,10)
+    #[arg(
+        long,
+        default_value = "1,2,3,4,5,6,7,8,9,10",
+        value_delimiter = ',',
+        default_value_if("quick", "true", "6,10")
+    )]
+    #[arg(value_parser = within(1..=250))]
+    sites: Vec<usize>,
+    /// Size of the file in MiB (quick: 1)
+    #[arg(long, default_value_t = 8, default_value_if("quick", "true", "1"))]
+    mib: u64,
+    /// The sender's own link, Mbit/s
+    #[arg(long, default_value_t = 100)]
+    sender_mbps: u64,
+}
 
 /// From so many sites on the paper's TCP-XM matches or outperforms TCP; to match is to be this fast.
 const PAPER_SITES: usize = 5;
 const MATCHES: f64 = 0.9;
 
 impl Scenario for Wan {
-    fn name(&self) -> &'static str {
-        "tcpxm-wan"
-    }
-
-    fn about(&self) -> &'static str {
-        "mcp to the paper's ten sites with their round trips and rates, two without multicast"
-    }
-
-    fn figure(&self) -> &'static str {
-        "TCP-XM Figures 7 and 8, Tables 1 and 2"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "sites",
-                help: "to how many sites, in the order of the table (quick: 6,10)",
-                default: "1,2,3,4,5,6,7,8,9,10",
-            },
-            Opt {
-                name: "mib",
-                help: "size of the file in MiB (quick: 1)",
-                default: "8",
-            },
-            Opt {
-                name: "sender-mbps",
-                help: "the sender's own link, Mbit/s",
-                default: "100",
-            },
-        ]
-    }
+    const NAME: &'static str = "tcpxm-wan";
+    const FIGURE: &'static str = "TCP-XM Figures 7 and 8, Tables 1 and 2";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let typed = context.sized("sites", "6,10".to_owned())?;
-        let mut report = Report::new(self.name(), "one file to the sites of a wide area network");
-        let bytes = context.sized("mib", 1u64)? << 20;
-        let rate_bps = context.option::<u64>("sender-mbps")? * 1_000_000;
+        let mut report = Report::new(Self::NAME, "one file to the sites of a wide area network");
+        let bytes = self.mib << 20;
+        let rate_bps = self.sender_mbps * 1_000_000;
         let mut lines = Vec::new();
-        for count in counts("sites", &typed)? {
+        for &count in &self.sites {
             let sites = &SITES[..count.min(SITES.len())];
             let last = sites.last().map_or("", |site| site.name);
             context.note(format!("{} sites, the last is {last}", sites.len()));

@@ -4,7 +4,7 @@ mod ltp;
 
 use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use self::ltp::Ltp;
 use super::stage::norm::{self, Norm};
@@ -15,73 +15,50 @@ use super::stage::{Setting, Stage};
 use crate::net::Shape;
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario, Usage};
+use crate::scenario::{Context, Need, Scenario, chosen, within};
 
-/// The scenario.
-pub(crate) struct Throughput;
+/// LTP to 8 receivers on one machine, beside uftp, udpcast, NORM and kernel TCP
+#[derive(Debug, clap::Args)]
+pub(crate) struct Throughput {
+    /// Size of the file in MiB (quick: 16)
+    #[arg(long, default_value_t = 256, default_value_if("quick", "true", "16"))]
+    mib: u64,
+    /// Its size on 100 Mbit/s (quick: 8)
+    #[arg(long, default_value_t = 64, default_value_if("quick", "true", "8"))]
+    slow_mib: u64,
+    /// Number of receivers (quick: 4)
+    #[arg(long, default_value_t = 8, default_value_if("quick", "true", "4"))]
+    #[arg(value_parser = within(1..=250))]
+    receivers: usize,
+    /// Transfers of each tool, the best counts (quick: 1)
+    #[arg(long, default_value_t = 3, default_value_if("quick", "true", "1"))]
+    #[arg(value_parser = within(1..=1_000))]
+    rounds: usize,
+    /// Settings to run, with commas
+    #[arg(long, value_delimiter = ',', default_value = "all", value_parser = SETTINGS)]
+    settings: Vec<String>,
+}
 
 impl Scenario for Throughput {
-    fn name(&self) -> &'static str {
-        "ltp-throughput"
-    }
-
-    fn about(&self) -> &'static str {
-        "LTP to 8 receivers on one machine, beside uftp, udpcast, NORM and kernel TCP"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "mib",
-                help: "size of the file in MiB (quick: 16)",
-                default: "256",
-            },
-            Opt {
-                name: "slow-mib",
-                help: "its size on 100 Mbit/s (quick: 8)",
-                default: "64",
-            },
-            Opt {
-                name: "receivers",
-                help: "number of receivers (quick: 4)",
-                default: "8",
-            },
-            Opt {
-                name: "rounds",
-                help: "transfers of each tool, the best counts (quick: 1)",
-                default: "3",
-            },
-            Opt {
-                name: "settings",
-                help: "which: plain, offloads, slow, loss-in, loss-both, or several with commas",
-                default: "all",
-            },
-        ]
-    }
+    const NAME: &'static str = "ltp-throughput";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let wanted = settings(&context.option::<String>("settings")?)?;
+        let wanted = chosen(&self.settings, &SETTINGS);
         let mut run = Run {
             context,
-            report: Report::new(self.name(), "one file to many receivers on one machine"),
-            rounds: context.sized("rounds", 1)?,
+            report: Report::new(Self::NAME, "one file to many receivers on one machine"),
+            rounds: self.rounds,
             norm: None,
             failures: Vec::new(),
         };
-        ensure!(run.rounds > 0, "--rounds 0: at least one is needed");
         match norm::compile()? {
             Ok(program) => run.norm = Some(program),
             Err(reason) => run.report.skip("NORM", reason),
         }
-        let receivers = context.sized("receivers", 4)?;
-        ensure!((1..=250).contains(&receivers), "--receivers: from 1 to 250");
-        let fast = Setting::plain(receivers, context.sized("mib", 16u64)? << 20);
+        let fast = Setting::plain(self.receivers, self.mib << 20);
         let slow = Setting {
-            bytes: context.sized("slow-mib", 8u64)? << 20,
+            bytes: self.slow_mib << 20,
             rate_bps: SLOW_BPS,
             ..fast.clone()
         };
@@ -106,25 +83,9 @@ impl Scenario for Throughput {
     }
 }
 
-const SETTINGS: [&str; 5] = ["plain", "offloads", "slow", "loss-in", "loss-both"];
+const SETTINGS: [&str; 6] = ["all", "plain", "offloads", "slow", "loss-in", "loss-both"];
 
 /// The settings that are asked for.
-fn settings(words: &str) -> Result<Vec<&'static str>> {
-    if words == "all" {
-        return Ok(SETTINGS.to_vec());
-    }
-    let find = |word: &str| SETTINGS.into_iter().find(|name| *name == word.trim());
-    words
-        .split(',')
-        .map(|word| match find(word) {
-            Some(name) => Ok(name),
-            None => {
-                let known = SETTINGS.join(", ");
-                Err(Usage(format!("--settings {word}: all, or of {known}")).into())
-            }
-        })
-        .collect()
-}
 
 fn notes(report: &mut Report, rounds: usize) {
     report.note(

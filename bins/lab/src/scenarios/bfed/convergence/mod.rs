@@ -28,11 +28,28 @@ use serde::Serialize;
 
 use crate::plot::Plot;
 use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Opt, Scenario, Usage};
+use crate::scenario::{Context, Scenario, within};
 use world::{Messages, World};
 
-/// The scenario.
-pub(crate) struct Convergence;
+/// 50 and 500 simulated gateways whose links break: how soon routes and trees settle
+#[derive(Debug, clap::Args)]
+pub(crate) struct Convergence {
+    /// How many, or several numbers with commas (quick: 20)
+    #[arg(
+        long,
+        default_value = "50,500",
+        value_delimiter = ',',
+        default_value_if("quick", "true", "20")
+    )]
+    #[arg(value_parser = within(3..=2000))]
+    gateways: Vec<usize>,
+    /// Links that break, one after another (quick: 4)
+    #[arg(long, default_value_t = 20, default_value_if("quick", "true", "4"))]
+    failures: usize,
+    /// Of the federation and of what breaks
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
 
 /// Nothing has changed for so long: nothing more will.
 const CALM: Duration = Duration::from_secs(20);
@@ -45,43 +62,13 @@ const VIEWERS: usize = 10;
 const TARGET_MS: f64 = 1500.0;
 
 impl Scenario for Convergence {
-    fn name(&self) -> &'static str {
-        "bfed-convergence"
-    }
-
-    fn about(&self) -> &'static str {
-        "50 and 500 simulated gateways whose links break: how soon routes and trees settle"
-    }
-
-    fn figure(&self) -> &'static str {
-        "Broadcast Federation §5.1 and §5.2"
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[
-            Opt {
-                name: "gateways",
-                help: "how many, or several numbers with commas (quick: 20)",
-                default: "50,500",
-            },
-            Opt {
-                name: "failures",
-                help: "links that break, one after another (quick: 4)",
-                default: "20",
-            },
-            Opt {
-                name: "seed",
-                help: "of the federation and of what breaks",
-                default: "1",
-            },
-        ]
-    }
+    const NAME: &'static str = "bfed-convergence";
+    const FIGURE: &'static str = "Broadcast Federation §5.1 and §5.2";
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let mut report = Report::new(self.name(), "routes and trees when links break");
-        let sizes = sizes(&context.sized("gateways", "20".to_owned())?)?;
-        let failures = context.sized("failures", 4)?;
-        let seed: u64 = context.option("seed")?;
+        let mut report = Report::new(Self::NAME, "routes and trees when links break");
+        let failures = self.failures;
+        let seed: u64 = self.seed;
         let mut start = Table::new(
             "from nothing to all routes",
             &[
@@ -115,7 +102,7 @@ impl Scenario for Convergence {
             "ms since the break",
             "share of them that see the session again",
         );
-        for count in sizes {
+        for &count in &self.gateways {
             let outcome = run(context, count, failures, seed)?;
             outcome.add(&mut report, &mut start, &mut breaks, &mut plot);
         }
@@ -135,17 +122,6 @@ impl Scenario for Convergence {
 }
 
 /// Numbers of gateways.
-fn sizes(text: &str) -> Result<Vec<usize>> {
-    let parsed: Result<Vec<usize>, _> = text.split(',').map(|word| word.trim().parse()).collect();
-    match parsed {
-        Ok(sizes) if sizes.iter().all(|size| (3..=2000).contains(size)) => Ok(sizes),
-        _ => Err(Usage(format!(
-            "--gateways {text}: numbers from 3 to 2000, with commas"
-        ))
-        .into()),
-    }
-}
-
 /// What one break did.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Break {

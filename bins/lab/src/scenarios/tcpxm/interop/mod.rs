@@ -12,12 +12,17 @@ use anyhow::Result;
 
 use crate::net::Shape;
 use crate::report::{Cell, Report, Table};
-use crate::scenario::{Context, Need, Opt, Scenario};
+use crate::scenario::{Context, Need, Scenario};
 use segments::Side;
 use stage::{Role, Stage};
 
-/// The scenario.
-pub(in crate::scenarios) struct KernelInterop;
+/// The TCP-XM engine over IP against the kernel's own TCP: loss, options, closing, windows, groups
+#[derive(Debug, clap::Args)]
+pub(in crate::scenarios) struct KernelInterop {
+    /// KiB that each side sends the other (quick: 512)
+    #[arg(long, default_value_t = 4096, default_value_if("quick", "true", "512"))]
+    kib: usize,
+}
 
 /// One way; the round trip takes twice as long.
 const DELAY: Duration = Duration::from_millis(2);
@@ -67,33 +72,13 @@ fn shape(loss: f64, reorder: f64) -> Shape {
 }
 
 impl Scenario for KernelInterop {
-    fn name(&self) -> &'static str {
-        "tcpxm-kernel-interop"
-    }
-
-    fn about(&self) -> &'static str {
-        "The TCP-XM engine over IP against the kernel's own TCP: loss, options, closing, windows, groups"
-    }
-
-    fn figure(&self) -> &'static str {
-        "TCP-XM §2: a receiver may be any ordinary TCP (UnicastGroupOnly)"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Namespaces]
-    }
-
-    fn options(&self) -> &'static [Opt] {
-        &[Opt {
-            name: "kib",
-            help: "KiB that each side sends the other (quick: 512)",
-            default: "4096",
-        }]
-    }
+    const NAME: &'static str = "tcpxm-kernel-interop";
+    const FIGURE: &'static str = "TCP-XM §2: a receiver may be any ordinary TCP (UnicastGroupOnly)";
+    const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let kib: usize = context.sized("kib", 512)?;
-        let mut report = Report::new(self.name(), "the engine and the kernel's TCP");
+        let kib: usize = self.kib;
+        let mut report = Report::new(Self::NAME, "the engine and the kernel's TCP");
         transfers(context, &mut report, kib << 10)?;
         plain_kernel(context, &mut report, kib << 10)?;
         whole_segments(context, &mut report, kib << 10)?;
