@@ -11,9 +11,9 @@ use nix::unistd::{AccessFlags, access};
 use serde_json::json;
 
 use crate::page::{self, Options};
-use crate::report::{Report, Verdict};
-use crate::scenario::{Context, Entry, Need, Usage};
-use crate::{net, programs, sandbox, scenarios};
+use crate::{programs, sandbox, scenarios};
+use sims::report::{Report, Verdict};
+use sims::scenario::{Context, Entry, Job, Need, Usage};
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -67,11 +67,10 @@ enum Verb {
 }
 
 /// One scenario with its options, as a subcommand of `lab run`.
-#[derive(Clone)]
 struct Chosen {
     scenario: &'static Entry,
     context: Context,
-    options: ArgMatches,
+    job: Job,
 }
 
 impl FromArgMatches for Chosen {
@@ -84,7 +83,7 @@ impl FromArgMatches for Chosen {
         Ok(Chosen {
             scenario,
             context: Context::from_arg_matches(options)?,
-            options: options.clone(),
+            job: (scenario.parse)(options)?,
         })
     }
 
@@ -116,10 +115,11 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let outcome = match args.get(1).and_then(|word| word.to_str()) {
         Some(sandbox::PROBE) => sandbox::run(&[sandbox::PROBE.into()]),
         Some(sandbox::INSIDE) => inside(&args),
-        // Helper processes that scenarios start; they are no part of the help.
-        Some("emulator") => crate::emulator::main(),
-        Some("mroute") => crate::mroute::main(),
-        _ => parse(&args, false),
+        // Helper processes of networks are no part of the help.
+        word => match word.and_then(netlab::helper) {
+            Some(done) => done.map(|()| ExitCode::SUCCESS),
+            None => parse(&args, false),
+        },
     };
     let code = outcome.unwrap_or_else(|error| {
         cli::print_message!("lab: {error:#}");
@@ -138,7 +138,7 @@ fn inside(args: &[OsString]) -> Result<ExitCode> {
     let mut rest = args.to_vec();
     rest.remove(1);
     if rest.get(1).is_some_and(|word| word == sandbox::PROBE) {
-        return net::probe().map(|()| ExitCode::SUCCESS);
+        return netlab::probe().map(|()| ExitCode::SUCCESS);
     }
     parse(&rest, true)
 }
@@ -234,7 +234,7 @@ fn run(chosen: &Chosen, args: &[OsString], inside: bool) -> Result<ExitCode> {
     let Chosen {
         scenario,
         context,
-        options,
+        job,
     } = chosen;
     if scenario.needs.contains(&Need::Root) && !nix::unistd::geteuid().is_root() {
         let name = scenario.name;
@@ -248,7 +248,7 @@ fn run(chosen: &Chosen, args: &[OsString], inside: bool) -> Result<ExitCode> {
         sandbox::permitted()?;
         return sandbox::run(&args[1..]);
     }
-    finish(scenario.run(options, context)?, context)
+    finish(job(context)?, context)
 }
 
 fn demo(context: &Context, args: &[OsString], inside: bool) -> Result<ExitCode> {
@@ -262,14 +262,14 @@ fn demo(context: &Context, args: &[OsString], inside: bool) -> Result<ExitCode> 
         Ok(()) => sandbox::run(&args[1..]),
         Err(why) => {
             cli::print_message!("lab: {why:#}\nlab: the same transfer follows in the simulator");
-            finish(crate::demo_sim::run(context)?, context)
+            finish(sims::demo::run(context)?, context)
         }
     }
 }
 
 fn finish(mut report: Report, context: &Context) -> Result<ExitCode> {
     report.quick = context.quick;
-    report.network = net::means::all();
+    report.network = netlab::means::all();
     if context.json {
         cli::print_result!("{}", serde_json::to_string_pretty(&report.json()?)?);
     } else {
@@ -283,4 +283,20 @@ fn finish(mut report: Report, context: &Context) -> Result<ExitCode> {
         Verdict::Missed => ExitCode::from(MISSED),
         Verdict::Skipped => ExitCode::from(SKIPPED),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scenario_reads_its_defaults() {
+        for scenario in scenarios::all() {
+            for quick in [&[][..], &["--quick"]] {
+                let args = [&["lab", "run", scenario.name], quick].concat();
+                let parsed = Lab::try_parse_from(args);
+                assert!(parsed.is_ok(), "{} {quick:?}", scenario.name);
+            }
+        }
+    }
 }

@@ -16,22 +16,19 @@ use anyhow::{Context as _, Result};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
-use crate::net::{Network, NodeId, Plan, Process, Shape, text};
-use crate::report::{Bound, Report};
-use crate::sandbox::SCRATCH;
-use crate::scenario::Context;
 use crate::session::{Owner, Replies, Session};
 use crate::transfer::{Transfer, router_table};
+use netlab::SCRATCH;
+use netlab::{Network, NodeId, Plan, Process, Shape, text};
+use sims::report::{Bound, Report};
+use sims::scenario::Context;
 
 const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 1, 2, 3), 5_000);
 const LOSS: f64 = 0.02;
-const PATIENCE: Duration = Duration::from_secs(45);
+const TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Runs the demo in namespaces.
-///
-/// # Errors
-/// When a program fails; the message says which, and the end of its log.
-pub fn run(context: &Context) -> Result<Report> {
+pub(crate) fn run(context: &Context) -> Result<Report> {
     let bytes: u64 = if context.quick { 2 << 20 } else { 48 << 20 };
     let begin = Instant::now();
     let mut report = Report::new(
@@ -50,7 +47,7 @@ pub fn run(context: &Context) -> Result<Report> {
     let mut transfer = Transfer::start(&session, &file, &["--rate", "40M"])?;
     let mut view = View::new(!context.quiet, bytes, &transfer);
     let mut repliers = Vec::new();
-    transfer.watch(PATIENCE, |transfer| {
+    transfer.watch(TIMEOUT, |transfer| {
         view.show(transfer);
         session.remember_repliers(&mut repliers);
     })?;
@@ -94,7 +91,7 @@ fn build() -> Result<Session> {
     ))
 }
 
-/// What it all came to.
+/// Reports the results.
 fn summary(
     report: &mut Report,
     session: &mut Session,
@@ -193,7 +190,7 @@ impl View {
     }
 }
 
-/// How far a receiver is, and in words.
+/// The bytes that a receiver has, and its state in words.
 fn state(process: &Process) -> (u64, String) {
     if let Some(complete) = process.last("complete") {
         let digest = text(&complete, "digest")

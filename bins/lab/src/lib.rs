@@ -12,23 +12,15 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
-pub mod capture;
 mod cli;
-pub mod demo;
-pub mod demo_sim;
-pub mod emulator;
-pub mod mroute;
-pub mod net;
-pub mod packets;
+mod demo;
+mod packets;
 mod page;
-pub mod plot;
-pub mod programs;
-pub mod report;
-pub mod sandbox;
-pub mod scenario;
-pub mod scenarios;
-pub mod session;
-mod simulated;
-pub mod transfer;
+mod programs;
+mod sandbox;
+mod scenarios;
+mod session;
+mod shaper;
+mod transfer;
 
 pub use cli::main_from;

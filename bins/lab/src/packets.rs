@@ -6,11 +6,12 @@ use anyhow::{Context as _, Result};
 use lms_proto::wire::encap::{DmcastRepr, Placement};
 use lms_proto::wire::ipv4;
 use lms_proto::{Form, Iface, Kind, LmsOption, TurningPoint};
+use netlab::Capture;
 
 const UDP: u8 = 17;
 const TTL: u8 = 16;
 
-/// A UDP packet with these IP options and so many bytes of payload.
+/// A UDP packet with these IP options and this payload.
 fn udp(from: SocketAddrV4, to: SocketAddrV4, options: &[u8], payload: &[u8]) -> Result<Vec<u8>> {
     let header = 20 + options.len();
     let total = u16::try_from(header + 8 + payload.len()).context("packet too long")?;
@@ -33,18 +34,12 @@ fn udp(from: SocketAddrV4, to: SocketAddrV4, options: &[u8], payload: &[u8]) -> 
 }
 
 /// A packet of data from the source to the group.
-///
-/// # Errors
-/// When it would be too long.
-pub fn data(source: SocketAddrV4, group: SocketAddrV4, payload: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn data(source: SocketAddrV4, group: SocketAddrV4, payload: &[u8]) -> Result<Vec<u8>> {
     udp(source, group, &[], payload)
 }
 
 /// A request of `host` for data of `source` to the group.
-///
-/// # Errors
-/// When it would be too long.
-pub fn request(
+pub(crate) fn request(
     host: SocketAddrV4,
     source: Ipv4Addr,
     group: SocketAddrV4,
@@ -62,10 +57,12 @@ pub fn request(
 }
 
 /// A dmcast of `replier` around a packet of data, to be multicast by `router` on `iface`.
-///
-/// # Errors
-/// When it would be too long.
-pub fn dmcast(replier: Ipv4Addr, router: Ipv4Addr, iface: Iface, inner: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn dmcast(
+    replier: Ipv4Addr,
+    router: Ipv4Addr,
+    iface: Iface,
+    inner: &[u8],
+) -> Result<Vec<u8>> {
     let dmcast = DmcastRepr {
         replier,
         router,
@@ -82,28 +79,28 @@ pub fn dmcast(replier: Ipv4Addr, router: Ipv4Addr, iface: Iface, inner: &[u8]) -
 
 /// What a captured IPv4 packet is, as far as LMS is concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// Sender.
-    pub source: Ipv4Addr,
+    pub(crate) source: Ipv4Addr,
     /// Destination.
-    pub destination: Ipv4Addr,
+    pub(crate) destination: Ipv4Addr,
     /// Time to live.
-    pub ttl: u8,
+    pub(crate) ttl: u8,
     /// IP protocol.
-    pub protocol: u8,
+    pub(crate) protocol: u8,
     /// The whole packet's length.
-    pub total_bytes: usize,
+    pub(crate) total_bytes: usize,
     /// The header's length, options included.
-    pub header_bytes: usize,
+    pub(crate) header_bytes: usize,
     /// The LMS option and its length, if there is one.
-    pub option: Option<(LmsOption, usize)>,
+    pub(crate) option: Option<(LmsOption, usize)>,
     /// What the IP header carries.
-    pub payload: Vec<u8>,
+    pub(crate) payload: Vec<u8>,
 }
 
 impl Seen {
     /// Reads one IPv4 packet; `None` when it is none.
-    pub fn read(packet: &[u8]) -> Option<Seen> {
+    pub(crate) fn read(packet: &[u8]) -> Option<Seen> {
         let layout = ipv4::Layout::check(packet).ok()?;
         let header = packet.get(..layout.header_len)?;
         let option = ipv4::find_lms(header).ok()?.and_then(|found| {
@@ -123,8 +120,22 @@ impl Seen {
         })
     }
 
+    /// As [`Seen::read`], for packets that are wanted.
+    pub(crate) fn of(wanted: impl Fn(&Seen) -> bool) -> impl Fn(&[u8]) -> Option<Seen> {
+        move |packet| Seen::read(packet).filter(|seen| wanted(seen))
+    }
+
+    /// Returns the IPv4 packets since the last call.
+    pub(crate) fn drain(capture: &Capture) -> Result<Vec<Seen>> {
+        let packets = capture.drain()?;
+        Ok(packets
+            .iter()
+            .filter_map(|packet| Seen::read(packet))
+            .collect())
+    }
+
     /// The turning point, if the option carries one.
-    pub fn turning_point(&self) -> Option<TurningPoint> {
+    pub(crate) fn turning_point(&self) -> Option<TurningPoint> {
         self.option.and_then(|(option, _)| option.turning_point)
     }
 }

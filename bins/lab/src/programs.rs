@@ -20,7 +20,7 @@ const PROGRAMS: &[(&str, Entry)] = &[
 ];
 
 /// The names of the programs carried.
-pub fn names() -> impl Iterator<Item = &'static str> {
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     PROGRAMS.iter().map(|(name, _)| *name)
 }
 

@@ -19,6 +19,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use netlab::SCRATCH;
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -30,10 +31,7 @@ pub(crate) const INSIDE: &str = "__inside";
 /// What [`permitted`] runs inside: nothing, successfully.
 pub(crate) const PROBE: &str = "__probe";
 
-/// The folder inside the sandbox that scenarios write to; it is gone with the sandbox.
-pub const SCRATCH: &str = "/run/lab";
-
-/// What the sandbox covers with file systems of its own: files written there are gone with it.
+/// Folders that the sandbox covers with its own file systems: files written there are lost with it.
 const COVERED: [&str; 2] = ["/run", "/proc"];
 
 /// The folder of [`COVERED`] that a folder lies in, if any.
@@ -45,10 +43,7 @@ pub(crate) fn covers(folder: &Path) -> Option<&'static str> {
 }
 
 /// Whether namespaces are permitted here; if not, why.
-///
-/// # Errors
-/// The reason in words.
-pub fn permitted() -> Result<()> {
+pub(crate) fn permitted() -> Result<()> {
     let output = Command::new("/proc/self/exe")
         .arg0_lab()
         .arg(PROBE)
@@ -64,10 +59,7 @@ pub fn permitted() -> Result<()> {
 
 /// Runs `lab ARGS` inside a fresh sandbox and returns its exit code. Call it from a process with one
 /// thread: this process becomes unable to start threads.
-///
-/// # Errors
-/// When namespaces are not permitted.
-pub fn run(args: &[OsString]) -> Result<ExitCode> {
+pub(crate) fn run(args: &[OsString]) -> Result<ExitCode> {
     let signals = waited_for();
     signals.thread_block()?;
     separate()?;
@@ -94,7 +86,7 @@ pub fn run(args: &[OsString]) -> Result<ExitCode> {
 }
 
 /// The signals that the outer process waits for; they stay blocked across the start of the inner one,
-/// so none is lost before its handler stands.
+/// so none is lost before its handler is installed.
 fn waited_for() -> SigSet {
     [
         Signal::SIGINT,
@@ -132,11 +124,8 @@ fn separate() -> Result<()> {
     Ok(())
 }
 
-/// Prepares the inside: dies with the outer process, mounts that nobody else sees, loopback up.
-///
-/// # Errors
-/// When the kernel grants namespaces but no rights in them (some distributions do).
-pub fn prepare() -> Result<()> {
+/// Prepares the inner process: it dies with the outer one, has private mounts, and loopback is up.
+pub(crate) fn prepare() -> Result<()> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).context("parent-death signal")?;
     let denied = |what: &'static str| {
         move |error: Errno| anyhow!("namespaces are not permitted here: {what}: {error}")
@@ -153,7 +142,7 @@ pub fn prepare() -> Result<()> {
     )
     .map_err(denied("tmpfs on /run"))?;
     // A /proc of the own process namespace; containers with masked paths refuse it, and the old one
-    // serves nearly as well.
+    // works nearly as well.
     let _ = mount(
         Some("proc"),
         "/proc",

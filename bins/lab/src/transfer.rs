@@ -9,72 +9,69 @@ use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::net::{NodeId, Process, text};
-use crate::report::{Cell, Table};
 use crate::session::Session;
+use netlab::{NodeId, Process, text};
+use sims::report::{Cell, Table};
 
-/// A transfer under way.
+/// A transfer in progress.
 #[derive(Debug)]
-pub struct Transfer {
+pub(crate) struct Transfer {
     /// `lms-send`.
-    pub sender: Process,
+    pub(crate) sender: Process,
     /// `lms-recv`, one a receiver.
-    pub receivers: Vec<Receiver>,
+    pub(crate) receivers: Vec<Receiver>,
     file: PathBuf,
     /// Length of the file.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// One receiver's end.
 #[derive(Debug)]
-pub struct Receiver {
+pub(crate) struct Receiver {
     /// Where it runs.
-    pub node: NodeId,
+    pub(crate) node: NodeId,
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// The program.
-    pub process: Process,
-    /// Killed on purpose: it owes nothing any more.
-    pub given_up: bool,
+    pub(crate) process: Process,
+    /// Killed on purpose: no result is expected.
+    pub(crate) given_up: bool,
 }
 
-/// What a transfer came to.
+/// The result of a transfer.
 #[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// From the sender's start to its end.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// The sender's `sent` event.
-    pub sent: Value,
+    pub(crate) sent: Value,
     /// The sender's `end` event.
-    pub sender: Value,
-    /// What each receiver that was not killed says at the end.
-    pub receivers: Vec<Ending>,
+    pub(crate) sender: Value,
+    /// The final report of each receiver that was not killed.
+    pub(crate) receivers: Vec<Ending>,
 }
 
-/// A receiver's account.
+/// A receiver's result.
 #[derive(Clone, Debug, Serialize)]
-pub struct Ending {
+pub(crate) struct Ending {
     /// Its name.
-    pub name: String,
-    /// BLAKE3 of what it has, in hexadecimal.
-    pub digest: String,
+    pub(crate) name: String,
+    /// BLAKE3 digest of its copy, in hexadecimal.
+    pub(crate) digest: String,
     /// Whether its copy is the file, byte by byte.
-    pub whole: bool,
+    pub(crate) whole: bool,
     /// Its exit code.
-    pub exit_code: i32,
+    pub(crate) exit_code: i32,
     /// Its `complete` event.
-    pub complete: Value,
+    pub(crate) complete: Value,
     /// Its `end` event.
-    pub end: Value,
+    pub(crate) end: Value,
 }
 
 impl Transfer {
     /// Starts all receivers, waits until they listen, then starts the sender: it waits until all have
     /// joined, and with its first word they know the source and offer to be repliers.
-    ///
-    /// # Errors
-    /// When a program does not come up.
-    pub fn start(session: &Session, file: &Path, send: &[&str]) -> Result<Transfer> {
+    pub(crate) fn start(session: &Session, file: &Path, send: &[&str]) -> Result<Transfer> {
         let mut receivers = Vec::new();
         for node in session.receivers.clone() {
             let process = session.receive(node, &[])?;
@@ -107,18 +104,16 @@ impl Transfer {
     }
 
     /// Waits until the sender and every receiver have ended; `show` is called often meanwhile.
-    ///
-    /// # Errors
-    /// When a program fails, or time is up: says which, and the end of its log.
-    pub fn watch(&mut self, limit: Duration, show: impl FnMut(&mut Transfer)) -> Result<()> {
+    pub(crate) fn watch(&mut self, limit: Duration, show: impl FnMut(&mut Transfer)) -> Result<()> {
         self.follow(limit, true, show)
     }
 
     /// As [`Transfer::watch`], where receivers may be killed: the sender then ends with exit code 3.
-    ///
-    /// # Errors
-    /// When a receiver fails that was not killed, or time is up.
-    pub fn watch_all(&mut self, limit: Duration, show: impl FnMut(&mut Transfer)) -> Result<()> {
+    pub(crate) fn watch_all(
+        &mut self,
+        limit: Duration,
+        show: impl FnMut(&mut Transfer),
+    ) -> Result<()> {
         self.follow(limit, false, show)
     }
 
@@ -156,8 +151,8 @@ impl Transfer {
         }
     }
 
-    /// Whether everybody has ended.
-    pub fn ended(&mut self) -> bool {
+    /// Whether all programs have ended.
+    pub(crate) fn ended(&mut self) -> bool {
         let mut receivers = self.receivers.iter_mut();
         self.sender.ended().is_some()
             && receivers.all(|r| r.given_up || r.process.ended().is_some())
@@ -187,20 +182,14 @@ impl Transfer {
         Ok(())
     }
 
-    /// The account of it, once everybody has ended.
-    ///
-    /// # Errors
-    /// When a program has left no account.
-    pub fn finish(mut self, session: &Session, limit: Duration) -> Result<Outcome> {
+    /// The result, once all programs have ended.
+    pub(crate) fn finish(mut self, session: &Session, limit: Duration) -> Result<Outcome> {
         self.sender.succeed(limit)?;
         self.finish_all(session, limit)
     }
 
     /// As [`Transfer::finish`], whatever the sender's exit code.
-    ///
-    /// # Errors
-    /// When a program has left no account.
-    pub fn finish_all(mut self, session: &Session, limit: Duration) -> Result<Outcome> {
+    pub(crate) fn finish_all(mut self, session: &Session, limit: Duration) -> Result<Outcome> {
         let (_, took) = self.sender.wait(limit)?;
         let told = |process: &Process, event: &str| {
             process
@@ -238,18 +227,18 @@ impl Transfer {
 }
 
 /// A counter of an `end` event.
-pub fn count(end: &Value, name: &str) -> u64 {
+pub(crate) fn count(end: &Value, name: &str) -> u64 {
     end[name].as_u64().unwrap_or(0)
 }
 
 impl Outcome {
-    /// The file's digest, by the sender's word.
-    pub fn digest(&self) -> &str {
+    /// The file's digest, as the sender computed it.
+    pub(crate) fn digest(&self) -> &str {
         text(&self.sent, "digest")
     }
 
     /// Whether every receiver has received the file, and the sender's digest.
-    pub fn whole(&self) -> bool {
+    pub(crate) fn whole(&self) -> bool {
         let digest = self.digest();
         let good = |r: &Ending| {
             let came = r.complete["existing"] == false;
@@ -259,7 +248,7 @@ impl Outcome {
     }
 
     /// A sum over all receivers.
-    pub fn sum(&self, counter: &str) -> u64 {
+    pub(crate) fn sum(&self, counter: &str) -> u64 {
         self.receivers
             .iter()
             .map(|receiver| count(&receiver.end, counter))
@@ -267,26 +256,17 @@ impl Outcome {
     }
 
     /// Repairs that were dmcasts, all repairs.
-    pub fn repairs(&self) -> (u64, u64) {
+    pub(crate) fn repairs(&self) -> (u64, u64) {
         let dmcasts = self.sum("repairs_sent");
         let source = count(&self.sender, "repairs_group") + count(&self.sender, "repairs_unicast");
         (dmcasts, dmcasts + source)
     }
 
     /// One line a receiver, and the sender.
-    pub fn receiver_table(&self) -> Table {
-        let columns = [
-            "host",
-            "BLAKE3",
-            "lost",
-            "requests",
-            "to source",
-            "answered",
-            "repairs in",
-            "unneeded",
-            "s",
-        ];
-        let mut table = Table::new("receivers", &columns);
+    pub(crate) fn receiver_table(&self) -> Table {
+        let columns =
+            "host | BLAKE3 | lost | requests | to source | answered | repairs in | unneeded | s";
+        let mut table = Table::with_header("receivers", columns);
         for receiver in &self.receivers {
             let end = |name: &str| Cell::Count(count(&receiver.end, name));
             table.row([
@@ -319,21 +299,10 @@ impl Outcome {
     }
 }
 
-/// What each router did; `repliers` are those remembered while it ran.
-///
-/// # Errors
-/// When one does not answer.
-pub fn router_table(session: &Session, repliers: &[(String, String)]) -> Result<Table> {
-    let columns = [
-        "router",
-        "replier",
-        "requests turned",
-        "to parent",
-        "to replier",
-        "dmcasts",
-        "dropped",
-    ];
-    let mut table = Table::new("routers", &columns);
+/// Counters of each router; `repliers` were recorded during the run.
+pub(crate) fn router_table(session: &Session, repliers: &[(String, String)]) -> Result<Table> {
+    let columns = "router | replier | requests turned | to parent | to replier | dmcasts | dropped";
+    let mut table = Table::with_header("routers", columns);
     for router in &session.routers {
         let counters = router.counters()?;
         let packets = &counters["packets"];
@@ -355,10 +324,7 @@ pub fn router_table(session: &Session, repliers: &[(String, String)]) -> Result<
 }
 
 /// Writes a file that neither compresses nor repeats.
-///
-/// # Errors
-/// When there is no room.
-pub fn write_file(path: &Path, bytes: u64) -> Result<()> {
+pub(crate) fn write_file(path: &Path, bytes: u64) -> Result<()> {
     let mut file = File::create(path).with_context(|| format!("create {}", path.display()))?;
     let mut state = 0x6c61_625fu64;
     let mut block = vec![0u8; 1 << 20];
@@ -380,10 +346,7 @@ pub fn write_file(path: &Path, bytes: u64) -> Result<()> {
 }
 
 /// Whether two files are the same.
-///
-/// # Errors
-/// When one cannot be read.
-pub fn same(a: &Path, b: &Path) -> Result<bool> {
+pub(crate) fn same(a: &Path, b: &Path) -> Result<bool> {
     let (mut a, mut b) = (
         File::open(a)?,
         File::open(b).with_context(|| b.display().to_string())?,

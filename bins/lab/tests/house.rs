@@ -25,6 +25,8 @@ fn allowed(from: &str, to: &str, from_bins: bool) -> bool {
         "ltp" => ["lms-proto", "dyram"].contains(&to),
         "linux-net" => to == "lms-proto",
         "netsim" => false,
+        "netlab" => to == "linux-net",
+        "sims" => to == "netsim" || PROTOCOLS.contains(&to),
         _ if PROTOCOLS.contains(&from) => false,
         "daemon-kit" => to == "linux-net",
         "control-stream" => to == "mcp-control",
@@ -85,9 +87,11 @@ fn dependencies_run_one_way() {
                 continue;
             }
             let fine = match dependency.kind {
-                // Tests may use the simulator, and the crate's neighbours as far as they may build
-                // on them.
-                DependencyKind::Development => to == "netsim" || allowed(from, to, ours[from]),
+                // Tests may use the simulator, networks of namespaces, and the crate's neighbours as far as
+                // they may build on them.
+                DependencyKind::Development => {
+                    ["netsim", "netlab"].contains(&to) || allowed(from, to, ours[from])
+                }
                 _ => allowed(from, to, ours[from]),
             };
             if !fine {

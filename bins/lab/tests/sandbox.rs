@@ -1,4 +1,4 @@
-//! The demo and the lab's links as a user starts them: as whoever runs the tests and, when that is root,
+//! The demo and the lab's links as a user starts them: as the user that runs the tests and, when that is root,
 //! as an ordinary user too. Where namespaces are forbidden the tests say so and pass.
 
 use std::os::unix::process::CommandExt as _;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Nobody, on every distribution.
+/// The user `nobody` on every distribution.
 const ORDINARY: u32 = 65_534;
 
 fn is_root() -> bool {
@@ -118,7 +118,7 @@ fn the_demo_delivers_to_every_receiver() {
     }
 }
 
-/// udpcast never ends: the scenario goes on without it and says so.
+/// udpcast never ends: the scenario continues without it and reports that.
 #[test]
 fn a_tool_that_hangs_is_shown_as_failed() {
     let _alone = alone();
@@ -211,7 +211,7 @@ fn the_networks_of_a_lab_that_is_killed_are_gone() {
     std::thread::sleep(std::time::Duration::from_millis(1_500));
     child.kill().expect("kill -9");
     child.wait().expect("end");
-    // Whoever still runs the copied program is left over; the kernel takes a moment to end them all.
+    // Processes of the copied program are left over; the kernel takes a moment to end them all.
     let left = || {
         let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
         let runs = processes.filter(|entry| {

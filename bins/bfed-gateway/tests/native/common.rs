@@ -18,9 +18,9 @@ pub(crate) const OWN: u32 = 7;
 
 /// Runs `body` in a network where there is a loopback interface and nothing else.
 pub(crate) fn alone(body: impl FnOnce() + Send) {
-    match Namespace::new() {
-        Ok(namespace) => namespace.run(body).expect("enter namespace"),
-        Err(error) => eprintln!("SKIPPED: no namespaces here: {error}"),
+    if netlab::permitted(env!("CARGO_PKG_NAME")) {
+        let namespace = Namespace::new().expect("namespace");
+        namespace.run(body).expect("enter namespace");
     }
 }
 

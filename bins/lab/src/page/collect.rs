@@ -1,4 +1,4 @@
-//! Runs scenarios one after the other, each in a sandbox of its own, and keeps what they wrote.
+//! Runs scenarios one after the other, each in its own sandbox, and stores their results.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -30,12 +30,9 @@ impl Ran {
 }
 
 /// Runs `lab run NAME --out FOLDER` and waits for it, `limit` at most.
-///
-/// # Errors
-/// It cannot be started, or its account cannot be written.
 pub(super) fn run(name: &str, quick: bool, folder: &Path, limit: Duration) -> Result<Ran> {
     for extension in ["json", "txt", "svg"] {
-        // What an earlier run left must not stand for this one.
+        // Results of an earlier run must not count for this one.
         let _ = std::fs::remove_file(folder.join(format!("{name}.{extension}")));
     }
     let log = folder.join(format!("{name}.log"));
@@ -56,7 +53,7 @@ pub(super) fn run(name: &str, quick: bool, folder: &Path, limit: Duration) -> Re
         ended = child.try_wait()?;
     }
     if ended.is_none() {
-        // Its sandbox goes with it.
+        // Its sandbox ends with it.
         let _ = kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM);
         child.wait()?;
     }

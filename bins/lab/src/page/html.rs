@@ -5,9 +5,9 @@ use std::fmt::{self, Write as _};
 use serde_json::Value;
 
 use super::Entry;
-use super::papers::{Ours, SAID, Said};
-use crate::report::Verdict;
+use super::papers::{FINDINGS, Finding, Ours};
 use crate::scenarios;
+use sims::report::Verdict;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -144,7 +144,7 @@ fn about(name: &str) -> String {
     scenarios::find(name).map_or(String::new(), |scenario| scenario.about())
 }
 
-/// What the scenario came to, as coloured words.
+/// The scenario's verdict, as coloured words.
 fn badge(entry: &Entry) -> String {
     let class = match entry.verdict(false) {
         None => "none",
@@ -186,23 +186,23 @@ fn scenario(out: &mut String, entry: &Entry) -> fmt::Result {
         )?;
         return Ok(());
     };
-    let said: Vec<&Said> = SAID
+    let finding: Vec<&Finding> = FINDINGS
         .iter()
-        .filter(|said| said.scenario == entry.ran.name)
+        .filter(|finding| finding.scenario == entry.ran.name)
         .collect();
-    if !said.is_empty() {
+    if !finding.is_empty() {
         writeln!(
             out,
             "<div class=\"wide\"><table class=\"paper\"><thead><tr><th>figure</th><th>in the paper</th><th>here</th>\
              </tr></thead><tbody>"
         )?;
-        for said in said {
+        for finding in finding {
             writeln!(
                 out,
                 "<tr><td>{}</td><td>{}</td><td>{}</td></tr>",
-                text(said.what),
-                text(said.paper),
-                ours(report, &said.ours)
+                text(finding.what),
+                text(finding.paper),
+                ours(report, &finding.ours)
             )?;
         }
         writeln!(out, "</tbody></table></div>")?;
@@ -285,7 +285,7 @@ fn table(out: &mut String, table: &Value) -> fmt::Result {
     writeln!(out, "</tbody></table></div>")
 }
 
-/// The first, which is what the scenario is about; the others for who wants to know more.
+/// The first plot shows the scenario's main result; the others are folded.
 fn tables(out: &mut String, tables: &[Value]) -> fmt::Result {
     let Some((first, others)) = tables.split_first() else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The machine that measured, and the versions of what was measured beside us.
+//! The machine that measured, and the versions of the tools that were compared.
 
 use std::process::{Command, Stdio};
 

@@ -13,10 +13,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use crate::report::Verdict;
-use crate::scenario::within;
 use crate::scenarios;
 pub(crate) use collect::Ran;
+use sims::report::Verdict;
+use sims::scenario::within;
 
 /// The options of `lab report`.
 #[derive(Clone, Debug, clap::Args)]
@@ -40,7 +40,7 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with_all = ["only", "full"])]
     render: bool,
     /// Time limit of each scenario
-    #[arg(long, value_name = "MINUTES", default_value_t = 30, value_parser = within(1..=10_000))]
+    #[arg(long, value_name = "MINUTES", default_value_t = 30, value_parser = within::<u64>(1..=10_000))]
     limit: u64,
     /// Print no line for each scenario
     #[arg(long)]
@@ -60,7 +60,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// What the scenario came to; none without a result.
+    /// The scenario's verdict; none without a result.
     pub(crate) fn verdict(&self, untimed: bool) -> Option<Verdict> {
         let report = self.report.as_ref()?;
         let list = |key: &str| report[key].as_array().map_or(&[][..], Vec::as_slice);
@@ -78,7 +78,7 @@ impl Entry {
         })
     }
 
-    /// The same in words, with how many targets.
+    /// The verdict in words, with the number of targets.
     pub(crate) fn words(&self, untimed: bool) -> String {
         let Some((verdict, report)) = self.verdict(untimed).zip(self.report.as_ref()) else {
             return match self.ran.code {
@@ -104,10 +104,7 @@ impl Entry {
 /// The page's name in its folder.
 pub(crate) const PAGE: &str = "report.html";
 
-/// Runs what is wanted, writes the page, and returns all that stands on it.
-///
-/// # Errors
-/// The folder cannot be written, or a scenario cannot be started.
+/// Runs the selected scenarios, writes the page, and returns its entries.
 pub(crate) fn run(folder: &Path, wanted: &Options) -> Result<Vec<Entry>> {
     std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
     let names = scenarios::all().iter().map(|scenario| scenario.name);
@@ -137,7 +134,7 @@ pub(crate) fn run(folder: &Path, wanted: &Options) -> Result<Vec<Entry>> {
             let words = entry.words(wanted.untimed);
             cli::print_message!("{:6.1} s  {words}", ran.seconds);
         }
-        // Drawn again each time: whoever stops it early has a page.
+        // Drawn again each time, so that an interrupted run leaves a page.
         write(folder)?;
     }
     write(folder)

@@ -9,17 +9,17 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
 
-use crate::net::{Launch, Network, Plan, Shape};
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::sandbox::SCRATCH;
-use crate::scenario::{Context, Need, Scenario};
 use crate::transfer::{same, write_file};
+use netlab::SCRATCH;
+use netlab::{Launch, Network, Plan, Shape};
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario};
 
 /// A sender without a set rate finds what the link carries, with and without random loss
 #[derive(Debug, clap::Args)]
 pub(crate) struct Adapt {
-    /// Length of the file: what the link carries in so long (quick: 4)
+    /// Length of the file: the bytes that the link carries in this many seconds (quick: 4)
     #[arg(long, default_value_t = 10, default_value_if("quick", "true", "4"))]
     seconds: u64,
 }
@@ -29,11 +29,11 @@ const DELAY: Duration = Duration::from_millis(2);
 /// What waits for the link: 20 ms at its rate, as small switches have, and a few packets at least.
 const QUEUE_MS: u64 = 20;
 const LEAST_QUEUE: u64 = 32 * 1514;
-/// Of a link without random loss at least so much is used by the file's own bytes; headers, the search
-/// for the rate and the repairs of what it cost take the rest.
+/// The share of a link without random loss that the file's own bytes use, at least; headers, the search
+/// for the rate and repairs of the losses that it causes take the rest.
 const TARGET_PERCENT: f64 = 85.0;
 
-/// What one transfer came to.
+/// The result of one transfer.
 #[derive(Clone, Debug, Serialize)]
 struct Outcome {
     rate_bps: u64,
@@ -132,15 +132,8 @@ fn transfer(rate_bps: u64, loss: f64, seconds: u64, seed: u64) -> Result<Outcome
 
 fn report(name: &str, context: &Context, outcomes: &[Outcome]) -> Report {
     let mut report = Report::new(name, "lms-send --rate unlimited behind a slow link");
-    let columns = [
-        "link Mbit/s",
-        "lost %",
-        "s",
-        "Mbit/s",
-        "% of the link",
-        "sent / file",
-    ];
-    let mut table = Table::new("one transfer each", &columns);
+    let columns = "link Mbit/s | lost % | s | Mbit/s | % of the link | sent / file";
+    let mut table = Table::with_header("one transfer each", columns);
     for outcome in outcomes {
         table.row([
             Cell::Count(outcome.rate_bps / 1_000_000),

@@ -1,4 +1,4 @@
-//! `lab-links`: the lab holds its own links against what it was asked for, by probes.
+//! `lab-links`: probes compare the lab's own links with their configuration.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use nix::sys::socket::{setsockopt, sockopt};
 
-use crate::net::{Network, NodeId, Plan, Shape};
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Scenario};
+use netlab::{Network, NodeId, Plan, Shape};
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario};
 
 /// The lab's own links: delay, rate, loss, reordering measured by probes
 #[derive(Debug, clap::Args)]
@@ -19,7 +19,7 @@ const PORT: u16 = 7_000;
 /// A probe's payload; with UDP, IP and Ethernet headers 1442 bytes.
 const PAYLOAD: usize = 1_400;
 const HEADERS: usize = 42;
-/// Packets under way in an unpaced flood: a socket of an ordinary user holds about 150.
+/// Packets in flight in an unpaced flood: a socket of an ordinary user holds about 150.
 const WINDOW: u64 = 64;
 
 struct Case {
@@ -45,17 +45,9 @@ impl Scenario for Links {
     fn run(&self, context: &Context) -> Result<Report> {
         let mut report = Report::new(Self::NAME, "emulated links, asked for and measured");
         let (mut network, cases) = build()?;
-        let mut table = Table::new(
+        let mut table = Table::with_header(
             "probes of 1442 bytes on the wire",
-            &[
-                "link",
-                "round trip ms",
-                "Mbit/s",
-                "packets/s",
-                "lost %",
-                "twice %",
-                "overtaken %",
-            ],
+            "link | round trip ms | Mbit/s | packets/s | lost % | twice % | overtaken %",
         );
         let count = if context.quick { 4_000 } else { 40_000 };
         for case in &cases {
@@ -312,7 +304,7 @@ fn flood(network: &Network, case: &Case, count: u64, offered: u64) -> Result<See
     })
 }
 
-/// Sets its flag when it goes.
+/// Sets its flag when it is dropped.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {

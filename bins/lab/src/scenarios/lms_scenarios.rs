@@ -8,11 +8,11 @@ use linux_net::raw::Ipv4Socket;
 use lms_proto::{Form, Kind, TurningPoint};
 use serde_json::Value;
 
-use super::testbed::{PATIENCE, Testbed};
+use super::testbed::{TIMEOUT, Testbed};
 use crate::packets::{Seen, data, dmcast};
-use crate::plot::Plot;
-use crate::report::{Report, Table};
-use crate::scenario::{Context, Need, Scenario};
+use sims::plot::Plot;
+use sims::report::{Report, Table};
+use sims::scenario::{Context, Need, Scenario};
 
 /// The paper's three scenarios: a request turns, a replier's request goes up, a dmcast comes down
 #[derive(Debug, clap::Args)]
@@ -29,11 +29,11 @@ impl Scenario for LmsScenarios {
 
     fn run(&self, context: &Context) -> Result<Report> {
         let mut report = Report::new(Self::NAME, "source, router, H1 (the replier) and H2");
-        let columns = [
-            "scenario", "seen at", "from", "to", "TTL", "IP", "option", "TP if", "TP", "source",
-            "group",
-        ];
-        report.tables.push(Table::new("captured packets", &columns));
+        let columns =
+            "scenario | seen at | from | to | TTL | IP | option | TP if | TP | source | group";
+        report
+            .tables
+            .push(Table::with_header("captured packets", columns));
         let bench = Bench(Testbed::build(GROUP)?);
         context.note("1: H2 multicasts a request");
         let turning_point = bench.first(&mut report)?;
@@ -91,14 +91,22 @@ impl Bench {
             self.0.source.address,
             payload,
         )?;
-        let sent = self.0.h2.wire.wait("request", PATIENCE, is_request)?;
+        let sent = self
+            .0
+            .h2
+            .wire
+            .wait("request", TIMEOUT, Seen::of(is_request))?;
         row(report, "1", "H2's link", &sent);
         self.fields(report, "1: as H2 sends it", &sent, self.0.h2.address);
         report.holds(
             "1: as H2 sends it: turning point unset",
             sent.turning_point().is_none(),
         );
-        let turned = self.0.h1.wire.wait("request", PATIENCE, is_request)?;
+        let turned = self
+            .0
+            .h1
+            .wire
+            .wait("request", TIMEOUT, Seen::of(is_request))?;
         row(report, "1", "H1's link", &turned);
         self.fields(report, "1: as H1 receives it", &turned, self.0.h2.address);
         let point = turned
@@ -106,7 +114,7 @@ impl Bench {
             .context("1: the router set no turning point")?;
         let router = matches!(point.router, std::net::IpAddr::V4(a) if self.0.router.contains(&a));
         report.holds("1: the turning-point address is the router's", router);
-        // What it stands for only the router reads: scenario 3 shows that it leads to H2.
+        // Only the router interprets it: scenario 3 shows that it leads to H2.
         report.holds(
             "1: the turning-point interface is set",
             point.iface.is_set(),
@@ -121,7 +129,7 @@ impl Bench {
             "1: recvmsg at H1 delivers the same option and the payload",
             same,
         );
-        let elsewhere = self.0.source.wire.drain()?.iter().any(is_request);
+        let elsewhere = Seen::drain(&self.0.source.wire)?.iter().any(is_request);
         report.holds("1: nothing reaches the source", !elsewhere);
         Ok(point)
     }
@@ -137,9 +145,17 @@ impl Bench {
             self.0.source.address,
             payload,
         )?;
-        let sent = self.0.h1.wire.wait("request", PATIENCE, is_request)?;
+        let sent = self
+            .0
+            .h1
+            .wire
+            .wait("request", TIMEOUT, Seen::of(is_request))?;
         row(report, "2", "H1's link", &sent);
-        let passed = self.0.source.wire.wait("request", PATIENCE, is_request)?;
+        let passed = self
+            .0
+            .source
+            .wire
+            .wait("request", TIMEOUT, Seen::of(is_request))?;
         row(report, "2", "source's link", &passed);
         self.fields(
             report,
@@ -155,7 +171,7 @@ impl Bench {
             "2: recvmsg at the source delivers the same option and the payload",
             same,
         );
-        let elsewhere = self.0.h2.wire.drain()?.iter().any(is_request);
+        let elsewhere = Seen::drain(&self.0.h2.wire)?.iter().any(is_request);
         report.holds("2: nothing reaches H2", !elsewhere);
         Ok(())
     }
@@ -175,11 +191,11 @@ impl Bench {
         network.within(self.0.h1.node, || {
             Ok(Ipv4Socket::sender()?.send(0, &packet)?)
         })?;
-        let sent = self
-            .0
-            .h1
-            .wire
-            .wait("dmcast", PATIENCE, |seen| seen.protocol == IPIP)?;
+        let sent =
+            self.0
+                .h1
+                .wire
+                .wait("dmcast", TIMEOUT, Seen::of(|seen| seen.protocol == IPIP))?;
         row(report, "3", "H1's link", &sent);
         let (option, _) = sent.option.context("3: the dmcast has no option")?;
         report.holds("3: as H1 sends it: option 139", option.kind == Kind::Dmcast);
@@ -189,7 +205,7 @@ impl Bench {
         );
         report.holds("3: to the turning-point router", sent.destination == router);
         let is_data = |seen: &Seen| seen.protocol == UDP && seen.destination == *GROUP.ip();
-        let got = self.0.h2.wire.wait("repair", PATIENCE, is_data)?;
+        let got = self.0.h2.wire.wait("repair", TIMEOUT, Seen::of(is_data))?;
         row(report, "3", "H2's link", &got);
         report.holds(
             "3: H2 receives it from the source, as data",
@@ -199,13 +215,9 @@ impl Bench {
         report.holds("3: the inner packet is whole", got.payload == inner[20..]);
         report.holds(
             "3: nothing returns to H1",
-            !self.0.h1.wire.drain()?.iter().any(is_data),
+            !Seen::drain(&self.0.h1.wire)?.iter().any(is_data),
         );
-        let up = self
-            .0
-            .source
-            .wire
-            .drain()?
+        let up = Seen::drain(&self.0.source.wire)?
             .iter()
             .any(|seen| is_data(seen) || seen.protocol == IPIP);
         report.holds("3: nothing reaches the source", !up);

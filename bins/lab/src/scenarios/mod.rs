@@ -2,14 +2,12 @@
 
 mod adapt;
 mod bfed;
-mod campaign;
 mod dyram;
 mod forwarding;
 mod ldc;
 mod links;
 mod lms_scenarios;
 mod overhead;
-mod recovery;
 mod replier_failure;
 mod soak;
 mod stage;
@@ -18,13 +16,13 @@ mod testbed;
 mod throughput;
 mod tree;
 
-use crate::scenario::Entry;
+use sims::scenario::Entry;
 
 /// Every scenario, in the order of `lab list`.
 const ALL: &[Entry] = &[
     Entry::of::<adapt::Adapt>(),
     Entry::of::<bfed::ControlFailover>(),
-    Entry::of::<bfed::Convergence>(),
+    Entry::of::<sims::Convergence>(),
     Entry::of::<bfed::FrameSize>(),
     Entry::of::<bfed::Islands>(),
     Entry::of::<bfed::LowRate>(),
@@ -33,10 +31,10 @@ const ALL: &[Entry] = &[
     Entry::of::<bfed::Reroute>(),
     Entry::of::<bfed::Sessions>(),
     Entry::of::<bfed::Throughput>(),
-    Entry::of::<campaign::Campaign>(),
+    Entry::of::<sims::Campaign>(),
     Entry::of::<dyram::Election>(),
     Entry::of::<dyram::Forwarding>(),
-    Entry::of::<recovery::DyramRecovery>(),
+    Entry::of::<sims::DyramRecovery>(),
     Entry::of::<dyram::RelayFailure>(),
     Entry::of::<dyram::Services>(),
     Entry::of::<dyram::Tree>(),
@@ -50,7 +48,7 @@ const ALL: &[Entry] = &[
     Entry::of::<links::Links>(),
     Entry::of::<lms_scenarios::LmsScenarios>(),
     Entry::of::<overhead::Overhead>(),
-    Entry::of::<recovery::Recovery>(),
+    Entry::of::<sims::Recovery>(),
     Entry::of::<replier_failure::ReplierFailure>(),
     Entry::of::<soak::Soak>(),
     Entry::of::<tcpxm::Bottleneck>(),
@@ -68,11 +66,11 @@ const ALL: &[Entry] = &[
 ];
 
 /// Every scenario, in the order of `lab list`.
-pub fn all() -> &'static [Entry] {
+pub(crate) fn all() -> &'static [Entry] {
     ALL
 }
 
 /// The scenario of that name.
-pub fn find(name: &str) -> Option<&'static Entry> {
+pub(crate) fn find(name: &str) -> Option<&'static Entry> {
     all().iter().find(|scenario| scenario.name == name)
 }

@@ -21,15 +21,15 @@ use nix::libc;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg};
 use serde::Serialize;
 
-use super::testbed::{self, End, PATIENCE, Testbed};
-use crate::capture::Capture;
-use crate::net::{NodeId, Shape};
+use super::testbed::{self, End, TIMEOUT, Testbed};
 use crate::packets::Seen;
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::sandbox::SCRATCH;
-use crate::scenario::{Context, Need, Scenario};
 use crate::session::Replies;
+use netlab::Capture;
+use netlab::SCRATCH;
+use netlab::{NodeId, Shape};
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario};
 
 /// What requests and dmcasts cost in bytes, at the endpoints and on the wire
 #[derive(Debug, clap::Args)]
@@ -141,10 +141,10 @@ impl Bench {
         let (h1, h2) = (&self.bed.h1, &self.bed.h2);
         let network = &self.bed.session.network;
         send(&self.h2, &NAK)?;
-        let plain = h2.wire.wait("datagram", PATIENCE, is_data)?;
+        let plain = h2.wire.wait("datagram", TIMEOUT, Seen::of(is_data))?;
         h2.request(network, form, self.bed.source.address, &NAK)?;
-        let sent = h2.wire.wait("request", PATIENCE, is_request)?;
-        let turned = h1.wire.wait("request", PATIENCE, is_request)?;
+        let sent = h2.wire.wait("request", TIMEOUT, Seen::of(is_request))?;
+        let turned = h1.wire.wait("request", TIMEOUT, Seen::of(is_request))?;
         let (receive_control, received) = control_at_recvmsg(&h1.requests)?;
         ensure!(
             received == NAK,
@@ -160,11 +160,11 @@ impl Bench {
         let handed = self.dmcast(form, point)?;
         let dmcast = h1
             .wire
-            .wait("dmcast", PATIENCE, |seen| seen.protocol == IPIP)?;
-        let repair = h2.wire.wait("repair", PATIENCE, is_data)?;
+            .wait("dmcast", TIMEOUT, Seen::of(|seen| seen.protocol == IPIP))?;
+        let repair = h2.wire.wait("repair", TIMEOUT, Seen::of(is_data))?;
         self.delivered()?;
         send(&self.source, &REPAIR)?;
-        let data = h2.wire.wait("packet of data", PATIENCE, is_data)?;
+        let data = h2.wire.wait("packet of data", TIMEOUT, Seen::of(is_data))?;
         self.delivered()?;
         Ok(Sizes {
             option,
@@ -181,7 +181,7 @@ impl Bench {
         })
     }
 
-    /// H1 sends a repair as `lms-recv` does; what it hands to the kernel.
+    /// H1 sends a repair as `lms-recv` does; returns the bytes handed to the kernel.
     fn dmcast(&self, form: Form, point: lms_proto::TurningPoint) -> Result<usize> {
         let interface = InterfaceConfig {
             address: self.bed.h1.address,
@@ -208,7 +208,7 @@ impl Bench {
 
     /// H2's data socket, which refuses datagrams with options, gets the repair.
     fn delivered(&self) -> Result<()> {
-        let (mut batch, end) = (Batch::new(1), Instant::now() + PATIENCE);
+        let (mut batch, end) = (Batch::new(1), Instant::now() + TIMEOUT);
         loop {
             self.h2.receive(&mut batch)?;
             if batch.iter().any(|datagram| datagram.payload == REPAIR) {
@@ -239,7 +239,7 @@ fn is_data(seen: &Seen) -> bool {
 
 /// The length that the kernel gives the control message with the option, and the payload.
 fn control_at_recvmsg(socket: &OptionSocket) -> Result<(usize, Vec<u8>)> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     let mut payload = vec![0; 2_000];
     loop {
         let mut control = cmsg_space!([u64; 32]);
@@ -415,7 +415,7 @@ struct Programs {
 impl Programs {
     fn watch(context: &Context) -> Result<Programs> {
         let mut session = testbed::session(GROUP, Shape::lossy(0.1))?;
-        session.wait_for_routes(PATIENCE)?;
+        session.wait_for_routes(TIMEOUT)?;
         session.start_routers(&Replies::default())?;
         let file = Path::new(SCRATCH).join("overhead.bin");
         crate::transfer::write_file(&file, if context.quick { 1 << 20 } else { 4 << 20 })?;
@@ -429,7 +429,7 @@ impl Programs {
             session.receive(h2, &["--replier-cost", "1000"])?,
         ];
         for receiver in &mut all {
-            receiver.wait_event("waiting", PATIENCE)?;
+            receiver.wait_event("waiting", TIMEOUT)?;
         }
         all.push(session.send(&file, &["--receivers", "2", "--rate", "20M"])?);
         let mut seen = [Vec::new(), Vec::new()];
@@ -437,7 +437,7 @@ impl Programs {
         loop {
             let ended = all.iter_mut().all(|process| process.ended().is_some());
             for (wire, seen) in wires.iter().zip(&mut seen) {
-                seen.extend(wire.drain()?);
+                seen.extend(Seen::drain(wire)?);
             }
             if ended {
                 break;
@@ -446,7 +446,7 @@ impl Programs {
             std::thread::sleep(Duration::from_millis(5));
         }
         for process in &mut all {
-            process.succeed(PATIENCE)?;
+            process.succeed(TIMEOUT)?;
         }
         let [at_h1, at_h2] = seen;
         let plan = session.network.plan();

@@ -9,13 +9,13 @@ use anyhow::{Context as _, Result};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::net::{Network, NodeId, Plan, Shape};
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::sandbox::SCRATCH;
-use crate::scenario::{Context, Need, Scenario};
 use crate::session::{Owner, Replies, Session};
 use crate::transfer::{Transfer, count, router_table, write_file};
+use netlab::SCRATCH;
+use netlab::{Network, NodeId, Plan, Shape};
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario};
 
 /// The elected replier is killed in the middle, then the router next to it is restarted
 #[derive(Debug, clap::Args)]
@@ -102,7 +102,7 @@ fn build() -> Result<Session> {
 /// What was done and seen, and when (seconds after the sender's start).
 #[derive(Default)]
 struct Play {
-    /// Who was killed, by which router's choice, when.
+    /// The killed receiver, the router that had elected it, and the time.
     killed: Option<(String, String, f64)>,
     replaced: Option<(String, f64)>,
     restarted: Option<f64>,

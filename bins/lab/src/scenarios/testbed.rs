@@ -8,30 +8,30 @@ use linux_net::link;
 use linux_net::udp::{Config, Membership, OptionBuffer, OptionSocket};
 use lms_proto::{Form, Kind, LmsOption};
 
-use crate::capture::Capture;
-use crate::net::{Network, NodeId, Plan, Shape};
 use crate::session::{Owner, Replies, Session};
+use netlab::Capture;
+use netlab::{Network, NodeId, Plan, Shape};
 
 /// How long a packet may take to show up.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A host's end: a socket for requests, its address, what went over its link.
 pub(super) struct End {
-    pub node: NodeId,
-    pub address: Ipv4Addr,
-    pub requests: OptionSocket,
-    pub wire: Capture,
+    pub(crate) node: NodeId,
+    pub(crate) address: Ipv4Addr,
+    pub(crate) requests: OptionSocket,
+    pub(crate) wire: Capture,
     group: SocketAddrV4,
 }
 
 /// The testbed with `lms-router` running and H1 its static replier.
 pub(super) struct Testbed {
-    pub session: Session,
-    pub source: End,
-    pub h1: End,
-    pub h2: End,
+    pub(crate) session: Session,
+    pub(crate) source: End,
+    pub(crate) h1: End,
+    pub(crate) h2: End,
     /// The router's addresses.
-    pub router: Vec<Ipv4Addr>,
+    pub(crate) router: Vec<Ipv4Addr>,
 }
 
 impl End {
@@ -87,7 +87,7 @@ impl End {
     /// The option and the payload that `recvmsg` hands to the application.
     pub(super) fn receive(&self) -> Result<(LmsOption, Vec<u8>)> {
         let mut buffer = OptionBuffer::new(2_000);
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             if let Some(datagram) = self.requests.receive(&mut buffer)? {
                 let (_, option) = LmsOption::parse(datagram.options)?;
@@ -131,7 +131,7 @@ impl Testbed {
             plan.address(h1)
         );
         session.start_routers(&Replies { section })?;
-        session.wait_for_repliers(PATIENCE)?;
+        session.wait_for_repliers(TIMEOUT)?;
         let plan = session.network.plan();
         let branch = session.branches.first().context("no router on the tree")?;
         let links = branch.down.iter().chain([&branch.up]);

@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use linux_net::udp::{Config, GroupSocket, Membership};
 
-use crate::net::system::{self, Shaper};
-use crate::net::{LinkId, Network, NodeId, Plan, Shape};
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::sandbox::SCRATCH;
-use crate::scenario::{Context, Need, Scenario, chosen};
 use crate::session::{Owner, Replies, Session};
+use crate::shaper::Shaper;
 use crate::transfer::{Outcome, Transfer, router_table, write_file};
+use netlab::SCRATCH;
+use netlab::system;
+use netlab::{LinkId, Network, NodeId, Plan, Shape};
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario, chosen};
 
 /// 3 levels, 7 routers, 16 receivers, loss on each link, beside smcroute and FRR pimd
 #[derive(Debug, clap::Args)]
@@ -50,19 +51,9 @@ impl Scenario for Tree {
 
     fn run(&self, context: &Context) -> Result<Report> {
         let mut report = Report::new(Self::NAME, "a file to 16 receivers through 7 LMS routers");
-        let columns = [
-            "routes by",
-            "s",
-            "whole",
-            "lost",
-            "unneeded",
-            "by source",
-            "dmcasts",
-            "dmcasts %",
-            "ceiling %",
-            "repairable %",
-        ];
-        report.tables.push(Table::new("repairs", &columns));
+        let columns = "routes by | s | whole | lost | unneeded | by source | dmcasts | dmcasts % | ceiling \
+             % | repairable %";
+        report.tables.push(Table::with_header("repairs", columns));
         if self.network == Shaper::System
             && let Some(reason) = system::missing()
         {
@@ -180,10 +171,10 @@ impl Tree {
         let from = session.source_address().to_string();
         session.receive_more = ["--source", &from].map(str::to_owned).to_vec();
         if self.policy != "hierarchy" {
-            // Those routers elect nobody.
+            // Those routers elect no replier.
             session.receive_more.push("--answer-unelected".to_owned());
         }
-        // The daemons' own routes stand before we come: PIM's only once somebody has joined and sent.
+        // The daemons' own routes exist already: PIM's only after a host has joined and the source has sent.
         if owner == Owner::Pimd {
             warm_up(&mut session)?;
         }
@@ -197,8 +188,8 @@ impl Tree {
         )?;
         let mut repliers = Vec::new();
         let mut joined = 0;
-        let patience = Duration::from_secs(60 + transfer.bytes / 500_000);
-        transfer.watch(patience, |_| {
+        let timeout = Duration::from_secs(60 + transfer.bytes / 500_000);
+        transfer.watch(timeout, |_| {
             session.remember_repliers(&mut repliers);
             joined = joined.max(session.source_specific_members());
         })?;
@@ -240,8 +231,8 @@ fn member(session: &Session, node: NodeId) -> Result<GroupSocket> {
     })
 }
 
-/// Members join and the source says something, so that PIM builds its tree. Reports get lost on these
-/// links too, and the next query may be half a minute away: who is not served joins again.
+/// Members join and the source sends, so that PIM builds its tree. Reports get lost on these
+/// links too, and the next query may take half a minute: members that are not served join again.
 fn warm_up(session: &mut Session) -> Result<()> {
     let source = session.source_address();
     let speaker = session.network.within(session.source, || {
@@ -330,7 +321,7 @@ fn judge(
     Ok(repaired.share())
 }
 
-/// Who repaired, in packets.
+/// Repairs by sender, in packets.
 struct Repaired {
     /// By receivers.
     dmcasts: u64,
@@ -367,7 +358,7 @@ fn percentage(part: u64, of: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Verdict;
+    use sims::report::Verdict;
 
     /// What is left of the losses when each link loses as many, and receivers repair a share of
     /// those that they can repair.

@@ -14,43 +14,42 @@ use linux_net::udp::GroupSocket;
 use lms_router::status::{Show, query};
 use serde_json::Value;
 
-use crate::net::{Branch, Launch, MulticastRoute, Network, NodeId, Process};
-use crate::sandbox::SCRATCH;
+use netlab::SCRATCH;
+use netlab::{Branch, Launch, MulticastRoute, Network, NodeId, Process};
 
-pub use owner::Owner;
-pub(crate) use owner::installed;
+pub(crate) use owner::Owner;
 
 /// A source, its receivers, and the routers between them.
 #[derive(Debug)]
-pub struct Session {
+pub(crate) struct Session {
     /// The network it runs on.
-    pub network: Network,
+    pub(crate) network: Network,
     /// The source.
-    pub source: NodeId,
+    pub(crate) source: NodeId,
     /// The receivers.
-    pub receivers: Vec<NodeId>,
+    pub(crate) receivers: Vec<NodeId>,
     /// Group and port.
-    pub group: SocketAddrV4,
+    pub(crate) group: SocketAddrV4,
     /// What each router forwards.
-    pub branches: Vec<Branch>,
+    pub(crate) branches: Vec<Branch>,
     /// `--assist` of the hosts that LMS routers do not help.
-    pub assist: BTreeMap<NodeId, String>,
+    pub(crate) assist: BTreeMap<NodeId, String>,
     /// More arguments of every `lms-recv`.
-    pub receive_more: Vec<String>,
+    pub(crate) receive_more: Vec<String>,
     owners: Vec<Process>,
     /// Members that keep routes alive.
     members: Vec<GroupSocket>,
     /// `lms-router`, one a router.
-    pub routers: Vec<Router>,
+    pub(crate) routers: Vec<Router>,
 }
 
 /// A running `lms-router`.
 #[derive(Debug)]
-pub struct Router {
+pub(crate) struct Router {
     /// Where it runs.
-    pub node: NodeId,
+    pub(crate) node: NodeId,
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     config: PathBuf,
     socket: PathBuf,
     process: Process,
@@ -58,9 +57,9 @@ pub struct Router {
 
 /// How routers keep the replier hierarchy.
 #[derive(Clone, Debug)]
-pub struct Replies {
-    /// Lines for the `[replier]` section and those that follow it.
-    pub section: String,
+pub(crate) struct Replies {
+    /// Lines of the `[replier]` section and of the sections after it.
+    pub(crate) section: String,
 }
 
 impl Default for Replies {
@@ -72,7 +71,7 @@ impl Default for Replies {
 
 impl Replies {
     /// By one of `lms-router`'s policies that need no more configuration.
-    pub fn of(policy: &str) -> Replies {
+    pub(crate) fn of(policy: &str) -> Replies {
         Replies {
             section: format!(
                 "policy = \"{policy}\"
@@ -85,7 +84,7 @@ refresh = \"500ms\"
 
 impl Session {
     /// Prepares a session; nothing is started yet.
-    pub fn new(
+    pub(crate) fn new(
         network: Network,
         source: NodeId,
         receivers: Vec<NodeId>,
@@ -108,25 +107,19 @@ impl Session {
     }
 
     /// Starts the owners of the multicast routes.
-    ///
-    /// # Errors
-    /// When one does not start.
-    pub fn own(&mut self, owner: Owner) -> Result<()> {
+    pub(crate) fn own(&mut self, owner: Owner) -> Result<()> {
         let source = self.source_address();
         self.owners = owner.start(&self.network, &self.branches, (source, self.group))?;
         Ok(())
     }
 
     /// The source's address.
-    pub fn source_address(&self) -> Ipv4Addr {
+    pub(crate) fn source_address(&self) -> Ipv4Addr {
         self.network.plan().address(self.source)
     }
 
     /// Waits until every router of the tree forwards the group as planned.
-    ///
-    /// # Errors
-    /// When the time passes before; the message says which router lacks what.
-    pub fn wait_for_routes(&mut self, limit: Duration) -> Result<()> {
+    pub(crate) fn wait_for_routes(&mut self, limit: Duration) -> Result<()> {
         let end = Instant::now() + limit;
         loop {
             let missing = self.missing_route()?;
@@ -176,10 +169,7 @@ impl Session {
     }
 
     /// The receivers whose router does not forward the group to them.
-    ///
-    /// # Errors
-    /// When a dump fails.
-    pub fn unserved(&mut self) -> Result<Vec<NodeId>> {
+    pub(crate) fn unserved(&mut self) -> Result<Vec<NodeId>> {
         let hops = self.network.plan().toward(self.source);
         let mut unserved = Vec::new();
         for receiver in self.receivers.clone() {
@@ -196,10 +186,7 @@ impl Session {
     }
 
     /// The kernel's multicast routes of every router on the tree.
-    ///
-    /// # Errors
-    /// When a dump fails.
-    pub fn routes(&self) -> Result<Vec<(String, Vec<MulticastRoute>)>> {
+    pub(crate) fn routes(&self) -> Result<Vec<(String, Vec<MulticastRoute>)>> {
         let routers: Vec<NodeId> = self.branches.iter().map(|branch| branch.router).collect();
         let mut all = Vec::new();
         for router in routers {
@@ -210,10 +197,7 @@ impl Session {
     }
 
     /// Starts `lms-router` in every router of the tree and waits until each answers.
-    ///
-    /// # Errors
-    /// When one does not come up.
-    pub fn start_routers(&mut self, replies: &Replies) -> Result<()> {
+    pub(crate) fn start_routers(&mut self, replies: &Replies) -> Result<()> {
         let nodes: Vec<NodeId> = self.branches.iter().map(|branch| branch.router).collect();
         for node in nodes {
             let router = Router::start(&self.network, node, replies, &[])?;
@@ -226,10 +210,7 @@ impl Session {
     }
 
     /// Waits until every router of the tree has a replier for the group.
-    ///
-    /// # Errors
-    /// When the time passes before.
-    pub fn wait_for_repliers(&mut self, limit: Duration) -> Result<()> {
+    pub(crate) fn wait_for_repliers(&mut self, limit: Duration) -> Result<()> {
         let end = Instant::now() + limit;
         let group = self.group.ip().to_string();
         for router in &self.routers {
@@ -247,7 +228,7 @@ impl Session {
     }
 
     /// How many receivers are members of the group from the source alone, as their kernels see it.
-    pub fn source_specific_members(&self) -> usize {
+    pub(crate) fn source_specific_members(&self) -> usize {
         let (source, group) = (self.source_address(), *self.group.ip());
         let wanted = [group, source].map(|address| format!("0x{:08x}", u32::from(address)));
         let specific = |node: &NodeId| {
@@ -268,13 +249,13 @@ impl Session {
     }
 
     /// Keeps memberships while the session lives.
-    pub fn keep(&mut self, members: Vec<GroupSocket>) {
+    pub(crate) fn keep(&mut self, members: Vec<GroupSocket>) {
         self.members.extend(members);
     }
 
-    /// Notes the replier of each router, once there is one: (router, who and where). They withdraw at
+    /// Records the replier of each router, once there is one: (router, replier and interface). They withdraw at
     /// the end, when it would be too late to ask.
-    pub fn remember_repliers(&self, known: &mut Vec<(String, String)>) {
+    pub(crate) fn remember_repliers(&self, known: &mut Vec<(String, String)>) {
         let group = self.group.ip().to_string();
         for router in &self.routers {
             if known.iter().any(|(name, _)| *name == router.name) {
@@ -293,7 +274,7 @@ impl Session {
         }
     }
 
-    /// What the routers know of a group, for a message.
+    /// The routers' state of a group, for a message.
     fn describe_routers(&self, group: &str) -> String {
         let describe = |router: &Router| -> Result<String> {
             let counters = router.counters()?;
@@ -311,14 +292,14 @@ impl Session {
             .collect()
     }
 
-    /// Where a receiver puts what it gets.
-    pub fn folder(&self, receiver: NodeId) -> PathBuf {
+    /// The folder that a receiver writes to.
+    pub(crate) fn folder(&self, receiver: NodeId) -> PathBuf {
         Path::new(SCRATCH)
             .join("got")
             .join(self.network.plan().name(receiver))
     }
 
-    /// What both ends of a transfer are told.
+    /// Arguments of both ends of a transfer.
     fn endpoint(&self, program: &str, node: NodeId) -> Launch {
         let assist = self.assist.get(&node).map_or("lms", String::as_str);
         Launch::carried(program)
@@ -328,12 +309,9 @@ impl Session {
     }
 
     /// Starts `lms-recv` in a receiver.
-    ///
-    /// # Errors
-    /// When it does not start.
-    pub fn receive(&self, receiver: NodeId, more: &[&str]) -> Result<Process> {
+    pub(crate) fn receive(&self, receiver: NodeId, more: &[&str]) -> Result<Process> {
         let folder = self.folder(receiver);
-        // A receiver that has the file already says so instead of receiving it.
+        // A receiver that has the file already reports that instead of receiving it.
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder)?;
         let name = self.network.plan().name(receiver);
@@ -348,10 +326,7 @@ impl Session {
     }
 
     /// Starts `lms-send` in the source.
-    ///
-    /// # Errors
-    /// When it does not start.
-    pub fn send(&self, file: &Path, more: &[&str]) -> Result<Process> {
+    pub(crate) fn send(&self, file: &Path, more: &[&str]) -> Result<Process> {
         let launch = self.endpoint("lms-send", self.source).args(more).arg(file);
         self.network.start(self.source, launch)
     }
@@ -359,10 +334,7 @@ impl Session {
 
 impl Router {
     /// Starts `lms-router` in a node; `cores` confines it.
-    ///
-    /// # Errors
-    /// When it does not start.
-    pub fn start(
+    pub(crate) fn start(
         network: &Network,
         node: NodeId,
         replies: &Replies,
@@ -410,20 +382,14 @@ impl Router {
     }
 
     /// Stops it and starts it again.
-    ///
-    /// # Errors
-    /// When it does not end or does not come up.
-    pub fn restart(&mut self, network: &Network) -> Result<()> {
+    pub(crate) fn restart(&mut self, network: &Network) -> Result<()> {
         self.process.stop(Duration::from_secs(60))?;
         self.process = Router::launch(network, self.node, &self.name, &self.config, &[])?;
         self.wait(Duration::from_secs(20))
     }
 
     /// Waits until it answers.
-    ///
-    /// # Errors
-    /// When it does not.
-    pub fn wait(&mut self, limit: Duration) -> Result<()> {
+    pub(crate) fn wait(&mut self, limit: Duration) -> Result<()> {
         let end = Instant::now() + limit;
         loop {
             match self.status(Show::Overview) {
@@ -441,18 +407,12 @@ impl Router {
     }
 
     /// What `lms-router status` shows.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    pub fn status(&self, show: Show) -> Result<Value> {
+    pub(crate) fn status(&self, show: Show) -> Result<Value> {
         query(&self.socket, show).with_context(|| format!("lms-router on {}", self.name))
     }
 
     /// Its entry of a group, or null.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    pub fn group(&self, group: &str) -> Result<Value> {
+    pub(crate) fn group(&self, group: &str) -> Result<Value> {
         let all = self.status(Show::Groups)?;
         let mut entries = all["groups"].as_array().into_iter().flatten();
         Ok(entries
@@ -462,23 +422,17 @@ impl Router {
     }
 
     /// Its counters.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    pub fn counters(&self) -> Result<Value> {
+    pub(crate) fn counters(&self) -> Result<Value> {
         self.status(Show::Counters)
     }
 
     /// One counter: a map's name, then the counter's.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    pub fn count(&self, map: &str, name: &str) -> Result<u64> {
+    pub(crate) fn count(&self, map: &str, name: &str) -> Result<u64> {
         Ok(self.counters()?[map][name].as_u64().unwrap_or(0))
     }
 
     /// The process.
-    pub fn process(&mut self) -> &mut Process {
+    pub(crate) fn process(&mut self) -> &mut Process {
         &mut self.process
     }
 }

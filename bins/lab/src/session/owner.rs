@@ -1,4 +1,4 @@
-//! Who owns the multicast routes of a network: the lab's own helper, or a routing daemon that is
+//! Owners of a network's multicast routes: the lab's own helper, or a routing daemon that is
 //! installed here. `lms-router` follows whatever they do.
 
 use std::fmt::Write as _;
@@ -10,14 +10,14 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use nix::unistd::{User, chown};
 
-use crate::mroute::{self, Wanted};
-use crate::net::means;
-use crate::net::{Branch, Launch, Network, Process};
-use crate::sandbox::SCRATCH;
+use netlab::means;
+use netlab::mroute::{self, Wanted};
+use netlab::{Branch, Launch, Network, Process};
+use netlab::{SCRATCH, installed};
 
 /// An owner of multicast routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub(crate) enum Owner {
     /// The lab's helper: static routes, no daemon.
     Lab,
     /// smcroute: static routes.
@@ -37,7 +37,7 @@ impl Owner {
     }
 
     /// As in tables.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Owner::Lab => "lab mroute",
             Owner::Smcroute => "smcroute",
@@ -46,7 +46,7 @@ impl Owner {
     }
 
     /// Why it cannot be used here; `None` when it can.
-    pub fn missing(self) -> Option<String> {
+    pub(crate) fn missing(self) -> Option<String> {
         let programs: &[&str] = match self {
             Owner::Lab => &[],
             Owner::Smcroute => &["smcrouted"],
@@ -64,10 +64,7 @@ impl Owner {
     }
 
     /// Starts it in every router of the tree.
-    ///
-    /// # Errors
-    /// When a daemon does not start.
-    pub fn start(
+    pub(crate) fn start(
         self,
         network: &Network,
         branches: &[Branch],
@@ -91,17 +88,6 @@ impl Owner {
 fn in_user_namespace() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.split_whitespace().nth(2) != Some("4294967295")
-}
-
-/// Where an installed program lies.
-pub(crate) fn installed(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    folders.extend(["/usr/sbin", "/sbin", "/usr/bin", "/usr/lib/frr"].map(PathBuf::from));
-    folders
-        .into_iter()
-        .map(|folder| folder.join(name))
-        .find(|path| path.is_file())
 }
 
 fn program(name: &str) -> Result<PathBuf> {

@@ -3,52 +3,27 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
-use std::os::fd::AsFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use linux_net::link::{self, Editor};
+use linux_net::link;
 use linux_net::mroute::{Route, Table};
 use linux_net::netns::Namespace;
+use netlab::{NodeId, Plan, Shape};
 
 use super::common::{Finished, Running, content, lms_recv, lms_router, lms_send};
 use super::transfer::{field, folder};
 
-const SOURCE: [u8; 4] = [10, 9, 0, 1];
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
 
 /// A host with a source, a router, and two hosts behind it, each on a link of its own.
 struct Network {
-    source: Namespace,
-    router: Namespace,
-    host: Namespace,
-    second: Namespace,
+    network: netlab::Network,
+    source: NodeId,
+    router: NodeId,
+    host: NodeId,
+    second: NodeId,
     _table: Table,
-}
-
-pub(super) fn index(namespace: &Namespace, name: &str) -> u32 {
-    let found = namespace.run(|| link::find(name).expect("interface").index);
-    found.expect("namespace")
-}
-
-/// Joins two hosts; both ends are up.
-fn wire(near: (&Namespace, &str, [u8; 4]), far: (&Namespace, &str, [u8; 4])) {
-    let make = || {
-        let mut editor = Editor::open().expect("netlink");
-        editor.add_veth(near.1, far.1, Some(far.0.as_fd()))
-    };
-    near.0.run(make).expect("namespace").expect("veth");
-    for (namespace, name, address) in [near, far] {
-        let index = index(namespace, name);
-        let set = || {
-            let mut editor = Editor::open().expect("netlink");
-            editor
-                .add_address(index, Ipv4Addr::from(address), 24)
-                .expect("address");
-            editor.set_up(index, true).expect("up");
-        };
-        namespace.run(set).expect("namespace");
-    }
 }
 
 /// Sets a rule of a host's packet filter; whether there is an `nft` to say so.
@@ -65,68 +40,56 @@ pub(super) fn filter(namespace: &Namespace, hook: &str, rule: &str) -> bool {
 }
 
 impl Network {
-    /// `None`, with a word about it: no namespaces here.
+    /// `None` where namespaces are not permitted, which is printed.
     fn new() -> Option<Network> {
-        let made: Option<Vec<Namespace>> = (0..4).map(|_| Namespace::new().ok()).collect();
-        let made = made.and_then(|made| <[Namespace; 4]>::try_from(made).ok());
-        let Some([source, router, host, second]) = made else {
-            eprintln!("SKIPPED: no network namespaces here");
+        if !netlab::permitted("lms-recv") {
             return None;
-        };
-        wire((&source, "s0", SOURCE), (&router, "r0", [10, 9, 0, 2]));
-        wire((&router, "r1", [10, 9, 1, 1]), (&host, "h0", [10, 9, 1, 3]));
-        wire(
-            (&router, "r2", [10, 9, 2, 1]),
-            (&second, "h0", [10, 9, 2, 3]),
-        );
-        for (namespace, name, via) in [
-            (&source, "s0", [10, 9, 0, 2]),
-            (&host, "h0", [10, 9, 1, 1]),
-            (&second, "h0", [10, 9, 2, 1]),
-        ] {
-            let interface = index(namespace, name);
-            let route = || {
-                let mut editor = Editor::open().expect("netlink");
-                let any = Ipv4Addr::UNSPECIFIED;
-                editor
-                    .set_route(any, 0, Some(Ipv4Addr::from(via)), Some(interface))
-                    .expect("route");
+        }
+        let mut plan = Plan::default();
+        let (source, router) = (plan.host("source"), plan.router("router"));
+        let (host, second) = (plan.host("host"), plan.host("second"));
+        for node in [source, host, second] {
+            plan.link(router, node, Shape::default());
+        }
+        let network = netlab::Network::build(plan, 0).expect("network");
+        let routing = network.namespace(router).run(|| {
+            let mut table = Table::open().expect("routing");
+            let [input, one, two] = ["eth0", "eth1", "eth2"].map(|name| {
+                let interface = link::find(name).expect("interface").index;
+                table.add_interface(interface).expect("interface");
+                interface
+            });
+            let route = Route {
+                source: network.plan().address(source),
+                group: GROUP,
+                input,
+                outputs: vec![one, two],
             };
-            namespace.run(route).expect("namespace");
-        }
-        let forward = || fs::write("/proc/sys/net/ipv4/ip_forward", "1");
-        router.run(forward).expect("namespace").expect("forwarding");
-        let [r0, r1, r2] = ["r0", "r1", "r2"].map(|name| index(&router, name));
-        let mut table = router
-            .run(|| Table::open().expect("routing"))
-            .expect("namespace");
-        for interface in [r0, r1, r2] {
-            table.add_interface(interface).expect("interface");
-        }
-        let route = Route {
-            source: SOURCE.into(),
-            group: GROUP,
-            input: r0,
-            outputs: vec![r1, r2],
-        };
-        table.set_route(&route).expect("route");
+            table.set_route(&route).expect("route");
+            table
+        });
         Some(Network {
+            network,
             source,
             router,
             host,
             second,
-            _table: table,
+            _table: routing.expect("namespace"),
         })
+    }
+
+    fn at(&self, node: NodeId) -> &Namespace {
+        self.network.namespace(node)
     }
 
     /// The router's packet filter drops what is longer than a datagram of these links. Whether there is an
     /// `nft` to say so.
     fn drop_batches(&self) -> bool {
-        filter(&self.router, "forward", "meta length > 2000 drop")
+        filter(self.at(self.router), "forward", "meta length > 2000 drop")
     }
 
     fn in_source(&self, command: &mut Command) -> Running {
-        self.source
+        self.at(self.source)
             .run(|| Running::start("sender", command))
             .expect("namespace")
     }
@@ -141,7 +104,9 @@ impl Network {
         command
             .args(["--group", "239.1.2.3:5000", "--output"])
             .arg(to.path());
-        let receiver = self.host.run(|| Running::start("receiver", &mut command));
+        let receiver = self
+            .at(self.host)
+            .run(|| Running::start("receiver", &mut command));
         let mut command = Command::new(lms_send());
         command.args([
             "--group",
@@ -163,7 +128,11 @@ impl Network {
     /// `IpFragFails` of the router.
     fn fragmentation_failures(&self) -> u64 {
         let read = || fs::read_to_string("/proc/thread-self/net/snmp");
-        let text = self.router.run(read).expect("namespace").expect("counters");
+        let text = self
+            .at(self.router)
+            .run(read)
+            .expect("namespace")
+            .expect("counters");
         let mut lines = text.lines().filter(|line| line.starts_with("Ip:"));
         let names = lines.next().expect("names").split(' ');
         let mut values = names.zip(lines.next().expect("values").split(' '));
@@ -233,7 +202,7 @@ fn a_replier_that_loses_packets_itself_is_replaced_by_one_that_does_not() {
     };
     let (from, to) = (folder(), [folder(), folder()]);
     let lossy = "udp dport 5000 meta length > 1000 numgen random mod 5 == 0 drop";
-    if !filter(&network.host, "input", lossy) {
+    if !filter(network.at(network.host), "input", lossy) {
         return;
     }
     let config = from.path().join("config.toml");
@@ -243,7 +212,7 @@ fn a_replier_that_loses_packets_itself_is_replaced_by_one_that_does_not() {
     let mut command = Command::new(lms_router());
     command.args(["run", "--config"]).arg(&config);
     let router = network
-        .router
+        .at(network.router)
         .run(|| Running::start("router", &mut command));
     let router = router.expect("namespace");
     let replier = || {
@@ -254,7 +223,7 @@ fn a_replier_that_loses_packets_itself_is_replaced_by_one_that_does_not() {
         let at = text.find("\"replier\":{")?;
         Some(field(&text[at..], "interface"))
     };
-    let receivers: Vec<Running> = [(&network.host, "5"), (&network.second, "10")]
+    let receivers: Vec<Running> = [(network.host, "5"), (network.second, "10")]
         .into_iter()
         .zip(&to)
         .map(|((host, cost), to)| {
@@ -267,7 +236,9 @@ fn a_replier_that_loses_packets_itself_is_replaced_by_one_that_does_not() {
                 "--replier-cost",
             ]);
             command.arg(cost).arg("--output").arg(to.path());
-            let receiver = host.run(|| Running::start("receiver", &mut command));
+            let receiver = network
+                .at(host)
+                .run(|| Running::start("receiver", &mut command));
             receiver.expect("namespace")
         })
         .collect();
@@ -286,7 +257,7 @@ fn a_replier_that_loses_packets_itself_is_replaced_by_one_that_does_not() {
     let sender = network.in_source(command.arg(&file));
     let mut elected = Vec::new();
     let end = Instant::now() + Duration::from_secs(120);
-    while elected != ["r1", "r2"] {
+    while elected != ["eth1", "eth2"] {
         assert!(Instant::now() < end, "repliers were elected on {elected:?}");
         if let Some(now) = replier().filter(|now| elected.last() != Some(now)) {
             elected.push(now);

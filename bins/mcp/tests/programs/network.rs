@@ -10,6 +10,7 @@ use crate::common::{Finished, Running, Stage, listening, mcp, mcpd, names};
 use linux_net::link::{Editor, WireEnd};
 use linux_net::mroute::{Route, Table};
 use linux_net::netns::Namespace;
+use netlab::permitted;
 
 const MIB: usize = 1 << 20;
 
@@ -29,17 +30,6 @@ fn v4(host: usize) -> String {
 
 fn v6(host: usize) -> String {
     Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, host as u16).to_string()
-}
-
-/// Without rights to make one: `None`, and a word.
-fn permitted(test: &str) -> bool {
-    match Namespace::new() {
-        Ok(_) => true,
-        Err(error) => {
-            eprintln!("SKIPPED {test}: {error}");
-            false
-        }
-    }
 }
 
 fn editing<T: Send>(host: &Namespace, work: impl FnOnce(&mut Editor) -> T + Send) -> T {

@@ -1,4 +1,4 @@
-//! `bfed-control-failover`: control nodes die, end, are cut off, and etcd is away for a while: one of them
+//! `bfed-control-failover`: control nodes are killed, stopped or cut off, and etcd is unreachable for a while: one of them
 //! takes over, and no frame of an established session is lost.
 
 use std::path::Path;
@@ -10,20 +10,20 @@ use serde_json::{Value, json};
 
 use super::federation::{Design, Federation, Kind, Part, Peering, SOON};
 use super::under_way::{Load, PAUSE, millis, sessions};
-use crate::net::{Launch, Process, Shape, text};
-use crate::report::{Bound, Cell, Report, Table};
-use crate::sandbox::SCRATCH;
-use crate::scenario::{Context, Need, Scenario};
-use crate::session::installed;
 use crate::transfer::count;
+use netlab::SCRATCH;
+use netlab::installed;
+use netlab::{Launch, Process, Shape, text};
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario};
 
-/// A control node is killed, ended, cut off, etcd goes away: a standby takes over, no frame is lost
+/// Control nodes that are killed, stopped or cut off, and etcd outages: a standby takes over, no frame is lost
 #[derive(Debug, clap::Args)]
 pub(crate) struct ControlFailover {
     /// Sessions, half bulk data, half real-time (quick: 2)
     #[arg(long, default_value_t = 6, default_value_if("quick", "true", "2"))]
     sessions: usize,
-    /// Seconds that etcd is away (quick: 6)
+    /// Seconds for which etcd is unreachable (quick: 6)
     #[arg(long, default_value_t = 130, default_value_if("quick", "true", "6"))]
     away: u64,
 }
@@ -71,7 +71,7 @@ impl Scenario for ControlFailover {
     }
 }
 
-/// What was done, and what came of it.
+/// Actions and their results.
 struct Act {
     words: &'static str,
     /// Until the successor had the peers, the data nodes and all trees.
@@ -165,21 +165,21 @@ impl<'c> Play<'c> {
         let flows = self.load.flows_again();
         self.holds
             .push((format!("{words}: everything flows on"), flows));
-        // What viewers count is told once a second.
+        // Viewers report their counters once a second.
         std::thread::sleep(Duration::from_millis(1100));
         let pauses = self.load.since(then);
-        for fared in pauses
+        for outcome in pauses
             .iter()
-            .filter(|fared| !flows && fared.seen.ago > PAUSE)
+            .filter(|outcome| !flows && outcome.seen.ago > PAUSE)
         {
             self.context.note(format!(
                 "{words}: {} in network {} has had nothing for {:.0} ms",
-                fared.session,
-                fared.island + 1,
-                millis(fared.seen.ago)
+                outcome.session,
+                outcome.island + 1,
+                millis(outcome.seen.ago)
             ));
         }
-        let pause = pauses.iter().map(|fared| fared.seen.pause).max();
+        let pause = pauses.iter().map(|outcome| outcome.seen.pause).max();
         self.acts.push(Act {
             words,
             took,
@@ -239,7 +239,7 @@ impl<'c> Play<'c> {
             let editor = play.federation.network.editor(node);
             let loopback = editor.index("lo")?;
             editor.set_up(loopback, true)?;
-            // What is for etcd stays on the host, where nobody takes it, while loopback is up.
+            // Packets to etcd stay on the host, where no process receives them, while loopback is up.
             editor.set_route(etcd, 32, None, Some(loopback))?;
             play.idle(active)
         })?;

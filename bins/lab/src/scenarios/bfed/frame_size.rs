@@ -4,22 +4,22 @@ use anyhow::Result;
 
 use super::load::{Facts, Flow, Load, Relay, Stage, has_haproxy};
 use super::rounds::{median, prepare};
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Scenario, within};
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario, within};
 
 /// Throughput of one session through one data node, by the length of its frames
 #[derive(Debug, clap::Args)]
 pub(crate) struct FrameSize {
     /// What the data node gets of a core, in percent
-    #[arg(long, default_value_t = 20.0, value_parser = within(1.0..=100.0))]
+    #[arg(long, default_value_t = 20.0, value_parser = within::<f64>(1.0..=100.0))]
     share: f64,
     /// Time that is measured, for each length (quick: 0.4)
     #[arg(long, default_value_t = 2.0, default_value_if("quick", "true", "0.4"))]
     seconds: f64,
     /// Times that each length is measured; the median counts (quick: 1)
     #[arg(long, default_value_t = 3, default_value_if("quick", "true", "1"))]
-    #[arg(value_parser = within(1..=1_000_000))]
+    #[arg(value_parser = within::<usize>(1..=1_000_000))]
     rounds: usize,
 }
 
@@ -46,14 +46,15 @@ impl Scenario for FrameSize {
     fn run(&self, context: &Context) -> Result<Report> {
         let mut report = Report::new(Self::NAME, "one session, one data node");
         let stage = prepare(self.share, &mut report)?;
-        let seconds: f64 = self.seconds;
-        let rounds = self.rounds;
+        let &Self {
+            seconds, rounds, ..
+        } = self;
         let frames: Vec<usize> = match context.quick {
             true => vec![FRAMES[0], SATURATED],
             false => FRAMES.to_vec(),
         };
         let measured = Measured::take(context, &stage, frames, rounds, seconds)?;
-        let line = measured.tell(context, &mut report);
+        let line = measured.describe(context, &mut report);
         let plot = Plot::lines("one session, one data node", "bytes of a frame", "Mbit/s");
         report
             .plots
@@ -121,7 +122,7 @@ impl Measured {
     }
 
     /// The table and its check; throughput by length.
-    fn tell(&self, context: &Context, report: &mut Report) -> Vec<(f64, f64)> {
+    fn describe(&self, context: &Context, report: &mut Report) -> Vec<(f64, f64)> {
         let Measured {
             frames,
             flows,
@@ -130,14 +131,9 @@ impl Measured {
         } = self;
         let rate = |flows: &[Flow]| median(flows.iter().map(Flow::bps));
         let work = |flows: &[Flow]| median(flows.iter().map(Flow::bits_per_cpu_s));
-        let mut table = Table::new(
+        let mut table = Table::with_header(
             "one session, one data node",
-            &[
-                "frame, bytes",
-                "Mbit/s",
-                "frames/s",
-                "Gbit for 1 s of a core",
-            ],
+            "frame, bytes | Mbit/s | frames/s | Gbit for 1 s of a core",
         );
         let mut line = Vec::new();
         for (&frame, flows) in frames.iter().zip(flows) {

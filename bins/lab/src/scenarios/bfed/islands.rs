@@ -9,12 +9,13 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use super::federation::{Design, Federation, Kind, Peering, SOON, Viewer};
-use crate::net::system::{self, Shaper};
-use crate::net::{Process, Shape, text};
-use crate::report::{Cell, Report, Table};
-use crate::sandbox::SCRATCH;
-use crate::scenario::{Context, Need, Scenario};
+use crate::shaper::Shaper;
 use crate::transfer::{count, same, write_file};
+use netlab::SCRATCH;
+use netlab::system;
+use netlab::{Process, Shape, text};
+use sims::report::{Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario};
 
 /// A session from an IP multicast island to viewers in an SSM and an HTTP one, across three
 /// gateways
@@ -42,7 +43,7 @@ const KINDS: [Kind; 3] = [Kind::Ip, Kind::Ssm, Kind::Http];
 /// Where `curl` is.
 const WEB: usize = 2;
 
-/// In a network of the system's making: what the gateways lose, and what the source's interface lets go.
+/// In a network shaped by the system: loss at the gateways, and the rate of the source's interface.
 const SYSTEM_LOSS: f64 = 0.01;
 const SYSTEM_BPS: u64 = 100_000_000;
 /// From the answer to the last viewer until data flows to it. A SYN between data nodes that the network loses
@@ -56,8 +57,8 @@ impl Scenario for Islands {
 
     fn run(&self, context: &Context) -> Result<Report> {
         let mib: u64 = self.mib;
-        // Nobody can hold a source up that sends natively: what a gateway that got no processor cannot pass on
-        // waits in a queue with a bound.
+        // Nothing slows down a source that sends natively: frames that a gateway without processor time cannot pass on
+        // wait in a bounded queue.
         let rate = &self.rate;
         let mut report = Report::new(Self::NAME, "one session, three islands");
         let file = Path::new(SCRATCH).join("original.bin");
@@ -93,25 +94,17 @@ impl Scenario for Islands {
         context.note("all viewers have joined");
         let trees = (0..KINDS.len()).map(|at| federation.show(at, "sessions"));
         let trees = trees.collect::<Result<Vec<_>>>()?;
-        let mut source = federation.send(SOURCE, SESSION, &file, &rate)?;
+        let mut source = federation.send(SOURCE, SESSION, &file, rate)?;
         let plain = curl
             .map(|curl| {
-                Ok::<_, anyhow::Error>((federation.send(SOURCE, PLAIN, &file, &rate)?, curl))
+                Ok::<_, anyhow::Error>((federation.send(SOURCE, PLAIN, &file, rate)?, curl))
             })
             .transpose()?;
         source.succeed(SOON + Duration::from_secs(mib * 2))?;
         let sent = source.last("end").context("the source told no end")?;
-        let mut table = Table::new(
+        let mut table = Table::with_header(
             format!("who saw {SESSION}"),
-            &[
-                "island",
-                "native network",
-                "joined after s",
-                "bytes",
-                "frames",
-                "lost",
-                "digest",
-            ],
+            "island | native network | joined after s | bytes | frames | lost | digest",
         );
         let row =
             |table: &mut Table, name: String, kind: Kind, joined: Option<f64>, end: &Value| {
@@ -168,7 +161,7 @@ impl Scenario for Islands {
     }
 }
 
-/// What a client wrote that speaks HTTP and nothing else. The stream has no end: it is done when it is
+/// The file that a plain HTTP client wrote. The stream has no end: it is complete when it is
 /// whole.
 fn read_by_curl(
     report: &mut Report,

@@ -4,22 +4,22 @@ use anyhow::Result;
 
 use super::load::{Flow, Load, Relay};
 use super::rounds::prepare;
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Scenario, within};
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario, within};
 
 /// Sessions of 100 kbit/s through one data node: each keeps its rate
 #[derive(Debug, clap::Args)]
 pub(crate) struct LowRate {
     /// What the data node gets of a core, in percent
-    #[arg(long, default_value_t = 50.0, value_parser = within(1.0..=100.0))]
+    #[arg(long, default_value_t = 50.0, value_parser = within::<f64>(1.0..=100.0))]
     share: f64,
     /// Time that is measured, for each number of sessions (quick: 2)
     #[arg(long, default_value_t = 8.0, default_value_if("quick", "true", "2"))]
     seconds: f64,
     /// Most sessions (quick: 20)
     #[arg(long, default_value_t = 500, default_value_if("quick", "true", "20"))]
-    #[arg(value_parser = within(1..=1_000_000))]
+    #[arg(value_parser = within::<usize>(1..=1_000_000))]
     sessions: usize,
 }
 
@@ -42,18 +42,14 @@ impl Scenario for LowRate {
     fn run(&self, context: &Context) -> Result<Report> {
         let mut report = Report::new(Self::NAME, "sources of 100 kbit/s");
         let stage = prepare(self.share, &mut report)?;
-        let seconds: f64 = self.seconds;
-        let most = self.sessions;
-        let mut table = Table::new(
+        let &Self {
+            seconds,
+            sessions: most,
+            ..
+        } = self;
+        let mut table = Table::with_header(
             "one data node, TCP channels",
-            &[
-                "sessions",
-                "mean, kbit/s",
-                "slowest",
-                "fastest",
-                "core used",
-                "µs of a core for a frame",
-            ],
+            "sessions | mean, kbit/s | slowest | fastest | core used | µs of a core for a frame",
         );
         let (mut line, mut flows) = (Vec::new(), Vec::new());
         let mut whole = true;

@@ -1,6 +1,5 @@
-//! Broadcast Federation (`docs/papers.md`): gateways, their networks, and who views what.
+//! Broadcast Federation (`docs/papers.md`): gateways, their networks and their viewers.
 
-mod convergence;
 mod failover;
 mod federation;
 mod frame_size;
@@ -15,7 +14,6 @@ mod sessions;
 mod throughput;
 mod under_way;
 
-pub(crate) use convergence::Convergence;
 pub(crate) use failover::ControlFailover;
 pub(crate) use frame_size::FrameSize;
 pub(crate) use islands::Islands;

@@ -1,5 +1,5 @@
 //! `bfed-node-crash`: a data node dies under load, three ways: killed, stopped (it holds its sockets and
-//! says nothing), and its host's wire cut. Its sessions move to another node, here and in the networks
+//! is silent), and its host's link cut. Its sessions move to another node, here and in the networks
 //! behind.
 
 use std::collections::BTreeSet;
@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 
 use super::federation::{Design, Federation, Kind, Part, Peering};
 use super::under_way::{Load, millis, sessions};
-use crate::net::{Shape, text};
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Scenario};
 use crate::transfer::count;
+use netlab::{Shape, text};
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario};
 
 /// A data node is killed, stopped, cut off under load: its sessions flow again through another
 #[derive(Debug, clap::Args)]
@@ -86,16 +86,10 @@ impl Scenario for NodeCrash {
         let control = Part::Control(MIDDLE, 0);
         federation.until(control, "nodes", |nodes| registered(nodes) == NODES.len())?;
         let load = Load::start(&federation, sessions, &VIEWERS, self.rate)?;
-        let mut table = Table::new(
+        let mut table = Table::with_header(
             "sessions of the dead node: until data comes again",
-            &[
-                "data node",
-                "sessions struck",
-                "viewers",
-                "mean ms",
-                "longest ms",
-                "others: longest pause ms",
-            ],
+            "data node | sessions struck | viewers | mean ms | longest ms | others: longest pause \
+             ms",
         );
         let mut plot = Plot::bars(
             "until data comes again",
@@ -105,7 +99,7 @@ impl Scenario for NodeCrash {
         let (mut means, mut mosts) = (Vec::new(), Vec::new());
         let mut next = 0;
         for (at, death) in Death::ALL.into_iter().enumerate() {
-            // Who carries most: after a death the other node carries everything.
+            // The node that carries more: after a failure the other one carries everything.
             let carried = carried(&federation)?;
             if carried[next].len() < carried[1 - next].len() {
                 next = 1 - next;
@@ -123,21 +117,21 @@ impl Scenario for NodeCrash {
             // What it does not flow through must not notice; what does, stops first.
             std::thread::sleep(Duration::from_millis(1000));
             let flows = load.flows_again();
-            let fared = load.since(then);
-            let (mine, others): (Vec<_>, Vec<_>) = fared
+            let outcomes = load.since(then);
+            let (mine, others): (Vec<_>, Vec<_>) = outcomes
                 .iter()
                 .zip(load.lost())
                 .zip(lost)
-                .partition(|((fared, _), _)| struck.contains(fared.session));
+                .partition(|((outcome, _), _)| struck.contains(outcome.session));
             let again: Vec<f64> = mine
                 .iter()
-                .filter_map(|((fared, _), _)| fared.seen.again.map(millis))
+                .filter_map(|((outcome, _), _)| outcome.seen.again.map(millis))
                 .collect();
             let most = again.iter().copied().fold(0.0, f64::max);
             let mean = again.iter().sum::<f64>() / again.len().max(1) as f64;
             let pauses = others
                 .iter()
-                .map(|((fared, _), _)| millis(fared.seen.pause));
+                .map(|((outcome, _), _)| millis(outcome.seen.pause));
             let pause = pauses.fold(0.0, f64::max);
             table.row([
                 death.words().into(),
@@ -168,10 +162,13 @@ impl Scenario for NodeCrash {
                 "ms",
                 Bound::AtMost(TARGET_MS),
             );
-            let row = |((fared, now), before): &((&super::under_way::Fared<'_>, u64), u64)| {
+            let row = |((outcome, now), before): &(
+                (&super::under_way::ViewerOutcome<'_>, u64),
+                u64,
+            )| {
                 json!({
-                    "session": fared.session, "island": fared.island + 1, "lost": now - before,
-                    "again_ms": fared.seen.again.map(millis),
+                    "session": outcome.session, "island": outcome.island + 1, "lost": now - before,
+                    "again_ms": outcome.seen.again.map(millis),
                 })
             };
             let rows: Vec<Value> = mine.iter().map(row).collect();

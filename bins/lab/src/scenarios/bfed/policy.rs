@@ -16,11 +16,11 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use super::federation::{Design, Federation, Kind, Part, Peering, SOON, Viewer};
-use crate::net::{Process, Shape, text};
-use crate::report::{Report, Table};
-use crate::sandbox::SCRATCH;
-use crate::scenario::{Context, Need, Scenario};
 use crate::transfer::{count, same, write_file};
+use netlab::SCRATCH;
+use netlab::{Process, Shape, text};
+use sims::report::{Report, Table};
+use sims::scenario::{Context, Need, Scenario};
 
 /// A network refuses transit, an SSM network is in no multi-source table: trees go around
 #[derive(Debug, clap::Args)]
@@ -42,7 +42,7 @@ const SSM: usize = 1;
 const FAR: usize = 2;
 const SELFISH: usize = 3;
 const LONG: usize = 4;
-/// Who views what.
+/// Viewers and the sessions they view.
 const VIEWS: [(&str, usize); 8] = [
     (ONE, SSM),
     (ONE, FAR),
@@ -64,8 +64,8 @@ impl Scenario for Policy {
 
     fn run(&self, _: &Context) -> Result<Report> {
         let mib: u64 = self.mib;
-        // Nobody can hold a source up that sends natively: what a gateway that got no processor cannot pass on
-        // waits in a queue with a bound.
+        // Nothing slows down a source that sends natively: frames that a gateway without processor time cannot pass on
+        // wait in a bounded queue.
         let rate = &self.rate;
         let mut report = Report::new(Self::NAME, "trees go where networks let them");
         let file = Path::new(SCRATCH).join("original.bin");
@@ -93,7 +93,7 @@ impl Scenario for Policy {
         let abroad = views.last().and_then(|(_, viewer)| group(viewer));
         let abroad = abroad.context("a viewer was told no group")?;
         let sources = [(OWNER, ONE), (OWNER, MANY), (FAR, &abroad)];
-        let sources = sources.map(|(at, session)| federation.send(at, session, &file, &rate));
+        let sources = sources.map(|(at, session)| federation.send(at, session, &file, rate));
         for mut source in sources.into_iter().collect::<Result<Vec<Process>>>()? {
             source.succeed(wait)?;
         }
@@ -213,7 +213,7 @@ fn trees(report: &mut Report, federation: &Federation) -> Result<()> {
     Ok(())
 }
 
-/// The group that a viewer listens to, as the name of a session of its own network: who sends to it is a
+/// The group that a viewer listens to, as the name of a session of its own network: a host that sends to it is a
 /// source.
 fn group(viewer: &Viewer) -> Option<String> {
     let joined = viewer.process.last("joined")?;

@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 
 use super::federation::{Design, Federation, Kind, Part, Peering};
 use super::under_way::{Load, PAUSE, millis, sessions};
-use crate::net::{Shape, text};
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Scenario};
+use netlab::{Shape, text};
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario};
 
 /// Links between gateways go silent, a gateway dies: trees move, and how long viewers wait
 #[derive(Debug, clap::Args)]
@@ -40,7 +40,7 @@ const END: usize = 3;
 /// Where viewers are: on the way, and at its end.
 const VIEWERS: [usize; 2] = [NEAR, END];
 /// Sessions flow again within, milliseconds: six heartbeats of 250 ms until a data node's silence counts,
-/// and what it takes to tell routes (100 ms at each gateway) and to join.
+/// and the time for route updates (100 ms at each gateway) and for joining.
 const TARGET_MS: f64 = 2500.0;
 
 /// What breaks.
@@ -98,15 +98,9 @@ impl Scenario for Reroute {
         federation.settle()?;
         let names = sessions(self.sessions);
         let load = Load::start(&federation, names, &VIEWERS, self.rate)?;
-        let mut table = Table::new(
+        let mut table = Table::with_header(
             "until data comes again",
-            &[
-                "what breaks",
-                "viewers struck",
-                "mean ms",
-                "longest ms",
-                "back: longest pause ms",
-            ],
+            "what breaks | viewers struck | mean ms | longest ms | back: longest pause ms",
         );
         let (mut means, mut mosts) = (Vec::new(), Vec::new());
         for (at, broken) in Break::ALL.into_iter().enumerate() {
@@ -117,12 +111,13 @@ impl Scenario for Reroute {
             broken.strike(&mut federation)?;
             std::thread::sleep(Duration::from_millis(1000));
             let flows = wait_for(&load, broken.strikes(), then);
-            let fared = load.since(then);
-            let struck = fared
+            let outcomes = load.since(then);
+            let struck = outcomes
                 .iter()
-                .filter(|fared| broken.strikes().contains(&fared.island));
-            let again: Vec<Option<f64>> =
-                struck.map(|fared| fared.seen.again.map(millis)).collect();
+                .filter(|outcome| broken.strikes().contains(&outcome.island));
+            let again: Vec<Option<f64>> = struck
+                .map(|outcome| outcome.seen.again.map(millis))
+                .collect();
             let times = || again.iter().flatten().copied();
             let most = times().fold(0.0, f64::max);
             let mean = times().sum::<f64>() / again.len().max(1) as f64;
@@ -144,9 +139,9 @@ impl Scenario for Reroute {
                 load.flows_again(),
             );
             let back = load.since(healed);
-            let back = back.iter().filter(|fared| fared.island == END);
+            let back = back.iter().filter(|outcome| outcome.island == END);
             let back = back
-                .map(|fared| millis(fared.seen.pause))
+                .map(|outcome| millis(outcome.seen.pause))
                 .fold(0.0, f64::max);
             table.row([
                 words.into(),
@@ -213,14 +208,16 @@ fn on_the_near_way(federation: &Federation, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Waits until viewers of those islands have data again; whether they have. What had been on its way
+/// Waits until viewers of these islands have data again; returns whether they have. Data that was in flight
 /// when it broke does not count.
 fn wait_for(load: &Load, islands: &[usize], then: Instant) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(15) {
-        let fared = load.since(then);
-        let mut struck = fared.iter().filter(|fared| islands.contains(&fared.island));
-        if struck.all(|fared| fared.seen.again.is_some() && fared.seen.ago < PAUSE) {
+        let outcomes = load.since(then);
+        let mut struck = outcomes
+            .iter()
+            .filter(|outcome| islands.contains(&outcome.island));
+        if struck.all(|outcome| outcome.seen.again.is_some() && outcome.seen.ago < PAUSE) {
             return true;
         }
         std::thread::sleep(Duration::from_millis(20));

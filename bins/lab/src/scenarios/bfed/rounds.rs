@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::load::Stage;
-use crate::report::Report;
+use sims::report::Report;
 
 /// The middle value.
 pub(super) fn median(values: impl IntoIterator<Item = f64>) -> f64 {

@@ -5,22 +5,22 @@ use anyhow::Result;
 
 use super::load::{Datagrams, Flow, Load, Relay, Stage};
 use super::rounds::{median, prepare};
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Scenario, chosen, within};
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario, chosen, within};
 
 /// Throughput of 1 to 500 sessions on one and five data nodes; 10,000 sessions on one
 #[derive(Debug, clap::Args)]
 pub(crate) struct Sessions {
     /// What each data node gets of a core, in percent (one of five: half of it)
-    #[arg(long, default_value_t = 20.0, value_parser = within(1.0..=100.0))]
+    #[arg(long, default_value_t = 20.0, value_parser = within::<f64>(1.0..=100.0))]
     share: f64,
     /// Time that is measured, for each number of sessions (quick: 0.4)
     #[arg(long, default_value_t = 3.0, default_value_if("quick", "true", "0.4"))]
     seconds: f64,
     /// Times that all numbers are measured, up and down in turn; medians count (quick: 1)
     #[arg(long, default_value_t = 3, default_value_if("quick", "true", "1"))]
-    #[arg(value_parser = within(1..=1_000_000))]
+    #[arg(value_parser = within::<usize>(1..=1_000_000))]
     rounds: usize,
     /// Numbers of sessions of the first two parts (quick: up to 20)
     #[arg(
@@ -29,11 +29,11 @@ pub(crate) struct Sessions {
         value_delimiter = ',',
         default_value_if("quick", "true", "1,5,10,20")
     )]
-    #[arg(value_parser = within(1..=1_000_000))]
+    #[arg(value_parser = within::<usize>(1..=1_000_000))]
     sessions: Vec<usize>,
     /// Receive buffers of the TCP channels that come in, in MiB: all sessions share them
     #[arg(long, default_value_t = 256)]
-    #[arg(value_parser = within(1..=1_000_000))]
+    #[arg(value_parser = within::<usize>(1..=1_000_000))]
     buffers: usize,
     /// Each of them, in KiB, whatever the number of sessions (0: its part of --buffers)
     #[arg(long, default_value_t = 0)]
@@ -44,7 +44,7 @@ pub(crate) struct Sessions {
         default_value_t = 10000,
         default_value_if("quick", "true", "300")
     )]
-    #[arg(value_parser = within(1..=1_000_000))]
+    #[arg(value_parser = within::<usize>(1..=1_000_000))]
     live: usize,
     /// How long they last (quick: 2)
     #[arg(long, default_value_t = 20.0, default_value_if("quick", "true", "2"))]
@@ -57,10 +57,10 @@ pub(crate) struct Sessions {
 /// What `--parts` takes.
 const PARTS: [&str; 4] = ["all", "one", "five", "live"];
 const FRAME: usize = 16 << 10;
-/// What many sessions are held against.
+/// The number of sessions that many sessions are compared with.
 const FEW: usize = 5;
 const MANY: usize = 500;
-/// Of that, at least so much in all.
+/// The least share of it, in all.
 const KEPT: f64 = 0.95;
 /// A real-time session: 100 kbit/s in frames that fit every path.
 const LIVE_BPS: u64 = 100_000;
@@ -130,16 +130,10 @@ impl Run<'_> {
         let sessions = self.sessions.iter().copied();
         let counts: Vec<usize> = sessions.filter(|count| count % nodes == 0).collect();
         let (flows, whole) = self.play(nodes, &counts)?;
-        let mut table = Table::new(
+        let mut table = Table::with_header(
             format!("{figure}: {nodes} data nodes, frames of {FRAME} bytes"),
-            &[
-                "sessions",
-                "Mbit/s in all",
-                "slowest session",
-                "fastest session",
-                "Gbit for 1 s of a core",
-                "of the shares used",
-            ],
+            "sessions | Mbit/s in all | slowest session | fastest session | Gbit for 1 s of a \
+             core | of the shares used",
         );
         let of = |flows: &[Flow], figure: &dyn Fn(&Flow) -> f64| median(flows.iter().map(figure));
         let mut line = Vec::new();
@@ -172,7 +166,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What many sessions have of a few's throughput: the middle of all rounds, each compared by itself.
+    /// Throughput of many sessions relative to a few: the median of all rounds, each compared separately.
     fn kept(&self, counts: &[usize], flows: &[Vec<Flow>]) -> Option<f64> {
         let figure = match self.stage.has_shares() {
             true => Flow::bps,
@@ -184,11 +178,11 @@ impl Run<'_> {
         Some(median(rounds.map(|(few, many)| figure(many) / figure(few))))
     }
 
-    /// What flowed with so many sessions in all, in each round, and whether everything arrived. A machine
+    /// Bytes that flowed with this many sessions, in each round, and whether everything arrived. A machine
     /// that gets faster or slower meanwhile favours no number: every other round goes backwards.
     ///
     /// Sources fill the buffers, so that with buffers of one size a hundred times the sessions have a hundred
-    /// times the bytes on their way: what is copied then comes out of no cache any more, and what is compared
+    /// times the bytes on their way: copied bytes then no longer come from a cache, and the figures compare
     /// is the machine's memory. All numbers of sessions share the same bytes instead.
     fn play(&mut self, nodes: usize, counts: &[usize]) -> Result<(Vec<Vec<Flow>>, bool)> {
         let mut flows: Vec<Vec<Flow>> = counts.iter().map(|_| Vec::new()).collect();
@@ -235,17 +229,10 @@ impl Run<'_> {
         };
         let live = self.stage.live(load, seconds)?;
         let per_session = live.per_session(sessions);
-        let mut table = Table::new(
+        let mut table = Table::with_header(
             "real-time sessions of 100 kbit/s on one data node, over UDP, congestion-controlled",
-            &[
-                "sessions",
-                "frames sent",
-                "arrived",
-                "Mbit/s",
-                "core used",
-                "µs of a core for a frame",
-                "memory a session, bytes",
-            ],
+            "sessions | frames sent | arrived | Mbit/s | core used | µs of a core for a frame | \
+             memory a session, bytes",
         );
         table.row([
             sessions.into(),

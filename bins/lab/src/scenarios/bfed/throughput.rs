@@ -4,26 +4,26 @@ use anyhow::Result;
 
 use super::load::{Facts, Flow, Load, Relay, Stage, has_haproxy};
 use super::rounds::{median, prepare};
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Scenario, chosen, within};
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario, chosen, within};
 
 /// Throughput of one to five data nodes, and of one beside haproxy
 #[derive(Debug, clap::Args)]
 pub(crate) struct Throughput {
     /// What each data node and haproxy get of a core, in percent
-    #[arg(long, default_value_t = 10.0, value_parser = within(1.0..=100.0))]
+    #[arg(long, default_value_t = 10.0, value_parser = within::<f64>(1.0..=100.0))]
     share: f64,
     /// Time that is measured, for each setting (quick: 0.4)
     #[arg(long, default_value_t = 3.0, default_value_if("quick", "true", "0.4"))]
     seconds: f64,
     /// Times that each setting is measured; the median counts (quick: 1)
     #[arg(long, default_value_t = 3, default_value_if("quick", "true", "1"))]
-    #[arg(value_parser = within(1..=1_000_000))]
+    #[arg(value_parser = within::<usize>(1..=1_000_000))]
     rounds: usize,
     /// Most data nodes (quick: 2)
     #[arg(long, default_value_t = 5, default_value_if("quick", "true", "2"))]
-    #[arg(value_parser = within(1..=1_000_000))]
+    #[arg(value_parser = within::<usize>(1..=1_000_000))]
     nodes: usize,
     /// What: nodes, relay, or both with a comma
     #[arg(long, value_delimiter = ',', default_value = "all", value_parser = PARTS)]
@@ -32,7 +32,7 @@ pub(crate) struct Throughput {
 
 /// The frames of the comparison, in bytes; the paper's throughput grew up to there.
 const FRAME: usize = 16 << 10;
-/// Frames of the two lines of Figure 10, whose sizes the paper's prose does not tell.
+/// Frames of the two lines of Figure 10, whose sizes the paper's text does not name.
 const FRAMES: [usize; 2] = [1 << 10, FRAME];
 /// Receivers of one session.
 const FANOUT: usize = 8;
@@ -145,15 +145,9 @@ impl Run<'_> {
             })
             .collect();
         let all = self.play(&settings)?;
-        let mut table = Table::new(
+        let mut table = Table::with_header(
             "Figure 10: one session a data node",
-            &[
-                "data nodes",
-                "frame, bytes",
-                "Mbit/s",
-                "/ one node",
-                "Gbit for 1 s of a core",
-            ],
+            "data nodes | frame, bytes | Mbit/s | / one node | Gbit for 1 s of a core",
         );
         let mut lines = FRAMES.map(|_| Vec::new());
         let rate = |rounds: &Rounds| rounds.of(Flow::bps);
@@ -242,7 +236,7 @@ impl Run<'_> {
                     "every byte arrives at every receiver, as it was sent",
                     Facts::hold,
                 ),
-                // What a receiver of datagrams is too slow for is its own loss, and stands in the table.
+                // Datagrams that a slow receiver loses are its own loss; the table shows them.
                 Relay::Native => ("what arrives is what was sent", |facts| {
                     facts.wrong == 0 && facts.arrived > 0 && facts.arrived <= facts.due
                 }),
@@ -253,20 +247,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The table, and each role held against haproxy with as many receivers.
+    /// The table, and each role compared with haproxy with as many receivers.
     fn compare(&self, report: &mut Report, settings: &[(String, Load)], all: &[Rounds]) {
-        let mut table = Table::new(
+        let mut table = Table::with_header(
             format!("one session, one forwarder, frames of {FRAME} bytes"),
-            &[
-                "who",
-                "delivered, Mbit/s",
-                "core used",
-                "Gbit for 1 s of a core",
-                "/ haproxy",
-                "arrived",
-            ],
+            "who | delivered, Mbit/s | core used | Gbit for 1 s of a core | / haproxy | arrived",
         );
-        // Without shares whoever makes the load may be the limit: then work for each byte is compared.
+        // Without limits the load generator may be the bottleneck: then processor time for each byte is compared.
         let figure = match self.stage.has_shares() {
             true => Flow::bps,
             false => Flow::bits_per_cpu_s,

@@ -1,5 +1,4 @@
-//! Sessions under way while something dies: sources in one island, viewers in others, and what they saw
-//! of it.
+//! Running sessions while something fails: sources in one island, viewers in others, and the pauses that they saw
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,13 +6,13 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::federation::{Federation, SOON, Seen, Viewer, Watch};
-use crate::net::Process;
-use crate::sandbox::SCRATCH;
 use crate::transfer::write_file;
+use netlab::Process;
+use netlab::SCRATCH;
 
 /// Pauses shorter than this are the machine's and the network's own.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
-/// What a source sends, over and over is not needed: more than any run takes.
+/// Length of a source's content: longer than any run.
 const SUPPLY: Duration = Duration::from_secs(300);
 
 /// Sessions that flow.
@@ -25,14 +24,14 @@ pub(super) struct Load {
     watch: Watch,
 }
 
-/// A session, and how one of its viewers fared.
-pub(super) struct Fared<'l> {
+/// What one viewer of a session saw.
+pub(super) struct ViewerOutcome<'l> {
     pub(super) session: &'l str,
     pub(super) island: usize,
     pub(super) seen: Seen,
 }
 
-/// The names of so many sessions of network 1: bulk data and real-time by turns.
+/// The names of `count` sessions of network 1, bulk data and real-time in turn.
 pub(super) fn sessions(count: usize) -> Vec<String> {
     let name = |number: usize| {
         let content = ["bulk-data", "real-time"][number % 2];
@@ -45,7 +44,7 @@ pub(super) fn sessions(count: usize) -> Vec<String> {
 }
 
 impl Load {
-    /// Viewers in those islands, sources in the first, each at so many bit/s; returns once all flow.
+    /// Starts viewers in these islands and sources in the first, each at this rate; returns once all sessions flow.
     pub(super) fn start(
         federation: &Federation,
         sessions: Vec<String>,
@@ -84,16 +83,16 @@ impl Load {
         self.watch.until_all_flow(SOON)
     }
 
-    /// What each viewer saw of something done then.
-    pub(super) fn since(&self, then: Instant) -> Vec<Fared<'_>> {
+    /// What each viewer saw since an action at this time.
+    pub(super) fn since(&self, then: Instant) -> Vec<ViewerOutcome<'_>> {
         let islands = self.viewers.len() / self.sessions.len().max(1);
         let seen = self.watch.since(then);
-        let fared = |(number, seen): (usize, Seen)| Fared {
+        let outcome = |(number, seen): (usize, Seen)| ViewerOutcome {
             session: &self.sessions[number / islands],
             island: self.viewers[number].at,
             seen,
         };
-        seen.into_iter().enumerate().map(fared).collect()
+        seen.into_iter().enumerate().map(outcome).collect()
     }
 
     /// Frames that each viewer misses so far.
@@ -106,7 +105,7 @@ impl Load {
         for source in &mut self.sources {
             let _ = source.stop(SOON)?;
         }
-        // What is on its way arrives.
+        // Data in flight arrives.
         std::thread::sleep(Duration::from_millis(500));
         for viewer in &mut self.viewers {
             let _ = viewer.process.stop(SOON)?;

@@ -1,11 +1,11 @@
-//! `dyram-election`: what it costs to find a replier (DyRAM Figure 5).
+//! `dyram-election`: the cost of finding a replier (DyRAM Figure 5).
 
 use anyhow::Result;
 
-use super::desk::{Desk, quantile};
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Scenario};
+use super::timed_relay::{TimedRelay, quantile};
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Scenario};
 
 /// What it costs to find a replier among 5 to 4096 receivers, when all but one lost the packet
 #[derive(Debug, clap::Args)]
@@ -19,7 +19,7 @@ pub(crate) struct Election {
     nacks: usize,
 }
 
-/// Receivers below the relay: those of the paper, and more.
+/// Receivers below the relay: the paper's numbers, and more.
 const GROUPS: [u16; 7] = [5, 10, 15, 20, 25, 256, 4096];
 /// Groups of this size and larger are not drawn.
 const LARGE: u16 = 256;
@@ -31,19 +31,11 @@ impl Scenario for Election {
     fn run(&self, _: &Context) -> Result<Report> {
         let mut report = Report::new(Self::NAME, "election on the fly, nanoseconds for a NACK");
         let nacks: usize = self.nacks;
-        let columns = [
-            "receivers",
-            "the default replier's",
-            "99 %",
-            "any, first to last",
-            "99 %",
-            "any, last to first",
-            "99 %",
-            "when the delay is over",
-        ];
-        let mut table = Table::new(
+        let columns = "receivers | the default replier's | 99 % | any, first to last | 99 % | any, last to \
+             first | 99 % | when the delay is over";
+        let mut table = Table::with_header(
             "all but the last lost the packet: median of a NACK, ns",
-            &columns,
+            columns,
         );
         let mut plot = Plot::lines(
             "NACKs from the first receiver on",
@@ -103,18 +95,18 @@ struct Trial {
 impl Trial {
     /// All receivers but the last one ask, in order of their numbers or against it.
     fn run(receivers: u16, nacks: usize, reverse: bool) -> Result<Trial> {
-        let mut desk = Desk::new(receivers)?;
+        let mut relay = TimedRelay::new(receivers)?;
         let losers = receivers - 1;
         let mut trial = Trial {
             by_place: vec![Vec::new(); usize::from(losers)],
             ..Trial::default()
         };
-        desk.data(1, b"first")?;
+        relay.data(1, b"first")?;
         for seq in 2..2 + nacks.div_ceil(usize::from(losers)) as u32 {
-            desk.data(seq, b"data")?;
+            relay.data(seq, b"data")?;
             for place in 0..losers {
                 let loser = if reverse { losers - 1 - place } else { place };
-                let took = desk.nack(loser, seq)?;
+                let took = relay.nack(loser, seq)?;
                 trial.by_place[usize::from(place)].push(took);
                 if place > 0 {
                     trial.each.push(took);
@@ -123,9 +115,9 @@ impl Trial {
                     trial.last.push(took);
                 }
             }
-            trial.decided.push(desk.pass(2)?);
+            trial.decided.push(relay.pass(2)?);
             for _ in 0..12 {
-                desk.pass(10)?;
+                relay.pass(10)?;
             }
         }
         Ok(trial)

@@ -14,10 +14,10 @@ use linux_net::poll::{self, Watch};
 use linux_net::udp::Batch;
 
 use super::stage::{GROUP, PORT, Relay};
-use crate::net::{Network, NodeId, Plan, Shape};
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Scenario, within};
+use netlab::{Network, NodeId, Plan, Shape};
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario, within};
 
 /// What a packet to 4 receivers costs dyram-relay, beside the same loop with no protocol in it
 #[derive(Debug, clap::Args)]
@@ -28,11 +28,11 @@ pub(crate) struct Forwarding {
         default_value_t = 300_000,
         default_value_if("quick", "true", "10000")
     )]
-    #[arg(value_parser = within(1_000..=u64::MAX))]
+    #[arg(value_parser = within::<u64>(1_000..=u64::MAX))]
     packets: u64,
     /// Rounds of each; the least counts (quick: 2)
     #[arg(long, default_value_t = 5, default_value_if("quick", "true", "2"))]
-    #[arg(value_parser = within(1..=1_000))]
+    #[arg(value_parser = within::<usize>(1..=1_000))]
     rounds: usize,
 }
 
@@ -40,14 +40,14 @@ pub(crate) struct Forwarding {
 const SINKS: usize = 4;
 /// Bytes of payload.
 const PAYLOAD: usize = 1024;
-/// Packets under way at most.
+/// Largest number of packets in flight.
 const WINDOW: u64 = 256;
 /// Packets handed to the kernel at a time.
 const BURST: u64 = 32;
 /// The plain loop's port.
 const PLAIN: u16 = PORT + 1;
 const SESSION: u32 = 1;
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Scenario for Forwarding {
     const NAME: &'static str = "dyram-forwarding";
@@ -56,8 +56,9 @@ impl Scenario for Forwarding {
 
     fn run(&self, _: &Context) -> Result<Report> {
         let mut report = Report::new(Self::NAME, "processor time for each packet forwarded");
-        let packets: u64 = self.packets;
-        let rounds: usize = self.rounds;
+        let &Self {
+            packets, rounds, ..
+        } = self;
         let mut plan = Plan::default();
         let (ends, relay) = (plan.host("ends"), plan.router("relay"));
         plan.link(relay, ends, Shape::default());
@@ -188,7 +189,7 @@ impl Ends {
     }
 
     fn attach(&mut self) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             self.step()?;
             let mut all = std::iter::once(&self.source).chain(&self.sinks);
@@ -200,7 +201,7 @@ impl Ends {
         }
     }
 
-    /// Sends so many packets to a port of the relay's host, no more than a window ahead of what the first
+    /// Sends this many packets to a port of the relay's host, at most a window ahead of what the first
     /// receiver has; how many it got.
     fn drive(&mut self, port: u16, packets: u64) -> Result<u64> {
         let to = SocketAddr::V4(SocketAddrV4::new(*self.relay.ip(), port));
@@ -212,7 +213,7 @@ impl Ends {
             if came > 0 {
                 heard = Instant::now();
             } else if heard.elapsed() > Duration::from_millis(100) {
-                // What is under way is gone.
+                // Packets in flight are lost.
                 lost = sent - arrived;
                 heard = Instant::now();
             }
@@ -243,7 +244,7 @@ impl Ends {
     }
 }
 
-/// A loop that passes on every packet to everybody.
+/// A loop that passes every packet to all receivers.
 struct PlainLoop {
     stop: Arc<AtomicBool>,
     clock: nix::time::ClockId,

@@ -1,11 +1,11 @@
 //! DyRAM: trees of relays.
 
-mod desk;
 mod election;
 mod forwarding;
 mod relay_failure;
 mod services;
 mod stage;
+mod timed_relay;
 mod tree;
 
 pub(super) use election::Election;

@@ -9,12 +9,12 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::stage::Stage;
-use crate::net::{Network, NodeId, Plan, Shape};
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::sandbox::SCRATCH;
-use crate::scenario::{Context, Need, Scenario};
 use crate::transfer::{Transfer, count, write_file};
+use netlab::SCRATCH;
+use netlab::{Network, NodeId, Plan, Shape};
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario};
 
 /// A relay is killed in the middle, another one drained: children move, and lose nothing
 #[derive(Debug, clap::Args)]
@@ -78,7 +78,7 @@ impl Scenario for RelayFailure {
     }
 }
 
-/// A relay next to the source, two below it, a fourth below these; all who are below the two know
+/// A relay next to the source, two below it, a fourth below these; all nodes below the two know
 /// both.
 fn build() -> Result<(Stage, [NodeId; 2])> {
     let mut plan = Plan::default();
@@ -196,8 +196,8 @@ impl Play {
         }
         report.tables.push(table);
         let seconds = |value: Option<f64>| value.unwrap_or(f64::NAN);
-        // Two announcements apart at most, then the tries, and what polling sees late. Who drains also tells
-        // its own parent, at its next look.
+        // At most the time between two announcements, then the tries, and the delay of polling. A draining relay also tells
+        // its own parent, at its next check.
         let limit = REFRESH_S + TRIES_S + 1.0;
         let name = "seconds until the children of the dead relay are below the other";
         report.timed(name, seconds(moved), "s", Bound::AtMost(limit));

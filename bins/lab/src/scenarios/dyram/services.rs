@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 
-use super::desk::{Desk, quantile};
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Scenario, within};
+use super::timed_relay::{TimedRelay, quantile};
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Scenario, within};
 
 /// What a data packet, a NACK and a repair cost a relay, with and without loss, 1 to 32 KiB
 #[derive(Debug, clap::Args)]
@@ -16,11 +16,11 @@ pub(crate) struct Services {
         default_value_t = 100_000,
         default_value_if("quick", "true", "5000")
     )]
-    #[arg(value_parser = within(1_000..=10_000_000))]
+    #[arg(value_parser = within::<u32>(1_000..=10_000_000))]
     packets: u32,
 }
 
-/// One packet of so many is lost between the source and the relay.
+/// One packet in this many is lost between the source and the relay.
 const LOST: u32 = 25;
 /// Receivers below, as in the paper's first topology.
 const RECEIVERS: u16 = 2;
@@ -49,19 +49,8 @@ impl Scenario for Services {
     fn run(&self, _: &Context) -> Result<Report> {
         let mut report = Report::new(Self::NAME, "processing times at a relay, nanoseconds");
         let packets: u32 = self.packets;
-        let columns = [
-            "KiB",
-            "loss",
-            "data",
-            "99 %",
-            "after a gap",
-            "99 %",
-            "NACK",
-            "99 %",
-            "repair",
-            "99 %",
-        ];
-        let mut table = Table::new("median and 99 % of each service, ns", &columns);
+        let columns = "KiB | loss | data | 99 % | after a gap | 99 % | NACK | 99 % | repair | 99 %";
+        let mut table = Table::with_header("median and 99 % of each service, ns", columns);
         let mut in_order = Vec::new();
         for size in SIZES {
             for loss in [false, true] {
@@ -104,14 +93,14 @@ impl Scenario for Services {
         report.note(format!(
             "the time of `forward` and of reading out where the packet goes, one packet at a time, less {:.0} ns for \
              the clock; sending is the driver's work",
-            Desk::new(RECEIVERS)?.clock_ns()
+            TimedRelay::new(RECEIVERS)?.clock_ns()
         ));
         Ok(report)
     }
 }
 
 fn measure(packets: u32, size: u32, loss: bool) -> Result<Times> {
-    let mut desk = Desk::new(RECEIVERS)?;
+    let mut relay = TimedRelay::new(RECEIVERS)?;
     let mut times = Times::default();
     let payload = vec![7; size as usize * 1024 - 64];
     let mut lost = None;
@@ -121,7 +110,7 @@ fn measure(packets: u32, size: u32, loss: bool) -> Result<Times> {
             continue;
         }
         let x = f64::from(seq);
-        let took = desk.data(seq, &payload)?;
+        let took = relay.data(seq, &payload)?;
         if seq <= DRAWN {
             times.curves[0].push((x, took));
         }
@@ -130,21 +119,21 @@ fn measure(packets: u32, size: u32, loss: bool) -> Result<Times> {
             continue;
         };
         times.gap.push(took);
-        // Its NACK goes up; those of the receivers come; the source repairs.
-        desk.pass(1)?;
+        // Its NACK goes up; NACKs of the receivers arrive; the source repairs.
+        relay.pass(1)?;
         for receiver in 0..RECEIVERS {
-            let took = desk.nack(receiver, missing)?;
+            let took = relay.nack(receiver, missing)?;
             times.nack.push(took);
             if seq <= DRAWN {
                 times.curves[1].push((x, took));
             }
         }
-        let took = desk.repair(missing, &payload)?;
+        let took = relay.repair(missing, &payload)?;
         times.repair.push(took);
         if seq <= DRAWN {
             times.curves[2].push((x, took));
         }
-        desk.pass(20)?;
+        relay.pass(20)?;
     }
     Ok(times)
 }

@@ -1,4 +1,4 @@
-//! A network where no router speaks multicast, with `dyram-relay` in some of its routers.
+//! A network without multicast routing, with `dyram-relay` in some of its routers.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -10,19 +10,19 @@ use dyram_relay::status::{Show, query};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::mroute::{self, Wanted};
-use crate::net::{Launch, Network, NodeId, Process};
-use crate::report::{Cell, Table};
-use crate::sandbox::SCRATCH;
 use crate::session::Session;
 use crate::transfer::count;
+use netlab::SCRATCH;
+use netlab::mroute::{self, Wanted};
+use netlab::{Launch, Network, NodeId, Process};
+use sims::report::{Cell, Table};
 
 /// The port of every relay.
 pub(super) const PORT: u16 = 4143;
 /// The group, which only names the session: nothing is sent to it.
 pub(super) const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 4, 1, 43), 5_000);
 /// A relay comes up, and children attach, within this.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running `dyram-relay`.
 pub(super) struct Relay {
@@ -54,7 +54,7 @@ fn address(network: &Network, from: NodeId, relay: NodeId) -> Result<SocketAddrV
 }
 
 impl Stage {
-    /// The endpoints' relays: the source's, and for each receiver those it may attach to.
+    /// The endpoints' relays: the source's, and for each receiver the relays it may attach to.
     pub(super) fn new(
         network: Network,
         source: (NodeId, NodeId),
@@ -75,7 +75,7 @@ impl Stage {
         let nodes = receivers.iter().map(|(node, _)| *node).collect();
         let mut session = Session::new(network, source.0, nodes, GROUP);
         let from = session.source_address().to_string();
-        // On a busy machine nobody is given up too early.
+        // A peer on a busy machine is not given up too early.
         let more = ["--source", &from, "--timeout", "60s"];
         session.receive_more = more.map(str::to_owned).to_vec();
         session.assist = assist;
@@ -86,7 +86,7 @@ impl Stage {
         })
     }
 
-    /// Routers forward the group, and relays serve recovery beside it. To be called before they start.
+    /// Makes routers forward the group, while relays serve recovery. Call it before the relays start.
     pub(super) fn over_multicast(&mut self) -> Result<()> {
         let session = &mut self.session;
         let plan = session.network.plan();
@@ -131,19 +131,9 @@ impl Stage {
 
     /// What each relay did.
     pub(super) fn table(&self) -> Result<(Table, Totals)> {
-        let columns = [
-            "relay",
-            "data",
-            "gaps",
-            "nacked",
-            "suppressed",
-            "asked repliers",
-            "repaired below",
-            "asked parent",
-            "repaired above",
-            "given up",
-        ];
-        let mut table = Table::new("relays", &columns);
+        let columns = "relay | data | gaps | nacked | suppressed | asked repliers | repaired below | asked \
+             parent | repaired above | given up";
+        let mut table = Table::with_header("relays", columns);
         let mut totals = Totals::default();
         for (index, relay) in self.relays.iter().enumerate() {
             let counters = relay.status(Show::Counters)?;
@@ -237,7 +227,7 @@ impl Relay {
 
     /// Waits until it answers.
     pub(super) fn wait(&mut self) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while let Err(error) = self.status(Show::Overview) {
             if self.process.ended().is_some() || Instant::now() > end {
                 bail!("{error:#}\n{}", self.process.tail());

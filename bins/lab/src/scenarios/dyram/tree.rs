@@ -1,4 +1,4 @@
-//! `dyram-tree`: a file through 15 relays to 64 receivers, where no router speaks multicast; or, with
+//! `dyram-tree`: a file through 15 relays to 64 receivers, without multicast routing; or, with
 //! `--carriage multicast`, with relays beside a group that routers forward.
 
 use std::path::Path;
@@ -7,13 +7,14 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::stage::Stage;
-use crate::net::system::{self, Shaper};
-use crate::net::{Network, NodeId, Plan, Shape};
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::sandbox::SCRATCH;
-use crate::scenario::{Context, Need, Scenario};
+use crate::shaper::Shaper;
 use crate::transfer::{Outcome, Transfer, count, write_file};
+use netlab::SCRATCH;
+use netlab::system;
+use netlab::{Network, NodeId, Plan, Shape};
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario};
 
 /// 15 relays, 64 receivers, loss on each link, with or without multicast routing
 #[derive(Debug, clap::Args)]
@@ -143,19 +144,10 @@ fn judge(report: &mut Report, stage: &mut Stage, outcome: &Outcome, bytes: u64) 
         .iter()
         .map(|(_, lost)| lost)
         .sum();
-    let mut table = Table::new(
+    let mut table = Table::with_header(
         "repairs",
-        &[
-            "s",
-            "Mbit/s to each",
-            "whole",
-            "lost by receivers",
-            "lost on links downward",
-            "sent by receivers",
-            "sent by the source",
-            "unneeded",
-            "requests to the source itself",
-        ],
+        "s | Mbit/s to each | whole | lost by receivers | lost on links downward | sent by \
+         receivers | sent by the source | unneeded | requests to the source itself",
     );
     table.row([
         Cell::number(outcome.seconds, 1),

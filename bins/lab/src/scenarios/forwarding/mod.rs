@@ -1,6 +1,6 @@
 //! `lms-forwarding-cost`: Table 6.1 and Figure 6.16 again.
 //!
-//! All networks stand before the first measurement, and every round measures each line of the table
+//! All networks are built before the first measurement, and every round measures each line of the table
 //! once, backwards in every other round: what the machine does meanwhile (its clock, its neighbours,
 //! the heat of its caches) falls on all lines alike, and no line is the one that came first.
 
@@ -16,12 +16,12 @@ use lms_proto::Iface;
 
 use self::results::{Kind, Results};
 use self::saturate::{Cost, ROUNDS, Requests, Stream, WORKER, round, steer};
-use crate::mroute::{Wanted, own};
-use crate::net::{LinkId, Network, NodeId, Plan, Process, Shape};
 use crate::packets;
-use crate::report::Report;
-use crate::scenario::{Context, Need, Scenario};
 use crate::session::{Replies, Router};
+use netlab::mroute::{Wanted, own};
+use netlab::{LinkId, Network, NodeId, Plan, Process, Shape};
+use sims::report::Report;
+use sims::scenario::{Context, Need, Scenario};
 
 /// What a packet costs a router: kernel multicast to 1, 2, 4, 8 receivers, LMS requests, dmcasts
 #[derive(Debug, clap::Args)]
@@ -117,7 +117,7 @@ struct Bench {
     receivers: Vec<NodeId>,
     downs: Vec<LinkId>,
     router: Option<Router>,
-    /// Held, not used: the routes stand as long as it runs.
+    /// Kept alive: the routes exist while it runs.
     _owner: Option<Process>,
 }
 
@@ -125,7 +125,7 @@ impl Bench {
     fn build(kind: Kind, receivers: usize) -> Result<Bench> {
         let mut plan = Plan::default();
         let source = plan.host("source");
-        // Routers of all networks run at the same time, each under a name of its own.
+        // Routers of all networks run at the same time, each under its own name.
         let at = plan.router(&format!("router{receivers}"));
         let up = plan.link(source, at, Shape::default());
         let mut downs = Vec::new();
@@ -243,7 +243,7 @@ impl Bench {
         })
     }
 
-    /// Packets that arrive at a host and are dropped there, as those are that the router forwards.
+    /// Packets that arrive at a host and are dropped there, like the packets that the router forwards.
     fn drop_alone(&self, payload: usize) -> Result<Stream> {
         let host = self.receivers[0];
         let mut packet = self.data(payload)?;

@@ -1,8 +1,8 @@
 //! What the measurements add up to: the table, the targets, the plot.
 
 use super::saturate::Cost;
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
 
 /// What was forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -53,9 +53,9 @@ pub(super) struct Results {
     lines: Vec<Line>,
 }
 
-/// At most so many times the kernel's time for one receiver.
+/// The largest multiple of the kernel's time for one receiver.
 const TARGET_RATIO: f64 = 2.0;
-/// Flat in the number of interfaces: the dearest at most so many times the cheapest.
+/// Flat in the number of interfaces: the largest multiple of the lowest cost.
 const TARGET_FLAT: f64 = 1.15;
 /// Above this share of idle time the measured core was not the limit.
 const IDLE: f64 = 0.05;
@@ -85,20 +85,9 @@ impl Results {
 
     pub(super) fn report(&self, name: &str, large: usize) -> Report {
         let mut report = Report::new(name, "time per packet of one core, all its work counted");
-        let columns = [
-            "forwarded",
-            "interfaces",
-            "payload",
-            "ns",
-            "median ns",
-            "packets/s",
-            "x kernel to 1",
-            "paper us",
-            "paper x",
-            "idle %",
-            "lost",
-        ];
-        let mut table = Table::new("Table 6.1 again", &columns);
+        let columns = "forwarded | interfaces | payload | ns | median ns | packets/s | x kernel to 1 | \
+             paper us | paper x | idle % | lost";
+        let mut table = Table::with_header("Table 6.1 again", columns);
         let dash = || Cell::from("-");
         for line in &self.lines {
             let (ns, ratio) = (

@@ -6,7 +6,7 @@
 //! to the same core), and where the far end then drops them. No more than a window of packets is under
 //! way, so nothing overflows, and the window is large enough that core 1 never waits. The time per
 //! packet is then the time that core 1 took, all its work counted: the interrupts, the program, the
-//! copies, and the far end's drop, which the report states by itself.
+//! copies, and the far end's drop, which the report states separately.
 
 use std::net::SocketAddrV4;
 use std::os::fd::AsFd as _;
@@ -21,7 +21,7 @@ use lms_proto::wire::ipv4;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-use crate::net::{Editor, LinkCounters, Network, NodeId, pin};
+use netlab::{Editor, LinkCounters, Network, NodeId, pin};
 
 /// The generator's core.
 const GENERATOR: usize = 0;
@@ -40,7 +40,7 @@ pub(super) struct Stream {
     pub(super) packet: Vec<u8>,
     /// The node whose interfaces forward, and the index of one that every packet leaves by.
     pub(super) out: (NodeId, u32),
-    /// Packets under way at most.
+    /// Largest number of packets in flight.
     pub(super) window: u64,
     /// Whether arrivals at the far end count, not departures.
     pub(super) arrivals: bool,
@@ -104,7 +104,7 @@ fn current(network: &Network, stream: &Stream, asker: Option<&Asker<'_>>) -> Res
     })?;
     asker.ask();
     let mut buffer = OptionBuffer::new(2_000);
-    let ready = poll::wait(&mut [Watch::readable(tap.as_fd())], Some(PATIENCE))?;
+    let ready = poll::wait(&mut [Watch::readable(tap.as_fd())], Some(TIMEOUT))?;
     ensure!(ready > 0, "no request reached the replier");
     let heard = tap.receive(&mut buffer)?.context("no request")?;
     let (_, option) = LmsOption::parse(heard.options)?;
@@ -129,12 +129,9 @@ pub(super) struct Cost {
 }
 
 /// Lets one core do all the receiving of a node's interface.
-///
-/// # Errors
-/// When the machine has one core only, or this is not root.
 pub(super) fn steer(network: &Network, node: NodeId, interface: &str) -> Result<()> {
     network.within(node, || {
-        // A view of /sys that shows this namespace's interfaces; it goes with this thread.
+        // A view of /sys that shows this namespace's interfaces; it ends with this thread.
         unshare(CloneFlags::CLONE_NEWNS).context("private mounts")?;
         let none = None::<&str>;
         mount(Some("sys"), "/sys", Some("sysfs"), MsFlags::empty(), none).context("mount /sys")?;
@@ -183,12 +180,9 @@ impl Cost {
 }
 
 /// How long nothing at all may come out.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Keeps the window full for a while and measures.
-///
-/// # Errors
-/// When nothing comes out.
 pub(super) fn round(network: &Network, stream: &Stream, time: Duration) -> Result<Cost> {
     let mut netlink = network.within(stream.out.0, || Ok(Editor::open()?))?;
     let requests = stream.requests.as_ref();
@@ -214,7 +208,7 @@ pub(super) fn round(network: &Network, stream: &Stream, time: Duration) -> Resul
             } else if now - progress.0 > Duration::from_millis(100) {
                 // A queue of the kernel's was full with what others send on this machine.
                 ensure!(
-                    out > 0 || now - begin < PATIENCE,
+                    out > 0 || now - begin < TIMEOUT,
                     "{sent} packets sent, none came out"
                 );
                 lost = sent.saturating_sub(out);

@@ -1,4 +1,4 @@
-//! Many pairs of hosts, each with a link of its own, so that runs of a minute go side by side.
+//! Many pairs of hosts, each with its own link, so that runs of a minute can run in parallel.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::net::{Launch, Network, NodeId, Plan, Process, Shape};
+use netlab::{Launch, Network, NodeId, Plan, Process, Shape};
 
 const PORT: u16 = 5_000;
 /// One kbit of the thesis.
@@ -82,7 +82,7 @@ impl Lanes {
         let mut plan = Plan::default();
         let pairs = shapes.iter().enumerate().map(|(at, shape)| {
             let (from, to) = (plan.host(&format!("s{at}")), plan.host(&format!("r{at}")));
-            // Losses hit what goes to the first node.
+            // Frames to the first node are lost.
             plan.link(to, from, *shape);
             (from, to)
         });
@@ -125,13 +125,13 @@ impl Lanes {
     }
 }
 
-/// One run under way.
+/// A run in progress.
 pub(super) struct Stream {
     sender: Process,
     receiver: Process,
 }
 
-/// What the receiver of a run says at its end.
+/// The final report of a run's receiver.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Outcome {
     pub(super) seconds: f64,

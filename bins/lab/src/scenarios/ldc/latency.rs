@@ -4,20 +4,20 @@ use anyhow::Result;
 
 use super::figures::mean;
 use super::lanes::{Ages, Lanes, Limit, Outcome, run_all, sender_args};
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Scenario, within};
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario, within};
 
 /// Age of data on arrival: plain TCP, TCP_NOTSENT_LOWAT alone, late data choice
 #[derive(Debug, clap::Args)]
 pub(crate) struct Latency {
     /// Runs of each sender on each link, side by side (quick: 1)
     #[arg(long, default_value_t = 4, default_value_if("quick", "true", "1"))]
-    #[arg(value_parser = within(1..=15))]
+    #[arg(value_parser = within::<usize>(1..=15))]
     runs: usize,
     /// Length of a run (quick: 10)
     #[arg(long, default_value_t = 60, default_value_if("quick", "true", "10"))]
-    #[arg(value_parser = within(4..=600))]
+    #[arg(value_parser = within::<u64>(4..=600))]
     seconds: u64,
     /// Congestion control
     #[arg(long, default_value = "reno")]
@@ -27,7 +27,7 @@ pub(crate) struct Latency {
 /// Three segments of 1,448 bytes: what LDC keeps unsent on slow links.
 const LOWAT: &str = "4344";
 
-/// The senders compared. But for the first, none sends what is late already when its turn comes.
+/// The senders compared. Except for the first, none sends data that is late already.
 const WAYS: [(&str, &[&str]); 5] = [
     ("plain TCP", &["--no-ldc"]),
     (
@@ -48,9 +48,12 @@ impl Scenario for Latency {
     const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let runs: usize = self.runs;
-        let seconds: u64 = self.seconds;
-        let congestion = &self.congestion;
+        let &Self {
+            runs,
+            seconds,
+            ref congestion,
+            ..
+        } = self;
         let shapes: Vec<_> = Limit::LIMITED
             .iter()
             .flat_map(|limit| std::iter::repeat_n(limit.shape(), runs))
@@ -66,7 +69,7 @@ impl Scenario for Latency {
         let mut streams = Vec::new();
         for ((_, how), lanes) in WAYS.iter().zip(&networks) {
             for lane in 0..shapes.len() {
-                streams.push((lanes, lane, sender_args(how, 1_400, &congestion)));
+                streams.push((lanes, lane, sender_args(how, 1_400, congestion)));
             }
         }
         let outcomes = run_all(&streams, seconds)?;
@@ -109,21 +112,10 @@ impl Scenario for Latency {
 }
 
 fn columns() -> Table {
-    Table::new(
+    Table::with_header(
         "age on arrival, ms; mean of the runs",
-        &[
-            "sender",
-            "link",
-            "median",
-            "90 %",
-            "99 %",
-            "base layer, median",
-            "base layer, 99 %",
-            "kbit/s",
-            "on time %",
-            "base layer on time %",
-            "layers usable",
-        ],
+        "sender | link | median | 90 % | 99 % | base layer, median | base layer, 99 % | kbit/s | \
+         on time % | base layer on time % | layers usable",
     )
 }
 

@@ -4,20 +4,20 @@ use anyhow::{Result, ensure};
 
 use super::figures::{confidence, mean};
 use super::lanes::{KBIT, LAYER_BPS, LAYERS, Lanes, Limit, Outcome, run_all, sender_args};
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Scenario, within};
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario, within};
 
 /// Eight layers over slow, lossy links: plain TCP and late data choice
 #[derive(Debug, clap::Args)]
 pub(crate) struct Layers {
     /// Runs of each configuration, side by side (quick: 2)
     #[arg(long, default_value_t = 10, default_value_if("quick", "true", "2"))]
-    #[arg(value_parser = within(1..=30))]
+    #[arg(value_parser = within::<usize>(1..=30))]
     runs: usize,
     /// Length of a run (quick: 10)
     #[arg(long, default_value_t = 60, default_value_if("quick", "true", "10"))]
-    #[arg(value_parser = within(4..=600))]
+    #[arg(value_parser = within::<u64>(4..=600))]
     seconds: u64,
     /// Most bytes of a message; the thesis: 16384, a layer's second
     #[arg(long, default_value_t = 1400)]
@@ -46,11 +46,14 @@ impl Scenario for Layers {
     const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let runs: usize = self.runs;
-        let seconds: u64 = self.seconds;
-        let message: u64 = self.message;
-        let congestion = &self.congestion;
-        let seed: u64 = self.seed;
+        let &Self {
+            runs,
+            seconds,
+            message,
+            ref congestion,
+            seed,
+            ..
+        } = self;
         let limits = Limit::ALL;
         let shapes: Vec<_> = limits
             .iter()
@@ -68,7 +71,7 @@ impl Scenario for Layers {
         let mut streams = Vec::new();
         for lane in 0..shapes.len() {
             for (lanes, how) in [(&plain, &["--no-ldc"][..]), (&late, &[])] {
-                streams.push((lanes, lane, sender_args(how, message, &congestion)));
+                streams.push((lanes, lane, sender_args(how, message, congestion)));
             }
         }
         let outcomes = run_all(&streams, seconds)?;
@@ -79,7 +82,7 @@ impl Scenario for Layers {
             .zip(outcomes.chunks(2 * runs))
             .map(|(limit, outcomes)| Config::new(*limit, outcomes))
             .collect();
-        tell(&mut report, &results, seconds);
+        describe(&mut report, &results, seconds);
         judge(&mut report, &results, seconds, context.quick);
         report.note(format!(
             "{runs} runs of {seconds} s each, all side by side; congestion control {congestion}; messages \
@@ -136,16 +139,14 @@ fn layer_bytes(outcomes: &[Outcome], layer: usize) -> f64 {
     mean_of(outcomes, |one| one.layers[layer].bytes as f64)
 }
 
-fn tell(report: &mut Report, results: &[Config], seconds: u64) {
+fn describe(report: &mut Report, results: &[Config], seconds: u64) {
     report.tables.push(table_5_1(results));
     report.tables.push(usefulness(results));
     let names: Vec<String> = (1..=LAYERS).map(|layer| format!("layer {layer}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut table = Table::new(
+    let mut table = Table::with_header(
         format!("bytes of each layer in {seconds} s (Figures 5.3 and 5.4): plain TCP, LDC"),
-        &[
-            "link", "sender", "1", "2", "3", "4", "5", "6", "7", "8", "all",
-        ],
+        "link | sender | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | all",
     );
     for config in results {
         let mut plot = Plot::bars(&config.limit.name(), "KiB received", &names);
@@ -174,18 +175,10 @@ fn tell(report: &mut Report, results: &[Config], seconds: u64) {
 }
 
 fn table_5_1(results: &[Config]) -> Table {
-    let mut table = Table::new(
+    let mut table = Table::with_header(
         "Table 5.1, receive rate in kbit/s: ours, and the thesis's",
-        &[
-            "link",
-            "plain TCP",
-            "LDC",
-            "LDC / plain",
-            "95 % +-",
-            "thesis plain",
-            "thesis LDC",
-            "thesis ratio",
-        ],
+        "link | plain TCP | LDC | LDC / plain | 95 % +- | thesis plain | thesis LDC | thesis \
+         ratio",
     );
     for config in results {
         let ratios = config.ratios();
@@ -210,18 +203,10 @@ fn table_5_1(results: &[Config]) -> Table {
 }
 
 fn usefulness(results: &[Config]) -> Table {
-    let mut table = Table::new(
+    let mut table = Table::with_header(
         "what of it is of use: windows are on time within 1 s of their end (the thesis did not look)",
-        &[
-            "link",
-            "sender",
-            "on time %",
-            "base layer whole, windows %",
-            "base layer on time %",
-            "layers usable, mean",
-            "age, median ms",
-            "age, 99 % ms",
-        ],
+        "link | sender | on time % | base layer whole, windows % | base layer on time % | layers \
+         usable, mean | age, median ms | age, 99 % ms",
     );
     for config in results {
         for (name, outcomes) in [("plain TCP", &config.plain), ("LDC", &config.late)] {

@@ -13,9 +13,9 @@ use serde::Serialize;
 /// Bytes of a ring: sixteen of the longest messages.
 const RING: usize = 1 << 20;
 const READ: usize = 256 << 10;
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(30));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(30));
 
-/// When the sender tells the drain that there is something to do (thesis §4.2.4).
+/// When the sender notifies the drain of new data (thesis §4.2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notify {
     /// After each message, and the next only when it has left: the loop that held the thesis to 250 kbit/s.
@@ -97,7 +97,7 @@ pub(super) fn late(size: usize, bytes: u64, notify: Notify) -> Result<Run> {
         let sent = ldc.send(number, &message, Attributes::default());
         if sent == Err(SendError::Full) {
             wakes += u64::from(ldc.notify());
-            ldc.send_wait(number, &message, Attributes::default(), PATIENCE)
+            ldc.send_wait(number, &message, Attributes::default(), TIMEOUT)
                 .context("the ring")?;
         } else {
             sent.context("the ring")?;
@@ -106,7 +106,7 @@ pub(super) fn late(size: usize, bytes: u64, notify: Notify) -> Result<Run> {
             wakes += u64::from(ldc.notify());
         }
         if notify == Notify::EachAndWait {
-            ldc.wait_room(shape.slots(), PATIENCE)?;
+            ldc.wait_room(shape.slots(), TIMEOUT)?;
         }
     }
     let ended = ldc.finish()?;

@@ -4,20 +4,20 @@ use anyhow::Result;
 
 use super::figures::mean;
 use super::lanes::{LAYERS, Lanes, Limit, Outcome, run_all, sender_args};
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Scenario, within};
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario, within};
 
 /// Late data choice used improperly: what waits is dropped whenever the next layer is due
 #[derive(Debug, clap::Args)]
 pub(crate) struct Misuse {
     /// Runs of each configuration, side by side (quick: 2)
     #[arg(long, default_value_t = 10, default_value_if("quick", "true", "2"))]
-    #[arg(value_parser = within(1..=30))]
+    #[arg(value_parser = within::<usize>(1..=30))]
     runs: usize,
     /// Length of a run (quick: 10)
     #[arg(long, default_value_t = 60, default_value_if("quick", "true", "10"))]
-    #[arg(value_parser = within(4..=600))]
+    #[arg(value_parser = within::<u64>(4..=600))]
     seconds: u64,
 }
 
@@ -31,8 +31,7 @@ impl Scenario for Misuse {
     const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let runs: usize = self.runs;
-        let seconds: u64 = self.seconds;
+        let &Self { runs, seconds, .. } = self;
         let shapes: Vec<_> = Limit::LIMITED
             .iter()
             .flat_map(|limit| std::iter::repeat_n(limit.shape(), runs))
@@ -51,25 +50,13 @@ impl Scenario for Misuse {
         }
         let outcomes = run_all(&streams, seconds)?;
         let mut report = Report::new(Self::NAME, "bytes of each layer, dropped at the wrong time");
-        let mut table = Table::new(
+        let mut table = Table::with_header(
             format!("bytes of each layer in {seconds} s"),
-            &[
-                "link",
-                "policy",
-                "1",
-                "2",
-                "3",
-                "4",
-                "5",
-                "6",
-                "7",
-                "8",
-                "base layer on time %",
-                "layers usable, mean",
-            ],
+            "link | policy | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | base layer on time % | layers \
+             usable, mean",
         );
         for (limit, outcomes) in Limit::LIMITED.iter().zip(outcomes.chunks(2 * runs)) {
-            tell(&mut report, &mut table, *limit, outcomes);
+            describe(&mut report, &mut table, *limit, outcomes);
         }
         report.tables.push(table);
         report.note(
@@ -82,7 +69,7 @@ impl Scenario for Misuse {
     }
 }
 
-fn tell(report: &mut Report, table: &mut Table, limit: Limit, outcomes: &[Outcome]) {
+fn describe(report: &mut Report, table: &mut Table, limit: Limit, outcomes: &[Outcome]) {
     let names: Vec<String> = (1..=LAYERS).map(|layer| format!("layer {layer}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut plot = Plot::bars(&limit.name(), "KiB received", &names);
@@ -110,7 +97,7 @@ fn tell(report: &mut Report, table: &mut Table, limit: Limit, outcomes: &[Outcom
                 .chain([Cell::number(on_time, 1), Cell::number(usable[first], 2)]),
         );
         if policy == "naive" {
-            // A layer that comes without those below is of no use: somewhere there is more than below it.
+            // A layer without the layers below it is of no use: some layer has more bytes than the one below.
             let rises = bytes.windows(2).filter(|pair| pair[1] > pair[0]).count();
             report.check(
                 format!(

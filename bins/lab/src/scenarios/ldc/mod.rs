@@ -1,4 +1,4 @@
-//! Late data choice (LDC, `docs/papers.md`): chapter 5 again, and what it left out.
+//! Late data choice (LDC, `docs/papers.md`): chapter 5 again, and experiments that it left out.
 
 mod figures;
 mod lanes;

@@ -11,28 +11,28 @@ use ldc_linux::{Attributes, Shape};
 use serde::Serialize;
 
 use super::lanes::{Lanes, Limit};
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Scenario, within};
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario, within};
 
 /// Positions of a game over a slow link: updates overwrite what has not left
 #[derive(Debug, clap::Args)]
 pub(crate) struct Modify {
     /// Length of a run (quick: 8)
     #[arg(long, default_value_t = 30, default_value_if("quick", "true", "8"))]
-    #[arg(value_parser = within(2..=600))]
+    #[arg(value_parser = within::<u64>(2..=600))]
     seconds: u64,
 }
 
 const PORT: u16 = 5_001;
 /// Things that move.
 const ENTITIES: usize = 32;
-/// An update of each of them so often.
+/// The time between updates of each of them.
 const PERIOD: Duration = Duration::from_millis(50);
 const MESSAGE: usize = 512;
 const HEAD: usize = 24;
 const LIMIT: Limit = Limit { kbit: 256 };
 
-/// What a message says, and how it proves that it is whole: all further bytes are the version's.
+/// The content of a message; all further bytes repeat the version, so that a torn message shows.
 fn message(number: u64, entity: u32, version: u32, at_us: u64) -> [u8; MESSAGE] {
     let mut bytes = [version as u8; MESSAGE];
     bytes[..8].copy_from_slice(&number.to_be_bytes());
@@ -88,21 +88,13 @@ impl Scenario for Modify {
         let panicked = |_| anyhow!("a sender panicked");
         let (plain, late) = (plain.map_err(panicked)??, late.map_err(panicked)??);
         let mut report = Report::new(Self::NAME, "updates that overwrite what has not left");
-        let mut table = Table::new(
+        let mut table = Table::with_header(
             format!(
                 "{ENTITIES} positions, each updated every 50 ms; {}",
                 LIMIT.name()
             ),
-            &[
-                "sender",
-                "updates",
-                "messages",
-                "changed in place",
-                "received",
-                "age, median ms",
-                "age, 99 % ms",
-                "most ms",
-            ],
+            "sender | updates | messages | changed in place | received | age, median ms | age, 99 \
+             % ms | most ms",
         );
         for (name, figures) in [
             ("every update by send", &plain),
@@ -172,7 +164,7 @@ impl Stage {
         })
     }
 
-    /// Sends for so long, receives as long, and compares.
+    /// Sends and receives for this long, and compares.
     fn play(
         &self,
         length: Duration,
@@ -326,7 +318,7 @@ fn by_ring(stream: TcpStream, end: Instant) -> Result<Sent> {
         ldc.notify();
         Ok(true)
     })?;
-    // The receiver has seen enough: what is left may stay.
+    // The receiver has seen enough: remaining data may stay.
     drop(ldc);
     Ok(sent)
 }

@@ -1,22 +1,22 @@
-//! `ldc-notify`: when the sender tells the other side that there is something to do (§4.2.4).
+//! `ldc-notify`: when the sender notifies the drain of new data (§4.2.4).
 
 use anyhow::Result;
 
 use super::figures::median;
 use super::loopback::{Notify as When, Run, late};
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Scenario, within};
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Scenario, within};
 
 /// The loop of send and notify that held the thesis to 250 kbit/s, and ours
 #[derive(Debug, clap::Args)]
 pub(crate) struct Notify {
     /// Bytes of a stream in MiB (quick: 32)
     #[arg(long, default_value_t = 1024, default_value_if("quick", "true", "32"))]
-    #[arg(value_parser = within(1..=1 << 20))]
+    #[arg(value_parser = within::<u64>(1..=1 << 20))]
     mib: u64,
     /// Streams of each kind, the median counts (quick: 1)
     #[arg(long, default_value_t = 5, default_value_if("quick", "true", "1"))]
-    #[arg(value_parser = within(1..=1_000))]
+    #[arg(value_parser = within::<usize>(1..=1_000))]
     rounds: usize,
 }
 
@@ -41,14 +41,9 @@ impl Scenario for Notify {
             Self::NAME,
             "messages over loopback, by when the drain is woken",
         );
-        let mut table = Table::new(
+        let mut table = Table::with_header(
             "median of the rounds",
-            &[
-                "message, bytes",
-                "notified",
-                "Mbit/s",
-                "wake-ups for 1,000 messages",
-            ],
+            "message, bytes | notified | Mbit/s | wake-ups for 1,000 messages",
         );
         for size in SIZES {
             let mut rates = Vec::new();

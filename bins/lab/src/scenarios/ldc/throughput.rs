@@ -4,20 +4,20 @@ use anyhow::Result;
 
 use super::figures::{confidence, median};
 use super::loopback::{Notify, Run, late, plain};
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Scenario, within};
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Scenario, within};
 
-/// Late data choice beside a loop of plain send, as fast as loopback goes
+/// Late data choice beside a loop of plain send, as fast as loopback allows
 #[derive(Debug, clap::Args)]
 pub(crate) struct Throughput {
     /// Bytes of a stream in MiB (quick: 64)
     #[arg(long, default_value_t = 2048, default_value_if("quick", "true", "64"))]
-    #[arg(value_parser = within(1..=1 << 20))]
+    #[arg(value_parser = within::<u64>(1..=1 << 20))]
     mib: u64,
     /// Streams of each kind, in turns; the median counts (quick: 3)
     #[arg(long, default_value_t = 7, default_value_if("quick", "true", "3"))]
-    #[arg(value_parser = within(1..=1_000))]
+    #[arg(value_parser = within::<usize>(1..=1_000))]
     rounds: usize,
 }
 
@@ -31,16 +31,10 @@ impl Scenario for Throughput {
         let bytes = self.mib << 20;
         let rounds: usize = self.rounds;
         let mut report = Report::new(Self::NAME, "bytes a second over loopback");
-        let mut table = Table::new(
+        let mut table = Table::with_header(
             "median of the rounds",
-            &[
-                "message, bytes",
-                "plain send, Gbit/s",
-                "LDC, Gbit/s",
-                "LDC / plain",
-                "95 % +-",
-                "wake-ups for 1,000 messages",
-            ],
+            "message, bytes | plain send, Gbit/s | LDC, Gbit/s | LDC / plain | 95 % +- | wake-ups \
+             for 1,000 messages",
         );
         let names = SIZES.map(|size| format!("{size} bytes"));
         let names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -5,8 +5,8 @@
 //! | --- | --- |
 //! | `lms-router`, `dyram-relay`, `mcpd`; `lms-send` and two `lms-recv` with an endless stream; `ldc-stream` at both ends | files by `lms-send` to two `lms-recv`, with LMS and through relays; copies by `mcp` to two `mcpd`, one of them started for each; a second `lms-router` restarted and a second `dyram-relay` killed and started, in turn, while transfers run |
 //!
-//! Memory is what a process has of its own (`RssAnon` and `RssShmem`). The first fifth of the time is
-//! warm-up; after it the slope by least squares is held against a bound. The noise of such a slope
+//! Memory is a process's own (`RssAnon` and `RssShmem`). The first fifth of the time is
+//! warm-up; after it the slope by least squares is compared with a bound. The noise of such a slope
 //! falls with the time: below ten minutes it is shown and not checked.
 
 mod sample;
@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde_json::json;
 
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Scenario, within};
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario, within};
 
 use sample::{Sample, look, slope};
 use world::World;
@@ -29,7 +29,7 @@ use world::World;
 pub(crate) struct Soak {
     /// How long (quick: 0.5)
     #[arg(long, default_value_t = 30.0, default_value_if("quick", "true", "0.5"))]
-    #[arg(value_parser = within(0.1..=100_000.0))]
+    #[arg(value_parser = within::<f64>(0.1..=100_000.0))]
     minutes: f64,
     /// Size of the files in MiB
     #[arg(long, default_value_t = 2)]
@@ -41,7 +41,7 @@ pub(crate) struct Soak {
 
 /// Between two turns of the programs' keeper.
 const TURN: Duration = Duration::from_millis(100);
-/// Between two looks at memory and descriptors.
+/// Time between two samples of memory and descriptors.
 const LOOK: Duration = Duration::from_secs(2);
 /// Between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(60);
@@ -49,7 +49,7 @@ const PROGRESS: Duration = Duration::from_secs(60);
 const WARM_UP: f64 = 0.2;
 /// Slopes of shorter soaks are not checked.
 const LEAST_MINUTES: f64 = 10.0;
-/// A megabyte an hour: what is lost for each session or packet shows as more.
+/// A megabyte an hour: a leak for each session or packet is larger.
 const KIB_A_MINUTE: f64 = 17.0;
 /// One descriptor in twenty minutes: there are some ten transfers a minute.
 const DESCRIPTORS_A_MINUTE: f64 = 0.05;
@@ -100,17 +100,9 @@ impl Scenario for Soak {
 
 fn report(minutes: f64, watched: &[(String, u32, Vec<Sample>)], tally: world::Tally) -> Report {
     let mut report = Report::new("soak", format!("{minutes} minutes of load with restarts"));
-    let columns = [
-        "program",
-        "KiB after warm-up",
-        "KiB at the end",
-        "most KiB",
-        "KiB a minute",
-        "descriptors",
-        "most",
-        "descriptors a minute",
-    ];
-    let mut table = Table::new("what each program has of its own", &columns);
+    let columns = "program | KiB after warm-up | KiB at the end | most KiB | KiB a minute | descriptors | \
+         most | descriptors a minute";
+    let mut table = Table::with_header("what each program has of its own", columns);
     let mut plot = Plot::lines("memory", "minutes", "KiB");
     for (name, _, samples) in watched {
         let after: Vec<Sample> = samples

@@ -1,10 +1,10 @@
-//! What a program uses as time goes by, and how fast that grows.
+//! The memory and descriptors of a program over time, and their growth.
 
 use std::fs;
 
 use serde::Serialize;
 
-/// One look at a process.
+/// One sample of a process.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Sample {
     /// Since the start of the soak.

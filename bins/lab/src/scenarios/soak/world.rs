@@ -1,4 +1,4 @@
-//! The programs of a soak: those that run from its start to its end, and those that come and go.
+//! The programs of a soak: daemons that run from start to end, and transfers that come and go.
 //!
 //! ```text
 //! source --- r1 --- r2 --- h3        5 ms and 1 % loss on the links of h2 and h4
@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::mroute::{self, Wanted};
-use crate::net::{Launch, Network, NodeId, Plan, Process, Shape};
-use crate::sandbox::SCRATCH;
 use crate::session::{Replies, Router};
 use crate::transfer::write_file;
+use netlab::SCRATCH;
+use netlab::mroute::{self, Wanted};
+use netlab::{Launch, Network, NodeId, Plan, Process, Shape};
 
 /// The stream's group, and that of the files.
 const STREAM: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(232, 1, 1, 1), 5_001);
@@ -26,7 +26,7 @@ const FILES: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(232, 1, 1, 2), 5_002
 const RELAYED: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 1, 1, 3), 5_003);
 const LAYERS_PORT: u16 = 7_100;
 /// A transfer that takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 const COMES_UP: Duration = Duration::from_secs(20);
 
 /// The nodes.
@@ -215,7 +215,7 @@ impl World {
                 .args(["--assist", "lms", "--source", &source, "--output", "-"])
                 // Full long before the warm-up ends: of the default's 64 MiB the filling would show as growth.
                 .args(["--buffer", "4MiB"])
-                .pours();
+                .stdout_null();
             let mut process = self.network.start(self.nodes.hosts[host], launch)?;
             process.wait_event("waiting", COMES_UP)?;
             self.steady.push(process);
@@ -231,7 +231,7 @@ impl World {
                 "4MiB",
                 "-",
             ])
-            .talks();
+            .stdin_piped();
         let process = self.network.start(self.nodes.source, launch)?;
         self.steady.push(process);
         Ok(())
@@ -308,7 +308,7 @@ impl World {
         Ok(vec![daemon, self.network.start(self.nodes.source, launch)?])
     }
 
-    /// Does what is due: another line of the stream, the next transfers. Says what went wrong.
+    /// Performs the next step: another line of the stream, the next transfers. Returns the failures.
     pub(super) fn turn(&mut self) -> Result<Vec<String>> {
         let mut faults = Vec::new();
         self.feed()?;
@@ -329,7 +329,7 @@ impl World {
                 let running = (self.rounds[at].start)(self)?;
                 self.rounds[at].running = running;
                 self.rounds[at].done += 1;
-            } else if round.begun.elapsed() > PATIENCE {
+            } else if round.begun.elapsed() > TIMEOUT {
                 let late: Vec<_> = round
                     .running
                     .iter_mut()
@@ -354,7 +354,7 @@ impl World {
         let sender = sender
             .into_iter()
             .find(|one| one.name() == "lms-send stream");
-        sender.context("no stream")?.say(&line)
+        sender.context("no stream")?.write_line(&line)
     }
 
     /// Starts the second router's daemon, or the second relay, again.
@@ -363,7 +363,7 @@ impl World {
         if self.restarts % 2 == 1 {
             return self.routers[1].restart(&self.network);
         }
-        // Killed: nobody is told, all must notice.
+        // Killed: peers are not notified and must detect it.
         let relay = self.start_again(1)?;
         self.relays[1] = relay;
         Ok(())
@@ -402,7 +402,7 @@ impl World {
     }
 }
 
-/// What both ends of an LTP session are told.
+/// Arguments of both ends of an LTP session.
 fn endpoint(program: &str, group: SocketAddrV4) -> Launch {
     Launch::carried(program)
         .args(["--json", "--quiet", "--interface", "eth0", "--group"])

@@ -8,10 +8,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Stage, Wire};
-use crate::net::{Event, Launch, Process, text};
-use crate::sandbox::SCRATCH;
+use netlab::SCRATCH;
+use netlab::{Event, Launch, Process, text};
 
-/// How often `mcp` is looked at while a copy runs, and every how many looks all `mcpd` are.
+/// Time between checks of `mcp` while a copy runs, and the number of checks between those of all `mcpd`.
 const LOOK: Duration = Duration::from_millis(10);
 const LOOKS: u32 = 8;
 
@@ -22,7 +22,7 @@ pub(in crate::scenarios) struct Copying {
     pub(in crate::scenarios) sealed: bool,
     /// The port that every `mcpd` listens on, where several copies go on at once.
     pub(in crate::scenarios) port: Option<u16>,
-    /// The receivers, counted from 0, in the order in which `mcp` is told of them; none: all.
+    /// The receivers, counted from 0, in the order of `mcp`'s arguments; none: all.
     pub(in crate::scenarios) receivers: Vec<usize>,
     /// More arguments of `mcp`.
     pub(in crate::scenarios) send: Vec<String>,
@@ -36,7 +36,7 @@ impl Copying {
         Copying::default()
     }
 
-    /// What tells its programs from those of other copies at the same time.
+    /// Distinguishes its programs from those of other copies at the same time.
     fn suffix(&self) -> String {
         self.port.map_or(String::new(), |port| format!(" {port}"))
     }
@@ -49,7 +49,7 @@ impl Copying {
     }
 }
 
-/// A copy under way.
+/// A copy in progress.
 pub(in crate::scenarios) struct Running {
     /// `mcp`.
     pub(in crate::scenarios) sender: Process,
@@ -68,15 +68,15 @@ pub(in crate::scenarios) struct Running {
 pub(in crate::scenarios) struct Daemon {
     /// Which receiver of the stage.
     pub(in crate::scenarios) receiver: usize,
-    /// Its address, as `mcp` was told.
+    /// Its address, as given to `mcp`.
     pub(in crate::scenarios) address: String,
     /// `mcpd`.
     pub(in crate::scenarios) process: Process,
-    /// Where its copy goes.
+    /// The path of its copy.
     pub(in crate::scenarios) copy: PathBuf,
 }
 
-/// What a copy came to.
+/// The result of a copy.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::scenarios) struct Copied {
     /// Every receiver, in the order of [`Copying::receivers`].
@@ -112,11 +112,11 @@ pub(in crate::scenarios) struct HostCopied {
     pub(in crate::scenarios) whole: bool,
     /// Why it failed, if it did.
     pub(in crate::scenarios) failed: Option<String>,
-    /// When it was detached to a stream of its own.
+    /// When it was detached to its own stream.
     pub(in crate::scenarios) detached: Option<f64>,
     /// How it was reached, and since when.
     pub(in crate::scenarios) modes: Vec<(f64, String)>,
-    /// Bytes it had of the data connection, and when that was told.
+    /// Bytes received on the data connection, by time of the report.
     pub(in crate::scenarios) progress: Vec<(f64, u64)>,
 }
 
@@ -187,15 +187,12 @@ impl Running {
     pub(in crate::scenarios) fn is_member(&self, place: usize) -> bool {
         let id = self.daemons[place].process.id();
         let groups = std::fs::read_to_string(format!("/proc/{id}/net/igmp")).unwrap_or_default();
-        // Addresses stand as the bytes of memory; the group of all hosts is always there.
+        // Addresses are printed as in memory; the group of all hosts is always there.
         let groups = groups.lines().filter(|line| line.starts_with("\t\t\t\t"));
         groups.filter(|line| !line.contains("010000E0")).count() > 0
     }
 
     /// Waits for the end, with every receiver verified.
-    ///
-    /// # Errors
-    /// When a receiver is not, or time is up; the message carries what the programs logged.
     pub(in crate::scenarios) fn succeed(self, stage: &mut Stage) -> Result<Copied> {
         let copied = self.finish(stage, |_, _| Ok(()))?;
         for host in &copied.hosts {
@@ -211,21 +208,18 @@ impl Running {
     }
 
     /// Waits for the end of `mcp`, however it ends; `meanwhile` is called every few milliseconds.
-    ///
-    /// # Errors
-    /// When time is up, or `meanwhile` fails.
     pub(in crate::scenarios) fn finish(
         mut self,
         stage: &mut Stage,
         mut meanwhile: impl FnMut(&mut Running, &mut Stage) -> Result<()>,
     ) -> Result<Copied> {
-        let end = Instant::now() + stage.patience();
+        let end = Instant::now() + stage.timeout();
         while self.look() {
             meanwhile(&mut self, stage)?;
             if Instant::now() > end {
                 bail!(
                     "mcp does not end within {:?}\n{}",
-                    stage.patience(),
+                    stage.timeout(),
                     self.logs()
                 );
             }
@@ -277,13 +271,13 @@ impl Running {
 }
 
 impl Daemon {
-    /// The digest of the whole copy that it told.
+    /// The digest of the whole copy that it reported.
     fn digest(&self) -> Option<String> {
         let copied = self.process.last("copied")?;
         Some(copied["digest"].as_str()?.to_owned())
     }
 
-    /// What became of it, by what `mcp` told.
+    /// Its result, from the reports of `mcp`.
     fn account(&mut self, stage: &Stage, told: &[Event], began: Instant) -> Result<HostCopied> {
         let node = stage.receivers[self.receiver];
         let mut host = HostCopied {
@@ -310,7 +304,7 @@ impl Daemon {
             }
         }
         if host.seconds.is_some() {
-            // It tells after the sender does.
+            // It reports after the sender does.
             self.process.wait_event("copied", Duration::from_secs(5))?;
             host.whole = crate::transfer::same(&stage.file, &self.copy)?;
         }
@@ -366,7 +360,7 @@ fn key(stage: &Stage) -> Result<String> {
     Ok(path.display().to_string())
 }
 
-/// Makes a copy to all that it is meant for, and fails unless everybody has it.
+/// Copies to all targets, and fails unless each has the file.
 pub(in crate::scenarios) fn copy(stage: &mut Stage, copying: &Copying) -> Result<Copied> {
     Running::start(stage, copying)?.succeed(stage)
 }

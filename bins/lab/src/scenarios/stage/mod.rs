@@ -1,13 +1,15 @@
 //! The stage that tools compete on: one sender and its receivers on one switch, one file. What the
-//! sender's wire carries is counted there, and each copy is held against the original.
+//! sender's wire carries is counted there, and each copy is compared with the original.
 //!
 //! | part | what |
 //! | --- | --- |
-//! | [`Setting`], [`Stage`] | the network: the sender's link, each receiver's own, who hears multicast |
-//! | [`copy`] | `mcpd` on each receiver, `mcp` on the sender, and what they told |
+//! | [`Setting`], [`Stage`] | the network: the sender's link, each receiver's own, and whether multicast reaches it |
+//! | [`copy`] | `mcpd` on each receiver, `mcp` on the sender, and their reports |
 //! | [`tcp`] | kernel TCP, one stream to each receiver, all at once |
+//! | [`contest`] | several tools, the best of some rounds of each |
 //! | [`play`], [`tools`], [`norm`] | the tools of others, where they are installed |
 
+pub(super) mod contest;
 pub(super) mod copy;
 pub(super) mod norm;
 pub(super) mod play;
@@ -22,12 +24,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 
-use crate::mroute::{self, Wanted};
-use crate::net::{Branch, LinkId, Network, NodeId, Plan, Process, Shape, means};
-use crate::sandbox::SCRATCH;
 use crate::transfer::{same, write_file};
+use netlab::SCRATCH;
+use netlab::mroute::{self, Wanted};
+use netlab::{Branch, LinkId, Network, NodeId, Plan, Process, Shape, means};
 
-/// A sender's link of so many bits a second: what waits for it, and what passes at once.
+/// The token bucket of a sender's link: burst and queue, in bytes.
 const BUCKET_BURST: u32 = 16 * 1024;
 const BUCKET_QUEUE: u32 = 1 << 20;
 
@@ -38,8 +40,8 @@ pub(super) struct Port {
     pub(super) name: String,
     /// Rate, loss and delay there. Anything but the default needs the emulator, and offloads off.
     pub(super) shape: Shape,
-    /// Multicast does not come out of it.
-    pub(super) deaf: bool,
+    /// Multicast does not reach the receiver.
+    pub(super) unreachable: bool,
 }
 
 /// What the stage is like.
@@ -55,18 +57,18 @@ pub(super) struct Setting {
     pub(super) offloads: bool,
     /// What the sender's own queue lets go, by the kernel's token bucket; 0 for no limit.
     pub(super) rate_bps: u64,
-    /// A kernel multicast router between the sender and each receiver, in a network of the system's making.
+    /// A kernel multicast router between the sender and each receiver, in a network shaped by the system.
     pub(super) system: Option<System>,
 }
 
-/// A network of the system's making: offloads as they are, HTB, nftables.
+/// A network shaped by the system: offloads as they are, HTB, nftables.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct System {
     /// The group that the router forwards.
     pub(super) group: Ipv4Addr,
     /// What HTB on the sender's interface lets go, bit/s.
     pub(super) rate_bps: u64,
-    /// The share that nftables loses of what comes to each receiver.
+    /// The share of packets to each receiver that nftables drops.
     pub(super) loss: f64,
 }
 
@@ -89,7 +91,7 @@ impl Setting {
         self
     }
 
-    /// The same where each receiver loses this share of what comes to it.
+    /// The same where each receiver loses this share of the packets sent to it.
     #[must_use]
     pub(super) fn lossy(self, loss: f64) -> Setting {
         self.shaped(Shape {
@@ -99,13 +101,13 @@ impl Setting {
     }
 }
 
-/// What the sender has put on its wire: Ethernet bytes. Packets of several segments that pass as one
+/// Ethernet bytes that the sender has sent. Packets of several segments that pass as one
 /// count as one: switch offloads off where bytes matter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Wire {
-    /// All of it.
+    /// All bytes.
     pub(super) bytes: u64,
-    /// To groups, and the few bytes by which hosts look each other up and join.
+    /// To groups, including the few bytes of ARP and IGMP.
     pub(super) multicast: u64,
 }
 
@@ -179,7 +181,7 @@ impl Stage {
             network.offloads(setting.offloads)?;
         }
         for (node, port) in receivers.iter().zip(&setting.ports) {
-            network.multicast(*node, link, !port.deaf)?;
+            network.multicast(*node, link, !port.unreachable)?;
         }
         if setting.rate_bps > 0 {
             means::used("token bucket on the sender's interface");
@@ -242,10 +244,10 @@ impl Stage {
         })
     }
 
-    /// What the sender has put on its wire so far.
+    /// Bytes that the sender has sent so far.
     pub(super) fn wire(&mut self) -> Result<Wire> {
         let index = self.network.index(self.sender, self.link)?;
-        // On a link of two nodes only the sender's own IP layer tells multicast from unicast.
+        // On a link of two nodes only the sender's IP layer distinguishes multicast from unicast.
         let multicast = match self.network.plan().is_shared(self.link) {
             true => self.network.flooded(self.link)?.1,
             false => self.network.within(self.sender, multicast_octets)?,
@@ -256,13 +258,13 @@ impl Stage {
         })
     }
 
-    /// Opens or shuts a receiver's port (counted from 0) for multicast.
+    /// Opens or closes a receiver's port (counted from 0) for multicast.
     pub(super) fn multicast(&mut self, receiver: usize, on: bool) -> Result<()> {
         let node = self.receivers[receiver];
         self.network.multicast(node, self.link, on)
     }
 
-    /// Where a receiver's copy goes: into an empty folder of its own.
+    /// The path of a receiver's copy, in an empty folder of its own.
     pub(super) fn copy(&self, receiver: usize) -> Result<PathBuf> {
         self.copy_into(&format!("h{receiver}"))
     }
@@ -276,7 +278,7 @@ impl Stage {
         Ok(folder.join(name))
     }
 
-    /// Takes copies away: the next transfer needs their room.
+    /// Deletes copies: the next transfer needs the space.
     pub(super) fn discard(&self, copies: &[PathBuf]) -> Result<()> {
         for copy in copies.iter().filter(|copy| copy.exists()) {
             fs::remove_file(copy)?;
@@ -295,7 +297,7 @@ impl Stage {
     }
 
     /// Time limit of a transfer by our own tools, before it counts as failed.
-    pub(super) fn patience(&self) -> Duration {
+    pub(super) fn timeout(&self) -> Duration {
         Duration::from_secs(40 + self.bytes / 100_000)
     }
 

@@ -9,9 +9,9 @@ use anyhow::{Context as _, Result};
 
 use super::Stage;
 use super::play::{Outcome, Tool, play};
-use crate::net::{Launch, OverTime};
-use crate::sandbox::SCRATCH;
-use crate::session::installed;
+use netlab::SCRATCH;
+use netlab::installed;
+use netlab::{Launch, OverTime};
 
 const SOURCE: &str = include_str!("norm.cpp");
 const COMPILER: &str = "c++";

@@ -1,4 +1,4 @@
-//! One transfer by one tool: its receivers started, its sender timed, every copy held against the
+//! One transfer by one tool: its receivers started, its sender timed, every copy compared with the
 //! original.
 
 use std::path::{Path, PathBuf};
@@ -8,23 +8,23 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
 
 use super::{Stage, Wire};
-use crate::net::{Launch, OverTime, Process};
-use crate::session::installed;
+use netlab::installed;
+use netlab::{Launch, OverTime, Process};
 
-/// What a transfer came to.
+/// The result of a transfer.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::scenarios) struct Outcome {
     pub(in crate::scenarios) tool: String,
     /// From the sender's start until it is done, or every receiver is, whichever is later.
     pub(in crate::scenarios) seconds: f64,
     pub(in crate::scenarios) goodput_bps: f64,
-    /// Ethernet bytes on the sender's wire / bytes of the file; nothing is said where packets of
+    /// Ethernet bytes on the sender's wire / bytes of the file; not meaningful where packets of
     /// several segments pass as one.
     pub(in crate::scenarios) overhead: f64,
 }
 
 impl Outcome {
-    /// What a transfer of the stage's file came to that took so long and so many bytes of wire.
+    /// The outcome of a transfer of the stage's file.
     pub(in crate::scenarios) fn of(
         tool: String,
         stage: &Stage,
@@ -58,7 +58,7 @@ pub(in crate::scenarios) trait Tool {
     /// How a receiver (counted from 1) is started; it writes this copy.
     fn receiver(&self, number: usize, copy: &Path) -> Result<Launch>;
 
-    /// The event by which a receiver says that it listens, where it says so.
+    /// The event by which a receiver reports that it listens, if it does.
     fn ready(&self) -> Option<&'static str> {
         None
     }
@@ -95,7 +95,7 @@ pub(in crate::scenarios) fn external(program: &str, name: &str) -> Result<Launch
     Ok(Launch::external(path, name))
 }
 
-/// The fastest of some rounds, by what `took` says; an error when none succeeds. A tool that did not end in
+/// The fastest of some rounds, by `took`; an error when none succeeds. A tool that did not end in
 /// its time is not tried again.
 pub(in crate::scenarios) fn best<T>(
     rounds: usize,
@@ -141,18 +141,18 @@ pub(in crate::scenarios) fn play(tool: &dyn Tool, stage: &mut Stage) -> Result<O
     let before = stage.wire()?;
     let start = Instant::now();
     let mut sender = stage.network.start(stage.sender, tool.sender(stage)?)?;
-    let patience = if tool.is_ours() {
-        stage.patience()
+    let timeout = if tool.is_ours() {
+        stage.timeout()
     } else {
         stage.foreign_limit()
     };
-    sender.succeed(patience).with_context(|| {
+    sender.succeed(timeout).with_context(|| {
         let tails: String = receivers.iter().map(Process::tail).collect();
         format!("receivers say:\n{tails}")
     })?;
     if tool.receivers_end() {
         for receiver in &mut receivers {
-            receiver.succeed(patience)?;
+            receiver.succeed(timeout)?;
         }
     }
     let took = start.elapsed();
@@ -167,7 +167,7 @@ pub(in crate::scenarios) fn play(tool: &dyn Tool, stage: &mut Stage) -> Result<O
     Ok(Outcome::of(tool.name(), stage, took, wire))
 }
 
-/// Fails unless every receiver has told the digest that the sender told.
+/// Fails unless every receiver reports the sender's digest.
 pub(in crate::scenarios) fn same_digests(programs: &Programs) -> Result<()> {
     let digest = |process: &Process, event: &str| {
         let told = process.last(event);

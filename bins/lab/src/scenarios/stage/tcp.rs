@@ -20,18 +20,18 @@ const CONTROL: &str = "cubic";
 /// Where the bytes come from and go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::scenarios) enum Ends {
-    /// One block of memory over and over; nobody looks at what arrives.
+    /// One block of memory repeatedly; the received bytes are discarded.
     Memory,
     /// From the stage's file (`sendfile`) into a file for each receiver.
     Files,
 }
 
-/// What streams to some receivers came to.
+/// The result of streams to some receivers.
 #[derive(Clone, Debug)]
 pub(in crate::scenarios) struct Streams {
     /// How long each took, from the start of all.
     pub(in crate::scenarios) took: Vec<Duration>,
-    /// What the sender put on its wire.
+    /// Bytes that the sender sent.
     pub(in crate::scenarios) wire: Wire,
 }
 
@@ -127,7 +127,7 @@ pub(in crate::scenarios) fn streams(
     })
 }
 
-/// Runs both ends of all streams; how many bytes came to each, and when the last did.
+/// Runs both ends of all streams; returns the bytes that each received, and when the last arrived.
 fn carry(
     stage: &Stage,
     ends: Ends,
@@ -136,7 +136,7 @@ fn carry(
     copies: &[Option<PathBuf>],
 ) -> Result<Vec<(u64, Instant)>> {
     let (bytes, file) = (stage.bytes, (ends == Ends::Files).then_some(&stage.file));
-    // The kernel takes connections before anybody accepts them; one that fails ends it here.
+    // The kernel completes connections before they are accepted; a failed one ends the transfer.
     let mut streams = stage.network.within(stage.sender, || {
         let connected: std::io::Result<Vec<_>> = targets.iter().map(TcpStream::connect).collect();
         Ok(connected?)

@@ -6,9 +6,9 @@ use anyhow::{Context as _, Result};
 
 use super::Stage;
 use super::play::{Tool, external};
-use crate::net::Launch;
+use netlab::Launch;
 
-/// The folder that a copy goes to.
+/// The folder of a copy.
 pub(in crate::scenarios) fn folder(copy: &Path) -> Result<&Path> {
     copy.parent().context("a copy without a folder")
 }
@@ -19,7 +19,7 @@ pub(in crate::scenarios) struct Uftp {
     pub(in crate::scenarios) rate_kbps: i64,
 }
 
-/// What both programs are told: the interface, the group of announcements, the socket's buffer.
+/// Arguments of both programs: the interface, the group of announcements, the socket's buffer.
 const UFTP_COMMON: [&str; 6] = ["-I", "eth0", "-M", "239.9.0.1", "-B", "8388608"];
 
 impl Tool for Uftp {

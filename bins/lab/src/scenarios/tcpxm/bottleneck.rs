@@ -8,10 +8,10 @@ use super::super::stage::copy::{Copied, Copying, copy};
 use super::super::stage::tcp::{Ends, streams};
 use super::super::stage::{Setting, Stage};
 use super::{COLUMNS, cells};
-use crate::net::Shape;
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Scenario, chosen};
+use netlab::Shape;
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario, chosen};
 
 /// Mcp to four hosts behind deep queues of 100 Mbit/s, no loss and 1 %
 #[derive(Debug, clap::Args)]

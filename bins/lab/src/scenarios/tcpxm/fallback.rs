@@ -6,9 +6,9 @@ use serde::Serialize;
 use super::super::stage::copy::{Copied, Copying, HostCopied, Running};
 use super::super::stage::{Setting, Stage};
 use super::{COLUMNS, cells};
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Scenario};
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario};
 
 /// Mcp to three hosts while multicast dies and returns
 #[derive(Debug, clap::Args)]
@@ -55,35 +55,35 @@ impl Scenario for Fallback {
     }
 }
 
-/// For whom multicast dies.
+/// The hosts that multicast stops reaching.
 struct Case {
     name: &'static str,
-    deaf: &'static [usize],
+    unreachable: &'static [usize],
     sealed: bool,
 }
 
 const CASES: [Case; 3] = [
     Case {
         name: "for one of three",
-        deaf: &[0],
+        unreachable: &[0],
         sealed: false,
     },
     Case {
         name: "for all",
-        deaf: &[0, 1, 2],
+        unreachable: &[0, 1, 2],
         sealed: false,
     },
     Case {
         name: "for one of three, sealed",
-        deaf: &[1],
+        unreachable: &[1],
         sealed: true,
     },
 ];
 
 impl Case {
     fn play(&self, seconds: f64) -> Result<Line> {
-        // While d hosts are deaf a byte costs d copies, and one for the group.
-        let copies = (self.deaf.len() + 1) as f64;
+        // While d hosts are unreachable a byte costs d copies, and one for the group.
+        let copies = (self.unreachable.len() + 1) as f64;
         let bytes = RATE_BPS / 8.0 * seconds * (2.0 + 1.0 / copies);
         let mut stage = Stage::build(&Setting::plain(HOSTS, bytes as u64))?;
         let copying = Copying {
@@ -98,19 +98,24 @@ impl Case {
             if changes.last().is_some_and(|(at, _)| now >= *at)
                 && let Some((_, on)) = changes.pop()
             {
-                for host in self.deaf {
+                for host in self.unreachable {
                     stage.multicast(*host, on)?;
                 }
                 times[usize::from(on)] = now;
             }
             Ok(())
         })?;
-        let deaf = self.deaf.iter().map(|host| copied.hosts[*host].clone());
+        let unreachable = self
+            .unreachable
+            .iter()
+            .map(|host| copied.hosts[*host].clone());
         Ok(Line {
             case: self.name,
             died: times[0],
             returned: times[1],
-            deaf: deaf.map(|host| Deaf::of(host, times)).collect(),
+            unreachable: unreachable
+                .map(|host| Unreachable::of(host, times))
+                .collect(),
             copied,
         })
     }
@@ -122,13 +127,13 @@ struct Line {
     case: &'static str,
     died: f64,
     returned: f64,
-    deaf: Vec<Deaf>,
+    unreachable: Vec<Unreachable>,
     copied: Copied,
 }
 
 /// A host that multicast did not reach for a while.
 #[derive(Clone, Debug, Serialize)]
-struct Deaf {
+struct Unreachable {
     host: HostCopied,
     /// Served by multicast, by unicast, and by multicast again, since then.
     forward: Option<f64>,
@@ -136,14 +141,14 @@ struct Deaf {
     again: Option<f64>,
 }
 
-impl Deaf {
-    fn of(host: HostCopied, [died, returned]: [f64; 2]) -> Deaf {
+impl Unreachable {
+    fn of(host: HostCopied, [died, returned]: [f64; 2]) -> Unreachable {
         let first = |mode: &str, from: f64, until: f64| {
             let mut modes = host.modes.iter();
             let found = modes.find(|(at, name)| name == mode && *at >= from && *at < until);
             found.map(|(at, _)| *at)
         };
-        Deaf {
+        Unreachable {
             forward: first("multicast", 0.0, died),
             back: first("unicast_group", died, returned),
             again: first("multicast", returned, f64::INFINITY),
@@ -158,22 +163,34 @@ impl Line {
             let name = format!("{}: the copy of {} is whole", self.case, host.name);
             report.holds(name, host.whole);
         }
-        for deaf in &self.deaf {
+        for unreachable in &self.unreachable {
             let mut check = |what: &str, at: Option<f64>, since: f64| {
-                let name = format!("{}: {} {what}", self.case, deaf.host.name);
+                let name = format!("{}: {} {what}", self.case, unreachable.host.name);
                 let later = at.map_or(f64::INFINITY, |at| at - since);
                 report.timed(name, later, "s", Bound::AtMost(MOST_SECONDS));
             };
-            check("served by multicast after the start", deaf.forward, 0.0);
-            check("fell back after multicast died", deaf.back, self.died);
-            check("fell forward after it returned", deaf.again, self.returned);
-            let stays = deaf.host.modes.iter().all(|(at, mode)| {
+            check(
+                "served by multicast after the start",
+                unreachable.forward,
+                0.0,
+            );
+            check(
+                "fell back after multicast died",
+                unreachable.back,
+                self.died,
+            );
+            check(
+                "fell forward after it returned",
+                unreachable.again,
+                self.returned,
+            );
+            let stays = unreachable.host.modes.iter().all(|(at, mode)| {
                 let dead = *at >= self.died && *at < self.returned;
                 !dead || mode == "unicast_group"
             });
             let name = format!(
                 "{}: {} stayed with unicast meanwhile",
-                self.case, deaf.host.name
+                self.case, unreachable.host.name
             );
             report.holds(name, stays);
         }
@@ -200,17 +217,17 @@ fn hosts(lines: &[Line]) -> Table {
     ];
     let mut table = Table::new("hosts that multicast did not reach for a while", &columns);
     for line in lines {
-        for deaf in &line.deaf {
+        for unreachable in &line.unreachable {
             let after =
                 |at: Option<f64>, since: f64| Cell::number(at.map_or(f64::NAN, |at| at - since), 3);
             table.row([
                 line.case.into(),
-                deaf.host.name.as_str().into(),
+                unreachable.host.name.as_str().into(),
                 Cell::number(line.died, 2),
-                after(deaf.back, line.died),
+                after(unreachable.back, line.died),
                 Cell::number(line.returned, 2),
-                after(deaf.again, line.returned),
-                Cell::number(deaf.host.seconds.unwrap_or(f64::NAN), 2),
+                after(unreachable.again, line.returned),
+                Cell::number(unreachable.host.seconds.unwrap_or(f64::NAN), 2),
             ]);
         }
     }

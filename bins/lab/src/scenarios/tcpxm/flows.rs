@@ -8,17 +8,17 @@ use anyhow::{Result, ensure};
 
 use super::super::stage::copy::{Copied, Copying, Running};
 use super::testbed::{Pc, Session, Testbed};
-use crate::net::Shape;
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Scenario, within};
+use netlab::Shape;
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario, within};
 
 /// Three sessions of mcp share links whose bandwidth changes
 #[derive(Debug, clap::Args)]
 pub(in crate::scenarios) struct Flows {
     /// The paper's seconds and bytes divided by this (quick: 20)
     #[arg(long, default_value_t = 1.0, default_value_if("quick", "true", "20"))]
-    #[arg(value_parser = within(1.0..=1e6))]
+    #[arg(value_parser = within::<f64>(1.0..=1e6))]
     faster: f64,
 }
 
@@ -32,7 +32,7 @@ const FILE_BYTES: f64 = 256e6;
 const FRAMES: f64 = 1514.0 / 1440.0;
 /// How far from its fair share a session may be.
 const TARGET: f64 = 0.15;
-/// At the start of a phase rates still change: so long is left out, or this part of the phase.
+/// Rates still change at the start of a phase: this long is left out, or this part of the phase.
 const SETTLE_SECONDS: f64 = 10.0;
 const SETTLE_PART: f64 = 0.25;
 
@@ -117,7 +117,7 @@ impl Scenario for Flows {
     }
 }
 
-/// What the sessions came to.
+/// The results of the sessions.
 struct Played {
     copies: Vec<Copied>,
     /// When each was started, seconds after the first.
@@ -172,7 +172,7 @@ fn watch(
         Some((until / faster, two[1].bandwidths))
     });
     let mut next = changes.next();
-    let patience = 3.0 * 370.0 / faster + 30.0;
+    let timeout = 3.0 * 370.0 / faster + 30.0;
     loop {
         let mut open = 0;
         for run in runs.iter_mut() {
@@ -189,7 +189,7 @@ fn watch(
             testbed.bandwidths(bandwidths)?;
             next = changes.next();
         }
-        ensure!(now < patience, "{open} sessions still run after {now:.0} s");
+        ensure!(now < timeout, "{open} sessions still run after {now:.0} s");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -274,21 +274,9 @@ fn judge(report: &mut Report, flows: &Played, spans: &[(f64, f64)], quick: bool)
 }
 
 fn phases(flows: &Played, spans: &[(f64, f64)]) -> Table {
-    let columns = [
-        "phase",
-        "measured s",
-        "links A, B, C",
-        "AB",
-        "fair",
-        "paper",
-        "AX",
-        "fair",
-        "paper",
-        "XB",
-        "fair",
-        "paper",
-    ];
-    let mut table = Table::new("rates in Mbit/s (§4.1)", &columns);
+    let columns = "phase | measured s | links A, B, C | AB | fair | paper | AX | fair | paper | XB | fair | \
+         paper";
+    let mut table = Table::with_header("rates in Mbit/s (§4.1)", columns);
     for (number, (phase, span)) in PHASES.iter().zip(spans).enumerate() {
         let [a, b, c] = phase.bandwidths;
         let mut row: Vec<Cell> = vec![

@@ -10,9 +10,9 @@ use super::super::stage::copy::{Copied, Copying, HostCopied, Running};
 use super::super::stage::{Port, Setting, Stage};
 use super::sites::{LATENCIES, Latency};
 use super::{COLUMNS, cells};
-use crate::plot::Plot;
-use crate::report::{Cell, Report, Table};
-use crate::scenario::{Context, Need, Scenario};
+use sims::plot::Plot;
+use sims::report::{Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario};
 
 /// Mcp to hosts that multicast reaches only after up to 60 s
 #[derive(Debug, clap::Args)]
@@ -25,7 +25,7 @@ pub(in crate::scenarios) struct JoinLatency {
     faster: f64,
 }
 
-/// The copy lasts so much longer than the last path takes to open.
+/// Length of the copy relative to the time until the last path opens.
 const LONGER: f64 = 1.25;
 /// How often ports are looked at, and so how late one may open.
 const LATE: Duration = Duration::from_millis(50);
@@ -93,7 +93,7 @@ impl Host {
 fn play(context: &Context, opens: &[f64], rate_bps: u64, lasts: f64) -> Result<Copied> {
     let ports = LATENCIES.iter().zip(opens).map(|(latency, opens)| Port {
         name: latency.site.to_lowercase(),
-        deaf: *opens > 0.0,
+        unreachable: *opens > 0.0,
         ..Port::default()
     });
     // While k hosts are served by unicast a byte of the file costs k + 1 bytes of the rate.
@@ -131,25 +131,16 @@ fn play(context: &Context, opens: &[f64], rate_bps: u64, lasts: f64) -> Result<C
     })
 }
 
-/// How many of so many paths are still shut before the one at this place opens.
+/// The number of paths that are still closed before the one at this place opens.
 fn opens_left(paths: usize, place: usize) -> usize {
     paths.saturating_sub(place)
 }
 
 fn report(name: &str, copied: &Copied, hosts: &[Host]) -> Report {
     let mut report = Report::new(name, "hosts that multicast reaches late");
-    let columns = [
-        "site",
-        "paper: median s",
-        "mean",
-        "min",
-        "max",
-        "path opened s",
-        "multicast since s",
-        "later by s",
-        "verified s",
-    ];
-    let mut table = Table::new("hosts (Table 3)", &columns);
+    let columns = "site | paper: median s | mean | min | max | path opened s | multicast since s | later by \
+         s | verified s";
+    let mut table = Table::with_header("hosts (Table 3)", columns);
     for host in hosts {
         let mut row: Vec<Cell> = vec![host.site.into()];
         row.extend(host.paper.map(Cell::Count));

@@ -10,10 +10,10 @@ use super::super::stage::play::best;
 use super::super::stage::tcp::{Ends, Streams, streams};
 use super::super::stage::{Setting, Stage, System};
 use super::{COLUMNS, cells, mbps, megabytes};
-use crate::net::system;
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Scenario, chosen, within};
+use netlab::system;
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario, chosen, within};
 
 /// Mcp to 1 to 40 hosts on one switch, beside as many kernel TCP streams
 #[derive(Debug, clap::Args)]
@@ -31,7 +31,7 @@ pub(in crate::scenarios) struct Lan {
         value_delimiter = ',',
         default_value_if("quick", "true", "1,3")
     )]
-    #[arg(value_parser = within(1..=250))]
+    #[arg(value_parser = within::<usize>(1..=250))]
     receivers: Vec<usize>,
     /// Size of the file for wire and fast in MiB, a quarter of it for wire with more than 8 hosts
     /// (quick: 16)
@@ -49,9 +49,9 @@ const SETTINGS: [&str; 7] = ["all", "wire", "mixed", "slow", "loss", "fast", "sy
 /// The slow sender's link, and the least that the file's own bytes must get of it.
 const SLOW_BPS: u64 = 100_000_000;
 const SLOW_TARGET_MBPS: f64 = 94.0;
-/// Up to so many receivers that is a target.
+/// The largest number of receivers for which that is a target.
 const SLOW_RECEIVERS: usize = 16;
-/// Loss at each of so many receivers, and the least goodput then.
+/// Loss at each receiver, the number of receivers, and the least goodput.
 const LOSS: f64 = 0.01;
 const LOSS_RECEIVERS: usize = 8;
 const LOSS_TARGET_MBPS: f64 = 85.0;
@@ -59,13 +59,13 @@ const LOSS_TARGET_MBPS: f64 = 85.0;
 const WIRE_TARGETS: [f64; 2] = [1.06, 1.075];
 /// Copies lie in memory: with more receivers than this each is a quarter as long.
 const LONG_RECEIVERS: usize = 8;
-/// The group of the copies that a router forwards, and what they may cost on the sender's wire for each byte of the
+/// The group of the copies that a router forwards, and their cost on the sender's wire for each byte of the
 /// file: unicast to n hosts would cost n times as much.
 const SYSTEM_GROUP: Ipv4Addr = Ipv4Addr::new(239, 192, 4, 1);
 const SYSTEM_WIRE: f64 = 1.5;
 /// So many hosts, and how many of them multicast does not reach.
 const MIXED: (usize, usize) = (8, 2);
-/// Of kernel TCP's goodput, at least: with so many receivers.
+/// Number of receivers, and the least goodput relative to kernel TCP.
 const FAST: [(usize, f64); 2] = [(4, 1.0), (8, 1.5)];
 
 impl Scenario for Lan {
@@ -97,7 +97,7 @@ impl Scenario for Lan {
     }
 }
 
-/// What the paper says of its figures.
+/// The paper's statements on its figures.
 fn paper(report: &mut Report) {
     report.note(
         "paper: TCP's throughput declines as the host count increases; TCP-XM peaks at the speed of \
@@ -132,7 +132,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Nothing limits the sender, every packet is counted by itself.
+    /// Nothing limits the sender, every packet is counted.
     fn wire(&mut self) -> Result<()> {
         let title = "unshaped, no segmentation offloads";
         let mut lines = Vec::new();
@@ -168,20 +168,20 @@ impl Run<'_> {
 
     /// The same, with hosts that multicast does not reach.
     fn mixed(&mut self) -> Result<()> {
-        let (hosts, deaf) = MIXED;
+        let (hosts, unreachable) = MIXED;
         let title = format!(
             "unshaped, multicast reaches {} of {hosts} hosts",
-            hosts - deaf
+            hosts - unreachable
         );
         self.context.note(&title);
         let mut setting = Setting::plain(hosts, self.bytes / 4);
-        for port in &mut setting.ports[hosts - deaf..] {
-            port.deaf = true;
+        for port in &mut setting.ports[hosts - unreachable..] {
+            port.unreachable = true;
         }
         let mut stage = Stage::build(&setting)?;
         let copied = copy(&mut stage, &Copying::plain())?;
         if !self.context.quick {
-            let most = Bound::AtMost(WIRE_TARGETS[0] * (1 + deaf) as f64);
+            let most = Bound::AtMost(WIRE_TARGETS[0] * (1 + unreachable) as f64);
             let name = format!("{title}: wire / file");
             self.report.timed(name, copied.overhead, "", most);
         }
@@ -219,7 +219,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// And each of eight hosts loses 1 % of what comes to it.
+    /// The same where each of eight hosts loses 1 % of the packets sent to it.
     fn loss(&mut self) -> Result<()> {
         let title = "sender's link 100 Mbit/s, 1 % of what comes to each host lost";
         self.context.note(title);
@@ -240,7 +240,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A network of the system's making, with a multicast router between the sender and the hosts.
+    /// A network shaped by the system, with a multicast router between the sender and the hosts.
     fn system(&mut self) -> Result<()> {
         let title = "100 Mbit/s by HTB, kernel multicast router, 1 % lost by nftables";
         if let Some(reason) = system::missing() {

@@ -40,7 +40,7 @@ pub(super) use wan::Wan;
 
 use super::stage::Wire;
 use super::stage::copy::Copied;
-use crate::report::Cell;
+use sims::report::Cell;
 
 /// Mbit/s.
 fn mbps(bits_per_s: f64) -> Cell {
@@ -55,7 +55,7 @@ fn megabytes(bytes: u64) -> Cell {
 /// Columns of [`cells`].
 const COLUMNS: [&str; 5] = ["s", "Mbit/s", "wire / file", "unicast MB", "multicast MB"];
 
-/// What a copy came to, for a table.
+/// The result of a copy, for a table.
 fn cells(copied: &Copied) -> [Cell; 5] {
     let Wire { multicast, .. } = copied.wire;
     [
@@ -67,11 +67,11 @@ fn cells(copied: &Copied) -> [Cell; 5] {
     ]
 }
 
-/// Bytes that a host had at a time (seconds), from what was told now and then.
-fn reached(told: &[(f64, u64)], at: f64) -> f64 {
-    let after = told.partition_point(|(then, _)| *then <= at);
-    let before = after.checked_sub(1).map_or((0.0, 0), |last| told[last]);
-    let Some(next) = told.get(after) else {
+/// Bytes that a host had at a time (seconds), from its progress reports.
+fn reached(progress: &[(f64, u64)], at: f64) -> f64 {
+    let after = progress.partition_point(|(then, _)| *then <= at);
+    let before = after.checked_sub(1).map_or((0.0, 0), |last| progress[last]);
+    let Some(next) = progress.get(after) else {
         return before.1 as f64;
     };
     let part = (at - before.0) / (next.0 - before.0);
@@ -79,10 +79,10 @@ fn reached(told: &[(f64, u64)], at: f64) -> f64 {
 }
 
 /// Mbit/s from one report of progress to the next, half a second or more later.
-fn rates(told: &[(f64, u64)]) -> Vec<(f64, f64)> {
+fn rates(progress: &[(f64, u64)]) -> Vec<(f64, f64)> {
     let mut points = Vec::new();
     let mut last = (0.0, 0);
-    for &(at, bytes) in told {
+    for &(at, bytes) in progress {
         if at - last.0 >= 0.5 {
             let bits = (bytes - last.1) as f64 * 8.0;
             points.push(((at + last.0) / 2.0, bits / (at - last.0) / 1e6));

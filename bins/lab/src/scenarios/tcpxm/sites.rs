@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::stage::Port;
-use crate::net::Shape;
+use netlab::Shape;
 
 /// One site, as seen from Cambridge.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ const fn site(name: &'static str, round_trip_ms: f64, mbps: f64, multicast: bool
     }
 }
 
-/// The ten sites in the order in which hosts are added: those that multicast reaches before the
+/// The ten sites in the order in which hosts are added: sites that multicast reaches before the
 /// others, fast ones before slow ones ("faster hosts with multicast capability are added before slower
 /// hosts without multicast", §4).
 pub(super) const SITES: [Site; 10] = [
@@ -48,7 +48,7 @@ impl Site {
     pub(super) fn port(&self) -> Port {
         /// Of a frame of 1514 bytes, what TCP with timestamps delivers.
         const PAYLOAD: f64 = 1448.0 / 1514.0;
-        /// What waits at a router: so many round trips at the full rate, and a few packets at least.
+        /// Queue at a router: round trips at the full rate, and a few packets at least.
         const QUEUE_ROUND_TRIPS: f64 = 1.0;
         const LEAST_QUEUE: usize = 32 * 1514;
         let rate_bps = (self.mbps * 1e6 / PAYLOAD) as u64;
@@ -62,12 +62,12 @@ impl Site {
                 queue_bytes: (waits as usize).max(LEAST_QUEUE),
                 ..Shape::default()
             },
-            deaf: !self.multicast,
+            unreachable: !self.multicast,
         }
     }
 }
 
-/// Table 3: how long after its join a site first heard multicast, seconds.
+/// Table 3: time from its join until a site first received multicast, seconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Latency {
     /// The site.

@@ -7,10 +7,10 @@ use super::super::stage::copy::{Copied, Copying, Running};
 use super::super::stage::tcp::{Ends, streams};
 use super::super::stage::{Port, Setting, Stage};
 use super::{COLUMNS, cells, mbps};
-use crate::net::Shape;
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Scenario};
+use netlab::Shape;
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario};
 
 /// Mcp to three hosts at 100 Mbit/s and one at 20, with --min-rate and without
 #[derive(Debug, clap::Args)]
@@ -29,7 +29,7 @@ const QUEUE_BYTES: usize = 256 * 1024;
 const FRAMES: f64 = 1514.0 / 1440.0;
 /// Which of the hosts is slow.
 const SLOW: usize = 3;
-/// The three take at most so many times what they take without the fourth; the fourth what its link
+/// The three take at most this multiple of their time without the fourth; the fourth takes what its link
 /// needs; the sender's wire carries the file.
 const FAST_TARGET: f64 = 1.2;
 const SLOW_TARGET: f64 = 1.1;

@@ -7,10 +7,10 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::super::stage::Stage;
-use crate::mroute::{Wanted, own};
-use crate::net::{Branch, LinkId, Network, NodeId, Plan, Process, Shape};
-use crate::sandbox::SCRATCH;
 use crate::transfer::write_file;
+use netlab::SCRATCH;
+use netlab::mroute::{Wanted, own};
+use netlab::{Branch, LinkId, Network, NodeId, Plan, Process, Shape};
 
 /// One-way delay of each link (§4.1: 5 ms each queue).
 const DELAY: Duration = Duration::from_millis(5);
@@ -27,7 +27,7 @@ pub(super) enum Pc {
     X,
 }
 
-/// A session: its group, and to whom it goes.
+/// A session: its group and its receivers.
 pub(super) struct Session {
     pub(super) group: Ipv4Addr,
     pub(super) to: [Pc; 2],

@@ -13,10 +13,10 @@ use nix::sys::socket::{setsockopt, sockopt};
 use super::super::stage::Stage;
 use super::super::stage::copy::{Copied, Copying, Running};
 use super::testbed::{Pc, Session, Testbed};
-use crate::net::{NodeId, Shape};
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Scenario};
+use netlab::{NodeId, Shape};
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario};
 
 /// A session of mcp and a kernel TCP flow share a link
 #[derive(Debug, clap::Args)]
@@ -37,7 +37,7 @@ pub(in crate::scenarios) struct Versus {
 
 const RATE_BPS: u64 = 8_000_000;
 const FILE_MB: u64 = 64;
-/// Each takes so many per cent of what both take.
+/// Least and largest share of each, in per cent.
 const TARGET: (f64, f64) = (40.0, 60.0);
 const PORT: u16 = 7_002;
 /// Kernel TCP pins this control; what the machine's default is does not matter.
@@ -53,10 +53,13 @@ impl Scenario for Versus {
     const NEEDS: &'static [Need] = &[Need::Namespaces];
 
     fn run(&self, context: &Context) -> Result<Report> {
-        let megabytes = self.mb;
-        let control = &self.cc;
-        let jitter = self.jitter_us;
-        let seconds = self.control_seconds;
+        let &Self {
+            mb: megabytes,
+            cc: ref control,
+            jitter_us: jitter,
+            control_seconds: seconds,
+            ..
+        } = self;
         let mut report = Report::new(Self::NAME, "a session beside a TCP flow");
         let mut testbed = build(Duration::from_micros(jitter), megabytes * 1_000_000)?;
         let columns = ["in PC-C's place", "Mbit/s", "kernel TCP, X to A", "share %"];
@@ -67,12 +70,12 @@ impl Scenario for Versus {
             row(&mut table, "kernel TCP, C to A", ours, other);
         }
         context.note("mcp from C, kernel TCP from X");
-        let (copied, tcp) = play(&mut testbed, &control)?;
+        let (copied, tcp) = play(&mut testbed, control)?;
         let whole = copied.hosts.iter().all(|host| host.whole);
         report.holds("both copies are whole", whole);
         let until = copied.seconds;
         let settle = SETTLE.min(until / 4.0);
-        let rate = |told: &[(f64, u64)]| mean_rate(told, settle, until);
+        let rate = |progress: &[(f64, u64)]| mean_rate(progress, settle, until);
         let ours = &copied.hosts[0].progress;
         let share = row(&mut table, "TCP-XM, C to A and B", rate(ours), rate(&tcp));
         if !context.quick {
@@ -110,8 +113,8 @@ fn row(table: &mut Table, what: &str, ours: f64, other: f64) -> f64 {
 }
 
 /// Mbit/s from one time (seconds) to another.
-fn mean_rate(told: &[(f64, u64)], from: f64, to: f64) -> f64 {
-    let bytes = super::reached(told, to) - super::reached(told, from);
+fn mean_rate(progress: &[(f64, u64)], from: f64, to: f64) -> f64 {
+    let bytes = super::reached(progress, to) - super::reached(progress, from);
     bytes * 8.0 / (to - from) / 1e6
 }
 
@@ -159,21 +162,21 @@ fn play(testbed: &mut Testbed, control: &str) -> Result<(Copied, Vec<(f64, u64)>
     let group = ["--group", "239.192.11.1", "--cc", control];
     let running = Running::start(stage, &copying.send(&group))?;
     let began = running.sender.started();
-    let mut told = Vec::new();
+    let mut progress = Vec::new();
     let mut next = Instant::now();
     let copied = running.finish(stage, |running, _| {
         if Instant::now() >= next {
             next += SAMPLE;
-            told.push((running.elapsed(), flow.delivered()));
+            progress.push((running.elapsed(), flow.delivered()));
         }
         Ok(())
     })?;
-    told.push((began.elapsed().as_secs_f64(), flow.delivered()));
+    progress.push((began.elapsed().as_secs_f64(), flow.delivered()));
     flow.end()?;
-    Ok((copied, told))
+    Ok((copied, progress))
 }
 
-/// A kernel TCP flow to PC-A that goes on until it is ended.
+/// A kernel TCP flow to PC-A that runs until it is stopped.
 struct Flow {
     delivered: Arc<AtomicU64>,
     over: Arc<AtomicBool>,

@@ -9,9 +9,9 @@ use super::super::stage::tcp::{Ends, streams};
 use super::super::stage::{Setting, Stage};
 use super::sites::{SITES, Site};
 use super::{COLUMNS, cells, mbps};
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Scenario, within};
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario, within};
 
 /// Mcp to the paper's ten sites with their round trips and rates, two without multicast
 #[derive(Debug, clap::Args)]
@@ -23,7 +23,7 @@ pub(in crate::scenarios) struct Wan {
         value_delimiter = ',',
         default_value_if("quick", "true", "6,10")
     )]
-    #[arg(value_parser = within(1..=250))]
+    #[arg(value_parser = within::<usize>(1..=250))]
     sites: Vec<usize>,
     /// Size of the file in MiB (quick: 1)
     #[arg(long, default_value_t = 8, default_value_if("quick", "true", "1"))]
@@ -33,7 +33,7 @@ pub(in crate::scenarios) struct Wan {
     sender_mbps: u64,
 }
 
-/// From so many sites on the paper's TCP-XM matches or outperforms TCP; to match is to be this fast.
+/// From this many sites on, the paper's TCP-XM matches or outperforms TCP; the share that counts as a match.
 const PAPER_SITES: usize = 5;
 const MATCHES: f64 = 0.9;
 
@@ -134,16 +134,8 @@ fn table(lines: &[Line]) -> Table {
 
 /// Tables 1 and 2, and how each site was served in the largest copy.
 fn sites_table(lines: &[Line]) -> Table {
-    let columns = [
-        "site",
-        "round trip ms",
-        "Mbit/s",
-        "multicast",
-        "mcp s",
-        "at the end by",
-        "TCP s",
-    ];
-    let mut table = Table::new("sites (Tables 1 and 2), the largest copy", &columns);
+    let columns = "site | round trip ms | Mbit/s | multicast | mcp s | at the end by | TCP s";
+    let mut table = Table::with_header("sites (Tables 1 and 2), the largest copy", columns);
     let Some(largest) = lines.iter().max_by_key(|line| line.sites) else {
         return table;
     };

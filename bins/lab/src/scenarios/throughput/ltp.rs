@@ -7,17 +7,17 @@ use anyhow::Result;
 use super::super::stage::Stage;
 use super::super::stage::play::{Programs, Tool, same_digests};
 use super::super::stage::tools::folder;
-use crate::net::Launch;
+use netlab::Launch;
 
 /// LTP: `lms-send` and `lms-recv`.
 pub(super) struct Ltp {
     /// `--rate`.
     pub(super) rate: &'static str,
-    /// Receivers verify what they get and pour it away, instead of storing it.
+    /// Receivers verify the data and discard it instead of storing it.
     pub(super) poured: bool,
 }
 
-/// What both programs are told.
+/// Arguments of both programs.
 const LTP_COMMON: [&str; 6] = [
     "--json",
     "--quiet",
@@ -47,7 +47,7 @@ impl Tool for Ltp {
             .args(LTP_COMMON)
             .arg("--output");
         if self.poured {
-            return Ok(launch.arg("-").pours());
+            return Ok(launch.arg("-").stdout_null());
         }
         Ok(launch.arg(folder(copy)?))
     }

@@ -2,20 +2,18 @@
 
 mod ltp;
 
-use std::path::PathBuf;
-
 use anyhow::Result;
 
 use self::ltp::Ltp;
-use super::stage::norm::{self, Norm};
-use super::stage::play::{Outcome, Tool, best, missing, play, reason};
+use super::stage::contest::Contest;
+use super::stage::play::{Outcome, Tool};
 use super::stage::tcp::{Ends, tcp};
 use super::stage::tools::{Udpcast, Uftp};
 use super::stage::{Setting, Stage};
-use crate::net::Shape;
-use crate::plot::Plot;
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::{Context, Need, Scenario, chosen, within};
+use netlab::Shape;
+use sims::plot::Plot;
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario, chosen, within};
 
 /// LTP to 8 receivers on one machine, beside uftp, udpcast, NORM and kernel TCP
 #[derive(Debug, clap::Args)]
@@ -28,11 +26,11 @@ pub(crate) struct Throughput {
     slow_mib: u64,
     /// Number of receivers (quick: 4)
     #[arg(long, default_value_t = 8, default_value_if("quick", "true", "4"))]
-    #[arg(value_parser = within(1..=250))]
+    #[arg(value_parser = within::<usize>(1..=250))]
     receivers: usize,
     /// Transfers of each tool, the best counts (quick: 1)
     #[arg(long, default_value_t = 3, default_value_if("quick", "true", "1"))]
-    #[arg(value_parser = within(1..=1_000))]
+    #[arg(value_parser = within::<usize>(1..=1_000))]
     rounds: usize,
     /// Settings to run, with commas
     #[arg(long, value_delimiter = ',', default_value = "all", value_parser = SETTINGS)]
@@ -45,17 +43,8 @@ impl Scenario for Throughput {
 
     fn run(&self, context: &Context) -> Result<Report> {
         let wanted = chosen(&self.settings, &SETTINGS);
-        let mut run = Run {
-            context,
-            report: Report::new(Self::NAME, "one file to many receivers on one machine"),
-            rounds: self.rounds,
-            norm: None,
-            failures: Vec::new(),
-        };
-        match norm::compile()? {
-            Ok(program) => run.norm = Some(program),
-            Err(reason) => run.report.skip("NORM", reason),
-        }
+        let report = Report::new(Self::NAME, "one file to many receivers on one machine");
+        let mut run = Run(Contest::new(context, report, self.rounds)?);
         let fast = Setting::plain(self.receivers, self.mib << 20);
         let slow = Setting {
             bytes: self.slow_mib << 20,
@@ -78,16 +67,14 @@ impl Scenario for Throughput {
                 }
             }
         }
-        notes(&mut run.report, run.rounds);
-        Ok(run.report)
+        notes(&mut run.0.report);
+        Ok(run.0.report)
     }
 }
 
 const SETTINGS: [&str; 6] = ["all", "plain", "offloads", "slow", "loss-in", "loss-both"];
 
-/// The settings that are asked for.
-
-fn notes(report: &mut Report, rounds: usize) {
+fn notes(report: &mut Report) {
     report.note(
         "seconds: from the sender's start until it and every receiver have ended; each copy is \
          compared with the original afterwards",
@@ -96,10 +83,6 @@ fn notes(report: &mut Report, rounds: usize) {
         "files lie on tmpfs; LTP verifies BLAKE3 while it receives, poured away or stored; TCP and \
          NORM verify nothing",
     );
-    report.note(match rounds {
-        1 => "one transfer of each tool".to_owned(),
-        rounds => format!("the best of {rounds} transfers of each tool"),
-    });
 }
 
 /// What receivers lose where some is lost.
@@ -111,62 +94,19 @@ const SLOW_BPS: u64 = 100_000_000;
 /// NORM's rate there: with its headers just under what the link carries.
 const NORM_SLOW_BPS: u64 = 96_000_000;
 
-/// One run of the scenario under way.
-struct Run<'a> {
-    context: &'a Context,
-    report: Report,
-    rounds: usize,
-    /// The program around NORM's library, when it could be made.
-    norm: Option<PathBuf>,
-    /// Tools of others that failed in the setting under way, and why: rows of its table.
-    failures: Vec<(String, String)>,
-}
+/// A comparison in progress.
+struct Run<'a>(Contest<'a>);
 
 impl Run<'_> {
-    /// The best of some rounds of each tool that is installed.
-    fn compare(
-        &mut self,
-        title: &str,
-        stage: &mut Stage,
-        tools: &[&dyn Tool],
-    ) -> Result<Vec<Outcome>> {
-        let mut outcomes = Vec::new();
-        for tool in tools {
-            if let Some(reason) = missing(*tool) {
-                self.report.skip(tool.name(), reason);
-                continue;
-            }
-            self.context.note(format!("{title}: {}", tool.name()));
-            match self.best(|| play(*tool, stage)) {
-                Ok(best) => outcomes.push(best),
-                Err(error) if tool.is_ours() => return Err(error),
-                Err(error) => self.failed(title, &tool.name(), &error),
-            }
-        }
-        Ok(outcomes)
-    }
-
-    /// The fastest round; an error when none succeeds.
-    fn best(&self, round: impl FnMut() -> Result<Outcome>) -> Result<Outcome> {
-        best(self.rounds, round, |outcome| outcome.seconds)
-    }
-
-    fn failed(&mut self, title: &str, tool: &str, error: &anyhow::Error) {
-        let reason = reason(error);
-        self.report
-            .skip(format!("{title}: {tool}"), format!("failed: {reason}"));
-        self.failures.push((tool.to_owned(), reason));
-    }
-
     fn table(&mut self, title: &str, outcomes: &[Outcome]) {
         let mut table = Table::new(title, &["tool", "s", "Mbit/s", "wire / file"]);
         for outcome in outcomes {
             row(&mut table, outcome);
         }
-        for (tool, _) in self.failures.drain(..) {
+        for tool in self.0.failed() {
             table.row([tool.into(), "failed".into(), "-".into(), "-".into()]);
         }
-        self.report.tables.push(table);
+        self.0.report.tables.push(table);
         let names: Vec<&str> = outcomes
             .iter()
             .map(|outcome| outcome.tool.as_str())
@@ -176,53 +116,26 @@ impl Run<'_> {
             .enumerate()
             .map(|(at, o)| (at as f64, o.goodput_bps / 1e6));
         let plot = Plot::bars(title, "Mbit/s at each receiver", &names);
-        self.report
+        self.0
+            .report
             .plots
             .push(plot.series("goodput", points.collect()));
-        self.report.datum(title, outcomes);
+        self.0.report.datum(title, outcomes);
     }
 
     fn plain(&mut self, setting: &Setting) -> Result<()> {
         let title = "no segmentation offloads";
-        let rate_bps = self.norm_rate(title, setting)?;
+        let rate_bps = self.0.norm_rate(title, setting)?;
         let mut stage = Stage::build(setting)?;
-        let mut tools: Vec<&dyn Tool> = vec![&FAST, &Uftp { rate_kbps: -1 }, &Udpcast];
-        let program = self.norm.clone();
-        let norm = program.as_deref().zip(rate_bps);
-        let norm = norm.map(|(program, rate_bps)| Norm { program, rate_bps });
-        tools.extend(norm.as_ref().map(|norm| norm as &dyn Tool));
-        let outcomes = self.compare(title, &mut stage, &tools)?;
+        let tools: [&dyn Tool; 3] = [&FAST, &Uftp { rate_kbps: -1 }, &Udpcast];
+        let outcomes = self.0.compare(title, &mut stage, &tools, rate_bps)?;
         for other in &outcomes[1..] {
             let ratio = outcomes[0].goodput_bps / other.goodput_bps;
             let name = format!("{title}: LTP / {}", other.tool);
-            self.report.timed(name, ratio, "", Bound::AtLeast(2.0));
+            self.0.report.timed(name, ratio, "", Bound::AtLeast(2.0));
         }
         self.table(title, &outcomes);
         Ok(())
-    }
-
-    /// The rate that serves NORM best, found with an eighth of the file.
-    fn norm_rate(&mut self, title: &str, setting: &Setting) -> Result<Option<u64>> {
-        let Some(program) = self.norm.clone() else {
-            return Ok(None);
-        };
-        self.context
-            .note(format!("{title}: the best rate for NORM"));
-        let bytes = (setting.bytes / 8).max(1 << 20);
-        let mut stage = Stage::build(&Setting {
-            bytes,
-            ..setting.clone()
-        })?;
-        match norm::best_rate(&program, &mut stage) {
-            Ok((rate_bps, trials)) => {
-                self.report.datum("rates tried for NORM", trials);
-                Ok(Some(rate_bps))
-            }
-            Err(error) => {
-                self.failed(title, "NORM", &error);
-                Ok(None)
-            }
-        }
     }
 
     fn offloads(&mut self, setting: &Setting) -> Result<()> {
@@ -235,10 +148,12 @@ impl Run<'_> {
             poured: true,
             ..FAST
         };
-        let mut outcomes = self.compare(title, &mut stage, &[&poured, &FAST])?;
+        let mut outcomes = self.0.compare(title, &mut stage, &[&poured, &FAST], None)?;
         for ends in [Ends::Memory, Ends::Files] {
-            self.context.note(format!("{title}: kernel TCP, {ends:?}"));
-            outcomes.push(self.best(|| tcp(&mut stage, ends))?);
+            self.0
+                .context
+                .note(format!("{title}: kernel TCP, {ends:?}"));
+            outcomes.push(self.0.best(|| tcp(&mut stage, ends))?);
         }
         let pairs = [
             (
@@ -251,7 +166,7 @@ impl Run<'_> {
         for (name, ours, theirs) in pairs {
             let ratio = outcomes[ours].goodput_bps / outcomes[theirs].goodput_bps;
             let name = format!("{title}, each stream: {name}");
-            self.report.timed(name, ratio, "", Bound::AtLeast(1.0));
+            self.0.report.timed(name, ratio, "", Bound::AtLeast(1.0));
         }
         self.table(title, &outcomes);
         Ok(())
@@ -263,22 +178,19 @@ impl Run<'_> {
             rate: "100M",
             ..FAST
         };
-        let mut tools: Vec<&dyn Tool> = vec![&ltp, &Uftp { rate_kbps: 97_000 }, &Udpcast];
-        let program = self.norm.clone();
-        let norm = program.as_deref().map(|program| Norm {
-            program,
-            rate_bps: NORM_SLOW_BPS,
-        });
-        tools.extend(norm.as_ref().map(|norm| norm as &dyn Tool));
-        let outcomes = self.compare(title, &mut stage, &tools)?;
+        let tools: [&dyn Tool; 3] = [&ltp, &Uftp { rate_kbps: 97_000 }, &Udpcast];
+        let norm = Some(NORM_SLOW_BPS);
+        let outcomes = self.0.compare(title, &mut stage, &tools, norm)?;
         let ltp = &outcomes[0];
         let name = format!("{title}: LTP");
         let goodput = ltp.goodput_bps / 1e6;
-        self.report
+        self.0
+            .report
             .timed(name, goodput, "Mbit/s", Bound::AtLeast(mbps));
         if let Some(most) = wire {
             let name = format!("{title}: Ethernet bytes of the sender / file");
-            self.report
+            self.0
+                .report
                 .check(name, ltp.overhead, "", Bound::AtMost(most));
         }
         self.table(title, &outcomes);

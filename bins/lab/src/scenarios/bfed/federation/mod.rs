@@ -20,13 +20,13 @@ use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::net::{Launch, LinkId, Network, NodeId, Plan, Process, Shape, text};
-use crate::sandbox::SCRATCH;
+use netlab::SCRATCH;
+use netlab::{Launch, LinkId, Network, NodeId, Plan, Process, Shape, text};
 pub(super) use watch::{Seen, Watch};
 
 /// How long anything may take that takes a moment.
 pub(super) const SOON: Duration = Duration::from_secs(30);
-/// Where data nodes and standby control nodes stand on their island's wire: a link that can be cut.
+/// Where data nodes and standby control nodes are connected: a link of their island that can be cut.
 const PORT: Shape = Shape {
     delay: Duration::from_micros(200),
     rate_bps: 0,
@@ -38,7 +38,7 @@ const PORT: Shape = Shape {
     inbound_only: false,
 };
 
-/// What an island speaks.
+/// The native network of an island.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Ip,
@@ -80,7 +80,7 @@ impl Design {
     }
 }
 
-/// A link between the gateways of two islands, by their places, and what it costs.
+/// A link between the gateways of two islands, by their places, and its cost.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peering {
     pub(super) between: (usize, usize),
@@ -141,7 +141,7 @@ impl Part {
         }
     }
 
-    /// What its files, logs and messages are called.
+    /// Its name in files, logs and messages.
     pub(super) fn name(self) -> String {
         match self {
             Part::All(at) => format!("gateway{}", at + 1),
@@ -163,13 +163,13 @@ pub(super) struct Federation {
     processes: Vec<(Part, Process)>,
     /// More sections of every configuration.
     more: &'static str,
-    /// What `[etcd]` of a control node says, but for its name.
+    /// The `[etcd]` section of a control node, without its name.
     etcd: Option<String>,
     shape: Shape,
 }
 
 impl Federation {
-    /// Builds the islands with links of that shape between them; `more` stands in every configuration.
+    /// Builds the islands with links of this shape between them; `more` is part of every configuration.
     /// Nothing is started yet.
     pub(super) fn build(
         designs: &[Design],
@@ -276,7 +276,7 @@ impl Federation {
     }
 
     /// Cuts the wire of a data node's or control node's host, or mends it: nothing passes either way,
-    /// and nobody is told.
+    /// without notification.
     pub(super) fn cut(&mut self, part: Part, cut: bool) -> Result<()> {
         let (node, lan) = (self.node(part), self.islands[part.island()].lan);
         let shape = if cut { broken(PORT) } else { PORT };
@@ -320,7 +320,7 @@ impl Federation {
         self.on_lan(at, self.islands[at].gateway)
     }
 
-    /// Who speaks for a gateway: its first control node.
+    /// The control node that represents a gateway: the first.
     fn head(&self, at: usize) -> Part {
         self.parts(at)[0]
     }
@@ -331,7 +331,7 @@ impl Federation {
         self.settle_to(&vec![others; self.islands.len()])
     }
 
-    /// Waits until each gateway has routes to so many networks.
+    /// Waits until each gateway has routes to this many networks.
     pub(super) fn settle_to(&mut self, expected: &[usize]) -> Result<Duration> {
         let begun = Instant::now();
         for (at, &others) in expected.iter().enumerate() {
@@ -413,7 +413,7 @@ impl Federation {
         )
     }
 
-    /// What happened at the gateways, for whoever looks for data that did not arrive: their counters, but
+    /// State of the gateways, to diagnose data that did not arrive: their counters, but
     /// for those that are 0.
     pub(super) fn account(&self) -> String {
         let gateways = 0..self.islands.len();
@@ -424,7 +424,7 @@ impl Federation {
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// What a process said last.
+    /// The last lines of a process's log.
     pub(super) fn tail(&self, part: Part) -> String {
         let process = self.processes.iter().find(|(found, _)| *found == part);
         process
@@ -432,7 +432,7 @@ impl Federation {
             .unwrap_or_default()
     }
 
-    /// Whom clients of an island ask, as `bfed-join` wants to be told.
+    /// The mediator of an island, as an argument of `bfed-join`.
     fn mediator(&self, at: usize) -> Option<String> {
         let own = self.on_lan(at, self.node(self.head(at)));
         match self.islands[at].design.kind {
@@ -506,7 +506,7 @@ impl Federation {
 
     /// Ends all gateways in an orderly way; whether they all did.
     pub(super) fn stop(mut self) -> bool {
-        // Data nodes have their sessions taken over by nobody: the control nodes end first.
+        // The control nodes end first, so that no other data node takes sessions over.
         self.processes.sort_by_key(|(part, _)| *part);
         let mut all = true;
         for (_, process) in &mut self.processes {
@@ -603,7 +603,7 @@ fn networks(routes: &Value) -> usize {
     to.len()
 }
 
-/// The same without numbers that are 0, and without what is empty then.
+/// Removes numbers that are 0, and values that are empty without them.
 fn nonzero(value: Value) -> Value {
     match value {
         Value::Object(fields) => {

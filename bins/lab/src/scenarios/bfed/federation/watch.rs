@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Between two looks.
+/// Time between two samples.
 const TICK: Duration = Duration::from_millis(2);
 
 /// One viewer's file.
@@ -33,7 +33,7 @@ pub(in super::super) struct Watch {
 /// What a viewer saw after something was done to its session.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in super::super) struct Seen {
-    /// From what was done until data came again after the longest pause since; none if it never did.
+    /// Time from the action until data came again after the longest pause since; none if it never did.
     pub(in super::super) again: Option<Duration>,
     /// That pause, from the last data before.
     pub(in super::super) pause: Duration,
@@ -42,7 +42,7 @@ pub(in super::super) struct Seen {
 }
 
 impl Watch {
-    /// Notes pauses that are at least so long.
+    /// Records pauses that are at least this long.
     pub(in super::super) fn start(
         files: impl IntoIterator<Item = PathBuf>,
         least: Duration,
@@ -73,14 +73,14 @@ impl Watch {
         }
     }
 
-    /// Whether data came to every file in the last `lately`.
+    /// Whether every file grew in the last `lately`.
     pub(in super::super) fn flows(&self, lately: Duration) -> bool {
         let tracks = self.tracks.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = |track: &Track| track.at.is_some_and(|at| at.elapsed() < lately);
         tracks.iter().all(fresh)
     }
 
-    /// Waits until data comes to every file, and did for half a second; whether it does.
+    /// Waits until every file has grown for half a second; returns whether they do.
     pub(in super::super) fn until_all_flow(&self, limit: Duration) -> bool {
         let begun = Instant::now();
         let mut since = None;

@@ -27,7 +27,7 @@ pub(super) fn header(label: FlowLabel, frame: usize) -> [u8; HEADER_LEN] {
     header
 }
 
-/// Says for a while whether what comes is what was sent.
+/// Compares the received bytes with the sent ones, up to a limit.
 #[derive(Clone, Debug)]
 pub(super) struct Checker {
     /// Header, number and payload: the next frame that is expected.
@@ -50,12 +50,12 @@ impl Checker {
         }
     }
 
-    /// It looks at what comes.
+    /// It compares the received bytes.
     pub(super) fn looks(&self) -> bool {
         self.at < self.until
     }
 
-    /// It looks no more.
+    /// It compares no more bytes.
     pub(super) fn close(&mut self) {
         self.until = 0;
     }

@@ -26,7 +26,7 @@ use super::{SILENCE, Stage};
 
 /// Most bytes that are handed to the kernel at once.
 const PIECE: usize = 60_000;
-/// What the kernel is asked for, to bridge the moments in which nobody reads.
+/// Requested size of the socket's buffer, for the moments in which no thread reads.
 const BUFFER: usize = 32 << 20;
 
 /// Real-time sessions.
@@ -43,12 +43,12 @@ pub(in super::super) struct Datagrams {
 #[derive(Clone, Debug, Serialize)]
 pub(in super::super) struct Live {
     pub(in super::super) seconds: f64,
-    /// Frames sent, and those that arrived as they were sent.
+    /// Frames sent, and frames that arrived unchanged.
     pub(in super::super) sent: u64,
     pub(in super::super) arrived: u64,
     /// Frames that arrived changed, or twice.
     pub(in super::super) wrong: u64,
-    /// Frames that the source could not send in time: it fell behind by so much, in seconds.
+    /// Lateness of the source, in seconds, when it could not send frames in time.
     pub(in super::super) behind_s: f64,
     /// Processor time of the data node.
     pub(in super::super) cpu_s: f64,
@@ -63,14 +63,14 @@ pub(in super::super) struct Live {
 }
 
 impl Live {
-    /// Memory for each of so many sessions, in bytes.
+    /// Memory for each session, in bytes.
     pub(in super::super) fn per_session(&self, sessions: usize) -> f64 {
         self.memory[1].saturating_sub(self.memory[0]) as f64 / sessions.max(1) as f64
     }
 }
 
 impl Stage {
-    /// Lets sessions flow for so long. The data node is held to no share.
+    /// Lets sessions flow for this long. The data node's processor time is not limited.
     pub(in super::super) fn live(&self, load: Datagrams, seconds: f64) -> Result<Live> {
         ensure!(load.frame > NUMBER_LEN, "frames of more than 8 bytes");
         let (content, native) = (Content::RealTime, "");
@@ -85,7 +85,7 @@ impl Stage {
         let shared = Arc::new(Shared::default());
         let hears = {
             let shared = Arc::clone(&shared);
-            std::thread::spawn(move || hear(&sink, at, labels, load.frame, &shared))
+            std::thread::spawn(move || receive(&sink, at, labels, load.frame, &shared))
         };
         let cpu = nodes.forwarders.cpu_time();
         let begun = Instant::now();
@@ -133,7 +133,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Waits for what is on its way.
+    /// Waits for data in flight.
     fn drain(&self, sent: u64) {
         let mut last = (self.arrived.load(Ordering::Relaxed), Instant::now());
         while last.0 < sent && last.1.elapsed() < SILENCE {
@@ -210,7 +210,7 @@ fn send(socket: &UdpSocket, to: SocketAddr, load: Datagrams, seconds: f64) -> Re
 /// A session, as its receiver sees it.
 struct Session {
     receiver: Receiver,
-    /// Numbers that have come: the lowest that has not, and those above it.
+    /// Received numbers: the lowest missing one, and the received ones above it.
     next: u64,
     above: Vec<u64>,
 }
@@ -235,7 +235,7 @@ impl Session {
 }
 
 /// Takes what comes, and reports.
-fn hear(
+fn receive(
     socket: &UdpSocket,
     to: SocketAddr,
     labels: Vec<FlowLabel>,
@@ -256,9 +256,9 @@ fn hear(
     // The node sends nothing before this address has repeated a cookie.
     let (mut cookie, mut proved, mut asked) = (0, false, None::<Instant>);
     while !shared.over.load(Ordering::Relaxed) {
-        let patience = Some(Duration::from_millis(20));
-        poll::wait(&mut [Watch::readable(socket.as_fd())], patience)?;
-        // Errors are those of reports that nobody took.
+        let timeout = Some(Duration::from_millis(20));
+        poll::wait(&mut [Watch::readable(socket.as_fd())], timeout)?;
+        // Errors stem from reports that no socket received.
         let _ = socket.receive(&mut batch);
         let now = At::from_micros(begun.elapsed().as_micros() as i64);
         for received in batch.received() {

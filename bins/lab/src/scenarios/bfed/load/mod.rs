@@ -1,5 +1,5 @@
-//! Data nodes under load. Sources and receivers are threads of `lab`; what is between them are real data
-//! nodes (`bfed-gateway data`), which a control node made for this tells what to carry, or haproxy in
+//! Data nodes under load. Sources and receivers are threads of `lab`; between them are real data
+//! nodes (`bfed-gateway data`), instructed by a control node made for this purpose, or haproxy in
 //! their place. Each forwarder is held to a share of a core, so that it limits what flows, and not
 //! whoever makes the load.
 //!
@@ -25,30 +25,30 @@ use self::content::{Checker, header};
 use self::nodes::{DataNodes, Forwarders, haproxy, label};
 use self::sinks::{Receiver, Sinks};
 use self::sources::{Plan, Sources};
-use crate::net::{Network, NodeId, Plan as NetworkPlan, Shape};
+use netlab::{Network, NodeId, Plan as NetworkPlan, Shape};
 
 pub(super) use datagrams::Datagrams;
 pub(super) use nodes::{Content, has_haproxy};
 pub(super) use quota::Hierarchy;
 
-/// What comes first is compared with what was sent: so much in all, in bytes.
+/// Bytes that are compared with the sent ones, from the start of each stream, in all.
 const CHECKED: u64 = 8 << 20;
-/// A TCP channel's receive buffer where there are few, in bytes: room for what comes while a forwarder has
+/// A TCP channel's receive buffer where there are few, in bytes: room for data that arrives while a forwarder has
 /// used its share up.
 const BUFFER: usize = 32 << 20;
 /// A TCP channel's send buffer grows up to here, in bytes.
 const SEND_BUFFER: usize = 4 << 20;
-/// No datagram came for so long: what is missing will not come.
+/// After this long without a datagram the missing ones count as lost.
 const SILENCE: Duration = Duration::from_secs(3);
 /// The same on TCP channels, which only wait longer each time something of theirs was dropped.
 const STREAM_SILENCE: Duration = Duration::from_secs(30);
 
-/// Who forwards.
+/// The forwarder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Relay {
-    /// Data nodes, each with its sessions, each session to so many receivers over TCP.
+    /// Data nodes, each with its sessions, each session to `fanout` receivers over TCP.
     DataNodes,
-    /// A data node, to a group of the native network and so many receivers there.
+    /// A data node, to a group of the native network with `fanout` receivers.
     Native,
     /// haproxy; with `splice`, without copies.
     Haproxy { splice: bool },
@@ -65,7 +65,7 @@ pub(super) struct Load {
     pub(super) fanout: usize,
     /// Bytes of a frame.
     pub(super) frame: usize,
-    /// Bit/s of each session; as fast as it goes if not set.
+    /// Bit/s of each session; unlimited if not set.
     pub(super) rate_bps: Option<u64>,
 }
 
@@ -101,7 +101,7 @@ pub(super) struct Facts {
     pub(super) due: u64,
     /// Bytes that did.
     pub(super) arrived: u64,
-    /// Receivers that got something else than what was sent.
+    /// Receivers whose bytes differ from the sent ones.
     pub(super) wrong: u64,
     /// Where bytes are missing, what the data nodes counted.
     pub(super) counters: Vec<serde_json::Value>,
@@ -127,7 +127,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Builds it; forwarders have so much of a core. Where the kernel gives no shares the reason is the
+    /// Builds the network; forwarders may use this share of a core. Where the kernel cannot limit them, the reason is the
     /// second.
     pub(super) fn build(cores: f64) -> Result<(Stage, Option<String>)> {
         let mut plan = NetworkPlan::default();
@@ -140,7 +140,7 @@ impl Stage {
             let index = editor.index("lo")?;
             editor.set_up(index, true)?;
         }
-        // BBR, some machines' default, measures the pauses of who has only a share of a core.
+        // BBR, the default on some machines, would measure the pauses of processes with a share of a core.
         network.within(gateway, || {
             let control = "tcp_congestion_control";
             Ok(setting(control, "cubic").or_else(|_| setting(control, "reno"))?)
@@ -167,7 +167,7 @@ impl Stage {
         self.hierarchy.is_some()
     }
 
-    /// Sets everything up, lets it flow, and measures for so long.
+    /// Sets up the load, lets it flow, and measures for this long.
     pub(super) fn play(&self, load: Load, seconds: f64) -> Result<(Flow, Facts)> {
         let mut running = self.start(load)?;
         if let Some(hierarchy) = &self.hierarchy {

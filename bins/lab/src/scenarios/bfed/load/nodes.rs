@@ -12,11 +12,11 @@ use serde_json::Value;
 
 use super::quota::{Hierarchy, Share};
 use super::steer::{Ask, Steering};
-use crate::net::{Launch, Network, NodeId, Process};
-use crate::sandbox::SCRATCH;
-use crate::session::installed;
+use netlab::SCRATCH;
+use netlab::installed;
+use netlab::{Launch, Network, NodeId, Process};
 
-/// The peer that sessions come from; those that they go to have the numbers above.
+/// The peer that sends the sessions; the receiving peers have the numbers above.
 const UP: PeerId = PeerId(1);
 const SOON: Duration = Duration::from_secs(10);
 
@@ -34,7 +34,7 @@ impl Forwarders {
         }
     }
 
-    /// From now on each has so much of a core. What came before, the making of sessions, had all of it.
+    /// Limits each to this share of a core from now on. Sessions were set up without a limit.
     pub(super) fn hold(&mut self, hierarchy: &Hierarchy, cores: f64) -> Result<()> {
         for process in &self.processes {
             let share = hierarchy.share(cores)?;
@@ -62,7 +62,7 @@ impl Drop for Forwarders {
     }
 }
 
-/// To the nanosecond, of all threads; of those that have ended nothing is known.
+/// Processor time of all live threads, in nanoseconds.
 fn cpu_time(process: &Process) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{}/task", process.id()));
     let nanos = tasks.into_iter().flatten().flatten().filter_map(|task| {
@@ -83,7 +83,7 @@ fn memory(process: &Process) -> u64 {
     read().unwrap_or(0)
 }
 
-/// What a session's name says of its content.
+/// The content type in a session's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Content {
     Bulk,
@@ -98,7 +98,7 @@ pub(super) struct DataNodes {
 }
 
 impl DataNodes {
-    /// Starts so many, one a process, on a node of the network; its interface to the native network has
+    /// Starts `count` data nodes, each a process, on a node of the network; its interface to the native network has
     /// that name.
     pub(super) fn start(
         network: &Network,
@@ -141,7 +141,7 @@ impl DataNodes {
         Ok(SessionName::parse(&name)?)
     }
 
-    /// Session `number` and those after it, on a data node, each to so many peers; where its receivers
+    /// Session `number` and those after it, on a data node, each to `fanout` peers; where its receivers
     /// call, and with which labels: by session, then by receiver. A receiver of datagrams is at
     /// `receiver`.
     pub(super) fn send_down(
@@ -283,7 +283,7 @@ fn configuration(control: SocketAddr, number: usize, native: &str) -> String {
     )
 }
 
-/// The core of a forwarder: what is left of a share on a core that it has moved away from would be lost.
+/// The core of a forwarder: a share on a core that it has moved away from would be lost.
 fn core(number: usize) -> [usize; 1] {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     [number % cores]
@@ -294,14 +294,14 @@ pub(in super::super) fn has_haproxy() -> bool {
     installed("haproxy").is_some()
 }
 
-/// haproxy in TCP mode, one thread, between its own port and the sources; where it is called.
+/// haproxy in TCP mode, one thread, between its own port and the sources; returns its address.
 pub(super) fn haproxy(
     network: &Network,
     place: NodeId,
     sources: SocketAddr,
     splice: bool,
 ) -> Result<(Forwarders, SocketAddr)> {
-    // The namespace is this scenario's own: nobody else has the port.
+    // The namespace belongs to this scenario: the port is free.
     let own = SocketAddr::from((Ipv4Addr::LOCALHOST, 4180));
     let file = Path::new(SCRATCH).join("haproxy.cfg");
     let splicing = if splice {
@@ -323,7 +323,7 @@ pub(super) fn haproxy(
         .arg(&file);
     let mut process = network.start(place, launch)?;
     let until = Instant::now() + SOON;
-    // A try would be a session: the kernel's list of listeners tells instead.
+    // A connection would be a session: the kernel's list of listeners is read instead.
     let listens = || -> Result<bool> {
         network.within(place, || {
             let listening = fs::read_to_string("/proc/thread-self/net/tcp")?;

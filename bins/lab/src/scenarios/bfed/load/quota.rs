@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, anyhow};
 
 /// How often the kernel hands out the share: often enough that buffers bridge the pauses.
 const PERIOD_US: u64 = 20_000;
-/// What groups of this program are called.
+/// Name prefix of this program's control groups.
 const PREFIX: &str = "polycast-lab-";
 /// An empty group of that age was left: others are filled as soon as they are made.
 const LEFT: Duration = Duration::from_secs(60);
@@ -29,9 +29,6 @@ pub(in super::super) struct Hierarchy {
 
 impl Hierarchy {
     /// Finds where this process may make groups.
-    ///
-    /// # Errors
-    /// Why it may not.
     pub(in super::super) fn find() -> Result<Hierarchy> {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let mut why = Vec::new();
@@ -73,7 +70,7 @@ impl Hierarchy {
             .unwrap_or_else(|| mount.to_owned());
         let found = Hierarchy { version, parent };
         found.sweep();
-        // Only a try tells whether it works.
+        // Only an attempt shows whether it works.
         found.share(0.5).map(|_| found)
     }
 
@@ -90,10 +87,7 @@ impl Hierarchy {
         }
     }
 
-    /// A group that may use so many cores, a tenth for 0.1.
-    ///
-    /// # Errors
-    /// The kernel's.
+    /// A control group that may use this many cores, a tenth for 0.1.
     pub(in super::super) fn share(&self, cores: f64) -> Result<Share> {
         use std::sync::atomic::{AtomicU32, Ordering};
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -149,9 +143,6 @@ pub(in super::super) struct Share {
 
 impl Share {
     /// Holds a process, with all of its threads, to the share.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub(in super::super) fn hold(&self, process: u32) -> Result<()> {
         let path = self.folder.join("cgroup.procs");
         fs::write(&path, process.to_string()).with_context(|| format!("write {}", path.display()))

@@ -1,4 +1,4 @@
-//! Receivers: over TCP, and of native multicast. The first bytes are compared with what was sent;
+//! Receivers: over TCP, and of native multicast. The first bytes are compared with the sent ones;
 //! after that the kernel throws away what came, uncopied, so that receiving costs little.
 
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -19,16 +19,16 @@ use nix::sys::socket::{MsgFlags, recv};
 
 use super::content::Checker;
 
-/// Bytes that are thrown away at once.
+/// Bytes that are discarded in one call.
 const GULP: usize = 1 << 20;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A receiver over TCP.
 #[derive(Clone, Debug)]
 pub(super) struct Receiver {
-    /// Whom it calls.
+    /// The address that it connects to.
     pub(super) to: SocketAddr,
-    /// With which label it says what it has come for.
+    /// The flow label of its session.
     pub(super) attach: Option<FlowLabel>,
     pub(super) checker: Checker,
 }
@@ -38,7 +38,7 @@ struct Shared {
     over: AtomicBool,
     /// Bytes that came, for each receiver.
     received: Vec<AtomicU64>,
-    /// Receivers that got something else than what was sent.
+    /// Receivers whose bytes differ from the sent ones.
     wrong: AtomicU64,
     /// Receivers whose channel has ended.
     ended: AtomicU64,
@@ -121,15 +121,15 @@ impl Sinks {
         self.received().iter().sum()
     }
 
-    /// Receivers that got something else than what was sent.
+    /// Receivers whose bytes differ from the sent ones.
     pub(super) fn wrong(&self) -> u64 {
         self.shared.wrong.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many bytes have come in all, or nothing for so long, or a receiver was cut off; how
+    /// Waits until this many bytes have arrived in all, or none for `TIMEOUT`, or a receiver was cut off; how
     /// many came.
     pub(super) fn drain(&self, bytes: u64, silence: Duration) -> u64 {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         let mut last = (self.total(), Instant::now());
         let waits = |since: Instant| since.elapsed() < silence && self.all_open().is_ok();
         while last.0 < bytes && Instant::now() < until && waits(last.1) {
@@ -184,8 +184,8 @@ impl Shared {
 fn streams(set: &Set, mut open: Vec<(TcpStream, Checker)>, shared: &Shared) -> Result<()> {
     let mut buffer = vec![0; GULP];
     while !shared.over.load(Ordering::Relaxed) {
-        let patience = Some(Duration::from_millis(10));
-        poll::wait(&mut [Watch::readable(set.as_fd())], patience)?;
+        let timeout = Some(Duration::from_millis(10));
+        poll::wait(&mut [Watch::readable(set.as_fd())], timeout)?;
         for ready in set.ready()? {
             let at = ready.key as usize;
             let (stream, checker) = &mut open[at];
@@ -218,8 +218,8 @@ fn streams(set: &Set, mut open: Vec<(TcpStream, Checker)>, shared: &Shared) -> R
 fn groups(set: &Set, mut sockets: Vec<(UdpSocket, Checker)>, shared: &Shared) -> Result<()> {
     let mut batch = Batch::new(8);
     while !shared.over.load(Ordering::Relaxed) {
-        let patience = Some(Duration::from_millis(10));
-        poll::wait(&mut [Watch::readable(set.as_fd())], patience)?;
+        let timeout = Some(Duration::from_millis(10));
+        poll::wait(&mut [Watch::readable(set.as_fd())], timeout)?;
         for ready in set.ready()? {
             let at = ready.key as usize;
             let (socket, checker) = &mut sockets[at];

@@ -1,4 +1,4 @@
-//! Sources over TCP: whoever connects gets frames, as fast as it takes them or at a rate.
+//! Sources over TCP: each connection gets frames, as fast as it takes them or at a rate.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, IoSlice, Read as _, Write as _};
@@ -26,7 +26,7 @@ const FRAMES: usize = 512;
 /// Bytes that may wait for a receiver's window: what waits is sent by the kernel in whoever opens it, and a
 /// forwarder would do its sources' work.
 const UNSENT: u32 = 4 << 10;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What sources send.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ struct Shared {
     /// They have stopped.
     stopped: AtomicBool,
     over: AtomicBool,
-    /// Callers that have said for which session they come.
+    /// Connections whose session is known.
     callers: AtomicU64,
     /// Bytes sent, headers included.
     sent: AtomicU64,
@@ -91,9 +91,9 @@ impl Sources {
         })
     }
 
-    /// Waits until so many have called.
+    /// Waits until this many receivers have connected.
     pub(super) fn gather(&self, count: usize) -> Result<()> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while self.shared.callers.load(Ordering::Relaxed) < count as u64 {
             let here = self.shared.callers.load(Ordering::Relaxed);
             let running = self.thread.as_ref().is_some_and(|one| !one.is_finished());
@@ -113,7 +113,7 @@ impl Sources {
     /// Ends after whole frames; all bytes that were sent, headers included.
     pub(super) fn stop(&mut self) -> Result<u64> {
         self.shared.stop.store(true, Ordering::Relaxed);
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while !self.shared.stopped.load(Ordering::Acquire) {
             ensure!(Instant::now() < until, "a frame is not taken to its end");
             std::thread::sleep(Duration::from_millis(2));
@@ -126,7 +126,7 @@ impl Drop for Sources {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // What went wrong was seen by whoever waited for the bytes.
+            // The receiver that waited for the bytes reports the error.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! The control node of data nodes under load: it tells them what to carry, and nothing else.
+//! The control node of data nodes under load: it sends them sessions, and does nothing else.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use bfed::wire::{Frames, MAX_MESSAGE_LEN, Message};
 use bfed::{NodeId, PeerId, SessionName};
 
 /// How long a data node may take to call, and to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Between heartbeats: a data node waits a second for one.
 const HEARTBEAT: Duration = Duration::from_millis(200);
 /// Questions that are on their way at once.
@@ -66,10 +66,10 @@ impl Steering {
         Ok(self.listener.local_addr()?)
     }
 
-    /// Waits for so many data nodes; from then on they go by their numbers, from 0.
+    /// Waits for this many data nodes, and numbers them from 0.
     pub(super) fn gather(&mut self, count: usize) -> Result<()> {
         self.listener.set_nonblocking(true)?;
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while self.nodes.len() < count {
             match self.listener.accept() {
                 Ok((stream, _)) => {
@@ -106,7 +106,7 @@ impl Steering {
             }
             write(&node.stream, &bytes)?;
             for (request, ask) in (first..).zip(some) {
-                let answer = node.answers.recv_timeout(PATIENCE);
+                let answer = node.answers.recv_timeout(TIMEOUT);
                 let answer = answer.context("a data node does not answer")?;
                 ensure!(answer.request == request, "an answer to another question");
                 let (up, outcome) = (ask.up, answer.outcome);
@@ -146,7 +146,7 @@ fn write(stream: &Mutex<TcpStream>, bytes: &[u8]) -> Result<()> {
     Ok(stream.write_all(bytes)?)
 }
 
-/// The first message of a data node says which it is; then a thread hears it, and says that there is a
+/// The first message of a data node names it; then a thread reads its messages, and reports that there is a
 /// control node.
 fn greet(stream: TcpStream, over: Arc<AtomicBool>) -> Result<Node> {
     stream.set_nonblocking(false)?;
@@ -183,7 +183,7 @@ fn greet(stream: TcpStream, over: Arc<AtomicBool>) -> Result<Node> {
             }
         }
     });
-    let number = number.recv_timeout(PATIENCE);
+    let number = number.recv_timeout(TIMEOUT);
     Ok(Node {
         number: number.context("a data node does not say which it is")?,
         stream,
@@ -191,7 +191,7 @@ fn greet(stream: TcpStream, over: Arc<AtomicBool>) -> Result<Node> {
     })
 }
 
-/// What a data node says, and who wants to know.
+/// Messages of a data node, and the channel to the waiting thread.
 struct Hearing {
     to_answers: Sender<Response>,
     to_number: Sender<NodeId>,
@@ -199,7 +199,7 @@ struct Hearing {
 
 impl Hearing {
     fn message(&mut self, message: &[u8]) {
-        // Nobody waits for what nobody asked.
+        // Messages without a request are dropped.
         match Message::parse(message) {
             Ok(Message::AllocateResponse(response)) => drop(self.to_answers.send(response)),
             Ok(Message::Register(register)) => drop(self.to_number.send(register.node)),

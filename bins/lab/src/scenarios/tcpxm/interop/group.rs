@@ -1,4 +1,4 @@
-//! One group, two receivers that speak TCP-XM, and one that is the kernel.
+//! One group: two TCP-XM receivers, and the kernel.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -9,10 +9,10 @@ use tcpxm_tokio::{GroupConfig, GroupEvent, Mode, XmEndpoint};
 
 use super::segments::{Side, Trace, Watch};
 use super::stage::{LIMIT, config, patient};
-use super::{shape, tell};
-use crate::net::{Network, NodeId, Plan};
-use crate::report::{Bound, Cell, Report, Table};
-use crate::scenario::Context;
+use super::{check, shape};
+use netlab::{Network, NodeId, Plan};
+use sims::report::{Bound, Cell, Report, Table};
+use sims::scenario::Context;
 
 const PORT: u16 = 7_100;
 /// Members beside the kernel.
@@ -26,7 +26,7 @@ struct Cast {
     members: Vec<NodeId>,
 }
 
-/// What a group's transfer came to.
+/// The result of a group's transfer.
 struct Outcome {
     seconds: f64,
     seen: Trace,
@@ -36,19 +36,12 @@ struct Outcome {
 }
 
 pub(super) fn run(context: &Context, report: &mut Report, bytes: usize) -> Result<()> {
-    let mut table = Table::new(
+    let mut table = Table::with_header(
         format!(
             "a group of the kernel and {MEMBERS} members, {} KiB",
             bytes >> 10
         ),
-        &[
-            "link",
-            "s",
-            "to the group",
-            "to the kernel",
-            "to the members",
-            "kernel's mode",
-        ],
+        "link | s | to the group | to the kernel | to the members | kernel's mode",
     );
     for (name, loss) in [("no loss", 0.0), ("1 % loss", 0.01)] {
         context.note(format!("a group with the kernel in it, {name}"));
@@ -58,11 +51,11 @@ pub(super) fn run(context: &Context, report: &mut Report, bytes: usize) -> Resul
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) => {
-                tell(report, title("everybody has every byte"), Err(error));
+                check(report, title("every receiver has every byte"), Err(error));
                 continue;
             }
         };
-        tell(report, title("everybody has every byte"), Ok(()));
+        check(report, title("every receiver has every byte"), Ok(()));
         judge(report, &title, &cast, &outcome, bytes);
         let address = |node| IpAddr::V4(cast.network.plan().address(node));
         let members = cast
@@ -98,7 +91,7 @@ fn judge(
         title("the kernel is served as UnicastGroupOnly"),
         *kernel == Some(Mode::UnicastGroupOnly),
     );
-    // A busy machine loses packets of its own: a member may have fallen back by the end.
+    // A busy machine loses more packets: a member may have fallen back by the end.
     report.timed(
         title("members served by multicast at the end"),
         members
@@ -119,7 +112,7 @@ fn judge(
     let from_kernel = outcome
         .seen
         .count(|seen| offered(seen) && seen.source == address);
-    // Captured at the sender: what comes from others is the kernel's or the members'.
+    // Captured at the sender: other segments are the kernel's or the members'.
     report.holds(
         title("the SYN offers the group, the members accept it, the kernel does not answer to it"),
         asked > 0 && accepted >= MEMBERS && from_kernel == 0,

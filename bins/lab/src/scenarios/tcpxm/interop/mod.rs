@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::net::Shape;
-use crate::report::{Cell, Report, Table};
-use crate::scenario::{Context, Need, Scenario};
+use netlab::Shape;
 use segments::Side;
+use sims::report::{Cell, Report, Table};
+use sims::scenario::{Context, Need, Scenario};
 use stage::{Role, Stage};
 
 /// The TCP-XM engine over IP against the kernel's own TCP: loss, options, closing, windows, groups
@@ -93,8 +93,8 @@ impl Scenario for KernelInterop {
     }
 }
 
-/// A story is told by whether it ended as it should; if not, the report says how.
-fn tell(report: &mut Report, name: impl Into<String>, story: Result<()>) {
+/// Adds a check that holds if the story ended as expected; otherwise a note with the error.
+fn check(report: &mut Report, name: impl Into<String>, story: Result<()>) {
     let name = name.into();
     if let Err(error) = &story {
         report.note(format!("{name}: {error:#}"));
@@ -104,17 +104,10 @@ fn tell(report: &mut Report, name: impl Into<String>, story: Result<()>) {
 
 /// Data both ways, as client and as server, on every link.
 fn transfers(context: &Context, report: &mut Report, bytes: usize) -> Result<()> {
-    let mut table = Table::new(
+    let mut table = Table::with_header(
         format!("{} KiB each way, round trip 4 ms", bytes >> 10),
-        &[
-            "link",
-            "the engine is",
-            "s",
-            "segments",
-            "engine's SACKs",
-            "kernel's SACKs",
-            "widest window KiB",
-        ],
+        "link | the engine is | s | segments | engine's SACKs | kernel's SACKs | widest window \
+         KiB",
     );
     for (number, link) in LINKS.iter().enumerate() {
         let stage = Stage::new(shape(link.loss, link.reorder), number as u64 + 1)?;
@@ -130,7 +123,7 @@ fn transfers(context: &Context, report: &mut Report, bytes: usize) -> Result<()>
             let story = stories::exchange(&stage, role, bytes);
             let seconds = began.elapsed().as_secs_f64();
             let seen = watch.finish()?;
-            tell(report, name, story);
+            check(report, name, story);
             let sacks = |side| seen.count(|segment| segment.from == side && segment.sacks > 0);
             table.row([
                 link.name.into(),
@@ -163,7 +156,7 @@ fn plain_kernel(context: &Context, report: &mut Report, bytes: usize) -> Result<
         let story = stories::exchange(&stage, role, bytes / 4);
         let seen = watch.finish()?;
         let kind = role.label();
-        tell(
+        check(
             report,
             format!(
                 "kernel without SACK, timestamps and scaling, 1 % loss: data both ways, the engine as {kind}"
@@ -189,7 +182,7 @@ fn whole_segments(context: &Context, report: &mut Report, bytes: usize) -> Resul
             "a wire with offloads, segments of up to 64 KiB: data both ways, the engine as {}",
             role.label()
         );
-        tell(report, name, stories::exchange(&stage, role, bytes * 4));
+        check(report, name, stories::exchange(&stage, role, bytes * 4));
     }
     Ok(())
 }
@@ -201,16 +194,16 @@ fn closings(context: &Context, report: &mut Report) -> Result<()> {
         for (what, story) in stories::ENDINGS {
             context.note(format!("{what}, the engine as {}", role.label()));
             let name = format!("{what}, the engine as {}", role.label());
-            tell(report, name, story(&stage, role));
+            check(report, name, story(&stage, role));
         }
     }
     for (what, story) in stories::REFUSALS {
         context.note(*what);
-        tell(report, *what, story(&stage));
+        check(report, *what, story(&stage));
     }
     for (what, story) in stories::WINDOWS {
         context.note(*what);
-        tell(report, *what, story(&stage));
+        check(report, *what, story(&stage));
     }
     Ok(())
 }

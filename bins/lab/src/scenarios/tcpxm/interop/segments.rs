@@ -1,4 +1,4 @@
-//! Captured segments, and what they prove.
+//! Captured segments and checks of them.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -11,14 +11,15 @@ use tcpxm::Seq;
 use tcpxm::wire::Segment;
 
 use super::stage::Role;
-use crate::capture::Capture;
-use crate::net::{Network, NodeId};
-use crate::report::Report;
+use crate::packets::Seen as Ipv4;
+use netlab::Capture;
+use netlab::{Network, NodeId};
+use sims::report::Report;
 
 /// Segments kept of one story.
 const MOST: usize = 400_000;
 
-/// Who sent a segment.
+/// The sender of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Engine,
@@ -46,14 +47,14 @@ pub(super) struct Seen {
     pub(super) group: bool,
 }
 
-/// A capture under way.
+/// A capture in progress.
 pub(super) struct Watch {
     done: Arc<AtomicBool>,
     thread: JoinHandle<Result<Vec<Seen>>>,
 }
 
 impl Watch {
-    /// Captures at an interface of a node; what comes from `engine` is the engine's.
+    /// Captures at an interface of a node; segments from the address `engine` are the engine's.
     pub(super) fn start(
         network: &Network,
         node: NodeId,
@@ -68,6 +69,9 @@ impl Watch {
             loop {
                 let last = until.load(Ordering::Relaxed);
                 while let Some(packet) = capture.next(Duration::from_millis(20))? {
+                    let Some(packet) = Ipv4::read(&packet) else {
+                        continue;
+                    };
                     if packet.protocol != 6 || all.len() >= MOST {
                         continue;
                     }
@@ -144,7 +148,7 @@ impl Trace {
         there.map(|segment| segment.len as u64).sum()
     }
 
-    /// The largest window that any side offered, scaled as it has said.
+    /// The largest window that either side offered, with its scale applied.
     pub(super) fn widest_window(&self) -> u64 {
         let of = |side| {
             let shift = self.syn(side).and_then(|syn| syn.scale).unwrap_or(0);

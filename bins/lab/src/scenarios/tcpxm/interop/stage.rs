@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use tcpxm_tokio::{Carrier, Config, XmEndpoint, XmListener, XmStream};
 
 use super::segments::Watch;
-use crate::net::{Network, NodeId, Plan, Shape};
+use netlab::{Network, NodeId, Plan, Shape};
 
 /// The longest that anything may take.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
@@ -47,7 +47,7 @@ pub(super) struct Pair {
     _endpoint: XmEndpoint,
 }
 
-/// How the engine is set up everywhere: over IP, with patience for a lost handshake.
+/// The engine's configuration: over IP, with time for a lost handshake.
 pub(super) fn config(address: Ipv4Addr, port: u16) -> Config {
     let mut config = Config::new(SocketAddr::new(address.into(), port));
     config.machine.carrier = Carrier::Ip;
@@ -75,7 +75,7 @@ impl Stage {
         })
     }
 
-    /// Captures what goes by at the engine's end.
+    /// Captures the segments at the engine's end.
     pub(super) fn watch(&self) -> Result<Watch> {
         let address = self.network.plan().address(self.engine);
         Watch::start(&self.network, self.engine, "eth0", address)
@@ -135,7 +135,7 @@ impl Stage {
         Ok((endpoint, listener))
     }
 
-    /// A connection, opened by whom the role says.
+    /// A connection, opened by the side that the role names.
     pub(super) fn connect(&self, role: Role) -> Result<Pair> {
         self.connect_with(role, |_| {}, |_| Ok(()))
     }

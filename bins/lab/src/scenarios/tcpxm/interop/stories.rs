@@ -1,4 +1,4 @@
-//! What the two TCPs go through together. Each story ends well, or with an error that says what was
+//! Exchanges between the two TCPs. Each story succeeds, or fails with an error that says what was
 //! wrong.
 
 use std::io::{ErrorKind, Read as _, Write as _};

@@ -1,0 +1,147 @@
+//! Networks as users have them: segmentation offloads as the system has them, loss by nftables, HTB on a host's own
+//! interface. The lab's link emulator sees single packets, so that nothing which depends on batches of segments shows
+//! behind it; these do without it.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use crate::{LinkId, Network, NodeId, installed, means};
+
+/// The nftables table of the lab.
+const TABLE: &str = "polycast_lab";
+/// Packets that wait in HTB's queue.
+const HTB_QUEUE: u32 = 1_000;
+
+/// Why such a network cannot be built here; `None` when it can.
+pub fn missing() -> Option<String> {
+    let absent = ["nft", "tc"]
+        .into_iter()
+        .find(|name| installed(name).is_none())?;
+    Some(format!("{absent} is not installed"))
+}
+
+/// Runs an installed program to its end.
+fn run(name: &str, args: &[&str], input: &str) -> Result<String> {
+    let path = installed(name).with_context(|| format!("{name} is not installed"))?;
+    let mut child = Command::new(path)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("start {name}"))?;
+    let mut stdin = child.stdin.take().context("no standard input")?;
+    stdin.write_all(input.as_bytes())?;
+    drop(stdin);
+    let output = child.wait_with_output()?;
+    ensure!(
+        output.status.success(),
+        "{name} {}: {}",
+        args.join(" "),
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+impl Network {
+    fn interface(&self, node: NodeId, link: LinkId) -> Result<String> {
+        self.plan
+            .interface_on(node, link)
+            .context("the node is not on that link")
+    }
+
+    /// Loses this share of the IPv4 packets that arrive at a node from a link, IGMP apart. A batch of segments that the
+    /// link carries as one packet is lost as one.
+    ///
+    /// # Errors
+    /// When nftables refuses.
+    pub fn lose_by_nftables(&self, node: NodeId, link: LinkId, share: f64) -> Result<()> {
+        means::used("loss by nftables");
+        let name = self.interface(node, link)?;
+        let of_100_000 = (share * 100_000.0).round() as u32;
+        let rules = format!(
+            "add table ip {TABLE}\n\
+             add chain ip {TABLE} loss {{ type filter hook prerouting priority -300; policy accept; }}\n\
+             add counter ip {TABLE} {name}\n\
+             add rule ip {TABLE} loss iifname \"{name}\" ip protocol != igmp \
+             numgen random mod 100000 < {of_100_000} counter name \"{name}\" drop\n"
+        );
+        self.within(node, || run("nft", &["-f", "-"], &rules).map(|_| ()))
+    }
+
+    /// Both directions of each link between two nodes lose this share.
+    ///
+    /// # Errors
+    /// When nftables refuses.
+    pub fn lose_everywhere(&self, share: f64) -> Result<()> {
+        for link in (0..self.plan.links.len()).map(LinkId) {
+            for node in &self.plan.links[link.0].nodes {
+                self.lose_by_nftables(*node, link, share)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Packets that nftables lost at a node on their way from a link.
+    fn lost_by_nftables(&self, node: NodeId, link: LinkId) -> Result<u64> {
+        let name = self.interface(node, link)?;
+        let args = ["-j", "list", "counters", "table", "ip", TABLE];
+        let listed = self.within(node, || run("nft", &args, ""))?;
+        let listed: Value = serde_json::from_str(&listed).context("what nft listed")?;
+        let mut objects = listed["nftables"].as_array().into_iter().flatten();
+        let counter = objects.find(|object| object["counter"]["name"] == name.as_str());
+        let counter = counter.with_context(|| format!("no counter {name}"))?;
+        Ok(counter["counter"]["packets"].as_u64().unwrap_or(0))
+    }
+
+    /// Packets lost on each link between two nodes on the way from its first node to its second, by the link's name:
+    /// as the emulator counted them or, where there is none, nftables.
+    ///
+    /// # Errors
+    /// When neither can be asked.
+    pub fn lost_downward(&mut self) -> Result<Vec<(String, u64)>> {
+        if self.emulator.is_some() {
+            let links = self.emulated()?.into_iter();
+            return Ok(links.map(|link| (link.name, link.forward.lost)).collect());
+        }
+        (0..self.plan.links.len())
+            .map(LinkId)
+            .map(|link| {
+                let second = self.plan.links[link.0].nodes[1];
+                Ok((self.link_name(link), self.lost_by_nftables(second, link)?))
+            })
+            .collect()
+    }
+
+    /// Limits a node's sending rate on a link, in bit/s, by HTB with a queue of 1,000 packets.
+    ///
+    /// # Errors
+    /// When `tc` refuses.
+    pub fn shape_by_htb(&self, node: NodeId, link: LinkId, rate_bps: u64) -> Result<()> {
+        means::used("HTB on the sender's interface");
+        let name = self.interface(node, link)?;
+        let (rate, queue) = (format!("{rate_bps}bit"), HTB_QUEUE.to_string());
+        let commands = [
+            [
+                "qdisc", "replace", "dev", &name, "root", "handle", "1:", "htb", "default", "1",
+            ]
+            .to_vec(),
+            [
+                "class", "add", "dev", &name, "parent", "1:", "classid", "1:1", "htb", "rate",
+                &rate, "burst", "32k", "cburst", "32k",
+            ]
+            .to_vec(),
+            [
+                "qdisc", "add", "dev", &name, "parent", "1:1", "pfifo", "limit", &queue,
+            ]
+            .to_vec(),
+        ];
+        self.within(node, || {
+            let mut commands = commands.iter();
+            commands.try_for_each(|command| run("tc", command, "").map(|_| ()))
+        })
+    }
+}

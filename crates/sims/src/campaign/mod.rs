@@ -1,0 +1,306 @@
+//! `campaign`: thousands of sessions in virtual time, each over a network that is drawn from a seed,
+//! with loss, bursts, reordering, duplication, corruption, and deaths of links and nodes.
+//!
+//! # What a seed draws
+//!
+//! | what | between |
+//! | --- | --- |
+//! | receivers | 1 to 8, behind a random tree of routers |
+//! | round trip to the farthest of them | 1 to 250 ms |
+//! | loss from the source to a receiver, and back | 0 to 30 %, on its own or in bursts of 2 to 500 ms, on all links or on the last |
+//! | rate | none, or 1 to 200 Mbit/s with queues of 20 to 300 packets |
+//! | packets that come late, twice, with a bit flipped (on a receiver's link) | up to 20 %, 10 %, 2 % on a link |
+//! | accidents, in 45 % of the seeds | up to three links or nodes (the source too) that fail within 20 s, for up to 5 s or permanently; helping daemons likewise |
+//! | the session | length, packets, blocks, windows, rates, keys, file or stream, receivers known or not; modes, buffers, options |
+//!
+//! # What may come of it
+//!
+//! Every receiver has every byte; or, where something that it needs stayed dead (for TCP-XM: where
+//! either end lost its memory of the connection), it names the reason. Wrong bytes, a session that
+//! does not end, a source that does not, a panic: faults. No transfer depends on helping daemons,
+//! but the relay that the source of a DyRAM session is registered at: it carries the data. A
+//! stream's source does not fail: the bytes that it had not sent would be lost.
+//!
+//! A fault prints the command that repeats its seed, packet for packet.
+
+mod bursts;
+mod checked;
+mod choices;
+mod daemon;
+mod dyram;
+mod ltp;
+mod outcome;
+mod profile;
+mod transports;
+mod xm;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde_json::json;
+
+use crate::report::{Bound, Cell, Report, Table};
+use crate::scenario::{Context, Scenario, Usage, within};
+
+use outcome::Outcome;
+use transports::{Transport, Watch};
+
+/// Thousands of simulated sessions over bad networks: every byte, or a named error
+#[derive(Debug, clap::Args)]
+pub struct Campaign {
+    /// All, or some of ltp,lms,dyram,xm
+    #[arg(long, default_value = "all")]
+    transport: String,
+    /// Seeds for each transport (quick: 60)
+    #[arg(long, default_value_t = 10000, default_value_if("quick", "true", "60"))]
+    seeds: u64,
+    /// The first seed
+    #[arg(long, default_value_t = 1)]
+    first: u64,
+    /// Time limit in minutes, shared by the transports; 0: none
+    #[arg(long, default_value_t = 0.0, value_parser = within::<f64>(0.0..=1e5))]
+    minutes: f64,
+    /// Sessions at a time; 0: as many as there are cores
+    #[arg(long, default_value_t = 0)]
+    jobs: usize,
+    /// Run this seed alone with full output; 0: all seeds
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// With --seed: write the packets there, as pcap
+    #[arg(long)]
+    trace: Option<PathBuf>,
+}
+
+/// The largest number of faults of a transport that are reported.
+const MOST_SHOWN: usize = 20;
+/// Between two lines of progress.
+const PROGRESS: Duration = Duration::from_secs(10);
+
+impl Scenario for Campaign {
+    const NAME: &'static str = "campaign";
+
+    fn run(&self, context: &Context) -> Result<Report> {
+        let transports = Transport::parse(&self.transport)?;
+        if self.seed != 0 {
+            return self.replay(context, &transports);
+        }
+        let plan = Plan::new(self, transports.len());
+        let mut report = Report::new(Self::NAME, "sessions over networks drawn from seeds");
+        let columns = "transport | seeds | receivers served | named errors | faults | packets | virtual \
+             hours | seconds";
+        let mut table = Table::with_header("outcomes", columns);
+        for transport in transports {
+            let tally = campaign(context, &plan, transport);
+            table.row(tally.row(transport));
+            tally.report(transport, &mut report);
+        }
+        report.tables.insert(0, table);
+        Ok(report)
+    }
+}
+
+/// How much is run.
+struct Plan {
+    first: u64,
+    seeds: u64,
+    /// Wall time for each transport.
+    time: Option<Duration>,
+    jobs: usize,
+}
+
+impl Plan {
+    fn new(asked: &Campaign, transports: usize) -> Self {
+        let minutes = asked.minutes;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let jobs = match asked.jobs {
+            0 => cores,
+            jobs => jobs,
+        };
+        let share = minutes * 60.0 / transports.max(1) as f64;
+        Self {
+            first: asked.first,
+            seeds: asked.seeds,
+            time: (minutes > 0.0).then(|| Duration::from_secs_f64(share)),
+            jobs: jobs.clamp(1, 1024),
+        }
+    }
+}
+
+/// What came of all seeds of one transport.
+#[derive(Default)]
+struct Tally {
+    seeds: u64,
+    whole: u64,
+    named: BTreeMap<String, u64>,
+    packets: u64,
+    virtual_ms: u64,
+    faults: u64,
+    /// Seeds with faults, and the faults.
+    shown: Vec<(u64, Vec<String>)>,
+    seconds: f64,
+}
+
+impl Tally {
+    fn add(&mut self, seed: u64, outcome: Outcome) {
+        self.seeds += 1;
+        self.whole += outcome.whole;
+        self.packets += outcome.packets;
+        self.virtual_ms += outcome.virtual_ms;
+        for (name, count) in outcome.named {
+            *self.named.entry(name).or_default() += count;
+        }
+        if !outcome.faults.is_empty() {
+            self.faults += 1;
+            if self.shown.len() < MOST_SHOWN {
+                self.shown.push((seed, outcome.faults));
+            }
+        }
+    }
+
+    fn row(&self, transport: Transport) -> Vec<Cell> {
+        vec![
+            transport.title().into(),
+            self.seeds.into(),
+            self.whole.into(),
+            self.named.values().sum::<u64>().into(),
+            self.faults.into(),
+            self.packets.into(),
+            Cell::number(self.virtual_ms as f64 / 3.6e6, 1),
+            Cell::number(self.seconds, 1),
+        ]
+    }
+
+    fn report(mut self, transport: Transport, report: &mut Report) {
+        let mut names = Table::new(
+            format!("{}: why receivers had not everything", transport.title()),
+            &["named error", "receivers"],
+        );
+        for (name, count) in &self.named {
+            names.row([name.as_str().into(), (*count).into()]);
+        }
+        if !self.named.is_empty() {
+            report.tables.push(names);
+        }
+        self.shown.sort();
+        for (seed, faults) in &self.shown {
+            report.note(format!(
+                "{}: {}",
+                command(transport, *seed),
+                faults.join("; ")
+            ));
+        }
+        let shown: Vec<_> = self
+            .shown
+            .iter()
+            .map(|(seed, faults)| json!({"seed": seed, "command": command(transport, *seed), "faults": faults}))
+            .collect();
+        report.datum(
+            transport.name(),
+            json!({
+                "seeds": self.seeds,
+                "whole": self.whole,
+                "named": self.named,
+                "packets": self.packets,
+                "virtual_ms": self.virtual_ms,
+                "faults": self.faults,
+                "told": shown,
+            }),
+        );
+        let name = format!("{}: seeds with a fault", transport.title());
+        report.check(name, self.faults as f64, "", Bound::Exactly(0.0));
+    }
+}
+
+/// What repeats a seed.
+fn command(transport: Transport, seed: u64) -> String {
+    let name = transport.name();
+    format!("lab run campaign --transport {name} --seed {seed} --trace {name}-{seed}.pcap")
+}
+
+/// Runs one seed; a panic is a fault like others.
+fn run_one(transport: Transport, seed: u64, watch: &Watch) -> Outcome {
+    let run = AssertUnwindSafe(|| transport.run(seed, watch));
+    let mut outcome = Outcome::default();
+    match catch_unwind(run) {
+        Ok(Ok(outcome)) => return outcome,
+        Ok(Err(error)) => outcome.fault(format!("{error:#}")),
+        Err(panic) => {
+            let words = panic.downcast_ref::<String>().map(String::as_str);
+            let words = words.or_else(|| panic.downcast_ref::<&str>().copied());
+            outcome.fault(format!("panic: {}", words.unwrap_or("no words")));
+        }
+    }
+    outcome
+}
+
+fn campaign(context: &Context, plan: &Plan, transport: Transport) -> Tally {
+    let begin = Instant::now();
+    let next = AtomicU64::new(0);
+    let shared = Mutex::new((Tally::default(), begin));
+    let work = || {
+        let watch = Watch::default();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let late = plan.time.is_some_and(|time| begin.elapsed() >= time);
+            if index >= plan.seeds || late {
+                return;
+            }
+            let seed = plan.first.saturating_add(index);
+            let outcome = run_one(transport, seed, &watch);
+            for fault in &outcome.faults {
+                context.note(format!("{fault}\n    {}", command(transport, seed)));
+            }
+            let Ok(mut shared) = shared.lock() else {
+                return;
+            };
+            let (tally, told) = &mut *shared;
+            tally.add(seed, outcome);
+            if told.elapsed() >= PROGRESS {
+                *told = Instant::now();
+                let title = transport.title();
+                context.note(format!(
+                    "{title}: {} of {} seeds, {} with a fault",
+                    tally.seeds, plan.seeds, tally.faults
+                ));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..plan.jobs {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let mut tally = match shared.into_inner() {
+        Ok((tally, _)) => tally,
+        Err(poisoned) => poisoned.into_inner().0,
+    };
+    tally.seconds = begin.elapsed().as_secs_f64();
+    tally
+}
+
+/// One seed, with all that there is to see.
+impl Campaign {
+    fn replay(&self, context: &Context, transports: &[Transport]) -> Result<Report> {
+        let seed = self.seed;
+        let &[transport] = transports else {
+            return Err(Usage("--seed: name one --transport".to_owned()).into());
+        };
+        let watch = Watch {
+            trace: self.trace.clone(),
+            verbose: !context.quiet,
+        };
+        let begin = Instant::now();
+        let mut tally = Tally::default();
+        tally.add(seed, run_one(transport, seed, &watch));
+        tally.seconds = begin.elapsed().as_secs_f64();
+        let mut report = Report::new("campaign", format!("{}, seed {seed}", transport.title()));
+        tally.report(transport, &mut report);
+        Ok(report)
+    }
+}

@@ -1,0 +1,118 @@
+//! The transports that are put to the test.
+
+use anyhow::{Result, bail};
+
+use super::outcome::Outcome;
+use super::{dyram, ltp, xm};
+use crate::scenario::print_progress;
+
+/// A transport of the campaign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transport {
+    /// LTP alone.
+    Ltp,
+    /// LTP with LMS in the routers.
+    Lms,
+    /// LTP through DyRAM relays.
+    Dyram,
+    /// TCP-XM.
+    Xm,
+}
+
+/// How a seed is run.
+#[derive(Default)]
+pub(super) struct Watch {
+    /// The packets go there, as pcap.
+    pub(super) trace: Option<std::path::PathBuf>,
+    /// Say on standard error what the network is like, and how it ended for each.
+    pub(super) verbose: bool,
+}
+
+impl Transport {
+    pub(super) const ALL: [Self; 4] = [Self::Ltp, Self::Lms, Self::Dyram, Self::Xm];
+
+    /// As typed after `--transport`.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Ltp => "ltp",
+            Self::Lms => "lms",
+            Self::Dyram => "dyram",
+            Self::Xm => "xm",
+        }
+    }
+
+    /// For people.
+    pub(super) const fn title(self) -> &'static str {
+        match self {
+            Self::Ltp => "LTP alone",
+            Self::Lms => "LTP with LMS",
+            Self::Dyram => "LTP through DyRAM",
+            Self::Xm => "TCP-XM",
+        }
+    }
+
+    /// Some of them, as typed.
+    pub(super) fn parse(list: &str) -> Result<Vec<Self>> {
+        if list == "all" {
+            return Ok(Self::ALL.to_vec());
+        }
+        let each = list.split(',').map(|name| {
+            let known = Self::ALL.into_iter().find(|one| one.name() == name.trim());
+            match known {
+                Some(transport) => Ok(transport),
+                None => bail!("--transport {name}: all, or some of ltp,lms,dyram,xm"),
+            }
+        });
+        each.collect()
+    }
+
+    /// Runs one seed.
+    ///
+    /// # Errors
+    /// When the trace cannot be written.
+    pub(super) fn run(self, seed: u64, watch: &Watch) -> Result<Outcome> {
+        match self {
+            Self::Ltp => ltp::run(seed, false, watch),
+            Self::Lms => ltp::run(seed, true, watch),
+            Self::Dyram => dyram::run(seed, watch),
+            Self::Xm => xm::run(seed, watch),
+        }
+    }
+}
+
+impl Watch {
+    /// Starts the trace, where one is wanted, and shows the network.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub(super) fn begin<N: netsim::Node>(
+        &self,
+        sim: &mut netsim::Sim<N>,
+        profile: &super::profile::NetworkProfile,
+        choices: &str,
+    ) -> Result<()> {
+        if self.verbose {
+            print_progress(format!("{}\n{choices}", profile.describe()));
+        }
+        if let Some(path) = &self.trace {
+            let file = std::io::BufWriter::new(std::fs::File::create(path)?);
+            sim.capture(netsim::Filter::Sent, file)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the trace.
+    ///
+    /// # Errors
+    /// When it could not be written.
+    pub(super) fn end<N: netsim::Node>(&self, sim: &mut netsim::Sim<N>) -> Result<()> {
+        Ok(sim.finish_captures()?)
+    }
+
+    /// Prints a line when a seed is replayed.
+    pub(super) fn print(&self, line: impl FnOnce() -> String) {
+        if self.verbose {
+            print_progress(line());
+        }
+    }
+}
