@@ -1,4 +1,4 @@
-//! Several progress bars, one a line, on a terminal only.
+//! Several progress bars, one per line, on a terminal only.
 
 use std::collections::VecDeque;
 use std::io::IsTerminal;
@@ -6,21 +6,20 @@ use std::sync::{Mutex, PoisonError};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// The bars on the screen, so that log lines can step around them.
+/// The bars on the screen, which are hidden while log lines are written.
 static SHOWN: Mutex<Option<MultiProgress>> = Mutex::new(None);
 
-/// The bars on the screen, if there are any.
+/// Returns the bars on the screen, if any.
 pub(crate) fn shown() -> Option<MultiProgress> {
     SHOWN.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// One bar for each of several things of the same length: bytes done, rate and time left, redrawn at
-/// most ten times a second. Where standard error is no terminal, or they are not wanted, every method does
-/// nothing.
+/// Several bars with bytes done, rate and time left, redrawn at most ten times per second. Without a terminal on
+/// standard error, or if they are not wanted, the methods have no effect.
 ///
-/// The terminal's size when they are made says how many bars are on the screen and how wide they are. Where
-/// there are more bars than rows, the last row counts those that have ended and those that wait for a row;
-/// a bar that ends is printed above the others as an ordinary line, and makes room for the next.
+/// The size of the terminal at the start determines the number and width of the bars. If there are more bars than rows,
+/// the last row counts the bars that have ended and those that wait for a row; a bar that ends is printed above the
+/// others as an ordinary line and makes room for the next.
 #[derive(Debug)]
 pub struct Bars {
     labels: Vec<String>,
@@ -46,7 +45,7 @@ struct State {
 }
 
 impl Bars {
-    /// A bar for each label.
+    /// Returns one bar per label.
     pub fn new(wanted: bool, labels: impl Iterator<Item = String>) -> Self {
         if !wanted || !std::io::stderr().is_terminal() {
             return Bars {
@@ -62,7 +61,7 @@ impl Bars {
         Bars::on(all, rows.into(), columns.into(), labels.collect())
     }
 
-    /// Bars on a screen of this size.
+    /// Returns bars on a screen of this size.
     fn on(all: MultiProgress, rows: usize, columns: usize, labels: Vec<String>) -> Bars {
         let longest = labels.iter().map(|label| label.chars().count()).max();
         let layout = Layout::new(columns, longest.unwrap_or(0));
@@ -74,7 +73,7 @@ impl Bars {
                 .with_prefix(layout.label(label))
         };
         let bars: Vec<ProgressBar> = labels.iter().map(of).collect();
-        // The cursor has a row of its own.
+        // The cursor takes one row.
         let room = rows.saturating_sub(1).max(2);
         let fits = bars.len() <= room;
         let first = if fits { bars.len() } else { room - 1 };
@@ -100,7 +99,7 @@ impl Bars {
         bars
     }
 
-    /// Bar `index` counts bytes from now on: `done` of `total`.
+    /// Starts to count bytes in bar `index`: `done` of `total`.
     pub fn start(&self, index: usize, done: u64, total: u64) {
         if let Some(bar) = self.bars.get(index) {
             bar.set_length(total);
@@ -110,21 +109,21 @@ impl Bars {
         }
     }
 
-    /// Bytes done of bar `index`.
+    /// Sets the bytes done of bar `index`.
     pub fn set_position(&self, index: usize, done: u64) {
         if let Some(bar) = self.bars.get(index) {
             bar.set_position(done);
         }
     }
 
-    /// A few words behind bar `index`.
+    /// Sets the text after bar `index`.
     pub fn set_message(&self, index: usize, message: impl FnOnce() -> String) {
         if let Some(bar) = self.bars.get(index) {
             bar.set_message(message());
         }
     }
 
-    /// Bar `index` becomes a last line, and stays.
+    /// Ends bar `index` with a message, which stays visible.
     pub fn finish(&self, index: usize, message: impl FnOnce() -> String) {
         let (Some(bar), Some(screen)) = (self.bars.get(index), &self.screen) else {
             return;
@@ -153,14 +152,14 @@ impl Bars {
         self.count();
     }
 
-    /// Bar `index` begins anew, with a few words instead of a bar.
+    /// Restarts bar `index`, with a message instead of a bar.
     pub fn revive(&self, index: usize, message: impl FnOnce() -> String) {
         let (Some(bar), Some(screen)) = (self.bars.get(index), &self.screen) else {
             return;
         };
         let mut state = screen.lock();
         if std::mem::take(&mut state.ended[index]) {
-            // Where there are more bars than rows it may have to wait for one.
+            // With more bars than rows it may have to wait for one.
             match &screen.total {
                 Some(_) if !state.waiting.is_empty() => state.waiting.push_back(index),
                 Some(total) => drop(screen.all.insert_before(total, bar.clone())),
@@ -173,12 +172,12 @@ impl Bars {
         self.count();
     }
 
-    /// Are there bars on the screen?
+    /// Returns whether bars are on the screen.
     pub fn are_shown(&self) -> bool {
         self.screen.is_some()
     }
 
-    /// The last row says what the others do not.
+    /// Updates the last row, which counts bars that have ended or have no row.
     fn count(&self) {
         let Some(Drawn {
             total: Some(total), ..
@@ -220,7 +219,7 @@ impl Drop for Bars {
     }
 }
 
-/// How a line is filled, so that it does not wrap.
+/// The layout of a line, which does not wrap.
 #[derive(Debug)]
 struct Layout {
     columns: usize,
@@ -228,9 +227,9 @@ struct Layout {
     template: String,
 }
 
-/// The widest that all but label and bar become: percentage, bytes, rate, time left, a word.
+/// Maximum width of percentage, bytes, rate, time left and message.
 const DETAILS: usize = 66;
-/// As much without bytes and time left.
+/// Maximum width without bytes and time left.
 const FEW_DETAILS: usize = 30;
 
 impl Layout {
@@ -255,7 +254,7 @@ impl Layout {
         }
     }
 
-    /// The label, as long as all others.
+    /// Returns the label, padded or cut to the common width.
     fn label(&self, label: &str) -> String {
         let width = self.label;
         if label.chars().count() <= width {
@@ -279,7 +278,7 @@ mod tests {
     use std::io;
     use std::sync::Arc;
 
-    /// A terminal: cells, and a cursor that goes to the next row when one is full.
+    /// A terminal: cells, and a cursor that moves to the next row at the end of one.
     #[derive(Clone, Debug)]
     struct Screen {
         size: (u16, u16),
@@ -326,7 +325,7 @@ mod tests {
             });
         }
 
-        /// What stands on it.
+        /// Returns the text on the screen.
         fn contents(&self) -> String {
             let cells = self.cells.lock().unwrap();
             let rows = cells.rows.iter().map(|row| row.iter().collect::<String>());

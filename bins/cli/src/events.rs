@@ -1,20 +1,20 @@
-//! `--json`: one event a line.
+//! `--json`: one event per line.
 
 use std::io::{self, Write};
 use std::sync::Mutex;
 
 use serde::Serialize;
 
-/// Where events go.
+/// The output of events.
 pub enum Events {
-    /// Nowhere: `--json` was not given.
+    /// None: `--json` was not given.
     Off,
-    /// One JSON object a line, flushed at once.
+    /// One JSON object per line, flushed at once.
     Lines(Mutex<Box<dyn Write + Send>>),
 }
 
 impl Events {
-    /// Events on standard output, or on standard error where standard output carries the data.
+    /// Returns events on standard output, or on standard error if standard output carries the data.
     pub fn new(json: bool, stdout_is_data: bool) -> Self {
         match (json, stdout_is_data) {
             (false, _) => Events::Off,
@@ -23,13 +23,13 @@ impl Events {
         }
     }
 
-    /// Are events wanted?
+    /// Returns whether `--json` was given.
     pub fn is_on(&self) -> bool {
         !matches!(self, Events::Off)
     }
 
-    /// Writes one event; the value is an object whose field `event` names it. One that cannot be written
-    /// stops neither the work nor the program: see [`crate::print`].
+    /// Writes one event, an object whose field `event` names it. The program continues if it cannot be written: see
+    /// [`crate::print`].
     pub fn emit(&self, event: &impl Serialize) {
         let Events::Lines(writer) = self else { return };
         let Ok(mut line) = serde_json::to_vec(event) else {
@@ -42,7 +42,7 @@ impl Events {
     }
 }
 
-/// Bytes as digits, two for each: how digests stand in events.
+/// Returns bytes as hexadecimal digits, as events show digests.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

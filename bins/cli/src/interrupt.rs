@@ -8,10 +8,10 @@ static INSTALL: Once = Once::new();
 type Hook = Box<dyn Fn() + Send>;
 static HOOKS: Mutex<Vec<Hook>> = Mutex::new(Vec::new());
 
-/// Starts listening for SIGINT, SIGTERM and SIGHUP. Harmless when called again.
+/// Installs the handler of SIGINT, SIGTERM and SIGHUP. Further calls have no effect.
 ///
-/// The first signal raises the flag and runs the hooks; the second ends the process at once with
-/// code 130, so that a program that hangs can still be stopped by hand.
+/// The first signal raises the flag and runs the hooks. The second ends the process at once with code 130, so that a
+/// program that hangs can still be stopped.
 pub fn install() {
     INSTALL.call_once(|| {
         let result = ctrlc::set_handler(|| {
@@ -28,12 +28,12 @@ pub fn install() {
     });
 }
 
-/// Has Ctrl-C been pressed, or SIGTERM arrived?
+/// Returns whether a signal has arrived.
 pub fn raised() -> bool {
     RAISED.load(Ordering::SeqCst)
 }
 
-/// Runs `hook`, on another thread, at the first signal: to wake a thread that sleeps in `ppoll`.
+/// Runs `hook` on another thread at the first signal, for example to wake a thread that sleeps in `ppoll`.
 pub fn on_raise(hook: impl Fn() + Send + 'static) {
     HOOKS
         .lock()

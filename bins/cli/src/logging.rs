@@ -6,23 +6,23 @@ use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// For people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// The arguments about logging that every program takes.
+/// The logging options of every program.
 #[derive(Debug, Clone, clap::Args)]
 pub struct LogArgs {
-    /// What to log to standard error: off, error, warn, info, debug, trace, or a tracing filter
+    /// Level of logs on standard error: off, error, warn, info, debug, trace, or a tracing filter
     /// such as `ltp=debug,info` [default: $POLYCAST_LOG, else warn (daemons: info)]
     #[arg(long, value_name = "LEVEL", global = true, help_heading = "Logging")]
     pub log: Option<String>,
-    /// How log lines look
+    /// Format of log lines
     #[arg(
         long,
         value_name = "FORMAT",
@@ -34,10 +34,10 @@ pub struct LogArgs {
 }
 
 impl LogArgs {
-    /// Starts logging; `default` is the level when neither `--log` nor `POLYCAST_LOG` says.
+    /// Starts logging; `default` is the level without `--log` and `POLYCAST_LOG`.
     ///
     /// # Errors
-    /// The filter is not one; the message says which part.
+    /// The filter is invalid; the message says which part.
     pub fn init(&self, default: &str) -> Result<(), String> {
         let text = match &self.log {
             Some(text) => text.clone(),
@@ -49,7 +49,7 @@ impl LogArgs {
             .with_env_filter(filter)
             .with_writer(BesideBar)
             .with_ansi(io::stderr().is_terminal());
-        // A second program in the same process keeps the first one's logger.
+        // A second program in the same process keeps the logger of the first.
         let _ = match self.log_format {
             Format::Text => builder.with_target(false).try_init(),
             Format::Json => builder.json().try_init(),
@@ -58,7 +58,7 @@ impl LogArgs {
     }
 }
 
-/// Standard error, a line at a time, with the progress bar out of the way.
+/// Standard error; hides the progress bar while a line is written.
 struct BesideBar;
 
 impl<'a> MakeWriter<'a> for BesideBar {
@@ -71,7 +71,7 @@ impl<'a> MakeWriter<'a> for BesideBar {
 
 impl Write for BesideBar {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // A line that cannot be written is lost; tracing would panic on the error.
+        // A line that cannot be written is lost; tracing would panic on an error.
         let _ = crate::progress::suspend(|| io::stderr().write_all(bytes));
         Ok(bytes.len())
     }

@@ -1,16 +1,15 @@
-//! Printing: results go to standard output, messages to standard error, and neither stops the work.
+//! Printing: results to standard output, messages to standard error. A failed write never stops the work.
 //!
-//! One rule for all programs:
+//! The same rule holds for all programs:
 //!
-//! | what cannot be written | what happens |
+//! | what cannot be written | effect |
 //! | --- | --- |
-//! | a message (standard error) | it is lost; the work and its exit code are what they would have been |
-//! | a result, the reader has closed the pipe | the rest is not printed; the exit code stays |
-//! | a result, for any other reason (a full disk) | one line on standard error, the rest is not printed, the work goes on, and the program ends with [`exit::UNWRITTEN`] whatever the work came to |
+//! | a message (standard error) | it is lost; work and exit code are unchanged |
+//! | a result, because the reader has closed the pipe | the rest is not printed; the exit code is unchanged |
+//! | a result, for any other reason (a full disk) | one message on standard error; the rest is not printed, the work continues, and the program ends with [`exit::UNWRITTEN`] |
 //!
-//! A result is what a program was started to print: text on standard output, and the events of `--json`
-//! wherever they go. Data that is passed on (`--output -`) is the work itself: a program that cannot write it
-//! ends with the same code, and without a message where the reader has closed the pipe.
+//! Results are text on standard output, and the events of `--json` on either stream. A program that cannot write the
+//! data itself (`--output -`) ends with the same code, without a message if the reader has closed the pipe.
 //!
 //! [`exit::UNWRITTEN`]: crate::exit::UNWRITTEN
 
@@ -26,7 +25,7 @@ const CLOSED: u8 = 1;
 /// A result was lost.
 const LOST: u8 = 2;
 
-/// What has become of the results of this process.
+/// State of the results of this process.
 static STATE: AtomicU8 = AtomicU8::new(WRITTEN);
 
 /// Prints a line of the result on standard output, as `println!` does.
@@ -46,9 +45,9 @@ pub fn result(line: fmt::Arguments<'_>) {
     text(&format!("{line}\n"));
 }
 
-/// Prints text of the result on standard output as it is.
+/// Prints text of the result on standard output unchanged.
 pub fn text(text: &str) {
-    // The bars are back before a failure is printed: `suspend` does not nest.
+    // Print a failure after `suspend` has returned: it does not nest.
     let written = crate::progress::suspend(|| try_write(&mut io::stdout().lock(), text.as_bytes()));
     if let Err(error) = written {
         lost(&error);
@@ -69,7 +68,7 @@ pub(crate) fn write(writer: &mut impl Write, bytes: &[u8]) {
     }
 }
 
-/// Writes nothing once a piece was lost: a gap in a result would not be seen.
+/// Writes nothing once a piece was lost, so that a result has no gaps.
 fn try_write(writer: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     if STATE.load(Ordering::Relaxed) != WRITTEN {
         return Ok(());
@@ -78,7 +77,7 @@ fn try_write(writer: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     writer.flush()
 }
 
-/// Notes that a piece of the result was not written.
+/// Records that a piece of the result was not written.
 pub(crate) fn lost(error: &io::Error) {
     let state = match error.kind() {
         io::ErrorKind::BrokenPipe => CLOSED,
@@ -90,7 +89,7 @@ pub(crate) fn lost(error: &io::Error) {
     }
 }
 
-/// The exit code of a program whose work came to `code`: that, unless a result was lost.
+/// Returns `code`, or [`crate::exit::UNWRITTEN`] if a result was lost.
 pub fn exit_code(code: impl Into<ExitCode>) -> ExitCode {
     match STATE.load(Ordering::Relaxed) {
         LOST => ExitCode::from(crate::exit::UNWRITTEN),

@@ -5,10 +5,10 @@ use std::sync::{Mutex, PoisonError};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// The bar on the screen, so that log lines can step around it.
+/// The bar on the screen, which is hidden while log lines are written.
 static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
-/// Runs `write`, which writes to the terminal, with the bar out of the way.
+/// Hides the bar while `write` writes to the terminal.
 pub fn suspend<T>(write: impl FnOnce() -> T) -> T {
     let bar = SHOWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
     if let Some(bars) = crate::bars::shown() {
@@ -20,9 +20,9 @@ pub fn suspend<T>(write: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Bytes done of bytes in all, with rate and time left, redrawn at most ten times a second.
+/// Bytes done and total, with rate and time left, redrawn at most ten times per second.
 ///
-/// Where standard error is no terminal, or `wanted` is false, every method does nothing.
+/// Without a terminal on standard error, or with `wanted` false, the methods have no effect.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
@@ -30,7 +30,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar that begins with `label`; `total` in bytes, `None` while unknown.
+    /// Returns a bar that begins with `label`; `total` in bytes, `None` while unknown.
     pub fn new(wanted: bool, label: &str, total: Option<u64>) -> Self {
         if !wanted || !std::io::stderr().is_terminal() {
             return Progress {
@@ -49,7 +49,7 @@ impl Progress {
         progress
     }
 
-    /// The number of bytes in all, once known.
+    /// Sets the total number of bytes once it is known.
     pub fn set_total(&mut self, total: Option<u64>) {
         if let (Some(total), false) = (total, self.sized || self.bar.is_hidden()) {
             self.sized = true;
@@ -60,12 +60,12 @@ impl Progress {
         }
     }
 
-    /// Bytes done so far.
+    /// Sets the bytes done.
     pub fn set_position(&self, bytes: u64) {
         self.bar.set_position(bytes);
     }
 
-    /// A few words behind the bar.
+    /// Sets the text after the bar.
     pub fn set_message(&self, message: impl Into<String>) {
         if !self.bar.is_hidden() {
             self.bar.set_message(message.into());

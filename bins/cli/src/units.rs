@@ -1,16 +1,16 @@
-//! Rates, sizes and times as people write them.
+//! Rates, sizes and times in human-readable form.
 
 use core::fmt;
 use core::str::FromStr;
 use std::time::Duration;
 
-/// Why a text is not the quantity it should be. The message says what to write instead.
+/// Why a text is not a valid quantity. The message says what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
-    /// No number where one is expected.
+    /// The number is missing.
     #[error("no number in \"{0}\": {1}")]
     Number(String, &'static str),
-    /// A unit that this quantity does not have.
+    /// The unit is unknown.
     #[error("unknown unit \"{0}\": {1}")]
     Unit(String, &'static str),
     /// Zero, negative, or too large.
@@ -19,7 +19,7 @@ pub enum UnitError {
 }
 
 const RATE_HELP: &str =
-    "write bits a second as 100M, 2.5G or 800k (powers of 1000), or \"unlimited\"";
+    "write bits per second as 100M, 2.5G or 800k (powers of 1000), or \"unlimited\"";
 const BYTES_AS_RATE: &str = "a rate counts bits, not bytes: 1 MB/s is written 8M";
 const SIZE_HELP: &str =
     "write bytes as 65536, 64KiB or 64K (powers of 1024), or 64KB (powers of 1000)";
@@ -55,11 +55,11 @@ fn scale(text: &str, millionths: u128, by: u128, help: &'static str) -> Result<u
         .map_err(|_| UnitError::Range(text.trim().to_owned(), help))
 }
 
-/// A rate in bits a second, at least 1.
+/// A rate in bits per second, at least 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BitRate(pub u64);
 
-/// A bound on a rate, or none.
+/// An optional limit on a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Rate {
     /// As fast as the machine and the receivers allow.
@@ -69,7 +69,7 @@ pub enum Rate {
 }
 
 impl Rate {
-    /// Bits a second, `None` when unlimited.
+    /// Returns bits per second, or `None` if unlimited.
     pub fn bits(self) -> Option<u64> {
         match self {
             Rate::Unlimited => None,
@@ -179,6 +179,12 @@ impl fmt::Display for ByteSize {
         }
         write!(f, "{} B", self.0)
     }
+}
+
+/// Returns a number with its noun, in the plural unless the number is 1: "1 message", "3 messages".
+pub fn count(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
 }
 
 /// Parses a time: seconds without a unit, else `ms`, `s`, `m`, `h`. For clap's `value_parser`.

@@ -89,3 +89,9 @@ fn shown_with_one_decimal() {
     assert_eq!(ByteSize(64 << 20).to_string(), "64.0 MiB");
     assert_eq!(ByteSize(12).to_string(), "12 B");
 }
+
+#[test]
+fn one_is_singular() {
+    let text = [0, 1, 2].map(|number| cli::units::count(number, "host"));
+    assert_eq!(text, ["0 hosts", "1 host", "2 hosts"]);
+}

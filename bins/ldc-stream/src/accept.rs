@@ -1,7 +1,7 @@
 //! Waiting for the sender: the first connection that begins with a valid hello is the stream.
 //!
-//! Other connections (a port scan, a browser, a host that connects and stays silent) are closed and reported; they neither
-//! end the program nor delay a sender that connects after them.
+//! Other connections (a port scan, a browser, a host that connects and stays silent) are closed and reported; they
+//! neither end the program nor delay a sender that connects after them.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read};
@@ -16,7 +16,7 @@ use crate::wire::{HELLO_LEN, Hello};
 const MAX_PENDING: usize = 16;
 /// Time allowed for the hello of a connection.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time between two looks at the listener and the pending connections.
+/// Polling interval of the listener and the pending connections.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The connection of a sender, its hello, and when that arrived.
@@ -27,7 +27,7 @@ pub(crate) struct Accepted {
     pub(crate) began: Instant,
 }
 
-/// A connection whose hello has not arrived whole.
+/// A connection whose hello is incomplete.
 struct Pending {
     stream: TcpStream,
     peer: SocketAddr,
@@ -36,44 +36,44 @@ struct Pending {
     have: usize,
 }
 
-/// What a look at a pending connection found.
-enum Look {
+/// The state of a pending connection.
+enum State {
     Incomplete,
     Hello(Hello),
     Refused(String),
 }
 
 impl Pending {
-    /// Reads what has arrived of the hello; never waits.
-    fn look(&mut self) -> Look {
+    /// Reads the bytes of the hello that have arrived; never blocks.
+    fn read(&mut self) -> State {
         while self.have < HELLO_LEN {
             match self.stream.read(&mut self.bytes[self.have..]) {
-                Ok(0) => return Look::Refused("closed the connection before its hello".into()),
+                Ok(0) => return State::Refused("closed the connection before its hello".into()),
                 Ok(count) => self.have += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     return if self.since.elapsed() < HELLO_TIMEOUT {
-                        Look::Incomplete
+                        State::Incomplete
                     } else {
                         let limit = HELLO_TIMEOUT.as_secs();
-                        Look::Refused(format!("sent no hello within {limit} s"))
+                        State::Refused(format!("sent no hello within {limit} s"))
                     };
                 }
-                Err(error) => return Look::Refused(error.to_string()),
+                Err(error) => return State::Refused(error.to_string()),
             }
         }
         match Hello::parse(&self.bytes) {
-            Ok(hello) => Look::Hello(hello),
-            Err(error) => Look::Refused(error.to_string()),
+            Ok(hello) => State::Hello(hello),
+            Err(error) => State::Refused(error.to_string()),
         }
     }
 }
 
-/// Accepts connections until one of them begins with a valid hello. Calls `refused` for each that does not. `None`:
-/// interrupted.
+/// Accepts connections until one of them begins with a valid hello. Calls `refused` for each that does not. Returns
+/// `None` when interrupted.
 ///
 /// # Errors
-/// When the listener fails.
+/// The listener fails.
 pub(crate) fn accept(
     listener: &TcpListener,
     mut refused: impl FnMut(SocketAddr, &str),
@@ -100,10 +100,10 @@ pub(crate) fn accept(
             let Some(mut connection) = pending.pop_front() else {
                 break;
             };
-            match connection.look() {
-                Look::Incomplete => pending.push_back(connection),
-                Look::Refused(reason) => refused(connection.peer, &reason),
-                Look::Hello(hello) => {
+            match connection.read() {
+                State::Incomplete => pending.push_back(connection),
+                State::Refused(reason) => refused(connection.peer, &reason),
+                State::Hello(hello) => {
                     let Pending { stream, peer, .. } = connection;
                     stream.set_nonblocking(false)?;
                     return Ok(Some(Accepted {
@@ -120,19 +120,19 @@ pub(crate) fn accept(
     Ok(None)
 }
 
-/// The next connection that has arrived, if there is one.
+/// Returns the next connection that has arrived, if any.
 fn next(listener: &TcpListener) -> Result<Option<(TcpStream, SocketAddr)>> {
     loop {
         match listener.accept() {
             Ok(accepted) => return Ok(Some(accepted)),
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
-            // The peer left between its handshake and this call.
+            // The peer disconnected between its handshake and this call.
             Err(error)
                 if matches!(
                     error.kind(),
                     ErrorKind::Interrupted | ErrorKind::ConnectionAborted
                 ) => {}
-            Err(error) => return Err(error).context("accepting a connection"),
+            Err(error) => return Err(error).context("cannot accept a connection"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What arrived, what of it in time, and what can be played.
+//! Statistics of a receiver: what arrived, what arrived in time, and what can be played.
 
 use std::time::Duration;
 
@@ -6,39 +6,39 @@ use crate::ages::Ages;
 use crate::events::{LayerEnd, Percentiles};
 use crate::wire::{Data, Hello};
 
-/// One layer in the window that is under way.
+/// One layer of the current window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Open {
     bytes: u64,
     of: u64,
-    /// All of it so far came in time.
+    /// All bytes so far arrived in time.
     on_time: bool,
 }
 
-/// A receiver's account. Its memory is bounded: one window is open at a time, since messages come in the
-/// order of windows; what comes for an older one counts as bytes, and as out of order.
+/// The statistics of a stream, in bounded memory: messages arrive in the order of windows, so one window is open at a
+/// time. Messages of older windows count as bytes and as out of order.
 pub(crate) struct Account {
     window_us: i64,
     start_us: i64,
     playout_us: i64,
-    /// The clocks agree; else the fastest message counts as new.
+    /// The clocks agree; otherwise the fastest message has age 0.
     shared: bool,
     pub(crate) layers: Vec<LayerEnd>,
     open: Vec<Open>,
     window: u32,
-    /// Windows closed, whether anything of them came or not.
+    /// Windows closed, including those of which nothing arrived.
     closed: u64,
     playable: u64,
-    /// Sum of the layers on time without a gap from the base layer up, of all closed windows.
+    /// Sum over all closed windows of the layers on time without a gap from the base layer up.
     usable: u64,
     ages: Ages,
     base_ages: Ages,
-    /// The least difference between the clocks, as far as is known.
+    /// Smallest difference between the clocks seen so far.
     offset_us: Option<i64>,
     pub(crate) out_of_order: u64,
 }
 
-/// The account as a whole.
+/// The result of the statistics.
 pub(crate) struct Summary {
     pub(crate) windows: u64,
     pub(crate) playable_s: f64,
@@ -72,18 +72,18 @@ impl Account {
         }
     }
 
-    /// Bytes of all layers.
+    /// Returns the bytes of all layers.
     pub(crate) fn bytes(&self) -> u64 {
         self.layers.iter().map(|layer| layer.bytes).sum()
     }
 
-    /// When a window's layers stop being in time, since the start.
+    /// Returns the time since the start until which the layers of a window are in time.
     fn in_time_until(&self, window: u32) -> i64 {
         let end = (i64::from(window) + 1).saturating_mul(self.window_us);
         end.saturating_add(self.playout_us)
     }
 
-    /// A message arrived whole. Its layer is below the number of layers, as the parser checks.
+    /// Adds a complete message. The parser has checked that its layer exists.
     pub(crate) fn add(&mut self, data: &Data, now_us: i64) {
         let since = now_us.saturating_sub(self.start_us);
         let age = since.saturating_sub(signed(data.due_us));
@@ -112,7 +112,7 @@ impl Account {
         }
         if data.window > self.window {
             self.close();
-            // Of those in between nothing came.
+            // Nothing arrived of the windows in between.
             self.closed += u64::from(data.window - self.window - 1);
             self.window = data.window;
         }
@@ -122,7 +122,7 @@ impl Account {
         open.of = data.of.into();
     }
 
-    /// The open window is over.
+    /// Closes the open window.
     fn close(&mut self) {
         self.closed += 1;
         let mut gap = false;
@@ -140,8 +140,8 @@ impl Account {
         }
     }
 
-    /// Closes the account: at the end of the stream, which says how many windows it had, or at `now_us`,
-    /// when windows count whose time is over by then.
+    /// Returns the result: with `windows`, the number that the end of the stream states; otherwise for the windows
+    /// whose time is over at `now_us`.
     pub(crate) fn finish(&mut self, windows: Option<u32>, now_us: i64) -> Summary {
         let since = now_us
             .saturating_sub(self.start_us)
@@ -150,7 +150,7 @@ impl Account {
         let over = windows.map_or(u64::try_from(over).unwrap_or(0), u64::from);
         if u64::from(self.window) < over {
             self.close();
-            // A stream says how many windows it had; one that says less than it showed is not believed.
+            // A stated number of windows below the number seen is ignored.
             self.closed = self.closed.max(over);
         }
         let (windows, window_s) = (self.closed, self.window_us as f64 / 1e6);
@@ -197,8 +197,8 @@ mod tests {
     #[test]
     fn a_window_is_playable_as_far_as_its_layers_are_whole_and_in_time() {
         let mut account = account(true);
-        // Window 0: both layers whole. Window 1: the base layer whole, a part of the other. Window 2:
-        // nothing. Window 3: only the enhancement layer. Window 4: the base layer late.
+        // Window 0: both layers complete. Window 1: base layer complete, a part of the other. Window 2: nothing. Window
+        // 3: only the enhancement layer. Window 4: base layer late.
         for (window, layer, len, at) in [
             (0, 0, 60, 10),
             (0, 0, 40, 11),

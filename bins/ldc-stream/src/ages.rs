@@ -1,9 +1,9 @@
 //! A sample of ages in bounded memory, for percentiles.
 
-/// Ages kept: 512 KiB. A minute of the thesis's test has 6,000.
-const ROOM: usize = 65_536;
+/// Ages in the sample: 512 KiB. One minute of the thesis's test has 6,000.
+const CAPACITY: usize = 65_536;
 
-/// A uniform sample of all that were added: all of them, while they fit.
+/// A uniform sample of the ages added; all of them while they fit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ages {
     kept: Vec<i64>,
@@ -14,7 +14,7 @@ pub(crate) struct Ages {
 impl Ages {
     pub(crate) fn add(&mut self, age_us: i64) {
         self.seen += 1;
-        if self.kept.len() < ROOM {
+        if self.kept.len() < CAPACITY {
             self.kept.push(age_us);
             return;
         }
@@ -32,7 +32,7 @@ impl Ages {
         }
     }
 
-    /// The age that this part of all (0 to 1) does not exceed; `None` without any.
+    /// Returns the age that a fraction `part` of all ages (0 to 1) does not exceed; `None` for an empty sample.
     pub(crate) fn percentile(&self, part: f64) -> Option<i64> {
         let mut sorted = self.kept.clone();
         sorted.sort_unstable();
@@ -59,7 +59,7 @@ mod tests {
     fn a_long_stream_keeps_a_fair_sample_in_bounded_memory() {
         let mut ages = Ages::default();
         (0..1_000_000).for_each(|age| ages.add(age));
-        assert_eq!(ages.kept.len(), ROOM);
+        assert_eq!(ages.kept.len(), CAPACITY);
         let median = ages.percentile(0.5).unwrap();
         // Four standard deviations of a sample's median.
         assert!((median - 500_000).abs() < 8_000, "{median}");

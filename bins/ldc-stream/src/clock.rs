@@ -1,4 +1,4 @@
-//! Time of day that never steps: read once, then counted on.
+//! Time of day that never steps: the system clock is read once, the monotonic clock then advances it.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Set by the system's clock, now.
+    /// Returns a clock set from the system clock.
     pub(crate) fn new() -> Clock {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         Clock {
@@ -19,14 +19,14 @@ impl Clock {
         }
     }
 
-    /// The time now.
+    /// Returns the current time.
     pub(crate) fn now_us(&self) -> i64 {
         self.unix_us
             .saturating_add(micros(self.origin.elapsed().as_micros()))
     }
 }
 
-/// Microseconds as they stand in figures: 292,000 years are enough.
+/// Returns microseconds as `i64`, at most `i64::MAX`.
 pub(crate) fn micros(us: u128) -> i64 {
     i64::try_from(us).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! What `--json` prints; `--help` describes it.
+//! The events of `--json`, which `--help` describes.
 
 use serde::Serialize;
 
@@ -84,7 +84,7 @@ pub(crate) struct RecvEnd<'a> {
     pub(crate) beyond_limit: u64,
 }
 
-/// One layer, as received.
+/// A received layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct LayerEnd {
     pub(crate) bytes: u64,
@@ -104,7 +104,7 @@ pub(crate) struct Percentiles {
 }
 
 impl Percentiles {
-    /// Of ages, less `offset_us`.
+    /// Returns percentiles of ages, minus `offset_us`.
     pub(crate) fn of(ages: &Ages, offset_us: i64) -> Option<Percentiles> {
         let at = |part| {
             let us = ages.percentile(part)?.saturating_sub(offset_us).max(0);

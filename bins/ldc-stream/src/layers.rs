@@ -1,4 +1,4 @@
-//! Which bytes of which layer are due when, and where they come from.
+//! The layers of a stream: their bytes and their schedule.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use crate::args::SendArgs;
 use crate::wire::{self, Data, HEADER_LEN, Header};
 
-/// Bytes of a layer in a window.
+/// Maximum bytes of a layer in a window.
 const MAX_WINDOW_BYTES: u64 = 64 << 20;
 
 /// The layers of a stream, cut into windows.
@@ -38,8 +38,9 @@ pub(crate) struct Piece {
 
 impl Layers {
     pub(crate) fn new(args: &SendArgs) -> Result<Layers> {
-        let open =
-            |path: &PathBuf| File::open(path).with_context(|| format!("open {}", path.display()));
+        let open = |path: &PathBuf| {
+            File::open(path).with_context(|| format!("cannot open {}", path.display()))
+        };
         let files: Vec<File> = args.files.iter().map(open).collect::<Result<_>>()?;
         let layers = Layers {
             count: args.layer_count(),
@@ -52,7 +53,9 @@ impl Layers {
                 Source::Files(files)
             },
         };
-        let bytes = layers.upto(1).max(layers.upto(2) - layers.upto(1));
+        let bytes = layers
+            .bytes_before(1)
+            .max(layers.bytes_before(2) - layers.bytes_before(1));
         ensure!(
             bytes > 0,
             "a layer has no byte in a window: raise --layer-rate or --window"
@@ -72,39 +75,43 @@ impl Layers {
         u64::try_from(self.window.as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Bytes of a layer before a window.
-    fn upto(&self, window: u64) -> u64 {
+    /// Returns the bytes of a layer before a window.
+    fn bytes_before(&self, window: u64) -> u64 {
         let bits = u128::from(self.rate_bps) * u128::from(window) * u128::from(self.window_us());
         u64::try_from(bits / 8_000_000).unwrap_or(u64::MAX)
     }
 
-    /// Messages of one window, at most.
+    /// Returns the maximum number of messages of a window.
     pub(crate) fn messages_per_window(&self) -> u64 {
-        let bytes = self.upto(1).max(self.upto(2) - self.upto(1)) + 1;
+        let bytes = self
+            .bytes_before(1)
+            .max(self.bytes_before(2) - self.bytes_before(1))
+            + 1;
         bytes.div_ceil(self.message as u64) * self.count as u64
     }
 
-    /// Bytes of the longest message, its header included.
+    /// Returns the length of the longest message, including its header.
     pub(crate) fn longest(&self) -> usize {
         HEADER_LEN + self.message
     }
 
-    /// When a layer of a window is due, since the start: layers follow each other evenly.
+    /// Returns the time since the start at which a layer of a window is due: layers are spaced evenly.
     pub(crate) fn due(&self, window: u32, layer: usize) -> Duration {
         let slot = u64::from(window) * self.count as u64 + layer as u64;
         let us = u128::from(slot) * u128::from(self.window_us()) / self.count as u128;
         Duration::from_micros(u64::try_from(us).unwrap_or(u64::MAX))
     }
 
-    /// The end of a window, since the start.
+    /// Returns the time since the start at which a window ends.
     pub(crate) fn end(&self, window: u32) -> Duration {
         self.due(window, 0) + self.window
     }
 
-    /// One layer of one window; no messages where its file has ended.
+    /// Returns one layer of one window, without messages if its file has ended.
     pub(crate) fn piece(&self, window: u32, layer: usize, due: Duration) -> Result<Piece> {
-        let begin = self.upto(window.into());
-        let mut payload = vec![0; usize::try_from(self.upto(u64::from(window) + 1) - begin)?];
+        let begin = self.bytes_before(window.into());
+        let mut payload =
+            vec![0; usize::try_from(self.bytes_before(u64::from(window) + 1) - begin)?];
         let len = self.read(layer, begin, &mut payload)?;
         payload.truncate(len);
         // Parts of nearly the same length.
@@ -152,7 +159,7 @@ impl Layers {
                         Ok(0) => break,
                         Ok(count) => have += count,
                         Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                        Err(error) => return Err(error).context("reading a layer"),
+                        Err(error) => return Err(error).context("cannot read a layer"),
                     }
                 }
                 Ok(have)

@@ -1,13 +1,13 @@
 //! `ldc-stream`: layers of a medium over TCP, with late data choice (LDC, `docs/papers.md`, chapter 5).
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | `args` | the command line |
-//! | [`wire`] | what goes over the connection |
-//! | `layers` | which bytes of which layer are due when; where they come from |
+//! | [`wire`] | the format of the connection |
+//! | `layers` | the layers, their bytes and their schedule |
 //! | `send`, `policy` | the sender: through a ring, or by plain `send` |
-//! | `recv`, `account`, `ages` | the receiver: what arrived, what of it in time, how old it was |
-//! | `events` | what `--json` prints |
+//! | `accept`, `recv`, `account`, `ages` | the receiver and its statistics |
+//! | `events` | the events of `--json` |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
@@ -28,12 +28,12 @@ use std::process::ExitCode;
 
 use args::{Args, Verb};
 
-/// The command line, as `--help` shows it: man pages and completions are made of it.
+/// Returns the command line as `--help` shows it, for man pages and completions.
 pub fn command() -> clap::Command {
     <args::Args as clap::CommandFactory>::command()
 }
 
-/// Runs the program with these arguments, its name first.
+/// Runs the program with these arguments, the program name first.
 pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     cli::args::main(
         args,

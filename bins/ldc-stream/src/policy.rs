@@ -1,4 +1,4 @@
-//! What the sender drops, and when (thesis §5.1.2, §5.3, §3.2.3).
+//! The policies of the sender: what it drops, and when (LDC §5.1.2, §5.3, §3.2.3).
 
 use std::time::Duration;
 
@@ -8,34 +8,34 @@ use crate::args::Policy;
 use crate::layers::{Layers, Piece};
 use crate::wire::MAX_LAYERS;
 
-/// Messages, by what became of them at the sender.
+/// Messages by their outcome at the sender.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) offered: u64,
     pub(crate) offered_bytes: u64,
     /// Dropped by the policy.
     pub(crate) dropped: u64,
-    /// A full ring did not take them.
+    /// Refused by a full ring.
     pub(crate) refused: u64,
-    /// Late already when their turn came, without a ring.
+    /// Without a ring: already late when they would have been written.
     pub(crate) skipped: u64,
 }
 
-/// The number that all messages of one layer in one window share.
+/// Returns the sequence number of all messages of one layer in one window.
 fn seq(window: u32, layer: usize) -> u64 {
     u64::from(window) * u64::from(MAX_LAYERS) + layer as u64
 }
 
-/// A window of a number.
+/// Returns the window of a sequence number.
 fn window_of(seq: u64) -> u64 {
     seq / u64::from(MAX_LAYERS)
 }
 
-/// The ring, and what to do with it.
+/// A policy, applied to the ring of a stream.
 pub(crate) struct Choice<'a> {
     policy: Policy,
     layers: &'a Layers,
-    /// The start by the clock of deadlines.
+    /// Start of the stream by the clock of deadlines.
     start: Instant,
 }
 
@@ -48,7 +48,7 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// When a layer of a window is due: with priority-progress all at once.
+    /// Returns when a layer of a window is due; with priority-progress, all layers at the start of the window.
     pub(crate) fn due(&self, window: u32, layer: usize) -> Duration {
         if self.policy == Policy::PriorityProgress {
             self.layers.due(window, 0)
@@ -57,7 +57,7 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// After this, a layer of a window is worth nothing: the window's end; the base layer has one more.
+    /// Returns when a layer of a window becomes stale: at the end of the window, the base layer one window later.
     fn deadline(&self, window: u32, layer: usize) -> Instant {
         let end = match layer {
             0 => self.layers.end(window) + self.layers.window,
@@ -67,7 +67,7 @@ impl<'a> Choice<'a> {
         self.start + ldc_linux::Duration::from_micros(us)
     }
 
-    /// A layer of a window is due, and not in the ring yet: makes room for it by dropping what is stale.
+    /// Drops stale data before a layer of a window is sent.
     pub(crate) fn prepare(
         &self,
         ring: &mut Sender,
@@ -78,7 +78,7 @@ impl<'a> Choice<'a> {
         match self.policy {
             Policy::LowestFirst if layer == 0 => {
                 if let Some(last) = window.checked_sub(1) {
-                    self.forget(ring, last, counts);
+                    self.drop_window(ring, last, counts);
                 }
             }
             Policy::Naive => counts.dropped += u64::from(ring.ring().retain(|_| false).changed),
@@ -86,11 +86,11 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// A window is over (`lowest-first`): its layers are dropped, from the highest down, but for the base
-    /// layer, which stays as long as there is room for a window beside it.
-    fn forget(&self, ring: &mut Sender, window: u32, counts: &mut Counts) {
+    /// Drops the layers of a window that has ended (`lowest-first`), the highest first. Keeps the base layer while the
+    /// ring has room for one more window.
+    fn drop_window(&self, ring: &mut Sender, window: u32, counts: &mut Counts) {
         for layer in (1..self.layers.count).rev() {
-            counts.dropped += u64::from(ring.drop(seq(window, layer)).changed);
+            counts.dropped += u64::from(ring.cancel(seq(window, layer)).changed);
         }
         if u64::from(ring.ring().free_slots()) < self.layers.messages_per_window() {
             let keep = u64::from(window);
@@ -99,17 +99,17 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// The last window is over.
+    /// Drops stale data after the last window.
     pub(crate) fn end(&self, ring: &mut Sender, windows: u32, counts: &mut Counts) {
         if let (Policy::LowestFirst, Some(last)) = (self.policy, windows.checked_sub(1)) {
-            self.forget(ring, last, counts);
+            self.drop_window(ring, last, counts);
         }
     }
 
     /// Puts a layer of a window into the ring.
     ///
     /// # Errors
-    /// When nobody takes messages any more.
+    /// The ring is closed.
     pub(crate) fn send(
         &self,
         ring: &mut Sender,
@@ -124,10 +124,10 @@ impl<'a> Choice<'a> {
         let number = seq(piece.window, piece.layer);
         for message in &piece.messages {
             let sent = if self.policy == Policy::None {
-                // Now and then to the caller, who may have been interrupted.
-                let patience = Some(Duration::from_millis(200));
+                // Returns regularly to check for an interrupt.
+                let timeout = Some(Duration::from_millis(200));
                 loop {
-                    match ring.send_wait(number, message, attributes, patience) {
+                    match ring.send_wait(number, message, attributes, timeout) {
                         Err(SendError::Full) if !cli::interrupt::raised() => {}
                         sent => break sent,
                     }
@@ -145,11 +145,11 @@ impl<'a> Choice<'a> {
         Ok(())
     }
 
-    /// Puts all layers of a window into the ring, the base layer first, as far as there is room before its
-    /// end (`priority-progress`).
+    /// Puts all layers of a window into the ring (`priority-progress`), the base layer first, as far as there is room
+    /// before the window ends.
     ///
     /// # Errors
-    /// When nobody takes messages any more.
+    /// The ring is closed.
     pub(crate) fn send_window(
         &self,
         ring: &mut Sender,
@@ -176,8 +176,8 @@ impl<'a> Choice<'a> {
                 counts.refused += (outcome.late + outcome.too_long) as u64;
                 return Ok(());
             }
-            let look = Duration::from_millis(50);
-            match ring.wait_room(1, Some(look)) {
+            let timeout = Duration::from_millis(50);
+            match ring.wait_room(1, Some(timeout)) {
                 Ok(()) | Err(WaitError::TimedOut) if !cli::interrupt::raised() => {}
                 Err(WaitError::Gone) => return Err(SendError::Gone),
                 Err(WaitError::Closed) => return Err(SendError::Closed),

@@ -1,4 +1,4 @@
-//! The receiver: one stream, accounted for.
+//! The receiver of one stream.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use cli::events::Events;
 use cli::progress::Progress;
-use cli::units::{BitRate, ByteSize};
+use cli::units::{BitRate, ByteSize, count};
 
 use crate::accept::{Accepted, accept};
 use crate::account::Account;
@@ -18,31 +18,31 @@ use crate::clock::Clock;
 use crate::events::{RecvEnd, RecvEvent};
 use crate::wire::{self, Data, HEADER_LEN, Header, Hello};
 
-/// How long a read waits before Ctrl-C and --duration are looked at.
-const LOOK: Duration = Duration::from_millis(50);
-/// Longest time window that [`RecvArgs::idle_timeout`] is extended for: the longest that a sender can be given.
+/// Longest wait of a read before Ctrl-C and --duration are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Longest time window for which [`RecvArgs::idle_timeout`] is extended: the longest that a sender accepts.
 const MAX_WINDOW: Duration = Duration::from_secs(600);
 
 /// How a stream ended.
 #[derive(Debug)]
 enum Ending {
-    /// With the sender's last word: how many windows there were.
+    /// The end message arrived, with the number of windows.
     Complete(u32),
-    /// --duration is over.
+    /// --duration has passed.
     Stopped,
-    /// Without it.
+    /// The connection ended without the end message.
     Cut,
-    /// Nothing arrived for so long.
+    /// Nothing arrived for this time.
     Silent(Duration),
     Interrupted,
     Failed(anyhow::Error),
 }
 
-/// Runs `ldc-stream recv`; the exit code.
+/// Runs `ldc-stream recv` and returns the exit code.
 pub(crate) fn run(args: &RecvArgs) -> Result<u8> {
     let events = Events::new(args.json, false);
-    let listener =
-        TcpListener::bind(args.listen).with_context(|| format!("listening on {}", args.listen))?;
+    let listener = TcpListener::bind(args.listen)
+        .with_context(|| format!("cannot listen on {}", args.listen))?;
     let address = listener.local_addr()?;
     events.emit(&RecvEvent::Waiting {
         address: address.to_string(),
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<u8> {
         hello,
         began,
     } = accepted;
-    stream.set_read_timeout(Some(LOOK))?;
+    stream.set_read_timeout(Some(POLL_INTERVAL))?;
     events.emit(&RecvEvent::Started {
         peer: peer.to_string(),
         layers: hello.layers,
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<u8> {
     receiver.finish(ending)
 }
 
-/// Reads, unless it would wait too long: 0 at the end of the stream, `None` when nothing came.
+/// Reads from the stream. Returns 0 at its end, `None` if nothing arrived within the read timeout.
 fn read(stream: &mut TcpStream, bytes: &mut [u8]) -> Result<Option<usize>> {
     match stream.read(bytes) {
         Ok(count) => Ok(Some(count)),
@@ -93,7 +93,7 @@ fn read(stream: &mut TcpStream, bytes: &mut [u8]) -> Result<Option<usize>> {
         {
             Ok(None)
         }
-        Err(error) => Err(error).context("reading from the sender"),
+        Err(error) => Err(error).context("cannot read from the sender"),
     }
 }
 
@@ -104,13 +104,13 @@ struct Receiver<'a> {
     began: Instant,
     clock: Clock,
     account: Account,
-    /// With --output: one a layer.
+    /// With --output, one file per layer.
     files: Vec<File>,
     corrupt: u64,
     beyond_limit: u64,
     events: &'a Events,
     progress: Progress,
-    told: Instant,
+    reported: Instant,
 }
 
 impl<'a> Receiver<'a> {
@@ -124,12 +124,12 @@ impl<'a> Receiver<'a> {
         let mut files = Vec::new();
         if let Some(folder) = &args.output {
             std::fs::create_dir_all(folder)
-                .with_context(|| format!("create {}", folder.display()))?;
+                .with_context(|| format!("cannot create {}", folder.display()))?;
             for layer in 0..hello.layers {
                 let path = folder.join(format!("layer-{layer}"));
                 let mut options = OpenOptions::new();
                 let file = options.write(true).create(true).truncate(true).open(&path);
-                files.push(file.with_context(|| format!("create {}", path.display()))?);
+                files.push(file.with_context(|| format!("cannot create {}", path.display()))?);
             }
         }
         let shared = args.clock == ClockKind::Shared;
@@ -145,15 +145,15 @@ impl<'a> Receiver<'a> {
             beyond_limit: 0,
             events,
             progress: Progress::new(!args.quiet && !args.json, "received", None),
-            told: began,
+            reported: began,
         })
     }
 
-    /// Takes messages until the stream ends, one way or another.
+    /// Receives messages until the stream ends.
     fn receive(&mut self, stream: &mut TcpStream) -> Ending {
-        // Room for two of the longest messages; nothing that arrives makes it grow.
-        let most = 2 * (HEADER_LEN + self.hello.max_payload as usize);
-        let mut buffer = vec![0; most.max(64 << 10)];
+        // Two of the longest messages; the buffer never grows.
+        let longest = HEADER_LEN + self.hello.max_payload as usize;
+        let mut buffer = vec![0; (2 * longest).max(64 << 10)];
         let (mut from, mut to) = (0, 0);
         let window = Duration::from_micros(self.hello.window_us.into()).min(MAX_WINDOW);
         let idle_timeout = self.args.idle_timeout.max(2 * window);
@@ -165,11 +165,11 @@ impl<'a> Receiver<'a> {
             if self
                 .args
                 .duration
-                .is_some_and(|most| self.began.elapsed() >= most)
+                .is_some_and(|limit| self.began.elapsed() >= limit)
             {
                 return Ending::Stopped;
             }
-            self.tell();
+            self.report();
             if buffer.len() - to < buffer.len() / 2 {
                 buffer.copy_within(from..to, 0);
                 (from, to) = (0, to - from);
@@ -192,8 +192,8 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Takes the whole messages at the start of `bytes`: how many bytes they were, and how many windows
-    /// the stream had when it ended there.
+    /// Takes the complete messages at the start of `bytes`. Returns their length, and the number of windows if the
+    /// stream ended there.
     fn messages(&mut self, bytes: &[u8]) -> Result<(usize, Option<u32>)> {
         let now_us = self.clock.now_us();
         let mut used = 0;
@@ -213,7 +213,7 @@ impl<'a> Receiver<'a> {
         Ok((used, None))
     }
 
-    /// Checks the bytes of a message, and writes them where they belong.
+    /// Checks the bytes of a message and writes them to the layer's file.
     fn keep(&mut self, data: &Data, payload: &[u8]) -> Result<()> {
         let expected = (data.offset..).map(|at| wire::generated(data.layer, at));
         if self.hello.generated && !payload.iter().copied().eq(expected.take(payload.len())) {
@@ -227,15 +227,15 @@ impl<'a> Receiver<'a> {
             return Ok(());
         }
         let written = file.write_all_at(payload, data.offset);
-        written.map_err(|error| anyhow!("writing layer {}: {error}", data.layer))
+        written.map_err(|error| anyhow!("cannot write layer {}: {error}", data.layer))
     }
 
-    /// Once a second.
-    fn tell(&mut self) {
-        if self.told.elapsed() < Duration::from_secs(1) {
+    /// Reports the progress, once per second.
+    fn report(&mut self) {
+        if self.reported.elapsed() < Duration::from_secs(1) {
             return;
         }
-        self.told = Instant::now();
+        self.reported = Instant::now();
         let bytes = self.account.bytes();
         self.progress.set_position(bytes);
         self.events.emit(&RecvEvent::Progress {
@@ -250,7 +250,7 @@ impl<'a> Receiver<'a> {
         });
     }
 
-    /// The last words; the exit code.
+    /// Prints the result and returns the exit code.
     fn finish(&mut self, ending: Ending) -> Result<u8> {
         self.progress.finish();
         let seconds = self.began.elapsed().as_secs_f64();
@@ -310,7 +310,7 @@ impl<'a> Receiver<'a> {
     }
 }
 
-/// The account for people, on standard output.
+/// Prints the result as text on standard output.
 fn show(end: &RecvEnd<'_>, window_s: f64) {
     cli::print_result!("layer       bytes     in time  messages  windows whole  in time");
     for (at, layer) in end.layers.iter().enumerate() {
@@ -324,14 +324,15 @@ fn show(end: &RecvEnd<'_>, window_s: f64) {
         );
     }
     cli::print_result!(
-        "{} in {:.1} s, {}; {} of it in time",
+        "{} in {} received in {:.1} s, {}; {} of it in time",
         ByteSize(end.bytes),
+        count(end.layers.len() as u64, "layer"),
         end.seconds,
         BitRate(end.rate_bps),
         ByteSize(end.on_time_bytes),
     );
     cli::print_result!(
-        "playable: {:.1} of {:.1} s, {:.2} layers of {} in the mean",
+        "playable: {:.1} of {:.1} s, {:.2} of {} layers on average",
         end.playable_s,
         end.windows as f64 * window_s,
         end.usable_layers,
@@ -341,7 +342,7 @@ fn show(end: &RecvEnd<'_>, window_s: f64) {
     for (name, ages) in ages {
         if let Some(age) = ages {
             cli::print_result!(
-                "age on arrival, {name}: median {:.1} ms, 90 % {:.1}, 99 % {:.1}, most {:.1}",
+                "age on arrival, {name}: median {:.1} ms, 90 % {:.1} ms, 99 % {:.1} ms, maximum {:.1} ms",
                 age.p50,
                 age.p90,
                 age.p99,
@@ -349,13 +350,13 @@ fn show(end: &RecvEnd<'_>, window_s: f64) {
             );
         }
     }
-    for (count, what) in [
+    for (messages, what) in [
         (end.corrupt, "with wrong bytes"),
         (end.out_of_order, "out of order"),
         (end.beyond_limit, "beyond --max-layer, not written"),
     ] {
-        if count > 0 {
-            cli::print_result!("{count} messages {what}");
+        if messages > 0 {
+            cli::print_result!("{} {what}", count(messages, "message"));
         }
     }
 }

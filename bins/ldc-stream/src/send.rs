@@ -1,4 +1,4 @@
-//! The sender: layers at their times, through a ring or by plain `send`.
+//! The sender: layers on schedule, through a ring or by plain `send`.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use cli::events::Events;
 use cli::progress::Progress;
-use cli::units::ByteSize;
+use cli::units::{BitRate, ByteSize, count};
 use ldc_linux::tcp::{self, Unsent};
 use ldc_linux::{Attributes, Drained, SendError, Shape, WaitError};
 use socket2::SockRef;
@@ -21,19 +21,19 @@ use crate::wire::{Header, Hello, MAX_PAYLOAD};
 
 /// The receiver left early, or did not confirm the end.
 const UNCONFIRMED: u8 = cli::exit::UNCONFIRMED;
-/// How long a write or a sleep lasts before Ctrl-C is looked at.
-const LOOK: Duration = Duration::from_millis(50);
-const CONNECT: Duration = Duration::from_secs(10);
-/// What a ring takes unless two windows take more.
+/// Longest duration of a write or a sleep before Ctrl-C is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Size of a ring, unless two windows need more.
 const RING_BYTES: u64 = 64 << 20;
-/// The number of the last message: no window has it.
+/// Sequence number of the end message, which no window uses.
 const LAST: u64 = u64::MAX;
 
 /// How sending ended.
 #[derive(Debug)]
 enum Ending {
     Sent,
-    /// Everything is sent, and nothing was heard from the receiver.
+    /// All data was sent, but the receiver did not confirm the end.
     Unconfirmed,
     /// The receiver closed the connection before the end.
     Left,
@@ -41,7 +41,7 @@ enum Ending {
     Failed(anyhow::Error),
 }
 
-/// Runs `ldc-stream send`; the exit code.
+/// Runs `ldc-stream send` and returns the exit code.
 pub(crate) fn run(args: &SendArgs) -> Result<u8> {
     let layers = Layers::new(args)?;
     let slots = slots(args, &layers)?;
@@ -51,12 +51,12 @@ pub(crate) fn run(args: &SendArgs) -> Result<u8> {
     if let Some(name) = &args.congestion {
         socket
             .set_tcp_congestion(name.as_bytes())
-            .with_context(|| format!("congestion control {name}"))?;
+            .with_context(|| format!("cannot set congestion control {name}"))?;
     }
     if let (true, Some(ByteSize(bytes))) = (args.no_ldc, args.unsent) {
         socket
             .set_tcp_notsent_lowat(u32::try_from(bytes)?)
-            .context("limiting what is unsent")?;
+            .context("cannot limit unsent bytes")?;
     }
     let congestion = socket.tcp_congestion().unwrap_or_default();
     let congestion = String::from_utf8_lossy(&congestion);
@@ -70,10 +70,10 @@ pub(crate) fn run(args: &SendArgs) -> Result<u8> {
         start_us: u64::try_from(Clock::new().now_us())?,
     };
     let began = Instant::now();
-    stream.set_write_timeout(Some(LOOK))?;
+    stream.set_write_timeout(Some(POLL_INTERVAL))?;
     stream
         .write_all(&hello.emit())
-        .context("greeting the receiver")?;
+        .context("cannot write to the receiver")?;
     let mut sender = Sender {
         args,
         layers: &layers,
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &SendArgs) -> Result<u8> {
         counts: Counts::default(),
         events: Events::new(args.json, false),
         progress: Progress::new(!args.quiet && !args.json, "sent", None),
-        told: began,
+        reported: began,
         windows: 0,
         stats: tcp::Stats::default(),
     };
@@ -96,60 +96,58 @@ pub(crate) fn run(args: &SendArgs) -> Result<u8> {
         slots: if args.no_ldc { 0 } else { slots },
     });
     let ending = if args.no_ldc {
-        sender.plain(stream)
+        sender.send_plain(stream)
     } else {
-        sender.late(stream, slots)
+        sender.send_late(stream, slots)
     };
     Ok(sender.finish(ending.unwrap_or_else(Ending::Failed)))
 }
 
-/// Slots of the ring: eight windows, as far as they take no more than 64 MiB, two at least. What is dropped
-/// behind a message that has to wait keeps its slots until that one has left, so a stall of so many
-/// windows costs the base layer nothing.
+/// Returns the slots of the ring: eight windows within 64 MiB, but at least two windows. A cancelled message keeps its
+/// slots until all older messages have left, so the base layer survives a stall of that many windows.
 fn slots(args: &SendArgs, layers: &Layers) -> Result<u32> {
     let window = layers.messages_per_window();
-    let wanted = match args.slots {
+    let slots = match args.slots {
         Some(slots) => u64::from(slots),
         None => (8 * window)
             .min(RING_BYTES / layers.longest() as u64)
             .max(2 * window),
     };
-    let most = u64::from(Shape::MAX_SLOTS);
-    if wanted > most && !args.no_ldc {
+    let max = u64::from(Shape::MAX_SLOTS);
+    if slots > max && !args.no_ldc {
         return Err(anyhow!(
-            "two windows are {wanted} messages, more than the {most} that a ring takes: make --message \
-             larger or --window shorter"
+            "two windows need {slots} slots, but a ring has at most {max}: increase --message or decrease --window"
         ));
     }
-    Ok(wanted.min(most) as u32)
+    Ok(slots.min(max) as u32)
 }
 
-/// Connects to the first address that answers.
+/// Connects to the first address that accepts.
 fn connect(to: &str) -> Result<TcpStream> {
     let addresses = to
         .to_socket_addrs()
         .with_context(|| format!("{to}: write HOST:PORT, as in receiver:5000"))?;
     let mut last = anyhow!("{to}: no address");
     for address in addresses {
-        match TcpStream::connect_timeout(&address, CONNECT) {
+        match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
             Ok(stream) => return Ok(stream),
-            Err(error) => last = anyhow!("connecting to {address}: {error}"),
+            Err(error) => last = anyhow!("cannot connect to {address}: {error}"),
         }
     }
     Err(last)
 }
 
-/// Sleeps until that time, as long as nothing happens meanwhile; `false` when interrupted.
-fn sleep_until(time: Instant, mut meanwhile: impl FnMut() -> bool) -> bool {
+/// Sleeps until `time` and calls `poll` regularly. Returns `false` if interrupted, or once `poll` does.
+fn sleep_until(time: Instant, mut poll: impl FnMut() -> bool) -> bool {
     loop {
-        if cli::interrupt::raised() || !meanwhile() {
+        if cli::interrupt::raised() || !poll() {
             return false;
         }
         let left = time.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return true;
         }
-        std::thread::sleep(left.min(LOOK));
+        std::thread::sleep(left.min(POLL_INTERVAL));
     }
 }
 
@@ -160,7 +158,7 @@ struct Sender<'a> {
     counts: Counts,
     events: Events,
     progress: Progress,
-    told: Instant,
+    reported: Instant,
     windows: u32,
     stats: tcp::Stats,
 }
@@ -168,18 +166,18 @@ struct Sender<'a> {
 type Ring = Drained<Result<tcp::Ended, tcp::Error>>;
 
 impl Sender<'_> {
-    /// Whether another window begins.
-    fn goes_on(&self) -> bool {
+    /// Returns whether another window begins.
+    fn has_next_window(&self) -> bool {
         let default = self
             .args
             .files
             .is_empty()
             .then_some(Duration::from_secs(60));
-        let most = self.args.duration.or(default);
-        self.windows < u32::MAX && most.is_none_or(|most| self.layers.due(self.windows, 0) < most)
+        let end = self.args.duration.or(default);
+        self.windows < u32::MAX && end.is_none_or(|end| self.layers.due(self.windows, 0) < end)
     }
 
-    /// All layers of the next window; `None` when all files have ended.
+    /// Returns a layer of the next window.
     fn piece(&mut self, layer: usize, due: Duration) -> Result<Piece> {
         let piece = self.layers.piece(self.windows, layer, due)?;
         self.counts.offered += piece.messages.len() as u64;
@@ -195,11 +193,11 @@ impl Sender<'_> {
         .emit()
     }
 
-    /// Through a ring.
-    fn late(&mut self, stream: TcpStream, slots: u32) -> Result<Ending> {
+    /// Sends through a ring.
+    fn send_late(&mut self, stream: TcpStream, slots: u32) -> Result<Ending> {
         let control = stream.try_clone()?;
         let shape = Shape::new(slots, u32::try_from(self.layers.longest())?)
-            .context("the ring: make --message or --slots smaller")?;
+            .context("cannot create the ring: decrease --message or --slots")?;
         let unsent = match self.args.unsent {
             Some(ByteSize(bytes)) => Unsent::fixed(u32::try_from(bytes)?),
             None => Unsent::default(),
@@ -211,17 +209,16 @@ impl Sender<'_> {
         stream.set_write_timeout(None)?;
         let mut ring = tcp::init(stream, shape, config)?;
         let choice = Choice::new(self.args.policy(), self.layers, ldc_linux::now());
-        let reached = self.windows_into(&mut ring, &choice)?;
-        if reached {
+        if self.send_windows(&mut ring, &choice)? {
             let windows = self.windows;
             choice.end(&mut ring, windows, &mut self.counts);
-            self.say_end(&mut ring);
+            self.send_end(&mut ring);
         }
-        let given_up = self.drain(&mut ring, &control);
-        match (ring.finish(), given_up) {
+        let failure = self.drain(&mut ring, &control);
+        match (ring.finish(), failure) {
             (Ok(ended), None) => {
                 self.stats = ended.stats;
-                Ok(self.goodbye(&ended.socket))
+                Ok(self.await_close(&ended.socket))
             }
             (_, Some(ending)) => Ok(ending),
             (Err(tcp::Error::PeerClosed), None) => Ok(Ending::Left),
@@ -229,16 +226,16 @@ impl Sender<'_> {
         }
     }
 
-    /// All windows; `false` when it was interrupted, or nobody takes messages any more.
-    fn windows_into(&mut self, ring: &mut Ring, choice: &Choice<'_>) -> Result<bool> {
-        while self.goes_on() {
+    /// Sends all windows. Returns `false` if interrupted or the ring is closed.
+    fn send_windows(&mut self, ring: &mut Ring, choice: &Choice<'_>) -> Result<bool> {
+        while self.has_next_window() {
             let window = self.windows;
             let mut pieces = Vec::new();
             let mut any = false;
             for layer in 0..self.layers.count {
                 let due = choice.due(window, layer);
                 let at = self.began + due;
-                if !sleep_until(at, || self.tell_of(ring)) {
+                if !sleep_until(at, || self.report_ring(ring)) {
                     return Ok(false);
                 }
                 choice.prepare(ring, window, layer, &mut self.counts);
@@ -260,15 +257,15 @@ impl Sender<'_> {
             self.windows += 1;
         }
         let end = self.began + self.layers.due(self.windows, 0);
-        Ok(sleep_until(end, || self.tell_of(ring)))
+        Ok(sleep_until(end, || self.report_ring(ring)))
     }
 
-    /// The last message; the ring may be full.
-    fn say_end(&mut self, ring: &mut Ring) {
+    /// Sends the end message, and waits for room if the ring is full.
+    fn send_end(&mut self, ring: &mut Ring) {
         let message = self.end_message();
         let end = Instant::now() + self.args.linger;
         while Instant::now() < end && !cli::interrupt::raised() {
-            let sent = ring.send_wait(LAST, &message, Attributes::default(), Some(LOOK));
+            let sent = ring.send_wait(LAST, &message, Attributes::default(), Some(POLL_INTERVAL));
             if sent != Err(SendError::Full) {
                 break;
             }
@@ -276,12 +273,12 @@ impl Sender<'_> {
         ring.notify();
     }
 
-    /// Waits until everything has left the ring, at most --linger; after that, or when interrupted, gives the
-    /// connection up and says why.
+    /// Waits until all messages have left the ring, at most --linger. After that, or when interrupted, shuts the
+    /// connection down and returns why.
     fn drain(&mut self, ring: &mut Ring, control: &TcpStream) -> Option<Ending> {
         let end = Instant::now() + self.args.linger;
         let all = ring.shape().slots();
-        while ring.wait_room(all, Some(LOOK)) == Err(WaitError::TimedOut) {
+        while ring.wait_room(all, Some(POLL_INTERVAL)) == Err(WaitError::TimedOut) {
             if Instant::now() >= end || cli::interrupt::raised() {
                 break;
             }
@@ -295,13 +292,13 @@ impl Sender<'_> {
         Some(ending)
     }
 
-    /// Says that nothing follows, and waits for the receiver to close.
-    fn goodbye(&self, mut stream: &TcpStream) -> Ending {
+    /// Shuts down the sending side, and waits until the receiver closes the connection.
+    fn await_close(&self, mut stream: &TcpStream) -> Ending {
         let end = Instant::now() + self.args.linger;
         if stream.shutdown(Shutdown::Write).is_err() {
             return Ending::Left;
         }
-        let _ = stream.set_read_timeout(Some(LOOK));
+        let _ = stream.set_read_timeout(Some(POLL_INTERVAL));
         let mut bytes = [0; 64];
         while Instant::now() < end {
             match stream.read(&mut bytes) {
@@ -315,14 +312,14 @@ impl Sender<'_> {
         Ending::Unconfirmed
     }
 
-    /// By plain `send`.
-    fn plain(&mut self, mut stream: TcpStream) -> Result<Ending> {
+    /// Sends without a ring.
+    fn send_plain(&mut self, mut stream: TcpStream) -> Result<Ending> {
         let skip = self.args.policy() == Policy::Deadline;
-        while self.goes_on() {
+        while self.has_next_window() {
             let mut any = false;
             for layer in 0..self.layers.count {
                 let due = self.layers.due(self.windows, layer);
-                if !sleep_until(self.began + due, || self.tell(0)) {
+                if !sleep_until(self.began + due, || self.report(0)) {
                     return Ok(Ending::Interrupted);
                 }
                 let piece = self.piece(layer, due)?;
@@ -344,17 +341,17 @@ impl Sender<'_> {
             self.windows += 1;
         }
         let end = self.began + self.layers.due(self.windows, 0);
-        if !sleep_until(end, || self.tell(0)) {
+        if !sleep_until(end, || self.report(0)) {
             return Ok(Ending::Interrupted);
         }
         let message = self.end_message();
         Ok(match self.write(&mut stream, &message)? {
             Some(ending) => ending,
-            None => self.goodbye(&stream),
+            None => self.await_close(&stream),
         })
     }
 
-    /// Writes all of a message, however long it takes; the ending when it cannot.
+    /// Writes a whole message, without a time limit. Returns the ending if it fails.
     fn write(&mut self, stream: &mut TcpStream, mut bytes: &[u8]) -> Result<Option<Ending>> {
         while !bytes.is_empty() {
             match stream.write(bytes) {
@@ -367,38 +364,38 @@ impl Sender<'_> {
                         if cli::interrupt::raised() {
                             return Ok(Some(Ending::Interrupted));
                         }
-                        self.tell(0);
+                        self.report(0);
                     }
                     ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
                         return Ok(Some(Ending::Left));
                     }
-                    _ => return Err(error).context("writing"),
+                    _ => return Err(error).context("cannot write to the receiver"),
                 },
             }
         }
         Ok(None)
     }
 
-    /// Tells of the progress with a ring; `false` when it is closed.
-    fn tell_of(&mut self, ring: &mut Ring) -> bool {
-        let pending = if self.told.elapsed() >= Duration::from_secs(1) {
+    /// Reports the progress with a ring. Returns `false` once the ring is closed.
+    fn report_ring(&mut self, ring: &mut Ring) -> bool {
+        let pending = if self.reported.elapsed() >= Duration::from_secs(1) {
             ring.ring().pending().count()
         } else {
             0
         };
-        self.tell(pending);
+        self.report(pending);
         !ring.is_closed()
     }
 
-    /// Once a second; always true.
-    fn tell(&mut self, pending: usize) -> bool {
-        if self.told.elapsed() < Duration::from_secs(1) {
+    /// Reports the progress, once per second. Returns `true`.
+    fn report(&mut self, pending: usize) -> bool {
+        if self.reported.elapsed() < Duration::from_secs(1) {
             return true;
         }
-        self.told = Instant::now();
+        self.reported = Instant::now();
         self.progress.set_position(self.counts.offered_bytes);
         self.progress
-            .set_message(format!("{} messages dropped", self.counts.dropped));
+            .set_message(format!("{} dropped", count(self.counts.dropped, "message")));
         self.events.emit(&SendEvent::Progress {
             seconds: self.began.elapsed().as_secs_f64(),
             offered_bytes: self.counts.offered_bytes,
@@ -409,7 +406,7 @@ impl Sender<'_> {
         true
     }
 
-    /// The last words; the exit code.
+    /// Prints the result and returns the exit code.
     fn finish(&mut self, ending: Ending) -> u8 {
         self.progress.finish();
         let (result, code, message) = match &ending {
@@ -447,10 +444,13 @@ impl Sender<'_> {
         }
         if !self.args.quiet && !self.args.json {
             cli::print_message!(
-                "{} windows in {seconds:.1} s: {} messages offered, {} dropped, {expired} late, {} \
-                 found the ring full",
-                self.windows,
-                counts.offered,
+                "{} of {} in {} sent in {seconds:.1} s, {}; {} offered: {} dropped, {expired} late, {} refused by a \
+                 full ring",
+                ByteSize(stats.bytes),
+                ByteSize(counts.offered_bytes),
+                count(self.layers.count as u64, "layer"),
+                BitRate((stats.bytes as f64 * 8.0 / seconds.max(1e-3)) as u64),
+                count(counts.offered, "message"),
                 counts.dropped,
                 counts.refused,
             );

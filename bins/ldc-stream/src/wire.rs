@@ -1,13 +1,12 @@
-//! What goes over the connection: a hello, then messages, then an end. `docs/wire.md` draws it.
+//! The format of the connection: a hello, then messages, then an end. `docs/wire.md` draws it.
 //!
-//! Every message is written to the ring as a whole, header and payload, so that dropping one leaves the
-//! others readable.
+//! Each message is in the ring as a whole, header and payload, so that the stream stays readable when one is dropped.
 
 use thiserror::Error;
 
-/// Most layers of a stream.
+/// Maximum number of layers of a stream.
 pub const MAX_LAYERS: u8 = 64;
-/// Most payload bytes of one message.
+/// Maximum payload bytes of a message.
 pub const MAX_PAYLOAD: u32 = 1 << 20;
 /// Bytes of a hello.
 pub const HELLO_LEN: usize = 32;
@@ -20,7 +19,7 @@ const GENERATED: u8 = 1;
 const DATA: u8 = 1;
 const END: u8 = 2;
 
-/// What a receiver does about any of these: close the connection.
+/// Why bytes are not a valid stream. A receiver closes the connection.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum WireError {
     /// Another protocol.
@@ -29,25 +28,25 @@ pub enum WireError {
     /// Another version of this one.
     #[error("version {0} of the format, not {VERSION}")]
     Version(u8),
-    /// A field has a value that makes no sense.
+    /// A field has an invalid value.
     #[error("malformed: {0}")]
     Malformed(&'static str),
 }
 
-/// How the stream begins.
+/// The beginning of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Layers, 1 to [`MAX_LAYERS`].
+    /// Number of layers, 1 to [`MAX_LAYERS`].
     pub layers: u8,
-    /// The bytes follow from layer and offset ([`generated`]): they can be checked.
+    /// The bytes are a function of layer and offset ([`generated`]), so that the receiver can check them.
     pub generated: bool,
     /// Length of a time window, microseconds, not 0.
     pub window_us: u32,
-    /// No message has more payload, 1 to [`MAX_PAYLOAD`] bytes.
+    /// Maximum payload of a message, 1 to [`MAX_PAYLOAD`] bytes.
     pub max_payload: u32,
-    /// Bits a second of each layer, for information.
+    /// Bits per second of each layer, for information.
     pub layer_rate_bps: u64,
-    /// When the first window begins: microseconds since 1970 by the sender's clock.
+    /// Start of the first window: microseconds since 1970 by the sender's clock.
     pub start_us: u64,
 }
 
@@ -60,7 +59,7 @@ fn long(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Hello {
-    /// The bytes.
+    /// Returns the bytes.
     pub fn emit(&self) -> [u8; HELLO_LEN] {
         let mut bytes = [0; HELLO_LEN];
         bytes[..4].copy_from_slice(&MAGIC);
@@ -74,10 +73,10 @@ impl Hello {
         bytes
     }
 
-    /// The hello in these bytes.
+    /// Parses a hello.
     ///
     /// # Errors
-    /// When they are none.
+    /// The bytes are not a valid hello.
     pub fn parse(bytes: &[u8; HELLO_LEN]) -> Result<Hello, WireError> {
         if bytes[..4] != MAGIC {
             return Err(WireError::Magic);
@@ -106,16 +105,16 @@ impl Hello {
     }
 }
 
-/// What stands before a payload, and at the end.
+/// The header of a message, or the end of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
     /// A message: a piece of one layer in one window.
     Data(Data),
-    /// Nothing follows.
+    /// The end of the stream.
     End {
-        /// Windows of the stream.
+        /// Number of windows.
         windows: u32,
-        /// Bytes of all layers, what was dropped included.
+        /// Bytes of all layers, including dropped ones.
         offered: u64,
     },
 }
@@ -125,20 +124,20 @@ pub enum Header {
 pub struct Data {
     /// The layer; 0 is the base layer.
     pub layer: u8,
-    /// Bytes of payload.
+    /// Payload bytes.
     pub len: u32,
     /// The window.
     pub window: u32,
     /// Bytes of this layer in this window.
     pub of: u32,
-    /// Where in the layer's stream of bytes the payload belongs.
+    /// Offset of the payload in the layer.
     pub offset: u64,
-    /// When it was due at the sender: microseconds since the start.
+    /// Time at which it was due at the sender: microseconds since the start.
     pub due_us: u64,
 }
 
 impl Header {
-    /// The bytes.
+    /// Returns the bytes.
     pub fn emit(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
         match self {
@@ -160,10 +159,10 @@ impl Header {
         bytes
     }
 
-    /// The header in these bytes, of a stream that began with `hello`.
+    /// Parses a header of a stream that began with `hello`.
     ///
     /// # Errors
-    /// When they are none.
+    /// The bytes are not a valid header.
     pub fn parse(bytes: &[u8; HEADER_LEN], hello: &Hello) -> Result<Header, WireError> {
         let zero = |range: std::ops::Range<usize>| bytes[range].iter().all(|byte| *byte == 0);
         match bytes[0] {
@@ -204,7 +203,7 @@ impl Header {
     }
 }
 
-/// The byte that a generated layer has at an offset.
+/// Returns the byte of a generated layer at an offset.
 pub fn generated(layer: u8, offset: u64) -> u8 {
     let mixed = (offset as u32).wrapping_mul(0x9e37_79b1);
     (mixed >> 24) as u8 ^ (offset >> 32) as u8 ^ layer

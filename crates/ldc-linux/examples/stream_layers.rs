@@ -1,5 +1,5 @@
-//! Streams a file over TCP as eight layers, 128 kbit/s each: every second the base layer first; what has not
-//! left when the second is over is dropped, the enhancement layers only (thesis chapter 5).
+//! Streams a file over TCP as eight layers of 128 kbit/s. Each second sends all layers, the base layer first, and
+//! cancels at its end the enhancement layers that have not left (LDC chapter 5).
 //!
 //! `cargo run -p ldc-linux --example stream_layers -- HOST:PORT FILE`, to `nc -l PORT`
 
@@ -19,16 +19,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (second, window) in file.chunks(LAYERS * LAYER_BYTES).enumerate() {
         let seq = |layer| (second * LAYERS + layer) as u64;
         for (layer, bytes) in window.chunks(LAYER_BYTES).enumerate() {
-            // A ring that is still full of base layers takes no more: the layer is lost.
+            // If the ring is full of base layers, this layer is lost.
             let _ = ldc.send(seq(layer), bytes, Attributes::default());
             ldc.notify();
             sleep(Duration::from_secs(1) / LAYERS as u32);
         }
-        let dropped: u32 = (1..LAYERS)
+        let cancelled: u32 = (1..LAYERS)
             .rev()
-            .map(|layer| ldc.drop(seq(layer)).changed)
+            .map(|layer| ldc.cancel(seq(layer)).changed)
             .sum();
-        println!("second {second}: {dropped} of {LAYERS} layers dropped");
+        println!("second {second}: {cancelled} of {LAYERS} layers cancelled");
     }
     ldc.finish()?;
     Ok(())

@@ -1,4 +1,4 @@
-//! The two ends of a ring in mapped memory: what `ldc-ring` has, and sleeping, waking, noticing death.
+//! The two ends of a ring in mapped memory: `ldc-ring` with sleeping, wake-ups and detection of dead peers.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
@@ -7,86 +7,85 @@ use std::time::{Duration, Instant};
 use ldc_ring::{Attributes, Changed, Claimed, Consumer, Corrupt, Entry, Producer, Shape};
 use linux_net::poll::{Watch, wait};
 
-use crate::bell::Bell;
 use crate::error::{InitError, SendError, WaitError};
 use crate::memory::Memory;
+use crate::wake::WakeSocket;
 
-/// The end that sends, and changes its mind. Dropping it closes the ring: what was sent still leaves.
+/// The producer's end of a ring. Dropping it closes the ring; messages already sent still leave.
 pub struct Sender {
     producer: Producer<Memory, Box<[Entry]>>,
     memory: Memory,
-    bell: Bell,
+    wake: WakeSocket,
 }
 
-/// The end that takes messages out: another process, or the drain of a socket. Dropping it closes the
-/// ring: nothing more will be taken.
+/// The consumer's end of a ring: another process, or the drain of a socket. Dropping it closes the ring.
 pub struct Receiver {
     consumer: Consumer<Memory, Box<[u32]>>,
     memory: Memory,
-    bell: Bell,
-    /// Slots given back since the sender said how many it wants.
+    wake: WakeSocket,
+    /// Slots released since the sender requested room.
     freed: u32,
-    /// The sender has closed the ring, and after that there was nothing to claim.
+    /// The sender has closed the ring, and it was empty afterwards.
     ended: bool,
 }
 
-/// Why a receiver's sleep ended.
+/// Why [`Receiver::wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// Look: there may be messages.
+    /// Messages may be available.
     Ready,
-    /// The time is over.
+    /// The timeout expired.
     TimedOut,
     /// The sender closed the ring, and it is empty.
     Closed,
-    /// The sender died without a word, and there is nothing more to claim.
+    /// The sender died without closing the ring, and it is empty.
     Gone,
 }
 
-/// Makes a ring; the receiver's end is attached later, over the bell's other end.
-pub(crate) fn create(shape: Shape, bell: Bell) -> Result<Sender, InitError> {
+/// Creates a ring. The receiver attaches later, at the other end of `wake`.
+pub(crate) fn create(shape: Shape, wake: WakeSocket) -> Result<Sender, InitError> {
     let memory = Memory::create(shape)?;
     let index = vec![Entry::EMPTY; shape.slots() as usize].into_boxed_slice();
     let (at, len) = (memory.at(), memory.ring_len());
-    // SAFETY: mapped for as long as the clone of `memory` that the producer keeps, aligned to a page, new,
-    // and only the rings of this module reach into it, by copies.
+    // SAFETY: new memory, aligned to a page and mapped for as long as the producer keeps its clone of `memory`. Only
+    // the rings of this module access it, by copies.
     let made = unsafe { Producer::create(at, len, shape, memory.clone(), index) };
     let producer = made.map_err(InitError::Ring)?;
     Ok(Sender {
         producer,
         memory,
-        bell,
+        wake,
     })
 }
 
-/// Both ends of a ring, for two threads.
+/// Creates a ring and returns both ends, for two threads.
 pub(crate) fn pair(shape: Shape) -> Result<(Sender, Receiver), InitError> {
-    let (ours, theirs) = Bell::pair().map_err(InitError::io("a socket pair"))?;
+    let (ours, theirs) =
+        WakeSocket::pair().map_err(InitError::io("cannot create a socket pair"))?;
     let sender = create(shape, ours)?;
     let receiver = attach(sender.memory.clone(), theirs)?;
     Ok((sender, receiver))
 }
 
-/// The receiver's end of a ring in this memory.
-pub(crate) fn attach(memory: Memory, bell: Bell) -> Result<Receiver, InitError> {
+/// Attaches as receiver to the ring in `memory`.
+pub(crate) fn attach(memory: Memory, wake: WakeSocket) -> Result<Receiver, InitError> {
     let words = Shape::completed_words_within(memory.ring_len());
     let completed = vec![0; words].into_boxed_slice();
-    // SAFETY: mapped for as long as the clone of `memory` that the consumer keeps, and sealed, so the
-    // mapping never faults. That there is no other consumer: who passes the memory on promises it,
-    // and a second one could only take messages from the first.
+    // SAFETY: mapped for as long as the consumer keeps its clone of `memory`, and sealed, so the mapping never faults.
+    // The sender passes the memory to one consumer at a time; a second one could only take messages from the first.
     let made =
         unsafe { Consumer::attach(memory.at(), memory.ring_len(), memory.clone(), completed) };
     let consumer = made.map_err(InitError::Ring)?;
     Ok(Receiver {
         consumer,
         memory,
-        bell,
+        wake,
         freed: 0,
         ended: false,
     })
 }
 
-/// The time that is left until `end`; `None` for ever, an error when it is over.
+/// Returns the time left until `end`, `None` without an end.
 fn left(end: Option<Instant>) -> Result<Option<Duration>, WaitError> {
     let Some(end) = end else { return Ok(None) };
     let left = end.saturating_duration_since(Instant::now());
@@ -98,17 +97,17 @@ fn left(end: Option<Instant>) -> Result<Option<Duration>, WaitError> {
 }
 
 impl Sender {
-    /// The ring's geometry.
+    /// Returns the ring's geometry.
     pub fn shape(&self) -> Shape {
         self.producer.shape()
     }
 
-    /// Sends a message: copies it into the ring, no system call (`ldc_send`). Call [`Sender::notify`]
-    /// when it is time to start, best once for many messages (thesis §4.2.4).
+    /// Copies a message into the ring, without a system call (`ldc_send`). Call [`Sender::notify`] afterwards,
+    /// preferably once for many messages (LDC §4.2.4).
     ///
     /// # Errors
-    /// Nothing was sent: [`SendError::Full`], [`SendError::TooLong`], and, once the ring is full,
-    /// [`SendError::Closed`].
+    /// Nothing was sent: [`SendError::Full`], [`SendError::TooLong`], or [`SendError::Closed`] for a closed ring that
+    /// is full.
     #[inline]
     pub fn send(
         &mut self,
@@ -117,23 +116,22 @@ impl Sender {
         attributes: Attributes,
     ) -> Result<(), SendError> {
         let sent = self.producer.send(user_seq, bytes, attributes);
-        sent.map_err(|error| self.refused(error))
+        sent.map_err(|error| self.send_error(error))
     }
 
     #[cold]
-    fn refused(&self, error: ldc_ring::SendError) -> SendError {
+    fn send_error(&self, error: ldc_ring::SendError) -> SendError {
         match SendError::from(error) {
             SendError::Full if self.is_closed() => SendError::Closed,
             error => error,
         }
     }
 
-    /// Sends a message; when the ring is full, waits until there is room, at most `timeout` (`None`: as
-    /// long as it takes). Wakes the receiver while it waits. With a hold-back, give a time: what is held back
-    /// never makes room.
+    /// Sends a message, and waits for room if the ring is full, at most `timeout` (`None`: without limit). Wakes the
+    /// receiver while it waits. During a hold-back use a timeout: messages held back never make room.
     ///
     /// # Errors
-    /// Nothing was sent. [`SendError::Full`]: the time is over.
+    /// Nothing was sent. [`SendError::Full`]: the timeout expired.
     pub fn send_wait(
         &mut self,
         user_seq: u64,
@@ -157,61 +155,62 @@ impl Sender {
         }
     }
 
-    /// Drops the messages with this sequence number that are still in the ring (`ldc_drop`). What was
-    /// claimed leaves; the answer says how many of each.
-    pub fn drop(&mut self, user_seq: u64) -> Changed {
-        self.producer.drop(user_seq)
+    /// Cancels the messages with this sequence number that are not claimed yet (`ldc_drop`). Returns how many were
+    /// cancelled, and how many were already claimed and will leave.
+    pub fn cancel(&mut self, user_seq: u64) -> Changed {
+        self.producer.cancel(user_seq)
     }
 
-    /// Wakes the receiver if it sleeps (`ldc_notify`); answers whether it did. Costs no system call when
-    /// it does not sleep.
+    /// Wakes the receiver if it sleeps (`ldc_notify`), and returns whether it did. Makes no system call otherwise.
     pub fn notify(&mut self) -> bool {
         let asleep = self.producer.notify();
         if asleep {
-            self.bell.ring();
+            self.wake.wake();
         }
         asleep
     }
 
-    /// All else that a ring can do: modify, hold back, release, retain, pending, poll_ack. Call
-    /// [`Sender::notify`] after what lets messages go.
+    /// Returns the producer of the ring, for modify, hold back, release, retain, pending and poll_ack. Call
+    /// [`Sender::notify`] after a call that makes messages available.
     pub fn ring(&mut self) -> &mut Producer<Memory, Box<[Entry]>> {
         &mut self.producer
     }
 
-    /// Waits until so many slots are free, at most `timeout` (`None`: as long as it takes).
+    /// Waits until `slots` slots are free, at most `timeout` (`None`: without limit).
     ///
     /// # Errors
-    /// When the time is over or nobody takes messages any more.
+    /// The timeout expired, or the receiver has closed the ring or died.
     pub fn wait_room(&mut self, slots: u32, timeout: Option<Duration>) -> Result<(), WaitError> {
         let end = timeout.map(|timeout| Instant::now() + timeout);
-        while !self.ask_room(slots)? {
+        while !self.request_room(slots)? {
             let left = left(end)?;
-            let mut set = [Watch::readable(self.bell.as_fd())];
-            // A signal ends it early, which only makes us look again.
+            let mut set = [Watch::readable(self.wake.as_fd())];
+            // A signal may end the wait early; the loop checks again.
             let _ = wait(&mut set, left);
-            self.rang()?;
+            self.clear_wakeup()?;
         }
         Ok(())
     }
 
-    /// Whether so many slots are free. If not, the receiver will ring the bell when they are, or when it
-    /// has nothing more to do; it is woken for that.
-    pub(crate) fn ask_room(&mut self, slots: u32) -> Result<bool, WaitError> {
+    /// Returns whether `slots` slots are free. If not, the receiver will wake this side when they are, or when it goes
+    /// idle; it is woken for that.
+    pub(crate) fn request_room(&mut self, slots: u32) -> Result<bool, WaitError> {
         let all = self.shape().slots();
         let slots = slots.clamp(1, all);
-        for look in 0..2 {
+        for attempt in 0..2 {
             if self.producer.free_slots() >= slots {
-                self.wanted().store(0, Ordering::Relaxed);
+                self.requested().store(0, Ordering::Relaxed);
                 return Ok(true);
             }
             if self.is_closed() {
                 return Err(WaitError::Closed);
             }
-            if look == 0 {
-                // Half the ring at least, so that one wake-up pays for many messages.
-                self.wanted().store(slots.max(all / 2), Ordering::Relaxed);
-                // Pairs with the one in `Receiver::freed`: it sees what we want, or we what it freed.
+            if attempt == 0 {
+                // At least half the ring, so that one wake-up serves many messages.
+                self.requested()
+                    .store(slots.max(all / 2), Ordering::Relaxed);
+                // Pairs with the fence in `Receiver::freed`: either the receiver sees the request, or this side the
+                // slots.
                 fence(Ordering::SeqCst);
             }
         }
@@ -219,44 +218,43 @@ impl Sender {
         Ok(false)
     }
 
-    /// The bell may have rung.
-    pub(crate) fn rang(&mut self) -> Result<(), WaitError> {
-        match (self.bell.clear(), self.is_closed()) {
+    /// Discards pending wake-ups; fails if the ring is closed or the receiver is gone.
+    pub(crate) fn clear_wakeup(&mut self) -> Result<(), WaitError> {
+        match (self.wake.clear(), self.is_closed()) {
             (_, true) => Err(WaitError::Closed),
             (false, false) => Err(WaitError::Gone),
             (true, false) => Ok(()),
         }
     }
 
-    fn wanted(&self) -> &AtomicU32 {
-        self.memory.wanted(self.producer.shape())
+    fn requested(&self) -> &AtomicU32 {
+        self.memory.requested(self.producer.shape())
     }
 
-    /// Whether the receiver has closed the ring, or the drain has ended.
+    /// Returns whether the receiver has closed the ring, or the drain has ended.
     pub fn is_closed(&self) -> bool {
         self.producer.is_closed()
     }
 
-    /// Whether the receiver is there, as far as the system knows: one system call.
+    /// Returns whether the receiver's end of the wake socket is open and the ring is not closed. Makes one system call.
     pub fn is_attached(&self) -> bool {
-        self.bell.clear() && !self.is_closed()
+        self.wake.clear() && !self.is_closed()
     }
 
-    /// Gives a ring whose receiver died to another one, which is at the other end of `socket` and calls
-    /// [`crate::shm::attach`]. It goes on where that one was: what was claimed and not completed is
-    /// claimed again.
+    /// Passes a ring whose receiver died to a new one, which is at the other end of `socket` and calls
+    /// [`crate::shm::attach`]. Messages that were claimed and not completed are claimed again.
     ///
     /// # Errors
-    /// [`InitError::InUse`] while the receiver lives, [`InitError::Closed`] when it closed the ring.
+    /// [`InitError::InUse`] while the receiver lives, [`InitError::Closed`] if it closed the ring.
     pub fn pass(&mut self, socket: std::os::unix::net::UnixStream) -> Result<(), InitError> {
         if self.is_closed() {
             return Err(InitError::Closed);
         }
-        if self.bell.clear() {
+        if self.wake.clear() {
             return Err(InitError::InUse);
         }
         crate::shm::offer(&self.memory, &socket)?;
-        self.bell = Bell::over(socket);
+        self.wake = WakeSocket::over(socket);
         Ok(())
     }
 
@@ -264,7 +262,7 @@ impl Sender {
         &self.memory
     }
 
-    /// Says that nothing more comes, and lets the receiver know.
+    /// Closes the ring and wakes the receiver.
     pub(crate) fn close(&mut self) {
         self.producer.close();
         self.notify();
@@ -272,10 +270,10 @@ impl Sender {
 }
 
 impl AsFd for Sender {
-    /// Readable when the receiver has made the room that was waited for, closed the ring or died: for
-    /// event loops, together with [`Sender::wait_room`] and a time of zero.
+    /// Returns the descriptor that becomes readable when the receiver has freed the requested slots, closed the ring or
+    /// died: for event loops, with [`Sender::wait_room`] and a timeout of zero.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.wake.as_fd()
     }
 }
 
@@ -286,126 +284,127 @@ impl Drop for Sender {
 }
 
 impl Receiver {
-    /// The ring's geometry.
+    /// Returns the ring's geometry.
     pub fn shape(&self) -> Shape {
         self.consumer.shape()
     }
 
-    /// Claims the next message, past those dropped and those whose deadline is before `now`. `None`:
-    /// nothing there, or all of it is held back.
+    /// Claims the next message; skips cancelled ones and those whose deadline is before `now`. Returns `None` if the
+    /// ring is empty or all its messages are held back.
     ///
     /// # Errors
-    /// The sender wrote nonsense: give the ring up.
+    /// The sender violated the protocol: stop using the ring.
     #[inline]
     pub fn claim(&mut self, now: Option<crate::Instant>) -> Result<Option<Claimed>, Corrupt> {
         let claimed = self.consumer.claim(now)?;
         if claimed.is_some() || !self.consumer.is_closed() {
             return Ok(claimed);
         }
-        // What was sent before the ring was closed can be seen now.
+        // Messages sent before the ring was closed are visible now.
         let claimed = self.consumer.claim(now)?;
         self.ended = claimed.is_none();
         Ok(claimed)
     }
 
-    /// Gives a message back, and wakes a sender that waits for its room.
+    /// Releases a message, and wakes a sender that waits for room.
     pub fn complete(&mut self, message: Claimed) {
         let slots = self.shape().pieces(message.len());
         self.consumer.complete(message);
         self.freed(slots);
     }
 
-    /// As [`Receiver::complete`], without a look at who waits: [`Receiver::freed`] follows.
+    /// Releases a message without waking the sender; the caller passes the returned slots to [`Receiver::freed`].
     pub(crate) fn complete_silently(&mut self, message: Claimed) -> u32 {
         let slots = self.shape().pieces(message.len());
         self.consumer.complete(message);
         slots
     }
 
-    /// So many slots were given back.
+    /// Counts released slots, and wakes the sender once its request is met.
     pub(crate) fn freed(&mut self, slots: u32) {
-        // Pairs with the one in `Sender::ask_room`.
+        // Pairs with the fence in `Sender::request_room`.
         fence(Ordering::SeqCst);
-        let wanted = self.wanted().load(Ordering::Relaxed);
-        if wanted == 0 {
+        let requested = self.requested().load(Ordering::Relaxed);
+        if requested == 0 {
             self.freed = 0;
             return;
         }
         self.freed = self.freed.saturating_add(slots);
-        if self.freed >= wanted {
+        if self.freed >= requested {
             self.wake_sender();
         }
     }
 
     fn wake_sender(&mut self) {
-        self.wanted().store(0, Ordering::Relaxed);
+        self.requested().store(0, Ordering::Relaxed);
         self.freed = 0;
-        self.bell.ring();
+        self.wake.wake();
     }
 
-    fn wanted(&self) -> &AtomicU32 {
-        self.memory.wanted(self.consumer.shape())
+    fn requested(&self) -> &AtomicU32 {
+        self.memory.requested(self.consumer.shape())
     }
 
-    /// All else that the receiving side of a ring can do: read, chunks, ack, stats.
+    /// Returns the consumer of the ring, for read, chunks, ack and stats.
     pub fn ring(&mut self) -> &mut Consumer<Memory, Box<[u32]>> {
         &mut self.consumer
     }
 
-    /// Sleeps until the sender notifies, at most `timeout` (`None`: as long as it takes). Does not sleep
-    /// when there is something to claim.
+    /// Sleeps until the sender notifies, at most `timeout` (`None`: without limit). Returns at once if a message can be
+    /// claimed.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Wake {
-        if !self.go_idle() {
+        if !self.enter_idle() {
             return if self.ended {
                 Wake::Closed
             } else {
                 Wake::Ready
             };
         }
-        let mut set = [Watch::readable(self.bell.as_fd())];
+        let mut set = [Watch::readable(self.wake.as_fd())];
         if !matches!(wait(&mut set, timeout), Ok(1..)) {
             return Wake::TimedOut;
         }
-        self.rang()
+        self.clear_wakeup()
     }
 
-    /// Asks to be woken, and wakes a sender that waits for room: there is nothing more to free. `false`:
-    /// do not sleep.
-    pub(crate) fn go_idle(&mut self) -> bool {
+    /// Asks the sender for a wake-up, and wakes a sender that waits for room, because no more slots will be freed.
+    /// Returns
+    /// `false` if the receiver must not sleep.
+    pub(crate) fn enter_idle(&mut self) -> bool {
         let idle = self.consumer.idle();
-        if self.wanted().load(Ordering::Relaxed) != 0 {
+        if self.requested().load(Ordering::Relaxed) != 0 {
             self.wake_sender();
         }
         idle
     }
 
-    /// The bell has rung while we were idle.
-    pub(crate) fn rang(&mut self) -> Wake {
-        let alive = self.bell.clear();
-        match (self.go_idle(), alive) {
+    /// Discards pending wake-ups, and returns why the idle state ended.
+    pub(crate) fn clear_wakeup(&mut self) -> Wake {
+        let alive = self.wake.clear();
+        match (self.enter_idle(), alive) {
             (false, _) | (true, true) => Wake::Ready,
             (true, false) => Wake::Gone,
         }
     }
 
-    /// Whether the sender has closed the ring and all of it was claimed; what it held back stays.
+    /// Returns whether the sender has closed the ring and all messages were claimed, except those held back.
     pub fn is_ended(&self) -> bool {
         self.ended
     }
 }
 
 impl AsFd for Receiver {
-    /// Readable when the sender has notified or died: for event loops, after [`Receiver::wait`] with a
-    /// time of zero has answered [`Wake::TimedOut`].
+    /// Returns the descriptor that becomes readable when the sender has notified or died: for event loops, after
+    /// [`Receiver::wait`] with a timeout of zero has returned [`Wake::TimedOut`].
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.wake.as_fd()
     }
 }
 
 impl Drop for Receiver {
     fn drop(&mut self) {
         self.consumer.close();
-        // A sender that waits looks, and finds it closed.
-        self.bell.ring();
+        // A waiting sender finds the ring closed.
+        self.wake.wake();
     }
 }

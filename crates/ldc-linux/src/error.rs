@@ -1,47 +1,46 @@
-//! Errors, one enum a verb. Each variant says what a caller can do about it.
+//! Errors, one enum per operation.
 
 use std::io;
 
 use ldc_ring::AttachError;
 use thiserror::Error;
 
-/// A ring was not made, not passed on or not attached to.
+/// A ring could not be created, passed on or attached to.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum InitError {
-    /// The memory is not a ring that can be used.
-    #[error("the ring: {0}")]
+    /// The memory holds no usable ring.
+    #[error("cannot use the ring: {0}")]
     Ring(AttachError),
-    /// The memory that the peer passed could be made smaller under our feet: refuse that peer.
+    /// The peer could shrink the memory that it passed: refuse the peer.
     #[error("the peer's memory is not sealed against shrinking and growing")]
     NotSealed,
-    /// The peer passed more memory than we are willing to map.
-    #[error("the peer's ring takes {len} bytes, more than the {most} allowed")]
+    /// The peer's memory is larger than the caller accepts.
+    #[error("the peer's ring takes {len} bytes, more than the limit of {limit}")]
     TooLarge {
-        /// What it takes.
+        /// Bytes of the memory.
         len: u64,
-        /// What [`crate::shm::attach`] was told to accept.
-        most: u64,
+        /// The limit passed to [`crate::shm::attach`].
+        limit: u64,
     },
-    /// What came over the Unix socket is no offer of a ring: the peer is another program, or of another
-    /// version.
-    #[error("what came over the socket is no offer of a ring")]
+    /// The peer sent something other than an offer of a ring: it is another program, or another version.
+    #[error("the peer sent no offer of a ring")]
     NoOffer,
-    /// The peer went away before it said anything.
-    #[error("the peer went away")]
+    /// The peer disconnected before it sent an offer.
+    #[error("the peer disconnected")]
     Gone,
-    /// The ring has a receiver that is alive.
-    #[error("the ring has a receiver already, and it is alive")]
+    /// The ring has a live receiver.
+    #[error("the ring already has a live receiver")]
     InUse,
-    /// The receiver closed the ring: nothing will be claimed from it any more. Make a new one.
+    /// The receiver closed the ring and will claim no more messages: create a new ring.
     #[error("the receiver has closed the ring")]
     Closed,
-    /// Anything else.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done.
+        /// What failed.
         what: &'static str,
-        /// The kernel's answer.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
@@ -55,21 +54,19 @@ impl InitError {
     }
 }
 
-/// A message was not sent. Nothing of it was put into the ring.
+/// A message was not sent.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum SendError {
-    /// Not enough free slots at the moment: drop something, wait ([`crate::Sender::send_wait`]), or do
-    /// without this message.
+    /// Too few slots are free: cancel messages, wait ([`crate::Sender::send_wait`]), or discard this message.
     #[error("not enough free slots in the ring")]
     Full,
-    /// Longer than the ring: it will never fit.
+    /// Longer than the ring: it can never be sent.
     #[error("the message is longer than the ring")]
     TooLong,
-    /// Nobody will take messages any more: the receiver closed the ring, or the drain has ended
-    /// ([`crate::Drained::finish`] says why).
-    #[error("the ring is closed: nobody takes messages from it any more")]
+    /// The receiver closed the ring, or the drain has ended ([`crate::Drained::finish`] returns why).
+    #[error("the receiver has closed the ring")]
     Closed,
-    /// The receiver died: give the ring to another ([`crate::Sender::pass`]).
+    /// The receiver died: pass the ring to another one ([`crate::Sender::pass`]).
     #[error("the receiver is gone")]
     Gone,
 }
@@ -83,16 +80,16 @@ impl From<ldc_ring::SendError> for SendError {
     }
 }
 
-/// Waiting ended, and not with what was waited for.
+/// A wait ended without success.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum WaitError {
-    /// The time is over.
-    #[error("the time is over")]
+    /// The timeout expired.
+    #[error("the timeout expired")]
     TimedOut,
     /// The receiver closed the ring, or the drain has ended.
     #[error("the ring is closed")]
     Closed,
-    /// The receiver died without a word.
+    /// The receiver died without closing the ring.
     #[error("the receiver is gone")]
     Gone,
 }

@@ -1,11 +1,10 @@
-//! Late data choice on an ordinary Linux kernel: what was sent and has not left yet can still be dropped or
-//! changed (LDC, `docs/papers.md`; the ring itself is `ldc-ring`).
+//! Late data choice on an unmodified Linux kernel: messages that have not left the host can still be cancelled or
+//! modified (LDC, `docs/papers.md`; the ring itself is `ldc-ring`).
 //!
-//! The thesis patched the kernel so that its TCP took packets out of a ring at the last moment. Here a
-//! thread, or a future, plays that part: it moves messages from the ring into the socket only when the
-//! socket has next to nothing unsent (`TCP_NOTSENT_LOWAT`), so what is not about to leave stays in
-//! the ring, within the application's reach. The receiver is not involved: it sees the bytes of the
-//! messages, one after the other.
+//! The thesis patched the kernel so that TCP took packets out of a ring at the last moment. Here a thread or a future
+//! moves messages from the ring into the socket only when the socket has little unsent data (`TCP_NOTSENT_LOWAT`). All
+//! other messages stay in the ring, where the application can change them. The receiver needs no support: it reads the
+//! bytes of the messages in order.
 //!
 //! ```
 //! use std::io::Read;
@@ -20,28 +19,28 @@
 //!     ldc.send(layer, format!("layer {layer}\n").as_bytes(), Attributes::default())?;
 //! }
 //! ldc.notify();
-//! // Too much after all: not the last one, if it is still here.
-//! let dropped = ldc.drop(3).changed == 1;
+//! // The link is too slow: cancel the last layer, unless it has left.
+//! let cancelled = ldc.cancel(3).changed == 1;
 //! ldc.finish()?;
 //!
 //! let mut got = String::new();
 //! listener.accept()?.0.read_to_string(&mut got)?;
-//! assert!(got.ends_with(if dropped { "layer 2\n" } else { "layer 3\n" }));
+//! assert!(got.ends_with(if cancelled { "layer 2\n" } else { "layer 3\n" }));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # The words of the thesis
+//! # Calls of the thesis
 //!
-//! | thesis §4.2.3 | here |
+//! | LDC §4.2.3 | this crate |
 //! | --- | --- |
 //! | `ldc_init(socket, ring_size, packet_size)` | [`tcp::init`], [`udp::init`], [`shm::init`] with a [`Shape`] |
-//! | `ldc_send(lpr, user_seq, addr, size, notify)` | [`Sender::send`]; [`Sender::notify`] is a call of its own (§4.2.4) |
-//! | `ldc_drop(lpr, user_seq)` | [`Sender::drop`] |
-//! | `ldc_notify` (an `ioctl` there) | [`Sender::notify`]: one byte on a socket, and only when the other side sleeps |
+//! | `ldc_send(lpr, user_seq, addr, size, notify)` | [`Sender::send`]; [`Sender::notify`] is a separate call (§4.2.4) |
+//! | `ldc_drop(lpr, user_seq)` | [`Sender::cancel`] |
+//! | `ldc_notify` (an `ioctl` there) | [`Sender::notify`]: one byte on a socket, only if the other side sleeps |
 //! | modify in the ring, move `umod_i` back | [`Sender::ring`]: `modify`, `hold_back`, `release` |
 //! | `kern_acked`, `user_seq` | `poll_ack` of [`Sender::ring`], with [`tcp::Config::acks`] |
 //!
-//! # Which door for what
+//! # Entry points
 //!
 //! | the ring is drained by | use |
 //! | --- | --- |
@@ -49,30 +48,29 @@
 //! | a future, into a TCP socket (feature `tokio`) | `tcp::init_tokio` |
 //! | your own event loop, into a TCP socket | [`tcp::Drain`] |
 //! | a thread, into a UDP socket at a given rate | [`udp::init`] |
-//! | another process, for whatever it does with it | [`shm::init`] there and [`shm::attach`] here |
-//! | another process, into its TCP socket | [`shm::attach`], and its [`Receiver`] into [`tcp::Drain::new`] |
+//! | another process | [`shm::init`] in the sender, [`shm::attach`] in the other process |
+//! | another process, into its TCP socket | [`shm::attach`], then [`tcp::Drain::new`] with the [`Receiver`] |
 //!
-//! # When something goes wrong
+//! # Failures
 //!
-//! | event | who learns of it, and how |
+//! | event | effect |
 //! | --- | --- |
-//! | ring full | `send` answers [`SendError::Full`]; [`Sender::send_wait`] waits |
-//! | message longer than the ring | [`SendError::TooLong`], for good |
-//! | TCP peer closed, connection reset, timed out | the drain ends with an error, `finish` hands it on; the ring is closed: [`SendError::Closed`] once it is full, [`Sender::is_closed`] at once |
-//! | the receiving process dies | waiting answers [`WaitError::Gone`]; another one can be given the ring ([`Sender::pass`]): it goes on where that one was |
-//! | the sending process dies | the receiver gets all that was sent and not held back, then [`Wake::Gone`]; a drain writes it and ends with [`tcp::Error::ProducerDied`] |
-//! | the other process writes nonsense into the memory | messages vanish or their bytes change, no more: see `ldc-ring`. It cannot shrink the memory: it is sealed, and what is not sealed is refused |
+//! | the ring is full | `send` returns [`SendError::Full`]; [`Sender::send_wait`] waits |
+//! | a message is longer than the ring | [`SendError::TooLong`], permanently |
+//! | the TCP peer closed, reset, or timed out | the drain ends with an error, which `finish` returns, and the ring is closed: [`Sender::is_closed`] at once, [`SendError::Closed`] once the ring is full |
+//! | the receiving process dies | waiting returns [`WaitError::Gone`]; [`Sender::pass`] passes the ring to another receiver, which continues at the same message |
+//! | the sending process dies | the receiver gets all messages that are not held back, then [`Wake::Gone`]; a drain writes them and ends with [`tcp::Error::ProducerDied`] |
+//! | the other process corrupts the memory | messages disappear or their bytes change: see `ldc-ring`. It cannot shrink the memory, because only sealed memory is accepted |
 //!
 //! # Bounds
 //!
 //! | what | bound |
 //! | --- | --- |
-//! | memory of a ring | [`Shape::block_len`] and one page, mapped by both sides; the sender's index: 48 bytes a slot |
+//! | memory of a ring | [`Shape::block_len`] and one page, mapped by both sides; the sender's index: 40 bytes per slot |
 //! | unsent bytes in a TCP socket | [`tcp::Unsent`] and one message |
 //! | messages claimed and not written | 64 |
-//! | messages written and not acknowledged, with [`tcp::Config::acks`] | 65,536; the news of others is lost, and counted |
+//! | messages written and not acknowledged, with [`tcp::Config::acks`] | 65,536; further acknowledgements are not reported, and counted |
 
-mod bell;
 #[allow(unsafe_code, reason = "marks memory that both sides map as a ring")]
 mod ends;
 mod error;
@@ -84,6 +82,7 @@ mod sys;
 pub mod tcp;
 mod thread;
 pub mod udp;
+mod wake;
 
 pub use ends::{Receiver, Sender, Wake};
 pub use error::{InitError, SendError, WaitError};
@@ -94,12 +93,12 @@ pub use ldc_ring::{
 pub use memory::Memory;
 pub use thread::Drained;
 
-/// The clock of deadlines: CLOCK_MONOTONIC, which all processes of a machine share, in microseconds.
+/// Returns the time of the clock of deadlines: CLOCK_MONOTONIC, which all processes of a host share, in microseconds.
 pub fn now() -> Instant {
     Instant::from_micros(i64::try_from(now_ns() / 1_000).unwrap_or(i64::MAX))
 }
 
-/// The same in nanoseconds.
+/// Returns the time of CLOCK_MONOTONIC in nanoseconds.
 pub(crate) fn now_ns() -> u64 {
     let clock = nix::time::ClockId::CLOCK_MONOTONIC;
     // Every Linux has this clock.

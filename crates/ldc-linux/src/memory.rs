@@ -1,12 +1,12 @@
 //! The memory of a ring: a sealed memfd that both sides map.
 //!
 //! ```text
-//! +------------------------------+------------------+
-//! | the ring (ldc-ring's block)  | one line: wanted |
-//! +------------------------------+------------------+
+//! +------------------------------+-----------------------------+
+//! | the ring (ldc-ring's block)  | requested: one line, 64 bytes |
+//! +------------------------------+-----------------------------+
 //! ```
 //!
-//! `wanted` is how many slots the sender waits for; 0: it does not wait.
+//! `requested` is the number of slots that the sender waits for, 0 while it does not wait.
 
 use std::ffi::c_void;
 use std::num::NonZero;
@@ -26,7 +26,7 @@ use crate::error::InitError;
 /// Bytes after the ring.
 const LINE: usize = 64;
 
-/// The memory of a ring. Clones are the same memory; it is unmapped with the last of them.
+/// The memory of a ring. Clones share the mapping, which is removed with the last of them.
 #[derive(Clone, Debug)]
 pub struct Memory(Arc<Mapping>);
 
@@ -37,50 +37,50 @@ struct Mapping {
     fd: OwnedFd,
 }
 
-// SAFETY: it is an address and a length that never change; what may be done with the memory behind them, by
-// which thread, is decided by the ring's protocol.
+// SAFETY: address and length never change; the protocol of the ring decides which thread may access the memory.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped with this length by `Memory::map`, and nobody has the address any more:
-        // whoever uses it holds a clone of the `Arc`.
+        // SAFETY: mapped with this length by `Memory::map`. Every user of the address holds a clone of the `Arc`, and
+        // this is the last one.
         let _ = unsafe { munmap(self.at, self.len) };
     }
 }
 
-/// The whole file stays as long as it is: a mapping of it never faults.
+/// Seals against any change of the file's length, so that a mapping never faults.
 fn sealed() -> SealFlag {
     SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW
 }
 
 impl Memory {
-    /// Memory for a ring of this shape, zeroed.
+    /// Returns zeroed memory for a ring of this shape.
     pub(crate) fn create(shape: Shape) -> Result<Memory, InitError> {
         let len = shape.block_len() + LINE;
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-        let fd = memfd_create(c"ldc-ring", flags).map_err(InitError::io("creating a memfd"))?;
+        let fd =
+            memfd_create(c"ldc-ring", flags).map_err(InitError::io("cannot create a memfd"))?;
         nix::unistd::ftruncate(&fd, len as libc::off_t)
-            .map_err(InitError::io("sizing the memfd"))?;
+            .map_err(InitError::io("cannot set the size of the memfd"))?;
         let seals = FcntlArg::F_ADD_SEALS(sealed() | SealFlag::F_SEAL_SEAL);
-        fcntl(&fd, seals).map_err(InitError::io("sealing the memfd"))?;
+        fcntl(&fd, seals).map_err(InitError::io("cannot seal the memfd"))?;
         Memory::map(fd, len)
     }
 
-    /// Memory that a peer made, at most `most` bytes.
-    pub(crate) fn adopt(fd: OwnedFd, most: usize) -> Result<Memory, InitError> {
+    /// Maps memory that a peer created, at most `max_len` bytes.
+    pub(crate) fn adopt(fd: OwnedFd, max_len: usize) -> Result<Memory, InitError> {
         // Fails for anything but a memfd.
         let seals = fcntl(&fd, FcntlArg::F_GET_SEALS).map_err(|_| InitError::NotSealed)?;
         if !SealFlag::from_bits_truncate(seals).contains(sealed()) {
             return Err(InitError::NotSealed);
         }
-        let size = fstat(&fd).map_err(InitError::io("asking for the memfd's size"))?;
+        let size = fstat(&fd).map_err(InitError::io("cannot read the size of the memfd"))?;
         let len = u64::try_from(size.st_size).unwrap_or(0);
-        if len > most as u64 {
-            let most = most as u64;
-            return Err(InitError::TooLarge { len, most });
+        let limit = max_len as u64;
+        if len > limit {
+            return Err(InitError::TooLarge { len, limit });
         }
         Memory::map(fd, len as usize)
     }
@@ -90,38 +90,38 @@ impl Memory {
             return Err(InitError::Ring(ldc_ring::AttachError::TooShort));
         };
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice; nothing lies there.
+        // SAFETY: a new mapping at an unused address that the kernel chooses.
         let mapped = unsafe { mmap(None, size, protection, MapFlags::MAP_SHARED, &fd, 0) };
-        let at = mapped.map_err(InitError::io("mapping the memfd"))?;
+        let at = mapped.map_err(InitError::io("cannot map the memfd"))?;
         Ok(Memory(Arc::new(Mapping { at, len, fd })))
     }
 
-    /// Where it lies. Page-aligned, valid for reads and writes of [`Memory::ring_len`] bytes while a clone
+    /// Returns the address: aligned to a page, valid for reads and writes of [`Memory::ring_len`] bytes while a clone
     /// of this lives.
     pub(crate) fn at(&self) -> NonNull<u8> {
         self.0.at.cast()
     }
 
-    /// Bytes of all of it.
+    /// Returns the length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.0.len
     }
 
-    /// The part that is the ring's.
+    /// Returns the length of the part that holds the ring.
     pub(crate) fn ring_len(&self) -> usize {
         self.0.len.saturating_sub(LINE)
     }
 
-    /// How many slots the sender waits for.
-    pub(crate) fn wanted(&self, shape: Shape) -> &AtomicU32 {
+    /// Returns the number of slots that the sender waits for.
+    pub(crate) fn requested(&self, shape: Shape) -> &AtomicU32 {
         let offset = shape.block_len();
         assert!(offset <= self.ring_len(), "the shape of another ring");
-        // SAFETY: within the mapping, which has `LINE` bytes after the ring, aligned to 64 like
-        // every `block_len`; any bits are an atomic; the mapping lives as long as `self`.
+        // SAFETY: within the mapping, which has `LINE` bytes after the ring, aligned to 64 like every `block_len`. All
+        // bit patterns are valid atomics, and the mapping lives as long as `self`.
         unsafe { self.at().add(offset).cast().as_ref() }
     }
 
-    /// The descriptor, to pass on.
+    /// Returns the descriptor to pass to a peer.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.0.fd.as_fd()
     }

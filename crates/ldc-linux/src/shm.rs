@@ -1,17 +1,17 @@
-//! A ring between two processes: a sealed memfd, passed over a Unix socket that stays their bell.
+//! A ring between two processes: a sealed memfd, passed over a Unix socket that later carries wake-ups.
 //!
 //! ```no_run
 //! # use std::os::unix::net::UnixStream;
 //! use ldc_linux::{Attributes, Shape, Wake, shm};
 //!
 //! # fn one() -> Result<(), Box<dyn std::error::Error>> {
-//! // One process, for instance a media server:
+//! // The sending process, for instance a media server:
 //! let mut ldc = shm::init(UnixStream::connect("/run/mixer")?, Shape::new(256, 1500)?)?;
 //! ldc.send(1, b"frame", Attributes::default())?;
 //! ldc.notify();
 //! # Ok(()) }
 //! # fn other(socket: UnixStream) -> Result<(), Box<dyn std::error::Error>> {
-//! // The other, on the connection that it accepted:
+//! // The receiving process, on the connection that it accepted:
 //! let mut ring = shm::attach(socket, 64 << 20)?;
 //! loop {
 //!     while let Some(message) = ring.claim(Some(ldc_linux::now()))? {
@@ -29,8 +29,8 @@
 //!
 //! # The offer
 //!
-//! The sender writes 16 bytes, with the memfd as ancillary data (SCM_RIGHTS); afterwards each byte, of either
-//! side, is a ring of the bell, and the end of the stream a death:
+//! The sender writes 16 bytes, with the memfd as ancillary data (SCM_RIGHTS). Each later byte, in either direction, is
+//! a wake-up, and the end of the stream means that the peer has died:
 //!
 //! ```text
 //! +---------------------+---------------------+
@@ -40,8 +40,8 @@
 //! +-------------------------------------------+
 //! ```
 //!
-//! The memfd holds the ring and one line of 64 bytes more, and is sealed (`F_SEAL_SHRINK`, `F_SEAL_GROW`), so
-//! that neither side can take the memory away from under the other.
+//! The memfd holds the ring and 64 more bytes. It is sealed (`F_SEAL_SHRINK`, `F_SEAL_GROW`), so that neither side can
+//! change its length while the other uses it.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -51,49 +51,49 @@ use ldc_ring::Shape;
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
-use crate::bell::Bell;
 use crate::ends;
 use crate::error::InitError;
 use crate::memory::Memory;
 use crate::sys;
+use crate::wake::WakeSocket;
 use crate::{Receiver, Sender};
 
 const MAGIC: [u8; 4] = *b"LDCm";
 const VERSION: u32 = 1;
 pub(crate) const OFFER: usize = 16;
 
-/// Makes a ring (`ldc_init`) and offers it to the process at the other end of `socket`, which calls
-/// [`attach`]. Sending may begin at once.
+/// Creates a ring (`ldc_init`) and offers it to the process at the other end of `socket`, which calls [`attach`].
+/// Sending can begin at once.
 ///
 /// # Errors
-/// When there is no memory, or the peer is gone.
+/// The memory cannot be allocated, or the peer is gone.
 pub fn init(socket: UnixStream, shape: Shape) -> Result<Sender, InitError> {
-    let bell = socket
+    let wake = socket
         .try_clone()
-        .map_err(InitError::io("a second handle of the socket"))?;
-    let sender = ends::create(shape, Bell::over(bell))?;
+        .map_err(InitError::io("cannot duplicate the socket"))?;
+    let sender = ends::create(shape, WakeSocket::over(wake))?;
     offer(sender.memory(), &socket)?;
     Ok(sender)
 }
 
-/// Takes the ring that the process at the other end of `socket` offers, of at most `most` bytes. Waits for
-/// the offer, as long as the socket's read timeout.
+/// Attaches to the ring that the process at the other end of `socket` offers, of at most `max_len` bytes. Waits for the
+/// offer until the read timeout of the socket expires.
 ///
-/// The peer need not be trusted: what it passes is checked, and can hurt nobody but itself.
+/// The peer need not be trusted: this side checks what it passes.
 ///
 /// # Errors
-/// When the offer does not come, or is none.
-pub fn attach(socket: UnixStream, most: usize) -> Result<Receiver, InitError> {
+/// No valid offer arrives, or the memory cannot be mapped.
+pub fn attach(socket: UnixStream, max_len: usize) -> Result<Receiver, InitError> {
     let (offer, fd) = receive(&socket)?;
     let (magic, rest) = offer.split_at(4);
     let (version, len) = rest.split_at(4);
     let known = magic == MAGIC && version == VERSION.to_ne_bytes();
-    let memory = Memory::adopt(fd.ok_or(InitError::NoOffer)?, most)?;
-    let len_said = len.try_into().map_or(0, u64::from_ne_bytes);
-    if !known || len_said != memory.len() as u64 {
+    let memory = Memory::adopt(fd.ok_or(InitError::NoOffer)?, max_len)?;
+    let offered_len = len.try_into().map_or(0, u64::from_ne_bytes);
+    if !known || offered_len != memory.len() as u64 {
         return Err(InitError::NoOffer);
     }
-    ends::attach(memory, Bell::over(socket))
+    ends::attach(memory, WakeSocket::over(socket))
 }
 
 /// Sends the memory to a peer.
@@ -107,14 +107,14 @@ pub(crate) fn offer(memory: &Memory, socket: &UnixStream) -> Result<(), InitErro
     let slices = [IoSlice::new(&bytes)];
     let fd = socket.as_raw_fd();
     match sendmsg::<()>(fd, &slices, &rights, MsgFlags::MSG_NOSIGNAL, None) {
-        // So few bytes go whole.
+        // So few bytes are never sent in part.
         Ok(_) => Ok(()),
         Err(Errno::EPIPE | Errno::ECONNRESET) => Err(InitError::Gone),
-        Err(error) => Err(InitError::io("offering the ring")(error)),
+        Err(error) => Err(InitError::io("cannot offer the ring")(error)),
     }
 }
 
-/// The bytes of an offer, and the descriptor that came with it.
+/// Receives the bytes of an offer, and the descriptor that arrives with them.
 fn receive(socket: &UnixStream) -> Result<([u8; OFFER], Option<OwnedFd>), InitError> {
     let mut bytes = [0; OFFER];
     let (mut have, mut fd) = (0, None);
@@ -122,13 +122,13 @@ fn receive(socket: &UnixStream) -> Result<([u8; OFFER], Option<OwnedFd>), InitEr
         let slice = IoSliceMut::new(&mut bytes[have..]);
         match sys::receive_with_fd(socket, slice) {
             Ok((0, _)) => return Err(InitError::Gone),
-            Ok((count, came)) => {
+            Ok((count, received)) => {
                 have += count;
-                fd = fd.or(came);
+                fd = fd.or(received);
             }
             Err(Errno::EINTR) => {}
             Err(Errno::ECONNRESET) => return Err(InitError::Gone),
-            Err(error) => return Err(InitError::io("waiting for a ring")(error)),
+            Err(error) => return Err(InitError::io("cannot receive the offer of a ring")(error)),
         }
     }
     Ok((bytes, fd))

@@ -1,4 +1,4 @@
-//! The system calls that the other modules need, behind safe functions.
+//! System calls behind safe functions.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -10,12 +10,12 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 
 use crate::Memory;
 
-/// Receives bytes, and the first descriptor that comes with them; more are closed.
+/// Receives bytes and the first descriptor that arrives with them; closes all others.
 pub(crate) fn receive_with_fd(
     socket: &UnixStream,
     bytes: IoSliceMut<'_>,
 ) -> Result<(usize, Option<OwnedFd>), Errno> {
-    // Room for more than the one that is wanted: surplus ones must not stay open unseen.
+    // Room for surplus descriptors, so that they can be closed.
     let mut control = nix::cmsg_space!([std::os::fd::RawFd; 8]);
     let mut slices = [bytes];
     let flags = MsgFlags::MSG_CMSG_CLOEXEC;
@@ -25,7 +25,7 @@ pub(crate) fn receive_with_fd(
     for part in message.cmsgs().into_iter().flatten() {
         if let ControlMessageOwned::ScmRights(fds) = part {
             for fd in fds {
-                // SAFETY: the kernel has just made it for this process; nobody else owns it.
+                // SAFETY: the kernel has just created it for this process; it has no other owner.
                 let owned = unsafe { OwnedFd::from_raw_fd(fd) };
                 first.get_or_insert(owned);
             }
@@ -49,7 +49,7 @@ pub(crate) fn set_int(
     name: libc::c_int,
     value: libc::c_int,
 ) -> io::Result<()> {
-    // SAFETY: pointer and length describe `value`, which the kernel only reads, during the call.
+    // SAFETY: pointer and length describe `value`, which the kernel only reads during the call.
     check(unsafe {
         libc::setsockopt(
             fd.as_fd().as_raw_fd(),
@@ -61,29 +61,28 @@ pub(crate) fn set_int(
     })
 }
 
-/// What a socket's connection is like.
+/// The state of a TCP connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TcpInfo {
-    /// There is no connection any more.
+    /// The connection has ended.
     pub(crate) closed: bool,
-    /// Bytes of a segment.
+    /// Maximum segment size, bytes.
     pub(crate) mss: u32,
-    /// Segments that may be under way.
+    /// Congestion window, segments.
     pub(crate) cwnd: u32,
     /// Smoothed round-trip time, microseconds.
     pub(crate) rtt_us: u32,
-    /// Bytes that have not left yet.
+    /// Bytes that were not sent yet.
     pub(crate) notsent: u32,
 }
 
 /// `getsockopt(TCP_INFO)`. Linux 4.6 and newer.
 pub(crate) fn tcp_info(fd: &impl AsFd) -> io::Result<TcpInfo> {
-    // `struct tcp_info` of linux/tcp.h as far as `tcpi_notsent_bytes`, in words of 32 bits: it has no
-    // padding, begins with eight single bytes, and only ever grows at its end.
+    // `struct tcp_info` of linux/tcp.h up to `tcpi_notsent_bytes`, as 32-bit words: it has no padding, begins with
+    // eight single bytes, and grows only at its end.
     let mut words = [0u32; 37];
     let mut len = size_of_val(&words) as libc::socklen_t;
-    // SAFETY: pointer and length describe `words`, which lives through the call; the kernel writes at
-    // most `len` bytes.
+    // SAFETY: pointer and length describe `words`, which outlives the call; the kernel writes at most `len` bytes.
     check(unsafe {
         libc::getsockopt(
             fd.as_fd().as_raw_fd(),
@@ -106,20 +105,21 @@ pub(crate) fn tcp_info(fd: &impl AsFd) -> io::Result<TcpInfo> {
     })
 }
 
-/// `SIOCOUTQ`: bytes that the peer has not acknowledged, the unsent ones among them.
+/// `SIOCOUTQ`: bytes that the peer has not acknowledged, including unsent ones.
 pub(crate) fn unacknowledged(fd: &impl AsFd) -> io::Result<u64> {
     let mut bytes: libc::c_int = 0;
-    // SAFETY: the kernel writes one integer there, during the call.
+    // SAFETY: the kernel writes one integer during the call.
     check(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) })?;
     Ok(u64::try_from(bytes).unwrap_or(0))
 }
 
-/// Most messages in one call of [`send`].
+/// Maximum number of messages in one call of [`send`].
 pub(crate) const BATCH: usize = 64;
 
-/// `sendmsg` of claimed messages, the first from `offset` on, at most [`BATCH`] of them; never waits, raises
-/// no signal. How many bytes went. With `departure`, a datagram that leaves at that time
-/// (CLOCK_MONOTONIC, nanoseconds; `SCM_TXTIME`).
+/// `sendmsg` of at most [`BATCH`] claimed messages, the first from `offset` on. Never blocks and raises no signal.
+/// Returns the number of bytes sent. With `departure`, a datagram that leaves at that time (CLOCK_MONOTONIC,
+/// nanoseconds;
+/// `SCM_TXTIME`).
 pub(crate) fn send<'a>(
     fd: &impl AsFd,
     ring: &Consumer<Memory, Box<[u32]>>,
@@ -140,7 +140,7 @@ pub(crate) fn send<'a>(
         offset = 0;
     }
     let mut control = Departure::new(departure.unwrap_or(0));
-    // SAFETY: all zeroes are a message without an address.
+    // SAFETY: all zeros are a valid message header without an address.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = parts.as_mut_ptr();
     header.msg_iovlen = count as _;
@@ -150,10 +150,9 @@ pub(crate) fn send<'a>(
     }
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     loop {
-        // SAFETY: the header points at `parts` and `control`, which live through the call, with their true
-        // lengths. The parts lie in the ring's mapping, which `ring` keeps alive, and the kernel
-        // only reads them; another process may write there meanwhile, which changes what is
-        // sent and nothing else: no reference of ours covers them.
+        // SAFETY: the header points at `parts` and `control`, with their actual lengths; both outlive the call. The
+        // parts lie in the ring's mapping, which `ring` keeps alive, and the kernel only reads them. Another process
+        // may write there meanwhile, which only changes the bytes sent; no Rust reference covers them.
         let sent = unsafe { libc::sendmsg(fd.as_fd().as_raw_fd(), &raw const header, flags) };
         match usize::try_from(sent) {
             Ok(sent) => return Ok(sent),
@@ -172,7 +171,7 @@ const fn empty() -> libc::iovec {
     }
 }
 
-/// One control message: the time of departure.
+/// A control message with the time of departure.
 #[repr(C)]
 struct Departure {
     header: libc::cmsghdr,
@@ -181,7 +180,7 @@ struct Departure {
 
 impl Departure {
     fn new(time_ns: u64) -> Departure {
-        // SAFETY: a structure of integers.
+        // SAFETY: all zeros are valid for a structure of integers.
         let mut header: libc::cmsghdr = unsafe { std::mem::zeroed() };
         header.cmsg_len = size_of::<Departure>() as _;
         header.cmsg_level = libc::SOL_SOCKET;
@@ -193,7 +192,7 @@ impl Departure {
 /// `SO_TXTIME` of asm-generic/socket.h, and the control message of the same number.
 const SCM_TXTIME: libc::c_int = 61;
 
-/// Lets [`send`] name times of departure (CLOCK_MONOTONIC, as the `fq` queueing discipline reads them).
+/// Enables times of departure in [`send`] (CLOCK_MONOTONIC, as the queueing discipline `fq` expects).
 pub(crate) fn allow_departures(fd: &impl AsFd) -> io::Result<()> {
     /// `struct sock_txtime` of linux/net_tstamp.h.
     #[repr(C)]
@@ -205,7 +204,7 @@ pub(crate) fn allow_departures(fd: &impl AsFd) -> io::Result<()> {
         clock: libc::CLOCK_MONOTONIC,
         flags: 0,
     };
-    // SAFETY: pointer and length describe `value`, which the kernel only reads, during the call.
+    // SAFETY: pointer and length describe `value`, which the kernel only reads during the call.
     check(unsafe {
         libc::setsockopt(
             fd.as_fd().as_raw_fd(),

@@ -1,13 +1,13 @@
-//! A ring whose other end is a thread.
+//! A ring that a thread drains.
 
 use std::ops::{Deref, DerefMut};
 use std::thread::JoinHandle;
 
 use crate::Sender;
 
-/// The sender's end of a ring that a thread drains; all of [`Sender`] is there. Dropping it lets the thread
-/// go on until everything has left, or cannot.
-#[must_use = "`finish` says whether everything has left"]
+/// The sender's end of a ring that a thread drains; dereferences to [`Sender`]. After it is dropped, the thread
+/// continues until all messages have left or sending fails.
+#[must_use = "`finish` returns whether all messages have left"]
 pub struct Drained<T> {
     sender: Sender,
     thread: JoinHandle<T>,
@@ -25,11 +25,11 @@ impl<T: Send + 'static> Drained<T> {
         Ok(Drained { sender, thread })
     }
 
-    /// Says that nothing more comes, waits until everything has left the ring, and hands back what the thread
-    /// has to tell. What is held back never leaves: release it before.
+    /// Closes the ring, waits until all messages have left it, and returns the result of the thread. Messages held back
+    /// never leave: release them first.
     ///
     /// # Panics
-    /// When the thread did.
+    /// If the thread panicked.
     pub fn finish(mut self) -> T {
         self.sender.close();
         self.thread
@@ -37,7 +37,7 @@ impl<T: Send + 'static> Drained<T> {
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Whether the thread has ended: of itself only for an error, which [`Drained::finish`] hands on.
+    /// Returns whether the thread has ended. It ends early only on an error, which [`Drained::finish`] returns.
     pub fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }

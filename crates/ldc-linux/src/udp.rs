@@ -1,10 +1,10 @@
-//! A ring drained into a UDP socket at a given rate: each message is a datagram, and stays in the ring until
-//! the moment it leaves.
+//! A ring drained into a UDP socket at a given rate: each message is a datagram, which stays in the ring until it is
+//! sent.
 //!
-//! The drain paces by its own clock. Where the interface's queueing discipline is `fq`, the kernel can do
-//! the last stretch more evenly: with [`Config::ahead`] datagrams are handed over that much early,
-//! with their time of departure (`SO_TXTIME`). What was handed over can no longer be changed, so keep
-//! it short; under another queueing discipline the time is ignored and datagrams leave at once.
+//! The drain paces by its own clock. With the queueing discipline `fq` on the interface, the kernel can space datagrams
+//! more evenly: with [`Config::ahead`] the drain passes each datagram to the kernel that much before its time of
+//! departure (`SO_TXTIME`). Such a datagram can no longer be changed, so keep the time short. Other queueing
+//! disciplines ignore the time and send at once.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,17 +23,16 @@ use crate::{Receiver, Shape, Wake, ends, now, now_ns, sys};
 /// How a ring is drained.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Bits a second, headers of UDP and IP counted; `None`: as fast as the socket takes them.
+    /// Bits per second, including UDP and IP headers; `None`: as fast as the socket accepts datagrams.
     pub rate_bps: Option<u64>,
-    /// How much may leave at once after a pause, bytes: what the drain may catch up after it had to wait
-    /// for a processor.
+    /// Bytes that may leave at once after a pause, such as a wait for a processor.
     pub burst: u32,
-    /// Hand datagrams over that much before their time, for `fq` to send them then.
+    /// Pass datagrams to the kernel that much before their time of departure, for `fq`.
     pub ahead: Option<Duration>,
 }
 
 impl Default for Config {
-    /// No pacing; bursts of 16 KiB once there is.
+    /// No pacing; bursts of 16 KiB if a rate is set.
     fn default() -> Config {
         Config {
             rate_bps: None,
@@ -43,71 +42,71 @@ impl Default for Config {
     }
 }
 
-/// What a drain did.
+/// Counters of a drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Datagrams handed to the kernel.
+    /// Datagrams passed to the kernel.
     pub datagrams: u64,
-    /// Bytes of them, without headers.
+    /// Bytes in these datagrams, without headers.
     pub bytes: u64,
-    /// Messages passed over because they were dropped.
-    pub dropped: u64,
-    /// Messages passed over because their deadline was past.
+    /// Messages skipped because they were cancelled.
+    pub cancelled: u64,
+    /// Messages skipped because their deadline had passed.
     pub expired: u64,
-    /// Messages larger than a datagram may be on this path: not sent.
+    /// Messages not sent because they exceed the datagram size of the path.
     pub too_big: u64,
-    /// Times the peer's host said that nobody listens there.
+    /// Number of ICMP errors "port unreachable" from the peer's host.
     pub refused: u64,
 }
 
-/// Why a drain ended early. Its ring is closed then.
+/// Why a drain ended early. Its ring is closed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no way to the destination.
-    #[error("no way to the destination: no route, or the interface is down")]
+    /// The destination is unreachable.
+    #[error("the destination is unreachable: no route, or the interface is down")]
     Unreachable,
-    /// This host does not let the datagram out.
-    #[error("refused by this host's packet filter or by a prohibiting route")]
+    /// A packet filter or a route of this host prohibits the datagram.
+    #[error("this host's packet filter or a prohibiting route refuses the datagram")]
     Refused,
     /// The socket has no destination: connect it first.
     #[error("the socket is not connected")]
     NotConnected,
-    /// The sending process died without a word; everything that it had sent left.
+    /// The sending process died without closing the ring; all its messages have left.
     #[error("the sending process died")]
     ProducerDied,
-    /// The sending process wrote nonsense into the ring.
-    #[error("the ring is corrupt: its sender is broken")]
+    /// The sending process violated the protocol of the ring.
+    #[error("the ring is corrupt: its producer violated the protocol")]
     Corrupt,
-    /// Anything else.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done.
+        /// What failed.
         what: &'static str,
-        /// The kernel's answer.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
 
-/// What to do next.
+/// What the caller of [`Drain::step`] does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Call [`Drain::step`] again.
     Again,
-    /// The next datagram is due in so long.
+    /// Wait that long: then the next datagram is due.
     Due(Duration),
     /// Wait until the socket is writable.
     Writable,
-    /// Wait until the ring's bell is readable ([`Drain::bell`]), then call [`Drain::rang`].
+    /// Wait until [`Drain::wake_fd`] is readable, then call [`Drain::clear_wakeup`].
     Idle,
-    /// Everything has left, and nothing more comes.
+    /// All messages have left, and the ring is closed.
     Finished,
 }
 
 /// Bytes of a datagram's headers: IPv4 and UDP.
 const HEADERS: u64 = 28;
 
-/// When the next datagram may leave: a bucket that fills with time, in nanoseconds.
+/// Schedules datagrams by a rate, in nanoseconds.
 #[derive(Debug)]
 struct Pacer {
     rate_bps: Option<u64>,
@@ -116,46 +115,46 @@ struct Pacer {
 }
 
 impl Pacer {
-    fn takes_ns(&self, bytes: u64) -> u64 {
+    fn duration_ns(&self, bytes: u64) -> u64 {
         let ns = |rate: u64| u128::from(bytes) * 8_000_000_000 / u128::from(rate.max(1));
         self.rate_bps
             .map_or(0, |rate| u64::try_from(ns(rate)).unwrap_or(u64::MAX))
     }
 
-    /// When the next datagram is due.
+    /// Returns the time at which the next datagram is due.
     fn due_ns(&self) -> u64 {
         self.next_ns
     }
 
-    /// A datagram of so many bytes left at `now`.
-    fn left(&mut self, now_ns: u64, bytes: u64) {
-        let earliest = now_ns.saturating_sub(self.takes_ns(self.burst));
+    /// Records that a datagram of `bytes` bytes was sent at `now_ns`.
+    fn record(&mut self, now_ns: u64, bytes: u64) {
+        let earliest = now_ns.saturating_sub(self.duration_ns(self.burst));
         let next = self.next_ns.max(earliest);
-        self.next_ns = next.saturating_add(self.takes_ns(bytes + HEADERS));
+        self.next_ns = next.saturating_add(self.duration_ns(bytes + HEADERS));
     }
 }
 
-/// Moves messages from a ring into a UDP socket, one a datagram.
+/// Moves messages from a ring into a UDP socket, one per datagram.
 pub struct Drain {
     receiver: Receiver,
     socket: UdpSocket,
     pacer: Pacer,
     ahead_ns: u64,
     stamped: bool,
-    /// The one that the socket had no room for.
+    /// At most one message, which the socket had no room for.
     claimed: VecDeque<Claimed>,
     gone: bool,
     stats: Stats,
 }
 
 impl Drain {
-    /// A drain of this ring into this socket, which is connected to where datagrams go.
+    /// Returns a drain of this ring into this socket, which must be connected.
     ///
     /// # Errors
-    /// When the kernel knows no times of departure ([`Config::ahead`]).
+    /// The kernel does not support times of departure ([`Config::ahead`]).
     pub fn new(receiver: Receiver, socket: UdpSocket, config: Config) -> Result<Drain, InitError> {
         if config.ahead.is_some() {
-            sys::allow_departures(&socket).map_err(InitError::io("setting SO_TXTIME"))?;
+            sys::allow_departures(&socket).map_err(InitError::io("cannot set SO_TXTIME"))?;
         }
         let ahead = config.ahead.unwrap_or_default();
         Ok(Drain {
@@ -174,25 +173,25 @@ impl Drain {
         })
     }
 
-    /// What it did so far.
+    /// Returns the counters.
     pub fn stats(&self) -> Stats {
         self.stats
     }
 
-    /// The socket.
+    /// Returns the socket.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// What the sender wakes the drain by.
-    pub fn bell(&self) -> BorrowedFd<'_> {
+    /// Returns the descriptor that becomes readable when the sender wakes the drain.
+    pub fn wake_fd(&self) -> BorrowedFd<'_> {
         self.receiver.as_fd()
     }
 
-    /// Sends one datagram if one is due; never waits.
+    /// Sends one datagram if one is due; never blocks.
     ///
     /// # Errors
-    /// Nothing can be sent any more, or the ring is broken. Do not call it again.
+    /// Sending has failed permanently, or the ring is corrupt. Do not call it again.
     pub fn step(&mut self) -> Result<Next, Error> {
         let (now_ns, due_ns) = (now_ns(), self.pacer.due_ns());
         let early_ns = due_ns.saturating_sub(now_ns);
@@ -212,10 +211,10 @@ impl Drain {
             Ok(bytes) => {
                 self.stats.datagrams += 1;
                 self.stats.bytes += bytes as u64;
-                self.pacer.left(now_ns, bytes as u64);
+                self.pacer.record(now_ns, bytes as u64);
             }
             Err(error) => {
-                if let Some(next) = self.sort(error)? {
+                if let Some(next) = self.classify(error)? {
                     return Ok(next);
                 }
             }
@@ -226,17 +225,17 @@ impl Drain {
         Ok(Next::Again)
     }
 
-    /// What to do about a datagram that did not leave: try it again then, or (`None`) give it up.
-    fn sort(&mut self, error: io::Error) -> Result<Option<Next>, Error> {
+    /// Returns when to retry a datagram that was not sent, or `None` to discard it.
+    fn classify(&mut self, error: io::Error) -> Result<Option<Next>, Error> {
         match error.raw_os_error() {
             Some(libc::EAGAIN) => Ok(Some(Next::Writable)),
-            // The interface's queue is full, of which the socket knows nothing.
+            // The interface's queue is full; the socket does not signal when it has room.
             Some(libc::ENOBUFS) => Ok(Some(Next::Due(Duration::from_millis(1)))),
             Some(libc::EMSGSIZE) => {
                 self.stats.too_big += 1;
                 Ok(None)
             }
-            // It speaks of an earlier datagram; this one was not sent.
+            // The error concerns an earlier datagram; this one was not sent.
             Some(libc::ECONNREFUSED) => {
                 self.stats.refused += 1;
                 Ok(Some(Next::Again))
@@ -247,7 +246,7 @@ impl Drain {
             Some(libc::EPERM | libc::EACCES) => Err(Error::Refused),
             Some(libc::EDESTADDRREQ | libc::ENOTCONN) => Err(Error::NotConnected),
             _ => Err(Error::Io {
-                what: "sending",
+                what: "cannot send",
                 source: error,
             }),
         }
@@ -255,28 +254,28 @@ impl Drain {
 
     fn idle(&mut self) -> Next {
         let ring = self.receiver.ring().stats();
-        (self.stats.dropped, self.stats.expired) = (ring.dropped, ring.expired);
+        (self.stats.cancelled, self.stats.expired) = (ring.cancelled, ring.expired);
         if self.receiver.is_ended() || self.gone {
             Next::Finished
-        } else if self.receiver.go_idle() {
+        } else if self.receiver.enter_idle() {
             Next::Idle
         } else {
             Next::Again
         }
     }
 
-    /// After [`Next::Idle`]: the bell is readable.
-    pub fn rang(&mut self) {
-        self.gone |= self.receiver.rang() == Wake::Gone;
+    /// Discards pending wake-ups, after [`Next::Idle`] when [`Drain::wake_fd`] is readable.
+    pub fn clear_wakeup(&mut self) {
+        self.gone |= self.receiver.clear_wakeup() == Wake::Gone;
     }
 
-    /// Runs until everything has left and the ring is closed.
+    /// Runs until all messages have left and the ring is closed.
     ///
     /// # Errors
-    /// Nothing can be sent any more, the sender died, or the ring is broken.
+    /// Sending has failed permanently, the sender died, or the ring is corrupt.
     pub fn run(mut self) -> Result<Stats, Error> {
         let waiting = |source| Error::Io {
-            what: "waiting",
+            what: "cannot wait for the socket",
             source,
         };
         loop {
@@ -292,7 +291,7 @@ impl Drain {
                 Next::Idle => {
                     let mut set = [Watch::readable(self.receiver.as_fd())];
                     poll::wait(&mut set, None).map_err(waiting)?;
-                    self.rang();
+                    self.clear_wakeup();
                 }
                 Next::Finished if self.gone => return Err(Error::ProducerDied),
                 Next::Finished => return Ok(self.stats),
@@ -301,11 +300,11 @@ impl Drain {
     }
 }
 
-/// Makes a connected socket late-choosing (`ldc_init`): what is sent into the ring that comes back goes out in
-/// datagrams, at the rate of `config`. A thread plays the kernel's part.
+/// Returns a ring that a thread drains into a connected socket (`ldc_init`), one datagram per message, at the rate of
+/// `config`.
 ///
 /// # Errors
-/// When there is no memory or no thread.
+/// The memory cannot be allocated, or the thread cannot be spawned.
 pub fn init(
     socket: UdpSocket,
     shape: Shape,
@@ -314,7 +313,7 @@ pub fn init(
     let (sender, receiver) = ends::pair(shape)?;
     let drain = Drain::new(receiver, socket, config)?;
     Drained::start(sender, "ldc-udp", move || drain.run())
-        .map_err(InitError::io("starting the drain's thread"))
+        .map_err(InitError::io("cannot spawn the thread of the drain"))
 }
 
 #[cfg(test)]
@@ -331,13 +330,13 @@ mod tests {
         };
         let ms = 1_000_000;
         let start = 1_000 * ms;
-        // Two of the burst, and then one each millisecond.
+        // Two as a burst, then one per millisecond.
         let mut due = Vec::new();
         let mut now = start;
         for _ in 0..5 {
             now = now.max(pacer.due_ns());
             due.push((now - start) / ms);
-            pacer.left(now, 972);
+            pacer.record(now, 972);
         }
         assert_eq!(due, [0, 0, 0, 1, 2]);
         let unpaced = Pacer {
@@ -345,6 +344,6 @@ mod tests {
             burst: 0,
             next_ns: 0,
         };
-        assert_eq!(unpaced.takes_ns(u64::MAX / 2), 0);
+        assert_eq!(unpaced.duration_ns(u64::MAX / 2), 0);
     }
 }

@@ -158,7 +158,7 @@ fn change(c: &mut Criterion) {
                 for seq in 0..round {
                     // Here and there in the ring: no order to rely on.
                     let seq = (seq * 613) % SLOTS as u64;
-                    black_box(producer.drop(black_box(seq)));
+                    black_box(producer.cancel(black_box(seq)));
                 }
                 spent += start.elapsed();
                 left -= round;

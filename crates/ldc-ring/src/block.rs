@@ -1,8 +1,8 @@
-//! The block: one contiguous, position-independent piece of memory that both sides see.
+//! The block: one contiguous, position-independent piece of memory that both sides map.
 //!
-//! Nothing in it is an address. All words are atomics and all-zero is their initial value, so that any
-//! content whatever can be read without harm; what is read is checked before it is used. The payload is
-//! reached by copies through raw pointers alone (see [`crate::payload`]).
+//! It holds no addresses. All words are atomics with the initial value zero, so any content can be read safely, and
+//! each side checks what it reads before using it. The payload is only copied, through raw pointers (see
+//! [`crate::payload`]).
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -15,7 +15,7 @@ use crate::sync::{AtomicU32, Ordering};
 const MAGIC: u32 = u32::from_le_bytes(*b"LDCr");
 const VERSION: u32 = 2;
 
-/// Written once, by who makes the ring; checked by who attaches, and never read again.
+/// Written once by the side that creates the ring; checked once by the side that attaches.
 #[repr(C, align(128))]
 pub(crate) struct Geometry {
     magic: AtomicU32,
@@ -24,27 +24,27 @@ pub(crate) struct Geometry {
     slot_bytes: AtomicU32,
 }
 
-/// Written by the producer alone.
+/// Written by the producer only.
 #[repr(C, align(128))]
 pub(crate) struct ProducerLine {
-    /// Just above the newest position sent. Its release makes a message visible.
+    /// One past the newest position sent. The release store makes a message visible.
     pub(crate) user_i: AtomicU32,
-    /// The oldest position the producer holds back; `user_i` when it holds none. A hint.
+    /// Oldest position held back, otherwise `user_i`. A hint.
     pub(crate) umod_i: AtomicU32,
-    /// Acknowledgements the producer has taken from the queue.
+    /// Number of acknowledgements taken from the queue.
     pub(crate) ack_tail: AtomicU32,
     /// 1 once the producer has closed the ring.
     pub(crate) closed: AtomicU32,
 }
 
-/// What the producer looks at while all goes well. Written by the consumer, but for `kern_flag`, which the
-/// producer clears.
+/// What the producer reads in regular operation. Written by the consumer, except that the producer clears
+/// `kern_flag`.
 #[repr(C, align(128))]
-pub(crate) struct NewsLine {
-    /// `dev_i` as the producer was last told of it: a producer that waits for room looks here, and not
-    /// where the consumer writes with each message.
-    pub(crate) told: AtomicU32,
-    /// Acknowledgements put into the queue.
+pub(crate) struct SignalLine {
+    /// `dev_i` as last reported to the producer. A producer that waits for room reads it instead of `dev_i`, whose
+    /// cache line the consumer writes with each message.
+    pub(crate) free_until: AtomicU32,
+    /// Number of acknowledgements put into the queue.
     pub(crate) ack_head: AtomicU32,
     /// 1 once the consumer has closed the ring.
     pub(crate) closed: AtomicU32,
@@ -52,13 +52,13 @@ pub(crate) struct NewsLine {
     pub(crate) kern_flag: AtomicU32,
 }
 
-/// Written by the consumer alone, with each message.
+/// Written by the consumer only, with each message.
 #[repr(C, align(128))]
 pub(crate) struct ConsumerLine {
-    /// The oldest position not yet claimed. A hint.
+    /// Oldest position not yet claimed. A hint.
     pub(crate) kern_i: AtomicU32,
-    /// The oldest position claimed and not yet given back; `kern_i` when there is none. Its release gives
-    /// slots back, and a consumer that takes over from one that died goes on there.
+    /// Oldest position claimed and not yet released, otherwise `kern_i`. The release store frees slots; a consumer
+    /// that replaces a dead one continues there.
     pub(crate) dev_i: AtomicU32,
 }
 
@@ -66,36 +66,36 @@ pub(crate) struct ConsumerLine {
 pub(crate) struct Head {
     pub(crate) geometry: Geometry,
     pub(crate) producer: ProducerLine,
-    pub(crate) news: NewsLine,
+    pub(crate) signals: SignalLine,
     pub(crate) consumer: ConsumerLine,
 }
 
-/// What is known of the message that begins in a slot. All but `state` are the producer's while it owns
-/// the message, and constant while the consumer does.
+/// The record of the message that begins in a slot. While the producer owns the message it may write all fields;
+/// while the consumer owns it, all fields except `state` are constant.
 #[repr(C)]
 pub(crate) struct Record {
     /// See [`crate::state`].
     pub(crate) state: AtomicU32,
-    /// Bytes of the message, all its pieces together; with [`HAS_EXTRA`].
+    /// Length of the message in bytes, all pieces together, with [`HAS_EXTRA`].
     pub(crate) len: AtomicU32,
     /// The user's sequence number.
     pub(crate) user_seq: Wide,
 }
 
-/// In a record's `len`: the message has attributes other than the defaults. Lengths are below 2^31.
+/// Bit of a record's `len`: the message has attributes other than the defaults. Lengths are below 2^31.
 pub(crate) const HAS_EXTRA: u32 = 1 << 31;
 
 /// The attributes of a message, where they are not the defaults.
 #[repr(C)]
 pub(crate) struct Extra {
-    /// Microseconds; `i64::MAX`: none.
+    /// Microseconds; `i64::MAX` means none.
     pub(crate) deadline: Wide,
-    /// The user's, for the consumer's information.
+    /// Chosen by the user and passed to the consumer.
     pub(crate) priority: AtomicU32,
     reserved: AtomicU32,
 }
 
-/// 64 bits in two words: there is no 64-bit atomic on a Cortex-M. Never shared while it changes.
+/// 64 bits in two words, because a Cortex-M has no 64-bit atomic. Never shared while it changes.
 #[repr(C)]
 pub(crate) struct Wide {
     low: AtomicU32,
@@ -124,21 +124,20 @@ const _: () = {
     assert!(size_of::<Wide>() == crate::shape::ACK);
 };
 
-/// Why a piece of memory is not a ring that can be attached to.
+/// Why memory cannot be attached to as a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachError {
-    /// The memory is shorter than the ring it should hold: map all of it.
+    /// The memory is shorter than its ring: map all of it.
     TooShort,
-    /// The memory does not begin at a multiple of 128.
+    /// The memory is not aligned to 128 bytes.
     Misaligned,
-    /// No ring was ever made here.
+    /// The memory holds no ring.
     NotARing,
-    /// A ring of another version of this crate.
+    /// The ring has the layout of another version of this crate.
     Version(u32),
-    /// The geometry makes no sense.
+    /// The geometry is invalid.
     Geometry,
-    /// A producer has sent into this ring already: what it knew was its own, and cannot be taken over.
-    /// Make a new ring.
+    /// A producer has already sent into this ring. Its private index is lost, so create a new ring.
     InUse,
     /// Fewer [`crate::Entry`]s than slots.
     IndexTooShort,
@@ -151,15 +150,15 @@ impl fmt::Display for AttachError {
         match self {
             AttachError::TooShort => f.write_str("the memory is shorter than its ring"),
             AttachError::Misaligned => f.write_str("the memory is not aligned to 128 bytes"),
-            AttachError::NotARing => f.write_str("there is no packet ring in this memory"),
+            AttachError::NotARing => f.write_str("the memory holds no packet ring"),
             AttachError::Version(version) => {
                 write!(f, "the ring has layout {version}, not {VERSION}")
             }
-            AttachError::Geometry => f.write_str("the ring's geometry makes no sense"),
-            AttachError::InUse => f.write_str("a producer has sent into this ring already"),
-            AttachError::IndexTooShort => f.write_str("the index needs an entry for each slot"),
+            AttachError::Geometry => f.write_str("the ring's geometry is invalid"),
+            AttachError::InUse => f.write_str("a producer has already sent into this ring"),
+            AttachError::IndexTooShort => f.write_str("the index needs one entry per slot"),
             AttachError::CompletedTooShort => {
-                f.write_str("the consumer needs a bit for each slot: Shape::completed_words()")
+                f.write_str("the consumer needs one bit per slot: Shape::completed_words()")
             }
         }
     }
@@ -167,7 +166,7 @@ impl fmt::Display for AttachError {
 
 impl core::error::Error for AttachError {}
 
-/// One side's view of the block, and what keeps the memory alive (`K`).
+/// One side's view of the block. `K` keeps the memory alive.
 pub(crate) struct Block<K> {
     head: NonNull<Head>,
     records: NonNull<Record>,
@@ -178,31 +177,31 @@ pub(crate) struct Block<K> {
     _keep: K,
 }
 
-// SAFETY: all that the pointers lead to are atomics, and payload that `Payload` copies under the
-// protocol of the state words; who may copy is decided by them, not by the thread it happens in.
+// SAFETY: the pointers lead to atomics, and to payload that `Payload` copies under the protocol of the state words.
+// That protocol, not the thread, decides which side may copy.
 unsafe impl<K: Send> Send for Block<K> {}
 
 impl<K> Block<K> {
-    /// The geometry and the indexes.
+    /// Returns the geometry and the indexes.
     #[inline]
     pub(crate) fn head(&self) -> &Head {
-        // SAFETY: `head` points at a live `Head` for as long as `_keep` lives (who makes a block
-        // promises it), and a `Head` holds nothing but atomics.
+        // SAFETY: `head` points at a live `Head` for as long as `_keep` lives (the constructors of a block require
+        // it), and a `Head` holds only atomics.
         unsafe { self.head.as_ref() }
     }
 
-    /// The record of a position.
+    /// Returns the record of a position.
     #[inline]
     pub(crate) fn record(&self, position: u32) -> &Record {
-        // SAFETY: `slot` is below the number of slots, and there are as many records, which live as
-        // long as `_keep` and hold nothing but atomics.
+        // SAFETY: `slot` is below the number of slots, which is the number of records. They live as long as `_keep`
+        // and hold only atomics.
         unsafe { &*self.records.as_ptr().add(self.shape.slot(position)) }
     }
 
-    /// The attributes of the message at a position.
+    /// Returns the attributes of the message at a position.
     #[inline]
     pub(crate) fn extra(&self, position: u32) -> &Extra {
-        // SAFETY: as for `record`: one a slot.
+        // SAFETY: as for `record`, one per slot.
         unsafe { &*self.extras.as_ptr().add(self.shape.slot(position)) }
     }
 
@@ -214,23 +213,22 @@ impl<K> Block<K> {
         extra.priority.store(attributes.priority, Ordering::Relaxed);
     }
 
-    /// The entry of the queue of acknowledgements for a count.
+    /// Returns the entry with number `count` of the queue of acknowledgements.
     #[inline]
     pub(crate) fn ack(&self, count: u32) -> &Wide {
-        // SAFETY: as for `record`: one entry a slot.
+        // SAFETY: as for `record`, one entry per slot.
         unsafe { &*self.acks.as_ptr().add(self.shape.slot(count)) }
     }
 }
 
 #[cfg(not(loom))]
 impl<K> Block<K> {
-    /// Makes a ring in zeroed or used memory.
+    /// Creates a ring in zeroed or used memory.
     ///
     /// # Safety
     ///
-    /// `memory` must be valid for reads and writes of `len` bytes for as long as `keep` (or a clone of
-    /// it) lives, must not be reached through references meanwhile, and nobody else may be
-    /// attached to it yet.
+    /// `memory` must be valid for reads and writes of `len` bytes for as long as `keep` (or a clone of it) lives. No
+    /// reference may cover it in that time, and neither side may be attached to it yet.
     pub(crate) unsafe fn create(
         memory: NonNull<u8>,
         len: usize,
@@ -243,9 +241,9 @@ impl<K> Block<K> {
         if !memory.as_ptr().cast::<Head>().is_aligned() {
             return Err(AttachError::Misaligned);
         }
-        // SAFETY: the caller gives us `len` bytes alone; the payload needs no initial value.
+        // SAFETY: the caller grants exclusive access to `len` bytes; the payload needs no initial value.
         unsafe { memory.write_bytes(0, shape.payload_at()) };
-        // SAFETY: long enough, aligned, zeroed, and the caller vouches for its life.
+        // SAFETY: long enough, aligned and zeroed; the caller guarantees the lifetime.
         let block = unsafe { Self::over(memory, shape, keep) };
         let geometry = &block.head().geometry;
         geometry.version.store(VERSION, Ordering::Relaxed);
@@ -253,18 +251,18 @@ impl<K> Block<K> {
         geometry
             .slot_bytes
             .store(shape.slot_bytes(), Ordering::Relaxed);
-        // The thesis starts the same way: a consumer that nobody has woken yet is idle.
-        block.head().news.kern_flag.store(1, Ordering::Relaxed);
+        // As in the thesis, a consumer that was never woken is idle.
+        block.head().signals.kern_flag.store(1, Ordering::Relaxed);
         geometry.magic.store(MAGIC, Ordering::Release);
         Ok(block)
     }
 
-    /// Finds the ring in memory that another made, perhaps in another process.
+    /// Attaches to a ring that the other side created, possibly in another process.
     ///
     /// # Safety
     ///
-    /// `memory` must be valid for reads and writes of `len` bytes for as long as `keep` lives, and must
-    /// not be reached through references meanwhile.
+    /// `memory` must be valid for reads and writes of `len` bytes for as long as `keep` lives, and no reference may
+    /// cover it in that time.
     pub(crate) unsafe fn attach(
         memory: NonNull<u8>,
         len: usize,
@@ -285,7 +283,7 @@ impl<K> Block<K> {
         if version != VERSION {
             return Err(AttachError::Version(version));
         }
-        // Read once: a peer that changes them later changes nothing for us.
+        // Read once, so later changes by the peer have no effect.
         let slots = geometry.slots.load(Ordering::Relaxed);
         let slot_bytes = geometry.slot_bytes.load(Ordering::Relaxed);
         let shape = Shape::new(slots, slot_bytes).map_err(|_| AttachError::Geometry)?;
@@ -295,7 +293,7 @@ impl<K> Block<K> {
         if len < shape.block_len() {
             return Err(AttachError::TooShort);
         }
-        // SAFETY: long enough for this shape, aligned, and the caller vouches for its life.
+        // SAFETY: long enough for this shape and aligned; the caller guarantees the lifetime.
         Ok(unsafe { Self::over(memory, shape, keep) })
     }
 
@@ -303,7 +301,7 @@ impl<K> Block<K> {
     ///
     /// `memory` must hold `shape.block_len()` bytes, aligned to 128, valid while `keep` lives.
     unsafe fn over(memory: NonNull<u8>, shape: Shape, keep: K) -> Self {
-        // SAFETY: all offsets lie within `block_len`, and are multiples of what they are cast to.
+        // SAFETY: all offsets lie within `block_len` and are aligned for the types that they are cast to.
         unsafe {
             Self {
                 head: memory.cast(),
@@ -320,7 +318,7 @@ impl<K> Block<K> {
 
 #[cfg(loom)]
 pub(crate) mod model {
-    //! The block as loom can follow it: its atomics have no layout, so they live in vectors.
+    //! The block for loom, whose atomics have no fixed layout and therefore live in vectors.
 
     use std::vec::Vec;
 
@@ -366,8 +364,8 @@ pub(crate) mod model {
                         ack_tail: word(),
                         closed: word(),
                     },
-                    news: NewsLine {
-                        told: word(),
+                    signals: SignalLine {
+                        free_until: word(),
                         ack_head: word(),
                         closed: word(),
                         kern_flag: AtomicU32::new(1),

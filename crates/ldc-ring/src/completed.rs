@@ -1,22 +1,22 @@
-//! The consumer's private record of what it completed out of order.
+//! The consumer's private map of slots completed out of order.
 //!
-//! One bit a slot, in memory that the producer cannot write: the state words in the block say the same, for a consumer
-//! that takes over from one that died, but a hostile producer can rewrite those at any time. Between `dev_i` and
-//! `kern_i` a set bit means: this slot belongs to a completed message. All other bits are clear.
+//! One bit per slot, in memory that the producer cannot write. The state words in the block hold the same information
+//! for a consumer that replaces a dead one, but a hostile producer can rewrite them at any time. A set bit between
+//! `dev_i` and `kern_i` marks a slot of a completed message. All other bits are clear.
 
 use crate::shape::Shape;
 
-/// Bits of a word of the map.
+/// Bits in a word of the map.
 const BITS: u32 = u32::BITS;
 
-/// One bit a slot, in `[u32]` storage of [`Shape::completed_words`] words.
+/// One bit per slot, in `[u32]` storage of [`Shape::completed_words`] words.
 pub(crate) struct Completed<D> {
     words: D,
     shape: Shape,
 }
 
 impl<D: AsRef<[u32]> + AsMut<[u32]>> Completed<D> {
-    /// An empty map; `None` when the storage is too short for the ring.
+    /// Returns an empty map, or `None` if the storage is too short for the ring.
     pub(crate) fn new(mut words: D, shape: Shape) -> Option<Self> {
         words.as_mut().get_mut(..shape.completed_words())?.fill(0);
         Some(Self { words, shape })
@@ -34,7 +34,8 @@ impl<D: AsRef<[u32]> + AsMut<[u32]>> Completed<D> {
         }
     }
 
-    /// Clears the run of marked slots that begins at `from`, not past `end`. Returns the first position after it.
+    /// Clears the run of marked slots that begins at `from` and ends at `end` at the latest. Returns the first position
+    /// after the run.
     #[inline]
     pub(crate) fn take_run(&mut self, mut from: u32, end: u32) -> u32 {
         while from != end {
@@ -56,7 +57,8 @@ impl<D: AsRef<[u32]> + AsMut<[u32]>> Completed<D> {
         from
     }
 
-    /// The word of a position's slot, the bits there of at most `count` slots from it on, and how many those are.
+    /// Returns the index of the word that holds a position's slot, the mask of up to `count` slots from it on in that
+    /// word, and the number of bits in the mask.
     fn span(&self, position: u32, count: u32) -> (usize, u32, u32) {
         let slot = self.shape.slot(position) as u32;
         let bit = slot % BITS;
@@ -66,7 +68,7 @@ impl<D: AsRef<[u32]> + AsMut<[u32]>> Completed<D> {
     }
 }
 
-/// The lowest `count` bits, 1 to 32.
+/// Returns a word whose lowest `count` bits are set, 1 to 32.
 fn ones(count: u32) -> u32 {
     u32::MAX >> (BITS - count)
 }
@@ -81,7 +83,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The map does what a list of flags does, whatever the ring's size and where positions wrap.
+        /// The map agrees with a list of flags, for rings of all sizes and across the wrap of positions.
         #[test]
         fn takes_runs_as_a_list_of_flags_does(
             slots_log2 in 0..8u32,
@@ -102,7 +104,7 @@ mod tests {
             let end = end.min(slots);
             let run = flags[..end as usize].iter().take_while(|set| **set).count() as u32;
             prop_assert_eq!(map.take_run(start, start.wrapping_add(end)), start.wrapping_add(run));
-            // The run is clear now, the rest is as it was.
+            // The run is clear; all other slots are unchanged.
             flags[..run as usize].fill(false);
             let left: Vec<bool> = (0..slots)
                 .map(|at| {

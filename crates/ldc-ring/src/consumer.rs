@@ -1,4 +1,4 @@
-//! The consumer: claims messages in order, and completes them.
+//! The consumer: claims messages in order and completes them.
 
 use core::fmt;
 #[cfg(not(loom))]
@@ -10,23 +10,23 @@ use crate::block::{Block, HAS_EXTRA};
 use crate::completed::Completed;
 use crate::message::{NO_DEADLINE, deadline_from_micros};
 use crate::shape::Shape;
-use crate::state::{self, CLAIMED, DEAD, DONE, HELD, READY};
+use crate::state::{self, CANCELLED, CLAIMED, DONE, HELD, READY};
 use crate::sync::{Ordering, fence};
 
-/// The producer wrote nonsense into the ring, an index or a record that it cannot have come to by itself:
-/// nothing that follows can be trusted. Close the ring.
+/// The producer wrote an index or a record that breaks the protocol, so the contents of the ring cannot be trusted.
+/// Close the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt;
 
 impl fmt::Display for Corrupt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("what the ring holds makes no sense: its producer is broken")
+        f.write_str("the ring is corrupt: its producer violated the protocol")
     }
 }
 
 impl core::error::Error for Corrupt {}
 
-/// The producer has not taken earlier acknowledgements yet: try again after it has called
+/// The queue of acknowledgements is full: try again after the producer has called
 /// [`crate::Producer::poll_ack`]. Nothing was acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckQueueFull;
@@ -39,20 +39,20 @@ impl fmt::Display for AckQueueFull {
 
 impl core::error::Error for AckQueueFull {}
 
-/// What became of the messages, counted by the consumer.
+/// Messages by outcome, counted by the consumer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConsumerStats {
     /// Messages claimed.
     pub claimed: u64,
-    /// Messages passed over because the producer dropped them.
-    pub dropped: u64,
-    /// Messages passed over because their deadline was past.
+    /// Messages skipped because the producer cancelled them.
+    pub cancelled: u64,
+    /// Messages skipped because their deadline had passed.
     pub expired: u64,
 }
 
-/// A message that is the consumer's. Read it, then give it to [`Consumer::complete`].
+/// A claimed message. Read it, then pass it to [`Consumer::complete`].
 #[derive(Debug, PartialEq, Eq)]
-#[must_use = "the producer gets the slots back when the message is completed"]
+#[must_use = "its slots become free when the message is completed"]
 pub struct Claimed {
     position: u32,
     len: u32,
@@ -62,32 +62,32 @@ pub struct Claimed {
 }
 
 impl Claimed {
-    /// The user's sequence number.
+    /// Returns the sequence number chosen by the user.
     pub fn user_seq(&self) -> u64 {
         self.user_seq
     }
 
-    /// Bytes of the message.
+    /// Returns the length of the message in bytes.
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Whether the message has no bytes.
+    /// Returns whether the message has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The user's priority.
+    /// Returns the priority chosen by the user.
     pub fn priority(&self) -> u32 {
         self.priority
     }
 
-    /// When the message loses its value.
+    /// Returns the deadline after which the message is worthless.
     pub fn deadline(&self) -> Option<Instant> {
         deadline_from_micros(self.deadline)
     }
 
-    /// What [`Consumer::ack`] needs, for after the message was completed.
+    /// Returns the ticket for [`Consumer::ack`], which is valid after the message is completed.
     pub fn ticket(&self) -> Ticket {
         Ticket {
             position: self.position,
@@ -96,50 +96,54 @@ impl Claimed {
     }
 }
 
-/// Names a message that was claimed, for its acknowledgement.
+/// Identifies a claimed message for its acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     position: u32,
     user_seq: u64,
 }
 
-/// The side that takes messages out. `K` keeps the memory alive, `D` is room for a bit a slot
-/// ([`Shape::completed_words`]), in memory of its own.
+/// The side that takes messages out. `K` keeps the memory alive, `D` is private memory with one bit per slot
+/// ([`Shape::completed_words`]).
 ///
-/// Every method ends within a bounded number of steps, whatever the producer does meanwhile.
+/// Every method ends within a bounded number of steps, regardless of what the producer does concurrently.
 ///
 /// # Invariants
 ///
-/// `told <= dev <= kern <= seen`, as positions; `seen - dev` is at most the number of slots. The messages from
-/// `dev` to `kern` are claimed and not yet given back; those of them that are completed are marked in `completed`.
-/// After a message is claimed, nothing that the producer can write is read to decide about its slots.
+/// `reported <= dev <= kern <= seen`, as positions; `seen - dev` is at most the number of slots. The messages from
+/// `dev` to `kern` are claimed and not yet released; those of them that are completed are marked in `completed`.
+/// After a message is claimed, no decision about its slots depends on memory that the producer can write.
 pub struct Consumer<K, D> {
     block: Block<K>,
     completed: Completed<D>,
-    /// The oldest position not yet claimed (`kern_i`).
+    /// Oldest position not yet claimed (`kern_i`).
     kern: u32,
-    /// `user_i` when it was last looked at: up to there messages are in the ring.
+    /// `user_i` when it was last read.
     seen: u32,
-    /// The oldest position not yet given back (`dev_i`).
+    /// Oldest position not yet released (`dev_i`).
     dev: u32,
-    /// `dev` as the producer knows it.
-    told: u32,
-    /// Tell it when so many slots more are free, or all that was seen.
+    /// `dev` as last reported to the producer.
+    reported: u32,
+    /// Free slots that are worth a report.
     batch: u32,
     ack_head: u32,
     stats: ConsumerStats,
 }
 
 impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
-    /// A consumer that goes on where the ring's last one was. What that one had claimed and not given
-    /// back is claimed again: until it is, its state stays `CLAIMED`, and the producer cannot change it.
-    /// `None`: `completed` is too short.
+    /// Returns a consumer that continues where the ring's last one stopped. Messages that were claimed and not released
+    /// are claimed again; until then their state stays `CLAIMED`, and the producer cannot change them. Returns `None`
+    /// if `completed` is too short.
     pub(crate) fn over(block: Block<K>, completed: D) -> Option<Self> {
         let completed = Completed::new(completed, block.shape)?;
         let line = &block.head().consumer;
         let dev = line.dev_i.load(Ordering::Acquire);
-        let ack_head = block.head().news.ack_head.load(Ordering::Relaxed);
-        block.head().news.told.store(dev, Ordering::Release);
+        let ack_head = block.head().signals.ack_head.load(Ordering::Relaxed);
+        block
+            .head()
+            .signals
+            .free_until
+            .store(dev, Ordering::Release);
         Some(Self {
             batch: block.shape.batch(),
             block,
@@ -147,27 +151,31 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
             kern: dev,
             seen: dev,
             dev,
-            told: dev,
+            reported: dev,
             ack_head,
             stats: ConsumerStats::default(),
         })
     }
 
-    /// The ring's geometry.
+    /// Returns the ring's geometry.
     pub fn shape(&self) -> Shape {
         self.block.shape
     }
 
-    /// What became of the messages, as far as this consumer has come.
+    /// Returns this consumer's counters.
     pub fn stats(&self) -> ConsumerStats {
         self.stats
     }
 
-    /// Claims the next message: from now on the producer cannot change its mind about it. Passes over
-    /// dropped messages, and over those whose deadline is before `now` (with no `now`, over none).
+    /// Claims the next message; from now on the producer cannot cancel or modify it. Skips cancelled messages, and with
+    /// `now` those whose deadline is before it.
     ///
-    /// `None`: nothing there, or all that is there is held back. Passes over at most one ring full of
-    /// messages a call.
+    /// Returns `None` if the ring is empty or all its messages are held back. Skips at most one ring full of messages
+    /// per call.
+    ///
+    /// # Errors
+    ///
+    /// The producer violated the protocol.
     #[inline(always)]
     pub fn claim(&mut self, now: Option<Instant>) -> Result<Option<Claimed>, Corrupt> {
         let now = now.map_or(i64::MIN, |now| now.total_micros());
@@ -182,13 +190,12 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
         self.search(now)
     }
 
-    /// Claims what is at `kern`. The state there, if it is not `READY`.
+    /// Claims the message at `kern`, or returns its state word if it is not `READY`.
     #[inline]
     fn swap(&self) -> Result<(), u32> {
         let ready = state::word(self.kern, READY);
         let claimed = state::word(self.kern, CLAIMED);
-        // Without a look before: a swap that fails costs as much as a load, and one that succeeds fetches
-        // the line once.
+        // No load first: a failing swap costs as much as a load, and a successful one fetches the cache line once.
         let record = self.block.record(self.kern);
         let swapped =
             record
@@ -197,7 +204,7 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
         swapped.map(|_| ())
     }
 
-    /// Moves `kern` over a message.
+    /// Moves `kern` past a message.
     #[inline]
     fn pass(&mut self, message: &Claimed) {
         let pieces = self.block.shape.pieces(message.len());
@@ -206,22 +213,22 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
         line.kern_i.store(self.kern, Ordering::Relaxed);
     }
 
-    /// Claims the next message, where the first is not there for the taking.
+    /// Claims the next message when the one at `kern` cannot be claimed directly.
     #[cold]
     #[inline(never)]
     fn search(&mut self, now: i64) -> Result<Option<Claimed>, Corrupt> {
         for _ in 0..self.block.shape.slots() {
-            if self.kern == self.seen && !self.look()? {
+            if self.kern == self.seen && !self.refresh()? {
                 break;
             }
             let mine = match self.swap() {
                 Ok(()) => true,
-                // The producer was quicker, or it is what another consumer left.
+                // The producer changed it first, or a dead consumer claimed it.
                 Err(word) => match state::state(self.kern, word) {
                     Some(HELD) => break,
                     Some(CLAIMED) => true,
-                    Some(DEAD) => {
-                        self.stats.dropped += 1;
+                    Some(CANCELLED) => {
+                        self.stats.cancelled += 1;
                         false
                     }
                     Some(DONE) => false,
@@ -237,13 +244,13 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
             self.stats.expired += u64::from(mine);
             self.complete(message);
         }
-        self.tell();
+        self.report_free();
         Ok(None)
     }
 
-    /// Looks whether anything more was sent.
+    /// Reads `user_i` again. Returns whether more was sent.
     #[inline]
-    fn look(&mut self) -> Result<bool, Corrupt> {
+    fn refresh(&mut self) -> Result<bool, Corrupt> {
         let seen = self.block.head().producer.user_i.load(Ordering::Acquire);
         if seen.wrapping_sub(self.dev) > self.block.shape.slots()
             || seen.wrapping_sub(self.dev) < self.kern.wrapping_sub(self.dev)
@@ -254,13 +261,13 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
         Ok(seen != self.kern)
     }
 
-    /// Tells the producer which slots are free.
+    /// Reports to the producer which slots are free.
     #[inline(never)]
-    fn tell(&mut self) {
-        if self.told != self.dev {
-            self.told = self.dev;
-            let news = &self.block.head().news;
-            news.told.store(self.dev, Ordering::Release);
+    fn report_free(&mut self) {
+        if self.reported != self.dev {
+            self.reported = self.dev;
+            let signals = &self.block.head().signals;
+            signals.free_until.store(self.dev, Ordering::Release);
         }
     }
 
@@ -268,8 +275,7 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
     ///
     /// # Panics
     ///
-    /// When they would go over its end, or the message is not one that this consumer claimed and has not
-    /// completed.
+    /// If the range exceeds the message, or this consumer has not claimed the message or has completed it.
     #[inline(always)]
     pub fn read(&self, message: &Claimed, offset: usize, bytes: &mut [u8]) {
         let len = message.len();
@@ -278,7 +284,7 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
             "past the message's end"
         );
         self.check(message);
-        // SAFETY: the slots are claimed by this consumer, and not given back.
+        // SAFETY: this consumer has claimed the slots and not released them.
         unsafe {
             self.block
                 .payload
@@ -286,14 +292,13 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
         };
     }
 
-    /// Where the bytes of a claimed message from `offset` on lie: in one place, or in two when the message
-    /// goes over the end of the ring. For system calls that read memory by themselves. Another process may
-    /// write there if it breaks the rules: never make a reference of it.
+    /// Returns the addresses and lengths of a claimed message from `offset` on: one part, or two if the message wraps
+    /// at the end of the ring. Meant for system calls that read memory themselves. A faulty peer process may write
+    /// there at any time, so never create a reference to it.
     ///
     /// # Panics
     ///
-    /// When `offset` is past the message's end, or the message is not one that this consumer claimed and has
-    /// not completed.
+    /// If `offset` is past the end of the message, or this consumer has not claimed the message or has completed it.
     #[cfg(not(loom))]
     pub fn chunks(&self, message: &Claimed, offset: usize) -> [(NonNull<u8>, usize); 2] {
         let rest = message
@@ -306,13 +311,13 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
             .chunks(self.block.shape, message.position, offset, rest)
     }
 
-    /// Gives the slots of a message back to the producer. Messages may be completed in any order; slots
-    /// go back in the order of the ring (`dev_i`), and a producer that found the ring full learns of them an
-    /// eighth of the ring at a time (see the crate's "Units and bounds").
+    /// Releases the slots of a message to the producer. Messages may be completed in any order; slots become free in
+    /// the order of the ring (`dev_i`), and a producer that waits for room sees them in batches (see "Units and
+    /// bounds" of the crate).
     ///
     /// # Panics
     ///
-    /// When the message is not one that this consumer claimed.
+    /// If this consumer has not claimed the message.
     #[inline(always)]
     pub fn complete(&mut self, message: Claimed) {
         self.check(&message);
@@ -326,13 +331,13 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
         }
         let line = &self.block.head().consumer;
         line.dev_i.store(self.dev, Ordering::Release);
-        if self.dev.wrapping_sub(self.told) >= self.batch || self.dev == self.seen {
-            self.tell();
+        if self.dev.wrapping_sub(self.reported) >= self.batch || self.dev == self.seen {
+            self.report_free();
         }
     }
 
-    /// Fails unless the slots of a message lie between `dev` and `kern`, where all are this consumer's. A message
-    /// of another ring, or of a consumer that this one took over from, may name any.
+    /// Panics unless the slots of a message lie between `dev` and `kern`, where this consumer owns them. A message of
+    /// another ring, or of a dead consumer, may name any position.
     #[inline]
     fn check(&self, message: &Claimed) {
         let shape = self.block.shape;
@@ -346,8 +351,8 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
         );
     }
 
-    /// Remembers that a message was completed although an older one is not. The state word in the block is for a
-    /// consumer that takes over; this one relies on its own map alone.
+    /// Records the completion of a message while an older one is incomplete. The state word in the block serves a
+    /// consumer that replaces this one; this consumer relies on its private map only.
     #[inline(never)]
     fn set_done(&mut self, position: u32, pieces: u32) {
         self.completed.mark(position, pieces);
@@ -360,8 +365,12 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
         record.state.store(done, Ordering::Relaxed);
     }
 
-    /// Tells the producer that a message has reached whom it was for: marks it, where its slot has not
-    /// been used again (`kern_acked`), and sends its sequence number, which arrives in any case.
+    /// Tells the producer that a message was acknowledged: marks its record, unless the slot was reused
+    /// (`kern_acked`), and queues its sequence number.
+    ///
+    /// # Errors
+    ///
+    /// The queue of acknowledgements is full.
     pub fn ack(&mut self, ticket: Ticket) -> Result<(), AckQueueFull> {
         let line = self.block.head();
         let tail = line.producer.ack_tail.load(Ordering::Acquire);
@@ -373,54 +382,52 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
         self.ack_head = self.ack_head.wrapping_add(1);
         self.block
             .head()
-            .news
+            .signals
             .ack_head
             .store(self.ack_head, Ordering::Release);
         Ok(())
     }
 
-    /// Goes idle: asks the producer to wake the consumer (`kern_flag`). `false`: do not sleep, something can
-    /// be claimed, or the producer has closed the ring. When it is true, sleep until woken or, where
-    /// messages have deadlines, as long as you like: an expired message costs nothing while nobody waits.
-    #[must_use = "sleep only when it is true"]
+    /// Goes idle: asks the producer to wake the consumer (`kern_flag`). Returns `false` if a message can be claimed or
+    /// the producer has closed the ring; then do not sleep. Deadlines need no timer: an expired message costs nothing
+    /// while the consumer sleeps.
+    #[must_use = "sleep only if it returns true"]
     pub fn idle(&mut self) -> bool {
-        self.tell();
+        self.report_free();
         let head = self.block.head();
-        head.news.kern_flag.store(1, Ordering::Relaxed);
+        head.signals.kern_flag.store(1, Ordering::Relaxed);
         // Pairs with the fence in `Producer::notify`.
         fence(Ordering::SeqCst);
-        let something = head.producer.user_i.load(Ordering::Relaxed) != self.kern && {
+        let claimable = head.producer.user_i.load(Ordering::Relaxed) != self.kern && {
             let word = self.block.record(self.kern).state.load(Ordering::Relaxed);
             state::state(self.kern, word) != Some(HELD)
         };
-        if something || self.is_closed() {
-            head.news.kern_flag.store(0, Ordering::Relaxed);
+        if claimable || self.is_closed() {
+            head.signals.kern_flag.store(0, Ordering::Relaxed);
             return false;
         }
         true
     }
 
-    /// Whether the producer has closed the ring. Messages sent before are still there: claim until there is
-    /// none.
+    /// Returns whether the producer has closed the ring. Messages sent earlier remain: claim until `None`.
     pub fn is_closed(&self) -> bool {
         self.block.head().producer.closed.load(Ordering::Acquire) != 0
     }
 
-    /// Tells the producer that nothing more will be claimed.
+    /// Tells the producer that no more messages will be claimed.
     pub fn close(&mut self) {
-        self.tell();
-        self.block.head().news.closed.store(1, Ordering::Release);
+        self.report_free();
+        self.block.head().signals.closed.store(1, Ordering::Release);
     }
 
-    /// What the record at `kern` says. Its length is checked: a message longer than what was sent would
-    /// lead us astray.
+    /// Reads the record at `kern`. Fails if its length exceeds what was sent.
     #[inline]
     fn message(&self) -> Result<Claimed, Corrupt> {
         let shape = self.block.shape;
         let record = self.block.record(self.kern);
         let word = record.len.load(Ordering::Relaxed);
         let len = word & !HAS_EXTRA;
-        // At `kern` there is a message, of one slot at least.
+        // A message of at least one slot begins at `kern`.
         if len > shape.slot_bytes()
             && shape.pieces(len as usize) > self.seen.wrapping_sub(self.kern)
         {
@@ -440,7 +447,7 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
         })
     }
 
-    /// Deadline and priority of the message at `kern`.
+    /// Returns deadline and priority of the message at `kern`.
     #[inline(never)]
     fn extra(&self) -> (i64, u32) {
         let extra = self.block.extra(self.kern);
@@ -450,13 +457,12 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
         )
     }
 
-    /// Sets the acknowledgement flag of a message, unless its slot was used again: then the news goes
-    /// through the queue alone.
+    /// Sets the acknowledgement flag of a message, unless its slot was reused.
     fn mark_acked(&self, position: u32) {
         let record = self.block.record(position);
         let word = record.state.load(Ordering::Relaxed);
         if let Some(CLAIMED | DONE) = state::state(position, word) {
-            // The producer may be taking the slot at this moment.
+            // The producer may be reusing the slot concurrently.
             let _ = record.state.compare_exchange(
                 word,
                 state::with_ack(word),
@@ -469,8 +475,8 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
 
 #[cfg(test)]
 impl<K, D> Consumer<K, D> {
-    /// The other side of `Producer::start_at`.
+    /// Counterpart of `Producer::start_at`.
     pub(crate) fn start_at(&mut self, position: u32) {
-        (self.kern, self.seen, self.dev, self.told) = (position, position, position, position);
+        (self.kern, self.seen, self.dev, self.reported) = (position, position, position, position);
     }
 }

@@ -1,17 +1,17 @@
-//! The producer's private index: from a user's sequence number to the messages in the ring.
+//! The producer's private index: maps a sequence number to the messages in the ring.
 //!
-//! One [`Entry`] a slot, in memory of the producer's own, so that nothing the other side writes can
-//! mislead it. Each entry serves twice: for the message that begins in its slot, and as the head of a hash
-//! chain. A chain leads from the newest message to the oldest, by positions; what has become too old for
-//! the ring ends it. So a message enters its chain in two stores, and nothing is ever taken out.
+//! One [`Entry`] per slot, in private memory, so that the peer cannot corrupt it. Each entry describes the message that
+//! begins in its slot and is also the head of a hash chain. A chain links positions from the newest message to the
+//! oldest; a position that is too old for the ring ends it. A message enters its chain with two stores, and entries
+//! are never removed.
 
 use crate::message::{Attributes, Sent, deadline_from_micros};
 use crate::shape::Shape;
 
-/// In `Entry::len`: the producer dropped the message. Lengths are below 2^31.
-const DEAD: u32 = 1 << 31;
+/// Bit of `Entry::len`: the producer cancelled the message. Lengths are below 2^31.
+const CANCELLED: u32 = 1 << 31;
 
-/// Room for what the producer remembers of one slot: 40 bytes.
+/// The producer's private record of one slot: 40 bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     user_seq: u64,
@@ -19,14 +19,14 @@ pub struct Entry {
     position: u32,
     len: u32,
     priority: u32,
-    /// The position of the next older message in this one's chain.
+    /// Position of the next older message in the chain.
     older: u32,
-    /// The position of the newest message in the chain of the sequence numbers that hash to this slot.
+    /// Position of the newest message in the chain of the sequence numbers that hash to this slot.
     newest: u32,
 }
 
 impl Entry {
-    /// Room that is not in use.
+    /// An unused entry.
     pub const EMPTY: Entry = Entry {
         user_seq: 0,
         deadline: 0,
@@ -37,27 +37,27 @@ impl Entry {
         newest: 0,
     };
 
-    /// Bytes of the message.
+    /// Returns the length of the message in bytes.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
-        self.len & !DEAD
+        self.len & !CANCELLED
     }
 
-    /// Whether the producer dropped it.
+    /// Returns whether the producer cancelled the message.
     #[inline]
-    pub(crate) fn is_dead(&self) -> bool {
-        self.len & DEAD != 0
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.len & CANCELLED != 0
     }
 
-    /// Remembers that the producer dropped it.
+    /// Records that the producer cancelled the message.
     #[inline]
-    pub(crate) fn set_dead(&mut self) {
-        self.len |= DEAD;
+    pub(crate) fn set_cancelled(&mut self) {
+        self.len |= CANCELLED;
     }
 
-    /// Remembers another length.
+    /// Records a new length.
     pub(crate) fn set_len(&mut self, len: u32) {
-        self.len = len | self.len & DEAD;
+        self.len = len | self.len & CANCELLED;
     }
 
     pub(crate) fn sent(&self, held: bool) -> Sent {
@@ -73,7 +73,7 @@ impl Entry {
     }
 }
 
-/// The index over `entries`, one a slot.
+/// The index over `entries`, one per slot.
 pub(crate) struct Index<I> {
     entries: I,
     shape: Shape,
@@ -81,7 +81,7 @@ pub(crate) struct Index<I> {
 }
 
 impl<I: AsRef<[Entry]> + AsMut<[Entry]>> Index<I> {
-    /// `None` when there are fewer entries than slots.
+    /// Returns an index, or `None` if there are fewer entries than slots.
     pub(crate) fn new(mut entries: I, shape: Shape) -> Option<Self> {
         entries.as_mut().get(..shape.slots() as usize)?;
         let mut index = Self {
@@ -93,7 +93,7 @@ impl<I: AsRef<[Entry]> + AsMut<[Entry]>> Index<I> {
         Some(index)
     }
 
-    /// Forgets all. The next message will be at `start`.
+    /// Removes all messages. The next one will begin at `start`.
     pub(crate) fn clear(&mut self, start: u32) {
         // Too old for the ring.
         let none = start.wrapping_sub(1).wrapping_sub(self.shape.slots());
@@ -105,7 +105,7 @@ impl<I: AsRef<[Entry]> + AsMut<[Entry]>> Index<I> {
         });
     }
 
-    /// The message that begins at `position`, which must be known (see [`Index::knows`]).
+    /// Returns the entry of the message at `position`, which must be known (see [`Index::knows`]).
     #[inline]
     pub(crate) fn get(&self, position: u32) -> &Entry {
         &self.entries.as_ref()[self.shape.slot(position)]
@@ -116,22 +116,22 @@ impl<I: AsRef<[Entry]> + AsMut<[Entry]>> Index<I> {
         &mut self.entries.as_mut()[self.shape.slot(position)]
     }
 
-    /// Whether a message that began at `position` is the last one that began in its slot.
+    /// Returns whether the last message that began in the slot of `position` began at `position`.
     #[inline]
     pub(crate) fn knows(&self, position: u32) -> bool {
         self.get(position).position == position
     }
 
-    /// The slot whose chain holds a sequence number. Numbers that follow each other have chains that follow
-    /// each other, so that sending touches few lines of the index; what is above a ring full of numbers is
-    /// hashed by the golden ratio, so that numbers in steps of a power of two do not meet.
+    /// Returns the slot whose chain holds a sequence number. Consecutive numbers have consecutive chains, so that
+    /// sending touches few cache lines. The bits above the number of slots are hashed by the golden ratio, so that
+    /// numbers in steps of a power of two do not collide.
     #[inline]
     fn bucket(&self, user_seq: u64) -> u32 {
         let above = (user_seq >> self.slots_log2).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44;
         (user_seq as u32).wrapping_add(above as u32)
     }
 
-    /// Remembers the newest message.
+    /// Adds the newest message.
     #[inline]
     pub(crate) fn put(&mut self, user_seq: u64, position: u32, len: u32, attributes: Attributes) {
         let bucket = self.bucket(user_seq);
@@ -146,8 +146,8 @@ impl<I: AsRef<[Entry]> + AsMut<[Entry]>> Index<I> {
         entry.older = older;
     }
 
-    /// The messages with this sequence number whose slots were not used again, newest first. The next message
-    /// sent will be at `user`.
+    /// Returns a cursor over the messages with this sequence number whose slots were not reused, newest first. The next
+    /// message will begin at `user`.
     #[inline]
     pub(crate) fn find(&self, user_seq: u64, user: u32) -> Found {
         Found {
@@ -158,11 +158,11 @@ impl<I: AsRef<[Entry]> + AsMut<[Entry]>> Index<I> {
         }
     }
 
-    /// The next of them, and the cursor moves on.
+    /// Advances the cursor and returns the position of the next message.
     #[inline]
     pub(crate) fn next(&self, found: &mut Found) -> Option<u32> {
         loop {
-            // Each is older than the one before, and all are less than a ring old.
+            // Each message is older than the previous one, and all lie within one ring length.
             let position = found.next;
             let step = found.newer.wrapping_sub(position);
             if step == 0 || step > found.left {

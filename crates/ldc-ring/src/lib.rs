@@ -1,10 +1,9 @@
-//! Late data choice (LDC): a packet ring whose sender can change its mind about what it has sent, until the
-//! moment the other side takes it (LDC, `docs/papers.md`, chapters 3 and 4; the DCCP ring of
-//! §3.2.1 and the TCP ring of §4.1).
+//! Late data choice (LDC): a packet ring whose producer can cancel or modify a message until the consumer claims it
+//! (LDC §3.2.1, the DCCP ring, and §4.1, the TCP ring; `docs/papers.md`).
 //!
-//! One [`Producer`], one [`Consumer`], one contiguous block of memory that may be shared by two processes. The producer
-//! sends without a system call, drops by sequence number, modifies in place, or holds back everything
-//! from a point on; the consumer claims messages in order, and what it has claimed is never touched.
+//! One [`Producer`] and one [`Consumer`] share one contiguous block of memory, in one process or in two. The producer
+//! sends without a system call, cancels by sequence number, modifies in place, or holds back all messages from one
+//! message on. The consumer claims messages in order; a claimed message never changes.
 //!
 //! ```
 //! use ldc_ring::{Attributes, Shape};
@@ -13,10 +12,10 @@
 //! for layer in 0..4 {
 //!     producer.send(layer, b"a frame's worth", Attributes::default())?;
 //! }
-//! let first = consumer.claim(None)?.unwrap(); // layer 0 is on its way
+//! let first = consumer.claim(None)?.unwrap(); // layer 0
 //!
-//! assert_eq!(producer.drop(3).changed, 1); // the link is slow: not that one
-//! assert_eq!(producer.drop(0).too_late, 1);
+//! assert_eq!(producer.cancel(3).changed, 1); // the link is too slow for layer 3
+//! assert_eq!(producer.cancel(0).too_late, 1);
 //! producer.modify(2, |payload| payload.write(0, b"A")).unwrap();
 //!
 //! consumer.complete(first);
@@ -29,42 +28,42 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # How to drive it
+//! # Driving the ring
 //!
 //! ```text
 //! producer:  send ... send, then: if notify() { wake the consumer }
-//!            drop, modify, hold_back ... release, then notify likewise
+//!            cancel, modify, hold_back ... release, then notify likewise
 //!            poll_ack until None
 //! consumer:  loop { while let Some(message) = claim(now)? { use it; complete(message) }
 //!                   if idle() { sleep until woken } }
 //! ```
 //!
-//! How one side wakes the other is the caller's: a futex or an eventfd in `ldc-linux`, an interrupt
-//! on a microcontroller, a thread's `unpark`.
+//! The caller chooses how one side wakes the other: a Unix socket in `ldc-linux`, an interrupt on a microcontroller,
+//! `unpark` between threads.
 //!
-//! # Who owns what
+//! # Ownership
 //!
-//! The indexes of the paper stand in the block:
+//! The block holds the indexes of the paper:
 //!
-//! | index | written by | says |
+//! | index | written by | meaning |
 //! | --- | --- | --- |
-//! | `user_i` | producer | just above the newest message: what is below was sent |
-//! | `umod_i` | producer | the oldest message it holds back, else `user_i` (a hint) |
-//! | `kern_i` | consumer | the oldest message not claimed (a hint) |
-//! | `dev_i` | consumer | the oldest message claimed and not completed, else `kern_i`: what is below is free again |
+//! | `user_i` | producer | one past the newest message |
+//! | `umod_i` | producer | oldest message held back, otherwise `user_i` (a hint) |
+//! | `kern_i` | consumer | oldest message not claimed (a hint) |
+//! | `dev_i` | consumer | oldest message claimed and not completed, otherwise `kern_i`; slots before it are free |
 //!
-//! Between `dev_i` and `user_i` one atomic word a message decides, and it alone:
+//! For each message between `dev_i` and `user_i`, one atomic word decides its owner:
 //!
-//! | state | owner | leaves it by |
+//! | state | owner | transitions |
 //! | --- | --- | --- |
-//! | ready | whoever swaps first | producer: held, dead; consumer: claimed |
-//! | held | producer | producer: ready, dead |
-//! | dead, claimed, done | consumer | consumer: done; then `dev_i` passes over it, in the order of the ring |
+//! | ready | the side that swaps first | producer: held, cancelled; consumer: claimed |
+//! | held | producer | producer: ready, cancelled |
+//! | cancelled, claimed, done | consumer | consumer: done; then `dev_i` passes over it, in the order of the ring |
 //!
 //! Figure 3.6 shows why indexes alone cannot decide: the consumer may move `kern_i` while the producer moves
-//! `umod_i` back. Here the producer swaps the state of the first message it wants back from "ready" to
-//! "held". If that succeeds the consumer, which takes messages in order, gets none from there on; if it
-//! does not, the message was claimed, and the next one is tried.
+//! `umod_i` back. Here the producer swaps the state of the first message that it holds back from "ready" to "held".
+//! If the swap succeeds, the consumer, which takes messages in order, can claim neither this message nor any after
+//! it. If the swap fails, the message was claimed, and the producer tries the next one.
 //!
 //! # Units and bounds
 //!
@@ -72,61 +71,60 @@
 //! | --- | --- |
 //! | slots | 1 to 2^20, rounded up to a power of two |
 //! | slot | 1 byte to 16 MiB, rounded up to 64 |
-//! | message | 0 bytes to the whole ring; it takes [`Shape::pieces`] slots |
-//! | block | [`Shape::block_len`]: 512 bytes, 40 bytes a slot, and the payload; aligned to 128 |
-//! | the producer's index | one [`Entry`] (40 bytes) a slot, in memory of its own |
-//! | the consumer's map of completed slots | one bit a slot, in memory of its own: [`Shape::completed_words`] |
-//! | sequence numbers | the user's, any 64 bits, may repeat |
+//! | message | 0 bytes up to the whole ring; it takes [`Shape::pieces`] slots |
+//! | block | [`Shape::block_len`]: 512 bytes, 40 bytes per slot, and the payload; aligned to 128 |
+//! | the producer's index | one [`Entry`] (40 bytes) per slot, in private memory |
+//! | the consumer's map of completed slots | one bit per slot, in private memory: [`Shape::completed_words`] |
+//! | sequence numbers | chosen by the user, any 64 bits, may repeat |
 //! | deadlines | microseconds of a clock that both sides share |
-//! | queue of acknowledgements | one a slot; beyond that [`Consumer::ack`] says so |
-//! | a message is known | until its slots are used again; then [`Producer`] has never heard of it |
-//! | a [`Ticket`] | for 2^28 slots more; after that it may mark another message |
+//! | queue of acknowledgements | one per slot; then [`Consumer::ack`] returns [`AckQueueFull`] |
+//! | lookup by sequence number | finds a message until its slots are reused |
+//! | a [`Ticket`] | valid for 2^28 more slots; after that it may mark another message |
 //!
-//! `send`, `drop`, `modify`, `claim`, `complete` and `ack` take constant time for a message of one slot,
-//! `drop` and `modify` as long as few messages share a sequence number. `hold_back` looks at each message that
-//! it holds back, `retain` and `pending` at each in the ring.
+//! `send`, `cancel`, `modify`, `claim`, `complete` and `ack` take constant time for a message of one slot; `cancel`
+//! and `modify` also take time in proportion to the messages that share the sequence number. `hold_back` visits each
+//! message that it holds back, `retain` and `pending` visit each message in the ring.
 //!
-//! In a ring of 64 slots or more the consumer tells a producer that waits for room of an eighth of the ring
-//! at a time (at most 128 slots), and of all that is free when it has completed all it knows of, finds
-//! nothing to claim, goes idle or closes. Until then `send` may say [`SendError::Full`] although a few slots
-//! are free; [`Producer::free_slots`] looks at `dev_i` itself, and from then on `send` knows.
+//! In a ring of 64 slots or more the consumer reports free slots to the producer in batches of an eighth of the ring
+//! (at most 128 slots). It reports all free slots when it has completed every message that it has seen, finds nothing
+//! to claim, goes idle or closes. Until then `send` may return [`SendError::Full`] although a few slots are free;
+//! [`Producer::free_slots`] reads `dev_i` itself, and later calls of `send` use the result.
 //!
-//! # The edges
+//! # Edge cases
 //!
-//! | what | what happens |
+//! | case | result |
 //! | --- | --- |
 //! | no slots, slots of no bytes, a block of 2 GiB | [`ShapeError`] |
-//! | a ring of one slot | works: one message at a time |
-//! | a message of no bytes | takes a slot, arrives |
-//! | a message larger than a slot | takes several, one sequence number, claimed and dropped as a whole |
-//! | a message larger than the ring | [`SendError::TooLong`], for good |
-//! | no room at the moment | [`SendError::Full`], nothing was sent |
-//! | positions wrap at 2^32, sequence numbers at 2^64 | nothing happens |
-//! | drop of what was never sent, or has left the ring | zeros |
-//! | drop of what is claimed | `too_late` counts it, it arrives |
-//! | drop of what is dropped | zeros |
-//! | modify of such messages | [`ModifyError`] says which of these it was |
-//! | hold-back of what is gone but known | holds all that was sent after it |
-//! | the producer dies | what it sent arrives, but for what it held back; it cannot be taken over ([`AttachError::InUse`]) |
-//! | the consumer dies | the next one goes on: what was claimed and not completed is claimed again, and cannot be changed meanwhile |
+//! | a ring of one slot | works with one message at a time |
+//! | a message of no bytes | takes one slot and arrives |
+//! | a message larger than a slot | takes several slots under one sequence number; claimed and cancelled as a whole |
+//! | a message larger than the ring | [`SendError::TooLong`], permanently |
+//! | too few free slots | [`SendError::Full`]; nothing was sent |
+//! | positions wrap at 2^32, sequence numbers at 2^64 | no effect |
+//! | cancelling what was never sent, or has left the ring | zeros |
+//! | cancelling a claimed message | `too_late` counts it, and it arrives |
+//! | cancelling a cancelled message | zeros |
+//! | modifying such messages | [`ModifyError`] names the case |
+//! | holding back from a message that has left the ring but is still known | holds back all messages sent after it |
+//! | the producer dies | its messages arrive, except those held back; it cannot be replaced ([`AttachError::InUse`]) |
+//! | the consumer dies | its successor claims again what was claimed and not completed; until then these messages cannot change |
 //!
-//! # When the other side misbehaves, or dies
+//! # Faulty and dead peers
 //!
-//! Each side keeps what it relies on (its positions, lengths, the producer's index, the consumer's map of completed
-//! slots) in memory of its own, and checks every number that it reads from the block. What the consumer has claimed it never
-//! looks up in the block again. A peer that writes nonsense there can make messages
-//! disappear, or their bytes change: what it could do by following the rules, too. It cannot make
-//! the other side read or write outside the block, loop or panic.
+//! Each side keeps the state that it relies on (positions, lengths, the producer's index, the consumer's map of
+//! completed slots) in private memory, and checks every number that it reads from the block. The consumer never reads
+//! the record of a claimed message again. A faulty peer can make messages disappear or change their bytes, which it
+//! could also do within the rules. It cannot make the other side access memory outside the block, loop or panic.
 //!
-//! Neither death shows in the ring: whoever shares it learns of it from the system (`ldc-linux` does).
+//! The ring does not show that a peer has died. The caller learns it from the operating system, as `ldc-linux` does.
 //!
 //! # Without compare-and-swap
 //!
-//! Claim, drop, modify and hold back need a 32-bit compare-and-swap; send, complete and the indexes need
-//! loads and stores alone. Where the core has none (Cortex-M0), enable the feature `portable-atomic`, and in
-//! your binary one of its features that say how to make one up (`critical-section`,
-//! `unsafe-assume-single-core`). Without it the crate says so at compile time; so does the feature `alloc`,
-//! whose `Arc` needs one, too.
+//! Claim, cancel, modify and hold back need a 32-bit compare-and-swap; send, complete and the indexes need only
+//! loads and stores. On a core without compare-and-swap (Cortex-M0), enable the feature `portable-atomic`, and in
+//! your binary one of its features that select an implementation (`critical-section`, `unsafe-assume-single-core`).
+//! Without it the crate does not compile; nor does it with the feature `alloc`, whose `Arc` needs a
+//! compare-and-swap too.
 //!
 //! ```text
 //! rustup target add thumbv6m-none-eabi thumbv7m-none-eabi
@@ -135,8 +133,8 @@
 //!   cargo build -p ldc-ring --no-default-features --features portable-atomic --target thumbv6m-none-eabi
 //! ```
 //!
-//! (The flag stands in for the binary's choice.) With Debian's compiler (`rustc-web cargo-web rust-web-src lld`) and no rustup, put
-//! `RUSTC_BOOTSTRAP=1 RUSTC=/usr/bin/rustc /usr/bin/cargo` before it and `-Zbuild-std=core` behind.
+//! The flag stands for the choice of the binary. With Debian's compiler (`rustc-web cargo-web rust-web-src lld`) and
+//! without rustup, use `RUSTC_BOOTSTRAP=1 RUSTC=/usr/bin/rustc /usr/bin/cargo` and append `-Zbuild-std=core`.
 
 #![no_std]
 
@@ -151,7 +149,7 @@ mod consumer;
 mod index;
 mod message;
 mod payload;
-mod place;
+mod payload_mut;
 mod producer;
 mod shape;
 mod state;
@@ -162,7 +160,7 @@ pub use block::AttachError;
 pub use consumer::{AckQueueFull, Claimed, Consumer, ConsumerStats, Corrupt, Ticket};
 pub use index::Entry;
 pub use message::{Attributes, Changed, Sent};
-pub use place::PayloadMut;
+pub use payload_mut::PayloadMut;
 pub use producer::{ModifyError, Producer, SendError};
 pub use proto_core::time::{Duration, Instant};
 pub use shape::{Shape, ShapeError};
@@ -172,7 +170,7 @@ pub use heap::{Heap, channel};
 #[cfg(not(loom))]
 pub use lent::{Lent, Memory, split};
 
-/// Rings in memory that is shared by two processes, or lies at a fixed place.
+/// Rings in memory that two processes share, or at a fixed address.
 #[cfg(not(loom))]
 mod raw {
     use core::ptr::NonNull;
@@ -182,12 +180,16 @@ mod raw {
     use crate::{Consumer, Entry, Producer, Shape};
 
     impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
-        /// Makes a ring in memory that others will attach to. Nothing that is there is kept.
+        /// Creates a ring in memory to which the consumer will attach. Overwrites the contents.
+        ///
+        /// # Errors
+        ///
+        /// The memory is too short or misaligned, or `index` has fewer entries than the ring has slots.
         ///
         /// # Safety
         ///
-        /// `memory` must be valid for reads and writes of `len` bytes for as long as `keep` lives, must
-        /// not be reached through references meanwhile, and nobody may be attached to it yet.
+        /// `memory` must be valid for reads and writes of `len` bytes for as long as `keep` lives. No reference may
+        /// cover it in that time, and neither side may be attached to it yet.
         pub unsafe fn create(
             memory: NonNull<u8>,
             len: usize,
@@ -200,12 +202,16 @@ mod raw {
             Producer::over(block, index).ok_or(AttachError::IndexTooShort)
         }
 
-        /// Becomes the producer of a ring that the other side made.
+        /// Attaches as producer to a ring that the consumer created.
+        ///
+        /// # Errors
+        ///
+        /// The memory holds no ring of this version, a producer has used it, or `index` is too short.
         ///
         /// # Safety
         ///
-        /// `memory` must be valid for reads and writes of `len` bytes for as long as `keep` lives, and
-        /// must not be reached through references meanwhile. There must be no other producer.
+        /// `memory` must be valid for reads and writes of `len` bytes for as long as `keep` lives. No reference may
+        /// cover it in that time, and there must be no other producer.
         pub unsafe fn attach(
             memory: NonNull<u8>,
             len: usize,
@@ -223,7 +229,11 @@ mod raw {
     }
 
     impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Consumer<K, D> {
-        /// Makes a ring in memory that others will attach to. Nothing that is there is kept.
+        /// Creates a ring in memory to which the producer will attach. Overwrites the contents.
+        ///
+        /// # Errors
+        ///
+        /// The memory is too short or misaligned, or `completed` has fewer than [`Shape::completed_words`] words.
         ///
         /// # Safety
         ///
@@ -240,13 +250,17 @@ mod raw {
             Consumer::over(block, completed).ok_or(AttachError::CompletedTooShort)
         }
 
-        /// Becomes the consumer of a ring that the other side made, or of one whose consumer has died: then what
-        /// that one had claimed and not completed is claimed again.
+        /// Attaches as consumer to a ring that the producer created, or whose consumer has died. Messages that a
+        /// dead consumer had claimed and not completed are claimed again.
+        ///
+        /// # Errors
+        ///
+        /// The memory holds no ring of this version, or `completed` is too short.
         ///
         /// # Safety
         ///
-        /// `memory` must be valid for reads and writes of `len` bytes for as long as `keep` lives, and
-        /// must not be reached through references meanwhile. There must be no other consumer.
+        /// `memory` must be valid for reads and writes of `len` bytes for as long as `keep` lives. No reference may
+        /// cover it in that time, and there must be no other consumer.
         pub unsafe fn attach(
             memory: NonNull<u8>,
             len: usize,
@@ -260,7 +274,7 @@ mod raw {
     }
 }
 
-/// Rings in memory that is lent: no allocator needed.
+/// Rings in borrowed memory, without an allocator.
 #[cfg(not(loom))]
 mod lent {
     use core::marker::PhantomData;
@@ -278,7 +292,7 @@ mod lent {
     pub struct Memory<const N: usize>(pub [u8; N]);
 
     impl<const N: usize> Memory<N> {
-        /// Zeros.
+        /// Returns zeroed memory.
         pub const fn new() -> Self {
             Self([0; N])
         }
@@ -290,8 +304,12 @@ mod lent {
         }
     }
 
-    /// The two sides of a ring in borrowed memory (see [`Memory`]), with the producer's index in `index` and the
-    /// consumer's map of completed slots in `completed`.
+    /// Creates a ring in borrowed memory (see [`Memory`]) and returns both sides, with the producer's index in
+    /// `index` and the consumer's map of completed slots in `completed`.
+    ///
+    /// # Errors
+    ///
+    /// The memory is too short or misaligned, or `index` or `completed` is too short.
     ///
     /// ```
     /// use ldc_ring::{Attributes, Entry, Memory, Shape};
@@ -325,7 +343,7 @@ mod lent {
         let memory = NonNull::from(memory).cast();
         let keep = Lent(PhantomData);
         // SAFETY: the memory is borrowed mutably for 'a, which both halves carry in `Lent<'a>`, and the
-        // slice itself is not used any more.
+        // slice itself is not used again.
         let (ours, theirs) = unsafe {
             (
                 Block::create(memory, len, shape, keep)?,
@@ -355,7 +373,7 @@ mod heap {
 
         use crate::Shape;
 
-        /// Keeps a block on the heap alive while one of its sides lives.
+        /// Keeps a block on the heap alive while either side lives.
         #[derive(Clone, Debug)]
         pub struct Heap(Arc<Memory>);
 
@@ -400,7 +418,7 @@ mod heap {
     #[cfg(loom)]
     pub type Heap = loom::sync::Arc<crate::block::model::Model>;
 
-    /// The two sides of a ring on the heap.
+    /// Creates a ring on the heap and returns both sides.
     #[allow(clippy::type_complexity)] // two halves, each with its parameters
     pub fn channel(shape: Shape) -> (Producer<Heap, Box<[Entry]>>, Consumer<Heap, Box<[u32]>>) {
         #[cfg(not(loom))]
@@ -430,7 +448,7 @@ mod heap {
 
 #[cfg(all(test, feature = "alloc", not(loom)))]
 mod tests {
-    //! Positions wrap at 2^32: more than a test can send, so it starts just below.
+    //! Positions wrap at 2^32. A test cannot send that many messages, so it starts just before the wrap.
 
     use alloc::vec::Vec;
 
@@ -445,7 +463,7 @@ mod tests {
             consumer.start_at(start);
             let mut sent = 0;
             let mut seen = Vec::new();
-            let mut dropped = Vec::new();
+            let mut cancelled = Vec::new();
             for step in 0..60u64 {
                 let len = (step % 3) as usize * 60;
                 if producer
@@ -453,14 +471,14 @@ mod tests {
                     .is_ok()
                 {
                     sent += 1;
-                    if step % 5 == 0 && producer.drop(step).changed == 1 {
-                        dropped.push(step);
+                    if step % 5 == 0 && producer.cancel(step).changed == 1 {
+                        cancelled.push(step);
                     }
                     if step % 7 == 0 {
                         producer.hold_back(step);
                         assert_eq!(
                             producer.modify(step, |_| ()).is_ok(),
-                            !dropped.contains(&step)
+                            !cancelled.contains(&step)
                         );
                         producer.release();
                     }
@@ -476,8 +494,8 @@ mod tests {
                     }
                 }
             }
-            assert_eq!(seen.len() + dropped.len(), sent);
-            assert!(seen.is_sorted() && seen.iter().all(|seq| !dropped.contains(seq)));
+            assert_eq!(seen.len() + cancelled.len(), sent);
+            assert!(seen.is_sorted() && seen.iter().all(|seq| !cancelled.contains(seq)));
             assert!(sent > 30 || slots == 1, "{sent} of {slots}");
         }
     }

@@ -1,18 +1,17 @@
-//! What both sides say of a message.
+//! The attributes of a message.
 
 use proto_core::time::Instant;
 
-/// No deadline, as it stands in a record.
+/// No deadline, as stored in a record.
 pub(crate) const NO_DEADLINE: i64 = i64::MAX;
 
-/// What the user may say of a message beside its bytes.
+/// What the user may state about a message besides its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
-    /// After this moment the consumer skips the message by itself, if it has not claimed it yet (thesis
-    /// §6.3, from SCTP's timed reliability).
+    /// The consumer skips the message if it has not claimed it by this time (LDC §6.3, from SCTP's timed
+    /// reliability).
     pub deadline: Option<Instant>,
-    /// The user's; the larger, the dearer. The ring only carries it to the consumer; see
-    /// [`crate::window`] for its use.
+    /// Larger values are more important. The ring only passes it to the consumer; [`crate::window`] uses it.
     pub priority: u32,
 }
 
@@ -33,24 +32,24 @@ pub(crate) fn deadline_from_micros(micros: i64) -> Option<Instant> {
     (micros != NO_DEADLINE).then(|| Instant::from_micros(micros))
 }
 
-/// A message that the producer has sent and whose fate may still be open.
+/// A message that the producer has sent and the consumer may not have claimed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// The user's sequence number.
+    /// Sequence number chosen by the user.
     pub user_seq: u64,
-    /// Its bytes.
+    /// Length in bytes.
     pub len: usize,
-    /// What the user said of it.
+    /// Deadline and priority.
     pub attributes: Attributes,
-    /// Whether it is held back at the moment.
+    /// Whether the producer holds it back.
     pub held: bool,
 }
 
-/// How many messages a change of mind came in time for.
+/// How many messages a call changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// Messages changed as asked.
+    /// Messages changed as requested.
     pub changed: u32,
-    /// Messages the consumer had claimed already: they are as they were.
+    /// Messages that the consumer had already claimed; they are unchanged.
     pub too_late: u32,
 }

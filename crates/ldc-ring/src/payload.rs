@@ -1,8 +1,7 @@
-//! The payload area: slot after slot, without gaps, reached by copies through raw pointers.
+//! The payload area: contiguous slots, copied through raw pointers.
 //!
-//! No slice of it is ever lent out: the other side may be another process, and a peer that breaks the
-//! protocol writes when it should not. What it can change is the value of bytes, which are
-//! never taken for anything but bytes.
+//! It is never exposed as a slice: the peer may be another process, and one that violates the protocol may write at any
+//! time. Such a peer can only change the values of payload bytes, which this crate does not interpret.
 
 use core::ptr::NonNull;
 
@@ -20,8 +19,8 @@ mod real {
             Self(memory)
         }
 
-        /// Where byte `offset` of the message at `position` lies: a message that goes over the end of the ring
-        /// goes on at its start.
+        /// Returns the offset in the payload area of byte `offset` of the message at `position`. A message that reaches
+        /// the end of the ring continues at its start.
         #[inline]
         fn start(shape: Shape, position: u32, offset: usize) -> usize {
             let start = shape.slot(position) * shape.slot_bytes() as usize + offset;
@@ -32,7 +31,7 @@ mod real {
             }
         }
 
-        /// Where the bytes `offset..offset + len` of the message at `position` lie.
+        /// Returns the parts that hold the bytes `offset..offset + len` of the message at `position`.
         fn parts(
             &self,
             shape: Shape,
@@ -48,7 +47,7 @@ mod real {
             [(unsafe { self.0.add(start) }, first), (self.0, len - first)]
         }
 
-        /// Where they lie, if they end in the message's first slot.
+        /// Returns the address of these bytes if they lie in the first slot of the message.
         #[inline]
         fn first_slot(
             &self,
@@ -62,7 +61,7 @@ mod real {
                 return None;
             }
             let start = shape.slot(position) * slot_bytes + offset;
-            // SAFETY: the slot lies in the payload area, and the bytes within the slot.
+            // SAFETY: the slot lies in the payload area, and the bytes lie within the slot.
             Some(unsafe { self.0.add(start) })
         }
 
@@ -70,7 +69,7 @@ mod real {
         ///
         /// # Safety
         ///
-        /// The caller owns the slots of the message, by its state word.
+        /// The caller must own the slots of the message according to its state word.
         #[inline]
         pub(crate) unsafe fn write(
             &self,
@@ -81,10 +80,10 @@ mod real {
         ) {
             let from = NonNull::from(bytes).cast();
             match self.first_slot(shape, position, offset, bytes.len()) {
-                // SAFETY: the slot lies in the payload area, which no reference covers; `bytes` is memory of
-                // the caller's.
+                // SAFETY: the slot lies in the payload area, which no reference covers; `bytes` is memory of the
+                // caller.
                 Some(to) => unsafe { to.copy_from_nonoverlapping(from, bytes.len()) },
-                // SAFETY: as this function's.
+                // SAFETY: same contract as this function.
                 None => unsafe { self.write_parts(shape, position, offset, bytes) },
             }
         }
@@ -104,7 +103,7 @@ mod real {
         ///
         /// # Safety
         ///
-        /// The caller owns the slots of the message, by its state word.
+        /// The caller must own the slots of the message according to its state word.
         #[inline]
         pub(crate) unsafe fn read(
             &self,
@@ -119,7 +118,7 @@ mod real {
                 Some(from) => unsafe {
                     from.copy_to_nonoverlapping(NonNull::from(bytes).cast(), len);
                 },
-                // SAFETY: as this function's.
+                // SAFETY: same contract as this function.
                 None => unsafe { self.read_parts(shape, position, offset, bytes) },
             }
         }
@@ -136,7 +135,7 @@ mod real {
             }
         }
 
-        /// The bytes of a message, as one or two places.
+        /// Returns the address and length of each part of a message.
         #[inline]
         pub(crate) fn chunks(
             &self,
@@ -159,7 +158,7 @@ mod model {
 
     use super::*;
 
-    /// The payload of one slot: loom reports two sides in it at once.
+    /// The payload of one slot. Loom reports concurrent access.
     pub(crate) type Cell = loom::cell::UnsafeCell<Vec<u8>>;
 
     pub(crate) struct Payload(NonNull<Cell>);
@@ -183,7 +182,7 @@ mod model {
                 let at = offset + done;
                 let count = (size - at % size).min(len - done);
                 let slot = shape.slot(position.wrapping_add((at / size) as u32));
-                // SAFETY: one cell a slot.
+                // SAFETY: one cell per slot.
                 let cell = unsafe { &*self.0.as_ptr().add(slot) };
                 part(cell, at % size, done..done + count);
                 done += count;
@@ -199,7 +198,7 @@ mod model {
         ) {
             self.each(shape, position, offset, bytes.len(), |cell, at, range| {
                 cell.with_mut(|to| {
-                    // SAFETY: loom checks that nobody else is in the cell.
+                    // SAFETY: loom checks that the other side does not access the cell.
                     let to = unsafe { &mut *to };
                     to.resize(to.len().max(at + range.len()), 0);
                     to[at..at + range.len()].copy_from_slice(&bytes[range]);
@@ -216,7 +215,7 @@ mod model {
         ) {
             self.each(shape, position, offset, bytes.len(), |cell, at, range| {
                 cell.with(|from| {
-                    // SAFETY: loom checks that nobody writes the cell.
+                    // SAFETY: loom checks that the other side does not write the cell.
                     let from = unsafe { &*from };
                     bytes[range.clone()].copy_from_slice(&from[at..at + range.len()]);
                 });

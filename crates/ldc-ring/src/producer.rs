@@ -1,22 +1,22 @@
-//! The producer: sends, and changes its mind.
+//! The producer: sends, cancels, modifies and holds back messages.
 
 use core::fmt;
 
 use crate::block::{Block, HAS_EXTRA};
 use crate::index::{Entry, Index};
 use crate::message::{Attributes, Changed, Sent};
-use crate::place::{PayloadMut, Release};
+use crate::payload_mut::{PayloadMut, Release};
 use crate::shape::Shape;
-use crate::state::{self, DEAD, HELD, READY};
+use crate::state::{self, CANCELLED, HELD, READY};
 use crate::sync::{Ordering, fence};
 
 /// Why a message was not sent. Nothing was put into the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
-    /// Not enough free slots at the moment, as far as the consumer has told: try again when it has moved on,
-    /// or drop something. [`Producer::free_slots`] looks more closely.
+    /// Too few slots are free, as far as the consumer has reported: try again later, or cancel messages.
+    /// [`Producer::free_slots`] returns the exact number.
     Full,
-    /// Longer than [`Shape::max_message`]: it will never fit.
+    /// Longer than [`Shape::max_message`]: it can never be sent.
     TooLong,
 }
 
@@ -34,42 +34,42 @@ impl core::error::Error for SendError {}
 /// Why a message was not modified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModifyError {
-    /// No message with this sequence number is in the ring: never sent, or gone long ago.
+    /// No message with this sequence number is in the ring.
     Unknown,
-    /// The consumer had claimed it already (or skipped it, its deadline past): it is as it was.
+    /// The consumer has already claimed the message, or skipped it after its deadline.
     TooLate,
-    /// It was dropped.
-    Dropped,
+    /// The message was cancelled.
+    Cancelled,
 }
 
 impl fmt::Display for ModifyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             ModifyError::Unknown => "no message with this sequence number is in the ring",
-            ModifyError::TooLate => "the consumer has claimed the message already",
-            ModifyError::Dropped => "the message was dropped",
+            ModifyError::TooLate => "the consumer has already claimed the message",
+            ModifyError::Cancelled => "the message was cancelled",
         })
     }
 }
 
 impl core::error::Error for ModifyError {}
 
-/// The side that sends. `K` keeps the memory alive, `I` is room for the index ([`Entry`] a slot).
+/// The side that sends. `K` keeps the memory alive, `I` is private memory for the index (one [`Entry`] per slot).
 ///
 /// # Invariants
 ///
-/// `given <= (barrier, if any) <= user`, as positions; `user - given` is at most the number of slots. A message
-/// begins at `given`, or it is `user`; the messages from there on are in `index`. While there is a barrier
-/// below `user`, the message there is `HELD`, so the consumer, which takes them in order, can claim none
-/// from there on: all of them belong to the producer.
+/// `free_until <= (barrier, if any) <= user`, as positions; `user - free_until` is at most the number of slots. A
+/// message begins at `free_until`, or it equals `user`; all messages from there on are in `index`. While a barrier lies
+/// before `user`, the message at the barrier is `HELD`. The consumer takes messages in order, so it can claim none from
+/// the barrier on: the producer owns them all.
 pub struct Producer<K, I> {
     block: Block<K>,
     index: Index<I>,
-    /// Just above the newest position sent (`user_i`).
+    /// One past the newest position sent (`user_i`).
     user: u32,
-    /// All slots before this position were given back (`dev_i`, as far as it was looked at).
-    given: u32,
-    /// The oldest position held back (`umod_i`), while there is a hold-back.
+    /// All slots before this position are free (`dev_i` when it was last read).
+    free_until: u32,
+    /// Oldest position held back (`umod_i`), during a hold-back.
     barrier: Option<u32>,
     ack_tail: u32,
 }
@@ -81,25 +81,28 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
             block,
             index,
             user: 0,
-            given: 0,
+            free_until: 0,
             barrier: None,
             ack_tail: 0,
         })
     }
 
-    /// The ring's geometry.
+    /// Returns the ring's geometry.
     pub fn shape(&self) -> Shape {
         self.block.shape
     }
 
-    /// Sends a message: copies it into the ring. It takes [`Shape::pieces`] slots, all of the same sequence
-    /// number; either all of it is sent or nothing. Sequence numbers are the user's; they may
-    /// repeat, and then [`Producer::drop`] means all of them.
+    /// Copies a message into the ring. It takes [`Shape::pieces`] slots; either all of it is sent or none. The user
+    /// chooses sequence numbers; if several messages share one, [`Producer::cancel`] applies to all of them.
     ///
-    /// No system call and no barrier: call [`Producer::notify`] when it is time to wake an idle consumer,
-    /// best once for many messages (thesis §4.2.4).
+    /// Makes no system call and issues no memory barrier. Call [`Producer::notify`] to wake an idle consumer,
+    /// preferably once for many messages (LDC §4.2.4).
     ///
     /// During a hold-back the message is held back too.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was sent: too few slots are free, or the message is longer than the ring.
     #[inline(always)]
     pub fn send(
         &mut self,
@@ -112,8 +115,12 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         })
     }
 
-    /// Sends a message of `len` bytes that `fill` writes in place. Bytes that it leaves out have any
-    /// value that was there before. If `fill` panics nothing is sent.
+    /// Sends a message of `len` bytes that `fill` writes in place. Bytes that `fill` does not write have unspecified
+    /// values. If `fill` panics, nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// As [`Producer::send`].
     #[inline(always)]
     pub fn send_with(
         &mut self,
@@ -133,7 +140,7 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
             self.block.set_extra(position, attributes);
         }
         record.len.store(word, Ordering::Relaxed);
-        // A hold-back whose messages were all dropped has its barrier at the next one sent.
+        // After all its messages were cancelled, a hold-back has its barrier at the next message sent.
         let state = if self.barrier == Some(position) {
             HELD
         } else {
@@ -150,20 +157,20 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         Ok(())
     }
 
-    /// Drops the messages with this sequence number that the consumer has not claimed (thesis §4.2.3,
-    /// Figure 3.4). A message in several pieces is dropped as a whole, or, once it is claimed, not at
-    /// all. Its slots are free again when the consumer has passed over them.
+    /// Cancels the messages with this sequence number that the consumer has not claimed (LDC §4.2.3, Figure 3.4). A
+    /// message of several slots is cancelled as a whole, or not at all once it is claimed. Its slots become free when
+    /// the consumer passes over them.
     ///
-    /// A sequence number that was never sent, or whose messages have left the ring, gives zeros.
+    /// Returns zeros for a sequence number that was never sent or whose messages have left the ring.
     #[inline]
-    pub fn drop(&mut self, user_seq: u64) -> Changed {
+    pub fn cancel(&mut self, user_seq: u64) -> Changed {
         let mut outcome = Changed::default();
         let mut found = self.index.find(user_seq, self.user);
         while let Some(position) = self.index.next(&mut found) {
-            if self.index.get(position).is_dead() {
+            if self.index.get(position).is_cancelled() {
                 continue;
             }
-            if self.kill(position) {
+            if self.try_cancel(position) {
                 outcome.changed += 1;
             } else if self.is_in_ring(position) {
                 outcome.too_late += 1;
@@ -172,19 +179,19 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         outcome
     }
 
-    /// Drops every message for which `keep` says no and that the consumer has not claimed. Looks at each
-    /// message in the ring, oldest first.
+    /// Cancels each message that the consumer has not claimed and for which `keep` returns `false`. Visits all messages
+    /// in the ring, oldest first.
     pub fn retain(&mut self, mut keep: impl FnMut(&Sent) -> bool) -> Changed {
         let mut outcome = Changed::default();
-        self.look();
-        let mut position = self.given;
+        self.refresh();
+        let mut position = self.free_until;
         while position != self.user {
             let next = self.after(position);
-            if !self.index.get(position).is_dead()
+            if !self.index.get(position).is_cancelled()
                 && self.is_open(position)
                 && !keep(&self.sent_at(position))
             {
-                if self.kill(position) {
+                if self.try_cancel(position) {
                     outcome.changed += 1;
                 } else {
                     outcome.too_late += 1;
@@ -195,21 +202,25 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         outcome
     }
 
-    /// Changes the oldest message with this sequence number in place, while `change` runs (thesis §6.3). The
-    /// consumer waits there meanwhile: be quick. Call [`Producer::notify`] afterwards.
+    /// Runs `change` on the oldest unclaimed message with this sequence number, in place (LDC §6.3). The consumer
+    /// cannot pass the message meanwhile, so `change` should be short. Call [`Producer::notify`] afterwards.
+    ///
+    /// # Errors
+    ///
+    /// No such message, or it is claimed or cancelled.
     pub fn modify<R>(
         &mut self,
         user_seq: u64,
         change: impl FnOnce(&mut PayloadMut<'_, K>) -> R,
     ) -> Result<R, ModifyError> {
-        let mut from = self.given;
+        let mut from = self.free_until;
         loop {
             let position = self.oldest_open(user_seq, from)?;
             if self.is_held(position) {
                 return Ok(self.change(position, change));
             }
             if self.swap(position, READY, HELD) {
-                // Also when `change` panics, the consumer goes on.
+                // Releases the message even if `change` panics.
                 let release = Release::new(&self.block, position);
                 let (result, len) = PayloadMut::run(
                     &self.block,
@@ -226,7 +237,8 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         }
     }
 
-    /// The oldest message with this sequence number, not before `from`, that is not claimed; why there is none.
+    /// Returns the position of the oldest unclaimed message with this sequence number, from `from` on, or why there is
+    /// none.
     fn oldest_open(&self, user_seq: u64, from: u32) -> Result<u32, ModifyError> {
         let mut found = self.index.find(user_seq, self.user);
         let mut oldest = Err(ModifyError::Unknown);
@@ -234,8 +246,8 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
             if !self.is_before(position, from) && self.is_open(position) {
                 oldest = Ok(position);
             } else if oldest == Err(ModifyError::Unknown) {
-                oldest = Err(if self.index.get(position).is_dead() {
-                    ModifyError::Dropped
+                oldest = Err(if self.index.get(position).is_cancelled() {
+                    ModifyError::Cancelled
                 } else {
                     ModifyError::TooLate
                 });
@@ -244,14 +256,14 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         oldest
     }
 
-    /// Holds back the oldest message with this sequence number and all that were sent after it: moves
-    /// `umod_i` back (Figure 3.5). What the consumer claimed meanwhile stays claimed (Figure 3.6): then the
-    /// hold-back begins at the first message it has not. All messages held back belong to the producer
-    /// until [`Producer::release`]; messages sent meanwhile are held back too.
+    /// Holds back the oldest message with this sequence number and all messages sent after it, by moving `umod_i` back
+    /// (Figure 3.5). Messages that the consumer claims first stay claimed (Figure 3.6), and the hold-back begins at the
+    /// first unclaimed one. The producer owns all messages held back until [`Producer::release`]; messages sent in the
+    /// meantime are held back too.
     ///
-    /// `changed` counts the messages now held back, dropped ones left out; `too_late` those asked for that are
-    /// claimed and still in the ring. With nothing left to hold back, nothing is held back. A message that
-    /// has left the ring stands for all that was sent after it, until its slots are used again.
+    /// In the result, `changed` counts the messages now held back, without cancelled ones, and `too_late` the requested
+    /// ones that are claimed and still in the ring. If no message can be held back, no hold-back begins. A message that
+    /// has left the ring can still be named until its slots are reused: all messages sent after it are held back.
     pub fn hold_back(&mut self, user_seq: u64) -> Changed {
         let mut found = self.index.find(user_seq, self.user);
         let mut oldest = None;
@@ -261,14 +273,14 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         oldest.map_or(Changed::default(), |position| self.hold_back_from(position))
     }
 
-    /// Holds back all that the consumer has not claimed.
+    /// Holds back all unclaimed messages.
     pub fn hold_back_all(&mut self) -> Changed {
-        let mut outcome = self.hold_back_from(self.given);
+        let mut outcome = self.hold_back_from(self.free_until);
         outcome.too_late = 0;
         outcome
     }
 
-    /// Ends the hold-back: all messages may be claimed. Call [`Producer::notify`] afterwards.
+    /// Ends the hold-back, so that all messages can be claimed. Call [`Producer::notify`] afterwards.
     pub fn release(&mut self) {
         if let Some(barrier) = self.barrier.take()
             && barrier != self.user
@@ -278,14 +290,13 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         self.hint_umod();
     }
 
-    /// Ends the hold-back for all messages sent before the oldest one with this sequence number that is
-    /// held back. `false`: no such message is held back, and nothing has changed. Call
-    /// [`Producer::notify`] afterwards.
+    /// Ends the hold-back for all messages sent before the oldest held one with this sequence number. Returns `false`
+    /// and changes nothing if no such message is held back. Call [`Producer::notify`] afterwards.
     pub fn release_until(&mut self, user_seq: u64) -> bool {
         let mut found = self.index.find(user_seq, self.user);
         let mut target = None;
         while let Some(position) = self.index.next(&mut found) {
-            if self.is_held(position) && !self.index.get(position).is_dead() {
+            if self.is_held(position) && !self.index.get(position).is_cancelled() {
                 target = Some(position);
             }
         }
@@ -301,13 +312,13 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         true
     }
 
-    /// Whether the consumer is idle and wants to be woken, by whatever the two sides agreed on (`kern_flag`;
-    /// `ldc_notify` of the thesis). Answers `true` once for each time the consumer went idle.
+    /// Returns whether the consumer is idle and must be woken (`kern_flag`; `ldc_notify` in the thesis): `true` once
+    /// for each time that the consumer went idle.
     #[must_use = "an idle consumer must be woken"]
     pub fn notify(&mut self) -> bool {
-        // Pairs with the fence in `Consumer::idle`: either it sees what was sent, or we see its flag.
+        // Pairs with the fence in `Consumer::idle`: either the consumer sees the messages, or the producer its flag.
         fence(Ordering::SeqCst);
-        let flag = &self.block.head().news.kern_flag;
+        let flag = &self.block.head().signals.kern_flag;
         if flag.load(Ordering::Relaxed) == 0 {
             return false;
         }
@@ -315,12 +326,12 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         true
     }
 
-    /// The next sequence number whose message was acknowledged, in the order of the acknowledgements; its slot
-    /// may have been used again since.
+    /// Returns the sequence number of the next acknowledged message, in the order of the acknowledgements. The slots of
+    /// the message may have been reused.
     pub fn poll_ack(&mut self) -> Option<u64> {
-        let head = self.block.head().news.ack_head.load(Ordering::Acquire);
+        let head = self.block.head().signals.ack_head.load(Ordering::Acquire);
         let waiting = head.wrapping_sub(self.ack_tail);
-        // More than the queue holds: the peer writes nonsense, and gets no attention.
+        // More than the queue holds: the peer is faulty, and its value is ignored.
         if waiting == 0 || waiting > self.block.shape.slots() {
             return None;
         }
@@ -334,8 +345,8 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         Some(user_seq)
     }
 
-    /// Whether the newest message with this sequence number is acknowledged, as far as its slot still tells
-    /// (`kern_acked`): `None` when it is not known any more, or was never sent.
+    /// Returns whether the newest message with this sequence number is acknowledged (`kern_acked`), or `None` if it is
+    /// unknown.
     pub fn acked(&self, user_seq: u64) -> Option<bool> {
         let mut found = self.index.find(user_seq, self.user);
         let position = self.index.next(&mut found)?;
@@ -343,16 +354,16 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         Some(state::state(position, word).is_some() && state::is_acked(word))
     }
 
-    /// The messages whose fate is still open, oldest first. The consumer may claim some while you look.
+    /// Returns the unclaimed messages, oldest first. The consumer may claim some during the iteration.
     pub fn pending(&mut self) -> impl Iterator<Item = Sent> {
-        self.look();
+        self.refresh();
         let this = &*self;
-        let mut position = self.given;
+        let mut position = self.free_until;
         core::iter::from_fn(move || {
             while position != this.user {
                 let at = position;
                 position = this.after(at);
-                if !this.index.get(at).is_dead() && this.is_open(at) {
+                if !this.index.get(at).is_cancelled() && this.is_open(at) {
                     return Some(this.sent_at(at));
                 }
             }
@@ -360,20 +371,20 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         })
     }
 
-    /// Slots that are free at the moment. It reads what the consumer writes with each message: to ask often
-    /// slows it down.
+    /// Returns the number of free slots. Reads a cache line that the consumer writes with each message, so frequent
+    /// calls slow the consumer down.
     pub fn free_slots(&mut self) -> u32 {
-        self.look();
-        self.block.shape.slots() - self.user.wrapping_sub(self.given)
+        self.refresh();
+        self.block.shape.slots() - self.user.wrapping_sub(self.free_until)
     }
 
-    /// Whether there is a hold-back.
+    /// Returns whether messages are held back.
     pub fn is_holding_back(&self) -> bool {
         self.barrier.is_some()
     }
 
-    /// Tells the consumer that no message will follow. What is held back stays held back. Call
-    /// [`Producer::notify`] afterwards.
+    /// Tells the consumer that no message will follow. Messages held back stay held back. Call [`Producer::notify`]
+    /// afterwards.
     pub fn close(&mut self) {
         self.block
             .head()
@@ -382,12 +393,12 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
             .store(1, Ordering::Release);
     }
 
-    /// Whether the consumer has closed the ring: nothing more will be claimed.
+    /// Returns whether the consumer has closed the ring and will claim no more messages.
     pub fn is_closed(&self) -> bool {
-        self.block.head().news.closed.load(Ordering::Acquire) != 0
+        self.block.head().signals.closed.load(Ordering::Acquire) != 0
     }
 
-    /// The slots that a message takes; fails unless they are free.
+    /// Returns the number of slots that a message takes; fails unless they are free.
     #[inline]
     fn room_for(&mut self, len: usize) -> Result<u32, SendError> {
         let shape = self.block.shape;
@@ -406,7 +417,8 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         }
         let pieces = shape.pieces(len);
         if self.used(pieces) > shape.slots() {
-            self.learn(self.block.head().news.told.load(Ordering::Acquire));
+            let reported = self.block.head().signals.free_until.load(Ordering::Acquire);
+            self.set_free_until(reported);
             if self.used(pieces) > shape.slots() {
                 return Err(SendError::Full);
             }
@@ -414,58 +426,60 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         Ok(pieces)
     }
 
-    /// Slots in use, and `more`.
+    /// Returns the number of slots in use plus `more`.
     #[inline]
     fn used(&self, more: u32) -> u32 {
-        self.user.wrapping_add(more).wrapping_sub(self.given)
+        self.user.wrapping_add(more).wrapping_sub(self.free_until)
     }
 
-    /// The consumer says that it has given back all slots before a position. It can only have moved on, not past
-    /// what was sent, and to where a message begins; a peer that says otherwise gets no attention.
-    fn learn(&mut self, given: u32) {
-        if self.is_before(given, self.given) || given != self.user && !self.index.knows(given) {
+    /// Accepts the consumer's statement that all slots before a position are free. The position can only advance, not
+    /// beyond what was sent, and to the beginning of a message; other values of a faulty peer are ignored.
+    fn set_free_until(&mut self, position: u32) {
+        if self.is_before(position, self.free_until)
+            || position != self.user && !self.index.knows(position)
+        {
             return;
         }
-        self.given = given;
-        // Only a peer that writes nonsense gives back what we hold back.
+        self.free_until = position;
+        // Only a faulty peer releases messages that are held back.
         if let Some(barrier) = self.barrier
-            && self.is_before(barrier, given)
+            && self.is_before(barrier, position)
         {
-            self.barrier = Some(given);
+            self.barrier = Some(position);
         }
     }
 
-    /// Looks how much of the ring was given back, to the slot.
-    fn look(&mut self) {
-        self.learn(self.block.head().consumer.dev_i.load(Ordering::Acquire));
+    /// Reads `dev_i`, so that `free_until` is exact.
+    fn refresh(&mut self) {
+        self.set_free_until(self.block.head().consumer.dev_i.load(Ordering::Acquire));
     }
 
-    /// Whether a position is before another; neither is after `user`.
+    /// Returns whether a position is before another; neither is after `user`.
     #[inline]
     fn is_before(&self, position: u32, other: u32) -> bool {
         self.user.wrapping_sub(position) > self.user.wrapping_sub(other)
     }
 
-    /// The position after the message at `position`; not past `user`.
+    /// Returns the position after the message at `position`, at most `user`.
     fn after(&self, position: u32) -> u32 {
         let len = self.index.get(position).len() as usize;
         let pieces = self.block.shape.pieces(len);
         position.wrapping_add(pieces.min(self.user.wrapping_sub(position)))
     }
 
-    /// Whether the message's slots are still its own.
+    /// Returns whether the message's slots have not been released.
     fn is_in_ring(&mut self, position: u32) -> bool {
-        self.look();
-        !self.is_before(position, self.given)
+        self.refresh();
+        !self.is_before(position, self.free_until)
     }
 
-    /// Whether the consumer has not claimed the message.
+    /// Returns whether the message is neither claimed nor cancelled.
     fn is_open(&self, position: u32) -> bool {
         let word = self.block.record(position).state.load(Ordering::Acquire);
         matches!(state::state(position, word), Some(READY | HELD))
     }
 
-    /// Whether the message is behind the barrier, and so the producer's.
+    /// Returns whether the message is held back.
     fn is_held(&self, position: u32) -> bool {
         self.barrier
             .is_some_and(|barrier| !self.is_before(position, barrier))
@@ -475,7 +489,7 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         self.index.get(position).sent(self.is_held(position))
     }
 
-    /// Sets the state of a slot that is the producer's.
+    /// Sets the state of a slot that the producer owns.
     #[inline]
     fn set(&self, position: u32, state: u32) {
         let word = state::word(position, state);
@@ -485,7 +499,7 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
             .store(word, Ordering::Release);
     }
 
-    /// Takes a slot from one state to another, unless the consumer was quicker.
+    /// Changes the state of a slot, unless the consumer has changed it first.
     #[inline]
     fn swap(&self, position: u32, from: u32, to: u32) -> bool {
         let (from, to) = (state::word(position, from), state::word(position, to));
@@ -496,24 +510,24 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
             .is_ok()
     }
 
-    /// Marks a live message dead, unless it is claimed.
-    fn kill(&mut self, position: u32) -> bool {
+    /// Cancels a message unless it is claimed.
+    fn try_cancel(&mut self, position: u32) -> bool {
         if self.is_held(position) {
             if self.barrier == Some(position) {
                 self.move_barrier(position);
             }
-            self.set(position, DEAD);
-        } else if !self.swap(position, READY, DEAD) {
+            self.set(position, CANCELLED);
+        } else if !self.swap(position, READY, CANCELLED) {
             return false;
         }
-        self.index.get_mut(position).set_dead();
+        self.index.get_mut(position).set_cancelled();
         true
     }
 
-    /// Moves the barrier from a message about to be dropped to the next live one.
+    /// Moves the barrier from a message about to be cancelled to the next one that is not cancelled.
     fn move_barrier(&mut self, position: u32) {
         let mut next = self.after(position);
-        while next != self.user && self.index.get(next).is_dead() {
+        while next != self.user && self.index.get(next).is_cancelled() {
             next = self.after(next);
         }
         if next != self.user {
@@ -523,20 +537,20 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         self.hint_umod();
     }
 
-    /// Puts the barrier at the first message from `position` on that the consumer has not claimed.
+    /// Sets the barrier at the first unclaimed message from `position` on.
     fn hold_back_from(&mut self, mut position: u32) -> Changed {
-        self.look();
-        if self.is_before(position, self.given) {
-            position = self.given;
+        self.refresh();
+        if self.is_before(position, self.free_until) {
+            position = self.free_until;
         }
         let mut too_late = 0;
         while position != self.user && !self.is_held(position) {
-            if !self.index.get(position).is_dead() {
+            if !self.index.get(position).is_cancelled() {
                 if self.swap(position, READY, HELD) {
                     if let Some(barrier) = self.barrier.replace(position)
                         && barrier != self.user
                     {
-                        // Out of the consumer's reach, behind the new barrier.
+                        // After the new barrier, the consumer cannot claim it.
                         self.set(barrier, READY);
                     }
                     self.hint_umod();
@@ -548,7 +562,7 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
         }
         let mut changed = 0;
         while position != self.user {
-            changed += u32::from(!self.index.get(position).is_dead());
+            changed += u32::from(!self.index.get(position).is_cancelled());
             position = self.after(position);
         }
         Changed { changed, too_late }
@@ -577,9 +591,9 @@ impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
 
 #[cfg(test)]
 impl<K, I: AsRef<[Entry]> + AsMut<[Entry]>> Producer<K, I> {
-    /// An empty ring as it is after `position` slots.
+    /// Sets an empty ring to the state after `position` slots.
     pub(crate) fn start_at(&mut self, position: u32) {
-        (self.user, self.given) = (position, position);
+        (self.user, self.free_until) = (position, position);
         self.index.clear(position);
         self.block
             .head()

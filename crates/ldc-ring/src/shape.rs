@@ -1,47 +1,46 @@
-//! How large a ring is, and where its parts lie in the block.
+//! The geometry of a ring and the offsets of its parts.
 
 use core::fmt;
 
-/// Bytes in a cache line: slots start on lines of their own.
+/// Bytes in a cache line. Each slot starts on a new line.
 pub(crate) const LINE: usize = 64;
-/// What one side writes and the other reads stands this far apart: processors fetch lines in pairs.
+/// Distance between fields that different sides write; processors fetch lines in pairs.
 pub(crate) const APART: usize = 2 * LINE;
-/// Bytes of a record: what every message needs. Four share a line, so that a run of messages moves few lines
-/// from one core to the other.
+/// Bytes of a record. Four share a cache line, so that a run of messages moves few lines between cores.
 pub(crate) const RECORD: usize = 16;
-/// Bytes of what only messages with attributes need.
+/// Bytes of the attributes of a message.
 pub(crate) const EXTRA: usize = 16;
 /// Bytes of an entry in the queue of acknowledgements.
 pub(crate) const ACK: usize = 8;
-/// Bytes of the head of a block: geometry, the producer's indexes, the consumer's news, its indexes.
+/// Bytes of the head of a block: geometry, the producer's indexes, signals, the consumer's indexes.
 pub(crate) const HEAD: usize = 4 * APART;
 
-/// The geometry of a ring: how many slots of how many bytes.
+/// The geometry of a ring: number and size of its slots.
 ///
 /// | part of the block | bytes |
 /// | --- | --- |
-/// | head: geometry, producer's indexes, consumer's news, consumer's indexes | 512 |
-/// | records, one a slot | 16 a slot |
-/// | attributes, one a slot | 16 a slot |
-/// | queue of acknowledgements, one entry a slot | 8 a slot |
-/// | payload | `slot_bytes` a slot |
+/// | head: geometry, producer's indexes, signals, consumer's indexes | 512 |
+/// | records | 16 per slot |
+/// | attributes | 16 per slot |
+/// | queue of acknowledgements | 8 per slot |
+/// | payload | `slot_bytes` per slot |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Slots less one.
+    /// Number of slots minus one.
     mask: u32,
     slot_bytes: u32,
 }
 
-/// Why there is no ring of that shape.
+/// Why a shape is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShapeError {
-    /// A ring needs a slot: ask for 1 or more.
+    /// No slots: use 1 or more.
     NoSlots,
-    /// More than [`Shape::MAX_SLOTS`]: ask for fewer, larger slots.
+    /// More than [`Shape::MAX_SLOTS`]: use fewer, larger slots.
     TooManySlots,
-    /// A slot needs a byte: ask for 1 or more.
+    /// Slots of no bytes: use 1 or more.
     NoBytes,
-    /// Slots larger than [`Shape::MAX_SLOT_BYTES`], or a block of 2 GiB or more: ask for less.
+    /// Slots larger than [`Shape::MAX_SLOT_BYTES`], or a block of 2 GiB or more: use smaller ones.
     TooManyBytes,
 }
 
@@ -59,14 +58,18 @@ impl fmt::Display for ShapeError {
 impl core::error::Error for ShapeError {}
 
 impl Shape {
-    /// The most slots of a ring.
+    /// Maximum number of slots.
     pub const MAX_SLOTS: u32 = 1 << 20;
-    /// The most bytes of a slot.
+    /// Maximum size of a slot, in bytes.
     pub const MAX_SLOT_BYTES: u32 = 1 << 24;
 
-    /// A ring of at least `slots` slots (rounded up to a power of two, at most [`Shape::MAX_SLOTS`]) of at
-    /// least `slot_bytes` bytes (rounded up to whole cache lines of 64, so that no two slots share
-    /// one; at most [`Shape::MAX_SLOT_BYTES`]).
+    /// Returns the shape of a ring with at least `slots` slots (rounded up to a power of two, at most
+    /// [`Shape::MAX_SLOTS`]) of at least `slot_bytes` bytes (rounded up to a multiple of 64, at most
+    /// [`Shape::MAX_SLOT_BYTES`]).
+    ///
+    /// # Errors
+    ///
+    /// A number is zero or too large.
     pub const fn new(slots: u32, slot_bytes: u32) -> Result<Shape, ShapeError> {
         if slots == 0 {
             return Err(ShapeError::NoSlots);
@@ -90,30 +93,30 @@ impl Shape {
         Ok(shape)
     }
 
-    /// Slots: a power of two.
+    /// Returns the number of slots, a power of two.
     #[inline]
     pub const fn slots(self) -> u32 {
         self.mask + 1
     }
 
-    /// Payload bytes of a slot: a multiple of 64.
+    /// Returns the payload bytes of a slot, a multiple of 64.
     #[inline]
     pub const fn slot_bytes(self) -> u32 {
         self.slot_bytes
     }
 
-    /// The longest message, in bytes: it takes all the slots.
+    /// Returns the length of the longest message, which takes all slots, in bytes.
     #[inline]
     pub const fn max_message(self) -> usize {
         self.slots() as usize * self.slot_bytes as usize
     }
 
-    /// Bytes of the whole block. It must be aligned to 64.
+    /// Returns the length of the whole block, in bytes.
     pub const fn block_len(self) -> usize {
         self.len_u64() as usize
     }
 
-    /// Slots that a message of `len` bytes takes: 1 or more. A message with no bytes takes one.
+    /// Returns the number of slots that a message of `len` bytes takes; a message of no bytes takes one.
     #[inline]
     pub const fn pieces(self, len: usize) -> u32 {
         if len <= self.slot_bytes as usize {
@@ -123,31 +126,31 @@ impl Shape {
         }
     }
 
-    /// Words of memory that a [`crate::Consumer`] needs for itself: one bit a slot.
+    /// Returns the words of private memory that a [`crate::Consumer`] needs: one bit per slot.
     pub const fn completed_words(self) -> usize {
         self.slots().div_ceil(u32::BITS) as usize
     }
 
-    /// Words that are enough for a [`crate::Consumer`] of any ring that fits into `block_len` bytes: for attaching to a
-    /// ring whose geometry the other side chose.
+    /// Returns the words that suffice for a [`crate::Consumer`] of any ring within `block_len` bytes: for attaching to
+    /// a ring whose geometry the producer chose.
     pub const fn completed_words_within(block_len: usize) -> usize {
         let slots = block_len / (RECORD + EXTRA + ACK + LINE);
-        let most = Self::MAX_SLOTS as usize;
-        (if slots < most { slots } else { most }).div_ceil(u32::BITS as usize)
+        let max = Self::MAX_SLOTS as usize;
+        (if slots < max { slots } else { max }).div_ceil(u32::BITS as usize)
     }
 
     pub(crate) const fn slots_log2(self) -> u32 {
         self.slots().trailing_zeros()
     }
 
-    /// The slot of a position.
+    /// Returns the slot of a position.
     #[inline]
     pub(crate) const fn slot(self, position: u32) -> usize {
         (position & self.mask) as usize
     }
 
-    /// Slots that the consumer gives back before it tells a producer that waits for room. One at a time, each
-    /// message would move lines that both sides write from core to core and back.
+    /// Returns the number of free slots that the consumer reports at once. A report for each message would move a
+    /// shared cache line between the cores each time.
     pub(crate) const fn batch(self) -> u32 {
         match self.slots() {
             0..64 => 1,

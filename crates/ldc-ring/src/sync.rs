@@ -1,4 +1,4 @@
-//! The atomics, behind one name, so that `loom` can stand in for them.
+//! The atomics, behind one name so that loom can replace them.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU32, Ordering, fence};
@@ -18,13 +18,12 @@ pub(crate) use {
     not(target_has_atomic = "32")
 ))]
 compile_error!(
-    "this target has no compare-and-swap of 32 bits, which claim, drop, modify and hold back need: \
-     enable the feature `portable-atomic` of ldc-ring and choose in your binary how portable-atomic \
-     makes one up"
+    "this target has no 32-bit compare-and-swap, which claim, cancel, modify and hold back need: enable the feature \
+     `portable-atomic` of ldc-ring and select an implementation in your binary"
 );
 
 #[cfg(all(feature = "alloc", not(target_has_atomic = "ptr")))]
 compile_error!(
-    "the feature `alloc` of ldc-ring (rings on the heap) needs `alloc::sync::Arc`, which this target does not \
-     have: leave it out and lend the memory with `ldc_ring::split`"
+    "the feature `alloc` of ldc-ring (rings on the heap) needs `alloc::sync::Arc`, which this target lacks: disable it \
+     and lend the memory with `ldc_ring::split`"
 );

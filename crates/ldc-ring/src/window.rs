@@ -1,10 +1,9 @@
-//! Priority-progress streaming over a ring (thesis §3.2.3; Krasic, Walpole and Feng, 2003): the time-line is
-//! cut into adaptation windows; within a window the dearest messages go first, and what is left of it when it
-//! has passed is dropped.
+//! Priority-progress streaming over a ring (LDC §3.2.3, after Krasic, Walpole and Feng, "Quality-adaptive media
+//! streaming by priority drop", 2003). Time is divided into adaptation windows. Within a window the most important
+//! messages are sent first; messages that have not left at its end are discarded.
 //!
-//! The consumer drops by itself: all messages of a window get the window's end as deadline. What did not
-//! fit into the ring at once is put in as room appears, still dearest first, and not at all once
-//! the window has passed.
+//! All messages of a window have its end as deadline, so the consumer skips late ones. Messages that do not fit into
+//! the ring at first are sent as slots become free, in order of priority, until the window ends.
 
 use core::cmp::Reverse;
 
@@ -14,18 +13,18 @@ use crate::index::Entry;
 use crate::message::Attributes;
 use crate::producer::{Producer, SendError};
 
-/// One unit of a window (an SDU of the paper).
+/// A unit of a window (an SDU in the paper).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unit<'a> {
-    /// The user's sequence number.
+    /// Sequence number chosen by the user.
     pub user_seq: u64,
-    /// The larger, the dearer.
+    /// Larger values are more important.
     pub priority: u32,
-    /// Its bytes.
+    /// Contents.
     pub bytes: &'a [u8],
 }
 
-/// A window of a stream: its units, dearest first, and how many of them are in the ring.
+/// A window of a stream: the units that are not in the ring yet, most important first.
 #[derive(Debug)]
 pub struct Window<'u, 'a> {
     units: &'u [Unit<'a>],
@@ -34,19 +33,19 @@ pub struct Window<'u, 'a> {
     end: Instant,
 }
 
-/// What became of a window.
+/// The units of a window by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Units put into the ring.
     pub sent: usize,
-    /// Units that the window's end overtook before there was room.
+    /// Units for which there was no room before the end of the window.
     pub late: usize,
     /// Units longer than the ring.
     pub too_long: usize,
 }
 
 impl<'u, 'a> Window<'u, 'a> {
-    /// A window that ends at `end`. Sorts its units: dearest first, and by sequence number among equals.
+    /// Returns a window that ends at `end`. Sorts `units` by descending priority, then by sequence number.
     pub fn new(units: &'u mut [Unit<'a>], end: Instant) -> Self {
         units.sort_unstable_by_key(|unit| (Reverse(unit.priority), unit.user_seq));
         Self {
@@ -57,9 +56,8 @@ impl<'u, 'a> Window<'u, 'a> {
         }
     }
 
-    /// Puts in what there is room for, dearest first. `None`: more is to come, call again when the consumer
-    /// has moved on or at the window's end. Otherwise the window is over. Call [`Producer::notify`]
-    /// afterwards.
+    /// Sends as many units as fit, most important first. Call [`Producer::notify`] afterwards. Returns `None` while
+    /// units remain: call again when slots are free, or at the end of the window.
     pub fn progress<K, I: AsRef<[Entry]> + AsMut<[Entry]>>(
         &mut self,
         now: Instant,

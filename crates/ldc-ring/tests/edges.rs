@@ -86,14 +86,14 @@ fn a_message_in_pieces_is_dropped_whole_or_not_at_all() {
     producer.send(2, &[2; 200], PLAIN).unwrap();
     let message = consumer.claim(None).unwrap().unwrap();
     assert_eq!(
-        producer.drop(1),
+        producer.cancel(1),
         Changed {
             changed: 0,
             too_late: 1
         }
     );
     assert_eq!(
-        producer.drop(2),
+        producer.cancel(2),
         Changed {
             changed: 1,
             too_late: 0
@@ -106,18 +106,18 @@ fn a_message_in_pieces_is_dropped_whole_or_not_at_all() {
 }
 
 #[test]
-fn dropping_what_was_never_sent_or_is_gone_changes_nothing() {
+fn cancelling_what_was_never_sent_or_is_gone_changes_nothing() {
     let (mut producer, mut consumer) = ring(4, 64);
-    assert_eq!(producer.drop(7), Changed::default());
+    assert_eq!(producer.cancel(7), Changed::default());
     producer.send(7, b"x", PLAIN).unwrap();
     assert_eq!(claim_all(&mut consumer), [7]);
-    assert_eq!(producer.drop(7), Changed::default());
+    assert_eq!(producer.cancel(7), Changed::default());
     assert_eq!(producer.modify(7, |_| ()), Err(ModifyError::TooLate));
     assert_eq!(producer.modify(8, |_| ()), Err(ModifyError::Unknown));
     producer.send(9, b"x", PLAIN).unwrap();
-    assert_eq!(producer.drop(9).changed, 1);
-    assert_eq!(producer.drop(9), Changed::default());
-    assert_eq!(producer.modify(9, |_| ()), Err(ModifyError::Dropped));
+    assert_eq!(producer.cancel(9).changed, 1);
+    assert_eq!(producer.cancel(9), Changed::default());
+    assert_eq!(producer.modify(9, |_| ()), Err(ModifyError::Cancelled));
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn one_sequence_number_for_several_messages_means_all_of_them() {
     }
     let message = consumer.claim(None).unwrap().unwrap();
     assert_eq!(
-        producer.drop(1),
+        producer.cancel(1),
         Changed {
             changed: 2,
             too_late: 1
@@ -149,7 +149,7 @@ fn sequence_numbers_in_steps_of_powers_of_two_and_at_the_end_of_their_range() {
             producer.send(*seq, b"x", PLAIN).unwrap();
         }
         for seq in seqs.iter().step_by(2) {
-            assert_eq!(producer.drop(*seq).changed, 1);
+            assert_eq!(producer.cancel(*seq).changed, 1);
         }
         assert_eq!(
             claim_all(&mut consumer),
@@ -165,9 +165,9 @@ fn a_send_during_a_hold_back_releases_nothing() {
     assert_eq!(producer.hold_back_all().changed, 1);
     producer.send(2, b"x", PLAIN).unwrap();
     assert_eq!(claim_all(&mut consumer), []);
-    // Also when all that was held back is dropped.
-    assert_eq!(producer.drop(1).changed, 1);
-    assert_eq!(producer.drop(2).changed, 1);
+    // Also when all messages held back are cancelled.
+    assert_eq!(producer.cancel(1).changed, 1);
+    assert_eq!(producer.cancel(2).changed, 1);
     assert_eq!(claim_all(&mut consumer), []);
     producer.send(3, b"x", PLAIN).unwrap();
     producer.send(4, b"x", PLAIN).unwrap();
@@ -198,7 +198,7 @@ fn a_hold_back_can_be_widened_and_released_in_part() {
     assert!(producer.release_until(5));
     assert_eq!(claim_all(&mut consumer), [3, 4]);
     assert!(!producer.release_until(4));
-    assert_eq!(producer.drop(5).changed, 1);
+    assert_eq!(producer.cancel(5).changed, 1);
     assert!(producer.release_until(7));
     assert_eq!(claim_all(&mut consumer), [6]);
     producer.release();

@@ -65,13 +65,13 @@ fn figure_3_4_user_marks_packets_1_3_and_5_as_dead() {
     let first = consumer.claim(None).unwrap().unwrap();
     let second = consumer.claim(None).unwrap().unwrap();
     // "Marking packet 1 as dead is safe": it is only too late.
-    assert_eq!(producer.drop(1), changed(0, 1));
-    assert_eq!(producer.drop(3), changed(1, 0));
-    assert_eq!(producer.drop(5), changed(1, 0));
+    assert_eq!(producer.cancel(1), changed(0, 1));
+    assert_eq!(producer.cancel(3), changed(1, 0));
+    assert_eq!(producer.cancel(5), changed(1, 0));
     consumer.complete(first);
     consumer.complete(second);
     assert_eq!(claim_all(&mut consumer), [2, 4, 6]);
-    assert_eq!(consumer.stats().dropped, 2);
+    assert_eq!(consumer.stats().cancelled, 2);
     assert_eq!(producer.free_slots(), 16);
 }
 
@@ -136,7 +136,7 @@ fn figure_4_2_tcp_ldc_packet_ring_and_indexes() {
         let message = consumer.claim(None).unwrap().unwrap();
         consumer.complete(message);
     }
-    assert_eq!(producer.drop(4), changed(1, 0));
+    assert_eq!(producer.cancel(4), changed(1, 0));
     assert_eq!(producer.free_slots(), 4);
     for seq in 6..10 {
         producer.send(seq, b"", Attributes::default()).unwrap();

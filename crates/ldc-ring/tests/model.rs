@@ -8,7 +8,7 @@
 //! | | claim | complete | go idle |
 //! | --- | --- | --- | --- |
 //! | send | `send_against_claim` | `send_against_complete` | `send_against_idle` |
-//! | drop | `drop_against_claim` | `drop_against_complete` | `drop_against_idle` |
+//! | cancel | `cancel_against_claim` | `cancel_against_complete` | `cancel_against_idle` |
 //! | modify | `modify_against_claim` | `modify_against_complete` | `modify_against_idle` |
 //! | hold back | `hold_back_against_claim` | `hold_back_against_complete` | `hold_back_against_idle` |
 //! | wake up | `wake_up_against_claim` | `wake_up_against_complete` | `wake_up_against_idle` |
@@ -99,12 +99,12 @@ fn send_against_claim() {
 }
 
 #[test]
-fn drop_against_claim() {
+fn cancel_against_claim() {
     race(
         2,
         &[1, 2],
         2,
-        |producer| [producer.drop(1), producer.drop(2)],
+        |producer| [producer.cancel(1), producer.cancel(2)],
         |answers, got| {
             for (answer, seq) in answers.iter().zip([1, 2]) {
                 // Exactly one of the two got it.
@@ -115,7 +115,7 @@ fn drop_against_claim() {
 }
 
 #[test]
-fn drop_of_a_message_in_pieces_against_claim() {
+fn cancel_of_a_message_in_pieces_against_claim() {
     loom::model(|| {
         let (mut producer, mut consumer) = channel(Shape::new(4, 64).unwrap());
         producer.send(1, &[1; 100], Attributes::default()).unwrap();
@@ -124,7 +124,7 @@ fn drop_of_a_message_in_pieces_against_claim() {
             let got = take(&mut consumer, 2);
             (consumer, got)
         });
-        let answer = producer.drop(1);
+        let answer = producer.cancel(1);
         let (mut consumer, mut got) = other.join().unwrap();
         got.extend(take(&mut consumer, 2));
         let expected: &[(u64, u8)] = if answer.changed == 1 {
@@ -191,7 +191,7 @@ fn a_send_during_a_hold_back_against_claim() {
                 producer
                     .modify(1, |payload| payload.write(0, &[9]))
                     .unwrap();
-                producer.drop(1);
+                producer.cancel(1);
             }
             producer.release();
             held
@@ -313,9 +313,9 @@ fn send_after_a_look_against_complete() {
 }
 
 #[test]
-fn drop_against_complete() {
+fn cancel_against_complete() {
     against_complete(
-        |producer| [1, 2, 3].map(|seq| producer.drop(seq)),
+        |producer| [1, 2, 3].map(|seq| producer.cancel(seq)),
         |[first, second, third], got| {
             // Too late, or gone.
             assert_eq!((first.changed, second.changed), (0, 0));
@@ -370,7 +370,7 @@ fn wake_up_against_complete() {
     );
 }
 
-/// The consumer goes idle while the producer sends, drops, modifies or releases: either it does not sleep,
+/// The consumer goes idle while the producer sends, cancels, modifies or releases: either it does not sleep,
 /// or it is woken.
 fn against_idle(produce: impl Fn(&mut P) + Sync + Send + 'static) {
     loom::model(move || {
@@ -402,9 +402,9 @@ fn send_against_idle() {
 }
 
 #[test]
-fn drop_against_idle() {
+fn cancel_against_idle() {
     against_idle(|producer| {
-        producer.drop(1);
+        producer.cancel(1);
     });
 }
 
@@ -485,11 +485,11 @@ fn a_deadline_against_drop() {
             let message = consumer.claim(late).unwrap().unwrap();
             (message.user_seq(), consumer.stats())
         });
-        let answer = producer.drop(1);
+        let answer = producer.cancel(1);
         let (seq, stats) = other.join().unwrap();
         assert_eq!(seq, 2);
         assert_eq!(
-            (stats.dropped, stats.expired),
+            (stats.cancelled, stats.expired),
             (answer.changed.into(), 1 - u64::from(answer.changed))
         );
     });

@@ -110,7 +110,7 @@ fn a_second_consumer_goes_on_where_the_first_died() {
         for seq in 10..14 {
             producer.send(seq, &[seq as u8; 100], PLAIN).unwrap();
         }
-        producer.drop(12);
+        producer.cancel(12);
         let claimed: Vec<_> = (0..3)
             .filter_map(|_| consumer.claim(None).unwrap())
             .collect();
@@ -139,7 +139,7 @@ fn what_a_dead_consumer_had_claimed_cannot_be_changed() {
     // Half of it may be on its way already.
     let _ = consumer.claim(None).unwrap().unwrap();
     consumer = bench.consumer();
-    assert_eq!(producer.drop(1).too_late, 1);
+    assert_eq!(producer.cancel(1).too_late, 1);
     assert_eq!(producer.modify(1, |_| ()), Err(ModifyError::TooLate));
     assert_eq!(producer.hold_back(1).changed, 1);
     assert_eq!(drain(&mut consumer), [1]);
@@ -208,7 +208,7 @@ fn giving_back_what_is_held_back_leaves_the_hold_back_at_what_is_left() {
     assert!(producer.modify(3, |_| ()).is_ok());
     assert_eq!(producer.modify(2, |_| ()), Err(ModifyError::TooLate));
     producer.release();
-    assert_eq!(producer.drop(3).changed, 1);
+    assert_eq!(producer.cancel(3).changed, 1);
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn step() -> impl Strategy<Value = Step> {
     let seq = 0..12u64;
     prop_oneof![
         8 => (seq.clone(), 0..200usize).prop_map(|(seq, len)| Step::Send(seq, len)),
-        1 => seq.clone().prop_map(Step::Drop),
+        1 => seq.clone().prop_map(Step::Cancel),
         1 => seq.clone().prop_map(Step::Modify),
         1 => seq.clone().prop_map(Step::HoldBack),
         1 => Just(Step::HoldBackAll),
@@ -348,7 +348,7 @@ fn a_block_rewritten_at_full_speed_hurts_nobody() {
             if round % 16 == 0 {
                 producer.hold_back(round % 12);
                 producer.release();
-                producer.drop(round % 7);
+                producer.cancel(round % 7);
             }
             match consumer.claim(None) {
                 Ok(Some(message)) => claimed.push(message),

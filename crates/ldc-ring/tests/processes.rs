@@ -224,7 +224,7 @@ fn the_same_lists_step_by_step() {
     result.unwrap();
 }
 
-/// What was sent and not dropped, with the byte it is filled with.
+/// What was sent and not cancelled, with the byte it is filled with.
 type Log = VecDeque<(u64, u8)>;
 
 /// Sends `count` messages, and changes its mind about many of them.
@@ -248,7 +248,7 @@ fn send_all(producer: &mut P, count: u64) -> Log {
         // About the newest, the one before, and one that may be gone.
         let target = seq.saturating_sub(1 + seq % 5);
         match seq % 7 {
-            1 if producer.drop(target).changed == 1 => log.retain(|sent| sent.0 != target),
+            1 if producer.cancel(target).changed == 1 => log.retain(|sent| sent.0 != target),
             2 => {
                 let change = producer.modify(target, |payload| {
                     let len = payload.len();
@@ -315,7 +315,7 @@ fn a_consumer_that_is_killed() {
             changed: 0,
             too_late: 1,
         };
-        assert_eq!(producer.drop(63), late);
+        assert_eq!(producer.cancel(63), late);
         producer.close();
         let mut second = There::start(&shared);
         writeln!(second.orders, "take {}", u64::MAX).unwrap();

@@ -20,7 +20,7 @@ fn step(script: &mut Script<'_>) -> Step {
             len: usize::from(script.u8()),
             deadline: script.flag().then(|| i64::from(script.u8() % 50)),
         },
-        1 => Step::Drop(seq),
+        1 => Step::Cancel(seq),
         2 => Step::Modify(seq),
         3 => Step::HoldBack(seq),
         4 => Step::HoldBackAll,

@@ -1,4 +1,4 @@
-//! The drain as a machine over one socket: a step, then what to wait for.
+//! The drain of one socket as a machine: a step, then what to wait for.
 
 use std::collections::VecDeque;
 use std::net::TcpStream;
@@ -13,20 +13,20 @@ use crate::error::InitError;
 use crate::sys::{self, BATCH, TcpInfo};
 use crate::{Receiver, Wake, now};
 
-/// Messages written and not acknowledged that are kept in mind.
+/// Maximum number of messages written and not acknowledged that are tracked.
 const TICKETS: usize = 65_536;
 
-/// What to do next.
+/// What the caller of [`Drain::step`] does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Call [`Drain::step`] again: there is more to do.
+    /// Call [`Drain::step`] again.
     Again,
     /// Wait until the socket is writable.
     Writable,
-    /// Wait until the ring's bell is readable ([`Drain::bell`]) or the socket reports an error, at most so
-    /// long; then call [`Drain::rang`].
+    /// Wait until [`Drain::wake_fd`] is readable or the socket reports an error, at most that long; then call
+    /// [`Drain::clear_wakeup`].
     Idle(Option<Duration>),
-    /// Everything was written, and nothing more comes.
+    /// All messages were written, and the ring is closed.
     Finished,
 }
 
@@ -35,29 +35,29 @@ pub struct Drain {
     receiver: Receiver,
     socket: TcpStream,
     config: Config,
-    /// Claimed and not wholly written, oldest first: at most [`BATCH`].
+    /// Messages claimed and not completely written, oldest first: at most [`BATCH`].
     claimed: VecDeque<Claimed>,
-    /// Bytes of them.
+    /// Total length of these messages.
     claimed_bytes: usize,
-    /// Bytes of the first one that are written.
+    /// Bytes of the first one that were written.
     offset: usize,
-    /// Of messages written: the place of their last byte in the stream.
+    /// Tickets of messages written and not acknowledged, with the stream offset of their end.
     tickets: VecDeque<(u64, Ticket)>,
-    /// TCP_NOTSENT_LOWAT as it is set.
+    /// Current TCP_NOTSENT_LOWAT.
     limit: u32,
     rtt: Duration,
-    /// The sender is gone: end when the ring is empty.
+    /// The sender died: end when the ring is empty.
     gone: bool,
     stats: Stats,
 }
 
 impl Drain {
-    /// A drain of this ring into this socket.
+    /// Returns a drain of this ring into this socket.
     ///
     /// # Errors
-    /// When the socket is none of TCP.
+    /// The socket is not a TCP socket.
     pub fn new(receiver: Receiver, socket: TcpStream, config: Config) -> Result<Drain, InitError> {
-        sys::tcp_info(&socket).map_err(InitError::io("asking for TCP_INFO"))?;
+        sys::tcp_info(&socket).map_err(InitError::io("cannot read TCP_INFO"))?;
         Ok(Drain {
             receiver,
             socket,
@@ -73,32 +73,32 @@ impl Drain {
         })
     }
 
-    /// What it did so far.
+    /// Returns the counters.
     pub fn stats(&self) -> Stats {
         self.stats
     }
 
-    /// The socket: wait for it to be writable when [`Next::Writable`] says so.
+    /// Returns the socket, to wait for after [`Next::Writable`].
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// What the sender wakes the drain by: wait for it to be readable when [`Next::Idle`] says so.
-    pub fn bell(&self) -> BorrowedFd<'_> {
+    /// Returns the descriptor that becomes readable when the sender wakes the drain, to wait for after [`Next::Idle`].
+    pub fn wake_fd(&self) -> BorrowedFd<'_> {
         self.receiver.as_fd()
     }
 
-    /// Writes as much as the socket should hold, with one call of the system; never waits.
+    /// Fills the socket up to its limit of unsent bytes with one system call; never blocks.
     ///
     /// # Errors
-    /// The connection has failed, or the ring is broken. Do not call it again.
+    /// The connection has failed, or the ring is corrupt. Do not call it again.
     pub fn step(&mut self) -> Result<Next, Error> {
-        let info = sys::tcp_info(&self.socket).map_err(Error::sort("asking for TCP_INFO"))?;
+        let info = sys::tcp_info(&self.socket).map_err(Error::classify("cannot read TCP_INFO"))?;
         if info.closed {
             return Err(self.failure());
         }
         self.adapt(info)?;
-        self.news()?;
+        self.report_acks()?;
         let room = (self.limit as usize).saturating_sub(info.notsent as usize);
         if room == 0 {
             self.stats.waits += 1;
@@ -119,11 +119,11 @@ impl Drain {
                 self.stats.waits += 1;
                 Ok(Next::Writable)
             }
-            Err(error) => Err(Error::sort("writing to the socket")(error)),
+            Err(error) => Err(Error::classify("cannot write to the socket")(error)),
         }
     }
 
-    /// Sets how much may lie unsent, when that has changed by a quarter.
+    /// Sets the limit of unsent bytes when it has changed by more than a quarter.
     fn adapt(&mut self, info: TcpInfo) -> Result<(), Error> {
         self.rtt = Duration::from_micros(u64::from(info.rtt_us));
         let unsent = self.config.unsent;
@@ -131,26 +131,25 @@ impl Drain {
         let window = u128::from(info.cwnd) * u128::from(info.mss);
         let slack_us = unsent.slack.as_micros();
         let by_rate = window * slack_us / u128::from(info.rtt_us.max(1));
-        let wanted = u128::from(least).max(by_rate).min(unsent.most.into());
-        // At most `most`, 32 bits.
-        let wanted = wanted.max(1) as u32;
-        if wanted.abs_diff(self.limit) > self.limit / 4 || self.limit == 0 {
-            // A setting of 0 would mean the system's default.
-            let value = libc::c_int::try_from(wanted).unwrap_or(libc::c_int::MAX);
+        let limit = u128::from(least).max(by_rate).min(unsent.max_bytes.into());
+        // At most `max_bytes`, so 32 bits suffice. 0 would select the system's default.
+        let limit = limit.max(1) as u32;
+        if limit.abs_diff(self.limit) > self.limit / 4 || self.limit == 0 {
+            let value = libc::c_int::try_from(limit).unwrap_or(libc::c_int::MAX);
             sys::set_int(
                 &self.socket,
                 libc::IPPROTO_TCP,
                 libc::TCP_NOTSENT_LOWAT,
                 value,
             )
-            .map_err(Error::sort("setting TCP_NOTSENT_LOWAT"))?;
-            self.limit = wanted;
+            .map_err(Error::classify("cannot set TCP_NOTSENT_LOWAT"))?;
+            self.limit = limit;
         }
         Ok(())
     }
 
-    /// Claims as many messages as fill `room` bytes, at most [`BATCH`] a call: a sender in another process that sends
-    /// empty messages without end must not keep the drain here.
+    /// Claims as many messages as fill `room` bytes, at most [`BATCH`] per call, so that a sender in another process
+    /// cannot keep the drain busy with empty messages.
     fn claim(&mut self, room: usize) -> Result<(), Error> {
         let now = now();
         for _ in self.claimed.len()..BATCH {
@@ -162,7 +161,7 @@ impl Drain {
                 break;
             };
             if message.is_empty() {
-                // Nothing to write, and nothing to wait for.
+                // Nothing to write.
                 self.done(message, self.stats.bytes);
                 continue;
             }
@@ -170,11 +169,11 @@ impl Drain {
             self.claimed.push_back(message);
         }
         let ring = self.receiver.ring().stats();
-        (self.stats.dropped, self.stats.expired) = (ring.dropped, ring.expired);
+        (self.stats.cancelled, self.stats.expired) = (ring.cancelled, ring.expired);
         Ok(())
     }
 
-    /// So many bytes more are in the socket.
+    /// Records that the socket accepted `sent` bytes.
     fn written(&mut self, sent: usize) {
         self.stats.bytes += sent as u64;
         self.offset += sent;
@@ -192,7 +191,8 @@ impl Drain {
         self.receiver.freed(freed);
     }
 
-    /// A message is in the socket up to its last byte, which is at `end`.
+    /// Completes a message that was written up to its end, which is at stream offset `end`. Returns the slots to
+    /// report.
     fn done(&mut self, message: Claimed, end: u64) -> u32 {
         self.stats.messages += 1;
         if self.config.acks {
@@ -205,12 +205,13 @@ impl Drain {
         self.receiver.complete_silently(message)
     }
 
-    /// Tells the sender what was acknowledged.
-    fn news(&mut self) -> Result<(), Error> {
+    /// Reports acknowledged messages to the sender.
+    fn report_acks(&mut self) -> Result<(), Error> {
         if self.tickets.is_empty() {
             return Ok(());
         }
-        let pending = sys::unacknowledged(&self.socket).map_err(Error::sort("SIOCOUTQ"))?;
+        let pending =
+            sys::unacknowledged(&self.socket).map_err(Error::classify("cannot read SIOCOUTQ"))?;
         let acked = self.stats.bytes.saturating_sub(pending);
         while let Some((end, ticket)) = self.tickets.front()
             && *end <= acked
@@ -224,49 +225,49 @@ impl Drain {
         Ok(())
     }
 
-    /// Nothing to claim: what to wait for.
+    /// Returns what to wait for when no message can be claimed.
     fn idle(&mut self) -> Next {
         let ended = self.receiver.is_ended() || self.gone;
         if ended && self.tickets.is_empty() {
             return Next::Finished;
         }
-        if !ended && !self.receiver.go_idle() {
+        if !ended && !self.receiver.enter_idle() {
             return Next::Again;
         }
         self.stats.idles += 1;
-        // Nothing wakes us when an acknowledgement comes.
-        let news = (self.rtt / 2).clamp(Duration::from_millis(1), Duration::from_millis(100));
-        Next::Idle(self.tells().then_some(news))
+        // The kernel does not signal acknowledgements, so poll for them.
+        let interval = (self.rtt / 2).clamp(Duration::from_millis(1), Duration::from_millis(100));
+        Next::Idle(self.awaits_acks().then_some(interval))
     }
 
-    /// After [`Next::Idle`]: the bell is readable, the time over, or the socket reports an error.
-    pub fn rang(&mut self) {
-        self.gone |= self.receiver.rang() == Wake::Gone;
+    /// Discards pending wake-ups, after [`Next::Idle`].
+    pub fn clear_wakeup(&mut self) {
+        self.gone |= self.receiver.clear_wakeup() == Wake::Gone;
     }
 
-    /// Why the connection is no more.
+    /// Returns why the connection ended.
     pub(super) fn failure(&self) -> Error {
         match self.socket.take_error() {
-            Ok(Some(error)) | Err(error) => Error::sort("waiting for the socket")(error),
+            Ok(Some(error)) | Err(error) => Error::classify("cannot wait for the socket")(error),
             Ok(None) => Error::PeerClosed,
         }
     }
 
-    /// Whether the bell says anything new: a sender that has closed the ring or died has nothing to add.
-    pub(super) fn listens(&self) -> bool {
+    /// Returns whether wake-ups matter: after the sender has closed the ring or died, none follow.
+    pub(super) fn watches_sender(&self) -> bool {
         !self.gone && !self.receiver.is_ended()
     }
 
-    /// Runs until everything was written and the ring is closed.
+    /// Runs until all messages were written and the ring is closed.
     ///
     /// # Errors
-    /// The connection has failed, the sender died, or the ring is broken.
+    /// The connection has failed, the sender died, or the ring is corrupt.
     pub fn run(mut self) -> Result<Ended, Error> {
         loop {
             match self.step()? {
                 Next::Again => {}
                 Next::Writable => self.wait_writable()?,
-                Next::Idle(limit) => self.wait_bell(limit)?,
+                Next::Idle(limit) => self.wait_sender(limit)?,
                 Next::Finished => return self.end(),
             }
         }
@@ -282,30 +283,31 @@ impl Drain {
         })
     }
 
-    /// Whether there are acknowledgements to tell of.
-    pub(super) fn tells(&self) -> bool {
+    /// Returns whether messages await acknowledgements that must be reported.
+    pub(super) fn awaits_acks(&self) -> bool {
         !self.tickets.is_empty()
     }
 
     fn wait_writable(&self) -> Result<(), Error> {
         let mut set = [Watch::writable(self.socket.as_fd())];
-        // With acknowledgements to tell of, look now and then.
-        let limit = self.tells().then(|| Duration::from_millis(100));
-        poll::wait(&mut set, limit).map_err(Error::sort("waiting for the socket"))?;
+        // While messages await acknowledgements, poll for them.
+        let limit = self.awaits_acks().then(|| Duration::from_millis(100));
+        poll::wait(&mut set, limit).map_err(Error::classify("cannot wait for the socket"))?;
         Ok(())
     }
 
-    fn wait_bell(&mut self, limit: Option<Duration>) -> Result<(), Error> {
+    fn wait_sender(&mut self, limit: Option<Duration>) -> Result<(), Error> {
         let mut set = [
             Watch::failed(self.socket.as_fd()),
             Watch::readable(self.receiver.as_fd()),
         ];
-        let watched = if self.listens() { 2 } else { 1 };
-        poll::wait(&mut set[..watched], limit).map_err(Error::sort("waiting for messages"))?;
+        let watched = if self.watches_sender() { 2 } else { 1 };
+        poll::wait(&mut set[..watched], limit)
+            .map_err(Error::classify("cannot wait for messages"))?;
         if set[0].has_failed() {
             return Err(self.failure());
         }
-        self.rang();
+        self.clear_wakeup();
         Ok(())
     }
 }

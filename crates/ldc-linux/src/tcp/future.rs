@@ -1,4 +1,4 @@
-//! The drain as a future, and waiting for room in one.
+//! The drain as a future, and waiting for room in a future.
 
 use std::future::Future;
 use std::net::TcpStream;
@@ -12,17 +12,16 @@ use super::{Config, Drain, Ended, Error, Next};
 use crate::error::{InitError, WaitError};
 use crate::{Sender, Shape, ends};
 
-/// Steps before other tasks have their turn.
-const TURN: u32 = 16;
+/// Steps before the future yields to other tasks.
+const MAX_STEPS: u32 = 16;
 
-/// As [`super::init`], with a future in the thread's place: spawn it, on a runtime with I/O and time enabled.
-/// It ends when the [`Sender`] is dropped and everything was written.
+/// As [`super::init`], with a future instead of a thread: spawn it on a runtime with I/O and time enabled. It ends when
+/// the [`Sender`] is dropped and all messages were written.
 ///
-/// Of a [`tokio::net::TcpStream`] make a socket of the standard library first
-/// ([`tokio::net::TcpStream::into_std`]).
+/// Convert a [`tokio::net::TcpStream`] with [`tokio::net::TcpStream::into_std`] first.
 ///
 /// # Errors
-/// When there is no memory, or the socket is none of TCP.
+/// The memory cannot be allocated, or the socket is not a TCP socket.
 pub fn init_tokio(
     socket: TcpStream,
     shape: Shape,
@@ -39,7 +38,7 @@ pub fn init_tokio(
     Ok((sender, drive(drain)))
 }
 
-/// Runs a drain until everything was written and its ring is closed.
+/// Runs a drain until all messages were written and its ring is closed.
 ///
 /// # Errors
 /// As [`Drain::run`].
@@ -48,15 +47,15 @@ pub async fn drive(mut drain: Drain) -> Result<Ended, Error> {
     loop {
         steps += 1;
         match drain.step()? {
-            Next::Again if steps % TURN == 0 => tokio::task::yield_now().await,
+            Next::Again if steps % MAX_STEPS == 0 => tokio::task::yield_now().await,
             Next::Again => {}
             Next::Writable => {
-                // With acknowledgements to tell of, look now and then.
-                let limit = drain.tells().then(|| Duration::from_millis(100));
+                // While messages await acknowledgements, poll for them.
+                let limit = drain.awaits_acks().then(|| Duration::from_millis(100));
                 let writable = ready(drain.socket(), Interest::WRITABLE);
                 within(limit, writable)
                     .await
-                    .map_err(Error::sort("waiting for the socket"))?;
+                    .map_err(Error::classify("cannot wait for the socket"))?;
             }
             Next::Idle(limit) => idle(&mut drain, limit).await?,
             Next::Finished => return drain.end(),
@@ -65,31 +64,29 @@ pub async fn drive(mut drain: Drain) -> Result<Ended, Error> {
 }
 
 async fn idle(drain: &mut Drain, limit: Option<Duration>) -> Result<(), Error> {
-    let (bell, listens) = (drain.bell(), drain.listens());
+    let (wake_fd, watched) = (drain.wake_fd(), drain.watches_sender());
     let failed = ready(drain.socket(), Interest::ERROR);
-    let rang = async {
-        if listens {
-            ready(bell, Interest::READABLE).await
+    let woken = async {
+        if watched {
+            ready(wake_fd, Interest::READABLE).await
         } else {
             std::future::pending().await
         }
     };
-    let waited = within(limit, either(failed, rang)).await;
-    waited.map_err(Error::sort("waiting for messages"))?;
-    drain.rang();
+    let waited = within(limit, either(failed, woken)).await;
+    waited.map_err(Error::classify("cannot wait for messages"))?;
+    drain.clear_wakeup();
     Ok(())
 }
 
-/// Waits for a descriptor. It is registered anew each time, so that its state of the moment counts: of
-/// what was missed in between there is no edge to come.
+/// Waits for a descriptor. Registers it each time, so that readiness that arose earlier is seen as well.
 async fn ready(fd: BorrowedFd<'_>, interest: Interest) -> std::io::Result<()> {
-    // SAFETY: a `BorrowedFd` is open and the same file for as long as it lives, which is longer than the
-    // registration does.
+    // SAFETY: a `BorrowedFd` refers to the same open file while it lives, which is longer than the registration.
     let registered = unsafe { AsyncFd::register_with_interest(fd, interest) }?;
     registered.ready(interest).await.map(|_| ())
 }
 
-/// The first of two to be ready.
+/// Returns the output of the future that completes first.
 async fn either<T>(one: impl Future<Output = T>, other: impl Future<Output = T>) -> T {
     let (mut one, mut other) = (std::pin::pin!(one), std::pin::pin!(other));
     std::future::poll_fn(|context| match one.as_mut().poll(context) {
@@ -99,7 +96,7 @@ async fn either<T>(one: impl Future<Output = T>, other: impl Future<Output = T>)
     .await
 }
 
-/// Waits at most so long; the end of the time is no error.
+/// Waits at most `limit`; an expired limit is not an error.
 async fn within(
     limit: Option<Duration>,
     work: impl Future<Output = std::io::Result<()>>,
@@ -111,16 +108,16 @@ async fn within(
 }
 
 impl Sender {
-    /// Waits, in a future, until so many slots are free. Dropping the future gives the waiting up.
+    /// Waits in a future until `slots` slots are free. Cancel safe: dropping the future ends the wait.
     ///
     /// # Errors
-    /// When nobody takes messages any more.
+    /// The receiver has closed the ring or died.
     pub async fn room(&mut self, slots: u32) -> Result<(), WaitError> {
-        while !self.ask_room(slots)? {
-            // A descriptor that cannot be waited for is one of a peer that is gone.
+        while !self.request_room(slots)? {
+            // Registration fails only if the peer is gone.
             let waited = ready(self.as_fd(), Interest::READABLE).await;
             waited.map_err(|_| WaitError::Gone)?;
-            self.rang()?;
+            self.clear_wakeup()?;
         }
         Ok(())
     }

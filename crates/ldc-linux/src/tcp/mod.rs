@@ -1,20 +1,19 @@
-//! A ring drained just in time into an ordinary TCP socket (thesis chapter 4, without the patch).
+//! A ring drained just in time into an ordinary TCP socket (LDC chapter 4, without a kernel patch).
 //!
-//! The drain keeps the socket's unsent bytes low and fills it up only when TCP is about to run dry:
+//! The drain keeps few unsent bytes in the socket and refills it shortly before TCP runs out of data:
 //!
 //! ```text
-//! application --send--> [ ring: drop, modify, hold back ] --claim--> [ unsent | under way ] --> peer
-//!                          everything that can wait                    kernel's send buffer
+//! application --send--> [ ring: cancel, modify, hold back ] --claim--> [ unsent | in flight ] --> peer
+//!                          all data that can wait                      kernel's send buffer
 //! ```
 //!
-//! What is unsent in the socket can no longer be changed, so it is the price in latency; what is missing
-//! there when an acknowledgement opens the window is the price in throughput. [`Unsent`] sets the balance:
-//! a few segments (as the `MIN_BUF(1,3)` of Goel and others, thesis §3.2.4, whose send buffer is the
-//! window and three packets), and on fast links as many bytes as leave while the drain waits for its
-//! turn on the processor.
+//! Unsent bytes in the socket can no longer be changed, so many of them cost latency; too few when an acknowledgement
+//! opens the window cost throughput. [`Unsent`] sets the balance: a few segments (as the `MIN_BUF(1,3)` of Goel et al.,
+//! LDC §3.2.4, whose send buffer is the window and three packets), and on fast links the bytes that leave while the
+//! drain waits for a processor.
 //!
-//! A message is written whole or not at all: once its first byte is in the socket the rest follows, whatever
-//! the sender changes its mind about meanwhile. When the connection fails, so does the rest of it.
+//! A message is written as a whole or not at all: once its first byte is in the socket the rest follows, unless the
+//! connection fails.
 
 mod drain;
 #[cfg(feature = "tokio")]
@@ -38,23 +37,23 @@ use crate::{Shape, ends};
 /// How a ring is drained.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Config {
-    /// How much may lie unsent in the socket.
+    /// Limit of unsent bytes in the socket.
     pub unsent: Unsent,
-    /// Tell the sender what the peer's TCP has acknowledged (`kern_acked`): `poll_ack` of
-    /// [`crate::Sender::ring`]. Then the drain also ends only when everything is acknowledged.
+    /// Report to the sender what the peer's TCP has acknowledged (`kern_acked`): `poll_ack` of
+    /// [`crate::Sender::ring`]. The drain then ends only when all messages are acknowledged.
     pub acks: bool,
 }
 
-/// How many bytes may lie unsent in the socket: segments, or what leaves within `slack` at the present
-/// rate, whichever is more.
+/// The limit of unsent bytes in the socket: `segments`, or what leaves within `slack` at the current rate, whichever is
+/// more, up to `max_bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsent {
-    /// Segments, whatever the rate.
+    /// Segments, at any rate.
     pub segments: u32,
-    /// How long the drain may have to wait for a processor before it refills the socket.
+    /// Longest wait of the drain for a processor before it refills the socket.
     pub slack: Duration,
-    /// Never more than so many bytes.
-    pub most: u32,
+    /// Upper limit, bytes.
+    pub max_bytes: u32,
 }
 
 impl Default for Unsent {
@@ -63,75 +62,75 @@ impl Default for Unsent {
         Unsent {
             segments: 3,
             slack: Duration::from_millis(5),
-            most: 1 << 20,
+            max_bytes: 1 << 20,
         }
     }
 }
 
 impl Unsent {
-    /// So many bytes, whatever the rate.
+    /// Returns a fixed limit, independent of the rate.
     pub fn fixed(bytes: u32) -> Unsent {
         Unsent {
             segments: u32::MAX,
             slack: Duration::ZERO,
-            most: bytes.max(1),
+            max_bytes: bytes.max(1),
         }
     }
 }
 
-/// What a drain did.
+/// Counters of a drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Messages written whole.
+    /// Messages written completely.
     pub messages: u64,
     /// Bytes written.
     pub bytes: u64,
-    /// Messages passed over because they were dropped.
-    pub dropped: u64,
-    /// Messages passed over because their deadline was past.
+    /// Messages skipped because they were cancelled.
+    pub cancelled: u64,
+    /// Messages skipped because their deadline had passed.
     pub expired: u64,
     /// Messages acknowledged by the peer's TCP, with [`Config::acks`].
     pub acked: u64,
-    /// Acknowledgements that the sender did not hear of: it did not take the earlier ones, or too many
-    /// messages were under way.
+    /// Acknowledgements not reported to the sender, because it did not take earlier ones or too many messages were in
+    /// flight.
     pub acks_lost: u64,
-    /// Times it waited for the socket.
+    /// Number of waits for the socket.
     pub waits: u64,
-    /// Times it went idle, and had to be woken by `notify`.
+    /// Number of idle periods, each ended by `notify`.
     pub idles: u64,
 }
 
-/// Why a drain ended early. Its ring is closed then.
+/// Why a drain ended early. Its ring is closed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The peer closed or reset the connection: what it had not read is lost.
+    /// The peer closed or reset the connection; data that it had not read is lost.
     #[error("the peer has closed the connection")]
     PeerClosed,
-    /// The peer did not acknowledge for too long (see TCP_USER_TIMEOUT in tcp(7)).
-    #[error("the peer does not answer any more")]
+    /// The peer sent no acknowledgement for too long (see TCP_USER_TIMEOUT in tcp(7)).
+    #[error("the connection timed out")]
     TimedOut,
-    /// The network says that there is no way to the peer.
-    #[error("there is no way to the peer any more")]
+    /// The network reports that the peer is unreachable.
+    #[error("the peer is unreachable")]
     Unreachable,
-    /// The sending process died without a word; everything that it had sent was written.
+    /// The sending process died without closing the ring; all its messages were written.
     #[error("the sending process died")]
     ProducerDied,
-    /// The sending process wrote nonsense into the ring.
-    #[error("the ring is corrupt: its sender is broken")]
+    /// The sending process violated the protocol of the ring.
+    #[error("the ring is corrupt: its producer violated the protocol")]
     Corrupt,
-    /// Anything else.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done.
+        /// What failed.
         what: &'static str,
-        /// The kernel's answer.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
 
 impl Error {
-    pub(crate) fn sort(what: &'static str) -> impl Fn(io::Error) -> Error {
+    pub(crate) fn classify(what: &'static str) -> impl Fn(io::Error) -> Error {
         move |source| match source.raw_os_error() {
             Some(libc::EPIPE | libc::ECONNRESET | libc::ECONNABORTED | libc::ENOTCONN) => {
                 Error::PeerClosed
@@ -143,23 +142,21 @@ impl Error {
     }
 }
 
-/// What is left of a drain that came to its end.
+/// The result of a drain that ended regularly.
 #[derive(Debug)]
 pub struct Ended {
-    /// What it did.
+    /// Counters.
     pub stats: Stats,
-    /// The socket; dropping it closes the connection once everything is acknowledged.
+    /// The socket. Dropping it closes the connection; the kernel still delivers what was written.
     pub socket: TcpStream,
 }
 
-/// Makes a connected socket late-choosing (`ldc_init`): what is sent into the ring that comes back goes out
-/// over the socket. A thread plays the kernel's part.
+/// Returns a ring that a thread drains into a connected socket (`ldc_init`).
 ///
-/// The socket may still be read from, through a [`TcpStream::try_clone`] made before. Who writes to such
-/// a clone puts bytes between the messages.
+/// To read from the socket, call [`TcpStream::try_clone`] first. Bytes written to such a clone appear between messages.
 ///
 /// # Errors
-/// When there is no memory or no thread, or the socket is none of TCP.
+/// The memory cannot be allocated, the thread cannot be spawned, or the socket is not a TCP socket.
 pub fn init(
     socket: TcpStream,
     shape: Shape,
@@ -168,5 +165,5 @@ pub fn init(
     let (sender, receiver) = ends::pair(shape)?;
     let drain = Drain::new(receiver, socket, config)?;
     Drained::start(sender, "ldc-tcp", move || drain.run())
-        .map_err(InitError::io("starting the drain's thread"))
+        .map_err(InitError::io("cannot spawn the thread of the drain"))
 }

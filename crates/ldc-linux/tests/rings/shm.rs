@@ -148,7 +148,7 @@ fn operate(ldc: &mut Sender, seed: &mut u64, next: &mut u32, expected: &mut Vec<
             }
         }
         6 => {
-            if ldc.drop(seq).changed > 0 {
+            if ldc.cancel(seq).changed > 0 {
                 expected.retain(|number| u64::from(*number) != seq);
             }
         }

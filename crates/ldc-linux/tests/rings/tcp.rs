@@ -19,7 +19,7 @@ const TIGHT: Config = Config {
     unsent: Unsent {
         segments: 1,
         slack: Duration::ZERO,
-        most: 4096,
+        max_bytes: 4096,
     },
     acks: false,
 };
@@ -78,7 +78,7 @@ fn what_has_not_left_can_be_dropped_and_nothing_is_torn() {
     let mut kept = Vec::new();
     let mut dropped = 0;
     for number in (0..count).rev() {
-        if number % 2 == 1 && ldc.drop(number.into()).changed == 1 {
+        if number % 2 == 1 && ldc.cancel(number.into()).changed == 1 {
             dropped += 1;
         } else {
             kept.push(number);
@@ -90,7 +90,7 @@ fn what_has_not_left_can_be_dropped_and_nothing_is_torn() {
     let reader = std::thread::spawn(move || numbers(far));
     let stats = ldc.finish().unwrap().stats;
     assert_eq!(reader.join().unwrap(), kept);
-    assert_eq!(stats.dropped, u64::from(dropped));
+    assert_eq!(stats.cancelled, u64::from(dropped));
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn what_is_late_is_not_sent() {
     let (mut ldc, mut far) = stalled(1_024);
     let pending: Vec<u64> = ldc.ring().pending().map(|sent| sent.user_seq).collect();
     for seq in &pending {
-        ldc.drop(*seq);
+        ldc.cancel(*seq);
     }
     // Dropped ones free their slots when the drain passes over them.
     let mut bytes = vec![0; 1 << 20];

@@ -51,14 +51,14 @@ fn each_message_is_a_datagram_and_dropped_ones_stay_away() {
         }
         ldc.notify();
         let kept: Vec<u8> = (0..50)
-            .filter(|number| ldc.drop((49 - number).into()).changed == 0 || *number > 44)
+            .filter(|number| ldc.cancel((49 - number).into()).changed == 0 || *number > 44)
             .collect();
         ldc.send(99, b"", PLAIN).unwrap();
         let stats = ldc.finish().unwrap();
         let seen = all(&far);
         assert!(kept.len() < 25, "{}", kept.len());
         assert_eq!(stats.datagrams, seen.len() as u64 + 1);
-        assert_eq!(stats.datagrams + stats.dropped, 51);
+        assert_eq!(stats.datagrams + stats.cancelled, 51);
         assert!(seen.iter().all(|one| one.len() == 972));
         assert!(seen.is_sorted());
     }

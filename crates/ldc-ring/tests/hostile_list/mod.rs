@@ -113,7 +113,7 @@ pub(crate) fn completed() -> Vec<u32> {
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Send(u64, usize),
-    Drop(u64),
+    Cancel(u64),
     Modify(u64),
     HoldBack(u64),
     HoldBackAll,
@@ -175,8 +175,8 @@ pub(crate) fn run(steps: impl IntoIterator<Item = Step>) {
             Step::Send(seq, len) => {
                 let _ = producer.send(seq, &vec![1; len], PLAIN);
             }
-            Step::Drop(seq) => {
-                producer.drop(seq);
+            Step::Cancel(seq) => {
+                producer.cancel(seq);
             }
             Step::Modify(seq) => {
                 let _ = producer.modify(seq, |payload| {

@@ -12,7 +12,7 @@ pub(crate) enum Step {
         len: usize,
         deadline: Option<i64>,
     },
-    Drop(u64),
+    Cancel(u64),
     Modify(u64),
     HoldBack(u64),
     HoldBackAll,
@@ -33,7 +33,7 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (seq.clone(), 0..200usize, prop::option::of(0..50i64))
             .prop_map(|(seq, len, deadline)| Step::Send { seq, len, deadline }),
-        2 => seq.clone().prop_map(Step::Drop),
+        2 => seq.clone().prop_map(Step::Cancel),
         2 => seq.clone().prop_map(Step::Modify),
         1 => seq.clone().prop_map(Step::HoldBack),
         1 => Just(Step::HoldBackAll),
@@ -49,9 +49,9 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Fate {
+enum Disposition {
     Open,
-    Dead,
+    Cancelled,
     Claimed,
     Done,
     /// Its slots are free, and not used again yet.
@@ -63,8 +63,8 @@ struct Message {
     seq: u64,
     bytes: Vec<u8>,
     deadline: Option<i64>,
-    fate: Fate,
-    dropped: bool,
+    disposition: Disposition,
+    cancelled: bool,
     position: u64,
     slots: u32,
 }
@@ -98,7 +98,7 @@ impl Oracle {
         let there = self
             .messages
             .iter()
-            .filter(|message| message.fate != Fate::Gone);
+            .filter(|message| message.disposition != Disposition::Gone);
         there.map(|message| message.slots).sum()
     }
 
@@ -124,8 +124,8 @@ impl Oracle {
             seq,
             bytes,
             deadline,
-            fate: Fate::Open,
-            dropped: false,
+            disposition: Disposition::Open,
+            cancelled: false,
             position: self.next,
             slots,
         });
@@ -138,16 +138,18 @@ impl Oracle {
         Ok(())
     }
 
-    fn drop(&mut self, seq: u64) -> Changed {
+    fn cancel(&mut self, seq: u64) -> Changed {
         let mut outcome = Changed::default();
         for at in self.matching(seq) {
-            match self.messages[at].fate {
-                Fate::Open => {
-                    self.messages[at].fate = Fate::Dead;
-                    self.messages[at].dropped = true;
+            match self.messages[at].disposition {
+                Disposition::Open => {
+                    self.messages[at].disposition = Disposition::Cancelled;
+                    self.messages[at].cancelled = true;
                     outcome.changed += 1;
                 }
-                Fate::Claimed | Fate::Done if !self.messages[at].dropped => outcome.too_late += 1,
+                Disposition::Claimed | Disposition::Done if !self.messages[at].cancelled => {
+                    outcome.too_late += 1;
+                }
                 _ => {}
             }
         }
@@ -155,7 +157,7 @@ impl Oracle {
     }
 
     fn modify(&mut self, seq: u64) -> bool {
-        let open = |at: &usize| self.messages[*at].fate == Fate::Open;
+        let open = |at: &usize| self.messages[*at].disposition == Disposition::Open;
         match self.matching(seq).iter().find(|at| open(at)) {
             Some(at) => {
                 self.messages[*at].bytes.fill(0xee);
@@ -169,12 +171,14 @@ impl Oracle {
         let mut too_late = 0;
         let mut at = from;
         while at < self.messages.len() && !self.is_held(at) {
-            match self.messages[at].fate {
-                Fate::Open => {
+            match self.messages[at].disposition {
+                Disposition::Open => {
                     self.barrier = Some(at);
                     break;
                 }
-                Fate::Claimed | Fate::Done if !self.messages[at].dropped => too_late += 1,
+                Disposition::Claimed | Disposition::Done if !self.messages[at].cancelled => {
+                    too_late += 1;
+                }
                 _ => {}
             }
             at += 1;
@@ -183,7 +187,7 @@ impl Oracle {
             .messages
             .iter()
             .skip(at)
-            .filter(|message| message.fate == Fate::Open);
+            .filter(|message| message.disposition == Disposition::Open);
         Changed {
             changed: held.count() as u32,
             too_late,
@@ -194,7 +198,7 @@ impl Oracle {
         let target = self
             .matching(seq)
             .into_iter()
-            .find(|at| self.is_held(*at) && self.messages[*at].fate == Fate::Open);
+            .find(|at| self.is_held(*at) && self.messages[*at].disposition == Disposition::Open);
         if let Some(target) = target {
             self.barrier = Some(target);
         }
@@ -205,18 +209,18 @@ impl Oracle {
         for at in 0..self.messages.len() {
             let held = self.is_held(at);
             let message = &mut self.messages[at];
-            match message.fate {
-                Fate::Claimed | Fate::Done | Fate::Gone => {}
-                // Behind the barrier a dropped message is passed over only once the barrier is beyond it.
-                Fate::Dead if !held => message.fate = Fate::Done,
-                Fate::Open if !held && message.deadline.is_some_and(|at| at < now) => {
-                    message.fate = Fate::Done;
+            match message.disposition {
+                Disposition::Claimed | Disposition::Done | Disposition::Gone => {}
+                // Behind the barrier a cancelled message is passed over only once the barrier is beyond it.
+                Disposition::Cancelled if !held => message.disposition = Disposition::Done,
+                Disposition::Open if !held && message.deadline.is_some_and(|at| at < now) => {
+                    message.disposition = Disposition::Done;
                 }
-                Fate::Open if !held => {
-                    message.fate = Fate::Claimed;
+                Disposition::Open if !held => {
+                    message.disposition = Disposition::Claimed;
                     return Some(message.clone());
                 }
-                Fate::Open | Fate::Dead => return None,
+                Disposition::Open | Disposition::Cancelled => return None,
             }
         }
         None
@@ -225,24 +229,26 @@ impl Oracle {
     /// Completes the n-th claimed message.
     fn complete(&mut self, nth: usize) {
         let at = (0..self.messages.len())
-            .filter(|at| self.messages[*at].fate == Fate::Claimed)
+            .filter(|at| self.messages[*at].disposition == Disposition::Claimed)
             .nth(nth)
             .unwrap();
-        self.messages[at].fate = Fate::Done;
+        self.messages[at].disposition = Disposition::Done;
     }
 
     /// Slots go back in order.
     fn settle(&mut self) {
         for message in &mut self.messages {
-            match message.fate {
-                Fate::Gone => {}
-                Fate::Done => message.fate = Fate::Gone,
+            match message.disposition {
+                Disposition::Gone => {}
+                Disposition::Done => message.disposition = Disposition::Gone,
                 _ => break,
             }
         }
-        // A barrier whose message was dropped moves to the next live one.
+        // A barrier whose message was cancelled moves to the next live one.
         if let Some(barrier) = &mut self.barrier {
-            while *barrier < self.messages.len() && self.messages[*barrier].fate == Fate::Dead {
+            while *barrier < self.messages.len()
+                && self.messages[*barrier].disposition == Disposition::Cancelled
+            {
                 *barrier += 1;
             }
         }
@@ -250,10 +256,12 @@ impl Oracle {
 
     /// Whether the consumer would find something to claim or to pass over.
     fn something(&self) -> bool {
-        let next = self
-            .messages
-            .iter()
-            .position(|message| matches!(message.fate, Fate::Open | Fate::Dead));
+        let next = self.messages.iter().position(|message| {
+            matches!(
+                message.disposition,
+                Disposition::Open | Disposition::Cancelled
+            )
+        });
         next.is_some_and(|at| !self.is_held(at))
     }
 }
@@ -347,7 +355,7 @@ pub(crate) fn compare<K, I: AsRef<[Entry]> + AsMut<[Entry]>>(
         let open = oracle
             .messages
             .iter()
-            .filter(|message| message.fate == Fate::Open);
+            .filter(|message| message.disposition == Disposition::Open);
         let open: Vec<u64> = open.map(|message| message.seq).collect();
         let pending: Vec<u64> = producer.pending().map(|sent| sent.user_seq).collect();
         prop_assert_eq!(pending, open);
@@ -372,7 +380,7 @@ fn compare_producer<K, I: AsRef<[Entry]> + AsMut<[Entry]>>(
             let answer = producer.send(seq, &bytes, attributes);
             prop_assert_eq!(answer, oracle.send(seq, bytes, deadline));
         }
-        Step::Drop(seq) => prop_assert_eq!(producer.drop(seq), oracle.drop(seq)),
+        Step::Cancel(seq) => prop_assert_eq!(producer.cancel(seq), oracle.cancel(seq)),
         Step::Modify(seq) => {
             let change = producer.modify(seq, |payload| {
                 let len = payload.len();

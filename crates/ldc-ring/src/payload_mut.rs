@@ -1,17 +1,17 @@
-//! The payload of one message while the producer is at work in it.
+//! The payload of one message while the producer owns it.
 
 use crate::block::{Block, HAS_EXTRA};
 use crate::state::{self, READY};
 use crate::sync::Ordering;
 
-/// Gives a message back to the consumer when dropped.
+/// Releases a message to the consumer when dropped.
 pub(crate) struct Release<'a, K> {
     block: &'a Block<K>,
     position: u32,
 }
 
 impl<'a, K> Release<'a, K> {
-    /// For a message that the producer has made `HELD`.
+    /// Guards a message that the producer has set to `HELD`.
     pub(crate) fn new(block: &'a Block<K>, position: u32) -> Self {
         Self { block, position }
     }
@@ -27,7 +27,7 @@ impl<K> Drop for Release<'_, K> {
     }
 }
 
-/// The payload of a message that the producer owns. Bytes go in and out by copy.
+/// The payload of a message that the producer owns. Bytes are copied in and out.
 pub struct PayloadMut<'a, K> {
     block: &'a Block<K>,
     position: u32,
@@ -36,7 +36,7 @@ pub struct PayloadMut<'a, K> {
 }
 
 impl<'a, K> PayloadMut<'a, K> {
-    /// Of a message that is being sent.
+    /// Returns the payload of a message that is being sent.
     #[inline]
     pub(crate) fn new(block: &'a Block<K>, position: u32, len: usize) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl<'a, K> PayloadMut<'a, K> {
         }
     }
 
-    /// Lets `change` at a message that the producer holds; what it answers, and the message's length now.
+    /// Runs `change` on a message that the producer holds. Returns its result and the new length of the message.
     pub(crate) fn run<R>(
         block: &'a Block<K>,
         position: u32,
@@ -64,12 +64,12 @@ impl<'a, K> PayloadMut<'a, K> {
         (result, payload.len as u32)
     }
 
-    /// Bytes of the message.
+    /// Returns the length of the message in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the message has no bytes.
+    /// Returns whether the message has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -78,7 +78,7 @@ impl<'a, K> PayloadMut<'a, K> {
     ///
     /// # Panics
     ///
-    /// When they would go over its end.
+    /// If the range exceeds the message.
     #[inline]
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         assert!(
@@ -86,7 +86,7 @@ impl<'a, K> PayloadMut<'a, K> {
             "past the message's end"
         );
         let shape = self.block.shape;
-        // SAFETY: there is a `PayloadMut` only for slots whose state makes them the producer's.
+        // SAFETY: a `PayloadMut` exists only for slots that the producer owns.
         unsafe {
             self.block
                 .payload
@@ -98,7 +98,7 @@ impl<'a, K> PayloadMut<'a, K> {
     ///
     /// # Panics
     ///
-    /// When they would go over its end.
+    /// If the range exceeds the message.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) {
         assert!(
             offset <= self.len && bytes.len() <= self.len - offset,
@@ -109,8 +109,8 @@ impl<'a, K> PayloadMut<'a, K> {
         unsafe { self.block.payload.read(shape, self.position, offset, bytes) };
     }
 
-    /// Gives a message that is being modified another length, within the slots it has. `false`: it would
-    /// need another number of slots, or is only being sent; nothing has changed.
+    /// Changes the length of a message that is being modified, within its slots. Returns `false` and changes nothing if
+    /// it would need a different number of slots, or if the message is being sent.
     pub fn resize(&mut self, len: usize) -> bool {
         let shape = self.block.shape;
         if !self.resizable

@@ -1,4 +1,4 @@
-//! How one side wakes the other, and notices its death: a byte on a Unix socket (decision 0007).
+//! Wake-ups between the two sides, and detection of a dead peer: a byte on a Unix socket (decision 0007).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -7,33 +7,32 @@ use std::os::unix::net::UnixStream;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv, send};
 
-/// One end. Neither method ever waits, whatever the peer does: the flags are given to each call, so there
-/// is no setting that the peer could change.
+/// One end of the socket. No method blocks: each call passes MSG_DONTWAIT, because the peer could change the mode of a
+/// shared socket.
 #[derive(Debug)]
-pub(crate) struct Bell(UnixStream);
+pub(crate) struct WakeSocket(UnixStream);
 
-impl Bell {
-    pub(crate) fn over(socket: UnixStream) -> Bell {
-        Bell(socket)
+impl WakeSocket {
+    pub(crate) fn over(socket: UnixStream) -> WakeSocket {
+        WakeSocket(socket)
     }
 
-    /// Two ends, for two threads of one process.
-    pub(crate) fn pair() -> io::Result<(Bell, Bell)> {
+    /// Returns two connected ends, for two threads of one process.
+    pub(crate) fn pair() -> io::Result<(WakeSocket, WakeSocket)> {
         let (one, other) = UnixStream::pair()?;
-        Ok((Bell(one), Bell(other)))
+        Ok((WakeSocket(one), WakeSocket(other)))
     }
 
-    /// Wakes the peer. A full buffer is as good as a byte more; a peer that is gone shows in
-    /// [`Bell::clear`].
-    pub(crate) fn ring(&self) {
+    /// Wakes the peer. A full buffer needs no further byte; [`WakeSocket::clear`] detects a dead peer.
+    pub(crate) fn wake(&self) {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         let _ = send(self.0.as_raw_fd(), &[1], flags);
     }
 
-    /// Forgets the bytes that came. `false`: the peer is gone.
+    /// Discards pending wake-ups. Returns `false` if the peer is gone.
     pub(crate) fn clear(&self) -> bool {
         let mut bytes = [0; 256];
-        // A peer that rings without end keeps us busy no longer than this.
+        // Bounds the work for a peer that sends without end.
         for _ in 0..4 {
             match recv(self.0.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
                 Ok(0) => return false,
@@ -47,7 +46,7 @@ impl Bell {
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for WakeSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
