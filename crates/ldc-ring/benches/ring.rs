@@ -1,9 +1,8 @@
-//! A message from one thread to another: copied into the ring by one, out of it by the other; beside
-//! other rings that do the same copies but cannot change their mind. All have room for as many messages of as
-//! many bytes, one loop drives them, and each side knows the size of a message when it is compiled.
-//! Then what a change of mind costs.
+//! Throughput between two threads, each message copied in and out, compared with rings that cannot cancel messages. All
+//! rings have the same capacity and the same driving loop, and the message size is a compile-time constant. Then the
+//! cost of cancelling, modifying and holding back.
 //!
-//! The two threads spin: on a machine with other work, or with one core, the figures mean nothing.
+//! The two threads spin, so the figures are meaningless on a busy machine or with one core.
 
 use std::hint::{black_box, spin_loop};
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use ldc_ring::{Attributes, Shape, channel};
 
 const SLOTS: usize = 1024;
 
-/// Time for `count` messages when `send` and `receive` each answer whether they got one through.
+/// Returns the time for `count` messages; `send` and `receive` return whether they transferred one.
 fn race(
     count: u64,
     mut send: impl FnMut(u64) -> bool + Send,

@@ -1,5 +1,5 @@
-//! The figures of the paper: what each side may do in each of them. (Figure 4.1 and 4.3 are
-//! pictures of a kernel; Figure 4.2 is the ring.)
+//! The figures of the paper: what each side may do in each of them. Figures 4.1 and 4.3 show a kernel, Figure 4.2 the
+//! ring.
 
 mod common;
 
@@ -43,7 +43,7 @@ fn figure_3_3_kernel_processes_packets_0_and_1() {
     let first = consumer.claim(None).unwrap().unwrap();
     let second = consumer.claim(None).unwrap().unwrap();
     assert_eq!((first.user_seq(), second.user_seq()), (0, 1));
-    // kern_i has moved, dev_i has not: the slots are not the producer's again.
+    // kern_i has moved, dev_i has not: the slots are not free.
     assert_eq!(producer.free_slots(), 9);
     assert_eq!(
         producer
@@ -52,7 +52,7 @@ fn figure_3_3_kernel_processes_packets_0_and_1() {
             .collect::<Vec<_>>(),
         [2, 3, 4, 5, 6]
     );
-    // Completed in any order, dev_i follows in the ring's.
+    // Messages complete in any order; dev_i advances in the order of the ring.
     consumer.complete(second);
     assert_eq!(producer.free_slots(), 9);
     consumer.complete(first);
@@ -104,7 +104,7 @@ fn figure_3_5_user_moves_umod_i_back() {
 #[test]
 fn figure_3_6_kernel_moves_kern_i_at_the_same_time() {
     let (mut producer, mut consumer) = seven();
-    // The user wants 3 to 6; the kernel has come as far as 4.
+    // The user holds back 3 to 6; the kernel has claimed up to 4.
     let claimed = [0, 1, 2, 3, 4].map(|_| consumer.claim(None).unwrap().unwrap());
     assert_eq!(producer.hold_back(3), changed(2, 2));
     assert_eq!(consumer.claim(None), Ok(None));
@@ -127,7 +127,7 @@ fn figure_3_6_kernel_moves_kern_i_at_the_same_time() {
 
 #[test]
 fn figure_4_2_tcp_ldc_packet_ring_and_indexes() {
-    // kern_i = 2, user_i = umod_i = 6 of a ring of eight; packet 4 is deleted; the ring goes round.
+    // kern_i = 2, user_i = umod_i = 6 of a ring of eight; packet 4 is deleted; the ring wraps.
     let (mut producer, mut consumer) = ring(8, 64);
     for seq in 0..6 {
         producer.send(seq, b"", Attributes::default()).unwrap();

@@ -2,8 +2,8 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p ldc-ring --release --test model`
 //!
-//! Loom also reports when both sides are in the payload of a slot at once. The models are small (two or
-//! three messages), so that each ends within seconds without a bound on the switches between threads.
+//! Loom also reports concurrent access to the payload of a slot. The models are small (two or three messages), so that
+//! each ends within seconds without a bound on the switches between threads.
 //!
 //! | | claim | complete | go idle |
 //! | --- | --- | --- | --- |
@@ -20,14 +20,14 @@ use loom::thread;
 type P = Producer<Heap, Box<[Entry]>>;
 type C = Consumer<Heap, Box<[u32]>>;
 
-/// What the consumer got: sequence numbers and first bytes.
+/// The messages that the consumer got: sequence numbers and first bytes.
 type Got = Vec<(u64, u8)>;
 
 fn send(producer: &mut P, seq: u64, value: u8) {
     producer.send(seq, &[value], Attributes::default()).unwrap();
 }
 
-/// Claims at most `count` messages, in as many attempts.
+/// Claims at most `count` messages in `count` attempts.
 fn take(consumer: &mut C, count: usize) -> Got {
     let mut got = Got::new();
     for _ in 0..count {
@@ -41,8 +41,9 @@ fn take(consumer: &mut C, count: usize) -> Got {
     got
 }
 
-/// Runs `produce` against a consumer that claims `attempts` times in another thread; then the consumer
-/// takes the rest, and `check` sees what the producer answered and all that arrived.
+/// Runs `produce` against a consumer that claims `attempts` times in another thread. Then the consumer takes the rest,
+/// and
+/// `check` gets the results of the producer and all messages that arrived.
 fn race<R: 'static>(
     slots: u32,
     before: &'static [u64],
@@ -107,7 +108,7 @@ fn cancel_against_claim() {
         |producer| [producer.cancel(1), producer.cancel(2)],
         |answers, got| {
             for (answer, seq) in answers.iter().zip([1, 2]) {
-                // Exactly one of the two got it.
+                // Exactly one of the two sides got it.
                 assert_eq!(answer.changed == 1, !seqs(&got).contains(&seq));
             }
         },
@@ -145,7 +146,7 @@ fn modify_against_claim() {
         2,
         |producer| producer.modify(2, |payload| payload.write(0, &[9])).is_ok(),
         |modified, got| {
-            // As it was or as it is now, and the answer says which; nothing in between, nothing lost.
+            // The old or the new version arrives, as the result says; no mixture and no loss.
             assert_eq!(got, [(1, 0), (2, if modified { 9 } else { 0 })]);
         },
     );
@@ -159,7 +160,7 @@ fn hold_back_against_claim() {
         3,
         |producer| {
             let answer = producer.hold_back(1);
-            // All that is held back is ours: loom would see the consumer in there.
+            // The producer owns all messages held back: loom would report an access of the consumer.
             for seq in 4 - u64::from(answer.changed)..4 {
                 producer
                     .modify(seq, |payload| payload.write(0, &[9]))
@@ -187,7 +188,7 @@ fn a_send_during_a_hold_back_against_claim() {
             let held = producer.hold_back(1).changed == 1;
             send(producer, 2, 2);
             if held {
-                // Still ours, although something was sent after it.
+                // Still held back, although another message was sent after it.
                 producer
                     .modify(1, |payload| payload.write(0, &[9]))
                     .unwrap();
@@ -231,7 +232,7 @@ fn wake_up_against_claim() {
         2,
         |producer| [producer.notify(), producer.notify()],
         |woken, got| {
-            // A consumer that nobody has woken yet is idle; claiming is no reason to wake it again.
+            // A consumer that was never woken is idle; claiming does not make it idle again.
             assert_eq!(woken, [true, false]);
             assert_eq!(seqs(&got), [1, 2]);
         },
@@ -239,8 +240,8 @@ fn wake_up_against_claim() {
 }
 
 /// Runs `produce` in a ring of four, messages 1 (of two slots) and 2 claimed and 3 not, while the consumer reads
-/// and completes those two, the younger first or the older first. Then `check` sees what the producer
-/// answered and all that arrived after them.
+/// and completes those two, the newer first or the older first. Then `check` gets the results of the producer and all
+/// messages that arrived after them.
 fn against_complete<R: 'static>(
     produce: impl Fn(&mut P) -> R + Sync + Send + Copy + 'static,
     check: impl Fn(R, Got) + Sync + Send + Copy + 'static,
@@ -281,7 +282,7 @@ fn against_complete<R: 'static>(
 fn send_against_complete() {
     against_complete(
         |producer| {
-            // Into one slot, or over two that come free one after the other.
+            // Into one slot, or into two that become free one after the other.
             let small = producer.send(4, &[4], Attributes::default()).is_ok();
             let large = producer.send(5, &[5; 65], Attributes::default()).is_ok();
             (small, large)
@@ -298,7 +299,7 @@ fn send_against_complete() {
     );
 }
 
-/// The same when the producer has looked at `dev_i` itself, and not at what it was told.
+/// As above, when the producer reads `dev_i` instead of the reported position.
 #[test]
 fn send_after_a_look_against_complete() {
     against_complete(
@@ -317,7 +318,7 @@ fn cancel_against_complete() {
     against_complete(
         |producer| [1, 2, 3].map(|seq| producer.cancel(seq)),
         |[first, second, third], got| {
-            // Too late, or gone.
+            // Too late, or already left.
             assert_eq!((first.changed, second.changed), (0, 0));
             assert!(first.too_late <= 1 && second.too_late <= 1);
             let changed = Changed {
@@ -431,7 +432,7 @@ fn wake_up_against_idle() {
         let other = thread::spawn(move || consumer.idle());
         let woken = producer.notify();
         assert!(other.join().unwrap(), "there is nothing to claim");
-        // Once for each time it went idle.
+        // Once for each time that the consumer went idle.
         assert_eq!(producer.notify(), !woken);
     });
 }
@@ -464,7 +465,7 @@ fn acknowledgements_against_slots_used_again() {
         other.join().unwrap();
         assert_eq!(early.or_else(|| producer.poll_ack()), Some(1));
         if again {
-            // The news was the first message's, not the second's.
+            // The acknowledgement was for the first message, not the second.
             assert_eq!(producer.acked(2), Some(false));
         }
     });

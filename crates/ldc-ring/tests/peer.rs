@@ -1,4 +1,4 @@
-//! The other side dies, or writes nonsense into the block.
+//! The peer dies, or corrupts the block.
 
 mod hostile_list;
 
@@ -136,7 +136,7 @@ fn what_a_dead_consumer_had_claimed_cannot_be_changed() {
     let (bench, mut producer, mut consumer) = Bench::new();
     producer.send(1, b"x", PLAIN).unwrap();
     producer.send(2, b"x", PLAIN).unwrap();
-    // Half of it may be on its way already.
+    // Half of it may have been sent already.
     let _ = consumer.claim(None).unwrap().unwrap();
     consumer = bench.consumer();
     assert_eq!(producer.cancel(1).too_late, 1);
@@ -158,7 +158,7 @@ fn a_message_longer_than_the_ring_is_noticed() {
 fn a_message_longer_than_what_was_sent_is_noticed() {
     let (bench, mut producer, mut consumer) = Bench::new();
     producer.send(1, b"x", PLAIN).unwrap();
-    // It fits into the ring: two slots.
+    // Two slots, which fit into the ring.
     bench.scribble(RECORDS + 4, 65);
     assert_eq!(consumer.claim(None), Err(Corrupt));
 }
@@ -166,7 +166,7 @@ fn a_message_longer_than_what_was_sent_is_noticed() {
 #[test]
 fn messages_that_were_never_sent_are_noticed() {
     let (bench, _producer, mut consumer) = Bench::new();
-    // A ring full of messages, and no record says so.
+    // A full ring according to the index, without any record.
     bench.scribble(USER_I, 8);
     assert!(!consumer.idle(), "there is something to look at");
     assert_eq!(consumer.claim(None), Err(Corrupt));
@@ -181,17 +181,17 @@ fn room_that_was_never_used_is_not_believed() {
     for seq in 0..4 {
         producer.send(seq, &[0; 100], PLAIN).unwrap();
     }
-    // In the middle of a message; past what was sent.
+    // In the middle of a message; after the last message sent.
     for nonsense in [3, 9, 0xff] {
         bench.scribble(TOLD, nonsense);
         bench.scribble(DEV_I, nonsense);
         assert_eq!(producer.send(4, b"x", PLAIN), Err(SendError::Full));
         assert_eq!(producer.free_slots(), 0);
     }
-    // A lie that makes sense hurts the consumer alone.
+    // A plausible wrong value affects the consumer only.
     bench.scribble(TOLD, 4);
     producer.send(4, b"x", PLAIN).unwrap();
-    // And back again.
+    // And back.
     bench.scribble(DEV_I, 2);
     assert_eq!(producer.free_slots(), 3);
 }
@@ -299,7 +299,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Idle),
         1 => Just(Step::Notify),
         1 => Just(Step::Reattach),
-        // Few values, so that they make sense at times.
+        // Few values, so that some are plausible.
         2 => (any::<usize>(), prop_oneof![0..32u8, any::<u8>()])
             .prop_map(|(at, value)| Step::Scribble(at, value)),
         1 => (any::<usize>(), any::<u32>()).prop_map(|(at, value)| Step::Word(at, value)),
@@ -311,14 +311,14 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// Whatever is written into the block between any two operations, neither side panics, hangs or leaves its memory.
+    /// With any writes to the block between any two operations, neither side panics, hangs or accesses other memory.
     #[test]
     fn nonsense_in_the_block_hurts_nobody(steps in prop::collection::vec(step(), 1..120)) {
         run(steps);
     }
 }
 
-/// The other side writes while this one reads: each word at any moment, state words that are well-formed most of all.
+/// The peer writes concurrently: any word at any moment, mostly well-formed state words.
 #[test]
 fn a_block_rewritten_at_full_speed_hurts_nobody() {
     let (bench, mut producer, mut consumer) = Bench::new();

@@ -1,8 +1,8 @@
-//! The ring between two processes, in shared memory: the lists of operations of `oracle.rs`, step by step; both
-//! sides at full speed; and a consumer that is killed.
+//! The ring between two processes in shared memory: the lists of operations of `oracle.rs`, step by step; both sides at
+//! full speed; and a consumer that is killed.
 //!
-//! This program is both: started with `consumer FD` it is the other process, which does as it is told over
-//! its standard input.
+//! This program is both processes: with the arguments `consumer FD` it is the consumer, which obeys commands on its
+//! standard input.
 
 mod oracle_list;
 
@@ -17,7 +17,7 @@ use oracle_list::{Here, SLOT_BYTES, Takes, compare, step};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-/// A file in memory, mapped.
+/// A mapped memory file.
 struct Shared {
     file: OwnedFd,
     memory: NonNull<u8>,
@@ -26,7 +26,7 @@ struct Shared {
 
 impl Shared {
     fn new(len: usize) -> Shared {
-        // SAFETY: a name that ends in zero; a new descriptor is ours.
+        // SAFETY: the name ends with a zero; this code owns the new descriptor.
         let file = unsafe {
             let fd = libc::memfd_create(c"ldc-ring".as_ptr(), 0);
             assert!(fd >= 0, "memfd_create");
@@ -38,7 +38,7 @@ impl Shared {
 
     fn map(file: OwnedFd, len: usize) -> Shared {
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping, where the kernel likes.
+        // SAFETY: a new mapping at an address that the kernel chooses.
         let memory = unsafe {
             libc::mmap(
                 core::ptr::null_mut(),
@@ -60,7 +60,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: mapped in `map`; what keeps it is gone.
+        // SAFETY: mapped in `map`; all users of the mapping are gone.
         unsafe { libc::munmap(self.memory.as_ptr().cast(), self.len) };
     }
 }
@@ -72,7 +72,7 @@ fn ring(slots: u32) -> (Shared, P) {
     let shape = Shape::new(slots, SLOT_BYTES).unwrap();
     let shared = Shared::new(shape.block_len());
     let index = vec![Entry::EMPTY; slots as usize];
-    // SAFETY: new memory that nothing else in this process reaches.
+    // SAFETY: new memory that no other code in this process accesses.
     let producer = unsafe { Producer::create(shared.memory, shared.len, shape, (), index) };
     (shared, producer.unwrap())
 }
@@ -143,7 +143,7 @@ impl Takes for There {
     }
 }
 
-/// The other process: does each line of its input, and answers with a line.
+/// The consumer process: executes each line of its input and answers with a line.
 fn obey(fd: RawFd, len: usize) {
     // SAFETY: inherited for this purpose.
     let shared = Shared::map(unsafe { OwnedFd::from_raw_fd(fd) }, len);
@@ -182,8 +182,7 @@ fn obey(fd: RawFd, len: usize) {
     }
 }
 
-/// Claims until the ring is closed and empty, and says of each message what it was; after `keep` messages
-/// completes no more.
+/// Claims until the ring is closed and empty, and prints each message; completes only the first `keep` messages.
 fn take_all(consumer: &mut Consumer<(), Vec<u32>>, keep: u64) {
     let mut kept: Vec<Claimed> = Vec::new();
     let mut taken = 0;
@@ -210,7 +209,7 @@ fn take_all(consumer: &mut Consumer<(), Vec<u32>>, keep: u64) {
     }
 }
 
-/// The lists of `oracle.rs`, each step done by the process whose it is.
+/// The lists of `oracle.rs`; each process executes its own steps.
 fn the_same_lists_step_by_step() {
     let mut runner = TestRunner::new(ProptestConfig {
         failure_persistence: None,
@@ -224,10 +223,10 @@ fn the_same_lists_step_by_step() {
     result.unwrap();
 }
 
-/// What was sent and not cancelled, with the byte it is filled with.
+/// The messages sent and not cancelled, with their fill byte.
 type Log = VecDeque<(u64, u8)>;
 
-/// Sends `count` messages, and changes its mind about many of them.
+/// Sends `count` messages, and cancels, modifies or holds back many of them.
 fn send_all(producer: &mut P, count: u64) -> Log {
     let mut log = Log::new();
     let mut seq = 0;
@@ -245,7 +244,7 @@ fn send_all(producer: &mut P, count: u64) -> Log {
             }
             Err(error) => panic!("{error}"),
         }
-        // About the newest, the one before, and one that may be gone.
+        // The newest message, the previous one, or one that may have left.
         let target = seq.saturating_sub(1 + seq % 5);
         match seq % 7 {
             1 if producer.cancel(target).changed == 1 => log.retain(|sent| sent.0 != target),
@@ -276,7 +275,7 @@ fn parse(line: &str) -> (u64, u8) {
     (seq.parse().unwrap(), byte.parse().unwrap())
 }
 
-/// Both at full speed: what the producer was told of each change of mind is what arrives.
+/// Both sides at full speed: the messages that arrive agree with the results that the producer got.
 fn both_at_full_speed() {
     for slots in [4, 8, 128] {
         let (shared, mut producer) = ring(slots);
@@ -294,7 +293,7 @@ fn both_at_full_speed() {
     }
 }
 
-/// A consumer that is killed while it has messages: the next one gets them again, and nothing else twice.
+/// A consumer is killed while it holds messages: its successor gets them again, and no other message twice.
 fn a_consumer_that_is_killed() {
     for completed in [0, 3, 40] {
         let (shared, mut producer) = ring(64);
@@ -334,7 +333,7 @@ fn main() {
     {
         return obey(fd.parse().unwrap(), len.parse().unwrap());
     }
-    // The arguments of `cargo test` that choose tests choose these, too.
+    // The test filter of `cargo test` applies here too.
     let chosen = |name: &str| {
         let mut filters = arguments[1..].iter().filter(|word| !word.starts_with('-'));
         let first = filters.next();

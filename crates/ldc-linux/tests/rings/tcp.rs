@@ -173,7 +173,7 @@ fn what_stays_held_back_to_the_end_never_leaves() {
 #[test]
 fn a_full_ring_says_so_and_waiting_ends() {
     let (mut ldc, far) = stalled(256);
-    // The thread that sends comes to where it stalls when the machine lets it: until then there is room again.
+    // The drain may still write for a while before it stalls; until then slots become free again.
     let short = Some(Duration::from_millis(20));
     let (full, late, waited) = loop {
         let full = ldc.send(9, &message(9, 64), PLAIN);
@@ -264,7 +264,7 @@ fn acknowledgements_reach_the_sender_in_order() {
             .unwrap();
         ldc.notify();
         acked.extend(std::iter::from_fn(|| ldc.ring().poll_ack()));
-        // All of it is on its way before the next goes, so no news is lost.
+        // Wait until all is acknowledged before the next message, so that no acknowledgement is lost.
         while acked.len() <= number as usize {
             acked.extend(std::iter::from_fn(|| ldc.ring().poll_ack()));
             std::thread::yield_now();

@@ -9,7 +9,7 @@ pub(crate) fn ring(slots: u32, slot_bytes: u32) -> (P, C) {
     channel(Shape::new(slots, slot_bytes).unwrap())
 }
 
-/// Claims and completes all there is; the sequence numbers.
+/// Claims and completes all messages and returns their sequence numbers.
 pub(crate) fn claim_all(consumer: &mut C) -> Vec<u64> {
     let mut seqs = Vec::new();
     while let Some(message) = consumer.claim(None).unwrap() {

@@ -1,8 +1,8 @@
-//! A ring whose other side lies: random lists of operations, between any two of which any word of the shared block is
-//! rewritten, with nonsense or with what the protocol could have put there.
+//! A ring with a hostile peer: random lists of operations, between which any word of the shared block is overwritten,
+//! with random values or with values that the protocol allows.
 //!
 //! [`run`] asserts that neither side panics, that a claimed message keeps its length until it is completed, that the
-//! consumer gives no slot back while an older message is claimed, and that it never holds more than a ring full.
+//! consumer releases no slot while an older message is claimed, and that it never holds more than a full ring.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -70,7 +70,7 @@ impl Bench {
         unsafe { word.as_ref() }
     }
 
-    /// Rewrites one byte.
+    /// Overwrites one byte.
     pub(crate) fn scribble(&self, offset: usize, value: u8) {
         let word = self.word(offset);
         let mut bytes = word.load(Ordering::Relaxed).to_ne_bytes();
@@ -78,12 +78,12 @@ impl Bench {
         word.store(u32::from_ne_bytes(bytes), Ordering::Relaxed);
     }
 
-    /// The consumer's `dev_i`, as the block says.
+    /// Returns the consumer's `dev_i` in the block.
     pub(crate) fn dev_i(&self) -> u32 {
         self.word(DEV_I).load(Ordering::Relaxed)
     }
 
-    /// Rewrites the state word of the message at `position`, as a hostile producer can at any time.
+    /// Overwrites the state word of the message at `position`, as a hostile producer can at any time.
     pub(crate) fn set_state(&self, position: u32, state: u32) {
         let slot = (position % SHAPE.slots()) as usize;
         let word = position << 4 | state;
@@ -91,7 +91,7 @@ impl Bench {
             .store(word, Ordering::Relaxed);
     }
 
-    /// Rewrites the length word of the message at `position`.
+    /// Overwrites the length word of the message at `position`.
     pub(crate) fn set_len(&self, position: u32, len: u32) {
         let slot = (position % SHAPE.slots()) as usize;
         self.word(RECORDS + slot * RECORD + 4)
@@ -129,13 +129,13 @@ pub(crate) enum Step {
     Idle,
     Notify,
     Reattach,
-    /// One byte anywhere behind the geometry.
+    /// One byte anywhere after the geometry.
     Scribble(usize, u8),
     /// One word of the head, the records or the attributes.
     Word(usize, u32),
-    /// A well-formed state word for the position so many slots after `dev_i`.
+    /// A well-formed state word for a position at a given distance after `dev_i`.
     State(u32, u32),
-    /// A length that fits into the ring, for the message there.
+    /// A length that fits into the ring, for the message at that position.
     Len(u32, u32),
 }
 
@@ -152,7 +152,7 @@ impl Held {
         self.first + self.messages.len() as u64 - 1
     }
 
-    /// Whether this completion gives slots back: no older message is claimed and not completed.
+    /// Returns whether this completion releases slots: no older message is claimed and incomplete.
     fn complete(&mut self, at: u64) -> bool {
         self.messages[(at - self.first) as usize].1 = true;
         let before = self.first;
@@ -164,7 +164,7 @@ impl Held {
     }
 }
 
-/// Does the steps. Panics where one side lets the other's lies through.
+/// Executes the steps. Panics if one side accepts wrong values of the other.
 pub(crate) fn run(steps: impl IntoIterator<Item = Step>) {
     let (bench, mut producer, mut consumer) = Bench::new();
     let mut held = Held::default();
@@ -254,7 +254,7 @@ pub(crate) fn run(steps: impl IntoIterator<Item = Step>) {
         assert!(producer.pending().count() <= SHAPE.slots() as usize);
         assert!(producer.free_slots() <= SHAPE.slots());
     }
-    // The lies end: what was claimed can still be read and given back, whatever was written.
+    // After the last write, claimed messages can still be read and released.
     for (_, message) in claimed {
         consumer.read(&message, 0, &mut vec![0; message.len()]);
         consumer.complete(message);

@@ -54,7 +54,7 @@ enum Disposition {
     Cancelled,
     Claimed,
     Done,
-    /// Its slots are free, and not used again yet.
+    /// Its slots are free and not yet reused.
     Gone,
 }
 
@@ -89,7 +89,7 @@ impl Oracle {
             messages: VecDeque::new(),
             barrier: None,
             acks: VecDeque::new(),
-            // Nobody has woken a new consumer yet.
+            // A new consumer was never woken.
             idle: true,
         }
     }
@@ -130,7 +130,7 @@ impl Oracle {
             slots,
         });
         self.next += u64::from(slots);
-        // What was in these slots is forgotten.
+        // The previous messages of these slots become unknown.
         while self.messages[0].position + u64::from(self.slots) < self.next {
             self.messages.pop_front();
             self.barrier = self.barrier.map(|barrier| barrier.saturating_sub(1));
@@ -211,7 +211,7 @@ impl Oracle {
             let message = &mut self.messages[at];
             match message.disposition {
                 Disposition::Claimed | Disposition::Done | Disposition::Gone => {}
-                // Behind the barrier a cancelled message is passed over only once the barrier is beyond it.
+                // A cancelled message after the barrier is skipped only once the barrier has passed it.
                 Disposition::Cancelled if !held => message.disposition = Disposition::Done,
                 Disposition::Open if !held && message.deadline.is_some_and(|at| at < now) => {
                     message.disposition = Disposition::Done;
@@ -235,7 +235,7 @@ impl Oracle {
         self.messages[at].disposition = Disposition::Done;
     }
 
-    /// Slots go back in order.
+    /// Slots are released in order.
     fn settle(&mut self) {
         for message in &mut self.messages {
             match message.disposition {
@@ -244,7 +244,7 @@ impl Oracle {
                 _ => break,
             }
         }
-        // A barrier whose message was cancelled moves to the next live one.
+        // A barrier whose message was cancelled moves to the next message that is not cancelled.
         if let Some(barrier) = &mut self.barrier {
             while *barrier < self.messages.len()
                 && self.messages[*barrier].disposition == Disposition::Cancelled
@@ -254,7 +254,7 @@ impl Oracle {
         }
     }
 
-    /// Whether the consumer would find something to claim or to pass over.
+    /// Returns whether the consumer would find a message to claim or to skip.
     fn something(&self) -> bool {
         let next = self.messages.iter().position(|message| {
             matches!(
@@ -269,13 +269,13 @@ impl Oracle {
 /// Bytes of a slot in these tests.
 pub(crate) const SLOT_BYTES: u32 = 64;
 
-/// What the consumer does: in this process, or in another.
+/// The operations of the consumer, in this process or in another.
 pub(crate) trait Takes {
     /// Sequence number and bytes of the next message, which stays claimed.
     fn claim(&mut self, now: i64) -> Option<(u64, Vec<u8>)>;
     /// Completes the n-th of the messages that are claimed.
     fn complete(&mut self, nth: usize);
-    /// Acknowledges it. Whether there was room.
+    /// Acknowledges it. Returns whether the queue had room.
     fn ack(&mut self, nth: usize) -> bool;
     fn idle(&mut self) -> bool;
 }
@@ -313,7 +313,7 @@ impl<K, D: AsRef<[u32]> + AsMut<[u32]>> Takes for Here<K, D> {
     }
 }
 
-/// Does what the list says with the ring and with the oracle, and compares all they answer.
+/// Executes the list on the ring and on the oracle, and compares all results.
 pub(crate) fn compare<K, I: AsRef<[Entry]> + AsMut<[Entry]>>(
     steps: Vec<Step>,
     producer: &mut Producer<K, I>,
