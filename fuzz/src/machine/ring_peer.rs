@@ -23,7 +23,7 @@ fn step(script: &mut Script<'_>) -> Step {
     let nth = usize::from(small % 8);
     match kind {
         0..4 => Step::Send(seq, usize::from(script.u8())),
-        4 => Step::Drop(seq),
+        4 => Step::Cancel(seq),
         5 => Step::Modify(seq),
         6 => Step::HoldBack(seq),
         7 => Step::HoldBackAll,
