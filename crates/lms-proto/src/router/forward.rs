@@ -11,7 +11,7 @@ use super::{DropReason, Event, Interface, Meta, Output, Policy, Router, SecondCo
 use crate::carrier::{Carrier, Class, Dmcast, Encapsulated, Request};
 use crate::hier::Hierarchy;
 use crate::rule::{self, Action, Role, Tree};
-use crate::table::{Entry, EntryId};
+use crate::table::{Entry, EntryId, Prefix};
 use crate::types::is_host;
 use crate::wire::ipv4;
 use crate::{Iface, Instant, NextHop};
@@ -87,7 +87,7 @@ impl<C: Carrier> Router<'_, C> {
         request: &Request,
         packet: &mut [u8],
     ) -> Result<Output, DropReason> {
-        let id = self.lookup(request)?;
+        let (id, prefix) = self.lookup(request)?;
         if let Policy::Random { redraw } = self.policy {
             self.refresh_draw(now, id, redraw);
         }
@@ -103,7 +103,7 @@ impl<C: Carrier> Router<'_, C> {
             }
             role => role,
         };
-        let (output, turn) = match rule::decide(role, request.turned, tree.replier.is_set()) {
+        let (output, router) = match rule::decide(role, request.turned, tree.replier.is_set()) {
             Action::Drop(reason) => return Err(reason.into()),
             Action::ToParent if !tree.parent.is_set() => return Err(DropReason::NoParent),
             Action::ToParent => (
@@ -118,15 +118,13 @@ impl<C: Carrier> Router<'_, C> {
                     iface: tree.replier,
                     next_hop: replier,
                 };
-                let turn = match action {
+                let router = match action {
                     Action::Turn => {
-                        let number = self.numbers.number(now, request.key, meta.iface);
-                        let router = turning_address(&self.interfaces, output.iface, meta.iface)?;
-                        Some(Turn { router, number })
+                        Some(turning_address(&self.interfaces, output.iface, meta.iface)?)
                     }
                     _ => None,
                 };
-                (output, turn)
+                (output, router)
             }
         };
         if request.hop_limit <= 1 {
@@ -135,6 +133,11 @@ impl<C: Carrier> Router<'_, C> {
         if !entry.requests.take(now, &self.request_limit) {
             return Err(DropReason::RequestRate);
         }
+        // Last, for it costs most.
+        let turn = router.map(|router| Turn {
+            router,
+            number: self.numbers.number(now, prefix, meta.iface),
+        });
         if turn.is_some() {
             self.expect_repairs(now, id, request);
         }
@@ -161,11 +164,13 @@ impl<C: Carrier> Router<'_, C> {
     }
 
     #[inline]
-    fn lookup(&self, request: &Request) -> Result<EntryId, DropReason> {
+    fn lookup(&self, request: &Request) -> Result<(EntryId, Prefix), DropReason> {
         if request.key.group != request.destination {
             return Err(DropReason::GroupMismatch);
         }
-        self.table.lookup(request.key).ok_or(DropReason::NoEntry)
+        let prefix = self.table.prefix(request.key);
+        let id = self.table.lookup_hashed(request.key, prefix);
+        Ok((id.ok_or(DropReason::NoEntry)?, prefix))
     }
 
     /// A request under Search Party.
@@ -198,7 +203,7 @@ impl<C: Carrier> Router<'_, C> {
         request: &Request,
         packet: &mut [u8],
     ) -> Result<(Output, Option<(Output, Option<Turn>)>), DropReason> {
-        let id = self.lookup(request)?;
+        let (id, prefix) = self.lookup(request)?;
         let entry = self.table.get(id).ok_or(DropReason::NoEntry)?;
         let tree = Tree {
             parent: entry.parent,
@@ -215,8 +220,9 @@ impl<C: Carrier> Router<'_, C> {
         } else {
             DropReason::NoParent
         };
-        let (output, turn) = self.plan(now, id, meta.iface, request, first.ok_or(nobody)?)?;
-        let second = second.and_then(|way| self.plan(now, id, meta.iface, request, way).ok());
+        let plan = |way| self.plan(now, (id, prefix), meta.iface, request, way);
+        let (output, turn) = plan(first.ok_or(nobody)?)?;
+        let second = second.and_then(|way| plan(way).ok());
         if request.hop_limit <= 1 {
             return Err(DropReason::TtlExpired);
         }
@@ -236,7 +242,7 @@ impl<C: Carrier> Router<'_, C> {
     fn plan(
         &self,
         now: Instant,
-        id: EntryId,
+        (id, prefix): (EntryId, Prefix),
         arrival: Iface,
         request: &Request,
         way: Way,
@@ -260,7 +266,7 @@ impl<C: Carrier> Router<'_, C> {
                     true => None,
                     false => Some(Turn {
                         router: turning_address(&self.interfaces, iface, arrival)?,
-                        number: self.numbers.number(now, request.key, arrival),
+                        number: self.numbers.number(now, prefix, arrival),
                     }),
                 };
                 Ok((Output { iface, next_hop }, turn))
@@ -312,9 +318,11 @@ impl<C: Carrier> Router<'_, C> {
             return Ok(None);
         };
         check_dmcast(&dmcast, outer.to)?;
-        let id = self.table.lookup(dmcast.key).ok_or(DropReason::NoEntry)?;
+        let prefix = self.table.prefix(dmcast.key);
+        let id = self.table.lookup_hashed(dmcast.key, prefix);
+        let id = id.ok_or(DropReason::NoEntry)?;
         self.check_origin(now, meta.iface, id, outer, &dmcast)?;
-        let iface = self.turning_interface(now, meta.iface, id, &dmcast)?;
+        let iface = self.turning_interface(now, meta.iface, (id, prefix), dmcast.iface)?;
         if dmcast.hop_limit <= 1 {
             return Err(DropReason::InnerTtlExpired);
         }
@@ -331,8 +339,8 @@ impl<C: Carrier> Router<'_, C> {
         Ok(Some((iface, inner)))
     }
 
-    /// Whether a dmcast comes by a way of its entry's tree, from a host that may be there, around a
-    /// packet of a source that the kernel has seen.
+    /// Checks that a dmcast arrived on an interface of its entry's tree, from a host that may be there, with
+    /// a packet of a source that the kernel has seen.
     #[inline]
     fn check_origin(
         &self,
@@ -360,15 +368,15 @@ impl<C: Carrier> Router<'_, C> {
         Ok(())
     }
 
-    /// The interface that a dmcast's number stands for, where a repair is due. Wrong numbers count
+    /// Returns the interface that a dmcast's number stands for, where a repair is due. Wrong numbers count
     /// against the interface that they arrived on.
     #[inline]
     fn turning_interface(
         &mut self,
         now: Instant,
         arrival: Iface,
-        id: EntryId,
-        dmcast: &Dmcast,
+        (id, prefix): (EntryId, Prefix),
+        number: Iface,
     ) -> Result<Iface, DropReason> {
         let entry = self.table.get(id).ok_or(DropReason::NoEntry)?;
         if !entry.has_credit(now) {
@@ -380,10 +388,7 @@ impl<C: Carrier> Router<'_, C> {
         if !wrong_numbers.has_token(now, &limit) {
             return Err(DropReason::WrongNumberRate);
         }
-        let mut candidates = self
-            .numbers
-            .interfaces(now, dmcast.key, dmcast.iface)
-            .into_iter();
+        let mut candidates = self.numbers.interfaces(now, prefix, number);
         let Some(iface) = candidates.find(|&iface| self.table.is_downstream(id, iface)) else {
             wrong_numbers.take(now, &limit);
             return Err(DropReason::NotDownstream);

@@ -384,13 +384,14 @@ impl<'a, C: Carrier> Router<'a, C> {
     /// and not of another of its links.
     #[inline]
     fn may_come_from(&self, address: Ipv4Addr, arrival: Iface) -> bool {
-        if !is_host(address) || self.is_own_address(address, arrival) {
+        if !is_host(address) {
             return false;
         }
         let here = self.interface(arrival);
         if let Some(here) = here.filter(|here| here.on_link(address)) {
-            return !here.is_reserved(address);
+            return !here.is_reserved(address) && !self.is_own_address(address, arrival);
         }
+        // The subnets have this router's own addresses too.
         let config_of = |i: u32| self.interface(Iface(u16::try_from(i).ok()?));
         !address.is_link_local() && !self.subnets.contain(address, config_of)
     }

@@ -1,107 +1,109 @@
 //! The numbers that stand for interfaces in turning points.
 //!
-//! A number is the interface's own number, enciphered: a Feistel network over 16 bits whose four
-//! rounds are SipHash-1-3 under a key that depends on the router's seed, the time and the entry.
-//! A host that has read the number of one interface learns neither that of another interface nor
-//! that of the same interface in another group, and a restarted router has other numbers.
+//! A number is the interface's own number, enciphered: a Feistel network over 16 bits with eight rounds. A round
+//! function is a table of 256 random bytes that only this router knows; what it reads there depends on one byte
+//! of the round key. The eight round keys are SipHash-1-3 of source, group and time. A host that has read the numbers
+//! of some interfaces learns neither that of another interface nor those in another group, and a restarted
+//! router has other numbers.
+//!
+//! The hash begins with the same 8 bytes as that of the lookup of the entry, and is computed with it. A number is
+//! deciphered with the current keys first, and with those before only if no downstream interface comes out.
 
 use rand_core::Rng;
 
-use crate::table::HashKey;
-use crate::{Duration, Iface, Instant, Key};
+use crate::table::Prefix;
+use crate::{Duration, Iface, Instant};
 
 /// How long one set of numbers is written into requests. The set before it stays valid until the
 /// next one takes its place, so a number is valid for one to two of these times.
 pub const NUMBER_ROTATION: Duration = Duration::from_secs(60);
 
-const ROUNDS: [u64; 4] = [0, 1, 2, 3];
+const ROUNDS: usize = 8;
+/// Each table serves two rounds, with different keys.
+const TABLES: usize = 4;
 
-/// The secret behind the numbers.
+/// The secret tables of the cipher.
 #[derive(Debug)]
 pub(super) struct Numbers {
-    key: HashKey,
+    tables: [[u8; 256]; TABLES],
 }
 
 impl Numbers {
     pub(super) fn new(rng: &mut impl Rng) -> Self {
-        Numbers {
-            key: HashKey::random(rng),
-        }
+        let mut tables = [[0; 256]; TABLES];
+        rng.fill_bytes(tables.as_flattened_mut());
+        Numbers { tables }
     }
 
-    /// Returns the number of an interface in the turning points of this source and group.
+    /// Returns the number of an interface in the turning points of the source and group of `entry`.
     #[inline]
-    pub(super) fn number(&self, now: Instant, key: Key, iface: Iface) -> Iface {
-        let cipher = self.cipher(period(now), key);
-        // 0xffff means "unset": a value that comes out there goes through once more, and the
-        // numbers below it remain a permutation.
-        let mut value = cipher.encipher(iface.0);
+    pub(super) fn number(&self, now: Instant, entry: Prefix, iface: Iface) -> Iface {
+        let keys = round_keys(period(now), entry);
+        // 0xffff means "unset". A value that comes out there goes through once more, and the numbers below it remain a
+        // permutation.
+        let mut value = self.encipher(keys, iface.0);
         while value == Iface::UNSET.0 {
-            value = cipher.encipher(value);
+            value = self.encipher(keys, value);
         }
         Iface(value)
     }
 
-    /// Returns the interfaces that a number may stand for: by the numbers in use now, and by the
-    /// ones in use before.
+    /// Returns the interfaces that a number may stand for: by the current numbers, then by those of the
+    /// period before.
     #[inline]
-    pub(super) fn interfaces(&self, now: Instant, key: Key, number: Iface) -> [Iface; 2] {
+    pub(super) fn interfaces(
+        &self,
+        now: Instant,
+        entry: Prefix,
+        number: Iface,
+    ) -> impl Iterator<Item = Iface> + '_ {
         let period = period(now);
-        [period, period.wrapping_sub(1)].map(|period| {
-            let cipher = self.cipher(period, key);
-            let mut value = cipher.decipher(number.0);
-            while value == Iface::UNSET.0 {
-                value = cipher.decipher(value);
-            }
-            Iface(value)
-        })
+        [period, period.wrapping_sub(1)]
+            .into_iter()
+            .map(move |period| {
+                let keys = round_keys(period, entry);
+                let mut value = self.decipher(keys, number.0);
+                while value == Iface::UNSET.0 {
+                    value = self.decipher(keys, value);
+                }
+                Iface(value)
+            })
     }
 
-    /// The low half of the first block is a multicast address, which a period never reaches: no
-    /// two blocks under this key are equal.
     #[inline]
-    fn cipher(&self, period: u32, key: Key) -> Cipher {
-        let source = u64::from(key.source.to_bits());
-        let entry = source << 32 | u64::from(key.group.to_bits());
-        Cipher {
-            key: HashKey(self.key.hash(entry), self.key.hash(u64::from(period))),
+    fn encipher(&self, keys: [u8; ROUNDS], value: u16) -> u16 {
+        let [mut left, mut right] = value.to_be_bytes();
+        for (round, key) in keys.into_iter().enumerate() {
+            (left, right) = (right, left ^ self.round(round, key, right));
         }
+        u16::from_be_bytes([left, right])
+    }
+
+    #[inline]
+    fn decipher(&self, keys: [u8; ROUNDS], value: u16) -> u16 {
+        let [mut left, mut right] = value.to_be_bytes();
+        for (round, key) in keys.into_iter().enumerate().rev() {
+            (left, right) = (right ^ self.round(round, key, left), left);
+        }
+        u16::from_be_bytes([left, right])
+    }
+
+    #[inline]
+    fn round(&self, round: usize, key: u8, half: u8) -> u8 {
+        self.tables[round % TABLES][usize::from(half ^ key)]
     }
 }
 
+#[inline]
+fn round_keys(period: u32, entry: Prefix) -> [u8; ROUNDS] {
+    entry.hash_with(period).to_le_bytes()
+}
+
+/// Periods of [`NUMBER_ROTATION`] since the start of the clock, modulo 2^32.
+#[inline]
 fn period(now: Instant) -> u32 {
     let length = NUMBER_ROTATION.total_micros() as i64;
-    // 2^27 periods are 255 years.
-    (now.total_micros().div_euclid(length) as u32) & 0x07ff_ffff
-}
-
-struct Cipher {
-    key: HashKey,
-}
-
-impl Cipher {
-    #[inline]
-    fn encipher(&self, value: u16) -> u16 {
-        let [mut left, mut right] = value.to_be_bytes();
-        for round in ROUNDS {
-            (left, right) = (right, left ^ self.round(round, right));
-        }
-        u16::from_be_bytes([left, right])
-    }
-
-    #[inline]
-    fn decipher(&self, value: u16) -> u16 {
-        let [mut left, mut right] = value.to_be_bytes();
-        for round in ROUNDS.into_iter().rev() {
-            (left, right) = (right ^ self.round(round, left), left);
-        }
-        u16::from_be_bytes([left, right])
-    }
-
-    #[inline]
-    fn round(&self, round: u64, half: u8) -> u8 {
-        self.key.hash(round << 8 | u64::from(half)) as u8
-    }
+    now.total_micros().div_euclid(length) as u32
 }
 
 #[cfg(test)]
@@ -113,20 +115,50 @@ mod tests {
     use rand_core::SeedableRng;
 
     use super::*;
+    use crate::table::HashKey;
+
+    fn numbers() -> Numbers {
+        Numbers::new(&mut ChaCha8Rng::from_seed([5; 32]))
+    }
 
     #[test]
     fn numbers_are_a_permutation_without_the_unset_one() {
-        let numbers = Numbers::new(&mut ChaCha8Rng::from_seed([5; 32]));
-        let key = Key::new([10, 0, 0, 1].into(), [232, 1, 1, 1].into());
+        let numbers = numbers();
+        let entry = HashKey(1, 2).prefix(3);
         let now = Instant::from_secs(1_000);
         let mut taken = vec![false; usize::from(u16::MAX)];
         for iface in (0..u16::MAX).map(Iface) {
-            let number = numbers.number(now, key, iface);
+            let number = numbers.number(now, entry, iface);
             assert!(number.is_set());
             assert!(!core::mem::replace(&mut taken[usize::from(number.0)], true));
-            assert_eq!(numbers.interfaces(now, key, number)[0], iface);
+            assert_eq!(numbers.interfaces(now, entry, number).next(), Some(iface));
             let later = now + NUMBER_ROTATION;
-            assert_eq!(numbers.interfaces(later, key, number)[1], iface);
+            assert_eq!(numbers.interfaces(later, entry, number).nth(1), Some(iface));
+        }
+    }
+
+    /// In 65,536 groups and in as many periods: neither the number of an interface nor what two interfaces differ by
+    /// comes more often than chance would have it.
+    #[test]
+    fn numbers_of_groups_and_periods_are_unrelated() {
+        let numbers = numbers();
+        let hash_key = HashKey(6, 7);
+        let fixed = hash_key.prefix(1);
+        for of_group in [true, false] {
+            let mut seen = vec![[0_u8; 3]; 1 << 16];
+            for n in 0..1_u32 << 16 {
+                let (entry, period) = match of_group {
+                    true => (hash_key.prefix(u64::from(n)), 0),
+                    false => (fixed, n),
+                };
+                let now = Instant::from_secs(i64::from(period) * 60);
+                let [a, b] = [0, 1].map(|iface| numbers.number(now, entry, Iface(iface)).0);
+                for (at, value) in [a, a ^ b, a.wrapping_sub(b)].into_iter().enumerate() {
+                    seen[usize::from(value)][at] += 1;
+                }
+            }
+            // One on average; twelve would come for any value with a probability of 1 in 3,000.
+            assert!(seen.as_flattened().iter().all(|&times| times < 12));
         }
     }
 }

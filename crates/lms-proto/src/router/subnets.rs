@@ -8,14 +8,16 @@ use managed::ManagedSlice;
 use crate::table::{HashKey, Index, Slot};
 use crate::{Iface, InterfaceConfig};
 
-/// The subnets of the interfaces. A prefix of no length says nothing about where an address is, and
-/// is left out.
+/// The subnets of the interfaces. A prefix of no length says nothing about where other addresses are: it
+/// counts as one of 32 bits, the interface's own address.
 #[derive(Debug)]
 pub(super) struct Subnets<'a> {
     index: Index<'a>,
     key: HashKey,
     /// How many interfaces have a prefix of this length, from 1 bit on.
     lengths: [u16; 32],
+    /// Which of them are not 0: bit 0 stands for 1 bit.
+    used: u32,
 }
 
 impl<'a> Subnets<'a> {
@@ -24,6 +26,7 @@ impl<'a> Subnets<'a> {
             index: Index::new(slots),
             key,
             lengths: [0; 32],
+            used: 0,
         }
     }
 
@@ -32,15 +35,12 @@ impl<'a> Subnets<'a> {
         self.index.capacity()
     }
 
-    fn hash(&self, config: InterfaceConfig) -> u64 {
-        hash(self.key, config.prefix_len.min(32), config.address)
-    }
-
     pub(super) fn insert(&mut self, iface: Iface, config: InterfaceConfig) {
-        if let Some(length) = self.length_mut(config) {
-            *length += 1;
-            self.index.insert(self.hash(config), u32::from(iface.0));
-        }
+        let length = length(config);
+        self.lengths[usize::from(length - 1)] += 1;
+        self.used |= 1 << (length - 1);
+        let hash = hash(self.key, length, config.address);
+        self.index.insert(hash, u32::from(iface.0));
     }
 
     /// Takes the subnet of an interface out; `config_of` answers what any interface is set to.
@@ -50,48 +50,64 @@ impl<'a> Subnets<'a> {
         config: InterfaceConfig,
         config_of: impl Fn(u32) -> Option<InterfaceConfig>,
     ) {
-        if let Some(length) = self.length_mut(config) {
-            *length -= 1;
-            let key = self.key;
-            let hash_of = |i: u32| {
-                config_of(i).map_or(0, |config| {
-                    hash(key, config.prefix_len.min(32), config.address)
-                })
-            };
-            self.index
-                .remove(self.hash(config), u32::from(iface.0), hash_of);
+        let place = length(config) - 1;
+        self.lengths[usize::from(place)] -= 1;
+        if self.lengths[usize::from(place)] == 0 {
+            self.used &= !(1 << place);
         }
+        let key = self.key;
+        let hash_of = |config| hash(key, length(config), config.address);
+        self.index.remove(hash_of(config), u32::from(iface.0), |i| {
+            config_of(i).map_or(0, hash_of)
+        });
     }
 
-    fn length_mut(&mut self, config: InterfaceConfig) -> Option<&mut u16> {
-        let length = usize::from(config.prefix_len.min(32)).checked_sub(1)?;
-        self.lengths.get_mut(length)
-    }
-
-    /// Whether an address lies on the subnet of any interface.
+    /// Whether an address is that of any interface, or lies on its subnet.
     #[inline]
     pub(super) fn contain(
         &self,
         address: Ipv4Addr,
         config_of: impl Fn(u32) -> Option<InterfaceConfig>,
     ) -> bool {
-        let mut used = self.lengths.iter().zip(1..=32).filter(|(n, _)| **n > 0);
-        used.any(|(_, length)| {
+        let mut used = self.used;
+        while used != 0 {
+            let wanted = used.trailing_zeros() as u8 + 1;
+            used &= used - 1;
             let is = |i: u32| {
                 config_of(i).is_some_and(|config| {
-                    config.prefix_len.min(32) == length && config.on_link(address)
+                    length(config) == wanted
+                        && network(config.address, wanted) == network(address, wanted)
                 })
             };
-            self.index
-                .find(hash(self.key, length, address), is)
+            if self
+                .index
+                .find(hash(self.key, wanted, address), is)
                 .is_some()
-        })
+            {
+                return true;
+            }
+        }
+        false
     }
+}
+
+/// The length that a subnet counts with: 1 to 32 bits.
+#[inline]
+fn length(config: InterfaceConfig) -> u8 {
+    match config.prefix_len {
+        0 => 32,
+        length => length.min(32),
+    }
+}
+
+/// The first `length` bits of an address, 1 to 32.
+#[inline]
+fn network(address: Ipv4Addr, length: u8) -> u32 {
+    address.to_bits() >> (32 - u32::from(length))
 }
 
 /// The hash of the subnet of this length that an address lies on.
 #[inline]
 fn hash(key: HashKey, length: u8, address: Ipv4Addr) -> u64 {
-    let network = address.to_bits() >> (32 - u32::from(length.clamp(1, 32)));
-    key.hash(u64::from(length) << 32 | u64::from(network))
+    key.hash(u64::from(length) << 32 | u64::from(network(address, length)))
 }

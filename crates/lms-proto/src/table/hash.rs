@@ -1,8 +1,8 @@
-//! The keyed hash of every table: SipHash-1-3 of one 64-bit key.
+//! The keyed hash of every table: SipHash-1-3 of 8 bytes, or of 12 with the same first 8.
 
 use rand_core::Rng;
 
-/// Key of a hash, secret to those outside: nobody can choose keys that collide.
+/// Key of a hash. Secret, so that no host can choose keys that collide.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HashKey(pub(crate) u64, pub(crate) u64);
 
@@ -11,27 +11,61 @@ impl HashKey {
         HashKey(rng.next_u64(), rng.next_u64())
     }
 
-    /// SipHash-1-3 of the 8 bytes of `key`, little-endian.
+    /// Returns SipHash-1-3 of the 8 bytes of `key`, little-endian.
     #[inline]
     pub(crate) fn hash(&self, key: u64) -> u64 {
+        self.prefix(key).hash()
+    }
+
+    /// Starts a hash with the 8 bytes of `key`, little-endian.
+    #[inline]
+    pub(crate) fn prefix(&self, key: u64) -> Prefix {
         let mut v = [
             self.0 ^ 0x736f_6d65_7073_6575,
             self.1 ^ 0x646f_7261_6e64_6f6d,
             self.0 ^ 0x6c79_6765_6e65_7261,
             self.1 ^ 0x7465_6462_7974_6573,
         ];
-        // The last block has no bytes, only the length of all.
-        for block in [key, 8 << 56] {
-            v[3] ^= block;
-            round(&mut v);
-            v[0] ^= block;
-        }
+        compress(&mut v, key);
+        Prefix(v)
+    }
+}
+
+/// A hash of which the first 8 bytes are in: computed once, finished in several ways.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prefix([u64; 4]);
+
+impl Prefix {
+    /// Returns the hash of the 8 bytes alone.
+    #[inline]
+    pub(crate) fn hash(self) -> u64 {
+        self.finish(8 << 56)
+    }
+
+    /// Returns the hash of the 8 bytes and the 4 bytes of `more`, little-endian.
+    #[inline]
+    pub(crate) fn hash_with(self, more: u32) -> u64 {
+        self.finish(12 << 56 | u64::from(more))
+    }
+
+    /// The last block: what is left of the message, and its length in the highest byte.
+    #[inline]
+    fn finish(self, last: u64) -> u64 {
+        let Prefix(mut v) = self;
+        compress(&mut v, last);
         v[2] ^= 0xff;
         for _ in 0..3 {
             round(&mut v);
         }
         v[0] ^ v[1] ^ v[2] ^ v[3]
     }
+}
+
+#[inline]
+fn compress(v: &mut [u64; 4], block: u64) {
+    v[3] ^= block;
+    round(v);
+    v[0] ^= block;
 }
 
 #[inline]
@@ -50,6 +84,8 @@ fn round(v: &mut [u64; 4]) {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
     use siphasher::sip::SipHasher13;
 
     use super::*;
@@ -65,6 +101,10 @@ mod tests {
             let (k0, k1, key) = (next(), next(), next());
             let other = SipHasher13::new_with_keys(k0, k1).hash(&key.to_le_bytes());
             assert_eq!(HashKey(k0, k1).hash(key), other);
+            let more = next() as u32;
+            let bytes = [&key.to_le_bytes()[..], &more.to_le_bytes()].concat();
+            let other = SipHasher13::new_with_keys(k0, k1).hash(&bytes);
+            assert_eq!(HashKey(k0, k1).prefix(key).hash_with(more), other);
         }
     }
 }

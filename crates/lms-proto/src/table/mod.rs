@@ -27,7 +27,7 @@ use managed::ManagedSlice;
 use proto_core::TokenBucket;
 
 pub(crate) use credit::CreditLimit;
-pub(crate) use hash::HashKey;
+pub(crate) use hash::{HashKey, Prefix};
 pub use ifaces::{IFACES_PER_WORD, IfaceWord};
 use ifaces::{Set, SetMut};
 pub(crate) use index::Index;
@@ -274,9 +274,9 @@ impl Storage<'static> {
 }
 
 #[inline]
-fn hash(hash_key: HashKey, key: Key) -> u64 {
+fn prefix(hash_key: HashKey, key: Key) -> Prefix {
     let source = u64::from(key.source.to_bits());
-    hash_key.hash(source << 32 | u64::from(key.group.to_bits()))
+    hash_key.prefix(source << 32 | u64::from(key.group.to_bits()))
 }
 
 /// The group table.
@@ -341,25 +341,36 @@ impl<'a> GroupTable<'a> {
     }
 
     #[inline]
-    fn hash(&self, key: Key) -> u64 {
-        hash(self.hash_key, key)
+    pub(crate) fn prefix(&self, key: Key) -> Prefix {
+        prefix(self.hash_key, key)
     }
 
     /// The entry with exactly this key.
     #[inline]
     pub fn find(&self, key: Key) -> Option<EntryId> {
+        self.find_hashed(key, self.prefix(key).hash())
+    }
+
+    #[inline]
+    fn find_hashed(&self, key: Key, hash: u64) -> Option<EntryId> {
         let is = |value: u32| {
             self.entries
                 .get(value as usize)
                 .is_some_and(|e| e.key == key)
         };
-        self.index.find(self.hash(key), is).map(EntryId)
+        self.index.find(hash, is).map(EntryId)
     }
 
     /// The entry that a packet of this source and group belongs to: `(S, G)`, else `(*, G)`.
     #[inline]
     pub fn lookup(&self, key: Key) -> Option<EntryId> {
-        match self.find(key) {
+        self.lookup_hashed(key, self.prefix(key))
+    }
+
+    /// [`GroupTable::lookup`] with [`GroupTable::prefix`] of the key.
+    #[inline]
+    pub(crate) fn lookup_hashed(&self, key: Key, prefix: Prefix) -> Option<EntryId> {
+        match self.find_hashed(key, prefix.hash()) {
             None if self.any_source_len > 0 => self.find(Key::any_source(key.group)),
             found => found,
         }
@@ -506,7 +517,7 @@ impl<'a> GroupTable<'a> {
             redraw_at_s_or_next_free: 0,
             ..Entry::default()
         };
-        self.index.insert(self.hash(key), id.0);
+        self.index.insert(self.prefix(key).hash(), id.0);
         self.len += 1;
         self.any_source_len += usize::from(key.is_any_source());
         id
@@ -516,8 +527,9 @@ impl<'a> GroupTable<'a> {
     pub fn remove(&mut self, key: Key) -> Option<EntryId> {
         let id = self.find(key)?;
         let (hash_key, entries) = (self.hash_key, &self.entries);
-        let hash_of = |value: u32| hash(hash_key, entries[value as usize].key);
-        self.index.remove(hash(hash_key, key), id.0, hash_of);
+        let hash_of = |value: u32| prefix(hash_key, entries[value as usize].key).hash();
+        self.index
+            .remove(prefix(hash_key, key).hash(), id.0, hash_of);
         self.entries[id.index()] = Entry {
             redraw_at_s_or_next_free: self.free,
             ..Entry::default()

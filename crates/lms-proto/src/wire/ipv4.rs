@@ -193,16 +193,15 @@ fn sum(header: &[u8]) -> u16 {
         let (next, carry) = sum.overflowing_add(u64::from_ne_bytes(*pair));
         sum = next + u64::from(carry);
     }
-    fold((sum & 0xffff_ffff) + (sum >> 32))
+    fold(sum)
 }
 
-/// Folds a sum below 2^48 to 16 bits.
+/// Folds a one's complement sum to 16 bits. Each step adds the two halves of a word: in the upper half of the sum of a
+/// word and itself turned by half its length, the carry of the lower half is in.
 #[inline]
 fn fold(sum: u64) -> u16 {
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum as u32 & 0xffff) + (sum >> 16) as u32;
-    let sum = (sum & 0xffff) + (sum >> 16);
-    ((sum & 0xffff) + (sum >> 16)) as u16
+    let sum = (sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32;
+    (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
 /// Whether the checksum of a header (exactly its bytes) is right.
