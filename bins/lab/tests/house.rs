@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
 const PROTOCOLS: &[&str] = &[
+    "igmp",
     "lms-proto",
     "ltp",
     "dyram",
@@ -23,6 +24,7 @@ fn allowed(from: &str, to: &str, from_bins: bool) -> bool {
         "ldc-linux" => ["ldc-ring", "linux-net"].contains(&to),
         "ltp-linux" => ["ltp", "lms-proto", "dyram", "linux-net"].contains(&to),
         "ltp" => ["lms-proto", "dyram"].contains(&to),
+        "lms-proto" => to == "igmp",
         "linux-net" => to == "lms-proto",
         "netsim" => false,
         "netlab" => to == "linux-net",

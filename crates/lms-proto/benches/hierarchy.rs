@@ -4,8 +4,8 @@ use core::hint::black_box;
 use core::net::Ipv4Addr;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use igmp::datagram::{UDP_AT, finish_udp};
 use lms_proto::hier::{Capacity, Config, Cost, EntryId, Hierarchy, Storage};
-use lms_proto::igmp::datagram::{HIER_AT, finish_hier};
 use lms_proto::wire::hier::{self, Entry, Header, Kind, Repr};
 use lms_proto::{Iface, Instant, InterfaceConfig, Key, Meta};
 
@@ -49,7 +49,7 @@ fn hierarchy(entries: u32, neighbours: u32) -> (Hierarchy<'static>, Vec<EntryId>
             take(&mut h, &packet);
         }
     }
-    while h.poll_changed().is_some() {}
+    while h.poll_event().is_some() {}
     (h, ids)
 }
 
@@ -68,15 +68,15 @@ fn update(neighbour: u32, sequence: u32, groups: &[u32], cost: impl Fn(u32) -> u
         sequence,
         hold_time_ms: 35_000,
     };
-    let mut packet = vec![0; HIER_AT + hier::MAX_LEN];
+    let mut packet = vec![0; UDP_AT + hier::MAX_LEN];
     let len = Repr {
         header,
         entries: &entries,
     }
-    .emit(&mut packet[HIER_AT..])
+    .emit(&mut packet[UDP_AT..])
     .unwrap();
     let source = Ipv4Addr::from_bits(0x0a01_0002 + neighbour);
-    let len = finish_hier(&mut packet, source, hier::GROUP, hier::PORT, len).unwrap();
+    let len = finish_udp(&mut packet, source, hier::GROUP, hier::PORT, len).unwrap();
     packet.truncate(len);
     packet
 }
@@ -86,8 +86,7 @@ fn take(h: &mut Hierarchy<'_>, packet: &[u8]) {
         iface: Iface(1),
         link_source: None,
     };
-    h.handle_packet(NOW, &meta, packet, |_, iface| iface == Iface(1))
-        .unwrap();
+    h.handle_packet(NOW, &meta, packet).unwrap();
 }
 
 fn elected(c: &mut Criterion) {
@@ -144,7 +143,7 @@ fn updates(c: &mut Criterion) {
                 },
                 |packet| {
                     take(&mut h, &packet);
-                    while h.poll_changed().is_some() {}
+                    while h.poll_event().is_some() {}
                 },
                 BatchSize::SmallInput,
             );
@@ -161,7 +160,7 @@ fn refresh(c: &mut Criterion) {
         let replier = Ipv4Addr::new(10, 1, 0, 2);
         h.set_replier(NOW, key(n), Iface(1), replier, None, Cost(3))
             .unwrap();
-        h.poll_changed();
+        h.poll_event();
     }
     let mut buffer = [0; 1500];
     let mut now = NOW;

@@ -13,7 +13,6 @@
 //! | [`carrier`] | the seam to what carries LMS's option | §6.2.1 |
 //! | [`endpoint`] | LMS-API: a host's side | §6.3 |
 //! | [`hier`] | LMS-HIER: neighbours, election, updates | §6.7.1 |
-//! | [`igmp`] | IGMPv3 with the replier's cost: querier, member, proxy | §6.7.1 |
 //! | [`wire`] | all formats, and LMS-ENCAP | §6.2.1, §6.3.2 |
 //!
 //! # A router
@@ -75,14 +74,13 @@ extern crate alloc;
 pub mod carrier;
 pub mod endpoint;
 pub mod hier;
-pub mod igmp;
 pub mod router;
 pub mod rule;
 pub mod table;
 mod types;
 pub mod wire;
 
+pub use igmp::{Iface, InterfaceConfig, Key, LinkAddr, Meta, NextHop, Transmit};
 pub use proto_core::time::{Duration, Instant};
-pub use router::{Meta, Router};
-pub use types::{Iface, InterfaceConfig, Key, LinkAddr, NextHop, Transmit};
+pub use router::Router;
 pub use wire::option::{Form, Kind, LmsOption, TurningPoint};

@@ -10,11 +10,9 @@ mod igmp_common;
 use core::net::Ipv4Addr;
 
 use lms_proto::endpoint::{self, Endpoint};
-use lms_proto::hier::{Capacity, Cost};
-use lms_proto::igmp::{FilterMode, Member, Proxy, Querier, Storage};
+use lms_proto::hier::{self, Capacity, Cost, Hierarchy};
 use lms_proto::router::{self, Policy, Router};
 use lms_proto::wire::hier::{Entry, Kind};
-use lms_proto::wire::igmp::{Message, RecordType};
 use lms_proto::{Duration, Iface, Instant, InterfaceConfig, Key, Transmit};
 use netsim::conformance::{self, Script};
 use proto_core::Machine;
@@ -35,103 +33,6 @@ where
     let mut script = Script::new(machine, |transmit: &Transmit| transmit.len);
     (script.min_sent, script.min_events) = (min_sent, min_events);
     script
-}
-
-fn querier_of(iface: u16, now: Instant) -> Querier<'static> {
-    let config = igmp_config(iface);
-    Querier::new(config, Storage::owned(16, 64), [5; 32], now)
-}
-
-fn member_of(iface: u16, now: Instant) -> Member<'static> {
-    let config = igmp_config(iface);
-    Member::new(config, Storage::owned(8, 64), [6; 32], now)
-}
-
-#[test]
-fn igmp_querier() {
-    use RecordType::{BlockOldSources, ChangeToInclude, ModeIsExclude, ModeIsInclude};
-    let leave = whole(
-        host(1, 22),
-        Ipv4Addr::new(224, 0, 0, 2),
-        &Message::V2Leave(GROUP),
-    );
-    let v2 = whole(host(1, 22), GROUP, &Message::V2Report(GROUP));
-    let make = || {
-        script(|now| querier_of(1, now), 4, 6)
-            .packet(at(100), meta(1), v3_report(host(1, 20), ModeIsExclude, &[]))
-            .packet(
-                at(250),
-                meta(1),
-                v3_report(host(1, 21), ModeIsInclude, &[1, 2]),
-            )
-            .packet(at(900), meta(1), v2.clone())
-            .packet(
-                at(2_000),
-                meta(1),
-                v3_report(host(1, 21), BlockOldSources, &[2]),
-            )
-            .packet(at(4_000), meta(1), leave.clone())
-            .packet(
-                at(6_000),
-                meta(1),
-                v3_report(host(1, 20), ChangeToInclude, &[]),
-            )
-            // A rival with a lower address, which falls silent.
-            .packet(at(20_000), meta(1), v3_query(host(1, 2), ANY, 100, &[]))
-            .packet(at(21_000), meta(1), v3_query(host(1, 2), GROUP, 10, &[]))
-    };
-    conformance::run(make).unwrap();
-}
-
-#[test]
-fn igmp_member() {
-    let make = || {
-        script(|now| member_of(0, now), 6, 0)
-            .command(at(10), |member, now| member.join(now, GROUP).unwrap())
-            .command(at(2_500), |member, now| {
-                let sources = [source(1), source(2)].into_iter();
-                let group = Ipv4Addr::new(239, 9, 9, 9);
-                member
-                    .set(now, group, FilterMode::Include, sources)
-                    .unwrap();
-            })
-            .packet(at(5_000), meta(0), v3_query(host(0, 1), ANY, 100, &[]))
-            .packet(at(17_000), meta(0), v3_query(host(0, 1), GROUP, 10, &[]))
-            .packet(
-                at(19_000),
-                meta(0),
-                v3_query(host(0, 1), GROUP, 10, &[1, 3]),
-            )
-            .command(at(25_000), |member, now| member.leave(now, GROUP))
-            .packet(at(27_000), meta(0), v3_query(host(0, 1), ANY, 20, &[]))
-    };
-    conformance::run(make).unwrap();
-}
-
-#[test]
-fn igmp_proxy() {
-    use RecordType::{ChangeToInclude, ModeIsExclude, ModeIsInclude};
-    let proxy = |now| {
-        let queriers = vec![querier_of(1, now), querier_of(2, now)];
-        Proxy::new(member_of(0, now), queriers.into(), now)
-    };
-    let make = || {
-        script(proxy, 8, 4)
-            .packet(at(100), meta(1), v3_report(host(1, 20), ModeIsExclude, &[]))
-            .packet(
-                at(300),
-                meta(2),
-                v3_report(host(2, 20), ModeIsInclude, &[1, 2]),
-            )
-            .packet(at(3_000), meta(0), v3_query(host(0, 1), ANY, 20, &[]))
-            .packet(
-                at(6_000),
-                meta(1),
-                v3_report(host(1, 20), ChangeToInclude, &[]),
-            )
-            .packet(at(9_000), meta(2), v3_query(host(2, 2), ANY, 20, &[]))
-    };
-    conformance::run(make).unwrap();
 }
 
 fn host_endpoint(now: Instant) -> Endpoint<'static> {
@@ -219,6 +120,32 @@ fn lms_router() {
                 router.install(now, group(2), UP, &below).unwrap();
             })
             .packet(at(21_000), meta(1), is_in(host(1, 9), group(2), 2));
+        script.fits_packets_to_buffers = true;
+        script
+    };
+    conformance::run(make).unwrap();
+}
+
+fn lone_hierarchy(now: Instant) -> Hierarchy<'static> {
+    let mut h = hierarchy(hier::Config::default(), CAPACITY);
+    h.install(now, group(1), UP).unwrap();
+    h.install(now, group(2), Iface(1)).unwrap();
+    h
+}
+
+#[test]
+fn lms_hierarchy() {
+    let hold = Duration::from_secs(35);
+    let offer = |sequence, cost| update(host(2, 8), sequence, hold, &[offer(group(1), cost)]);
+    let make = || {
+        let mut script = script(lone_hierarchy, 6, 4)
+            .packet(at(50), meta(1), is_in(host(1, 7), group(1), 6))
+            .packet(at(1_000), meta(2), offer(1, 3))
+            .packet(at(9_000), meta(2), offer(2, 9))
+            .packet(at(12_000), meta(1), is_in(host(1, 7), group(1), 0xffff))
+            .command(at(20_000), |h, now| h.remove(now, group(2)))
+            .packet(at(21_000), meta(3), is_in(host(3, 9), group(1), 2))
+            .command(at(25_000), |h, now| h.remove_interface(now, Iface(3)));
         script.fits_packets_to_buffers = true;
         script
     };

@@ -8,10 +8,12 @@
 //! | [`time`] | [`Instant`](time::Instant) and [`Duration`](time::Duration), in microseconds |
 //! | `clock` (feature `std`) | [`Clock`](clock::Clock), the clock that drivers run machines with |
 //! | `frames` (feature `alloc`) | [`Frames`](frames::Frames): cuts a byte stream into length-prefixed frames |
+//! | [`hash`] | [`HashKey`](hash::HashKey), the keyed hash of tables |
 //! | [`key`] | the content of a key file: a secret of 32 bytes |
 //! | [`machine`] | [`Machine`], the contract between a protocol machine and its driver |
 //! | [`round_trip`] | [`RoundTrip`](round_trip::RoundTrip): round-trip times and timeouts of RFC 6298 |
 //! | [`seq`] | [`Seq`], a sequence number that wraps |
+//! | [`slab`] | [`Slab`](slab::Slab), a table of bounded size with keys and timers |
 //! | [`timer`] | [`Timers`](timer::Timers), a table of deadlines indexed by an enum |
 //!
 //! Modules without a feature need neither `std` nor `alloc`. The feature `std` also adds conversions from the clock of
@@ -31,10 +33,12 @@ pub mod drops;
 pub mod forward;
 #[cfg(any(feature = "alloc", test))]
 pub mod frames;
+pub mod hash;
 pub mod key;
 pub mod machine;
 pub mod round_trip;
 pub mod seq;
+pub mod slab;
 pub mod time;
 pub mod timer;
 

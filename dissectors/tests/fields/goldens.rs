@@ -119,6 +119,10 @@ pub(crate) const SOURCES: &[(&str, &str)] = &[
         include_str!("../../../crates/lms-proto/tests/hier/wire.rs"),
     ),
     (
+        "igmp",
+        include_str!("../../../crates/igmp/tests/igmp/wire.rs"),
+    ),
+    (
         "ltp",
         include_str!("../../../crates/ltp/tests/golden_wire.rs"),
     ),

@@ -2,8 +2,8 @@
 
 use std::net::Ipv4Addr;
 
+use igmp::wire::Message;
 use lms_proto::wire::hier::{Entry, Kind as HierKind, MAX_ENTRIES, Repr};
-use lms_proto::wire::igmp::Message;
 use lms_proto::wire::ipv4::{Layout, find_lms};
 use lms_proto::wire::option::View;
 use lms_proto::{Form, Kind};

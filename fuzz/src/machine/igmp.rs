@@ -5,7 +5,7 @@
 
 use std::net::Ipv4Addr;
 
-use lms_proto::igmp::{Config, Member, MemberStorage, Proxy, Querier, QuerierStorage};
+use igmp::{Config, Member, MemberStorage, Proxy, Querier, QuerierStorage};
 use lms_proto::{Iface, Instant, InterfaceConfig, Key, Meta};
 
 use super::lms_endpoint::query;
@@ -127,10 +127,10 @@ pub fn run(bytes: &[u8]) {
 }
 
 pub fn seeds() -> Vec<Vec<u8>> {
-    use lms_proto::igmp::datagram::{IGMP_AT, finish_igmp};
-    use lms_proto::wire::igmp::ALL_V3_ROUTERS;
+    use igmp::datagram::{IGMP_AT, finish_igmp};
+    use igmp::wire::ALL_V3_ROUTERS;
     let mut seeds = Vec::new();
-    for golden in crate::goldens::of("crates/lms-proto/tests/hier/wire.rs") {
+    for golden in crate::goldens::of("crates/igmp/tests/igmp/wire.rs") {
         let mut packet = vec![0; IGMP_AT];
         packet.extend_from_slice(&golden);
         finish_igmp(

@@ -7,9 +7,9 @@ use std::net::Ipv4Addr;
 
 use lms_proto::endpoint::{Answer, Config, Endpoint, Storage, find_option};
 use lms_proto::hier::Cost;
-use lms_proto::igmp::datagram::{HIER_AT, IGMP_AT, finish_hier, finish_igmp};
+use igmp::datagram::{UDP_AT, IGMP_AT, finish_udp, finish_igmp};
 use lms_proto::wire::hier::{self, Entry, Header, Kind, Writer};
-use lms_proto::wire::igmp::{ALL_SYSTEMS, Code, Message, Query, QueryV3, Sources};
+use igmp::wire::{ALL_SYSTEMS, Code, Message, Query, QueryV3, Sources};
 use lms_proto::{Iface, Instant, InterfaceConfig, Key, Meta};
 
 use super::pass;
@@ -33,7 +33,7 @@ fn announcement(script: &mut Script<'_>) -> Vec<u8> {
     };
     let from = Ipv4Addr::new(10, 1, 1, script.u8());
     let mut packet = vec![0; 1500];
-    let Some(mut writer) = Writer::new(&mut packet[HIER_AT..]) else {
+    let Some(mut writer) = Writer::new(&mut packet[UDP_AT..]) else {
         return packet;
     };
     for _ in 0..script.pick(8) {
@@ -51,7 +51,7 @@ fn announcement(script: &mut Script<'_>) -> Vec<u8> {
         });
     }
     let len = writer.finish(&header);
-    let len = finish_hier(&mut packet, from, hier::GROUP, hier::PORT, len);
+    let len = finish_udp(&mut packet, from, hier::GROUP, hier::PORT, len);
     packet.truncate(len.unwrap_or(0));
     packet
 }
@@ -184,10 +184,10 @@ pub fn run(bytes: &[u8]) {
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for golden in crate::goldens::of("crates/lms-proto/tests/hier/wire.rs") {
-        let mut packet = vec![0; HIER_AT];
+        let mut packet = vec![0; UDP_AT];
         packet.extend_from_slice(&golden);
         let from = Ipv4Addr::new(10, 1, 1, 1);
-        finish_hier(&mut packet, from, hier::GROUP, hier::PORT, golden.len());
+        finish_udp(&mut packet, from, hier::GROUP, hier::PORT, golden.len());
         let mut lines = Lines::default();
         lines.u8(0).u8(3).u8(1).u8(1).u8(5).u8(0); // join
         lines

@@ -8,12 +8,12 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 
 use lms_proto::hier::{Capacity, Cost};
-use lms_proto::igmp::datagram::{HIER_AT, IGMP_AT, finish_hier, finish_igmp};
+use igmp::datagram::{UDP_AT, IGMP_AT, finish_udp, finish_igmp};
 use lms_proto::router::{Config, Policy, Rate, Storage, Verdict};
 use lms_proto::table::{EntryId, Neighbour, Replier};
 use lms_proto::wire::encap::{DmcastRepr, Placement};
 use lms_proto::wire::hier::{Entry, Header, Kind as HierKind, Writer};
-use lms_proto::wire::igmp::{ALL_V3_ROUTERS, RecordType, ReportWriter};
+use igmp::wire::{ALL_V3_ROUTERS, RecordType, ReportWriter};
 use lms_proto::wire::ipv4::{self, Layout};
 use lms_proto::{
     Duration, Form, Iface, Instant, InterfaceConfig, Key, Kind, LinkAddr, LmsOption, Meta, Router,
@@ -151,7 +151,7 @@ fn hier_message(script: &mut Script<'_>) -> Vec<u8> {
         hold_time_ms: script.u16(),
     };
     let mut packet = vec![0; 1500];
-    let Some(mut writer) = Writer::new(&mut packet[HIER_AT..]) else {
+    let Some(mut writer) = Writer::new(&mut packet[UDP_AT..]) else {
         return packet;
     };
     for _ in 0..script.pick(6) {
@@ -170,7 +170,7 @@ fn hier_message(script: &mut Script<'_>) -> Vec<u8> {
         });
     }
     let len = writer.finish(&header);
-    let len = finish_hier(
+    let len = finish_udp(
         &mut packet,
         from,
         hier_group(),
@@ -520,10 +520,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
         seeds.push(lines.0);
     }
     for golden in crate::goldens::of("crates/lms-proto/tests/hier/wire.rs") {
-        let mut packet = vec![0; HIER_AT];
+        let mut packet = vec![0; UDP_AT];
         packet.extend_from_slice(&golden);
         let port = lms_proto::wire::hier::PORT;
-        finish_hier(&mut packet, address(2, 9), hier_group(), port, golden.len());
+        finish_udp(&mut packet, address(2, 9), hier_group(), port, golden.len());
         let mut lines = Lines::default();
         lines
             .u8(0)

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use igmp::{Member, ProxyEvent, Querier, Storage};
 use linux_net::mroute::{Route, Table, Upcall, UpcallKind};
-use lms_proto::igmp::{self, Member, ProxyEvent, Querier, Storage};
 use lms_proto::router::Meta;
 use lms_proto::{Duration, Iface, Instant, InterfaceConfig, Key, Transmit};
 

@@ -4,11 +4,11 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use crate::common::*;
+use igmp::datagram::{IGMP_AT, UDP_AT, finish_igmp};
+use igmp::wire::{ALL_V3_ROUTERS, RecordType, ReportWriter};
 use linux_net::packet::{Ring, RingConfig};
 use linux_net::raw::Ipv4Socket;
-use lms_proto::igmp::datagram::{HIER_AT, IGMP_AT, finish_igmp};
 use lms_proto::wire::hier::{Cost, Kind, View};
-use lms_proto::wire::igmp::{ALL_V3_ROUTERS, RecordType, ReportWriter};
 use lms_router::status::Show;
 use serde_json::Value;
 
@@ -44,7 +44,7 @@ fn hears(ring: &mut Ring, kind: Kind, enough: impl Fn(u16, Option<Ipv4Addr>) -> 
     loop {
         let mut batch = ring.batch(64);
         for frame in batch.frames() {
-            let Some(message) = frame.packet.get(HIER_AT..) else {
+            let Some(message) = frame.packet.get(UDP_AT..) else {
                 continue;
             };
             let Ok(view) = View::new_checked(message) else {

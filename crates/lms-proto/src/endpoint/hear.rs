@@ -8,10 +8,10 @@ use rand_core::Rng;
 use super::{Announcement, DropReason, Election, Endpoint, ROUTERS, Router, STEPS, Sweep, packed};
 use crate::hier::freshness::Freshness;
 use crate::hier::{hold_time, refresh_time};
-use crate::igmp::datagram::{self, Ip};
 use crate::wire::hier::{self, Header, Kind};
-use crate::wire::igmp::{self, Message, Query};
 use crate::{Duration, Instant, Key, Meta};
+use igmp::datagram::{self, Ip};
+use igmp::wire::{Message, PROTOCOL, Query};
 
 const PROTOCOL_UDP: u8 = 17;
 
@@ -28,7 +28,7 @@ impl Endpoint<'_> {
             Err(DropReason::WrongInterface)
         } else if let Some(ip) = datagram::parse(packet, PROTOCOL_UDP) {
             self.handle_hier(now, &ip)
-        } else if let Some(ip) = datagram::parse(packet, igmp::PROTOCOL) {
+        } else if let Some(ip) = datagram::parse(packet, PROTOCOL) {
             self.handle_igmp(now, &ip)
         } else {
             Err(DropReason::Malformed)

@@ -77,8 +77,8 @@ pub use self::stats::{DropReason, Drops, Stats};
 
 use crate::hier::Cost;
 use crate::hier::freshness::Freshness;
-use crate::hier::slots::{Keyed, NIL, Slab};
 use crate::{Duration, Instant, Key, Kind, LmsOption};
+use proto_core::slab::{Keyed, NIL, Slab};
 
 /// Routers of one link that ELECTED messages are taken from.
 const ROUTERS: usize = 8;

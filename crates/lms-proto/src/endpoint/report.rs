@@ -4,9 +4,9 @@ use rand_core::Rng;
 
 use super::{Endpoint, Session};
 use crate::hier::Cost;
-use crate::igmp::datagram::{self, IGMP_AT};
-use crate::wire::igmp::{ALL_V3_ROUTERS, RecordType, ReportWriter};
 use crate::{Duration, Instant, NextHop, Transmit};
+use igmp::datagram::{self, IGMP_AT};
+use igmp::wire::{ALL_V3_ROUTERS, RecordType, ReportWriter};
 
 /// A late driver may send what it missed of this long at once.
 const CATCH_UP: Duration = Duration::from_millis(100);

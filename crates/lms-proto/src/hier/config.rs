@@ -2,9 +2,9 @@
 
 use managed::ManagedSlice;
 
-use super::slots::Slot;
 use super::state::{Advert, Entry, Neighbour, Peer, Stream};
 use crate::Duration;
+use proto_core::slab::Slot;
 
 /// Configuration of a [`Hierarchy`](super::Hierarchy).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

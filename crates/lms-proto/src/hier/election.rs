@@ -1,8 +1,8 @@
 //! The neighbours of one entry in a pairing heap, best first: lowest cost, then lowest address,
 //! then lowest interface. Insertion O(1), removal O(log n) amortised, no recursion.
 
-use super::slots::{NIL, Slab};
 use super::state::Neighbour;
+use proto_core::slab::{NIL, Slab};
 
 type Neighbours<'a> = Slab<'a, Neighbour>;
 

@@ -14,11 +14,11 @@
 //! ([`Config::gather`] later, to share messages), but not twice within [`Config::damping`], nor
 //! faster than [`Config::messages_per_s`]. That nobody is left is told three times.
 //!
-//! # How to drive it
+//! # Driving the machine
 //!
 //! The router machine embeds it: `install` and `remove` follow the multicast forwarding entries,
 //! `handle_packet` takes each LMS-HIER or IGMP packet, and after each call of either sort
-//! `poll_changed` is drained. `elected` on the path of a request is two loads. Then
+//! `poll_event` is drained. `elected` on the path of a request is two loads. Then
 //! `poll_transmit` until `None`, and `handle_timeout` at `poll_timeout`. After a call of
 //! `handle_timeout` `poll_timeout` may lie in the past still: one call does a bounded number of
 //! steps.
@@ -69,8 +69,7 @@ mod config;
 mod election;
 pub(crate) mod freshness;
 mod receive;
-pub(crate) mod slots;
-mod state;
+pub(crate) mod state;
 mod stats;
 mod tell;
 
@@ -84,15 +83,15 @@ use rand_core::{Rng, SeedableRng};
 pub use self::config::{
     Capacity, Config, MAX_REFRESH, MIN_REFRESH, StaticStorage, Storage, hold_time, refresh_time,
 };
-pub use self::slots::Slot;
 pub use self::state::{Advert, Entry, Neighbour, Peer, Stream};
 pub use self::stats::{DropReason, Drops, Stats};
 pub use crate::wire::hier::Cost;
+pub use proto_core::slab::Slot;
 
-use self::slots::{NIL, Slab};
 use self::state::{entry_key, neighbour_key, peer_key, stream_key};
 use crate::wire::hier::Kind;
-use crate::{Iface, Instant, InterfaceConfig, Key, LinkAddr, NextHop};
+use crate::{Iface, Instant, InterfaceConfig, Key, LinkAddr, Meta, NextHop, Transmit};
+use proto_core::slab::{NIL, Slab};
 
 /// How many expiries one call of `handle_timeout` deals with.
 const STEPS: usize = 256;
@@ -478,8 +477,8 @@ impl<'a> Hierarchy<'a> {
         }
     }
 
-    /// The next entry whose elected replier changed; drain until `None`.
-    pub fn poll_changed(&mut self) -> Option<Changed> {
+    /// Returns the next entry whose elected replier changed; drain until `None`.
+    pub fn poll_event(&mut self) -> Option<Changed> {
         while self.changed_head != NIL {
             let e = self.changed_head;
             let entry = &mut self.entries[e];
@@ -587,4 +586,8 @@ impl<'a> Hierarchy<'a> {
         ];
         dues.into_iter().flatten().map(|(at, _)| at).min()
     }
+}
+
+proto_core::impl_machine! {
+    impl['a] Hierarchy<'a> { Meta = Meta; Transmit = Transmit; Event = Changed; Error = DropReason; }
 }

@@ -5,24 +5,42 @@ use core::net::Ipv4Addr;
 use proto_core::RateLimit;
 
 use super::config::hold_time;
-use super::slots::NIL;
 use super::state::{Neighbour, Peer, neighbour_key, peer_key, stream_key};
-use super::{DropReason, Full, Hierarchy, election};
-use crate::igmp::datagram::{self, Ip};
+use super::{DropReason, EntryId, Full, Hierarchy, election};
 use crate::wire::hier::{self, Cost, Kind};
-use crate::wire::igmp::{self, Message, Record, RecordType, Records};
 use crate::{Iface, Instant, Key, Meta};
+use igmp::datagram::{self, Ip};
+use igmp::wire::{Message, PROTOCOL, Record, RecordType, Records};
+use proto_core::slab::NIL;
 
 const PROTOCOL_UDP: u8 = 17;
 
 impl Hierarchy<'_> {
-    /// An LMS-HIER message or an IGMP packet arrived, a whole IPv4 packet. `is_downstream` says
-    /// whether an entry has an interface downstream; it is asked about entries that exist only.
+    /// Handles an LMS-HIER message or an IGMP packet, a whole IPv4 packet. Every interface but the parent counts as
+    /// downstream in an entry.
     ///
-    /// An error is a packet refused whole, and nothing but its counter has changed. Records of
-    /// an accepted packet are refused one by one, and only counted. IGMP packets that carry no
-    /// replier's cost are none of ours, and fine.
+    /// Records of an accepted packet are refused one by one, and only counted. IGMP packets without a replier's cost
+    /// are accepted and change nothing.
+    ///
+    /// # Errors
+    ///
+    /// The whole packet was refused; nothing but the counter of the reason has changed.
     pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        meta: &Meta,
+        packet: &[u8],
+    ) -> Result<(), DropReason> {
+        self.handle_packet_with(now, meta, packet, |_, _| true)
+    }
+
+    /// [`Hierarchy::handle_packet`] for a driver with a table of downstream interfaces: `is_downstream` says whether an
+    /// interface other than the parent is downstream in an entry.
+    ///
+    /// # Errors
+    ///
+    /// As [`Hierarchy::handle_packet`].
+    pub fn handle_packet_with(
         &mut self,
         now: Instant,
         meta: &Meta,
@@ -31,7 +49,7 @@ impl Hierarchy<'_> {
     ) -> Result<(), DropReason> {
         let result = if let Some(ip) = datagram::parse(packet, PROTOCOL_UDP) {
             self.handle_update(now, meta, &ip, is_downstream)
-        } else if let Some(ip) = datagram::parse(packet, igmp::PROTOCOL) {
+        } else if let Some(ip) = datagram::parse(packet, PROTOCOL) {
             self.handle_igmp(now, meta, &ip, is_downstream)
         } else {
             Err(DropReason::Malformed)
@@ -55,7 +73,10 @@ impl Hierarchy<'_> {
         let header = view.header();
         if header.kind != Kind::Update {
             // The parent's router tells its link, on which this router is a neighbour among others.
-            let is_ours = |entry: hier::Entry| is_downstream(entry.key, meta.iface);
+            let is_ours = |entry: hier::Entry| {
+                let id = self.find(entry.key);
+                id.is_some_and(|id| self.is_below(id, meta.iface, &is_downstream))
+            };
             return match view.entries().any(is_ours) {
                 true => Err(DropReason::WrongType),
                 false => Ok(()),
@@ -154,7 +175,7 @@ impl Hierarchy<'_> {
             .or_else(|| self.find(Key::any_source(key.group)));
         let result = match found {
             None => Err(DropReason::UnknownGroup),
-            Some(id) if !is_downstream(self.entries[id.0].key, self.peers[peer].iface) => {
+            Some(id) if !self.is_below(id, self.peers[peer].iface, is_downstream) => {
                 Err(DropReason::WrongInterface)
             }
             Some(id) => self.offer(now, id.0, peer, cost, expires),
@@ -165,6 +186,16 @@ impl Hierarchy<'_> {
                 self.stats.drop(reason);
             }
         }
+    }
+
+    fn is_below(
+        &self,
+        id: EntryId,
+        iface: Iface,
+        is_downstream: &impl Fn(Key, Iface) -> bool,
+    ) -> bool {
+        let entry = &self.entries[id.0];
+        entry.parent != iface && is_downstream(entry.key, iface)
     }
 
     fn check_sender(&self, iface: Iface, ip: &Ip<'_>) -> Result<(), DropReason> {

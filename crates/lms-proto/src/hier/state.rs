@@ -5,9 +5,9 @@ use core::net::Ipv4Addr;
 use proto_core::TokenBucket;
 
 use super::freshness::Freshness;
-use super::slots::{Keyed, NIL};
 use crate::wire::hier::{Cost, Kind};
 use crate::{Iface, Instant, InterfaceConfig, Key, LinkAddr};
+use proto_core::slab::{Keyed, NIL};
 
 pub(super) const NO_KEY: Key = Key::any_source(Ipv4Addr::UNSPECIFIED);
 

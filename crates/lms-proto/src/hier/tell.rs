@@ -1,12 +1,12 @@
 //! What the links are told: adverts, when they are due, and the messages that carry them.
 
 use super::config::hold_time;
-use super::slots::NIL;
 use super::state::{Advert, advert_key, stream_key};
 use super::{Hierarchy, Neighbour};
-use crate::igmp::datagram::{self, HIER_AT};
 use crate::wire::hier::{self, Cost, ENTRY_LEN, HEADER_LEN, Header, Kind, MAX_ENTRIES, Writer};
 use crate::{Duration, Iface, Instant, NextHop, Transmit};
+use igmp::datagram::{self, UDP_AT};
+use proto_core::slab::NIL;
 
 use rand_core::Rng;
 
@@ -229,7 +229,7 @@ impl Hierarchy<'_> {
     /// The next message to send, a whole IPv4 packet; `buffer` should have room for 1,068 bytes,
     /// in a shorter one fewer entries share a message. `None` below 60 bytes.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
-        if buffer.len() < HIER_AT + HEADER_LEN + ENTRY_LEN {
+        if buffer.len() < UDP_AT + HEADER_LEN + ENTRY_LEN {
             return None;
         }
         loop {
@@ -246,7 +246,7 @@ impl Hierarchy<'_> {
     /// A message of what is ready and, where that is due, of what is next in the ring. `None`
     /// where there was nothing to say after all; then the stream's timer has moved on.
     fn message(&mut self, now: Instant, stream: u32, buffer: &mut [u8]) -> Option<Transmit> {
-        let mut writer = Writer::new(&mut buffer[HIER_AT..])?;
+        let mut writer = Writer::new(&mut buffer[UDP_AT..])?;
         let is_periodic = self.streams[stream].next_periodic <= now;
         let mut periodic_left = if is_periodic {
             self.streams[stream].ring_len
@@ -290,7 +290,7 @@ impl Hierarchy<'_> {
             Kind::Update => self.stats.updates_sent += 1,
             Kind::Elected => self.stats.elected_sent += 1,
         }
-        let len = datagram::finish_hier(buffer, source, hier::GROUP, hier::PORT, len)?;
+        let len = datagram::finish_udp(buffer, source, hier::GROUP, hier::PORT, len)?;
         Some(Transmit {
             iface,
             next_hop: NextHop::Group,

@@ -29,7 +29,7 @@ impl<'a, C: Carrier> Router<'a, C> {
         };
         let result = self
             .hierarchy
-            .handle_packet(now, meta, packet, is_downstream);
+            .handle_packet_with(now, meta, packet, is_downstream);
         self.hierarchy_apply();
         result
     }
@@ -58,7 +58,7 @@ impl<'a, C: Carrier> Router<'a, C> {
 
     /// Puts into the entries what the hierarchy has elected.
     pub(super) fn hierarchy_apply(&mut self) {
-        while let Some(Changed { key, elected, .. }) = self.hierarchy.poll_changed() {
+        while let Some(Changed { key, elected, .. }) = self.hierarchy.poll_event() {
             let Some(id) = self.table.find(key) else {
                 continue;
             };

@@ -51,10 +51,11 @@ use rand_core::{Rng, SeedableRng};
 
 pub use config::{Config, Policy, Rate};
 pub use event::Event;
+pub use igmp::Meta;
 pub use numbers::NUMBER_ROTATION;
 pub use sources::{SOURCE_LIFETIME, SeenSource};
 pub use stats::{DropReason, Drops, Stats};
-pub use verdict::{Meta, Output, SecondCopy, Verdict};
+pub use verdict::{Output, SecondCopy, Verdict};
 
 use self::event::Events;
 use self::numbers::Numbers;

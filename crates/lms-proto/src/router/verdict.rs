@@ -6,16 +6,6 @@ use core::ops::Range;
 use super::DropReason;
 use crate::{Iface, NextHop};
 
-/// What a driver hands over with a packet.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Meta {
-    /// The interface the packet arrived on.
-    pub iface: Iface,
-    /// Who sent the frame, where the link has addresses: on the replier's link it tells the replier's
-    /// requests from its neighbours'.
-    pub link_source: Option<crate::LinkAddr>,
-}
-
 /// Where a packet is to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Output {

@@ -16,7 +16,6 @@
 //! Entries come in the order in which they were installed into free places, whatever the seed.
 
 mod credit;
-mod hash;
 mod ifaces;
 mod index;
 
@@ -27,13 +26,13 @@ use managed::ManagedSlice;
 use proto_core::TokenBucket;
 
 pub(crate) use credit::CreditLimit;
-pub(crate) use hash::{HashKey, Prefix};
 pub use ifaces::{IFACES_PER_WORD, IfaceWord};
 use ifaces::{Set, SetMut};
 pub(crate) use index::Index;
 pub use index::Slot;
 #[cfg(feature = "alloc")]
 pub(crate) use index::slots_for;
+pub(crate) use proto_core::hash::{HashKey, Prefix};
 
 use crate::hier::PeerId;
 use crate::{Duration, Iface, Instant, Key, LinkAddr, NextHop};

@@ -24,6 +24,8 @@
 use core::fmt;
 use core::net::Ipv4Addr;
 
+pub use igmp::wire::Cost;
+
 use crate::{Duration, Key};
 
 /// UDP port of LMS-HIER, source and destination.
@@ -42,46 +44,6 @@ pub const ENTRY_LEN: usize = 16;
 pub const MAX_ENTRIES: usize = 64;
 /// Length of the longest message in bytes: it fits an Ethernet frame with its headers.
 pub const MAX_LEN: usize = HEADER_LEN + MAX_ENTRIES * ENTRY_LEN;
-
-/// What a replier costs; lower is better. The unit is the operator's (the hop, by default).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Cost(pub u16);
-
-impl Cost {
-    /// Nobody offers, or takes the offer back: 0xffff on the wire.
-    pub const WITHDRAWN: Cost = Cost(0xffff);
-    /// The highest cost that still is an offer.
-    pub const MAX: Cost = Cost(0xfffe);
-
-    /// Whether this is an offer.
-    pub const fn is_offer(self) -> bool {
-        self.0 != Self::WITHDRAWN.0
-    }
-
-    /// This offer seen through a router whose own cost is `own`: the sum, at most
-    /// [`Cost::MAX`], so that adding never withdraws. What is withdrawn stays withdrawn.
-    pub const fn through(self, own: u16) -> Cost {
-        if !self.is_offer() {
-            return self;
-        }
-        let sum = self.0.saturating_add(own);
-        if sum > Self::MAX.0 {
-            Self::MAX
-        } else {
-            Cost(sum)
-        }
-    }
-}
-
-impl fmt::Display for Cost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_offer() {
-            write!(f, "{}", self.0)
-        } else {
-            f.write_str("withdrawn")
-        }
-    }
-}
 
 /// What a message says.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

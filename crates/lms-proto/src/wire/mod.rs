@@ -5,6 +5,5 @@
 
 pub mod encap;
 pub mod hier;
-pub mod igmp;
 pub mod ipv4;
 pub mod option;

@@ -3,10 +3,10 @@
 
 use core::net::Ipv4Addr;
 
+use igmp::datagram::{IGMP_AT, UDP_AT, finish_igmp, finish_udp};
+use igmp::wire::{ALL_V3_ROUTERS, RecordType, ReportWriter};
 use lms_proto::hier::{Capacity, Config, Cost, Hierarchy, Storage};
-use lms_proto::igmp::datagram::{HIER_AT, IGMP_AT, finish_hier, finish_igmp};
 use lms_proto::wire::hier::{self, Entry, Header, Kind, MAX_ENTRIES};
-use lms_proto::wire::igmp::{ALL_V3_ROUTERS, RecordType, ReportWriter};
 use lms_proto::{Duration, Iface, Instant, InterfaceConfig, Key, LinkAddr, Meta};
 
 pub(crate) const UP: Iface = Iface(0);
@@ -55,10 +55,6 @@ pub(crate) fn hierarchy(config: Config, capacity: Capacity) -> Hierarchy<'static
     h
 }
 
-pub(crate) fn is_downstream(_: Key, iface: Iface) -> bool {
-    iface != UP
-}
-
 pub(crate) fn header(kind: Kind, sequence: u32, hold: Duration) -> Header {
     Header {
         kind,
@@ -72,9 +68,9 @@ pub(crate) fn hier_packet(source: Ipv4Addr, header: Header, entries: &[Entry]) -
     let mut packet = vec![0; 1200];
     let message = hier::Repr { header, entries };
     let len = message
-        .emit(&mut packet[HIER_AT..])
+        .emit(&mut packet[UDP_AT..])
         .expect("a valid message");
-    let len = finish_hier(&mut packet, source, hier::GROUP, hier::PORT, len).expect("room");
+    let len = finish_udp(&mut packet, source, hier::GROUP, hier::PORT, len).expect("room");
     packet.truncate(len);
     packet
 }
@@ -122,7 +118,7 @@ pub(crate) fn drain(h: &mut Hierarchy<'_>, now: Instant) -> Vec<(Iface, Header, 
     let mut sent = Vec::new();
     while let Some(transmit) = h.poll_transmit(now, &mut buffer) {
         let mut entries = [Entry::EMPTY; MAX_ENTRIES];
-        let message = hier::Repr::parse(&buffer[HIER_AT..transmit.len], &mut entries)
+        let message = hier::Repr::parse(&buffer[UDP_AT..transmit.len], &mut entries)
             .expect("what is sent can be read");
         sent.push((transmit.iface, message.header, message.entries.to_vec()));
     }

@@ -4,9 +4,9 @@ use crate::common::*;
 
 use std::collections::{BTreeMap, HashMap};
 
+use igmp::wire::RecordType;
 use lms_proto::hier::{Capacity, Config, Cost, DropReason, hold_time};
 use lms_proto::wire::hier::{Kind, MAX_ENTRIES};
-use lms_proto::wire::igmp::RecordType;
 use lms_proto::{Duration, Iface, Instant, Key, NextHop};
 use proptest::prelude::*;
 
@@ -18,13 +18,8 @@ fn lowest_cost_sticky_then_lowest_address() {
     let key = group(1);
     h.install(ms(0), key, UP).unwrap();
     let say = |h: &mut lms_proto::hier::Hierarchy<'_>, n: u8, cost: u16| {
-        h.handle_packet(
-            ms(1),
-            &meta(1),
-            &is_in(host(1, n), key, cost),
-            is_downstream,
-        )
-        .unwrap();
+        h.handle_packet(ms(1), &meta(1), &is_in(host(1, n), key, cost))
+            .unwrap();
     };
     say(&mut h, 20, 5);
     assert_eq!(elected(&h, key), Some((host(1, 20), 5)));
@@ -57,11 +52,11 @@ fn changes_are_told_up_and_down() {
     let key = group(1);
     h.install(ms(0), key, UP).unwrap();
     assert_eq!(h.poll_timeout(), None, "nothing to tell yet");
-    h.handle_packet(ms(5), &meta(1), &is_in(host(1, 7), key, 3), is_downstream)
+    h.handle_packet(ms(5), &meta(1), &is_in(host(1, 7), key, 3))
         .unwrap();
-    let changed = h.poll_changed().unwrap();
+    let changed = h.poll_event().unwrap();
     assert_eq!((changed.key, changed.elected.unwrap().cost), (key, Cost(3)));
-    assert_eq!(h.poll_changed(), None);
+    assert_eq!(h.poll_event(), None);
     let sent = run(&mut h, ms(10));
     let told: Vec<_> = sent
         .iter()
@@ -75,7 +70,7 @@ fn changes_are_told_up_and_down() {
     assert_eq!(told.len(), 2);
 
     // A better one on another link: the first link learns that nobody there is elected.
-    h.handle_packet(ms(500), &meta(2), &is_in(host(2, 8), key, 1), is_downstream)
+    h.handle_packet(ms(500), &meta(2), &is_in(host(2, 8), key, 1))
         .unwrap();
     let sent = run(&mut h, ms(510));
     let told: Vec<_> = sent
@@ -92,16 +87,11 @@ fn withdrawal_is_told_three_times_then_no_more() {
     let mut h = hierarchy(Config::default(), CAPACITY);
     let key = group(1);
     h.install(ms(0), key, UP).unwrap();
-    h.handle_packet(ms(0), &meta(1), &is_in(host(1, 7), key, 3), is_downstream)
+    h.handle_packet(ms(0), &meta(1), &is_in(host(1, 7), key, 3))
         .unwrap();
     run(&mut h, ms(1_000));
-    h.handle_packet(
-        ms(1_000),
-        &meta(1),
-        &is_in(host(1, 7), key, 0xffff),
-        is_downstream,
-    )
-    .unwrap();
+    h.handle_packet(ms(1_000), &meta(1), &is_in(host(1, 7), key, 0xffff))
+        .unwrap();
     let sent = run(&mut h, ms(60_000));
     let up: Vec<_> = sent.iter().filter(|(_, i, ..)| *i == UP).collect();
     assert_eq!(up.len(), 3);
@@ -119,13 +109,8 @@ fn removed_entry_says_farewell_and_frees_its_slot() {
     };
     let mut h = hierarchy(Config::default(), capacity);
     h.install(ms(0), group(1), UP).unwrap();
-    h.handle_packet(
-        ms(0),
-        &meta(1),
-        &is_in(host(1, 7), group(1), 3),
-        is_downstream,
-    )
-    .unwrap();
+    h.handle_packet(ms(0), &meta(1), &is_in(host(1, 7), group(1), 3))
+        .unwrap();
     run(&mut h, ms(10));
     h.remove(ms(1_000), group(1));
     assert!(h.find(group(1)).is_none());
@@ -133,7 +118,7 @@ fn removed_entry_says_farewell_and_frees_its_slot() {
         h.install(ms(1_000), group(2), UP).is_err(),
         "still says farewell"
     );
-    while h.poll_changed().is_some() {}
+    while h.poll_event().is_some() {}
     let sent = run(&mut h, ms(2_000));
     assert_eq!(sent.iter().filter(|(_, i, ..)| *i == UP).count(), 3);
     h.install(ms(2_000), group(2), UP).unwrap();
@@ -144,13 +129,8 @@ fn removed_entry_says_farewell_and_frees_its_slot() {
 fn new_parent_is_told_and_the_old_one_relieved() {
     let mut h = hierarchy(Config::default(), CAPACITY);
     h.install(ms(0), group(1), UP).unwrap();
-    h.handle_packet(
-        ms(0),
-        &meta(1),
-        &is_in(host(1, 7), group(1), 3),
-        is_downstream,
-    )
-    .unwrap();
+    h.handle_packet(ms(0), &meta(1), &is_in(host(1, 7), group(1), 3))
+        .unwrap();
     run(&mut h, ms(500));
     h.install(ms(1_000), group(1), Iface(3)).unwrap();
     let sent = run(&mut h, ms(1_050));
@@ -192,12 +172,11 @@ fn silent_replier_is_replaced_within_one_timeout() {
                 hold_time(refresh),
                 &[offer(key, cost)],
             );
-            h.handle_packet(now, &meta(1), &packet, is_downstream)
-                .unwrap();
+            h.handle_packet(now, &meta(1), &packet).unwrap();
         }
         if tick == 10 {
             assert_eq!(elected(&h, key), Some((host(1, 8), 2)));
-            while h.poll_changed().is_some() {}
+            while h.poll_event().is_some() {}
             let silent_until = now + hold_time(refresh);
             run(&mut h, silent_until - Duration::from_micros(1));
             assert_eq!(elected(&h, key), Some((host(1, 8), 2)));
@@ -206,7 +185,7 @@ fn silent_replier_is_replaced_within_one_timeout() {
             // 1 s + 350 ms is past: the very call that notices has elected the other.
             assert_eq!(elected(&h, key), Some((host(1, 9), 7)));
             assert_eq!(h.stats().expired, 1);
-            assert_eq!(h.poll_changed().unwrap().elected.unwrap().cost, Cost(7));
+            assert_eq!(h.poll_event().unwrap().elected.unwrap().cost, Cost(7));
         }
     }
 }
@@ -217,28 +196,20 @@ fn hosts_and_routers_share_an_entry_and_leaves_withdraw() {
     let shared = Key::any_source(group(5).group);
     h.install(ms(0), shared, UP).unwrap();
     // (S, G) is not there: (*, G) takes the offer.
-    h.handle_packet(
-        ms(0),
-        &meta(1),
-        &is_in(host(1, 5), group(5), 2),
-        is_downstream,
-    )
-    .unwrap();
+    h.handle_packet(ms(0), &meta(1), &is_in(host(1, 5), group(5), 2))
+        .unwrap();
     assert_eq!(elected(&h, shared), Some((host(1, 5), 2)));
     let packet = update(host(2, 6), 1, HOLD, &[offer(shared, 1)]);
-    h.handle_packet(ms(0), &meta(2), &packet, is_downstream)
-        .unwrap();
+    h.handle_packet(ms(0), &meta(2), &packet).unwrap();
     assert_eq!(elected(&h, shared), Some((host(2, 6), 1)));
     // A plain leave of the host's own kernel takes its offer away.
     let leave = report(host(1, 5), &[(RecordType::ChangeToInclude, shared, None)]);
-    h.handle_packet(ms(1), &meta(1), &leave, is_downstream)
-        .unwrap();
+    h.handle_packet(ms(1), &meta(1), &leave).unwrap();
     assert_eq!(h.offer_count(), 1);
     // Reports with no cost are none of ours.
     let plain = report(host(3, 5), &[(RecordType::ModeIsExclude, shared, None)]);
     let before = *h.stats();
-    h.handle_packet(ms(1), &meta(3), &plain, is_downstream)
-        .unwrap();
+    h.handle_packet(ms(1), &meta(3), &plain).unwrap();
     assert_eq!(*h.stats(), before);
     assert_eq!(h.peer_count(), 2);
 }
@@ -248,12 +219,12 @@ fn link_address_follows_the_neighbour() {
     let mut h = hierarchy(Config::default(), CAPACITY);
     let key = group(1);
     let id = h.install(ms(0), key, UP).unwrap();
-    h.handle_packet(ms(0), &meta(1), &is_in(host(1, 5), key, 2), is_downstream)
+    h.handle_packet(ms(0), &meta(1), &is_in(host(1, 5), key, 2))
         .unwrap();
     let cached = h.elected(id).unwrap();
     let mut moved = meta(1);
     moved.link_source = Some(lms_proto::LinkAddr([6; 6]));
-    h.handle_packet(ms(1), &moved, &is_in(host(1, 5), key, 2), is_downstream)
+    h.handle_packet(ms(1), &moved, &is_in(host(1, 5), key, 2))
         .unwrap();
     let expected = NextHop::Neighbour {
         addr: host(1, 5),
@@ -269,13 +240,8 @@ fn configured_replier_holds_whatever_it_says() {
     h.install(ms(0), key, UP).unwrap();
     h.set_replier(ms(0), key, Iface(1), host(1, 5), None, Cost(4))
         .unwrap();
-    h.handle_packet(
-        ms(1),
-        &meta(1),
-        &is_in(host(1, 5), key, 0xffff),
-        is_downstream,
-    )
-    .unwrap();
+    h.handle_packet(ms(1), &meta(1), &is_in(host(1, 5), key, 0xffff))
+        .unwrap();
     run(&mut h, ms(100_000));
     assert_eq!(elected(&h, key), Some((host(1, 5), 4)));
     h.clear_replier(ms(100_000), key, Iface(1), host(1, 5));
@@ -287,9 +253,9 @@ fn interface_that_goes_takes_its_neighbours_and_comes_back() {
     let mut h = hierarchy(Config::default(), CAPACITY);
     let key = group(1);
     h.install(ms(0), key, UP).unwrap();
-    h.handle_packet(ms(0), &meta(1), &is_in(host(1, 5), key, 2), is_downstream)
+    h.handle_packet(ms(0), &meta(1), &is_in(host(1, 5), key, 2))
         .unwrap();
-    h.handle_packet(ms(0), &meta(2), &is_in(host(2, 5), key, 6), is_downstream)
+    h.handle_packet(ms(0), &meta(2), &is_in(host(2, 5), key, 6))
         .unwrap();
     run(&mut h, ms(100));
     h.remove_interface(ms(200), Iface(1));
@@ -300,13 +266,8 @@ fn interface_that_goes_takes_its_neighbours_and_comes_back() {
         address: host(0, 1),
         prefix_len: 24,
     };
-    h.handle_packet(
-        ms(30_000),
-        &meta(2),
-        &is_in(host(2, 5), key, 6),
-        is_downstream,
-    )
-    .unwrap();
+    h.handle_packet(ms(30_000), &meta(2), &is_in(host(2, 5), key, 6))
+        .unwrap();
     h.set_interface(ms(30_000), UP, config).unwrap();
     let sent = run(&mut h, ms(30_200));
     assert!(
@@ -335,8 +296,7 @@ fn refreshes_are_spread_over_the_refresh_time() {
         }
         let offers: Vec<_> = chunk.iter().map(|&g| offer(group(g), 3)).collect();
         let packet = update(host(1, 2), u32::from(chunk[0]) + 1, HOLD, &offers);
-        h.handle_packet(ms(0), &meta(1), &packet, is_downstream)
-            .unwrap();
+        h.handle_packet(ms(0), &meta(1), &packet).unwrap();
     }
     // Told at once, within the rate bound ...
     let first = run(&mut h, ms(1_000));
@@ -359,8 +319,7 @@ fn refreshes_are_spread_over_the_refresh_time() {
         for (i, chunk) in offers.chunks(64).enumerate() {
             let sequence = 100_000 + round as u32 * 1_000 + i as u32;
             let packet = update(host(1, 2), sequence, HOLD, chunk);
-            h.handle_packet(ms(from), &meta(1), &packet, is_downstream)
-                .unwrap();
+            h.handle_packet(ms(from), &meta(1), &packet).unwrap();
         }
         for (at, iface, _, entries) in run(&mut h, ms(from + 5_000)) {
             if iface != UP {
@@ -391,13 +350,8 @@ fn flapping_neighbour_is_damped() {
     h.install(ms(0), key, UP).unwrap();
     for i in 0..1_000u16 {
         let now = ms(i.into());
-        h.handle_packet(
-            now,
-            &meta(1),
-            &is_in(host(1, 5), key, 10 + i % 7),
-            is_downstream,
-        )
-        .unwrap();
+        h.handle_packet(now, &meta(1), &is_in(host(1, 5), key, 10 + i % 7))
+            .unwrap();
         run(&mut h, now);
     }
     assert!(
@@ -505,7 +459,7 @@ proptest! {
             match step {
                 Step::Host { iface, n, group: g, cost } => {
                     let packet = is_in(host(iface, n), group(g), cost);
-                    h.handle_packet(now, &meta(iface), &packet, is_downstream).unwrap();
+                    h.handle_packet(now, &meta(iface), &packet).unwrap();
                     oracle.say(g, iface, n, cost, now + hold_time(refresh));
                 }
                 Step::Router { iface, n, entries, hold_ms } => {
@@ -513,7 +467,7 @@ proptest! {
                     let offers: Vec<_> = entries.iter().map(|(g, c)| offer(group(*g), *c)).collect();
                     let hold = Duration::from_millis(hold_ms.into());
                     let packet = update(host(iface, n), sequence, hold, &offers);
-                    h.handle_packet(now, &meta(iface), &packet, is_downstream).unwrap();
+                    h.handle_packet(now, &meta(iface), &packet).unwrap();
                     for (g, cost) in entries {
                         oracle.say(g, iface, n, cost, now + hold);
                     }
@@ -542,7 +496,7 @@ proptest! {
                     }
                 }
             }
-            while h.poll_changed().is_some() {}
+            while h.poll_event().is_some() {}
             for g in 0..5 {
                 let expected = oracle.entries.get(&g).copied().flatten().map(|(i, n)| {
                     (host(i, n), oracle.offers[&(g, i, n)].0)
@@ -581,7 +535,7 @@ proptest! {
         for (iface, n, g, cost) in reports {
             let packet = is_in(host(iface, n), group(g), cost);
             refused += u64::from(
-                h.handle_packet(ms(0), &meta(iface), &packet, is_downstream).is_err(),
+                h.handle_packet(ms(0), &meta(iface), &packet).is_err(),
             );
             prop_assert!(h.offer_count() <= 10 && h.peer_count() <= 6);
         }

@@ -4,15 +4,15 @@ use crate::common::*;
 
 use core::net::{IpAddr, Ipv4Addr};
 
+use igmp::datagram::{IGMP_AT, finish_igmp};
+use igmp::wire::{ALL_SYSTEMS, Code, Message, Query, QueryV3, RecordType, Sources};
 use lms_proto::endpoint::{
     Answer, Config, DmcastPorts, DropReason, Election, Endpoint, Event, Refusal, Storage,
     find_option,
 };
 use lms_proto::hier::{Cost, hold_time};
-use lms_proto::igmp::datagram::{IGMP_AT, finish_igmp};
 use lms_proto::wire::encap;
 use lms_proto::wire::hier::{Entry, Kind};
-use lms_proto::wire::igmp::{ALL_SYSTEMS, Code, Message, Query, QueryV3, RecordType, Sources};
 use lms_proto::{
     Duration, Form, Iface, Instant, InterfaceConfig, Key, LmsOption, TurningPoint, wire,
 };

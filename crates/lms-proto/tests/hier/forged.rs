@@ -36,9 +36,8 @@ fn settled(config: Config, capacity: Capacity) -> Hierarchy<'static> {
     let mut h = hierarchy(config, capacity);
     h.install(ms(0), group(1), UP).unwrap();
     let packet = update(host(1, 5), 10, HOLD, &[offer(group(1), 3)]);
-    h.handle_packet(ms(0), &meta(1), &packet, is_downstream)
-        .unwrap();
-    while h.poll_changed().is_some() {}
+    h.handle_packet(ms(0), &meta(1), &packet).unwrap();
+    while h.poll_event().is_some() {}
     run(&mut h, ms(1_000));
     h
 }
@@ -46,7 +45,7 @@ fn settled(config: Config, capacity: Capacity) -> Hierarchy<'static> {
 /// Hands one packet over and checks that nothing but the counter of `reason` moved.
 fn refused(h: &mut Hierarchy<'_>, meta: Meta, packet: &[u8], reason: DropReason, is_whole: bool) {
     let (before, seen) = (*h.stats(), look(h));
-    let result = h.handle_packet(ms(1_000), &meta, packet, is_downstream);
+    let result = h.handle_packet(ms(1_000), &meta, packet);
     assert_eq!(
         result,
         if is_whole { Err(reason) } else { Ok(()) },
@@ -61,7 +60,7 @@ fn refused(h: &mut Hierarchy<'_>, meta: Meta, packet: &[u8], reason: DropReason,
         );
     }
     assert_eq!(h.stats().records_accepted, before.records_accepted);
-    assert_eq!(h.poll_changed(), None);
+    assert_eq!(h.poll_event(), None);
     assert_eq!(look(h), seen, "{reason}");
 }
 
@@ -80,10 +79,10 @@ fn what_the_parent_tells_its_link_is_not_refused() {
             }],
         );
         let at = ms(1_000 + u64::from(sequence) * 1_000);
-        let _ = h.handle_packet(at, &meta(0), &elected, is_downstream);
+        let _ = h.handle_packet(at, &meta(0), &elected);
     }
     assert_eq!(h.stats().drops.get(DropReason::WrongType), 0);
-    assert_eq!(h.poll_changed(), None);
+    assert_eq!(h.poll_event(), None);
 }
 
 #[test]
@@ -139,13 +138,12 @@ fn each_forgery_under_its_own_counter() {
     // Its source lies on the link of the parent, where offers do not come from.
     let from_above = update(host(0, 5), 11, HOLD, &lie);
     let seen = look(&h).0;
-    h.handle_packet(ms(1_000), &meta(0), &from_above, is_downstream)
-        .unwrap();
+    h.handle_packet(ms(1_000), &meta(0), &from_above).unwrap();
     assert_eq!(
         (h.stats().drops.get(DropReason::WrongInterface), look(&h).0),
         (1, seen)
     );
-    assert_eq!(h.poll_changed(), None);
+    assert_eq!(h.poll_event(), None);
 
     // Hosts' reports pass the same checks.
     let report = is_in(host(1, 5), group(1), 0);
@@ -179,14 +177,12 @@ fn every_bit_flip_of_an_update_is_refused() {
         packet[bit / 8] ^= 1 << (bit % 8);
         let seen = look(&h);
         assert!(
-            h.handle_packet(ms(1_000), &meta(1), &packet, is_downstream)
-                .is_err(),
+            h.handle_packet(ms(1_000), &meta(1), &packet).is_err(),
             "{bit}"
         );
         assert_eq!(look(&h), seen);
     }
-    h.handle_packet(ms(1_000), &meta(1), &good, is_downstream)
-        .unwrap();
+    h.handle_packet(ms(1_000), &meta(1), &good).unwrap();
     assert_eq!(elected(&h, group(1)), Some((host(1, 5), 0)));
 }
 
@@ -201,7 +197,7 @@ fn boots_do_not_come_again() {
         hier_packet(host(1, 5), header, &[offer(group(1), cost)])
     };
     let mut say = |at, packet: Vec<u8>| {
-        let result = h.handle_packet(ms(at), &meta(1), &packet, is_downstream);
+        let result = h.handle_packet(ms(at), &meta(1), &packet);
         (result, elected(&h, group(1)).unwrap().1)
     };
     assert_eq!(
@@ -236,13 +232,11 @@ fn rate_is_bounded_and_tables_are() {
     let mut h = settled(config, CAPACITY);
     for sequence in 11..16 {
         let packet = update(host(1, 5), sequence, HOLD, &[offer(group(1), 3)]);
-        h.handle_packet(ms(1_000), &meta(1), &packet, is_downstream)
-            .unwrap();
+        h.handle_packet(ms(1_000), &meta(1), &packet).unwrap();
     }
     let packet = update(host(1, 5), 16, HOLD, &[offer(group(1), 0)]);
     refused(&mut h, meta(1), &packet, DropReason::Rate, true);
-    h.handle_packet(ms(1_100), &meta(1), &packet, is_downstream)
-        .unwrap();
+    h.handle_packet(ms(1_100), &meta(1), &packet).unwrap();
     assert_eq!(
         elected(&h, group(1)),
         Some((host(1, 5), 0)),
@@ -257,13 +251,8 @@ fn rate_is_bounded_and_tables_are() {
         },
     );
     // The sender is remembered, its offer is not.
-    h.handle_packet(
-        ms(0),
-        &meta(1),
-        &is_in(host(1, 6), group(9), 1),
-        is_downstream,
-    )
-    .unwrap();
+    h.handle_packet(ms(0), &meta(1), &is_in(host(1, 6), group(9), 1))
+        .unwrap();
     refused(
         &mut h,
         meta(1),
@@ -277,13 +266,8 @@ fn rate_is_bounded_and_tables_are() {
         ..Config::default()
     };
     let mut h = settled(config, CAPACITY);
-    h.handle_packet(
-        ms(0),
-        &meta(1),
-        &is_in(host(1, 6), group(9), 1),
-        is_downstream,
-    )
-    .unwrap();
+    h.handle_packet(ms(0), &meta(1), &is_in(host(1, 6), group(9), 1))
+        .unwrap();
     refused(
         &mut h,
         meta(1),
@@ -327,9 +311,9 @@ fn flood_does_not_make_us_talk() {
         for n in 0..5 {
             let (n, g) = (2 + (at as u8 % 50) + n, (at as u16 * 7 + u16::from(n)) % 50);
             let packet = is_in(host(1, n), group(g), (at % 90) as u16);
-            let _ = h.handle_packet(now, &meta(1), &packet, is_downstream);
+            let _ = h.handle_packet(now, &meta(1), &packet);
         }
-        while h.poll_changed().is_some() {}
+        while h.poll_event().is_some() {}
         run(&mut h, now);
     }
     let said = h.stats().updates_sent + h.stats().elected_sent - before;

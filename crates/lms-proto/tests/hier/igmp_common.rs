@@ -1,32 +1,16 @@
-//! What the tests of IGMP share.
+//! IGMP packets.
 
 use core::net::Ipv4Addr;
 
-use lms_proto::igmp::datagram::{IGMP_AT, finish_igmp};
-use lms_proto::igmp::{Config, Querier, Storage};
-use lms_proto::wire::igmp::{
+use igmp::datagram::{IGMP_AT, finish_igmp};
+use igmp::wire::{
     ALL_SYSTEMS, ALL_V3_ROUTERS, Code, Message, Query, QueryV3, RecordType, ReportWriter, Sources,
 };
-use lms_proto::{Iface, Instant, InterfaceConfig};
-
-use crate::common::*;
 
 pub(crate) const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
 
 pub(crate) fn source(n: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 99, 0, n)
-}
-
-pub(crate) fn igmp_config(iface: u16) -> Config {
-    let interface = InterfaceConfig {
-        address: host(iface, 10),
-        prefix_len: 24,
-    };
-    Config::new(Iface(iface), interface)
-}
-
-pub(crate) fn querier(iface: u16) -> Querier<'static> {
-    Querier::new(igmp_config(iface), Storage::owned(16, 64), [5; 32], ms(0))
 }
 
 pub(crate) fn whole(source: Ipv4Addr, destination: Ipv4Addr, message: &Message<'_>) -> Vec<u8> {
@@ -66,36 +50,4 @@ pub(crate) fn v3_query(from: Ipv4Addr, group: Ipv4Addr, tenths: u32, sources: &[
         group
     };
     whole(from, to, &Message::Query(query))
-}
-
-/// A query that was sent: group, sources, suppress flag, destination.
-pub(crate) type Asked = (Ipv4Addr, Vec<Ipv4Addr>, bool, Ipv4Addr);
-
-pub(crate) fn read_query(packet: &[u8]) -> Asked {
-    let Ok(Message::Query(query)) = Message::parse(&packet[IGMP_AT..]) else {
-        panic!("not a query");
-    };
-    let to = Ipv4Addr::new(packet[16], packet[17], packet[18], packet[19]);
-    let v3 = query.v3.expect("version 3");
-    let mut sources: Vec<_> = v3.sources.iter().collect();
-    sources.sort();
-    (query.group, sources, v3.suppress, to)
-}
-
-pub(crate) fn ask(q: &mut Querier<'_>, now: Instant) -> Vec<Asked> {
-    let mut buffer = [0; 1500];
-    let mut asked = Vec::new();
-    while let Some(transmit) = q.poll_transmit(now, &mut buffer) {
-        asked.push(read_query(&buffer[..transmit.len]));
-    }
-    asked
-}
-
-pub(crate) fn run_querier(q: &mut Querier<'_>, end: Instant) -> Vec<(Instant, Asked)> {
-    let mut all = Vec::new();
-    while let Some(at) = q.poll_timeout().filter(|at| *at <= end) {
-        q.handle_timeout(at);
-        all.extend(ask(q, at).into_iter().map(|asked| (at, asked)));
-    }
-    all
 }

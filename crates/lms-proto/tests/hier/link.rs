@@ -100,9 +100,9 @@ impl Net {
         };
         while let Some(t) = self.root.poll_transmit(self.now, &mut buffer) {
             if t.iface == Iface(1) && !self.is_lost() {
-                let _ =
-                    self.router
-                        .handle_packet(self.now, &at(0), &buffer[..t.len], is_downstream);
+                let _ = self
+                    .router
+                    .handle_packet(self.now, &at(0), &buffer[..t.len]);
             }
         }
         while let Some(t) = self.router.poll_transmit(self.now, &mut buffer) {
@@ -110,21 +110,19 @@ impl Net {
             if t.iface == Iface(1) {
                 self.reach_hosts(&packet);
             } else if !self.is_lost() {
-                let _ = self
-                    .root
-                    .handle_packet(self.now, &at(1), &packet, is_downstream);
+                let _ = self.root.handle_packet(self.now, &at(1), &packet);
             }
         }
         for n in 0..self.hosts.len() {
             while let Some(t) = self.hosts[n].0.poll_transmit(self.now, &mut buffer) {
                 if self.hosts[n].1 && !self.is_lost() {
                     self.router
-                        .handle_packet(self.now, &at(1), &buffer[..t.len], is_downstream)
+                        .handle_packet(self.now, &at(1), &buffer[..t.len])
                         .unwrap();
                 }
             }
         }
-        while self.router.poll_changed().is_some() || self.root.poll_changed().is_some() {}
+        while self.router.poll_event().is_some() || self.root.poll_event().is_some() {}
     }
 
     fn next(&self) -> Option<Instant> {

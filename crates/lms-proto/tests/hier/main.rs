@@ -1,4 +1,4 @@
-//! LMS-HIER and IGMP: who is elected, what hosts and routers tell each other, what they refuse.
+//! LMS-HIER: who is elected, what hosts and routers tell each other, what they refuse.
 
 mod common;
 mod election;
@@ -6,9 +6,6 @@ mod endpoint;
 mod forged;
 mod hostile;
 mod igmp_common;
-mod igmp_hostile;
-mod igmp_member;
-mod igmp_querier;
 mod link;
 mod memory;
 mod refused;

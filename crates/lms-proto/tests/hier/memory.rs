@@ -1,8 +1,7 @@
-//! The documented memory of a hierarchy, an endpoint and the IGMP machines.
+//! The documented memory of a hierarchy and an endpoint.
 
 use lms_proto::endpoint::{Announcement, Session};
 use lms_proto::hier::{Advert, Entry, Neighbour, Peer, Slot, Stream};
-use lms_proto::igmp::{member, querier};
 
 /// The figures are of machines with 64 bits; others take less.
 fn documented<const N: usize>(sizes: [usize; N], documented: [usize; N]) {
@@ -32,15 +31,4 @@ fn slots_are_as_large_as_documented() {
 fn an_endpoints_slots_are_too() {
     let sizes = [size_of::<Slot<Session>>(), size_of::<Slot<Announcement>>()];
     documented(sizes, [40, 56]);
-}
-
-#[test]
-fn and_those_of_igmp() {
-    let sizes = [
-        size_of::<Slot<querier::Group>>(),
-        size_of::<Slot<querier::Source>>(),
-        size_of::<Slot<member::MemberGroup>>(),
-        size_of::<Slot<member::MemberSource>>(),
-    ];
-    documented(sizes, [120, 72, 80, 48]);
 }

@@ -13,8 +13,7 @@ fn everything(h: &Hierarchy<'_>) -> String {
 
 fn offers(h: &mut Hierarchy<'_>, n: u8, cost: u16) {
     let packet = is_in(host(1, n), group(1), cost);
-    h.handle_packet(ms(0), &meta(1), &packet, is_downstream)
-        .unwrap();
+    h.handle_packet(ms(0), &meta(1), &packet).unwrap();
 }
 
 #[test]
@@ -133,7 +132,7 @@ fn endless_restart_interval_lets_no_other_boot_in() {
         let mut header = header(Kind::Update, sequence, hold);
         header.boot = boot;
         let packet = hier_packet(host(1, 7), header, &[offer(group(1), 2)]);
-        h.handle_packet(ms(at), &meta(1), &packet, is_downstream)
+        h.handle_packet(ms(at), &meta(1), &packet)
     };
     assert_eq!(say(1, BOOT, 1), Ok(()));
     assert!(say(100_000_000, BOOT + 1, 1).is_err());

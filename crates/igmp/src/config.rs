@@ -4,8 +4,8 @@ use managed::ManagedSlice;
 
 use super::member::{MemberGroup, MemberSource};
 use super::querier::{Group, Source};
-use crate::hier::Slot;
 use crate::{Duration, Iface, InterfaceConfig};
+use proto_core::slab::Slot;
 
 /// Configuration of a [`Querier`](super::Querier) or a [`Member`](super::Member); the timers are
 /// those of RFC 3376 §8, with its defaults.

@@ -2,13 +2,13 @@
 
 use core::net::Ipv4Addr;
 
-use lms_proto::igmp::{Config, DropReason, Event, FilterMode, Querier, Role, Storage};
-use lms_proto::wire::igmp::{Code, Message, Query, RecordType};
-use lms_proto::{Duration, Instant, wire};
+use igmp::wire::{Code, Message, Query, RecordType};
+use igmp::{Config, DropReason, Event, FilterMode, Querier, Role, Storage};
+use igmp::{Duration, Instant};
 use proptest::prelude::*;
+use smoltcp::wire::Ipv4Packet;
 
 use crate::common::*;
-use crate::igmp_common::*;
 
 use FilterMode::{Exclude, Include};
 use RecordType::{
@@ -336,7 +336,7 @@ fn refused_and_counted() {
     let good = v3_report(host(1, 77), ModeIsExclude, &[]);
     let mut ttl = good.clone();
     ttl[8] = 2;
-    wire::ipv4::fill_checksum(&mut ttl[..24]);
+    Ipv4Packet::new_unchecked(&mut ttl[..]).fill_checksum();
     let mut broken = good.clone();
     *broken.last_mut().unwrap() ^= 1;
     let v2_query = Query {

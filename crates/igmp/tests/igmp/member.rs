@@ -2,13 +2,12 @@
 
 use core::net::Ipv4Addr;
 
-use lms_proto::igmp::datagram::IGMP_AT;
-use lms_proto::igmp::{DropReason, FilterMode, Member, Proxy, ProxyEvent, Querier, Role, Storage};
-use lms_proto::wire::igmp::{Code, Message, Query, RecordType};
-use lms_proto::{Duration, Iface, Instant, Key};
+use igmp::datagram::IGMP_AT;
+use igmp::wire::{Code, Message, Query, RecordType};
+use igmp::{DropReason, FilterMode, Member, Proxy, ProxyEvent, Querier, Role, Storage};
+use igmp::{Duration, Iface, Instant, Key};
 
 use crate::common::*;
-use crate::igmp_common::*;
 
 use RecordType::{
     AllowNewSources, BlockOldSources, ChangeToExclude, ChangeToInclude, ModeIsExclude,

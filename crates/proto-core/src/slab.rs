@@ -1,26 +1,27 @@
-//! Bounded tables over storage that is lent or owned: a slab with a keyed hash index and a timer
-//! heap, all of it inside the slots, so that one slice is all the memory a table needs.
+//! Bounded tables over borrowed or owned storage: a slab with a keyed hash index and a timer heap.
+//!
+//! Index and heap lie in the slots too, so one slice is all the memory that a table needs.
 
 use managed::ManagedSlice;
 use rand_core::Rng;
 
-use crate::Instant;
-use crate::table::HashKey;
+use crate::hash::HashKey;
+use crate::time::Instant;
 
 /// No slot.
-pub(crate) const NIL: u32 = u32::MAX;
+pub const NIL: u32 = u32::MAX;
 
-/// What a table is looked up by.
-pub(crate) trait Keyed {
-    /// Unique in its table, and constant while the value is in it.
+/// A value of a [`Slab`], with the key to look it up by.
+pub trait Keyed {
+    /// Returns the key: unique in its table, and constant while the value is in it.
     fn key(&self) -> u64;
 }
 
-/// One place of a table. Its contents are private; make as many as the table may hold.
+/// One slot of a [`Slab`]. A table holds as many values as it has slots.
 #[derive(Clone, Debug)]
 pub struct Slot<T> {
     value: T,
-    /// Whether `value` counts.
+    /// Whether `value` is in the table.
     used: bool,
     /// Head of the chain of the bucket that has this slot's number; any slot may be in it.
     bucket: u32,
@@ -47,10 +48,12 @@ impl<T: Default> Default for Slot<T> {
     }
 }
 
-/// A table of at most as many values as its storage has slots. Lookup, insertion and removal are
-/// O(1), timers O(log n); iteration is by slot number, so it does not depend on the hash key.
+/// A slab: stable indices, slots reused, each value with a key and at most one timer.
+///
+/// Lookup, insertion and removal are O(1), timers O(log n). Iteration is in the order of slots, so it does not depend on
+/// the hash key.
 #[derive(Debug)]
-pub(crate) struct Slab<'a, T> {
+pub struct Slab<'a, T> {
     slots: ManagedSlice<'a, Slot<T>>,
     hash_key: HashKey,
     free: u32,
@@ -59,8 +62,8 @@ pub(crate) struct Slab<'a, T> {
 }
 
 impl<'a, T: Keyed + Default> Slab<'a, T> {
-    /// An empty table; what was in the slots is gone. At most 2^32 - 2 slots are used.
-    pub(crate) fn new(mut slots: ManagedSlice<'a, Slot<T>>, rng: &mut impl Rng) -> Self {
+    /// Creates an empty table and clears the slots. At most 2^32 - 2 slots are used.
+    pub fn new(mut slots: ManagedSlice<'a, Slot<T>>, rng: &mut impl Rng) -> Self {
         let count = slots.len().min(NIL as usize - 1) as u32;
         for (at, slot) in (0u32..).zip(slots.iter_mut()) {
             *slot = Slot::default();
@@ -76,11 +79,21 @@ impl<'a, T: Keyed + Default> Slab<'a, T> {
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Returns how many values are in the table.
+    #[must_use]
+    pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    pub(crate) fn is_full(&self) -> bool {
+    /// Whether the table is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether there is no room for another value.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
         self.free == NIL
     }
 
@@ -89,7 +102,9 @@ impl<'a, T: Keyed + Default> Slab<'a, T> {
         ((u64::from(hash) * self.slots.len() as u64) >> 32) as usize
     }
 
-    pub(crate) fn find(&self, key: u64) -> Option<u32> {
+    /// Returns the slot of the value with this key.
+    #[must_use]
+    pub fn find(&self, key: u64) -> Option<u32> {
         if self.slots.is_empty() {
             return None;
         }
@@ -104,8 +119,12 @@ impl<'a, T: Keyed + Default> Slab<'a, T> {
         None
     }
 
-    /// Takes a value whose key is not in the table; hands it back where the table is full.
-    pub(crate) fn insert(&mut self, value: T) -> Result<u32, T> {
+    /// Inserts a value whose key is not in the table, and returns its slot.
+    ///
+    /// # Errors
+    ///
+    /// The table is full: returns the value.
+    pub fn insert(&mut self, value: T) -> Result<u32, T> {
         let at = self.free;
         if at == NIL {
             return Err(value);
@@ -120,8 +139,12 @@ impl<'a, T: Keyed + Default> Slab<'a, T> {
         Ok(at)
     }
 
-    /// Takes a value out, and its timer.
-    pub(crate) fn remove(&mut self, at: u32) -> T {
+    /// Removes a value and its timer.
+    ///
+    /// # Panics
+    ///
+    /// There is no such slot.
+    pub fn remove(&mut self, at: u32) -> T {
         self.cancel(at);
         let bucket = self.bucket_of(self[at].key());
         let next = self.slots[at as usize].next;
@@ -141,31 +164,38 @@ impl<'a, T: Keyed + Default> Slab<'a, T> {
         core::mem::take(&mut slot.value)
     }
 
-    /// The slots in use, by number.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+    /// Returns the values with their slots, in the order of slots.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0u32..)
             .zip(self.slots.iter())
             .filter(|(_, slot)| slot.used)
             .map(|(at, s)| (at, &s.value))
     }
 
-    /// The first slot in use with a number of at least `from`.
-    pub(crate) fn next_used(&self, from: u32) -> Option<u32> {
+    /// Returns the first slot in use from `from` on.
+    #[must_use]
+    pub fn next_used(&self, from: u32) -> Option<u32> {
         let rest = self.slots.get(from as usize..)?;
         rest.iter()
             .position(|slot| slot.used)
             .map(|ahead| from + ahead as u32)
     }
 
-    pub(crate) fn get(&self, at: u32) -> Option<&T> {
+    /// Returns the value in a slot.
+    #[must_use]
+    pub fn get(&self, at: u32) -> Option<&T> {
         self.slots
             .get(at as usize)
             .filter(|slot| slot.used)
             .map(|slot| &slot.value)
     }
 
-    /// Sets the one timer of a slot, or moves it.
-    pub(crate) fn schedule(&mut self, item: u32, at: Instant) {
+    /// Sets the timer of a slot, or moves it.
+    ///
+    /// # Panics
+    ///
+    /// There is no such slot.
+    pub fn schedule(&mut self, item: u32, at: Instant) {
         let mut place = self.slots[item as usize].heap_place;
         if place == NIL {
             place = self.heap_len;
@@ -176,7 +206,11 @@ impl<'a, T: Keyed + Default> Slab<'a, T> {
     }
 
     /// Clears the timer of a slot, if it is set.
-    pub(crate) fn cancel(&mut self, item: u32) {
+    ///
+    /// # Panics
+    ///
+    /// There is no such slot.
+    pub fn cancel(&mut self, item: u32) {
         let place = self.slots[item as usize].heap_place;
         if place == NIL {
             return;
@@ -191,14 +225,20 @@ impl<'a, T: Keyed + Default> Slab<'a, T> {
         }
     }
 
-    /// When a slot is due.
-    pub(crate) fn due_of(&self, item: u32) -> Option<Instant> {
+    /// Returns when the timer of a slot expires.
+    ///
+    /// # Panics
+    ///
+    /// There is no such slot.
+    #[must_use]
+    pub fn due_of(&self, item: u32) -> Option<Instant> {
         let place = self.slots[item as usize].heap_place;
         (place != NIL).then(|| self.slots[place as usize].heap_at)
     }
 
-    /// The slot that is due first, and when.
-    pub(crate) fn next_due(&self) -> Option<(Instant, u32)> {
+    /// Returns the timer that expires first, and its slot.
+    #[must_use]
+    pub fn next_due(&self) -> Option<(Instant, u32)> {
         let top = self.slots.first()?;
         (self.heap_len > 0).then_some((top.heap_at, top.heap_item))
     }

@@ -3,10 +3,10 @@
 use core::net::Ipv4Addr;
 
 use super::{FilterMode, Member};
-use crate::hier::slots::NIL;
-use crate::igmp::datagram::{self, IGMP_AT};
-use crate::wire::igmp::{ALL_ROUTERS, ALL_V3_ROUTERS, Message, RecordType, ReportWriter};
+use crate::datagram::{self, IGMP_AT};
+use crate::wire::{ALL_ROUTERS, ALL_V3_ROUTERS, Message, RecordType, ReportWriter};
 use crate::{Instant, NextHop, Transmit};
+use proto_core::slab::NIL;
 
 /// Which sources a record names.
 #[derive(Clone, Copy)]

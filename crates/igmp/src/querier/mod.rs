@@ -37,9 +37,9 @@ pub use super::config::Config;
 use super::config::QuerierStorage;
 use super::datagram;
 use super::stats::{DropReason, Stats};
-use crate::hier::slots::{Keyed, NIL, Slab};
-use crate::wire::igmp::{self, Message, RecordType, Sources};
+use crate::wire::{self, Message, RecordType, Sources};
 use crate::{Duration, Instant, Meta};
+use proto_core::slab::{Keyed, NIL, Slab};
 
 use proto_core::{RateLimit, TokenBucket};
 use rand_chacha::ChaCha8Rng;
@@ -311,7 +311,7 @@ impl<'a> Querier<'a> {
         if meta.iface != self.config.iface {
             return Err(DropReason::WrongInterface);
         }
-        let ip = datagram::parse(packet, igmp::PROTOCOL).ok_or(DropReason::Malformed)?;
+        let ip = datagram::parse(packet, wire::PROTOCOL).ok_or(DropReason::Malformed)?;
         let message = Message::parse(ip.payload).map_err(|_| DropReason::Malformed)?;
         if ip.ttl != 1 {
             return Err(DropReason::Ttl);

@@ -3,9 +3,9 @@
 use core::net::Ipv4Addr;
 
 use super::{DropReason, FilterMode, Group, Querier, Role, Source, is_idle, source_key};
-use crate::hier::slots::NIL;
-use crate::wire::igmp::{RecordType, Sources};
+use crate::wire::{RecordType, Sources};
 use crate::{Duration, Instant};
+use proto_core::slab::NIL;
 
 /// What a record does to one source that it names.
 enum Act {

@@ -18,8 +18,8 @@ use core::net::Ipv4Addr;
 use super::config::{Config, MemberStorage};
 use super::querier::FilterMode;
 use super::stats::{DropReason, Stats};
-use crate::hier::slots::{Keyed, NIL, Slab};
 use crate::{Duration, Instant};
+use proto_core::slab::{Keyed, NIL, Slab};
 
 use proto_core::TokenBucket;
 use rand_chacha::ChaCha8Rng;

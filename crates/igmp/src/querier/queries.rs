@@ -3,10 +3,10 @@
 use core::net::Ipv4Addr;
 
 use super::{DropReason, FilterMode, Querier, Role, source_key};
-use crate::hier::slots::NIL;
-use crate::igmp::datagram::{self, IGMP_AT};
-use crate::wire::igmp::{ALL_SYSTEMS, Code, Message, Query, QueryV3, Sources};
+use crate::datagram::{self, IGMP_AT};
+use crate::wire::{ALL_SYSTEMS, Code, Message, Query, QueryV3, Sources};
 use crate::{Duration, Instant, NextHop, Transmit};
+use proto_core::slab::NIL;
 
 /// To send of a group: its own query, that of the sources that others were heard to want in
 /// between (suppress flag), that of the others.

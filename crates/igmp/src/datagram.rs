@@ -1,11 +1,10 @@
-//! IPv4 around IGMP and LMS-HIER: the machines take and make whole packets; these functions do
-//! the same for those who write messages themselves.
+//! IPv4 headers around IGMP messages, and around UDP datagrams that stay on their link.
 
 use core::net::Ipv4Addr;
 
 use smoltcp::wire::{IpProtocol, Ipv4Packet};
 
-use crate::wire::igmp::checksum;
+use crate::wire::checksum;
 
 /// Router Alert (RFC 2113), as IGMP packets carry it.
 const ROUTER_ALERT: [u8; 4] = [0x94, 0x04, 0, 0];
@@ -66,8 +65,8 @@ fn pseudo_header(source: Ipv4Addr, destination: Ipv4Addr, protocol: u8, len: usi
 
 /// Bytes before the payload of an IGMP packet.
 pub const IGMP_AT: usize = HEADER_LEN + ROUTER_ALERT.len();
-/// Bytes before the payload of an LMS-HIER packet.
-pub const HIER_AT: usize = HEADER_LEN + UDP_HEADER_LEN;
+/// Bytes before the payload of a UDP datagram.
+pub const UDP_AT: usize = HEADER_LEN + UDP_HEADER_LEN;
 
 /// Writes the header in front of an IGMP message of `len` bytes that lies at [`IGMP_AT`]; TTL 1,
 /// Router Alert, internetwork control (RFC 3376 §4). Returns the packet's length, or `None` where
@@ -84,9 +83,9 @@ pub fn finish_igmp(
     emit_header(buffer, source, destination, IpProtocol::Igmp, IGMP_AT, len)
 }
 
-/// Writes the headers in front of an LMS-HIER message of `len` bytes that lies at [`HIER_AT`];
-/// TTL 1. Returns the packet's length, or `None` where the buffer is too short.
-pub fn finish_hier(
+/// Writes the headers in front of `len` bytes that lie at [`UDP_AT`], from `port` to the same port; TTL 1, internetwork
+/// control. Returns the packet's length, or `None` where the buffer is too short.
+pub fn finish_udp(
     buffer: &mut [u8],
     source: Ipv4Addr,
     destination: Ipv4Addr,

@@ -2,12 +2,11 @@
 
 use core::net::Ipv4Addr;
 
-use lms_proto::Duration;
-use lms_proto::igmp::{Member, Querier, Role, Storage};
-use lms_proto::wire::igmp::{Code, Message, Query, RecordType};
+use igmp::Duration;
+use igmp::wire::{Code, Message, Query, RecordType};
+use igmp::{Member, Querier, Role, Storage};
 
 use crate::common::*;
-use crate::igmp_common::*;
 
 fn hear(q: &mut Querier<'_>, at: u64, kind: RecordType, sources: &[u8]) {
     let packet = v3_report(host(1, 77), kind, sources);

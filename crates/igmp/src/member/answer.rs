@@ -3,8 +3,8 @@
 use proto_core::RateLimit;
 
 use super::{DropReason, FilterMode, Member, source_key};
-use crate::igmp::datagram;
-use crate::wire::igmp::{self, Message, Query};
+use crate::datagram;
+use crate::wire::{self, Message, Query};
 use crate::{Duration, Instant, Meta};
 
 impl Member<'_> {
@@ -23,7 +23,7 @@ impl Member<'_> {
         if meta.iface != self.config.iface {
             return Err(DropReason::WrongInterface);
         }
-        let ip = datagram::parse(packet, igmp::PROTOCOL).ok_or(DropReason::Malformed)?;
+        let ip = datagram::parse(packet, wire::PROTOCOL).ok_or(DropReason::Malformed)?;
         let message = Message::parse(ip.payload).map_err(|_| DropReason::Malformed)?;
         let Message::Query(query) = message else {
             return Ok(());

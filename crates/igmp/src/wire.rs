@@ -19,7 +19,6 @@
 use core::fmt;
 use core::net::Ipv4Addr;
 
-use super::hier::Cost;
 use crate::Duration;
 
 /// IP protocol number of IGMP.
@@ -42,7 +41,47 @@ const SHORT_LEN: usize = 8;
 const V3_QUERY_LEN: usize = 12;
 const RECORD_LEN: usize = 8;
 
-/// Why bytes are not an IGMP message: drop it.
+/// What a replier costs; lower is better. The unit is the operator's (the hop, by default).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Cost(pub u16);
+
+impl Cost {
+    /// Nobody offers, or takes the offer back: 0xffff on the wire.
+    pub const WITHDRAWN: Cost = Cost(0xffff);
+    /// The highest cost that still is an offer.
+    pub const MAX: Cost = Cost(0xfffe);
+
+    /// Whether this is an offer.
+    pub const fn is_offer(self) -> bool {
+        self.0 != Self::WITHDRAWN.0
+    }
+
+    /// This offer seen through a router whose own cost is `own`: the sum, at most
+    /// [`Cost::MAX`], so that adding never withdraws. What is withdrawn stays withdrawn.
+    pub const fn through(self, own: u16) -> Cost {
+        if !self.is_offer() {
+            return self;
+        }
+        let sum = self.0.saturating_add(own);
+        if sum > Self::MAX.0 {
+            Self::MAX
+        } else {
+            Cost(sum)
+        }
+    }
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_offer() {
+            write!(f, "{}", self.0)
+        } else {
+            f.write_str("withdrawn")
+        }
+    }
+}
+
+/// Why bytes are not an IGMP message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ParseError {
     /// The bytes end before the message does.

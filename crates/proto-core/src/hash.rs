@@ -1,25 +1,28 @@
-//! The keyed hash of every table: SipHash-1-3 of 8 bytes, or of 12 with the same first 8.
+//! The keyed hash of tables: SipHash-1-3 of 8 bytes, or of 12 with the same first 8.
 
 use rand_core::Rng;
 
 /// Key of a hash. Secret, so that no host can choose keys that collide.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HashKey(pub(crate) u64, pub(crate) u64);
+pub struct HashKey(pub u64, pub u64);
 
 impl HashKey {
-    pub(crate) fn random(rng: &mut impl Rng) -> Self {
+    /// Draws a key.
+    pub fn random(rng: &mut impl Rng) -> Self {
         HashKey(rng.next_u64(), rng.next_u64())
     }
 
     /// Returns SipHash-1-3 of the 8 bytes of `key`, little-endian.
     #[inline]
-    pub(crate) fn hash(&self, key: u64) -> u64 {
+    #[must_use]
+    pub fn hash(&self, key: u64) -> u64 {
         self.prefix(key).hash()
     }
 
     /// Starts a hash with the 8 bytes of `key`, little-endian.
     #[inline]
-    pub(crate) fn prefix(&self, key: u64) -> Prefix {
+    #[must_use]
+    pub fn prefix(&self, key: u64) -> Prefix {
         let mut v = [
             self.0 ^ 0x736f_6d65_7073_6575,
             self.1 ^ 0x646f_7261_6e64_6f6d,
@@ -33,18 +36,20 @@ impl HashKey {
 
 /// A hash of which the first 8 bytes are in: computed once, finished in several ways.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Prefix([u64; 4]);
+pub struct Prefix([u64; 4]);
 
 impl Prefix {
     /// Returns the hash of the 8 bytes alone.
     #[inline]
-    pub(crate) fn hash(self) -> u64 {
+    #[must_use]
+    pub fn hash(self) -> u64 {
         self.finish(8 << 56)
     }
 
     /// Returns the hash of the 8 bytes and the 4 bytes of `more`, little-endian.
     #[inline]
-    pub(crate) fn hash_with(self, more: u32) -> u64 {
+    #[must_use]
+    pub fn hash_with(self, more: u32) -> u64 {
         self.finish(12 << 56 | u64::from(more))
     }
 

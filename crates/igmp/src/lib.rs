@@ -1,0 +1,63 @@
+//! IGMPv3 (RFC 3376) and IGMP proxying (RFC 4605) for edge networks without a routing daemon, as protocol machines:
+//! no sockets, no clock, no heap unless asked for (feature `alloc`).
+//!
+//! - [`Querier`]: the router's half on one interface;
+//! - [`Member`]: the host's half on one interface;
+//! - [`Proxy`]: a member upstream, queriers downstream, and which packets go where between them.
+//!
+//! # Interoperation
+//!
+//! Hosts of versions 1 and 2 are served. Queries of version 1 or 2 from another router are
+//! refused and counted (`older_query`): RFC 3376 §7.3.1 wants all routers of a link configured
+//! alike, and a version 3 querier understands every host. Queries from 0.0.0.0 (snooping
+//! switches) answer nobody's election. The Router Alert option is written and not demanded. A
+//! Linux host of any version since 2.6 answers as §5 says; its own reports carry no auxiliary
+//! data, those of an LMS endpoint are sent beside them.
+
+//!
+//! Reports may carry the replier cost of LMS as auxiliary data ([`wire::Record::cost`]). The crate `lms-proto` reads
+//! and writes it.
+//!
+//! # Driving a machine
+//!
+//! All three implement [`proto_core::Machine`]. Packets are whole IPv4 packets.
+//!
+//! ```
+//! use core::net::Ipv4Addr;
+//! use igmp::{Config, Iface, Instant, InterfaceConfig, Member, Storage};
+//!
+//! let interface = InterfaceConfig { address: Ipv4Addr::new(192, 0, 2, 7), prefix_len: 24 };
+//! let now = Instant::ZERO;
+//! // Room for 8 groups and 64 sources.
+//! let mut member = Member::new(Config::new(Iface(0), interface), Storage::owned(8, 64), [7; 32], now);
+//! member.join(now, Ipv4Addr::new(239, 1, 2, 3)).unwrap();
+//!
+//! let mut buffer = [0; 1500];
+//! let report = member.poll_transmit(now, &mut buffer).unwrap();
+//! assert_eq!(buffer[16..20], [224, 0, 0, 22]); // to all routers that speak version 3
+//! # let _ = report;
+//! // Sleep until `poll_timeout`, or until a query arrives for `handle_packet`.
+//! assert!(member.poll_timeout().is_some());
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "alloc")]
+extern crate alloc;
+
+mod config;
+pub mod datagram;
+pub mod member;
+mod proxy;
+pub mod querier;
+mod stats;
+mod types;
+pub mod wire;
+
+pub use self::config::{Config, MemberStorage, QuerierStorage, StaticStorage, Storage};
+pub use self::member::Member;
+pub use self::proxy::{Proxy, ProxyEvent};
+pub use self::querier::{Event, FilterMode, Querier, Role};
+pub use self::stats::{DropReason, Drops, Stats};
+pub use self::types::{Iface, InterfaceConfig, Key, LinkAddr, Meta, NextHop, Transmit};
+pub use proto_core::time::{Duration, Instant};

@@ -1,0 +1,80 @@
+//! Hostile packets, well-formed ones among them, at every machine: no panic, bounds hold, every
+//! machine falls silent when left alone.
+
+use core::net::Ipv4Addr;
+
+use igmp::wire::{Message, RecordType};
+use igmp::{Duration, FilterMode, Member, Querier, Storage};
+use proptest::prelude::*;
+
+use crate::common::*;
+
+/// A packet that passes the checksums, with fields from small ranges so that they meet.
+fn packet() -> impl Strategy<Value = Vec<u8>> {
+    let from = || (0u16..4, 1u8..6).prop_map(|(iface, n)| host(iface, n));
+    let list = || prop::collection::vec(1u8..9, 0..6);
+    let report = (from(), 1u8..8, list())
+        .prop_map(|(from, kind, sources)| v3_report(from, RecordType::from(kind), &sources));
+    let query = (from(), any::<bool>(), 1u32..200, list()).prop_map(|(from, general, t, list)| {
+        if general {
+            v3_query(from, Ipv4Addr::UNSPECIFIED, t, &[])
+        } else {
+            v3_query(from, GROUP, t, &list)
+        }
+    });
+    let older = (from(), 0usize..3).prop_map(|(from, kind)| {
+        let message = [
+            Message::V1Report(GROUP),
+            Message::V2Report(GROUP),
+            Message::V2Leave(GROUP),
+        ][kind];
+        whole(from, GROUP, &message)
+    });
+    let garbage = prop::collection::vec(any::<u8>(), 0..90);
+    prop_oneof![3 => report, 3 => query, 1 => older, 1 => garbage]
+}
+
+fn steps() -> impl Strategy<Value = Vec<(u16, Vec<u8>, u64)>> {
+    prop::collection::vec((0u16..5, packet(), 0u64..4_000), 0..80)
+}
+
+proptest! {
+    #[test]
+    fn querier_survives(steps in steps()) {
+        let mut q = Querier::new(igmp_config(1), Storage::owned(3, 7), [5; 32], ms(0));
+        let mut now = ms(0);
+        for (iface, packet, wait) in steps {
+            let _ = q.handle_packet(now, &meta(iface), &packet);
+            prop_assert!(q.group_count() <= 3);
+            now += Duration::from_millis(wait);
+            run_querier(&mut q, now);
+            while q.poll_event().is_some() {}
+        }
+        // The querier of that other address may have said 31,744 s.
+        run_querier(&mut q, now + Duration::from_secs(8 * 31_744));
+        while q.poll_event().is_some() {}
+        prop_assert_eq!(q.group_count(), 0);
+    }
+
+    #[test]
+    fn member_survives(steps in steps()) {
+        let mut m = Member::new(igmp_config(1), Storage::owned(3, 7), [5; 32], ms(0));
+        let mut now = ms(0);
+        let mut buffer = [0; 1500];
+        for (at, (iface, packet, wait)) in steps.into_iter().enumerate() {
+            let _ = m.handle_packet(now, &meta(iface), &packet);
+            let list = (0..at as u8 % 4).map(source);
+            let mode = if at % 3 == 0 { FilterMode::Exclude } else { FilterMode::Include };
+            let _ = m.set(now, GROUP, mode, list);
+            now += Duration::from_millis(wait);
+            while let Some(due) = m.poll_timeout().filter(|due| *due <= now) {
+                while m.poll_transmit(due, &mut buffer).is_some() {}
+            }
+        }
+        m.leave(now, GROUP);
+        while let Some(due) = m.poll_timeout() {
+            while m.poll_transmit(due, &mut buffer).is_some() {}
+        }
+        prop_assert_eq!(m.group_count(), 0);
+    }
+}

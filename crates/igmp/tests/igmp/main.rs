@@ -1,0 +1,9 @@
+//! IGMPv3: querier, member, proxy, wire format.
+
+mod common;
+mod hostile;
+mod member;
+mod memory;
+mod querier;
+mod refused;
+mod wire;
