@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use cli::logging::LogArgs;
+use cli::verbs;
 use daemon_kit::client::default_socket;
 
 use crate::config::DEFAULT_SOCKET;
@@ -59,13 +60,7 @@ pub(crate) enum Verb {
     /// Run data nodes, one for each core, for a control node elsewhere
     Data(File),
     /// Validate a configuration and report every error
-    Check {
-        #[command(flatten)]
-        file: File,
-        /// Also verify users, interfaces, addresses and key files of this host
-        #[arg(long)]
-        host: bool,
-    },
+    Check(verbs::CheckArgs),
     /// Show the state of a running gateway
     Status {
         /// Document to show

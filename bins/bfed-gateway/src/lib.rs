@@ -96,6 +96,11 @@ use config::{Config, Mode};
 /// The program's name.
 const PROGRAM: &str = "bfed-gateway";
 
+const EXAMPLE: verbs::Example = verbs::Example {
+    program: PROGRAM,
+    source: "bins/bfed-gateway/examples/gateway.toml",
+};
+
 /// Returns the command line for man pages and completions.
 pub fn command() -> clap::Command {
     <args::Args as clap::CommandFactory>::command()
@@ -112,16 +117,13 @@ pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let run = |mode, file: args::File| {
         linux_net::process::raise_descriptor_limit();
-        verbs::run(daemon::run(mode, &file.config))
+        verbs::run(daemon::run(mode, &file.config), &EXAMPLE)
     };
     match args.verb {
         Verb::Run(file) => run(Mode::Whole, file),
         Verb::Control(file) => run(Mode::Control, file),
         Verb::Data(file) => run(Mode::Data, file),
-        Verb::Check { file, host } => {
-            let look = host.then_some(Config::on_this_host as fn(&_, &mut _));
-            verbs::check(&file.config, Config::load(&file.config), look)
-        }
+        Verb::Check(args) => verbs::check(&args, &EXAMPLE, Config::load, Config::on_this_host),
         Verb::Status { what, json, at } => {
             let answer = status::query(&at.socket, what);
             verbs::status(answer, json, |answer| status::render(what, answer))

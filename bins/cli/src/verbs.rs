@@ -1,6 +1,7 @@
-//! What the verbs of a daemon print, and their exit codes.
+//! Verbs that all daemons have: arguments, what they print, exit codes.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use daemon_kit::RunError;
@@ -10,34 +11,71 @@ use daemon_kit::reader::ConfigError;
 
 use crate::{exit, print};
 
+/// Arguments of `run`.
+#[derive(Debug, clap::Args)]
+pub struct ConfigFile {
+    /// Path of the configuration file
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+}
+
+/// Arguments of `check`.
+#[derive(Debug, clap::Args)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    file: ConfigFile,
+    /// Also verify that users, interfaces, addresses and key files exist on this host
+    #[arg(long)]
+    host: bool,
+}
+
+/// Where the commented configuration of a program is.
+#[derive(Clone, Copy, Debug)]
+pub struct Example {
+    /// The program: its package installs `/etc/polycast/PROGRAM.toml`.
+    pub program: &'static str,
+    /// Path in the source tree.
+    pub source: &'static str,
+}
+
 /// Returns the exit code of `run`, after printing why it failed.
-pub fn run(result: Result<ExitCode, RunError>) -> ExitCode {
+pub fn run(result: Result<ExitCode, RunError>, example: &Example) -> ExitCode {
     match result {
         Ok(code) => code,
-        Err(RunError::Config(error)) => wrong(&error),
+        Err(RunError::Config(error)) => wrong(&error, example),
         Err(error) => exit::fail(exit::FAILED, error),
     }
 }
 
 /// Prints the problems of a configuration, one a line: editors know `FILE:LINE:COLUMN: `.
-fn wrong(error: &ConfigError) -> ExitCode {
-    crate::print_message!("{error}");
+fn wrong(error: &ConfigError, example: &Example) -> ExitCode {
+    match error {
+        ConfigError::Unreadable(_, cause) if cause.kind() == io::ErrorKind::NotFound => {
+            let Example { program, source } = example;
+            crate::print_message!(
+                "{error}; a commented example is /etc/polycast/{program}.toml (package) or {source} (source)"
+            );
+        }
+        _ => crate::print_message!("{error}"),
+    }
     print::exit_code(exit::USAGE)
 }
 
-/// Prints the result of `check`; `on_this_host` is asked with `--here`.
+/// Runs `check`: reads the file with `load`, and with `--host` also asks `on_this_host`.
 pub fn check<T>(
-    file: &Path,
-    result: Result<T, ConfigError>,
-    on_this_host: Option<fn(&T, &mut HostCheck)>,
+    args: &CheckArgs,
+    example: &Example,
+    load: impl FnOnce(&Path) -> Result<T, ConfigError>,
+    on_this_host: impl FnOnce(&T, &mut HostCheck),
 ) -> ExitCode {
-    let config = match result {
+    let file = &args.file.config;
+    let config = match load(file) {
         Ok(config) => config,
-        Err(error) => return wrong(&error),
+        Err(error) => return wrong(&error, example),
     };
     let mut host = HostCheck::default();
-    if let Some(look) = on_this_host {
-        look(&config, &mut host);
+    if args.host {
+        on_this_host(&config, &mut host);
     }
     for problem in host.problems() {
         crate::print_message!("{}: on this host: {problem}", file.display());

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use cli::logging::LogArgs;
+use cli::verbs::{CheckArgs, ConfigFile};
 use daemon_kit::client::default_socket;
 
 use crate::config::DEFAULT_SOCKET;
@@ -41,20 +42,9 @@ the others also parents = [\"192.0.2.1:4143\"]. Then `dyram-relay check --config
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Run the relay until a signal ends it
-    Run {
-        /// Path of the configuration file
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
-    },
+    Run(ConfigFile),
     /// Validate a configuration and report every error
-    Check {
-        /// Path of the configuration file
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
-        /// Also verify users, interfaces and addresses on this host
-        #[arg(long)]
-        host: bool,
-    },
+    Check(CheckArgs),
     /// Follow the tables and rates of a running relay until q is pressed
     #[cfg(feature = "top")]
     Top {

@@ -69,6 +69,11 @@ use config::Config;
 /// Name of the program.
 const PROGRAM: &str = "dyram-relay";
 
+const EXAMPLE: verbs::Example = verbs::Example {
+    program: PROGRAM,
+    source: "bins/dyram-relay/dyram-relay.toml",
+};
+
 /// Returns the command line, from which man pages and completions are generated.
 pub fn command() -> clap::Command {
     <args::Args as clap::CommandFactory>::command()
@@ -84,11 +89,8 @@ pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         return cli::args::usage(message);
     }
     match args.verb {
-        Verb::Run { config } => verbs::run(daemon::run(&config)),
-        Verb::Check { config, host } => {
-            let on_host = host.then_some(Config::on_this_host as fn(&_, &mut _));
-            verbs::check(&config, Config::load(&config), on_host)
-        }
+        Verb::Run(file) => verbs::run(daemon::run(&file.config), &EXAMPLE),
+        Verb::Check(args) => verbs::check(&args, &EXAMPLE, Config::load, Config::on_this_host),
         #[cfg(feature = "top")]
         Verb::Top { once, socket } => verbs::top(&top::VIEW, socket, once),
         Verb::Status { what, json, socket } => {

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use cli::logging::LogArgs;
+use cli::verbs::{CheckArgs, ConfigFile};
 use daemon_kit::client::default_socket;
 
 use crate::config::DEFAULT_SOCKET;
 use crate::status::Show;
 
-/// Forwards LMS requests to repliers and LMS repairs to subtrees, beside whatever routes multicast
-/// on this host
+/// Forward LMS requests to repliers and LMS repairs to subtrees, beside the multicast routing of this host
 #[derive(Debug, Parser)]
 #[command(name = "lms-router", version, after_help = AFTER, arg_required_else_help = true)]
 pub(crate) struct Args {
@@ -22,50 +22,40 @@ pub(crate) struct Args {
 
 const AFTER: &str = "\
 Signals of a running router:
-  SIGHUP           reads the configuration again; a wrong one is rejected, the old one stays
-  SIGTERM, SIGINT  withdraws from the replier hierarchy, cleans up and ends with code 0
+  SIGHUP           reload the configuration; an invalid file is rejected and the old one stays
+  SIGTERM, SIGINT  withdraw from the replier hierarchy, clean up and exit with code 0
 
 Exit codes:
-  0    all well; `run` was ended by SIGTERM or SIGINT
-  1    failed
-  2    wrong usage: the command line or the configuration
-  74   the result could not be written to standard output, whatever else happened
+  0    success; `run` was stopped by SIGTERM or SIGINT
+  1    failure
+  2    the command line or the configuration is wrong
+  74   the result could not be written to standard output
 
-A start: write a configuration (one line is enough: [metrics]), `lms-router check --config F`,
-then `lms-router run --config F` as root, and look with `lms-router status groups`.";
+Getting started: write a configuration file (one line is enough: [metrics]), validate it with
+`lms-router check --config F`, start `lms-router run --config F` as root, and see
+`lms-router status groups`.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Routes until it is told to end
-    Run {
-        /// The configuration file
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
-    },
-    /// Says what is wrong with a configuration, and where, and what to write instead
-    Check {
-        /// The configuration file
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
-        /// The dry run: also what does not fit this host, such as users, interfaces, addresses
-        #[arg(long)]
-        here: bool,
-    },
-    /// Follows a running router: its tables, with rates, until q is pressed
+    /// Run the router until a signal stops it
+    Run(ConfigFile),
+    /// Validate a configuration file and report every error
+    Check(CheckArgs),
+    /// Show the tables and rates of a running router until q is pressed
     #[cfg(feature = "top")]
     Top {
-        /// Prints the tables once, as text, with rates over one second; needs no terminal
+        /// Print the tables once as text, with rates over one second; needs no terminal
         #[arg(long)]
         once: bool,
         /// Path of the status socket (daemon.socket in the configuration)
         #[arg(long, value_name = "PATH", default_value_os_t = default_socket(DEFAULT_SOCKET))]
         socket: PathBuf,
     },
-    /// Shows a running router
+    /// Show the state of a running router
     Status {
-        /// What to show; an overview when not given
+        /// What to show [default: an overview]
         what: Option<What>,
-        /// One JSON object
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
         /// Path of the status socket (daemon.socket in the configuration)
@@ -78,9 +68,9 @@ pub(crate) enum Verb {
 pub(crate) enum What {
     /// Multicast routes and their repliers
     Groups,
-    /// Interfaces, their numbers, their packets
+    /// Interfaces with their numbers and packet counts
     Interfaces,
-    /// Everything that is counted
+    /// All counters
     Counters,
 }
 

@@ -76,6 +76,11 @@ use config::Config;
 /// What the program calls itself.
 const PROGRAM: &str = "lms-router";
 
+const EXAMPLE: verbs::Example = verbs::Example {
+    program: PROGRAM,
+    source: "bins/lms-router/lms-router.toml",
+};
+
 /// The command line, as `--help` shows it: man pages and completions are made of it.
 pub fn command() -> clap::Command {
     <args::Args as clap::CommandFactory>::command()
@@ -91,11 +96,8 @@ pub fn main_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         return cli::args::usage(message);
     }
     match args.verb {
-        Verb::Run { config } => verbs::run(daemon::run(&config)),
-        Verb::Check { config, here } => {
-            let look = here.then_some(Config::on_this_host as fn(&_, &mut _));
-            verbs::check(&config, Config::load(&config), look)
-        }
+        Verb::Run(file) => verbs::run(daemon::run(&file.config), &EXAMPLE),
+        Verb::Check(args) => verbs::check(&args, &EXAMPLE, Config::load, Config::on_this_host),
         #[cfg(feature = "top")]
         Verb::Top { once, socket } => verbs::top(&top::VIEW, socket, once),
         Verb::Status { what, json, socket } => {

@@ -1,5 +1,5 @@
-//! `check --here`, the dry run: whether a configuration fits this host. A file may be checked on another host than
-//! the one it is for, so `check` alone does not ask.
+//! `check --host`: whether a configuration fits this host. `check` alone does not ask, because a file may be checked on
+//! a host other than the one that it is for.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};

@@ -1,4 +1,4 @@
-//! `check --here`: what of a configuration does not fit this host.
+//! `check --host`: what of a configuration does not fit this host.
 
 use std::path::{Path, PathBuf};
 

@@ -193,7 +193,7 @@ pub struct Capture {
 }
 
 impl Config {
-    /// What does not fit this host, for `check --here`.
+    /// Adds what does not fit this host, for `check --host`.
     pub fn on_this_host(&self, host: &mut HostCheck) {
         host.daemon(&self.daemon);
         host.address("metrics.listen", self.metrics);

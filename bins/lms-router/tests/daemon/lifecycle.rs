@@ -404,7 +404,8 @@ fn check_and_status_from_the_command_line() {
         (code, said.as_str()),
         (
             2,
-            "/nonexistent/x.toml: No such file or directory (os error 2)\n"
+            "/nonexistent/x.toml: No such file or directory (os error 2); a commented example is \
+             /etc/polycast/lms-router.toml (package) or bins/lms-router/lms-router.toml (source)\n"
         )
     );
     let (code, _, said) = run(&["status", "--socket", "/nonexistent/sock"]);
