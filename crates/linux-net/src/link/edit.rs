@@ -348,13 +348,6 @@ impl Editor {
         self.set("switching an interface", header, |m| m)
     }
 
-    /// Makes it take packets to every group (`IFF_ALLMULTI`), or only those it joined.
-    pub fn set_all_multicast(&mut self, index: u32, on: bool) -> Result<(), EditError> {
-        let mask = libc::IFF_ALLMULTI.cast_unsigned();
-        let header = ifinfomsg(index, if on { mask } else { 0 }, mask);
-        self.set("switching reception of all groups", header, |m| m)
-    }
-
     /// Gives an interface another name. Kernels before 6.2 want it to be down.
     pub fn set_name(&mut self, index: u32, name: &str) -> Result<(), EditError> {
         self.set("renaming an interface", ifinfomsg(index, 0, 0), |m| {
@@ -367,15 +360,6 @@ impl Editor {
         self.set("setting the MTU", ifinfomsg(index, 0, 0), |m| {
             m.attr_u32(attr::IFLA_MTU, mtu)
         })
-    }
-
-    /// Sets the Ethernet address.
-    pub fn set_link_address(&mut self, index: u32, address: [u8; 6]) -> Result<(), EditError> {
-        self.set(
-            "setting the Ethernet address",
-            ifinfomsg(index, 0, 0),
-            |m| m.attr(attr::IFLA_ADDRESS, &address),
-        )
     }
 
     /// Makes an interface a port of a bridge; 0: of none.
@@ -399,15 +383,6 @@ impl Editor {
                         })
                 })
             },
-        )
-    }
-
-    /// Moves an interface to another network namespace.
-    pub fn move_to(&mut self, index: u32, namespace: BorrowedFd<'_>) -> Result<(), EditError> {
-        self.set(
-            "moving an interface to another namespace",
-            ifinfomsg(index, 0, 0),
-            |m| m.attr_u32(attr::IFLA_NET_NS_FD, namespace.as_raw_fd().cast_unsigned()),
         )
     }
 
