@@ -3,7 +3,7 @@
 //! It captures LMS requests, directed multicasts, IGMP and LMS-HIER messages in a packet ring,
 //! lets the machine of [`lms_proto`] decide, and sends what comes out. Data packets never pass
 //! through it: the kernel forwards these, by the routes of a routing daemon
-//! (`source.kind = "kernel"`), of somebody else (`"static"`), or of the built-in IGMP proxy
+//! (`source.kind = "kernel"`), of another program (`"static"`), or of the built-in IGMP proxy
 //! (`"igmp-proxy"`).
 //!
 //! # Threads

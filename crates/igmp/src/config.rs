@@ -13,7 +13,7 @@ use proto_core::slab::Slot;
 pub struct Config {
     /// The interface.
     pub iface: Iface,
-    /// This system's address there, and its subnet: who is not on it is not believed.
+    /// This system's address there, and its subnet. Packets from other subnets are refused.
     pub interface: InterfaceConfig,
     /// Robustness variable, 1 to 7: how many losses in a row are survived, plus one. 2.
     pub robustness: u8,

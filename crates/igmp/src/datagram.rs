@@ -11,14 +11,14 @@ const ROUTER_ALERT: [u8; 4] = [0x94, 0x04, 0, 0];
 const HEADER_LEN: usize = 20;
 const UDP_HEADER_LEN: usize = 8;
 
-/// What matters of a packet's IPv4 header.
+/// The parsed part of a packet's IPv4 header.
 #[derive(Clone, Copy, Debug)]
 pub struct Ip<'a> {
-    /// Who sent it.
+    /// The source address.
     pub source: Ipv4Addr,
-    /// Where it went.
+    /// The destination address.
     pub destination: Ipv4Addr,
-    /// What was left of its time to live.
+    /// The remaining time to live.
     pub ttl: u8,
     /// What follows the header.
     pub payload: &'a [u8],

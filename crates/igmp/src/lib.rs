@@ -1,16 +1,16 @@
 //! IGMPv3 (RFC 3376) and IGMP proxying (RFC 4605) for edge networks without a routing daemon, as protocol machines:
 //! no sockets, no clock, no heap unless asked for (feature `alloc`).
 //!
-//! - [`Querier`]: the router's half on one interface;
-//! - [`Member`]: the host's half on one interface;
-//! - [`Proxy`]: a member upstream, queriers downstream, and which packets go where between them.
+//! - [`Querier`]: the router's side on one interface;
+//! - [`Member`]: the host's side on one interface;
+//! - [`Proxy`]: a member upstream, queriers downstream, and the routes between them.
 //!
 //! # Interoperation
 //!
 //! Hosts of versions 1 and 2 are served. Queries of version 1 or 2 from another router are
-//! refused and counted (`older_query`): RFC 3376 §7.3.1 wants all routers of a link configured
-//! alike, and a version 3 querier understands every host. Queries from 0.0.0.0 (snooping
-//! switches) answer nobody's election. The Router Alert option is written and not demanded. A
+//! refused and counted (`older_query`): RFC 3376 §7.3.1 requires that all routers of a link
+//! are configured alike, and a version 3 querier understands every host. Queries from 0.0.0.0 (snooping
+//! switches) take no part in the election of a querier. The Router Alert option is written and not required. A
 //! Linux host of any version since 2.6 answers as §5 says; its own reports carry no auxiliary
 //! data, those of an LMS endpoint are sent beside them.
 

@@ -7,7 +7,7 @@ use managed::ManagedSlice;
 use super::{DropReason, Event, FilterMode, Member, Querier, Role};
 use crate::{Iface, Instant, Key, Meta, Transmit};
 
-/// What the router wants to know.
+/// What the router must act on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProxyEvent {
     /// Where packets of this group go changed: ask [`Proxy::downstream`] again for its `(*, G)`
@@ -16,7 +16,7 @@ pub enum ProxyEvent {
         /// The group.
         group: Ipv4Addr,
     },
-    /// We became the querier of a downstream link, or no longer are: ask again for every group.
+    /// This router became the querier of a downstream link, or another router did: ask again for every group.
     Role {
         /// The interface.
         iface: Iface,
@@ -25,13 +25,13 @@ pub enum ProxyEvent {
     },
 }
 
-/// The machine: merges what is wanted downstream, asks for it upstream as a host, and says where
+/// The machine: merges the memberships of the downstream interfaces, reports them upstream as a host, and says where
 /// packets go.
 ///
-/// A packet from upstream goes to each downstream interface that wants it and where we are the
-/// querier; one from downstream goes upstream as well (RFC 4605 §4.2), for which a route of its
-/// own is the driver's choice. The merged state is EXCLUDE where any interface's is: what all of
-/// these exclude and nobody includes; else INCLUDE of all that any includes (§4.1).
+/// A packet from upstream goes to each downstream interface with receivers on which this router is the querier; one from downstream goes upstream as well (RFC 4605 §4.2), for which a route of its
+/// own is the driver's choice. The merged state is EXCLUDE where any interface's is: it
+/// excludes what all of these exclude and no interface includes. Else it is INCLUDE of all that any interface includes
+/// (§4.1).
 ///
 /// Work for one packet grows with the number of downstream interfaces and the sources of one
 /// group, not with the number of groups.
@@ -76,7 +76,7 @@ impl<'a> Proxy<'a> {
         None
     }
 
-    /// Removes a downstream interface and what it wanted; false where there is none, or the memory
+    /// Removes a downstream interface and its memberships; false where there is none, or the memory
     /// is lent. Ask again for every group.
     #[cfg(feature = "alloc")]
     pub fn remove_downstream(&mut self, now: Instant, iface: Iface) -> bool {
@@ -88,7 +88,7 @@ impl<'a> Proxy<'a> {
         };
         let gone = queriers.remove(at);
         for (group, _) in gone.groups() {
-            self.tell_upstream(now, group);
+            self.report_upstream(now, group);
         }
         true
     }
@@ -131,8 +131,7 @@ impl<'a> Proxy<'a> {
         }
     }
 
-    /// The next thing the router wants to know; drain until `None`, after every other call: this
-    /// is also when upstream is told.
+    /// Returns the next event; drain until `None` after every other call. This also reports changes upstream.
     pub fn poll_event(&mut self) -> Option<ProxyEvent> {
         for querier in self.downstream.iter_mut() {
             let iface = querier.config().iface;
@@ -140,7 +139,7 @@ impl<'a> Proxy<'a> {
                 None => {}
                 Some(Event::Role(role)) => return Some(ProxyEvent::Role { iface, role }),
                 Some(Event::Changed { group }) => {
-                    self.tell_upstream(self.last_now, group);
+                    self.report_upstream(self.last_now, group);
                     return Some(ProxyEvent::Changed { group });
                 }
             }
@@ -148,13 +147,13 @@ impl<'a> Proxy<'a> {
         None
     }
 
-    /// Merges what is wanted of a group (RFC 4605 §4.1).
-    fn tell_upstream(&mut self, now: Instant, group: Ipv4Addr) {
+    /// Merges the memberships of a group (RFC 4605 §4.1).
+    fn report_upstream(&mut self, now: Instant, group: Ipv4Addr) {
         let downstream = &self.downstream;
         let excluding = downstream
             .iter()
             .find(|q| q.mode(group) == FilterMode::Exclude);
-        // What does not fit upstream is counted there, and nothing more can be done about it.
+        // What does not fit upstream is counted there.
         let _ = match excluding {
             Some(first) => {
                 let unwanted = |s: &Ipv4Addr| !downstream.iter().any(|q| q.wants(*s, group));
@@ -168,13 +167,13 @@ impl<'a> Proxy<'a> {
         };
     }
 
-    /// The interface that packets of every route come in by.
+    /// Returns the upstream interface.
     pub fn parent(&self) -> Iface {
         self.upstream.config().iface
     }
 
-    /// The interfaces that packets from upstream go to: of one source, or with `(*, G)` of a
-    /// source that nothing particular is known of.
+    /// Returns the interfaces that packets from upstream go to: those of one source, or with `(*, G)` those of every source
+    /// that no membership names.
     pub fn downstream(&self, key: Key) -> impl Iterator<Item = Iface> {
         self.downstream
             .iter()
@@ -186,23 +185,22 @@ impl<'a> Proxy<'a> {
             .map(|querier| querier.config().iface)
     }
 
-    /// The groups that anything is wanted of; one that several interfaces want comes several
-    /// times.
+    /// Returns the groups with receivers; a group comes once for each interface.
     pub fn groups(&self) -> impl Iterator<Item = Ipv4Addr> {
         self.downstream
             .iter()
             .flat_map(|querier| querier.groups().map(|(group, _)| group))
     }
 
-    /// The sources of a group for which a route `(S, G)` differs from `(*, G)`: named by some
-    /// interface, as wanted or as not. One that several interfaces name comes several times.
+    /// Returns the sources of a group for which a route `(S, G)` differs from `(*, G)`: an interface includes or excludes
+    /// them. A source comes once for each interface.
     pub fn sources(&self, group: Ipv4Addr) -> impl Iterator<Item = Ipv4Addr> {
         self.downstream
             .iter()
             .flat_map(move |q| q.sources(group, true).chain(q.sources(group, false)))
     }
 
-    /// The next report or query to send, a whole IPv4 packet; 1,500 bytes of `buffer` serve.
+    /// Writes the next report or query to send, a whole IPv4 packet; 1,500 bytes of `buffer` serve.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         if let Some(transmit) = self.upstream.poll_transmit(now, buffer) {
             return Some(transmit);

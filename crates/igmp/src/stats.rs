@@ -11,7 +11,7 @@ proto_core::drop_reasons! {
         Ttl = "ttl",
         /// The sender's address is not on the interface's subnet.
         WrongSubnet = "wrong_subnet",
-        /// The sender's address is our own.
+        /// The sender's address is this system's own.
         OwnAddress = "own_address",
         /// More packets than are looked at in a second.
         Rate = "rate",
@@ -21,11 +21,11 @@ proto_core::drop_reasons! {
         GroupsFull = "groups_full",
         /// No room for another source of a group.
         SourcesFull = "sources_full",
-        /// A query of a version below 3: an older router is on the link (RFC 3376 §7.3.1 wants all
-        /// of a link's routers configured alike).
+        /// A query of a version below 3: an older router is on the link (RFC 3376 §7.3.1 requires
+        /// that all routers of a link are configured alike).
         OlderQuery = "older_query",
     }
-    /// How many packets and records were refused, by reason.
+    /// Packets and records refused, by reason.
     pub type Drops;
 }
 
@@ -40,7 +40,7 @@ pub struct Stats {
     pub queries_sent: u64,
     /// Reports and leaves sent.
     pub reports_sent: u64,
-    /// How many packets and records were refused, by reason.
+    /// Packets and records refused, by reason.
     pub drops: Drops,
 }
 

@@ -87,7 +87,7 @@ pub struct InterfaceConfig {
     /// The router's own address on it: the turning-point address it writes, and the source of
     /// what it sends.
     pub address: Ipv4Addr,
-    /// Length of the subnet's prefix, 0 to 32 bits: neighbours outside it are not believed.
+    /// Length of the subnet's prefix, 0 to 32 bits. Packets of neighbours outside it are refused.
     pub prefix_len: u8,
 }
 
@@ -125,7 +125,7 @@ pub enum NextHop {
     },
 }
 
-/// A packet that a machine wants sent, a whole IPv4 packet of `len` bytes in the caller's buffer.
+/// A packet to send, a whole IPv4 packet of `len` bytes in the caller's buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Transmit {
     /// The interface to send it on.

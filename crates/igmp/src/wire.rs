@@ -41,12 +41,12 @@ const SHORT_LEN: usize = 8;
 const V3_QUERY_LEN: usize = 12;
 const RECORD_LEN: usize = 8;
 
-/// What a replier costs; lower is better. The unit is the operator's (the hop, by default).
+/// Replier cost; routers prefer lower values. The operator chooses the unit (hops by default).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Cost(pub u16);
 
 impl Cost {
-    /// Nobody offers, or takes the offer back: 0xffff on the wire.
+    /// No offer, or a withdrawn one: 0xffff on the wire.
     pub const WITHDRAWN: Cost = Cost(0xffff);
     /// The highest cost that still is an offer.
     pub const MAX: Cost = Cost(0xfffe);
@@ -56,7 +56,7 @@ impl Cost {
         self.0 != Self::WITHDRAWN.0
     }
 
-    /// This offer seen through a router whose own cost is `own`: the sum, at most
+    /// Returns this offer as a router with its own cost `own` reports it: the sum, at most
     /// [`Cost::MAX`], so that adding never withdraws. What is withdrawn stays withdrawn.
     pub const fn through(self, own: u16) -> Cost {
         if !self.is_offer() {
@@ -233,7 +233,7 @@ pub enum RecordType {
     ChangeToInclude,
     /// 4, TO_EX: the filter mode changed to EXCLUDE.
     ChangeToExclude,
-    /// 5, ALLOW: sources are wanted in addition.
+    /// 5, ALLOW: more sources are included.
     AllowNewSources,
     /// 6, BLOCK: sources are no longer wanted.
     BlockOldSources,

@@ -1,4 +1,4 @@
-//! The seam between LMS and what carries its option.
+//! The carrier of the LMS option.
 //!
 //! Table, rule and router know requests and dmcasts only through [`Carrier`]: what a packet is,
 //! where its turning point is written, how a hop is counted, how a dmcast is opened. There is one
@@ -28,9 +28,9 @@ pub enum Class {
 pub struct Request {
     /// Original source and group, of the option.
     pub key: Key,
-    /// Who sent it.
+    /// The sender's address.
     pub sender: Ipv4Addr,
-    /// Where the packet itself is addressed to.
+    /// The packet's destination.
     pub destination: Ipv4Addr,
     /// Whether the turning point is set.
     pub turned: bool,
@@ -45,13 +45,13 @@ pub struct Request {
 /// An encapsulated packet, as its carrier tells it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Encapsulated {
-    /// Who sent it.
+    /// The sender's address.
     pub from: Ipv4Addr,
-    /// Where it is addressed to.
+    /// Its destination.
     pub to: Ipv4Addr,
     /// Its lengths.
     pub layout: Layout,
-    /// The option of its own header, or what is wrong there: only the addressee judges.
+    /// The option of its own header, or the error in it: only the addressee drops such a packet.
     pub option: Result<Option<Found>, OptionError>,
 }
 
@@ -191,7 +191,7 @@ impl Carrier for Ipv4Option {
                 option,
                 encap::open_outer(packet, layout).map_err(Malformed::Open)?,
             ),
-            // A request has no business in a tunnel's header, but that is not ours to judge.
+            // A request in a tunnel's header belongs to the tunnel.
             Some(_) => return Ok(None),
             None => match encap::open_inner(packet, layout).map_err(Malformed::Open)? {
                 Some(opened) => opened,

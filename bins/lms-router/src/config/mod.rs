@@ -45,7 +45,7 @@ pub struct Config {
 pub enum Source {
     /// The kernel's own routes, followed over netlink; some routing daemon owns them.
     Kernel,
-    /// The routes of the configuration; data is forwarded by somebody else.
+    /// The routes of the configuration; another program forwards the data.
     Static(Vec<StaticRoute>),
     /// IGMP on every downstream link decides; this process owns the kernel's multicast routing.
     IgmpProxy(IgmpProxy),

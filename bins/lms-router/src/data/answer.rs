@@ -17,7 +17,7 @@ const PLACES: usize = 16 * PAGE;
 
 impl DataPath {
     pub(super) fn answer(&mut self, command: Command) {
-        // Whoever asked may be gone: that is no news.
+        // The connection that asked may be closed.
         match command {
             Command::Summary(reply) => {
                 let _ = reply.send(self.summary());

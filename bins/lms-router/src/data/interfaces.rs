@@ -179,7 +179,7 @@ impl Interfaces {
         Change::Removed(iface)
     }
 
-    /// The number an interface had before, else one nobody had, else the lowest free one.
+    /// Returns the number that an interface had before, else one that was never used, else the lowest free one.
     fn choose(&mut self, name: &str) -> Option<Iface> {
         if let Some(before) = self.retired.remove(name)
             && self.get(before).is_none()

@@ -1,8 +1,8 @@
-//! The IGMP proxy as a source of routes (RFC 4605): the machine says who wants what, the kernel
+//! The IGMP proxy as a source of routes (RFC 4605): the machine knows the memberships, the kernel
 //! asks about packets it has no route for, and here both become routes, in the kernel for the
 //! data and in the router for requests and repairs.
 //!
-//! Routes are made when a source's first packet arrives, also for packets nobody wants (else the
+//! Routes are made when a source's first packet arrives, also for packets without receivers (else the
 //! kernel would ask again for each), and go when their source has been silent for a while.
 
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ impl Proxy {
         self.kernel.as_fd()
     }
 
-    /// An IGMP packet; what it changes is taken up by [`Proxy::drain`].
+    /// Handles an IGMP packet; [`Proxy::drain`] applies the changes.
     pub(crate) fn handle_packet(&mut self, now: Instant, meta: Meta, packet: &[u8]) {
         if let Some(machine) = &mut self.machine {
             // Refusals are counted by the machine.
@@ -108,7 +108,7 @@ impl Proxy {
         machine.into_iter().chain([self.next_sweep]).min()
     }
 
-    /// Timers, and what the machine wants changed.
+    /// Runs timers and applies the machine's changes.
     pub(crate) fn drain(&mut self, install: &mut Installer<'_>) {
         let now = install.now;
         if let Some(machine) = &mut self.machine {
@@ -264,7 +264,7 @@ impl Proxy {
 
     fn remove(&mut self, (group, source): (Ipv4Addr, Ipv4Addr), install: &mut Installer<'_>) {
         self.routes.remove(&(group, source));
-        // The kernel removes routes of interfaces that went by itself.
+        // The kernel removes routes of interfaces that are gone.
         let _ = self.kernel.remove_route(source, group);
         install.remove(Key::new(source, group));
     }
@@ -317,7 +317,7 @@ impl Proxy {
             };
             wanted.insert(iface, (slot.index, config));
         }
-        // Nobody below is served without a way up.
+        // Without an upstream interface no downstream interface is served.
         if !upstream.is_some_and(|upstream| wanted.contains_key(&upstream)) {
             wanted.clear();
         }

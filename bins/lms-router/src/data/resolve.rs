@@ -62,7 +62,7 @@ impl Resolver {
         self.known.values().map(|known| known.again).min()
     }
 
-    /// Asks for what is not known, or not known any more.
+    /// Requests link addresses that are unknown or have expired.
     pub(crate) fn ask(&mut self, now: Instant) {
         let Some(editor) = &mut self.editor else {
             return;
@@ -96,7 +96,7 @@ impl Resolver {
         self.known.retain(|(_, address), _| is_named(*address));
     }
 
-    /// An interface is gone, and what was known on it.
+    /// Removes an interface and the link addresses on it.
     pub(crate) fn forget(&mut self, interface: u32) {
         self.known.retain(|(index, _), _| *index != interface);
     }

@@ -77,7 +77,7 @@ impl SourceWatch {
         self.wanted.iter().map(|wanted| wanted.until).min()
     }
 
-    /// Gives up what was looked for long enough, and has the ring show the rest alone.
+    /// Removes sources whose search has expired, and restricts the ring to the others.
     pub(crate) fn apply(&mut self, now: Instant, ring: &Ring) -> std::io::Result<()> {
         let before = self.wanted.len();
         self.wanted.retain(|wanted| now < wanted.until);

@@ -105,11 +105,11 @@ pub struct Group {
     pub upstream: Option<String>,
     /// The interfaces that lead to members.
     pub downstream: Vec<String>,
-    /// Who answers requests.
+    /// The replier.
     pub replier: Option<Replier>,
 }
 
-/// Who answers requests of a group.
+/// The replier of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replier {
     /// The interface it is on.

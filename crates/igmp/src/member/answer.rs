@@ -8,7 +8,7 @@ use crate::wire::{self, Message, Query};
 use crate::{Duration, Instant, Meta};
 
 impl Member<'_> {
-    /// An IGMP packet arrived, a whole IPv4 packet; what is no query is fine and ignored.
+    /// Handles an IGMP packet, a whole IPv4 packet. Messages other than queries are ignored.
     pub fn handle_packet(
         &mut self,
         now: Instant,

@@ -1,11 +1,11 @@
-//! The host's half of IGMPv3 on one interface (RFC 3376 §5): reports what is wanted, when it
-//! changes and when a querier asks. The proxy uses it upstream.
+//! The host's side of IGMPv3 on one interface (RFC 3376 §5): reports the groups and sources that it receives, on each
+//! change and when a querier asks. The proxy uses it upstream.
 //!
-//! Changes are told at once and [`Config::robustness`] - 1 times more, each within
+//! Changes are reported at once and [`Config::robustness`] - 1 times more, each within
 //! [`Config::unsolicited_report`] (§5.1). Queries are answered after a random part of the time
 //! that they allow (§5.2). While a querier of version 1 or 2 is on the link, reports are of its
-//! version (§7.2): then only that a group is wanted is told, not which sources; reports of other
-//! hosts do not suppress ours.
+//! version (§7.2): they name groups without sources. Reports of other hosts do not suppress those of this
+//! member.
 //!
 //! Bytes a slot: group 80, source 48, tested.
 
@@ -29,7 +29,7 @@ use rand_core::{Rng, SeedableRng};
 #[derive(Clone, Debug)]
 pub struct MemberGroup {
     address: Ipv4Addr,
-    /// INCLUDE with no source: not wanted; goes when that has been told.
+    /// INCLUDE with no source: left; the slot is freed once that has been reported.
     mode: FilterMode,
     first_source: u32,
     source_count: u32,
@@ -41,7 +41,7 @@ pub struct MemberGroup {
     /// A query is to be answered then: about the sources that are `is_asked`, or about all.
     answer_at: Option<Instant>,
     answers_sources: bool,
-    /// Slots of its list, those included that went and are still to be told of.
+    /// Slots of its list, with sources that were removed and are not reported yet.
     slot_count: u32,
 }
 
@@ -73,7 +73,7 @@ impl Keyed for MemberGroup {
 pub struct MemberSource {
     group: u32,
     address: Ipv4Addr,
-    /// In the group's source list; one that is not is kept until its going has been told.
+    /// In the group's source list. A source that is not is kept until its removal has been reported.
     is_listed: bool,
     /// Reports left that tell that it came or went.
     reports: u8,
@@ -159,12 +159,12 @@ impl<'a> Member<'a> {
         &self.stats
     }
 
-    /// Number of groups, those included whose leave is still being told.
+    /// Returns the number of groups, with those whose leave is still being reported.
     pub fn group_count(&self) -> usize {
         self.groups.len()
     }
 
-    /// Says what is wanted of a group from now on: `INCLUDE` with no sources leaves it. Sources
+    /// Sets the filter of a group: `INCLUDE` with no sources leaves it. Sources
     /// that do not fit are left out and counted; a list that should exclude them asks for more
     /// than is wanted, one that should include them for less.
     pub fn set(

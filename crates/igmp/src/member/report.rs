@@ -18,7 +18,7 @@ enum Which {
 }
 
 impl Member<'_> {
-    /// The next report to send, a whole IPv4 packet; `buffer` needs room for 48 bytes and 8 for
+    /// Writes the next report to send, a whole IPv4 packet; `buffer` needs room for 48 bytes and 8 for
     /// each of the sources that a group may have. Groups that are due share a report.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         let room = IGMP_AT + 8 + 2 * 8 + 8 * self.config.sources_per_group as usize;
@@ -48,7 +48,7 @@ impl Member<'_> {
                 if !self.write_change(&mut writer, g) {
                     break;
                 }
-                self.change_told(now, g);
+                self.change_reported(now, g);
             } else {
                 if !self.write_answer(&mut writer, g) {
                     break;
@@ -173,7 +173,7 @@ impl Member<'_> {
         self.retime(g);
     }
 
-    fn change_told(&mut self, now: Instant, g: u32) {
+    fn change_reported(&mut self, now: Instant, g: u32) {
         let mut at = self.groups[g].first_source;
         while at != NIL {
             let source = &mut self.sources[at];
@@ -193,7 +193,7 @@ impl Member<'_> {
         self.release(g);
     }
 
-    /// Frees a group that is not wanted once that has been told.
+    /// Frees a group that was left, once that has been reported.
     fn release(&mut self, g: u32) {
         let group = &self.groups[g];
         let is_left = group.mode == FilterMode::Include && group.source_count == 0;
@@ -224,7 +224,7 @@ impl Member<'_> {
                 (false, _) => None,
             };
             if is_change {
-                self.change_told(now, g);
+                self.change_reported(now, g);
             } else {
                 self.answered(g);
             }

@@ -1,10 +1,10 @@
-//! The router's half of IGMPv3 on one interface (RFC 3376 §6): who is the querier, which groups
-//! and sources have listeners. Hosts of versions 1 and 2 are understood (§7.3).
+//! The router's side of IGMPv3 on one interface (RFC 3376 §6): which router is the querier, which groups and sources
+//! have receivers. Hosts of versions 1 and 2 are understood (§7.3).
 //!
 //! # State of a group
 //!
 //! In filter mode INCLUDE (A) every source of A has a running timer. In EXCLUDE (X, Y) the group
-//! timer runs, sources of X have running timers (somebody asked for them), those of Y have none
+//! timer runs, sources of X have running timers (a host asked for them), those of Y have none
 //! and are not forwarded. A report moves it so (§6.4; `GMI` is the group membership interval, `Q`
 //! a query that is sent and lowers timers to the last member query time):
 //!
@@ -24,7 +24,7 @@
 //! # Bounds
 //!
 //! Groups and sources are as many as the storage holds, sources of one group as many as
-//! [`Config::sources_per_group`] says. What does not fit is not taken and is counted: a new
+//! [`Config::sources_per_group`] says. What does not fit is refused and counted: a new
 //! group, or a source that is asked for, is not forwarded then; a source that a group is to
 //! exclude is forwarded all the same. Bytes a slot: group 120, source 72, tested.
 
@@ -150,21 +150,21 @@ impl Keyed for Source {
     }
 }
 
-/// Who asks on this link (RFC 3376 §6.6.2).
+/// Which router sends queries on this link (RFC 3376 §6.6.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// We do.
+    /// This router.
     Querier,
-    /// A router with a lower address does, until it falls silent.
+    /// A router with a lower address, until it falls silent.
     NonQuerier {
-        /// Who.
+        /// Its address.
         querier: Ipv4Addr,
-        /// When we take over, unless it asks again.
+        /// When this router takes over, unless the other sends another query.
         until: Instant,
     },
 }
 
-/// What the router wants to know.
+/// What the router must act on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// What is to be forwarded of this group changed.
@@ -227,7 +227,7 @@ impl<'a> Querier<'a> {
         &self.config
     }
 
-    /// Who asks on this link.
+    /// Returns which router sends queries on this link.
     pub fn role(&self) -> Role {
         self.role
     }
@@ -248,19 +248,18 @@ impl<'a> Querier<'a> {
         self.config.last_member * u32::from(self.robustness)
     }
 
-    /// Number of groups known, those included that nobody listens to any more but whose change
-    /// has not been polled.
+    /// Returns the number of groups, with those without receivers whose change has not been polled.
     pub fn group_count(&self) -> usize {
         self.groups.len()
     }
 
-    /// The groups with their filter modes, for `status`.
+    /// Returns the groups with their filter modes.
     pub fn groups(&self) -> impl Iterator<Item = (Ipv4Addr, FilterMode)> {
         let alive = self.groups.iter().filter(|(_, g)| !is_idle(g));
         alive.map(|(_, group)| (group.address, group.mode))
     }
 
-    /// The filter mode of a group; INCLUDE with no source where nobody listens.
+    /// Returns the filter mode of a group; INCLUDE with no source where there is no receiver.
     pub fn mode(&self, group: Ipv4Addr) -> FilterMode {
         let found = self.groups.find(group.to_bits().into());
         found.map_or(FilterMode::Include, |g| self.groups[g].mode)
@@ -280,7 +279,7 @@ impl<'a> Querier<'a> {
         .map(|source| source.address)
     }
 
-    /// Whether packets from a source to a group are wanted on this link (§6.3); O(1).
+    /// Whether this link has receivers for packets from a source to a group (§6.3); O(1).
     pub fn wants(&self, source: Ipv4Addr, group: Ipv4Addr) -> bool {
         let Some(g) = self.groups.find(group.to_bits().into()) else {
             return false;
@@ -294,8 +293,11 @@ impl<'a> Querier<'a> {
         }
     }
 
-    /// An IGMP packet arrived, a whole IPv4 packet. An error is a packet refused whole; records of
-    /// an accepted report are refused one by one, and only counted.
+    /// Handles an IGMP packet, a whole IPv4 packet. Records of an accepted report are refused one by one, and only counted.
+    ///
+    /// # Errors
+    ///
+    /// The whole packet was refused and counted.
     pub fn handle_packet(
         &mut self,
         now: Instant,
@@ -371,7 +373,7 @@ impl<'a> Querier<'a> {
         }
     }
 
-    /// The next thing the router wants to know; drain until `None`.
+    /// Returns the next event; drain until `None`.
     pub fn poll_event(&mut self) -> Option<Event> {
         if core::mem::take(&mut self.role_changed) {
             return Some(Event::Role(self.role));
@@ -411,7 +413,7 @@ proto_core::impl_machine! {
     }
 }
 
-/// Whether a group's state is that of a group nobody knows.
+/// Whether a group has the state of an unknown group.
 fn is_idle(group: &Group) -> bool {
     group.mode == FilterMode::Include && group.source_count == 0
 }

@@ -1,4 +1,4 @@
-//! Queries: who asks, when, and what (RFC 3376 §4.1, §6.6).
+//! Queries: election of the querier, times, contents (RFC 3376 §4.1, §6.6).
 
 use core::net::Ipv4Addr;
 
@@ -112,7 +112,7 @@ impl Querier<'_> {
         }
     }
 
-    /// The next query to send, a whole IPv4 packet; `buffer` needs room for 36 bytes and 4 for
+    /// Writes the next query to send, a whole IPv4 packet; `buffer` needs room for 36 bytes and 4 for
     /// each of the sources that a group may have.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         if buffer.len() < IGMP_AT + 12 + 4 * self.config.sources_per_group as usize {

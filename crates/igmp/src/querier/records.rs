@@ -241,7 +241,7 @@ impl Querier<'_> {
         is_longer
     }
 
-    /// `Q(G, {s})`: the querier asks whether anybody else wants the source (§6.6.3.2).
+    /// `Q(G, {s})`: the querier asks whether another host receives the source (§6.6.3.2).
     fn ask_source(&mut self, now: Instant, s: u32) {
         let until = now + self.last_member_time();
         if self.role != Role::Querier || !self.lower_source(s, until) {
@@ -254,7 +254,7 @@ impl Querier<'_> {
         self.retime(g);
     }
 
-    /// `Q(G)`: the querier asks whether anybody else listens to the group (§6.6.3.1).
+    /// `Q(G)`: the querier asks whether another host receives the group (§6.6.3.1).
     fn ask_group(&mut self, now: Instant, g: u32) {
         let until = now + self.last_member_time();
         if self.role != Role::Querier || self.groups[g].expires <= until {
@@ -287,7 +287,7 @@ impl Querier<'_> {
     pub(super) fn group_due(&mut self, now: Instant, g: u32) {
         let group = &self.groups[g];
         if group.mode == FilterMode::Exclude && group.expires <= now {
-            // §6.5: back to INCLUDE with the sources that somebody asked for.
+            // §6.5: back to INCLUDE with the sources that hosts asked for.
             self.groups[g].mode = FilterMode::Include;
             self.groups[g].queries_left = 0;
             let mut at = self.groups[g].first_source;
@@ -313,7 +313,7 @@ impl Querier<'_> {
         }
     }
 
-    /// Frees a group that nobody listens to, once nobody needs its slot.
+    /// Frees a group without receivers, once nothing refers to its slot.
     pub(super) fn release(&mut self, g: u32) {
         let group = &self.groups[g];
         if is_idle(group) && !group.is_changed && group.to_send == 0 {
@@ -321,7 +321,7 @@ impl Querier<'_> {
         }
     }
 
-    /// Sets the group's timer to what comes first.
+    /// Sets the group's timer to the earliest of its times.
     pub(super) fn retime(&mut self, g: u32) {
         let group = &self.groups[g];
         let expiry = (group.mode == FilterMode::Exclude).then_some(group.expires);

@@ -15,7 +15,7 @@ pub struct Config {
     pub interface: InterfaceConfig,
     /// Form of the options that are written. Classic.
     pub form: Form,
-    /// How often an offer is told again while no router announces what it wants, 100 ms to 18 s.
+    /// How often an offer is repeated while no router announces an interval, 100 ms to 18 s.
     /// 10 s.
     pub refresh: Duration,
     /// The most reports a second, 1 to 1,000,000. Several offers share a report. 50.
@@ -29,7 +29,7 @@ pub struct Config {
     pub withdrawals: u8,
     /// A router may not restart more often than this: bounds what a forged boot number does. 1 s.
     pub restart_interval: Duration,
-    /// Answer turned requests also where no router announces who is elected: for routers that choose
+    /// Answer turned requests also where no router announces the elected replier: for routers that choose
     /// repliers by chance ([`Policy::Random`](crate::router::Policy::Random),
     /// [`Policy::SearchParty`](crate::router::Policy::SearchParty)). Several hosts of one link then
     /// answer the same request. No.

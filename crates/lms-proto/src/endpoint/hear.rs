@@ -69,7 +69,7 @@ impl Endpoint<'_> {
     }
 
     /// Takes what one router announces about one key. Where several routers of a link do, one
-    /// that elects somebody counts for more than one that elects nobody there.
+    /// that elects a neighbour there counts for more than one that elects none.
     fn announce(&mut self, router: Ipv4Addr, entry: &hier::Entry, expires: Instant) {
         let Some(a) = self.announcements.find(packed(entry.key)) else {
             return;

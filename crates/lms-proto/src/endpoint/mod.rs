@@ -6,9 +6,9 @@
 //! and in answer to IGMP queries: immediately where this host is elected, else after a random
 //! delay. Where many groups share the link ([`Config::immediate_groups`]) the elected take a
 //! random delay too, in the first quarter of the time allowed, and the others wait for the rest.
-//! Routers announce who is elected; that the endpoint keeps as soft state.
+//! Routers announce the elected replier; the endpoint keeps it as soft state.
 //!
-//! # Who answers a request
+//! # Answering requests
 //!
 //! [`Endpoint::should_answer`] decides, O(1):
 //!
@@ -46,7 +46,7 @@
 //! let mut packet = [0; 1500];
 //! assert!(endpoint.poll_transmit(Instant::ZERO, &mut packet).is_some());
 //!
-//! // A request's option, as ancillary data. Nobody is elected yet, so nobody here answers it.
+//! // A request's option, as ancillary data. No replier is elected yet, so this host does not answer it.
 //! let mut option = [0; 20];
 //! let len = endpoint.request_option(key, &mut option).unwrap();
 //! let read = find_option(&option[..len]).unwrap();
@@ -127,7 +127,7 @@ pub struct Announcement {
     key: Key,
     /// Sessions that care.
     session_count: u32,
-    /// Who announced it; valid until the slot's timer says otherwise.
+    /// The router that announced it; valid until the slot's timer says otherwise.
     router: Option<Ipv4Addr>,
     elected: Option<Ipv4Addr>,
     /// List of those that changed.
@@ -173,7 +173,7 @@ struct Sweep {
     since: Instant,
 }
 
-/// Who is elected on this link.
+/// The elected replier on this link.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Election {
     /// No LMS router announces this key here: do not count on help.
@@ -204,15 +204,15 @@ pub enum Refusal {
     NotARequest,
     /// No router has turned it: it is for the source.
     NotTurned,
-    /// No LMS router announces this key here, so nobody is elected.
+    /// No LMS router announces this key here, so none is elected.
     NoRouter,
-    /// Somebody else is elected, or nobody on this link.
+    /// Another host is elected, or none on this link.
     NotElected,
     /// This host has not joined that key.
     NotJoined,
 }
 
-/// What the application wants to know.
+/// Events for the application.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Event {
     /// What is announced about this key changed; with `(*, G)` it also counts for the sessions
@@ -220,7 +220,7 @@ pub enum Event {
     ElectionChanged {
         /// The key of the announcement.
         key: Key,
-        /// Who is elected now.
+        /// The elected replier.
         election: Election,
     },
 }
@@ -387,7 +387,7 @@ impl<'a> Endpoint<'a> {
         self.drop_announcement(Key::any_source(key.group));
     }
 
-    /// Number of sessions, those that say farewell included.
+    /// Returns the number of sessions, with those that still withdraw.
     pub fn session_count(&self) -> usize {
         self.sessions.len()
     }
@@ -406,7 +406,7 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// Who is elected for a key: what is announced about `(S, G)`, else about `(*, G)`; O(1).
+    /// Returns the elected replier of a key: what is announced about `(S, G)`, else about `(*, G)`; O(1).
     pub fn election(&self, key: Key) -> Election {
         let announced = self
             .announced(key)
@@ -448,7 +448,7 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// The next thing the application wants to know; drain until `None`.
+    /// Returns the next event; drain until `None`.
     pub fn poll_event(&mut self) -> Option<Event> {
         while self.changed_head != NIL {
             let a = self.changed_head;

@@ -8,7 +8,7 @@ use crate::{Duration, Instant, NextHop, Transmit};
 use igmp::datagram::{self, IGMP_AT};
 use igmp::wire::{ALL_V3_ROUTERS, RecordType, ReportWriter};
 
-/// A late driver may send what it missed of this long at once.
+/// A late driver may send at once what it missed in this time.
 const CATCH_UP: Duration = Duration::from_millis(100);
 /// A withdrawal is told again within this time.
 const AGAIN: Duration = Duration::from_secs(1);

@@ -3,16 +3,16 @@
 //!
 //! Neighbours below offer to be the replier of an entry at a cost: hosts by the auxiliary data of
 //! IGMPv3 reports, routers by UPDATE messages. The offer with the lowest cost is elected; on equal
-//! cost who is elected stays elected, else the lowest address is. The entry's parent is told the
+//! cost an elected neighbour stays elected, else the lowest address is. The entry's parent is told the
 //! cost (UPDATE: the best below plus [`Config::own_cost`]), and each link below that offers came
-//! from is told who is elected (ELECTED; nobody, where the elected neighbour is on another link).
+//! from is told the elected neighbour (ELECTED; none, where it is on another link).
 //!
 //! All of it is soft state: told again every [`Config::refresh`], forgotten after [`hold_time`] of
 //! it. A neighbour that goes silent is therefore replaced within one hold time, in the very call
 //! that notices. Refreshes are spread evenly over the refresh time, up to 64 entries a message:
 //! 100,000 entries on one link are 174 messages a second. Changes are told at once
 //! ([`Config::gather`] later, to share messages), but not twice within [`Config::damping`], nor
-//! faster than [`Config::messages_per_s`]. That nobody is left is told three times.
+//! faster than [`Config::messages_per_s`]. The withdrawal of the last offer is sent three times.
 //!
 //! # Driving the machine
 //!
@@ -28,8 +28,8 @@
 //! A message counts only with TTL 1, from a source on the subnet of its interface, about an
 //! entry that exists and has that interface downstream, and, from a router, with a sequence
 //! number newer than the last of the same boot; an earlier boot number is a replay. Each
-//! refusal has its own counter, see [`DropReason`]. Somebody on the link itself who writes other
-//! hosts' addresses can still lie: LMS has no keys, and a repair is verified by its receiver.
+//! refusal has its own counter, see [`DropReason`]. An attacker on the link itself who forges the
+//! addresses of other hosts is believed: LMS has no keys, and receivers verify repairs.
 //!
 //! # Memory
 //!
@@ -122,7 +122,7 @@ pub struct Elected {
     pub iface: Iface,
     /// What it costs.
     pub cost: Cost,
-    /// Who it is; [`Hierarchy::next_hop`] says where to send to. A router that keeps a copy of
+    /// The neighbour; [`Hierarchy::next_hop`] says where to send to. A router that keeps a copy of
     /// this value keeps the right next hop, also when the neighbour's link address changes.
     pub peer: PeerId,
 }
@@ -196,7 +196,7 @@ pub struct Changed {
     pub id: EntryId,
     /// Its name.
     pub key: Key,
-    /// Who is elected now.
+    /// The elected replier.
     pub elected: Option<Elected>,
 }
 
@@ -255,7 +255,7 @@ impl<'a> Hierarchy<'a> {
         }
     }
 
-    /// Adds an interface, or changes its address: then what was heard on it is forgotten.
+    /// Adds an interface, or changes its address: then the offers received on it are removed.
     pub fn set_interface(
         &mut self,
         now: Instant,
@@ -290,7 +290,7 @@ impl<'a> Hierarchy<'a> {
         Ok(())
     }
 
-    /// Forgets an interface and all that was heard on it.
+    /// Removes an interface and all offers received on it.
     pub fn remove_interface(&mut self, now: Instant, iface: Iface) {
         for kind in [Kind::Update, Kind::Elected] {
             if let Some(stream) = self.streams.find(stream_key(iface, kind)) {
@@ -361,8 +361,8 @@ impl<'a> Hierarchy<'a> {
         self.touch(now, advert);
     }
 
-    /// Removes an entry and every offer for it; the links that knew it are told that nobody is
-    /// left. The entry's slot is free once they have been.
+    /// Removes an entry and every offer for it; the withdrawal is sent to the links that
+    /// knew it. The entry's slot is free once they have been.
     pub fn remove(&mut self, now: Instant, key: Key) {
         let Some(e) = self.entries.find(entry_key(key)) else {
             return;
@@ -422,7 +422,7 @@ impl<'a> Hierarchy<'a> {
         }
         let known = self.peers.find(peer_key(iface, address));
         let old = known.and_then(|peer| self.neighbours.find(neighbour_key(e, peer)));
-        // Who replaces its own offer needs no room. All is checked before anything changes.
+        // A neighbour that replaces its own offer needs no room. All is checked before anything changes.
         if old.is_none() {
             self.check_room(e, iface).map_err(CommandError::Full)?;
         }
@@ -458,7 +458,7 @@ impl<'a> Hierarchy<'a> {
         (!self.entries[e].is_leaving).then_some(EntryId(e))
     }
 
-    /// Who is elected for an entry; O(1).
+    /// Returns the elected replier of an entry; O(1).
     pub fn elected(&self, id: EntryId) -> Option<Elected> {
         let entry = self.entries.get(id.0)?;
         let (iface, cost) = (entry.replier_iface, entry.replier_cost);
@@ -498,7 +498,7 @@ impl<'a> Hierarchy<'a> {
         None
     }
 
-    /// The entries, for `status`: name, parent, who is elected, number of offers.
+    /// Returns the entries: key, parent, elected replier, number of offers.
     pub fn entries(&self) -> impl Iterator<Item = (Key, Iface, Option<Elected>, usize)> {
         self.entries
             .iter()

@@ -1,4 +1,4 @@
-//! Offers that arrive: what is believed, the neighbours' table, who is elected.
+//! Received offers: checks, the table of neighbours, election.
 
 use core::net::Ipv4Addr;
 
@@ -362,7 +362,7 @@ impl Hierarchy<'_> {
         }
         self.peers[peer].offer_count += 1;
         self.elect(now, e);
-        // Who is new on a link is told who is elected, though nothing changed.
+        // A neighbour that is new on a link is told the elected one, though nothing changed.
         self.touch(now, branch);
     }
 
@@ -394,7 +394,7 @@ impl Hierarchy<'_> {
         }
     }
 
-    /// Lowest cost; on equal cost who is elected stays; then lowest address.
+    /// Lowest cost; on equal cost the elected neighbour stays; then lowest address.
     fn elect(&mut self, now: Instant, e: u32) {
         let entry = &self.entries[e];
         let (old, best) = (entry.elected, entry.root);

@@ -19,7 +19,7 @@ pub struct Entry {
     /// The elected neighbour; in the heap of this entry, or [`NIL`].
     pub(super) elected: u32,
     /// Interface and cost of the elected neighbour, as last acted upon (LMS §6.4.1: the state
-    /// that LMS adds to an entry), and who it is.
+    /// that LMS adds to an entry), and its address.
     pub(super) replier_iface: Iface,
     pub(super) replier_cost: Cost,
     pub(super) replier_peer: u32,
@@ -162,7 +162,7 @@ pub struct Advert {
     pub(super) ready_next: u32,
     pub(super) is_ready: bool,
     pub(super) sent_at: Option<Instant>,
-    /// Times left to say that there is nobody, before the advert goes.
+    /// Withdrawals left to send before the advert is freed.
     pub(super) farewells: u8,
 }
 

@@ -10,9 +10,9 @@ use proto_core::slab::NIL;
 
 use rand_core::Rng;
 
-/// How often a link is told that nobody is left: losing one message of three is no harm.
+/// How often a withdrawal is sent: the loss of one message of three does no harm.
 const FAREWELLS: u8 = 3;
-/// A late driver may send what it missed of this long at once.
+/// A late driver may send at once what it missed in this time.
 const CATCH_UP: Duration = Duration::from_millis(10);
 
 impl Hierarchy<'_> {
@@ -130,7 +130,7 @@ impl Hierarchy<'_> {
         self.release_entry(e);
     }
 
-    /// Frees an entry that was removed once nobody needs to hear of it.
+    /// Frees a removed entry once its withdrawals have been sent.
     pub(super) fn release_entry(&mut self, e: u32) {
         let entry = &self.entries[e];
         let is_idle = entry.advert_count == 0 && entry.neighbour_count == 0 && !entry.is_changed;
@@ -226,7 +226,7 @@ impl Hierarchy<'_> {
         }
     }
 
-    /// The next message to send, a whole IPv4 packet; `buffer` should have room for 1,068 bytes,
+    /// Writes the next message to send, a whole IPv4 packet; `buffer` should have room for 1,068 bytes,
     /// in a shorter one fewer entries share a message. `None` below 60 bytes.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         if buffer.len() < UDP_AT + HEADER_LEN + ENTRY_LEN {

@@ -1,4 +1,4 @@
-//! What a router is told once.
+//! Configuration.
 
 use proto_core::RateLimit;
 
@@ -19,7 +19,7 @@ impl From<Rate> for RateLimit {
     }
 }
 
-/// How a router chooses whom a turned request goes to (LMS §6.7).
+/// How a router chooses the replier of a turned request (LMS §6.7).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
     /// The best replier that LMS-HIER knows (LMS §6.7.1). The default.
@@ -37,7 +37,7 @@ pub enum Policy {
         /// Copies of one request, 1 or 2; other values count as the nearest of these. Copies
         /// drawn to the same place are sent once.
         copies: u8,
-        /// Of 256 copies of an unturned request so many go up on average.
+        /// Average number of copies that go up, of 256 copies of an unturned request.
         up: u8,
     },
 }

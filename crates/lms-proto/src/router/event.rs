@@ -1,4 +1,4 @@
-//! What a router tells the one who runs it.
+//! Events for the driver.
 
 use heapless::Deque;
 
@@ -15,7 +15,7 @@ pub enum Event {
     Elected {
         /// The entry.
         key: Key,
-        /// Who it is now.
+        /// The new replier.
         replier: Option<Replier>,
     },
     /// A request names a source of a shared tree that was not seen for a while. A driver that sees

@@ -84,7 +84,7 @@ impl<'a, C: Carrier> Router<'a, C> {
         }
     }
 
-    /// Gives an entry that nobody has pinned the elected replier.
+    /// Gives an entry without a pinned replier the elected one.
     pub(super) fn hierarchy_choose(&mut self, id: EntryId) {
         let Some(key) = self.table.get(id).map(|entry| entry.key()) else {
             return;
@@ -157,7 +157,7 @@ impl<'a, C: Carrier> Router<'a, C> {
 
     pub(super) fn hierarchy_remove_parent(&mut self, now: Instant, key: Key) {
         if self.hierarchy.find(key).is_some() {
-            // Where there is no room to say goodbye, the old parent forgets us by itself.
+            // Where there is no room for the withdrawal, the offer expires at the old parent.
             let _ = self.hierarchy.install(now, key, Iface::UNSET);
         }
     }
@@ -216,7 +216,7 @@ impl<'a, C: Carrier> Router<'a, C> {
             neighbour: Some(new),
         }) = replier
         {
-            // Where the tables are full the parent does not hear of it; the pin holds all the same.
+            // Where the tables are full the parent is not told; the pin holds nevertheless.
             let _ = self
                 .hierarchy
                 .set_replier(now, key, iface, new.addr, new.link, Cost(cost));

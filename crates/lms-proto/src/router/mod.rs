@@ -15,7 +15,7 @@
 //!
 //! A dmcast makes the router multicast a packet that claims to be the source's, so it counts only as
 //! an answer: a request that this router turned lets [`Config::repairs_per_request`] of them pass
-//! for [`Config::repair_time`], whatever way they come; each spends one. A request that goes on
+//! for [`Config::repair_time`], from any direction; each spends one. A request that is forwarded
 //! towards the source, or that another router has turned, lets none pass here. Under
 //! [`Policy::SearchParty`] each turned copy counts. What was open is lost with the entry, and with a
 //! restart: the receiver asks again.
@@ -74,7 +74,7 @@ use crate::{Iface, Instant, InterfaceConfig, Key};
 pub struct Storage<'a> {
     /// The group table's.
     pub table: table::Storage<'a>,
-    /// One for each interface number the router may be told of.
+    /// One for each interface number.
     pub interfaces: ManagedSlice<'a, Interface>,
     /// Index from address to interface: a power of two, at least five fourths as many as
     /// interfaces.
@@ -399,7 +399,7 @@ impl<'a, C: Carrier> Router<'a, C> {
 
     /// A datagram of this source to this group arrived on `iface`: the kernel has seen the source.
     /// Its repairs may enter the shared tree of the group for [`SOURCE_LIFETIME`]. False where
-    /// that is no news to this router: there is no shared tree with this parent, the source is no host,
+    /// nothing was recorded: there is no shared tree with this parent, the source is no host,
     /// or there is no room.
     pub fn source_seen(&mut self, now: Instant, iface: Iface, key: Key) -> bool {
         let shared = self.table.find(Key::any_source(key.group));

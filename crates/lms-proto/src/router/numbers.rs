@@ -1,7 +1,7 @@
 //! The numbers that stand for interfaces in turning points.
 //!
 //! A number is the interface's own number, enciphered: a Feistel network over 16 bits with eight rounds. A round
-//! function is a table of 256 random bytes that only this router knows; what it reads there depends on one byte
+//! function is a table of 256 random bytes that only this router knows, indexed with half of the value and one byte
 //! of the round key. The eight round keys are SipHash-1-3 of source, group and time. A host that has read the numbers
 //! of some interfaces learns neither that of another interface nor those in another group, and a restarted
 //! router has other numbers.

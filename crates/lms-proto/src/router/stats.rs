@@ -106,7 +106,7 @@ proto_core::drop_reasons! {
         /// The entry's limit on dmcasts.
         DmcastRate = "dmcast_rate",
     }
-    /// How many packets were dropped, by reason.
+    /// Packets dropped, by reason.
     pub type Drops;
 }
 
@@ -123,9 +123,9 @@ pub struct Stats {
     pub requests_to_replier: u64,
     /// Dmcasts stripped and multicast.
     pub dmcasts: u64,
-    /// Events that gave way to newer ones because nobody polled.
+    /// Events dropped for newer ones because the queue was full.
     pub events_lost: u64,
-    /// How many packets were dropped, by reason.
+    /// Packets dropped, by reason.
     pub drops: Drops,
 }
 

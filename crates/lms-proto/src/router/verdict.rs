@@ -1,4 +1,4 @@
-//! What becomes of a packet.
+//! Verdicts on packets.
 
 use core::net::Ipv4Addr;
 use core::ops::Range;
@@ -19,9 +19,9 @@ pub struct Output {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Verdict {
-    /// Not for LMS: the packet is untouched and goes where it would go without this router.
+    /// Not an LMS packet: it is untouched and is forwarded as without this router.
     Pass,
-    /// Not to be sent by anybody; already counted.
+    /// Dropped and counted; not to be sent.
     Drop(DropReason),
     /// A request, edited in place: send `packet` as `output` says.
     Forward {

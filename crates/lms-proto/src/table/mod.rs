@@ -10,7 +10,7 @@
 //! at most 10 bytes of index (a power of two of 4-byte slots, 5/4 to 5/2 a group). 100,000 groups
 //! with up to 48 interfaces take 6.9 MB. There are 16,777,214 groups at most.
 //!
-//! What LMS adds to an entry is the replier (the paper's four bytes, and who it is), two token buckets,
+//! What LMS adds to an entry is the replier (the paper's four bytes, and its address), two token buckets,
 //! and six bytes of credit: how many repairs the requests turned here still let pass, and until when.
 //!
 //! Entries come in the order in which they were installed into free places, whatever the seed.
@@ -53,7 +53,7 @@ impl EntryId {
     }
 }
 
-/// Who gets the requests that turn: an interface, a cost, and where known a neighbour on it.
+/// The destination of requests that turn: an interface, a cost, and the neighbour on it if known.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Replier {
     /// The interface, downstream in its entry.

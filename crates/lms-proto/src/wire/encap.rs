@@ -198,7 +198,7 @@ fn carries_no_option(header: &[u8]) -> bool {
 }
 
 /// Opens a packet whose own header carries nothing of LMS (LMS §6.4.5). `Ok(None)`: the inner
-/// one carries no dmcast option either, it is somebody else's tunnel.
+/// one carries no dmcast option either, it belongs to another tunnel.
 pub fn open_inner(packet: &[u8], outer: Layout) -> Result<Option<(Found, Inner)>, OpenError> {
     let inner = packet.get(outer.header_len..outer.total_len).unwrap_or(&[]);
     let Ok(layout) = Layout::check(inner) else {

@@ -112,14 +112,14 @@ impl core::error::Error for ParseError {}
 pub struct Entry {
     /// The multicast forwarding entry it is about.
     pub key: Key,
-    /// Who is elected; `None` in every UPDATE and where nobody is.
+    /// The elected neighbour; `None` in every UPDATE, and where no neighbour of this link is elected.
     pub neighbour: Option<Ipv4Addr>,
     /// What that replier costs; [`Cost::WITHDRAWN`] where there is none.
     pub cost: Cost,
 }
 
 impl Entry {
-    /// Fills arrays that a message is read into: withdraws nothing from nobody.
+    /// Fills arrays that a message is parsed into.
     pub const EMPTY: Entry = Entry {
         key: Key::any_source(Ipv4Addr::UNSPECIFIED),
         neighbour: None,

@@ -101,7 +101,7 @@ impl fmt::Display for OptionError {
 
 impl core::error::Error for OptionError {}
 
-/// The lengths of a packet, checked against each other and the bytes at hand. The checksum is
+/// The lengths of a packet, checked against each other and the length of the buffer. The checksum is
 /// not part of it: see [`checksum_ok`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Layout {
@@ -445,8 +445,8 @@ fn found_at(header: &[u8], option: OptionAt) -> Result<Option<Found>, OptionErro
     }))
 }
 
-/// Takes an option out of the packet's header: what stands before it moves up to close the gap,
-/// what follows stays, and the checksum is updated. Returns where the packet now starts. Other
+/// Removes an option from the packet's header: the bytes before it move up to close the gap,
+/// the bytes after it stay, and the checksum is updated. Returns where the packet now starts. Other
 /// options are kept. `option` must be a whole number of 32-bit words long and lie in the header,
 /// else nothing changes and the answer is 0.
 pub fn strip_option(packet: &mut [u8], option: OptionAt) -> usize {

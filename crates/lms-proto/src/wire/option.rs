@@ -75,7 +75,7 @@ pub enum ParseError {
     NotLms,
     /// The length byte does not fit the option type.
     Length,
-    /// Option 158 of somebody else's experiment: look at the next option.
+    /// Option 158 of another experiment: look at the next option.
     Experiment,
     /// A sub-option type that is neither request nor dmcast.
     SubOption,
@@ -284,7 +284,7 @@ pub struct LmsOption {
     pub kind: Kind,
     /// Where the request turned; `None` in a request that has not turned yet.
     pub turning_point: Option<TurningPoint>,
-    /// Who sent the data that is asked for or repaired.
+    /// The sender of the requested or repaired data.
     pub source: IpAddr,
     /// The multicast group of that data.
     pub group: IpAddr,
