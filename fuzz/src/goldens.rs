@@ -3,6 +3,15 @@
 
 use std::path::Path;
 
+/// The goldens of LMS-HIER and IGMP messages.
+pub fn link_local() -> Vec<Vec<u8>> {
+    let mut goldens = of("crates/lms-proto/tests/hier/wire.rs");
+    goldens.extend(of("crates/igmp/tests/igmp/wire.rs"));
+    goldens.sort();
+    goldens.dedup();
+    goldens
+}
+
 /// Every vector of at least 4 bytes in a source file, relative to the root of the repository.
 ///
 /// # Panics

@@ -11,8 +11,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
     match target {
         "decode_lms_option" => goldens("crates/lms-proto/tests/golden_option.rs"),
         "decode_ipv4" => machine::router::packets(),
-        "decode_lms_hier" => goldens("crates/lms-proto/tests/hier/wire.rs"),
-        "decode_igmp" => goldens("crates/igmp/tests/igmp/wire.rs"),
+        "decode_lms_hier" | "decode_igmp" => crate::goldens::link_local(),
         "decode_ltp" => goldens("crates/ltp/tests/golden_wire.rs"),
         "decode_dyram" => machine::dyram::goldens(),
         "decode_tcpxm" => goldens("crates/tcpxm/tests/golden_wire.rs"),

@@ -519,7 +519,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         }
         seeds.push(lines.0);
     }
-    for golden in crate::goldens::of("crates/lms-proto/tests/hier/wire.rs") {
+    for golden in crate::goldens::link_local() {
         let mut packet = vec![0; UDP_AT];
         packet.extend_from_slice(&golden);
         let port = lms_proto::wire::hier::PORT;
