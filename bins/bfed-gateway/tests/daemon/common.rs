@@ -1,5 +1,4 @@
 //! Running gateways, and what peers and clients of them send.
-#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
