@@ -191,7 +191,9 @@ fn files_that_the_documents_name_are_there() {
     let mut count = 0;
     let found = complaints(|root, file, line, found| {
         // Measurements name files as they were on their day.
-        if !file.starts_with(root.join("docs")) || file.to_string_lossy().contains("docs/measurements") {
+        if !file.starts_with(root.join("docs"))
+            || file.to_string_lossy().contains("docs/measurements")
+        {
             return;
         }
         // Every second piece stands between backticks.
