@@ -24,7 +24,7 @@ fn alone() -> MutexGuard<'static, ()> {
 fn report(scenario: &str) -> Option<Value> {
     let _alone = alone();
     if !lab(&["__probe"]).status.success() {
-        eprintln!("skipped: no namespaces here");
+        netlab::skip("lab", "no namespaces here");
         return None;
     }
     let output = lab(&["run", scenario, "--quick", "--quiet", "--untimed", "--json"]);

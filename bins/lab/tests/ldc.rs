@@ -26,7 +26,7 @@ fn report(args: &[&str]) -> Value {
 #[test]
 fn streams_over_slow_links_are_compared_and_drawn() {
     if !lab(&["__probe"]).status.success() {
-        eprintln!("skipped: no namespaces here");
+        netlab::skip("lab", "no namespaces here");
         return;
     }
     let report = report(&["ldc-layers", "--runs", "1", "--seconds", "5"]);
@@ -42,7 +42,7 @@ fn streams_over_slow_links_are_compared_and_drawn() {
 #[test]
 fn what_was_changed_in_place_arrives_changed() {
     if !lab(&["__probe"]).status.success() {
-        eprintln!("skipped: no namespaces here");
+        netlab::skip("lab", "no namespaces here");
         return;
     }
     let report = report(&["ldc-modify", "--seconds", "3"]);

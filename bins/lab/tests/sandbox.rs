@@ -53,7 +53,7 @@ fn permitted(program: &Path, user: Option<u32>) -> bool {
     let output = lab(program, user, &["__probe"]);
     if !output.status.success() {
         let why = String::from_utf8_lossy(&output.stderr);
-        eprintln!("skipped: {}", why.trim());
+        netlab::skip("lab", why.trim());
     }
     output.status.success()
 }

@@ -160,7 +160,7 @@ fn main() -> ExitCode {
             .is_err()
         {
             if let Err(error) = netns::become_root() {
-                eprintln!("SKIPPED {wanted}: no namespaces here: {error}");
+                netlab::skip(&wanted, format_args!("no namespaces here: {error}"));
                 return ExitCode::SUCCESS;
             }
             if wanted == "changes_user" {

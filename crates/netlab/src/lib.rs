@@ -84,17 +84,27 @@ pub fn installed(name: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Whether a test may make network namespaces. Where the kernel refuses, prints that the test is skipped;
-/// with `POLYCAST_REQUIRE_NAMESPACES=1` the test fails instead.
+/// Whether a test may make network namespaces. Where the kernel refuses, the test is [skipped](skip).
 ///
 /// # Panics
 /// When namespaces are required and refused.
 pub fn permitted(test: &str) -> bool {
-    let Err(error) = Namespace::new() else {
-        return true;
-    };
+    match Namespace::new() {
+        Ok(_) => true,
+        Err(error) => {
+            skip(test, format_args!("no namespaces here: {error}"));
+            false
+        }
+    }
+}
+
+/// Prints that a test is skipped and why. With `POLYCAST_REQUIRE_NAMESPACES=1`, which CI sets, the test fails instead:
+/// there nothing may be skipped for a lack of privileges.
+///
+/// # Panics
+/// When namespaces are required.
+pub fn skip(test: &str, why: impl std::fmt::Display) {
     let required = std::env::var("POLYCAST_REQUIRE_NAMESPACES").is_ok_and(|value| value == "1");
-    assert!(!required, "{test}: no namespaces here: {error}");
-    eprintln!("SKIPPED {test}: no namespaces here: {error}");
-    false
+    assert!(!required, "{test}: {why}");
+    eprintln!("SKIPPED {test}: {why}");
 }

@@ -247,7 +247,7 @@ fn open_over_ip(last: u8, port: u16) -> Option<XmEndpoint> {
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::PermissionDenied);
             assert!(error.to_string().contains("CAP_NET_RAW"), "{error}");
-            eprintln!("SKIPPED: {error}");
+            netlab::skip("tcpxm-tokio", error);
             None
         }
     }

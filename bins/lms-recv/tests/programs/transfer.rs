@@ -407,7 +407,7 @@ pub fn receive_on_small_disk(
 ) -> Option<Running> {
     let probe = Command::new("unshare").args(["-rm", "true"]).status();
     if !probe.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: mount namespaces are not permitted here");
+        netlab::skip("lms-recv", "mount namespaces are not permitted here");
         return None;
     }
     let script = "mount -t tmpfs -o size=1m tmpfs \"$1\" && shift && exec \"$@\"";

@@ -36,7 +36,7 @@ pub(crate) fn with_namespaces(test: &str, body: impl FnOnce()) {
         Err(error) => error,
     };
     if std::env::var_os(INSIDE).is_some() {
-        eprintln!("SKIPPED {test}: no namespaces here: {refused}");
+        netlab::skip(test, format_args!("no namespaces here: {refused}"));
         return;
     }
     let again = Command::new("unshare")
@@ -48,10 +48,10 @@ pub(crate) fn with_namespaces(test: &str, body: impl FnOnce()) {
     match again {
         Ok(status) if status.success() => {}
         Ok(status) if status.code() == Some(1) => {
-            eprintln!("SKIPPED {test}: no namespaces here: {refused}");
+            netlab::skip(test, format_args!("no namespaces here: {refused}"));
         }
         Ok(status) => panic!("{test} failed in its user namespace: {status}"),
-        Err(error) => eprintln!("SKIPPED {test}: no namespaces here: {refused}; {error}"),
+        Err(error) => netlab::skip(test, format_args!("no namespaces here: {refused}; {error}")),
     }
 }
 

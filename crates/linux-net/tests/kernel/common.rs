@@ -35,11 +35,13 @@ pub(crate) fn with_namespaces(test: &str, body: impl FnOnce()) {
         }
         match again.status() {
             Ok(status) => assert!(status.success(), "{test} failed in its user namespace"),
-            Err(error) => eprintln!("SKIPPED {test}: no namespaces here: {refused}; {error}"),
+            Err(error) => {
+                netlab::skip(test, format_args!("no namespaces here: {refused}; {error}"))
+            }
         }
         return;
     }
-    eprintln!("SKIPPED {test}: no namespaces here: {refused}");
+    netlab::skip(test, format_args!("no namespaces here: {refused}"));
 }
 
 /// One host of a network.
