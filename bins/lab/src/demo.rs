@@ -17,55 +17,84 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::session::{Owner, Replies, Session};
-use crate::transfer::{Transfer, router_table};
+use crate::transfer::{Outcome, Transfer, count};
 use netlab::SCRATCH;
 use netlab::{Network, NodeId, Plan, Process, Shape, text};
-use sims::report::{Bound, Report};
+use sims::report::{Bound, Cell, Report, Table};
 use sims::scenario::Context;
 
 const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 1, 2, 3), 5_000);
 const LOSS: f64 = 0.02;
 const TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Runs the demo in namespaces.
+/// The sender's rate.
+const RATE: &str = "40M";
+
+/// Runs the demo in namespaces: one transfer without LMS routers, then the same with them.
 pub(crate) fn run(context: &Context) -> Result<Report> {
-    let bytes: u64 = if context.quick { 2 << 20 } else { 48 << 20 };
+    let mib: u64 = if context.quick { 2 } else { 48 };
     let begin = Instant::now();
-    let mut report = Report::new(
-        "demo",
-        "one file to four receivers through three LMS routers",
-    );
+    let size = format!("{mib} MiB at {RATE}bit/s");
+    let mut report = Report::new("demo", format!("{size} to four receivers"));
     context.note("source -- r1 -- r2 -- h1, h2    2 % of all packets are lost");
     context.note("           `--- r3 -- h3, h4    on every link, both ways");
     let mut session = build().context("build the network")?;
-    context.note("multicast routes, then lms-router in each router");
     session.own(Owner::Lab)?;
     session.wait_for_routes(Duration::from_secs(40))?;
-    session.start_routers(&Replies::default())?;
     let file = Path::new(SCRATCH).join("file.bin");
-    crate::transfer::write_file(&file, bytes)?;
-    let mut transfer = Transfer::start(&session, &file, &["--rate", "40M"])?;
-    let mut view = View::new(!context.quiet, bytes, &transfer);
-    let mut repliers = Vec::new();
-    transfer.watch(TIMEOUT, |transfer| {
-        view.show(transfer);
-        session.remember_repliers(&mut repliers);
-    })?;
-    view.done();
-    let outcome = transfer.finish(&session, Duration::from_secs(10))?;
-    report.tables.push(outcome.receiver_table());
-    report.tables.push(router_table(&session, &repliers)?);
-    summary(&mut report, &mut session, &outcome)?;
-    report.note(format!("{:.1} s in all", begin.elapsed().as_secs_f64()));
+    crate::transfer::write_file(&file, mib << 20)?;
+    context.note(format!(
+        "{size} without LMS routers: the source repairs alone"
+    ));
+    let nodes = session.receivers.iter().chain([&session.source]);
+    session.assist = nodes.map(|node| (*node, "none".to_owned())).collect();
+    let alone = transfer(&session, &file, context)?;
+    context.note(format!("{size} with lms-router in r1, r2 and r3"));
+    session.assist.clear();
+    session.start_routers(&Replies::default())?;
+    let helped = transfer(&session, &file, context)?;
+    compare(&mut report, &alone, &helped);
+    summary(&mut report, &mut session, &helped)?;
+    report.holds(
+        "every receiver has every byte, without routers",
+        alone.whole(),
+    );
     if !context.quick {
-        report.timed(
-            "seconds",
-            begin.elapsed().as_secs_f64(),
-            "s",
-            Bound::AtMost(60.0),
-        );
+        let seconds = begin.elapsed().as_secs_f64();
+        report.timed("seconds", seconds, "s", Bound::AtMost(60.0));
     }
     Ok(report)
+}
+
+/// Sends the file to all receivers and shows their progress.
+fn transfer(session: &Session, file: &Path, context: &Context) -> Result<Outcome> {
+    let mut transfer = Transfer::start(session, file, &["--rate", RATE])?;
+    let mut view = View::new(!context.quiet, transfer.bytes, &transfer);
+    transfer.watch(TIMEOUT, |transfer| view.show(transfer))?;
+    view.done();
+    transfer.finish(session, Duration::from_secs(10))
+}
+
+/// Shows both transfers side by side, what the counters mean, and what the routers gain.
+fn compare(report: &mut Report, alone: &Outcome, helped: &Outcome) {
+    let columns = "LMS routers | s | requests at source | repairs by source | by receivers";
+    let mut table = Table::with_header("two transfers", columns);
+    let counters = [("no", alone), ("yes", helped)].map(|(name, outcome)| {
+        let requests = ["requests_group", "requests_unicast"].map(|c| count(&outcome.sender, c));
+        let (dmcasts, repairs) = outcome.repairs();
+        let counters = [requests.iter().sum(), repairs - dmcasts, dmcasts];
+        let row = [name.into(), Cell::number(outcome.seconds, 1)];
+        table.row(row.into_iter().chain(counters.map(Cell::Count)));
+        counters
+    });
+    report.tables.push(table);
+    report.note("request: a receiver asks for packets that it has lost");
+    report.note("repair: a lost packet is sent again, by the source or by a receiver");
+    let [[before, alone, _], [after, source, _]] = counters;
+    report.conclusion = format!(
+        "With LMS routers the source received {after} requests instead of {before},\n\
+         and sent {source} repairs instead of {alone}."
+    );
 }
 
 fn build() -> Result<Session> {
@@ -92,21 +121,14 @@ fn build() -> Result<Session> {
 }
 
 /// Reports the results.
-fn summary(
-    report: &mut Report,
-    session: &mut Session,
-    outcome: &crate::transfer::Outcome,
-) -> Result<()> {
+fn summary(report: &mut Report, session: &mut Session, outcome: &Outcome) -> Result<()> {
     let links = session.network.emulated()?;
     let lost: u64 = links
         .iter()
         .map(|link| link.forward.lost + link.backward.lost)
         .sum();
     let (dmcasts, repairs) = outcome.repairs();
-    report.note(format!(
-        "the links lost {lost} frames; {repairs} repairs, {dmcasts} of them dmcasts"
-    ));
-    report.note(format!("BLAKE3 of the file: {}", outcome.digest()));
+    report.note(format!("the links lost {lost} frames in both transfers"));
     report.datum("outcome", outcome);
     report.datum("links", &links);
     let routers: Vec<Value> = session
@@ -120,11 +142,7 @@ fn summary(
         outcome.whole(),
     );
     report.holds("packets were lost on the way", lost > 0);
-    report.note(
-        "h1 stands for its router, and its router for r1: what is lost on its three links only the \
-         source can repair, the losses of the four others receivers repair by dmcasts",
-    );
-    let name = "repairs that are dmcasts";
+    let name = "repairs by receivers, with LMS routers";
     let share = dmcasts as f64 * 100.0 / (repairs as f64).max(1.0);
     report.check(name, share, "%", Bound::AtLeast(40.0));
     Ok(())

@@ -25,6 +25,8 @@ pub struct Report {
     pub network: Vec<String>,
     /// Remarks: method of measurement, parts that were skipped and the reason.
     pub notes: Vec<String>,
+    /// The result in one sentence, where there is one.
+    pub conclusion: String,
     /// The figures.
     pub tables: Vec<Table>,
     /// Targets and measured figures.
@@ -410,6 +412,9 @@ impl Report {
         }
         for Skipped { name, reason } in &self.skipped {
             let _ = writeln!(out, "  skipped {name}: {reason}");
+        }
+        if !self.conclusion.is_empty() {
+            let _ = writeln!(out, "\n{}", self.conclusion);
         }
         out
     }
