@@ -5,7 +5,6 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use crate::logging::LogArgs;
-use crate::units::ByteSize;
 
 /// Parses `args`, the program's name first.
 ///
@@ -52,31 +51,6 @@ where
         Ok(code) => crate::print::exit_code(code),
         Err(error) => crate::exit::fail(crate::exit::FAILED, format!("{error:#}")),
     }
-}
-
-/// Whether `name`, if given, can be the name of a file as it stands, which `is_plain` says.
-///
-/// # Errors
-/// A sentence about `--name`.
-pub fn check_name(name: Option<&str>, is_plain: impl FnOnce(&str) -> bool) -> Result<(), String> {
-    match name {
-        Some(name) if !is_plain(name) => Err(format!(
-            "--name {name:?} is not a plain file name: no folders, leading dot or control \
-             characters"
-        )),
-        _ => Ok(()),
-    }
-}
-
-/// Whether a buffer of that size is large enough for a window of blocks.
-///
-/// # Errors
-/// A sentence about `--buffer`.
-pub fn check_buffer(size: ByteSize) -> Result<(), String> {
-    if size.0 < 1 << 20 {
-        return Err(format!("--buffer {size} is too small: at least 1MiB"));
-    }
-    Ok(())
 }
 
 /// Says what is wrong with a combination of arguments that each parse well; code 2.

@@ -3,13 +3,13 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`args`] | parsing a command line: help and usage errors with the right exit code |
-//! | [`assist`] | `--assist`: who helps with repairs |
 //! | [`exit`] | the exit codes every program uses |
 //! | [`mod@print`] | results and messages, and what happens when they cannot be written |
 //! | [`logging`] | `--log`, `--log-format`: tracing, as text or JSON, on standard error |
 //! | `verbs` | what `run`, `check`, `status` and `top` of the daemons print and answer (feature `daemon`) |
+//! | `transfer` | what `lms-send` and `lms-recv` share (feature `transfer`) |
 //! | [`units`] | `100M` as a bit rate, `64MiB` as a size, `2.5s` as a time |
-//! | [`multicast`] | `--group`, `--interface`, `--ttl`, `--key-file`: where a group is and how it is reached |
+//! | [`multicast`] | groups and keys as users write them |
 //! | [`interrupt`] | Ctrl-C and SIGTERM as a flag |
 //! | [`progress`], [`bars`] | a progress bar, or several, on a terminal only |
 //! | [`events`] | `--json`: one event a line |
@@ -18,7 +18,6 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod args;
-pub mod assist;
 pub mod bars;
 pub mod events;
 pub mod exit;
@@ -27,6 +26,8 @@ pub mod logging;
 pub mod multicast;
 pub mod print;
 pub mod progress;
+#[cfg(feature = "transfer")]
+pub mod transfer;
 pub mod units;
 #[cfg(feature = "daemon")]
 pub mod verbs;

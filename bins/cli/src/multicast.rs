@@ -1,35 +1,8 @@
 //! Where a group is and how this host reaches it.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// The arguments about the group that senders and receivers share.
-#[derive(Debug, Clone, clap::Args)]
-pub struct GroupArgs {
-    /// Multicast group and UDP port, such as 239.1.2.3:5000 (232.x.y.z is source-specific)
-    #[arg(long, value_name = "ADDR:PORT", value_parser = group)]
-    pub group: SocketAddrV4,
-    /// Interface to use, by name or by its address [default: where the routes lead]
-    #[arg(long, value_name = "IF")]
-    pub interface: Option<String>,
-    /// Routers that multicast packets may pass, plus one: 1 stays on the link
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..))]
-    pub ttl: u8,
-    /// File with the group's key, 32 bytes raw or as 64 hexadecimal digits: only its owners can
-    /// forge data (make one with `openssl rand -hex 32`)
-    #[arg(long, value_name = "F")]
-    pub key_file: Option<PathBuf>,
-}
-
-impl GroupArgs {
-    /// The key of the group, if one is set.
-    ///
-    /// # Errors
-    /// As [`read_key`].
-    pub fn key(&self) -> Result<Option<[u8; 32]>, String> {
-        self.key_file.as_deref().map(read_key).transpose()
-    }
-}
 
 /// Parses `ADDR:PORT` of a multicast group.
 ///
@@ -62,9 +35,6 @@ pub fn group(text: &str) -> Result<SocketAddrV4, String> {
     Ok(address)
 }
 
-/// Whether a group is in the range of source-specific multicast (RFC 4607), 232.0.0.0/8.
-pub fn is_source_specific(group: Ipv4Addr) -> bool {
-    group.octets()[0] == 232
 }
 
 /// Reads the key of a group.

@@ -32,7 +32,7 @@ fn allowed(from: &str, to: &str, from_bins: bool) -> bool {
         _ if PROTOCOLS.contains(&from) => false,
         "daemon-kit" => to == "linux-net",
         "control-stream" => to == "mcp-control",
-        "cli" => to == "daemon-kit",
+        "cli" => ["daemon-kit", "ltp-linux"].contains(&to),
         "lab" => to != "lab",
         // Neither is built upon: tests of formats, and packages of programs.
         "dissectors" | "packaging" => to != "lab",

@@ -1,5 +1,8 @@
 //! What `--json` prints; `--help` describes it.
 
+use std::net::SocketAddr;
+
+use ltp_linux::Receiver;
 use serde::Serialize;
 
 #[derive(Debug, Serialize)]
@@ -22,7 +25,7 @@ pub(crate) enum Event<'a> {
         start: u64,
     },
     Relay {
-        address: String,
+        address: SocketAddr,
         state: &'a str,
     },
     Progress {
@@ -75,7 +78,12 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn new(stats: &ltp::ReceiverStats, kernel_drops: u64) -> Self {
+    /// Reads the counters of a receiver; zeros when the transfer could not begin.
+    pub(crate) fn new(receiver: Option<&Receiver>) -> Self {
+        let Some(receiver) = receiver else {
+            return Counters::default();
+        };
+        let stats = receiver.stats();
         Counters {
             data_packets: stats.data_packets,
             repairs: stats.repairs,
@@ -88,8 +96,8 @@ impl Counters {
             repairs_sent: stats.repairs_sent,
             blocks_rejected: stats.blocks_rejected,
             digests_rejected: stats.digests_rejected,
-            kernel_drops,
-            dropped: stats.drops.total(),
+            kernel_drops: receiver.kernel_drops(),
+            dropped: stats.drops.total() + receiver.relay_dropped(),
         }
     }
 }

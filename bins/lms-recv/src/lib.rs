@@ -6,27 +6,27 @@
 //! | --- | --- |
 //! | `args` | the command line |
 //! | `events` | what `--json` prints |
-//! | `news` | what a terminal shows |
 //! | `outcome` | results, exit codes and their messages |
+//! | `reporter` | progress bar, messages, events |
 //! | `run` | from arguments to a transfer |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod args;
 mod events;
-mod news;
 mod outcome;
+mod reporter;
 mod run;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// The command line, as `--help` shows it: man pages and completions are made of it.
+/// Returns the command line, for man pages and completions.
 pub fn command() -> clap::Command {
     <args::Args as clap::CommandFactory>::command()
 }
 
 /// Runs the program with these arguments, its name first.
 pub fn main_from(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    cli::args::main(args, |args| &args.log, args::Args::check, run::run)
+    cli::args::main(args, |args| &args.transfer.log, args::Args::check, run::run)
 }

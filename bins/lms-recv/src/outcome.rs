@@ -1,18 +1,17 @@
-//! How it ended.
+//! The result of a run and its exit code.
 
 use cli::exit;
 
-/// How the transfer ended.
+/// The result of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Everything is here.
+    /// Everything arrived.
     Complete,
-    /// It will never be; why, and the ranges of bytes that are missing.
+    /// The content will never be complete; says why, and which ranges of bytes are missing.
     Failed(String, Vec<(u64, u64)>),
-    /// The bytes are asked for on standard output and cannot be written there; `None`: its reader has
-    /// closed the pipe.
+    /// Standard output cannot be written; `None`: its reader has closed the pipe.
     Unwritten(Option<String>),
-    /// By Ctrl-C or SIGTERM.
+    /// Ended by Ctrl-C or SIGTERM.
     Interrupted,
 }
 

@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
-use ltp::{ReceiverFailure, SenderStats};
+use ltp_linux::{ReceiverFailure, Sender, SenderStats};
 use serde::Serialize;
 
 use crate::outcome::Outcome;
-use crate::receivers::{Fate, Waiting};
+use crate::receivers::{Disposition, Waiting};
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -70,7 +70,7 @@ pub(crate) enum Event<'a> {
         message: &'a str,
         joined: u32,
         complete: u32,
-        receivers: &'a [Fate],
+        receivers: &'a [Disposition],
         seconds: f64,
         data_packets: u64,
         repairs_group: u64,
@@ -84,22 +84,23 @@ pub(crate) enum Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// The last event; `hosts`: how many have joined, and how many have everything.
+    /// Returns the last event. `sender`: `None` when the transfer could not begin.
     pub(crate) fn end(
         outcome: &'a Outcome,
-        stats: &SenderStats,
-        hosts: (u32, u32),
-        receivers: &'a [Fate],
-        seconds: f64,
+        sender: Option<&Sender>,
+        receivers: &'a [Disposition],
     ) -> Self {
+        let none = SenderStats::default();
+        let stats = sender.map_or(&none, Sender::stats);
+        let (joined, complete) = sender.map_or((0, 0), Sender::receivers);
         Event::End {
             result: outcome.name(),
             exit_code: outcome.code(),
             message: outcome.message(),
-            joined: hosts.0,
-            complete: hosts.1,
+            joined,
+            complete,
             receivers,
-            seconds,
+            seconds: sender.map_or(0.0, |sender| sender.elapsed().as_secs_f64()),
             data_packets: stats.data_packets,
             repairs_group: stats.repairs_group,
             repairs_unicast: stats.repairs_unicast,
@@ -112,20 +113,20 @@ impl<'a> Event<'a> {
     }
 }
 
-/// How a receiver stands in events.
+/// Formats the identifier of a receiver.
 pub(crate) fn receiver(id: u64) -> String {
     format!("{id:016x}")
 }
 
-/// What happened to a receiver, in a few words.
+/// Describes what happened to a receiver.
 pub(crate) fn reason(failure: ReceiverFailure) -> &'static str {
     match failure {
         ReceiverFailure::GaveUp => "gave up",
         ReceiverFailure::Left => "left before it had everything",
         ReceiverFailure::Silent => "went silent",
         ReceiverFailure::NoProgress => "made no progress",
-        ReceiverFailure::Replaced => "was started again",
-        ReceiverFailure::NotWaitedFor => "failed too often and is not waited for",
-        ReceiverFailure::Mismatch => "has something else than was sent",
+        ReceiverFailure::Replaced => "was restarted",
+        ReceiverFailure::NotWaitedFor => "failed too often; the sender no longer waits for it",
+        ReceiverFailure::Mismatch => "holds content that differs from what was sent",
     }
 }

@@ -1,19 +1,19 @@
-//! How it ended.
+//! The result of a run and its exit code.
 
 use cli::exit;
 
-/// How the transfer ended, as far as the sender knows.
+/// The result of a transfer, as far as the sender knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Every expected receiver has confirmed.
     Complete,
-    /// Sent, and nobody asked for anything more.
+    /// Everything was sent, and no receiver requests anything more.
     Sent,
-    /// Some of the expected receivers have not confirmed; why.
+    /// Some of the expected receivers have not confirmed; says why.
     Unconfirmed(String),
-    /// By Ctrl-C or SIGTERM.
+    /// Ended by Ctrl-C or SIGTERM.
     Interrupted,
-    /// The content could not be read.
+    /// The content could not be read, or the network not be used.
     Failed(String),
 }
 

@@ -1,28 +1,27 @@
-//! The receivers in progress and result: which one the sender waits for, and the state of each.
+//! Receivers in progress and result: which one the sender waits for, and the state of each.
 
 use std::net::SocketAddr;
 
 use cli::units::ByteSize;
-use ltp::{ReceiverFailure, ReceiverState};
-use ltp_linux::{ReceiverStatus, Sender};
+use ltp_linux::{ReceiverFailure, ReceiverState, ReceiverStatus, Sender};
 use serde::Serialize;
 
 use crate::events::{reason, receiver};
 
-/// Lines of the result in text; more receivers are counted.
-const MOST_LINES: usize = 64;
+/// Most receivers that the result names in text.
+const MAX_LINES: usize = 64;
 
-/// The receiver that the sender waits for.
+/// A receiver that the sender waits for.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Waiting {
     pub(crate) receiver: String,
     pub(crate) address: SocketAddr,
-    /// How much of what was sent it lacks, in hundredths of the content, or of what was sent of a stream.
+    /// Share that it lacks of what was sent, in percent of the content, or of the stream so far.
     pub(crate) behind_percent: u64,
 }
 
 impl Waiting {
-    /// The sender waits for this receiver, having sent so many bytes of a content of that length.
+    /// Describes the receiver that the sender waits for after `sent` bytes of a content of `length`.
     pub(crate) fn new(status: &ReceiverStatus, sent: u64, length: Option<u64>) -> Waiting {
         let behind = u128::from(sent.saturating_sub(status.bytes)) * 100;
         let percent = behind / u128::from(length.unwrap_or(sent).max(1));
@@ -39,9 +38,9 @@ impl Waiting {
     }
 }
 
-/// What became of a receiver.
+/// The state of a receiver.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Fate {
+pub(crate) struct Disposition {
     pub(crate) receiver: String,
     pub(crate) address: SocketAddr,
     pub(crate) state: &'static str,
@@ -50,10 +49,10 @@ pub(crate) struct Fate {
     pub(crate) bytes: u64,
 }
 
-impl Fate {
-    /// Of each receiver that joined, by address.
-    pub(crate) fn all(sender: &Sender) -> Vec<Fate> {
-        let mut all: Vec<Fate> = sender
+impl Disposition {
+    /// Returns the state of each receiver that joined, by address.
+    pub(crate) fn all(sender: &Sender) -> Vec<Disposition> {
+        let mut all: Vec<Disposition> = sender
             .members()
             .map(|status| {
                 let (state, reason) = match status.state {
@@ -64,7 +63,7 @@ impl Fate {
                     }
                     ReceiverState::Failed(failure) => ("failed", Some(reason(failure))),
                 };
-                Fate {
+                Disposition {
                     receiver: receiver(status.receiver),
                     address: status.address,
                     state,
@@ -73,7 +72,7 @@ impl Fate {
                 }
             })
             .collect();
-        all.sort_by_key(|fate| fate.address);
+        all.sort_by_key(|one| one.address);
         all
     }
 
@@ -81,7 +80,7 @@ impl Fate {
         self.state == "complete"
     }
 
-    /// Lacks something, and no later receiver of its host took its place.
+    /// Whether it lacks something, and no later receiver of its host took its place.
     pub(crate) fn is_lacking(&self) -> bool {
         matches!(self.state, "receiving" | "failed")
     }
@@ -96,15 +95,21 @@ impl Fate {
     }
 }
 
-/// The result in text, a line for each receiver: those that lack something first.
-pub(crate) fn lines(all: &[Fate]) -> Vec<String> {
-    let lacking = all.iter().filter(|fate| !fate.is_complete());
-    let complete = all.iter().filter(|fate| fate.is_complete());
-    let mut lines: Vec<String> = lacking.chain(complete).map(Fate::line).collect();
-    let more = lines.len().saturating_sub(MOST_LINES);
+/// Returns a line for each receiver, those that lack something first.
+pub(crate) fn lines(all: &[Disposition]) -> Vec<String> {
+    let lacking = all.iter().filter(|one| !one.is_complete());
+    let complete = all.iter().filter(|one| one.is_complete());
+    let mut lines: Vec<String> = lacking.chain(complete).map(Disposition::line).collect();
+    let more = lines.len().saturating_sub(MAX_LINES);
     if more > 0 {
-        lines.truncate(MOST_LINES);
+        lines.truncate(MAX_LINES);
         lines.push(format!("  and {more} more (--json names all)"));
     }
     lines
+}
+
+/// Returns `1 receiver`, `2 receivers`.
+pub(crate) fn plural(receivers: u32) -> String {
+    let plural = if receivers == 1 { "" } else { "s" };
+    format!("{receivers} receiver{plural}")
 }

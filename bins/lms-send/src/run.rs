@@ -5,84 +5,63 @@ use std::io;
 use std::os::fd::AsFd;
 
 use anyhow::{Context, bail};
-use cli::assist::{Assist, Carriage};
-use cli::units::ByteSize;
-use ltp::SenderStats;
-use ltp_linux::{
-    Cancel, Error, Group, InterfaceError, Recovery, SendConfig, SendOutcome, Sender, Source,
-    Unconfirmed,
-};
+use cli::transfer::cancel_on_interrupt;
+use ltp_linux::{Error, InterfaceError, SendConfig, SendOutcome, Sender, Source, Unconfirmed};
 
 use crate::args::Args;
-use crate::events::Event;
-use crate::news::News;
 use crate::outcome::Outcome;
-use crate::receivers::Fate;
+use crate::receivers::{Disposition, plural};
+use crate::reporter::Reporter;
 
 /// Receivers that the message of an incomplete transfer names.
 const MAX_NAMED: usize = 16;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<u8> {
-    let mut news = News::new(args);
-    let outcome = match open(args, &mut news) {
+    let mut reporter = Reporter::new(args)?;
+    let outcome = match open(args, &mut reporter) {
         Ok(mut sender) => {
-            let ended = sender.run(&mut |event| news.tell(event));
+            let ended = sender.run(&mut |event| reporter.handle_event(event));
             let outcome = outcome(&sender, ended);
-            return Ok(end(&mut sender, &mut news, &outcome));
+            sender.close();
+            reporter.end(&outcome, Some(&sender));
+            outcome
         }
-        Err(error) => failed(error),
+        Err(error) => {
+            let outcome = failed(error);
+            reporter.end(&outcome, None);
+            outcome
+        }
     };
-    let end = Event::end(&outcome, &SenderStats::default(), (0, 0), &[], 0.0);
-    news.end(&outcome, &end, "", &[]);
     Ok(outcome.code())
 }
 
-fn open(args: &Args, news: &mut News) -> anyhow::Result<Sender> {
-    let cancel = Cancel::new()?;
-    let raised = cancel.clone();
-    cli::interrupt::on_raise(move || raised.cancel());
-    if cli::interrupt::raised() {
-        cancel.cancel();
-    }
+fn open(args: &Args, reporter: &mut Reporter) -> anyhow::Result<Sender> {
+    let cancel = cancel_on_interrupt()?;
     let config = config(args)?;
     let source = source(args)?;
-    let sender = Sender::open(&config, source, cancel, &mut |event| news.tell(event))?;
-    Ok(sender)
+    let mut observer = |event| reporter.handle_event(event);
+    Ok(Sender::open(&config, source, cancel, &mut observer)?)
 }
 
 fn config(args: &Args) -> anyhow::Result<SendConfig> {
-    let mut group = Group::new(args.group.group);
-    group.interface = args.group.interface.clone();
-    group.local_address = args.source;
-    group.ttl = args.group.ttl;
-    group.key = args.group.key().map_err(anyhow::Error::msg)?;
+    let group = args
+        .transfer
+        .group(args.source)
+        .map_err(anyhow::Error::msg)?;
+    let recovery = args.transfer.assist().and_then(|assist| assist.recovery());
     let mut config = SendConfig::new(group);
-    config.recovery = recovery(&args.assist().map_err(anyhow::Error::msg)?)?;
+    config.recovery = recovery.map_err(anyhow::Error::msg)?;
     config.rate_bps = args.rate.bits();
     config.receivers = args.receivers;
-    config.start_wait = args.start_wait;
+    config.connect_timeout = args.connect_timeout;
     config.linger = args.linger;
     config.timeout = args.timeout;
     config.name = args.name.clone();
-    config.digest_first = !args.start_at_once;
+    config.digest_first = !args.no_digest;
     config.mtu = args.mtu;
     config.segmentation = !args.no_gso;
     config.buffer_bytes = args.buffer.0;
     Ok(config)
-}
-
-fn recovery(assist: &Assist) -> anyhow::Result<Recovery> {
-    Ok(match assist {
-        Assist::None => Recovery::Source,
-        Assist::Lms => Recovery::Lms,
-        Assist::Dyram(carriage, _) => Recovery::Dyram {
-            relays: assist.relays().map_err(anyhow::Error::msg)?,
-            carriage: match carriage {
-                Carriage::Relays => ltp_linux::Carriage::Relays,
-                Carriage::Multicast => ltp_linux::Carriage::Multicast,
-            },
-        },
-    })
 }
 
 fn source(args: &Args) -> anyhow::Result<Source> {
@@ -106,7 +85,7 @@ fn source(args: &Args) -> anyhow::Result<Source> {
     Ok(Source::stream(file).named(name.to_string_lossy()))
 }
 
-/// A failure, in the words of the command line.
+/// Turns an error into a result whose message names options of the command line.
 fn failed(error: anyhow::Error) -> Outcome {
     let message = match error.downcast_ref() {
         Some(Error::Canceled) => return Outcome::Interrupted,
@@ -126,13 +105,13 @@ fn outcome(sender: &Sender, ended: Result<SendOutcome, Error>) -> Outcome {
         Err(error) => return failed(error.into()),
     };
     Outcome::Unconfirmed(match why {
-        Unconfirmed::Unheard => "sent, but nobody below the relay acknowledged any of it: is lms-recv \
+        Unconfirmed::Unheard => "sent, but no receiver below the relay acknowledged anything: is lms-recv \
                                  running, with the same --group, this host as --source, and a relay of \
                                  the same tree?"
             .to_owned(),
         Unconfirmed::Stalled => format!("sent{}", stalled_names(sender)),
         Unconfirmed::Receivers { expected } => unconfirmed(sender, expected),
-        _ => "sent, but something below the relay stood still and lacks part of it".to_owned(),
+        _ => "sent, but a receiver below the relay did not advance and lacks part of it".to_owned(),
     })
 }
 
@@ -140,21 +119,24 @@ fn unconfirmed(sender: &Sender, expected: u32) -> String {
     let (joined, complete) = sender.receivers();
     let mut message = if complete < expected {
         let lacking = expected - complete;
-        format!("{lacking} of {expected} receivers did not confirm")
+        format!("{lacking} of {} did not confirm", plural(expected))
     } else {
-        format!("{complete} receivers confirmed, but not every one that joined")
+        format!(
+            "{} confirmed, but not every one that joined",
+            plural(complete)
+        )
     };
     if joined < expected {
         message += &format!("; {} never joined", expected - joined);
     }
-    let all = Fate::all(sender);
+    let all = Disposition::all(sender);
     if all.len() > joined as usize && complete < expected {
         message += "; receivers at one address count as one";
     }
-    let lacking: Vec<&Fate> = all.iter().filter(|fate| fate.is_lacking()).collect();
-    for fate in lacking.iter().take(MAX_NAMED) {
-        let reason = fate.reason.unwrap_or("did not confirm");
-        message += &format!("; {} {reason}", fate.address);
+    let lacking: Vec<&Disposition> = all.iter().filter(|one| one.is_lacking()).collect();
+    for one in lacking.iter().take(MAX_NAMED) {
+        let reason = one.reason.unwrap_or("did not confirm");
+        message += &format!("; {} {reason}", one.address);
     }
     let more = lacking.len().saturating_sub(MAX_NAMED);
     if more > 0 {
@@ -163,23 +145,10 @@ fn unconfirmed(sender: &Sender, expected: u32) -> String {
     message + &stalled_names(sender)
 }
 
-/// The receivers that relays no longer wait for, for a message.
+/// Returns the receivers that relays no longer wait for, for a message.
 fn stalled_names(sender: &Sender) -> String {
     let name = |(address, relay)| {
         format!("; {address} did not advance (relay {relay} stopped waiting for it)")
     };
     sender.stalled().map(name).collect()
-}
-
-fn end(sender: &mut Sender, news: &mut News, outcome: &Outcome) -> u8 {
-    sender.close();
-    let (_, complete) = sender.receivers();
-    let seconds = sender.elapsed().as_secs_f64();
-    let all = Fate::all(sender);
-    let end = Event::end(outcome, sender.stats(), sender.receivers(), &all, seconds);
-    let size = ByteSize(sender.progress().0);
-    let plural = if complete == 1 { "" } else { "s" };
-    let words = format!("{size} in {seconds:.1} s, {complete} receiver{plural} confirmed");
-    news.end(outcome, &end, &words, &all);
-    outcome.code()
 }

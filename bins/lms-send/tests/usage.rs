@@ -52,7 +52,7 @@ fn wrong_arguments_teach() {
     refused(&["--ttl", "0", "x"], "1..");
     refused(&["--mtu", "100", "x"], "576..");
     refused(&["--name", "a/b", "x"], "plain file name");
-    refused(&["--start-at-once", "-"], "a stream always starts at once");
+    refused(&["--no-digest", "-"], "a stream always starts at once");
     refused(&["--buffer", "5", "x"], "at least 1MiB");
     refused(&["--log", "ltp=loud", "x"], "invalid log filter");
 }

@@ -77,7 +77,7 @@ pub enum Error {
         /// What happened to it.
         reason: String,
     },
-    /// No sender was heard within [`ReceiveConfig::wait`](crate::ReceiveConfig::wait).
+    /// No sender was heard within [`ReceiveConfig::connect_timeout`](crate::ReceiveConfig::connect_timeout).
     #[error(
         "no sender was heard on {group} for {:.1} s: is it running, is the interface the right one, is its \
          TTL large enough, is the key the same?",

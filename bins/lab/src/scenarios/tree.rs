@@ -172,7 +172,7 @@ impl Tree {
         session.receive_more = ["--source", &from].map(str::to_owned).to_vec();
         if self.policy != "hierarchy" {
             // Those routers elect no replier.
-            session.receive_more.push("--answer-unelected".to_owned());
+            session.receive_more.push("--repair-unelected".to_owned());
         }
         // The daemons' own routes exist already: PIM's only after a host has joined and the source has sent.
         if owner == Owner::Pimd {
@@ -184,7 +184,7 @@ impl Tree {
         let mut transfer = Transfer::start(
             &session,
             file,
-            &["--rate", &self.rate, "--start-wait", "30s"],
+            &["--rate", &self.rate, "--connect-timeout", "30s"],
         )?;
         let mut repliers = Vec::new();
         let mut joined = 0;

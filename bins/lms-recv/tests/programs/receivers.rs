@@ -14,7 +14,7 @@ fn a_host_that_receives_twice_is_one_receiver() {
     let file = from.path().join("x");
     fs::write(&file, content(300_000)).expect("content");
     let group = group();
-    let options = ["--receivers", "2", "--start-wait", "300ms", "--json"];
+    let options = ["--receivers", "2", "--connect-timeout", "300ms", "--json"];
     let sender = Running::start("sender", &mut send(&group, &file, &options));
     for folder in [&one, &two] {
         let receiver = Running::start("receiver", &mut receive(&group, folder.path(), &[]));

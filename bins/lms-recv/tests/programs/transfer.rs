@@ -22,7 +22,7 @@ fn files_of_any_length_arrive_at_two_receivers() {
         fs::write(&file, &bytes).expect("content");
         let group = group();
         let first = Running::start("first", &mut receive(&group, one.path(), &[]));
-        let other = ["--sync", "--address", "127.0.0.2"];
+        let other = ["--fsync", "--address", "127.0.0.2"];
         let second = Running::start("second", &mut receive(&group, two.path(), &other));
         let options = ["--receivers", "2", "--rate", "400M"];
         let sender = Running::start("sender", &mut send(&group, &file, &options));
@@ -211,7 +211,7 @@ fn a_receiver_that_never_comes_is_named() {
     let options = [
         "--receivers",
         "3",
-        "--start-wait",
+        "--connect-timeout",
         "500ms",
         "--linger",
         "500ms",
@@ -264,7 +264,7 @@ fn a_restarted_sender_resumes() {
         "40M",
         "--receivers",
         "1",
-        "--start-wait",
+        "--connect-timeout",
         "60s",
         "--json",
     ];
@@ -283,7 +283,7 @@ fn a_restarted_sender_resumes() {
         field(&opened(&second), "source"),
         "the port"
     );
-    // Of 4,237 packets; it waited for its receivers, and not for --start-wait.
+    // Of 4,237 packets; it waited for its receivers, and not for --connect-timeout.
     let end = second.event("end").expect("an event");
     let sent: u64 = field(&end, "data_packets").parse().expect("a number");
     assert!(sent < 4_000, "{end}");
@@ -358,7 +358,7 @@ fn ctrl_c_while_waiting() {
 #[test]
 fn nobody_sends() {
     let to = folder();
-    let options = ["--wait", "400ms", "--timeout", "200ms"];
+    let options = ["--connect-timeout", "400ms", "--timeout", "200ms"];
     let receiver = Running::start("receiver", &mut receive(&group(), to.path(), &options));
     receiver
         .finish()
@@ -369,7 +369,7 @@ fn nobody_sends() {
 #[test]
 fn patience_is_what_was_asked_for() {
     let to = folder();
-    let options = ["--wait", "300ms", "--timeout", "50s", "--json"];
+    let options = ["--connect-timeout", "300ms", "--timeout", "50s", "--json"];
     let receiver = Running::start("receiver", &mut receive(&group(), to.path(), &options));
     let receiver = receiver.finish();
     receiver.expect(1).says("for 0.3 s");
@@ -385,7 +385,11 @@ fn a_key_is_needed_where_one_is_set() {
     fs::write(&wrong, [8; 32]).expect("key");
     let run = |key: &std::path::Path| {
         let group = group();
-        let mut command = receive(&group, to.path(), &["--wait", "1s", "--timeout", "500ms"]);
+        let mut command = receive(
+            &group,
+            to.path(),
+            &["--connect-timeout", "1s", "--timeout", "500ms"],
+        );
         let receiver = Running::start("receiver", command.arg("--key-file").arg(key));
         let options = ["--linger", "1s", "--rate", "400M"];
         let mut command = send(&group, &file, &options);

@@ -25,7 +25,7 @@ pub struct ReceiveConfig {
     /// The transfer fails when the sender, once heard, or every relay is silent for this time. Default: 10 s.
     pub timeout: Duration,
     /// Longest wait for a sender to appear. `None`: no limit, the default.
-    pub wait: Option<Duration>,
+    pub connect_timeout: Option<Duration>,
     /// Time after completion in which others' losses are repaired. `None`: with LMS or DyRAM until the sender
     /// ends, or 3 s after the last request; else zero.
     pub linger: Option<Duration>,
@@ -68,7 +68,7 @@ impl ReceiveConfig {
             replier: Replier::default(),
             start: Start::Beginning,
             timeout: Duration::from_secs(10),
-            wait: None,
+            connect_timeout: None,
             linger: None,
             buffer_bytes: 64 << 20,
         }

@@ -269,7 +269,7 @@ impl Receiver {
 
     /// When it has waited long enough for a sender, unless one was heard.
     fn gives_up_at(&self) -> Option<Instant> {
-        let wait = self.given.wait?;
+        let wait = self.given.connect_timeout?;
         let is_waiting = self.machine.receiver().source().is_none();
         is_waiting.then(|| self.began + span(wait))
     }
@@ -327,7 +327,10 @@ impl Receiver {
             return;
         };
         absence.update(attached);
-        let limit = self.given.timeout.max(self.given.wait.unwrap_or_default());
+        let limit = self
+            .given
+            .timeout
+            .max(self.given.connect_timeout.unwrap_or_default());
         if self.opened.is_none()
             && let Some(error) = absence.error(limit)
         {

@@ -21,7 +21,7 @@ pub struct SendConfig {
     /// when all have confirmed. `None`: any number.
     pub receivers: Option<u32>,
     /// With `receivers`: longest wait for all of them before the first data. Default: 10 s.
-    pub start_wait: Duration,
+    pub connect_timeout: Duration,
     /// Requests are answered for this time after the last one, once everything was sent. Default: 3 s.
     pub linger: Duration,
     /// With `receivers`: one that is silent, or does not advance, for this time is given up; with relays: the
@@ -50,7 +50,7 @@ impl SendConfig {
             recovery: Recovery::Source,
             rate_bps: Some(100_000_000),
             receivers: None,
-            start_wait: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(10),
             linger: Duration::from_secs(3),
             timeout: Duration::from_secs(10),
             name: None,

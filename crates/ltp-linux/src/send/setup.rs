@@ -45,7 +45,7 @@ pub(super) fn config(
     config.max_packet_len = max_packet_len;
     config.block_exponent = block_exponent(max_packet_len);
     config.receivers = given.receivers;
-    config.start_wait = span(given.start_wait);
+    config.start_wait = span(given.connect_timeout);
     if given.receivers.is_none() && given.rate_bps.is_none() {
         config.receivers = Some(UNCOUNTED);
         config.start_wait = UNCOUNTED_WAIT;

@@ -140,11 +140,11 @@ fn a_buffer_has_a_limit() {
 #[test]
 fn waiting_ends_by_itself_or_when_canceled() {
     let mut config = ReceiveConfig::new(group());
-    config.wait = Some(Duration::from_millis(50));
+    config.connect_timeout = Some(Duration::from_millis(50));
     let error = receive_buffer(&config, 0).expect_err("no sender");
     assert!(matches!(error, Error::NoSender { .. }), "{error}");
 
-    config.wait = None;
+    config.connect_timeout = None;
     let cancel = Cancel::new().expect("eventfd");
     let sink = Sink::folder(std::env::temp_dir());
     let mut receiver = Receiver::open(&config, sink, cancel.clone(), &mut |_| {}).expect("open");

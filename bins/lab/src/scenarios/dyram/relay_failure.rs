@@ -42,7 +42,14 @@ impl Scenario for RelayFailure {
         let (mut stage, [first, second]) = build()?;
         let file = Path::new(SCRATCH).join("file.bin");
         write_file(&file, bytes)?;
-        let options = ["--rate", "16M", "--start-wait", "30s", "--timeout", "60s"];
+        let options = [
+            "--rate",
+            "16M",
+            "--connect-timeout",
+            "30s",
+            "--timeout",
+            "60s",
+        ];
         let mut transfer = Transfer::start(&stage.session, &file, &options)?;
         let mut play = Play {
             first,

@@ -63,7 +63,7 @@ impl Scenario for Tree {
         let options = [
             "--rate",
             &self.rate,
-            "--start-wait",
+            "--connect-timeout",
             "60s",
             "--timeout",
             "60s",

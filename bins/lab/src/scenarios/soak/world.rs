@@ -277,7 +277,7 @@ impl World {
         let launch = endpoint("lms-send", group)
             .named(format!("lms-send {of}"))
             .args(["--assist", assist, "--receivers", "2", "--rate", "20M"])
-            .args(["--start-wait", "30s", "--timeout", "30s"])
+            .args(["--connect-timeout", "30s", "--timeout", "30s"])
             .arg(&self.file);
         self.network.start(self.nodes.source, launch)
     }

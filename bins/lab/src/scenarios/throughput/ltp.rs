@@ -60,7 +60,7 @@ impl Tool for Ltp {
         let receivers = stage.receivers.len().to_string();
         Ok(Launch::carried("lms-send")
             .args(LTP_COMMON)
-            .args(["--rate", self.rate, "--start-at-once", "--ttl", "1"])
+            .args(["--rate", self.rate, "--no-digest", "--ttl", "1"])
             .args(["--receivers", &receivers])
             .arg(&stage.file))
     }

@@ -1,44 +1,50 @@
-//! What the user is told: a bar and a few words, or events as JSON.
+//! What the user sees: a progress bar and a few words, or events as JSON.
 
 use cli::events::{Events, hex};
 use cli::progress::Progress;
-use ltp_linux::{AttachmentEvent, SendEvent};
+use cli::transfer::{Assist, relay_state, summary};
+use ltp_linux::{SendEvent, Sender};
 
 use crate::args::Args;
 use crate::events::{Event, reason, receiver};
 use crate::outcome::Outcome;
-use crate::receivers::{self, Fate, Waiting};
+use crate::receivers::{self, Disposition, Waiting, plural};
 
-/// One way to tell it, as the user chose.
-pub(crate) struct News {
+/// Reports a transfer in the form that the user chose.
+pub(crate) struct Reporter {
     events: Events,
     group: String,
+    /// What messages call the content.
+    shown: String,
+    assist: Assist,
     expected: Option<u32>,
-    /// While the content is read for its digest, and once it is open.
+    /// Shown while the content is read for its digest, and while it is sent.
     bar: Option<Progress>,
     is_reading: bool,
     /// Words are wanted, beside errors.
-    speaks: bool,
+    is_verbose: bool,
 }
 
-impl News {
-    pub(crate) fn new(args: &Args) -> Self {
-        News {
-            events: Events::new(args.json, false),
-            group: args.group.group.to_string(),
+impl Reporter {
+    pub(crate) fn new(args: &Args) -> anyhow::Result<Self> {
+        Ok(Reporter {
+            events: Events::new(args.transfer.json, false),
+            group: args.transfer.group.to_string(),
+            shown: args.shown(),
+            assist: args.transfer.assist().map_err(anyhow::Error::msg)?,
             expected: args.receivers,
             bar: None,
             is_reading: false,
-            speaks: !args.quiet && !args.json,
-        }
+            is_verbose: args.transfer.is_verbose(),
+        })
     }
 
-    /// Tells what happened.
-    pub(crate) fn tell(&mut self, event: SendEvent) {
+    /// Reports an event.
+    pub(crate) fn handle_event(&mut self, event: SendEvent) {
         match event {
             SendEvent::Reading { bytes, length } => {
                 self.is_reading = true;
-                let bar = || Progress::new(self.speaks, "reading", Some(length));
+                let bar = || Progress::new(self.is_verbose, "reading", Some(length));
                 self.bar.get_or_insert_with(bar).set_position(bytes);
             }
             SendEvent::Opened {
@@ -49,9 +55,9 @@ impl News {
                 interface,
                 rate_bps,
             } => {
-                // The bar of reading goes before its successor comes.
+                // The old bar must be gone before the new one is drawn.
                 self.bar = None;
-                self.bar = Some(Progress::new(self.speaks, "sending", length));
+                self.bar = Some(Progress::new(self.is_verbose, "sending", length));
                 self.is_reading = false;
                 self.events.emit(&Event::Opened {
                     session: session.to_string(),
@@ -89,8 +95,8 @@ impl News {
                 });
             }
             SendEvent::SegmentationOff => tracing::warn!(
-                "segmentation batches are lost on the way to a receiver; sending single datagrams from now \
-                 on, as --no-gso does"
+                event = "segmentation_off",
+                "segmentation batches are lost on the way to a receiver; sending single datagrams, as with --no-gso"
             ),
             SendEvent::Sent {
                 length,
@@ -108,12 +114,12 @@ impl News {
                 self.events.emit(&Event::Started { receivers: joined });
             }
             SendEvent::Rate { rate_bps } => self.events.emit(&Event::Rate { rate_bps }),
-            other => self.tell_of_others(other),
+            other => self.peer_event(other),
         }
     }
 
-    /// Tells what receivers and relays did.
-    fn tell_of_others(&self, event: SendEvent) {
+    /// Reports what receivers and relays did.
+    fn peer_event(&self, event: SendEvent) {
         let event = match event {
             SendEvent::Joined {
                 receiver: id,
@@ -136,7 +142,7 @@ impl News {
                 failure,
             } => {
                 let reason = reason(failure);
-                tracing::warn!(%address, reason, "a receiver failed");
+                tracing::warn!(event = "receiver_failed", peer = %address, reason, "receiver failed");
                 Event::ReceiverFailed {
                     receiver: receiver(id),
                     address,
@@ -149,11 +155,7 @@ impl News {
             }
             SendEvent::RelayStalled { bytes } => Event::RelayStalled { bytes },
             SendEvent::Relay(event) => {
-                let (state, address) = match event {
-                    AttachmentEvent::Attached(relay) => ("attached", relay),
-                    AttachmentEvent::Lost(relay) => ("lost", relay),
-                    AttachmentEvent::Refused(relay) => ("refused", relay),
-                };
+                let (address, state) = relay_state(event);
                 Event::Relay { address, state }
             }
             _ => return,
@@ -161,14 +163,14 @@ impl News {
         self.events.emit(&event);
     }
 
-    /// A few words after the bar.
+    /// Shows a few words after the bar.
     fn say(&self, words: impl Into<String>) {
         if let Some(bar) = &self.bar {
             bar.set_message(words.into());
         }
     }
 
-    /// Once a second.
+    /// Shows the state of the receivers after the bar.
     fn progress(&self, joined: u32, complete: u32, waiting: Option<&Waiting>) {
         let counts = self
             .expected
@@ -180,26 +182,31 @@ impl News {
         }
     }
 
-    /// The last word; `words` follow a good outcome, then each receiver with its state.
-    pub(crate) fn end(&mut self, outcome: &Outcome, event: &Event<'_>, words: &str, all: &[Fate]) {
+    /// Reports the result: each receiver with its state, then a summary as the last line. `sender`: `None`
+    /// when the transfer could not begin.
+    pub(crate) fn end(&mut self, outcome: &Outcome, sender: Option<&Sender>) {
         if self.is_reading {
             self.bar = None;
         }
         if let Some(bar) = &self.bar {
             bar.finish();
         }
-        self.events.emit(event);
-        match outcome {
-            Outcome::Complete | Outcome::Sent if self.speaks => {
-                cli::print_message!("{}: {words}", outcome.message());
-            }
-            Outcome::Complete | Outcome::Sent => {}
-            other => cli::print_message!("error: {}", other.message()),
-        }
-        if self.speaks {
-            for line in receivers::lines(all) {
+        let all = sender.map(Disposition::all).unwrap_or_default();
+        self.events.emit(&Event::end(outcome, sender, &all));
+        if self.is_verbose {
+            for line in receivers::lines(&all) {
                 cli::print_message!("{line}");
             }
+        }
+        match (outcome, sender) {
+            (Outcome::Complete | Outcome::Sent, Some(sender)) if self.is_verbose => {
+                let summary = summary(sender.progress().0, sender.elapsed(), &self.assist);
+                let confirmed = plural(sender.receivers().1);
+                let (shown, message) = (&self.shown, outcome.message());
+                cli::print_message!("{shown}: {message}: {summary}, {confirmed} confirmed");
+            }
+            (Outcome::Complete | Outcome::Sent, _) => {}
+            (other, _) => cli::print_message!("error: {}", other.message()),
         }
     }
 }

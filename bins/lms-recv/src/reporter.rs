@@ -1,42 +1,45 @@
-//! What the user is told: a bar and a few words, or events as JSON.
+//! What the user sees: a progress bar and a few words, or events as JSON.
 
 use cli::events::Events;
 use cli::progress::Progress;
-use cli::units::{BitRate, ByteSize};
-use ltp_linux::{AttachmentEvent, ReceiveEvent, Received};
+use cli::transfer::{Assist, goodput_bps, relay_state, summary};
+use cli::units::ByteSize;
+use ltp_linux::{ReceiveEvent, Received, Receiver};
 
 use crate::args::Args;
 use crate::events::{Counters, Event};
 use crate::outcome::Outcome;
 
-/// One way to tell it, as the user chose.
-pub(crate) struct News {
+/// Reports a transfer in the form that the user chose.
+pub(crate) struct Reporter {
     events: Events,
     group: String,
     source: Option<String>,
+    assist: Assist,
     bar: Progress,
     /// Words are wanted, beside errors.
-    speaks: bool,
+    is_verbose: bool,
 }
 
-impl News {
-    pub(crate) fn new(args: &Args) -> Self {
-        let speaks = !args.quiet && !args.json;
-        News {
-            events: Events::new(args.json, args.is_stream()),
-            group: args.group.group.to_string(),
+impl Reporter {
+    pub(crate) fn new(args: &Args) -> anyhow::Result<Self> {
+        let is_verbose = args.transfer.is_verbose();
+        Ok(Reporter {
+            events: Events::new(args.transfer.json, args.is_stream()),
+            group: args.transfer.group.to_string(),
             source: args.source.map(|source| source.to_string()),
-            bar: Progress::new(speaks, "receiving", None),
-            speaks,
-        }
+            assist: args.transfer.assist().map_err(anyhow::Error::msg)?,
+            bar: Progress::new(is_verbose, "receiving", None),
+            is_verbose,
+        })
     }
 
-    /// Tells what happened.
-    pub(crate) fn tell(&mut self, event: ReceiveEvent) {
+    /// Reports an event.
+    pub(crate) fn handle_event(&mut self, event: ReceiveEvent) {
         let event = match event {
             ReceiveEvent::LmsUnavailable(error) => {
                 let message = format!(
-                    "--assist lms: {error}. Going on without: the sender is asked for repairs"
+                    "--assist lms: {error}. Continuing without: the receiver requests repairs from the sender"
                 );
                 cli::print_message!("warning: {message}");
                 self.events.emit(&Event::Warning { message: &message });
@@ -71,12 +74,7 @@ impl News {
                 }
             }
             ReceiveEvent::Relay(event) => {
-                let (state, address) = match event {
-                    AttachmentEvent::Attached(relay) => ("attached", relay),
-                    AttachmentEvent::Lost(relay) => ("lost", relay),
-                    AttachmentEvent::Refused(relay) => ("refused", relay),
-                };
-                let address = address.to_string();
+                let (address, state) = relay_state(event);
                 Event::Relay { address, state }
             }
             ReceiveEvent::Position { bytes, length } => {
@@ -108,44 +106,39 @@ impl News {
 
     fn complete(&self, received: &Received) {
         let length = received.length;
-        let seconds = received.elapsed.as_secs_f64();
-        let goodput_bps = if seconds > 0.0 {
-            8.0 * length as f64 / seconds
-        } else {
-            0.0
-        };
         let path = received.path.as_ref();
         let path = path.map(|path| path.display().to_string());
         self.events.emit(&Event::Complete {
             length,
             digest: received.digest.map(|digest| cli::events::hex(&digest)),
             path: path.as_deref(),
-            seconds,
-            goodput_bps,
+            seconds: received.elapsed.as_secs_f64(),
+            goodput_bps: goodput_bps(length, received.elapsed),
             existing: received.existing,
         });
         self.bar.finish();
-        if !self.speaks {
+        if !self.is_verbose {
             return;
         }
         let what = path.as_deref().unwrap_or("stream");
-        let size = ByteSize(length);
         if received.existing {
+            let size = ByteSize(length);
             cli::print_message!("{what}: already here ({size}), same digest");
         } else {
-            let rate = BitRate(goodput_bps as u64);
-            cli::print_message!("{what}: {size} in {seconds:.1} s, {rate}");
+            let summary = summary(length, received.elapsed, &self.assist);
+            cli::print_message!("{what}: {summary}");
         }
     }
 
-    pub(crate) fn end(&self, outcome: &Outcome, counters: Counters) {
+    /// Reports the result. `receiver`: `None` when the transfer could not begin.
+    pub(crate) fn end(&self, outcome: &Outcome, receiver: Option<&Receiver>) {
         self.bar.finish();
         self.events.emit(&Event::End {
             result: outcome.name(),
             exit_code: outcome.code(),
             message: outcome.message(),
             missing: outcome.missing(),
-            counters,
+            counters: Counters::new(receiver),
         });
         if !matches!(outcome, Outcome::Complete | Outcome::Unwritten(None)) {
             cli::print_message!("error: {}", outcome.message());

@@ -1,0 +1,374 @@
+//! What `lms-send` and `lms-recv` share: arguments about the group and about help with repairs.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs as _};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use ltp_linux::{AttachmentEvent, Cancel, Carriage, Group, Recovery};
+
+use crate::units::{BitRate, ByteSize};
+
+/// The arguments that both ends of a transfer take.
+#[derive(Debug, Clone, clap::Args)]
+pub struct TransferArgs {
+    /// Multicast group and UDP port, such as 239.1.2.3:5000 (232.x.y.z is source-specific)
+    #[arg(long, value_name = "ADDR:PORT", value_parser = crate::multicast::group)]
+    pub group: SocketAddrV4,
+
+    /// Interface to use, by name or by its address [default: the one that the routing table gives]
+    #[arg(long, value_name = "IF")]
+    pub interface: Option<String>,
+
+    /// Routers that multicast packets may pass, plus one: 1 stays on the link
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..))]
+    pub ttl: u8,
+
+    /// File with the key of the group, 32 bytes raw or as 64 hexadecimal digits: only hosts that have it
+    /// can forge data (create one with `openssl rand -hex 32`)
+    #[arg(long, value_name = "F")]
+    pub key_file: Option<PathBuf>,
+
+    /// Help with repairs: none, lms (routers), dyram://RELAY[:PORT] (relays, which also carry the data;
+    /// several, separated by commas or by repeating the option: the next one when one is silent), or
+    /// dyram+multicast://RELAY (the same relays beside IP multicast, which carries the data)
+    #[arg(long, value_name = "HELP", default_value = "none")]
+    assist: Vec<Assist>,
+
+    /// Print one JSON event a line (they are listed below)
+    #[arg(long)]
+    pub json: bool,
+
+    /// Show no progress bar
+    #[arg(long, short)]
+    pub quiet: bool,
+
+    #[command(flatten)]
+    /// Logging.
+    pub log: crate::logging::LogArgs,
+}
+
+impl TransferArgs {
+    /// Returns the group, on which this host uses `local_address`.
+    ///
+    /// # Errors
+    /// A sentence: the key cannot be read.
+    pub fn group(&self, local_address: Option<Ipv4Addr>) -> Result<Group, String> {
+        let mut group = Group::new(self.group);
+        group.interface = self.interface.clone();
+        group.local_address = local_address;
+        group.ttl = self.ttl;
+        let key = self.key_file.as_deref();
+        group.key = key.map(crate::multicast::read_key).transpose()?;
+        Ok(group)
+    }
+
+    /// Returns the help with repairs that the `--assist` options name together.
+    ///
+    /// # Errors
+    /// A sentence: they contradict each other, or name too many relays, or one twice.
+    pub fn assist(&self) -> Result<Assist, String> {
+        Assist::together(&self.assist)
+    }
+
+    /// Whether words are wanted on standard error, beside errors.
+    #[must_use]
+    pub fn is_verbose(&self) -> bool {
+        !self.quiet && !self.json
+    }
+}
+
+/// Returns `LENGTH in TIME, RATE TRANSPORT`, for the last line of a run.
+#[must_use]
+pub fn summary(bytes: u64, elapsed: std::time::Duration, assist: &Assist) -> String {
+    let seconds = elapsed.as_secs_f64();
+    let rate = BitRate(goodput_bps(bytes, elapsed) as u64);
+    format!(
+        "{} in {seconds:.1} s, {rate} {}",
+        ByteSize(bytes),
+        assist.transport()
+    )
+}
+
+/// Returns bits of content a second.
+#[must_use]
+pub fn goodput_bps(bytes: u64, elapsed: std::time::Duration) -> f64 {
+    let seconds = elapsed.as_secs_f64();
+    if seconds > 0.0 {
+        8.0 * bytes as f64 / seconds
+    } else {
+        0.0
+    }
+}
+
+/// Returns a flag that Ctrl-C and SIGTERM raise.
+///
+/// # Errors
+/// The kernel's, when no descriptor is left.
+pub fn cancel_on_interrupt() -> std::io::Result<Cancel> {
+    let cancel = Cancel::new()?;
+    let raised = cancel.clone();
+    crate::interrupt::on_raise(move || raised.cancel());
+    if crate::interrupt::raised() {
+        cancel.cancel();
+    }
+    Ok(cancel)
+}
+
+/// Returns the relay and its state, as events name it.
+#[must_use]
+pub fn relay_state(event: AttachmentEvent) -> (SocketAddr, &'static str) {
+    match event {
+        AttachmentEvent::Attached(relay) => (relay, "attached"),
+        AttachmentEvent::Lost(relay) => (relay, "lost"),
+        AttachmentEvent::Refused(relay) => (relay, "refused"),
+    }
+}
+
+/// Checks that `name`, if given, can be the name of a file as it stands.
+///
+/// # Errors
+/// A sentence about `--name`.
+pub fn check_name(name: Option<&str>) -> Result<(), String> {
+    match name {
+        Some(name) if !ltp_linux::name::is_plain(name) => Err(format!(
+            "--name {name:?} is not a plain file name: no folders, leading dot or control characters"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Checks that a buffer is large enough for a window of blocks.
+///
+/// # Errors
+/// A sentence about `--buffer`.
+pub fn check_buffer(size: ByteSize) -> Result<(), String> {
+    if size.0 < 1 << 20 {
+        return Err(format!("--buffer {size} is too small: at least 1MiB"));
+    }
+    Ok(())
+}
+
+/// The default port of `dyram-relay`.
+const RELAY_PORT: u16 = 4143;
+/// Most relays that `--assist dyram://` names.
+const MAX_RELAYS: usize = 4;
+
+/// Help with repairs, as the user writes it: relays by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Assist {
+    /// None: receivers ask the sender.
+    None,
+    /// LMS routers.
+    Lms,
+    /// A tree of DyRAM relays: those to attach to, in order of preference.
+    Dyram(Carriage, Vec<RelayName>),
+}
+
+/// The scheme of each carriage.
+const SCHEMES: [(&str, Carriage); 2] = [
+    ("dyram://", Carriage::Relays),
+    ("dyram+multicast://", Carriage::Multicast),
+];
+
+/// A relay by host name or address, and port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RelayName {
+    host: String,
+    port: u16,
+}
+
+impl fmt::Display for RelayName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+impl FromStr for RelayName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const EXAMPLE: &str = "write a relay's host and port, such as dyram://192.0.2.1:4143";
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, port)) => {
+                let port = port.parse().ok().filter(|port| *port != 0);
+                let port = port.ok_or_else(|| format!("{text:?} has no port: {EXAMPLE}"))?;
+                (host, port)
+            }
+            None => (text, RELAY_PORT),
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+        if host.is_empty() || !host.chars().all(plain) {
+            return Err(format!("{text:?} is no relay: {EXAMPLE}"));
+        }
+        Ok(RelayName {
+            host: host.to_owned(),
+            port,
+        })
+    }
+}
+
+impl RelayName {
+    /// Returns its address.
+    ///
+    /// # Errors
+    /// A sentence: it has none, or one that no host has.
+    fn resolve(&self) -> Result<SocketAddrV4, String> {
+        let found = (self.host.as_str(), self.port).to_socket_addrs();
+        let mut found = found.map_err(|error| format!("relay {self}: {error}"))?;
+        let address = found.find_map(|address| match address {
+            SocketAddr::V4(address) => Some(address),
+            SocketAddr::V6(_) => None,
+        });
+        match address {
+            None => Err(format!("relay {self} has no IPv4 address")),
+            Some(address) if address.ip().is_multicast() || address.ip().is_unspecified() => Err(
+                format!("relay {self}: that is the address of no host (the group goes to --group)"),
+            ),
+            Some(address) => Ok(address),
+        }
+    }
+}
+
+impl FromStr for Assist {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => return Ok(Assist::None),
+            "lms" => return Ok(Assist::Lms),
+            _ => {}
+        }
+        for (scheme, carriage) in SCHEMES {
+            if let Some(relays) = text.strip_prefix(scheme) {
+                let relay = |text: &str| text.strip_prefix(scheme).unwrap_or(text).parse();
+                let relays: Result<_, String> = relays.split(',').map(relay).collect();
+                return Ok(Assist::Dyram(carriage, relays?));
+            }
+        }
+        Err("write none, lms, dyram://RELAY:PORT or dyram+multicast://RELAY:PORT".to_owned())
+    }
+}
+
+impl Assist {
+    /// Joins several `--assist` options: relays, one after the other.
+    fn together(given: &[Assist]) -> Result<Assist, String> {
+        let (first, rest) = given.split_first().ok_or("--assist is missing")?;
+        let mut all = first.clone();
+        for next in rest {
+            match (&mut all, next) {
+                (Assist::Dyram(carriage, relays), Assist::Dyram(same, more))
+                    if carriage == same =>
+                {
+                    relays.extend_from_slice(more);
+                }
+                _ => {
+                    return Err(
+                        "--assist can be repeated only to name several relays: dyram://A:PORT and \
+                         dyram://B:PORT"
+                            .to_owned(),
+                    );
+                }
+            }
+        }
+        if let Assist::Dyram(_, relays) = &all {
+            if relays.len() > MAX_RELAYS {
+                return Err(format!("--assist: at most {MAX_RELAYS} relays"));
+            }
+            let twice = (1..relays.len()).find(|&at| relays[..at].contains(&relays[at]));
+            if let Some(at) = twice {
+                return Err(format!("--assist: relay {} is there twice", relays[at]));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Returns how the data travels, for a summary.
+    #[must_use]
+    pub fn transport(&self) -> &'static str {
+        match self {
+            Assist::None => "by multicast",
+            Assist::Lms => "by multicast with LMS routers",
+            Assist::Dyram(Carriage::Relays, _) => "by unicast through DyRAM relays",
+            Assist::Dyram(_, _) => "by multicast beside DyRAM relays",
+        }
+    }
+
+    /// Resolves the relays' names.
+    ///
+    /// # Errors
+    /// A sentence: a relay has no address, or one that no host has.
+    pub fn recovery(&self) -> Result<Recovery, String> {
+        Ok(match self {
+            Assist::None => Recovery::Source,
+            Assist::Lms => Recovery::Lms,
+            Assist::Dyram(carriage, relays) => {
+                let relays = relays
+                    .iter()
+                    .map(RelayName::resolve)
+                    .collect::<Result<_, _>>()?;
+                Recovery::Dyram {
+                    relays,
+                    carriage: *carriage,
+                }
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Assist, String> {
+        text.parse()
+    }
+
+    fn names(assist: &Assist) -> Vec<String> {
+        match assist {
+            Assist::Dyram(_, relays) => relays.iter().map(ToString::to_string).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn relays_are_named_with_commas_or_by_repeating() {
+        assert_eq!(parse("none"), Ok(Assist::None));
+        assert_eq!(parse("lms"), Ok(Assist::Lms));
+        let two = parse("dyram://a:1,b").expect("two");
+        assert_eq!(names(&two), ["a:1", "b:4143"]);
+        assert_eq!(parse("dyram://a:1,dyram://b"), Ok(two.clone()));
+        let third = parse("dyram://10.0.0.1:5").expect("one");
+        let all = Assist::together(&[two.clone(), third]).expect("together");
+        assert_eq!(names(&all), ["a:1", "b:4143", "10.0.0.1:5"]);
+        assert!(Assist::together(&[two.clone(), two.clone()]).is_err());
+        let beside = parse("dyram+multicast://c").expect("one");
+        assert!(matches!(beside, Assist::Dyram(Carriage::Multicast, _)));
+        assert!(matches!(two, Assist::Dyram(Carriage::Relays, _)));
+        assert!(Assist::together(&[two.clone(), beside]).is_err());
+        assert!(Assist::together(&[two, Assist::Lms]).is_err());
+        let five = parse("dyram://a,b,c,d,e").expect("five");
+        assert!(Assist::together(&[five]).is_err());
+    }
+
+    #[test]
+    fn wrong_ones_are_refused_with_a_hint() {
+        for text in [
+            "dyram://",
+            "dyram://a:0",
+            "dyram://a:x",
+            "dyram://a b:1",
+            "dyram://a:1,",
+        ] {
+            let error = parse(text).expect_err(text);
+            assert!(error.contains("dyram://192.0.2.1:4143"), "{error}");
+        }
+        assert!(parse("dyram:/a:1").expect_err("one slash").contains("lms"));
+        for text in ["239.1.2.3:1", "0.0.0.0:1"] {
+            let name: RelayName = text.parse().expect("name");
+            assert!(name.resolve().is_err(), "{text}");
+        }
+        let local: RelayName = "127.0.0.1:7".parse().expect("name");
+        assert_eq!(local.resolve(), Ok("127.0.0.1:7".parse().expect("address")));
+    }
+}
