@@ -3,7 +3,6 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 
-
 /// Parses `ADDR:PORT` of a multicast group.
 ///
 /// # Errors
@@ -33,8 +32,6 @@ pub fn group(text: &str) -> Result<SocketAddrV4, String> {
         return Err(format!("port 0 is no port: {EXAMPLE}"));
     }
     Ok(address)
-}
-
 }
 
 /// Reads the key of a group.

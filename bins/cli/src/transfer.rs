@@ -71,7 +71,7 @@ impl TransferArgs {
         Assist::together(&self.assist)
     }
 
-    /// Whether words are wanted on standard error, beside errors.
+    /// Whether messages other than errors are shown.
     #[must_use]
     pub fn is_verbose(&self) -> bool {
         !self.quiet && !self.json

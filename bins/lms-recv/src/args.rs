@@ -130,7 +130,7 @@ pub(crate) struct Args {
 pub(crate) enum Start {
     /// At the first byte; an error if the sender no longer holds it
     Beginning,
-    /// At what is sent next: for streams
+    /// At the next block to be sent: for streams
     Now,
 }
 

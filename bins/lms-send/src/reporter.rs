@@ -96,7 +96,7 @@ impl Reporter {
             }
             SendEvent::SegmentationOff => tracing::warn!(
                 event = "segmentation_off",
-                "segmentation batches are lost on the way to a receiver; sending single datagrams, as with --no-gso"
+                "segmentation batches are lost on the way to a receiver; sending single datagrams from now on, as with --no-gso"
             ),
             SendEvent::Sent {
                 length,

@@ -9,7 +9,7 @@ use linux_net::wake::Waker;
 
 /// A flag that ends transfers early. Clones share it, and one flag may serve several transfers.
 ///
-/// The transfer says goodbye to its peers, which takes up to 0.3 s, and then ends with
+/// The transfer tells its peers that it leaves, which takes up to 0.3 s, and then ends with
 /// [`Error::Canceled`](crate::Error::Canceled).
 #[derive(Debug, Clone)]
 pub struct Cancel {

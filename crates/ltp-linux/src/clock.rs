@@ -1,10 +1,12 @@
-//! Time of the machines.
+//! Time and seeds of the machines.
 
 use std::time::Duration as StdDuration;
 
 use ltp::{Duration, Instant};
 
-/// Returns the present time of the machines. It starts at one second: zero stays free for "never".
+use crate::Error;
+
+/// Returns the time of the machines, which starts at one second, so that no time is zero.
 pub(crate) fn now() -> Instant {
     Instant::now() + Duration::from_secs(1)
 }
@@ -20,4 +22,9 @@ pub(crate) fn until(now: Instant, deadline: Option<Instant>, most: StdDuration) 
 /// Returns a span of time as the machines count it, at most 2^40 ms.
 pub(crate) fn span(time: StdDuration) -> Duration {
     Duration::from(time.min(StdDuration::from_millis(1 << 40)))
+}
+
+/// Returns the seed of a machine.
+pub(crate) fn seed() -> Result<[u8; 32], Error> {
+    linux_net::process::random().map_err(Error::io("reading /dev/urandom"))
 }

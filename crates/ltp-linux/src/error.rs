@@ -113,6 +113,13 @@ pub enum Error {
     TooLong(usize),
 }
 
+impl Error {
+    /// Names what the kernel refused.
+    pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> Error {
+        move |source| Error::Io { what, source }
+    }
+}
+
 /// A content that will never be whole.
 #[derive(Debug)]
 #[non_exhaustive]

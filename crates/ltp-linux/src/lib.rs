@@ -31,25 +31,26 @@
 //! | send or receive and wait for the end | [`send`], [`receive`], [`receive_buffer`] |
 //! | watch, cancel, read counters | [`Sender`], [`Receiver`], [`Cancel`] |
 //! | name the group and the way to it | [`Group`] |
+//! | transfer in a tokio program | `tokio::Transfer` (feature `tokio`) |
 //! | use LMS routers or DyRAM relays | [`Recovery`] |
 //! | send a file, a pipe, memory | [`Source`] |
 //! | receive into a folder, a writer, memory | [`Sink`], [`receive_buffer`] |
-//! | make a file name from the network harmless | [`name`] |
-//! | write a file that appears when it is whole | [`output`] |
+//! | sanitise a file name from the network | [`name`] |
+//! | write a file that appears when it is complete | [`output`] |
 //!
 //! # Driving
 //!
 //! `open` reports what cannot work: the interface, the sockets, the content. `run` blocks the calling thread
 //! until the transfer has ended, and calls the observer, on that thread, with each event; packets wait
-//! meanwhile, so an observer returns soon. `close` says goodbye to the peers. Counters can be read between and
+//! meanwhile, so an observer returns soon. `close` tells the peers that this host leaves. Counters can be read between and
 //! after these calls.
 //!
 //! [`Cancel`] ends a transfer from another thread. A sender then tells its receivers, which keep what they
-//! have; a receiver removes the file that is not whole.
+//! have; a receiver removes the incomplete file.
 //!
 //! A receiver that writes a stream has a second thread for that, so that a slow writer does not keep packets
-//! waiting; the data that it has not taken yet counts towards [`ReceiveConfig::buffer_bytes`] and then slows
-//! the sender down, if that waits for its receivers.
+//! waiting; data that it has not taken yet counts towards [`ReceiveConfig::buffer_bytes`], and a full buffer slows
+//! a sender that waits for its receivers.
 //!
 //! # Units and limits
 //!
@@ -68,7 +69,7 @@
 //!
 //! Any host can send to a group. A block is written only when its digest is what the source announced, and a
 //! file gets its name only when the digest of the whole is right, so that loss, damage and blind forgery do
-//! not reach the application. An attacker who can forge before the sender is heard, or read its unicast
+//! not reach the application. An attacker who sends forged packets before the sender does, or reads its unicast
 //! packets, is kept out by [`Group::key`] alone; "Trust" in [`ltp`] has the details. Nothing is encrypted.
 //! Names from the network are stripped of folders and of characters that steer terminals.
 //!
@@ -89,12 +90,14 @@ pub mod output;
 mod recv;
 mod relays;
 mod send;
+#[cfg(feature = "tokio")]
+pub mod tokio;
 
 pub use cancel::Cancel;
 pub use config::{Carriage, Group, Recovery};
 pub use error::{Error, Incomplete};
 pub use interface::InterfaceError;
-pub use ltp::tree::AttachmentEvent;
+pub use ltp::relayed::AttachmentEvent;
 pub use ltp::{ReceiverFailure, ReceiverState, ReceiverStats, SenderStats, SessionId, Start};
 pub use recv::{
     ReceiveConfig, ReceiveEvent, Received, Receiver, Replier, Sink, receive, receive_buffer,

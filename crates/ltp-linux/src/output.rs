@@ -1,4 +1,4 @@
-//! A file that appears under its name only when it is whole.
+//! A file that gets its name only when it is complete.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -118,7 +118,7 @@ impl AtomicFile {
     }
 }
 
-/// Whether a file could be made in `folder`, found out before anybody sends one.
+/// Checks that a file can be created in `folder`, before a transfer.
 ///
 /// # Errors
 /// A sentence for the user.

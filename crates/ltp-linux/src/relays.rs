@@ -1,8 +1,10 @@
-//! DyRAM relays: how long none has served a transfer.
+//! DyRAM relays: their events, and how long none has served a transfer.
 
 use std::fmt;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::time::{Duration, Instant};
+
+use ltp::relayed::AttachmentEvent;
 
 /// No relay serves a transfer that needs one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,8 +23,8 @@ impl fmt::Display for NoRelay {
         if let Some(relay) = self.refused {
             return write!(
                 f,
-                "no relay took this host in for {seconds:.1} s: {relay} refused, it is full or going \
-                 away (its log and `dyram-relay status` say more)"
+                "no relay accepted this host for {seconds:.1} s: {relay} refused, it is full or shutting \
+                 down (its log and `dyram-relay status` say more)"
             );
         }
         let names: Vec<String> = self.relays.iter().map(ToString::to_string).collect();
@@ -37,7 +39,7 @@ impl fmt::Display for NoRelay {
 
 impl std::error::Error for NoRelay {}
 
-/// How long no relay has served this transfer.
+/// The time during which no relay has served this transfer.
 #[derive(Debug)]
 pub(crate) struct Absence {
     relays: Vec<SocketAddrV4>,
@@ -46,7 +48,7 @@ pub(crate) struct Absence {
 }
 
 impl Absence {
-    /// None of these has answered yet.
+    /// Creates it before any of these relays has answered.
     pub(crate) fn new(relays: Vec<SocketAddrV4>) -> Self {
         Absence {
             relays,
@@ -55,12 +57,23 @@ impl Absence {
         }
     }
 
-    /// Notes that a relay has refused.
-    pub(crate) fn refused(&mut self, relay: SocketAddr) {
-        self.refused = Some(relay);
+    /// Logs an event of the attachment, and remembers a relay that refused.
+    pub(crate) fn handle_event(&mut self, event: AttachmentEvent) {
+        match event {
+            AttachmentEvent::Attached(relay) => {
+                tracing::info!(event = "relay_attached", peer = %relay, "the relay serves this host");
+            }
+            AttachmentEvent::Lost(relay) => {
+                tracing::warn!(event = "relay_lost", peer = %relay, "relay lost, trying the next one");
+            }
+            AttachmentEvent::Refused(relay) => {
+                tracing::warn!(event = "relay_refused", peer = %relay, "relay refused, trying the next one");
+                self.refused = Some(relay);
+            }
+        }
     }
 
-    /// Notes whether a relay serves this transfer now.
+    /// Sets whether a relay serves this transfer now.
     pub(crate) fn update(&mut self, attached: bool) {
         if attached {
             (self.since, self.refused) = (None, None);
@@ -94,7 +107,7 @@ mod tests {
             assert!(error.contains(word), "{error}");
         };
         says(&absence, "127.0.0.1:7");
-        absence.refused(relay.into());
+        absence.handle_event(AttachmentEvent::Refused(relay.into()));
         says(&absence, "refused");
         absence.update(true);
         assert_eq!(absence.error(Duration::ZERO), None);

@@ -1,5 +1,5 @@
-//! What can be set, with defaults that suit a local network. Times of more than 35 years count as
-//! that: [`Duration::MAX`] is for ever.
+//! Configuration, with defaults that suit a local network. Times of more than 35 years count as
+//! 35 years: [`Duration::MAX`] means no limit.
 
 use core::net::SocketAddr;
 
@@ -9,33 +9,34 @@ use crate::SessionId;
 use crate::digest::Digest;
 use crate::wire::sync::MAX_NAME_LEN;
 
-/// The name of a content: any bytes; who turns it into a path must check it.
+/// The name of a content: any bytes. An application that turns it into a path must check it.
 pub type Name = heapless::Vec<u8, MAX_NAME_LEN>;
 
 /// How a sender chooses its session identifier.
 ///
-/// Who can guess the identifier can send into the session without having heard any of it. A restarted
+/// An attacker who guesses the identifier can send into the session without receiving from it. A restarted
 /// sender needs no identifier that receivers know: they follow it by the digest of the content.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum SessionChoice {
     /// A random one at every start.
     #[default]
     Random,
-    /// This one: for tests, and for applications that choose an unpredictable one themselves.
+    /// A given one: for tests, and for applications that choose an unpredictable one themselves.
     Fixed(SessionId),
 }
 
-/// How a source answers.
+/// How a source repairs.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct RepairConfig {
-    /// A packet that was repaired is not repaired again for so long. A source stretches this to
-    /// the longest round-trip time its requesters name, up to ten times the value.
+    /// Hold-down time: a packet is not repaired again within it. A source extends it to the longest
+    /// round-trip time that requests name, up to ten times the value.
     pub hold_down: Duration,
-    /// How long a repair by unicast waits for another receiver to ask for the same packet.
+    /// Time that a repair by unicast waits for a request of another receiver for the same packet.
     pub aggregate: Duration,
     /// Whether a packet that only one receiver lacks is sent to that receiver alone.
     pub unicast: bool,
-    /// Most of the rate that repairs may take while new data waits, in percent (1 to 99).
+    /// Share of the rate that repairs may take while new data waits, in percent (1 to 99).
     pub share_percent: u8,
 }
 
@@ -50,18 +51,18 @@ impl Default for RepairConfig {
     }
 }
 
-/// Sizes of a sender's tables when it makes them itself (feature `alloc`).
+/// Sizes of a sender's tables on the heap (feature `alloc`).
 #[derive(Clone, Copy, Debug)]
 pub struct SenderLimits {
-    /// Receivers the sender keeps account of. 72 bytes each. One host gets an eighth of the table, 2
-    /// entries at least and 16 at most.
+    /// Receivers that report. 72 bytes each. One host gets an eighth of the table, at least 2 and at most 16
+    /// entries.
     pub receivers: usize,
-    /// Digests kept; older ones are computed again from the store. 32 bytes each.
+    /// Digests stored; older ones are computed again from the store. 32 bytes each.
     pub digests: usize,
     /// Blocks with repairs waiting. 32 bytes each.
     pub repairs: usize,
-    /// Repairs remembered for holding down (a power of two). 24 bytes each.
-    pub held: usize,
+    /// Repairs whose hold-down is tracked (a power of two). 24 bytes each.
+    pub hold_down: usize,
     /// Receivers with repairs by unicast waiting. 96 bytes each.
     pub targets: usize,
 }
@@ -72,14 +73,15 @@ impl Default for SenderLimits {
             receivers: 1024,
             digests: 4096,
             repairs: 512,
-            held: 8192,
+            hold_down: 8192,
             targets: 64,
         }
     }
 }
 
-/// What a sender is to do.
+/// Configuration of a sender. Start from [`SenderConfig::new`].
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct SenderConfig {
     /// The group, as receivers name it in the option of their requests.
     pub group: SocketAddr,
@@ -92,11 +94,11 @@ pub struct SenderConfig {
     pub length: Option<u64>,
     /// Digest of the whole, if known beforehand (then joining receivers learn it at once).
     pub digest: Option<Digest>,
-    /// Start as if so many blocks had been sent: a restarted sender serves what is missing and
-    /// sends no more than that again.
+    /// Start as if this number of blocks had been sent: a restarted sender repairs what is missing and sends
+    /// nothing else again.
     ///
-    /// With `receivers`, and with the length and the digest of the whole, a sender finds this out
-    /// itself: it starts at the first block that one of the receivers lacks that have joined by then.
+    /// With `receivers`, and with the length and the digest of the whole, a sender determines this
+    /// itself: it starts at the first block that a receiver lacks that has joined by then.
     pub resume_blocks: u64,
     /// Key of the group: digests are keyed, control packets authenticated.
     pub key: Option<[u8; 32]>,
@@ -107,11 +109,11 @@ pub struct SenderConfig {
     /// Longest UDP payload. The default leaves 36 bytes of an MTU of 1500 free, so that a dmcast
     /// is never fragmented.
     pub max_packet_len: u16,
-    /// Seq of packet 0.
+    /// Sequence number of packet 0.
     pub first_sequence: u32,
-    /// Ethernet frame bits (UDP payload + 42 bytes) a second; `None`: as fast as the driver asks.
+    /// Ethernet frame bits (UDP payload + 42 bytes) a second; `None`: as fast as the driver polls.
     pub rate_bps: Option<u64>,
-    /// How late a driver may be without losing rate: the depth of the bucket, as time.
+    /// Depth of the token bucket, as time: a driver that is late by less loses no rate.
     pub burst: Duration,
     /// Most packets in one [`crate::Transmit`] (1: no segmentation offload).
     pub max_segments: usize,
@@ -121,27 +123,26 @@ pub struct SenderConfig {
     /// pauses shorter than [`SenderConfig::heartbeat`], one after another, they become as rare as
     /// while data flows.
     pub heartbeat_idle: Duration,
-    /// How many hosts are expected to receive. Receivers then report joining, progress and completion, and
-    /// each one that joined is waited for until it is complete or given up, however many there are:
-    /// it sets the pace (`window_blocks`) and puts off the end. The number says when data begins
-    /// (`start_wait`), and how many hosts must have confirmed for [`crate::SenderEvent::Complete`]. A receiver
-    /// is an address that proved itself; receivers of one IP address count as one host.
+    /// Number of hosts that are expected to receive. Receivers then report joining, progress and completion, and
+    /// the sender waits for each one that joined, expected or not, until it is complete or given up: it sets
+    /// the pace (`window_blocks`) and delays the end. The number decides when data begins (`start_wait`), and
+    /// how many hosts must have confirmed for [`crate::SenderEvent::Complete`]. A receiver is an address that
+    /// returned its token; receivers of one IP address count as one host.
     pub receivers: Option<u32>,
-    /// With `receivers`: wait so long for all of them to join before the first data packet.
+    /// With `receivers`: longest wait for all of them to join before the first data packet.
     pub start_wait: Duration,
-    /// With `receivers`: do not get further ahead of the slowest receiver than so many blocks.
-    /// A stream's ring is such a window already: nothing a known receiver lacks is overwritten.
+    /// With `receivers`: most blocks that new data may be ahead of the slowest receiver. The ring of a stream
+    /// is such a window already: no packet that a known receiver lacks is overwritten.
     pub window_blocks: Option<u32>,
-    /// With `receivers`: one that is silent for so long is given up, and one that does not advance for
-    /// so long although it lacks something. Where four blocks or the spread of reports take longer at the
-    /// rate, it may stand still for that long. Likewise a relay's acknowledgement that does not advance
-    /// does not hold new data back any more.
+    /// With `receivers`: a receiver that is silent for this time is given up, and one that lacks something and
+    /// does not advance for this time, or for the time that four blocks and the spread of reports take at the
+    /// rate. Likewise new data no longer waits for a relay whose acknowledgement does not advance.
     pub receiver_timeout: Duration,
-    /// With `receivers`: they spread their reports so that no more than these come a second.
+    /// With `receivers`: most reports a second; receivers spread them.
     pub reports_per_second: u32,
-    /// Serve repairs so long after everything was sent and the last request came. With `receivers`
-    /// those that have joined are waited for beyond that, each until it is done or given up; requests
-    /// of others then put the end off by this time or `receiver_timeout` in all, whichever is longer.
+    /// Time without a request, after everything was sent, until the sender ends. With `receivers` it also waits
+    /// for each one that has joined, until that is complete or given up; requests of other hosts then delay the
+    /// end by this time or `receiver_timeout` in all, whichever is longer.
     pub linger: Duration,
     /// How repairs are made.
     pub repair: RepairConfig,
@@ -149,7 +150,7 @@ pub struct SenderConfig {
     pub limits: SenderLimits,
 }
 
-/// Longer times count as this (35 years), so that no sum of a few of them overflows a clock.
+/// Longer times count as this (35 years), so that sums of a few of them do not overflow.
 const LONGEST: Duration = Duration::from_micros(1 << 50);
 
 fn bound<const N: usize>(times: [&mut Duration; N]) {
@@ -172,7 +173,7 @@ impl SenderConfig {
         ]);
     }
 
-    /// Defaults, for a stream to that group.
+    /// Creates a configuration with defaults, for a stream to that group.
     pub fn new(group: SocketAddr) -> Self {
         SenderConfig {
             group,
@@ -203,19 +204,19 @@ impl SenderConfig {
     }
 }
 
-/// Who helps with repairs.
+/// Help with repairs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Assist {
-    /// Nobody: requests go to the source by unicast.
+    /// None: requests go to the source by unicast.
     #[default]
     None,
     /// LMS routers: requests go to the group with the option.
     Lms,
-    /// A DyRAM relay: requests go to it. [`crate::tree`] speaks with it.
+    /// A DyRAM relay: requests go to it, through [`crate::relayed`].
     Dyram,
 }
 
-/// Where a receiver starts that comes late.
+/// Where a late receiver starts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Start {
     /// At the first byte; if it is no longer held, that is an error.
@@ -227,22 +228,23 @@ pub enum Start {
     Now,
 }
 
-/// Who takes the bytes.
+/// How bytes reach the application.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Delivery {
     /// The store is the destination: a file.
     #[default]
     Store,
-    /// The application calls [`crate::Receiver::peek`] and [`crate::Receiver::consume`]; nothing it
-    /// has not consumed is overwritten. What was consumed cannot be taken back: see "Trust" in the
+    /// The application calls [`crate::Receiver::peek`] and [`crate::Receiver::consume`]; bytes that it
+    /// has not consumed are not overwritten. What was consumed cannot be taken back: see "Trust" in the
     /// [crate documentation](crate).
     Read,
 }
 
-/// How a receiver answers others' requests.
+/// How a receiver repairs losses of other receivers.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ReplierConfig {
-    /// Whether to answer at all.
+    /// Whether to repair at all.
     pub enabled: bool,
     /// Frame bits a second in total.
     pub rate_bps: u64,
@@ -250,7 +252,7 @@ pub struct ReplierConfig {
     pub turning_point_rate_bps: u64,
     /// Depth of these buckets, as time.
     pub burst: Duration,
-    /// A packet repaired to a turning point is not sent there again for so long.
+    /// Hold-down time: a packet repaired to a turning point is not sent there again within it.
     pub hold_down: Duration,
 }
 
@@ -266,18 +268,18 @@ impl Default for ReplierConfig {
     }
 }
 
-/// Sizes of a receiver's tables when it makes them itself (feature `alloc`).
+/// Sizes of a receiver's tables on the heap (feature `alloc`).
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiverLimits {
     /// Blocks between the first incomplete one and the newest that can be taken (a power of
     /// two, else rounded down). 64 bytes each.
     pub window_blocks: usize,
-    /// Blocks asked for at a time. 48 bytes each.
-    pub asks: usize,
+    /// Blocks of which packets are requested at a time. 48 bytes each.
+    pub requests: usize,
     /// Blocks with repairs waiting, as replier. 32 bytes each.
     pub repairs: usize,
-    /// Repairs remembered for holding down (a power of two), as replier. 24 bytes each.
-    pub held: usize,
+    /// Repairs whose hold-down is tracked (a power of two), as replier. 24 bytes each.
+    pub hold_down: usize,
     /// Turning points served at a time, as replier. 96 bytes each.
     pub targets: usize,
 }
@@ -286,20 +288,21 @@ impl Default for ReceiverLimits {
     fn default() -> Self {
         ReceiverLimits {
             window_blocks: 1024,
-            asks: 64,
+            requests: 64,
             repairs: 64,
-            held: 1024,
+            hold_down: 1024,
             targets: 16,
         }
     }
 }
 
-/// What a receiver is to do.
+/// Configuration of a receiver. Start from [`ReceiverConfig::new`].
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ReceiverConfig {
     /// The group.
     pub group: SocketAddr,
-    /// The source; `None`: whoever's heartbeat comes first.
+    /// The source; `None`: the one whose heartbeat comes first.
     pub source: Option<core::net::IpAddr>,
     /// Take only this session.
     pub session: Option<SessionId>,
@@ -307,16 +310,16 @@ pub struct ReceiverConfig {
     pub key: Option<[u8; 32]>,
     /// Refuse sessions without digests.
     pub require_integrity: bool,
-    /// Who helps with repairs.
+    /// Help with repairs.
     pub assist: Assist,
     /// Where to start when late.
     pub start: Start,
-    /// Who takes the bytes.
+    /// How bytes reach the application.
     pub delivery: Delivery,
-    /// After so many unanswered requests to the group or the relay, ask the source by unicast.
+    /// Unanswered requests to the group or the relay after which the source is asked by unicast.
     pub attempts_before_source: u8,
-    /// Wait so long (plus as much again at random without assistance) after a gap before asking:
-    /// lets reordered packets come, and gathers gaps into one request.
+    /// Time from a gap to its request, in which reordered packets may come and further gaps join the request;
+    /// without help up to twice as long, at random.
     pub gap_delay: Duration,
     /// Timeout of a request before a round trip was measured.
     pub initial_timeout: Duration,
@@ -326,12 +329,13 @@ pub struct ReceiverConfig {
     pub max_timeout: Duration,
     /// Most requests a second.
     pub requests_per_second: u32,
-    /// Most packets asked for and not yet come. A relay is asked for fewer at first, and for more as repairs come.
+    /// Most packets requested that have not come. From a relay fewer are requested at first, and more as repairs
+    /// come.
     pub max_outstanding: u32,
-    /// Give up when no heartbeat was heard for so long, at the start or later; later not before
-    /// three times the longest silence that the source has announced.
+    /// Give up after this time without a heartbeat, at the start or later; later not before three times the
+    /// longest silence that the source has announced.
     pub source_timeout: Duration,
-    /// How to answer others.
+    /// How to repair losses of other receivers.
     pub replier: ReplierConfig,
     /// Sizes of the tables.
     pub limits: ReceiverLimits,
@@ -347,7 +351,7 @@ impl ReceiverConfig {
         ]);
     }
 
-    /// Defaults, for that group.
+    /// Creates a configuration with defaults, for that group.
     pub fn new(group: SocketAddr) -> Self {
         ReceiverConfig {
             group,

@@ -8,7 +8,7 @@ use crate::wire::MAC_LEN;
 /// A BLAKE3 digest or chaining value.
 pub type Digest = [u8; 32];
 
-/// Most blocks are less than 2^32, so that many subtrees wait at most.
+/// There are fewer than 2^32 blocks, and one subtree waits for each bit.
 const STACK_DEPTH: usize = 33;
 
 /// BLAKE3, plain or keyed, as one session uses it.
@@ -126,7 +126,7 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// A tree that goes on after `count` blocks. `left` gives the chaining values of the largest
+    /// Creates a tree that continues after `count` blocks. `left` gives the chaining values of the largest
     /// whole subtrees of these, the first one first: one for each bit set in `count`.
     ///
     /// `None` if `left` gives more or fewer, or `count` is 0 or 2^32 and above.
@@ -193,14 +193,14 @@ impl Tree {
 ///
 /// 2,112 bytes and a counter; each block costs one merge in the mean.
 #[derive(Clone, Debug)]
-pub struct LeftEdge {
+pub struct MerkleFrontier {
     nodes: [[Digest; 2]; STACK_DEPTH],
     count: u64,
 }
 
-impl Default for LeftEdge {
+impl Default for MerkleFrontier {
     fn default() -> Self {
-        LeftEdge {
+        MerkleFrontier {
             nodes: [[[0; 32]; 2]; STACK_DEPTH],
             count: 0,
         }
@@ -210,7 +210,7 @@ impl Default for LeftEdge {
 /// Most merges to find the values to the left of one block.
 const MOST_MERGES: u32 = 4096;
 
-impl LeftEdge {
+impl MerkleFrontier {
     /// Adds the next block; there are less than 2^32.
     pub fn push(&mut self, hashing: &Hashing, value: Digest) {
         let (mut index, mut value) = (self.count, value);

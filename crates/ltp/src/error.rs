@@ -32,31 +32,31 @@ proto_core::drop_reasons! {
         PayloadLength = "payload_length",
         /// Data past the end of the content.
         BeyondEnd = "beyond_end",
-        /// Data too far ahead of what is missing: the store or the table has no room yet. That it was
-        /// sent is noted; it is asked for when there is room.
+        /// Data too far ahead of a missing packet: the store or the table has no room yet. It is requested
+        /// when there is room.
         BeyondWindow = "beyond_window",
-        /// The heartbeat contradicts what is known; the source was asked which is right.
+        /// The heartbeat contradicts an earlier one; the source was asked which is right.
         Contradiction = "contradiction",
         /// The session has no digests, or no key, and this receiver demands them.
         Integrity = "integrity_required",
         /// The session's blocks do not fit this receiver's store.
         Geometry = "geometry",
-        /// An answer to a question that was not asked: wrong nonce, wrong tag or none pending.
+        /// An answer without a request: wrong nonce, wrong tag or none pending.
         Unasked = "unasked_answer",
         /// A request that reached a host that is not the elected replier of its link.
         NotElected = "request_not_elected",
-        /// A request no router has turned yet: the router passes it on, a repair from here would be
-        /// a second one.
+        /// A request that no router has turned yet: the router forwards it, and a repair from here would be a
+        /// second one.
         NotTurned = "request_not_turned",
         /// A request whose option names another source or group.
         OptionMismatch = "request_option_mismatch",
-        /// A request by unicast to one who is not the source.
+        /// A request by unicast to a receiver.
         RequestUnicast = "request_unicast",
-        /// A request for what was never sent.
+        /// A request for packets that were never sent.
         RequestUnsent = "request_unsent",
-        /// A request for what this host does not hold; its own request is on its way, or it is gone.
-        RequestNotHeld = "request_not_held",
-        /// A request for what was repaired a moment ago, or came to this host itself as a repair.
+        /// A request for packets that this host does not store: it has requested them itself, or released them.
+        RequestNotStored = "request_not_stored",
+        /// A request for packets within the hold-down time of their repair.
         RequestHeldDown = "request_held_down",
         /// The queue of repairs is full.
         RepairsFull = "repairs_full",
@@ -70,7 +70,7 @@ proto_core::drop_reasons! {
         /// A report from a receiver that did not prove its address; it was answered with a token, or,
         /// when the queue of answers was full, not at all.
         ReportUnverified = "report_unverified",
-        /// A report that no receiver could truthfully make.
+        /// A report that no receiver can be right about.
         ReportImplausible = "report_implausible",
         /// A new receiver, but the table of receivers is full.
         ReceiversFull = "receivers_full",

@@ -1,4 +1,4 @@
-//! What the application wants to know.
+//! Events for the application.
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -14,20 +14,20 @@ pub enum Failure {
     NoSource,
     /// The source went silent.
     SourceLost,
-    /// The source said it leaves, or started another session, and nobody had the rest.
+    /// The source has ended, or started another session, and no other host had the rest.
     SourceLeft,
-    /// The source no longer holds what is missing.
-    NoLongerHeld,
+    /// The source no longer stores packets that are missing.
+    NoLongerStored,
     /// Every block verified, but the whole is not what the source announced: a forger reached
     /// the group, and the wrong blocks could not be found and fetched again. The source did not
     /// answer, or contradicts itself; or the application reads the bytes as they come
-    /// ([`crate::Delivery::Read`]) or the store is shorter than the content, and what is gone
-    /// cannot be compared; or one who has the key forged.
+    /// ([`crate::Delivery::Read`]) or the store is shorter than the content, so that earlier blocks
+    /// cannot be compared; or a host with the key forged.
     WholeDigest,
     /// A block and the source's digest of it were fetched again and again, in turn, and disagreed for three
     /// times [`crate::ReceiverConfig::source_timeout`]: they are changed on the way, or forged.
     Disagreement,
-    /// The source lives, but nobody answers requests.
+    /// The source is alive, but requests are not answered.
     Unanswered,
     /// The store failed.
     Store,
@@ -39,7 +39,7 @@ impl fmt::Display for Failure {
             Failure::NoSource => "no source was heard",
             Failure::SourceLost => "the source went silent",
             Failure::SourceLeft => "the source left before everything had arrived",
-            Failure::NoLongerHeld => "the source no longer holds what is missing",
+            Failure::NoLongerStored => "the source no longer holds what is missing",
             Failure::WholeDigest => "the digest of the whole is wrong",
             Failure::Disagreement => "a block and its digest disagreed again and again",
             Failure::Unanswered => "the source lives, but nobody answers requests",
@@ -50,7 +50,7 @@ impl fmt::Display for Failure {
 
 impl core::error::Error for Failure {}
 
-/// What a receiver tells its application.
+/// An event of a receiver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReceiverEvent {
     /// A session was found; its name is [`crate::Receiver::name`].
@@ -79,11 +79,11 @@ pub enum ReceiverEvent {
     Complete {
         /// Bytes from the start of the content.
         length: u64,
-        /// Digest of the whole; `None` without digests, or when started late and the source did not
-        /// say what came before.
+        /// Digest of the whole; `None` without digests, or after a late start where the source no longer knew
+        /// the digests of earlier blocks.
         digest: Option<Digest>,
     },
-    /// It will never be complete; [`crate::Receiver::missing`] names every missing range.
+    /// The content will never be complete; [`crate::Receiver::missing`] names every missing range.
     Failed {
         /// Why.
         failure: Failure,
@@ -92,15 +92,15 @@ pub enum ReceiverEvent {
     },
 }
 
-/// What a sender tells its application.
+/// An event of a sender.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SenderEvent {
-    /// The first data packet is about to go.
+    /// The first data packet is about to be sent.
     Started {
         /// Receivers that have joined by then.
         joined: u32,
     },
-    /// An address reported for the first time, after it proved itself.
+    /// An address reported for the first time, after it had returned its token.
     Joined {
         /// Its random identifier.
         receiver: u64,
@@ -143,10 +143,10 @@ pub enum SenderEvent {
     /// At least [`crate::SenderConfig::receivers`] hosts have confirmed that they have everything, and
     /// no receiver that joined lacks anything.
     Complete,
-    /// Nothing is left to do: the linger time has passed with no request, or after closing.
+    /// The sender has ended: the linger time has passed without a request, or it was closed.
     Finished,
-    /// The store failed, or what it held is not what [`crate::SenderConfig::digest`] announced: the
-    /// sender says good-bye and ends.
+    /// The store failed, or its content does not match [`crate::SenderConfig::digest`]: the sender announces
+    /// its end.
     StoreFailed,
 }
 

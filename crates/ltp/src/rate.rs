@@ -1,6 +1,6 @@
-//! How fast a sender goes to whom nobody named a rate.
+//! The rate of a sender without a configured rate.
 //!
-//! It speeds up until a receiver loses more than 2 % of what the source sends, whoever repairs that,
+//! It grows until a receiver loses more than 2 % of what the source sends, repaired or not,
 //! and slows down then. What receivers report decides ([`crate::wire::report::Loss`]): requests do not
 //! tell, since most of them never reach a source that has helpers. This is no congestion control: it
 //! takes no care of flows that yield at less loss, as TCP does.
@@ -23,11 +23,11 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const SEARCH_INTERVAL: Duration = Duration::from_millis(30);
 /// Fewer packets than these show nothing.
 const LEAST_PACKETS: u64 = 64;
-/// After slowing down, reports are of older packets for so long.
+/// Time after slowing down in which reports are still of older packets.
 const PAUSE: Duration = Duration::from_millis(300);
 /// The first loss is reported two or three doublings late: that much of the rate is left.
 const FIRST_CUT: u64 = 8;
-/// An interval speeds the sender up by one part in so many.
+/// In each interval the rate grows by one part in this number.
 const GROWTH: u64 = 32;
 
 /// What a sender has sent, in all.
@@ -68,7 +68,7 @@ impl RateSearch {
         (self.rate_bps < CEILING_BPS).then_some(self.rate_bps)
     }
 
-    /// Takes in what was sent and what was lost; returns whether the rate changed. `loss` is the worst of
+    /// Updates the rate from what was sent and lost. Returns whether it changed. `loss` is the worst of
     /// the receivers since the last call, in thousandths ([`crate::Sender::take_worst_loss`]).
     pub fn update(&mut self, now: Instant, sent: Sent, loss: Option<u16>) -> bool {
         self.worst = self.worst.max(loss);

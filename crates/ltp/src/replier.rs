@@ -32,17 +32,17 @@ pub struct Pending {
 
 /// One repair that was made: an entry of the caller's storage.
 #[derive(Clone, Copy, Debug)]
-pub struct Held {
+pub struct HoldDown {
     /// Packet number + 1; 0: free.
     number: u64,
     until: Instant,
     /// The table index of the target in the low half, its generation in the high half.
     target: u32,
-    /// The last one who got it by unicast.
+    /// The last receiver that got it by unicast.
     last: u32,
 }
 
-/// One that repairs go to: an entry of the caller's storage.
+/// A target of repairs: an entry of the caller's storage.
 #[derive(Clone, Copy, Debug)]
 pub struct TargetEntry {
     target: Option<Target>,
@@ -64,9 +64,9 @@ impl Default for Pending {
     }
 }
 
-impl Default for Held {
+impl Default for HoldDown {
     fn default() -> Self {
-        Held {
+        HoldDown {
             number: 0,
             until: Instant::ZERO,
             target: 0,
@@ -112,7 +112,7 @@ pub(crate) struct TargetLimits {
 pub(crate) struct Repairs<'a> {
     pending: ManagedSlice<'a, Pending>,
     len: usize,
-    held: ManagedSlice<'a, Held>,
+    made: ManagedSlice<'a, HoldDown>,
     targets: ManagedSlice<'a, TargetEntry>,
     limits: TargetLimits,
     hold_down: Duration,
@@ -122,7 +122,7 @@ pub(crate) struct Repairs<'a> {
 impl<'a> Repairs<'a> {
     pub(crate) fn new(
         pending: ManagedSlice<'a, Pending>,
-        held: ManagedSlice<'a, Held>,
+        made: ManagedSlice<'a, HoldDown>,
         targets: ManagedSlice<'a, TargetEntry>,
         limits: TargetLimits,
         hold_down: Duration,
@@ -130,7 +130,7 @@ impl<'a> Repairs<'a> {
         let mut repairs = Repairs {
             pending,
             len: 0,
-            held,
+            made,
             targets,
             limits,
             hold_down,
@@ -143,7 +143,7 @@ impl<'a> Repairs<'a> {
     /// Forgets everything (another session).
     pub(crate) fn clear(&mut self) {
         self.len = 0;
-        self.held.fill(Held::default());
+        self.made.fill(HoldDown::default());
         self.targets.fill(TargetEntry::default());
         if let Some(first) = self.targets.first_mut() {
             first.target = Some(Target::Group);
@@ -162,7 +162,7 @@ impl<'a> Repairs<'a> {
         self.len == 0
     }
 
-    /// The table index of a target; makes room by forgetting the one unused longest.
+    /// Returns the table index of a target; without room the one unused longest is replaced.
     pub(crate) fn target(&mut self, now: Instant, target: Target) -> Option<u16> {
         if target == Target::Group {
             return (!self.targets.is_empty()).then_some(GROUP);
@@ -209,19 +209,19 @@ impl<'a> Repairs<'a> {
 
     fn slot(&self, number: u64, key: u32) -> Option<usize> {
         let mixed = number.wrapping_add(u64::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let bits = self.held.len().checked_ilog2()?;
+        let bits = self.made.len().checked_ilog2()?;
         Some((mixed as usize) & ((1 << bits) - 1))
     }
 
-    fn held(&self, now: Instant, number: u64, key: u32) -> Option<&Held> {
-        let held = &self.held[self.slot(number, key)?];
+    fn held_down(&self, now: Instant, number: u64, key: u32) -> Option<&HoldDown> {
+        let held = &self.made[self.slot(number, key)?];
         (held.number == number + 1 && held.target == key && held.until > now).then_some(held)
     }
 
     fn hold(&mut self, now: Instant, number: u64, key: u32, last: u32) {
         let until = now + self.hold_down;
         if let Some(slot) = self.slot(number, key) {
-            self.held[slot] = Held {
+            self.made[slot] = HoldDown {
                 number: number + 1,
                 until,
                 target: key,
@@ -233,7 +233,7 @@ impl<'a> Repairs<'a> {
     /// Whether that number was answered to that target a moment ago; if not, it now was.
     pub(crate) fn hold_once(&mut self, now: Instant, target: u16, number: u64) -> bool {
         let key = self.key(target);
-        if self.held(now, number, key).is_some() {
+        if self.held_down(now, number, key).is_some() {
             return false;
         }
         self.hold(now, number, key, 0);
@@ -245,10 +245,13 @@ impl<'a> Repairs<'a> {
     }
 
     /// The bits of `mask` that are not held down for that target.
-    fn without_held(&self, now: Instant, target: u16, block: u32, mask: u64) -> u64 {
+    fn not_held_down(&self, now: Instant, target: u16, block: u32, mask: u64) -> u64 {
         let key = self.key(target);
         bits(mask)
-            .filter(|&index| self.held(now, self.number(block, index), key).is_none())
+            .filter(|&index| {
+                self.held_down(now, self.number(block, index), key)
+                    .is_none()
+            })
             .fold(0, |left, index| left | 1 << index)
     }
 
@@ -262,7 +265,7 @@ impl<'a> Repairs<'a> {
         mask: u64,
         tag: u16,
     ) -> Result<u64, Error> {
-        let mask = self.without_held(now, target, block, mask);
+        let mask = self.not_held_down(now, target, block, mask);
         if mask == 0 {
             return Err(Error::RequestHeldDown);
         }
@@ -271,7 +274,7 @@ impl<'a> Repairs<'a> {
     }
 
     /// A receiver with a proven address asks the source by unicast: it alone gets the repair,
-    /// unless another one wants the same; then the group does.
+    /// unless another one requests the same; then the group does.
     pub(crate) fn ask_adaptive(
         &mut self,
         now: Instant,
@@ -281,11 +284,11 @@ impl<'a> Repairs<'a> {
         tag: u16,
         aggregate: Duration,
     ) -> Result<u64, Error> {
-        let mut mask = self.without_held(now, GROUP, block, mask);
+        let mut mask = self.not_held_down(now, GROUP, block, mask);
         let own = self.key(requester);
         let (mut group, mut alone) = (0, 0);
         for index in bits(mask) {
-            match self.held(now, self.number(block, index), ANYBODY) {
+            match self.held_down(now, self.number(block, index), ANYBODY) {
                 Some(held) if held.last == own => mask &= !(1 << index),
                 Some(_) => group |= 1 << index,
                 None => alone |= 1 << index,
@@ -367,8 +370,8 @@ impl<'a> Repairs<'a> {
         })
     }
 
-    /// What could be repaired now, first come first served; stays in the queue until
-    /// [`Repairs::done`]. `position` is where it stands.
+    /// Returns the next repair and its position, first come first served; it stays in the queue until
+    /// [`Repairs::done`].
     pub(crate) fn peek(&mut self, now: Instant, frame_len: usize) -> Option<(usize, Repair)> {
         let at = self.due(now, frame_len)?;
         let entry = &self.pending[at];
@@ -411,12 +414,12 @@ impl<'a> Repairs<'a> {
         }
     }
 
-    /// Something that is not in this queue waits for that target: its place is kept.
+    /// Keeps the entry of a target, for which something outside this queue waits.
     pub(crate) fn keep(&mut self, target: u16) {
         self.targets[usize::from(target)].waiting += 1;
     }
 
-    /// What [`Repairs::keep`] kept the place for has gone.
+    /// Ends a [`Repairs::keep`].
     pub(crate) fn release(&mut self, target: u16) {
         self.targets[usize::from(target)].waiting -= 1;
     }
@@ -426,22 +429,22 @@ impl<'a> Repairs<'a> {
         self.targets[usize::from(target)].pacer.spend(frame_len);
     }
 
-    /// Whether a target's share allows so many bytes now.
+    /// Whether a target's share allows a frame of this length now.
     pub(crate) fn allows(&mut self, now: Instant, target: u16, frame_len: usize) -> bool {
         self.targets[usize::from(target)].pacer.budget(now) >= frame_len
     }
 
-    /// When a target's share allows so many bytes.
+    /// Returns when a target's share allows a frame of this length.
     pub(crate) fn allowed_at(&self, target: u16, frame_len: usize) -> Instant {
         self.targets[usize::from(target)].pacer.ready_at(frame_len)
     }
 
-    /// What a target index stands for.
+    /// Returns the target of an index.
     pub(crate) fn destination(&self, target: u16) -> Option<Target> {
         self.targets.get(usize::from(target))?.target
     }
 
-    /// When the next repair may go.
+    /// Returns when the next repair may be sent.
     pub(crate) fn poll_timeout(&self, frame_len: usize) -> Option<Instant> {
         let waiting = &self.pending[..self.len];
         let at = |entry: &Pending| {

@@ -73,8 +73,19 @@ pub enum Destination {
     /// and whose inner UDP packet goes from the source's address and port to the group.
     Dmcast(TurningPoint),
     /// To the DyRAM relay that helps: a request becomes NACKs, a repair is wrapped
-    /// ([`crate::tree`] does both).
+    /// ([`crate::relayed`] does both).
     Relay,
+}
+
+impl Destination {
+    /// Returns the address of a unicast packet.
+    #[must_use]
+    pub fn unicast(&self) -> Option<SocketAddr> {
+        match self {
+            Destination::Unicast(address) => Some(*address),
+            _ => None,
+        }
+    }
 }
 
 /// A packet to send; its bytes are in the buffer that was given to `poll_transmit`.

@@ -50,7 +50,7 @@ pub struct ReceiverStats {
     pub duplicate_data: u64,
     /// REPAIR packets for a packet that was asked for and had already come.
     pub duplicate_repairs: u64,
-    /// REPAIR packets received by one who had not asked: others' losses.
+    /// REPAIR packets that this receiver had not requested: losses of other receivers.
     pub unneeded_repairs: u64,
     /// SYNC packets taken.
     pub syncs: u64,
@@ -68,7 +68,7 @@ pub struct ReceiverStats {
     pub reports: u64,
     /// Blocks thrown away because their digest was wrong.
     pub blocks_rejected: u64,
-    /// Digests asked for again because the block, fetched again, was not what they said.
+    /// Digests requested again because the block, fetched again, did not match them either.
     pub digests_rejected: u64,
     /// Times the whole was wrong and the source was asked which blocks are.
     pub audits: u64,

@@ -3,8 +3,8 @@
 use managed::ManagedSlice;
 
 use crate::digest::Digest;
-pub use crate::receiver::{Ask, Slot};
-pub use crate::replier::{Held, Pending, TargetEntry};
+pub use crate::receiver::{PendingRequest, Slot};
+pub use crate::replier::{HoldDown, Pending, TargetEntry};
 pub use crate::sender::Member;
 
 /// The tables of a sender. Any may be empty: what needs it is then refused and counted.
@@ -12,29 +12,29 @@ pub use crate::sender::Member;
 pub struct SenderStorage<'a> {
     /// Digests kept, a ring over blocks.
     pub digests: ManagedSlice<'a, Digest>,
-    /// Receivers that are kept account of.
+    /// Receivers that report.
     pub members: ManagedSlice<'a, Member>,
     /// One counter for each block of the window, and one more; empty: no window.
     pub window: ManagedSlice<'a, u32>,
     /// Blocks with repairs waiting.
     pub repairs: ManagedSlice<'a, Pending>,
-    /// Repairs remembered for holding down; the largest power of two of them is used.
-    pub held: ManagedSlice<'a, Held>,
+    /// Repairs whose hold-down is tracked; the largest power of two of them is used.
+    pub hold_down: ManagedSlice<'a, HoldDown>,
     /// The group, and receivers with repairs by unicast waiting: at least 1.
     pub targets: ManagedSlice<'a, TargetEntry>,
 }
 
-/// The tables of a receiver. The replier's may be empty: it then answers nobody.
+/// The tables of a receiver. Those of the replier may be empty: it then repairs nothing.
 #[derive(Debug)]
 pub struct ReceiverStorage<'a> {
     /// The window over blocks; the largest power of two of them is used.
     pub slots: ManagedSlice<'a, Slot>,
-    /// Blocks asked for at a time, at least 1.
-    pub asks: ManagedSlice<'a, Ask>,
+    /// Blocks of which packets are requested at a time, at least 1.
+    pub requests: ManagedSlice<'a, PendingRequest>,
     /// Replier: blocks with repairs waiting.
     pub repairs: ManagedSlice<'a, Pending>,
-    /// Replier: repairs remembered for holding down; the largest power of two is used.
-    pub held: ManagedSlice<'a, Held>,
+    /// Replier: repairs whose hold-down is tracked; the largest power of two is used.
+    pub hold_down: ManagedSlice<'a, HoldDown>,
     /// Replier: turning points served at a time, and one more.
     pub targets: ManagedSlice<'a, TargetEntry>,
 }
@@ -60,7 +60,7 @@ mod owned {
                 members: vec![Member::default(); limits.receivers].into(),
                 window: vec![0; window].into(),
                 repairs: vec![Default::default(); limits.repairs].into(),
-                held: vec![Default::default(); limits.held].into(),
+                hold_down: vec![Default::default(); limits.hold_down].into(),
                 targets: vec![Default::default(); limits.targets.max(1)].into(),
             }
         }
@@ -71,9 +71,9 @@ mod owned {
         pub fn owned(limits: &ReceiverLimits) -> Self {
             ReceiverStorage {
                 slots: vec![Default::default(); limits.window_blocks.max(1)].into(),
-                asks: vec![Default::default(); limits.asks.max(1)].into(),
+                requests: vec![Default::default(); limits.requests.max(1)].into(),
                 repairs: vec![Default::default(); limits.repairs].into(),
-                held: vec![Default::default(); limits.held].into(),
+                hold_down: vec![Default::default(); limits.hold_down].into(),
                 targets: vec![Default::default(); limits.targets].into(),
             }
         }

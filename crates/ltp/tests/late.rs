@@ -96,7 +96,7 @@ fn a_late_joiner_of_a_stream_that_has_moved_on_gets_an_error_that_names_the_byte
     let bytes = content(300_000, 2);
     let (net, _) = stream(Start::Beginning, 150_000, &bytes);
     let (failure, missing) = failed(&net.events[1]).expect("an error");
-    assert_eq!(failure, Failure::NoLongerHeld);
+    assert_eq!(failure, Failure::NoLongerStored);
     assert_eq!(missing.start, 0);
     assert_eq!(
         net.receivers[1].missing().next().map(|range| range.start),

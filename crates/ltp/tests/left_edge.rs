@@ -1,11 +1,11 @@
 //! The chaining values to the left of a block, against the tree itself.
 
-use ltp::digest::{Digest, Hashing, LeftEdge, Tree};
+use ltp::digest::{Digest, Hashing, MerkleFrontier, Tree};
 
 const BLOCK: usize = 1024;
 
 fn left(
-    edge: &LeftEdge,
+    edge: &MerkleFrontier,
     hashing: &Hashing,
     block: usize,
     digest: impl Fn(u64) -> Option<Digest>,
@@ -32,7 +32,7 @@ fn a_tree_that_starts_late_has_the_root_of_the_whole() {
             .map(|(index, block)| hashing.block((index * BLOCK) as u64, block))
             .collect();
         let whole = hashing.whole(&bytes);
-        let mut edge = LeftEdge::default();
+        let mut edge = MerkleFrontier::default();
         for (count, digest) in digests.iter().enumerate() {
             let kept = |block: u64| Some(digests[block as usize]);
             for start in 1..=count {
@@ -54,7 +54,7 @@ fn a_tree_that_starts_late_has_the_root_of_the_whole() {
 fn a_few_kept_digests_reach_back_as_far_as_they_go() {
     let hashing = Hashing::new(None);
     let value = |block: u64| hashing.block(block << 10, &block.to_be_bytes());
-    let (mut edge, kept) = (LeftEdge::default(), 64);
+    let (mut edge, kept) = (MerkleFrontier::default(), 64);
     for count in 0..3000u64 {
         for back in 0..=count.min(30) {
             let digest = |block: u64| (block + kept >= count).then(|| value(block));

@@ -224,9 +224,9 @@ fn a_replier_does_not_repeat_what_has_just_been_repaired() {
 fn small_limits() -> ReceiverLimits {
     ReceiverLimits {
         window_blocks: 16,
-        asks: 16,
+        requests: 16,
         repairs: 16,
-        held: 32,
+        hold_down: 32,
         targets: 4,
     }
 }
@@ -251,9 +251,9 @@ fn machines_and_tables_are_as_big_as_documented() {
     assert!(size_of::<Sender<'static, Lengths>>() <= 9 * 1024);
     assert!(size_of::<Receiver<'static, Lengths>>() <= 4 * 1024);
     assert!(size_of::<ltp::storage::Slot>() <= 64);
-    assert!(size_of::<ltp::storage::Ask>() <= 48);
+    assert!(size_of::<ltp::storage::PendingRequest>() <= 48);
     assert!(size_of::<ltp::storage::Pending>() <= 32);
-    assert!(size_of::<ltp::storage::Held>() <= 24);
+    assert!(size_of::<ltp::storage::HoldDown>() <= 24);
     assert!(size_of::<ltp::storage::TargetEntry>() <= 96);
     assert!(size_of::<ltp::storage::Member>() <= 72);
 }
@@ -314,7 +314,8 @@ fn nothing_is_allocated_after_the_start() {
 #[test]
 fn without_a_heap() {
     use ltp::storage::{
-        Ask, Held, Member, Pending, ReceiverStorage, SenderStorage, Slot, TargetEntry,
+        HoldDown, Member, Pending, PendingRequest, ReceiverStorage, SenderStorage, Slot,
+        TargetEntry,
     };
 
     let bytes = content(5_000, 4);
@@ -322,24 +323,24 @@ fn without_a_heap() {
     config.block_exponent = 10;
     config.max_packet_len = 300;
     let (mut digests, mut members) = ([[0; 32]; 8], [Member::default(); 4]);
-    let (mut pending, mut held) = ([Pending::default(); 8], [Held::default(); 16]);
+    let (mut pending, mut held) = ([Pending::default(); 8], [HoldDown::default(); 16]);
     let mut targets = [TargetEntry::default(); 4];
     let storage = SenderStorage {
         digests: (&mut digests[..]).into(),
         members: (&mut members[..]).into(),
         window: (&mut [][..]).into(),
         repairs: (&mut pending[..]).into(),
-        held: (&mut held[..]).into(),
+        hold_down: (&mut held[..]).into(),
         targets: (&mut targets[..]).into(),
     };
     let ring = ArrayRing::<8192>::new();
     let mut sender = Sender::with_storage(config, ring, storage, seed(1), Instant::ZERO).unwrap();
-    let (mut slots, mut asks) = ([Slot::default(); 8], [Ask::default(); 8]);
+    let (mut slots, mut asks) = ([Slot::default(); 8], [PendingRequest::default(); 8]);
     let storage = ReceiverStorage {
         slots: (&mut slots[..]).into(),
-        asks: (&mut asks[..]).into(),
+        requests: (&mut asks[..]).into(),
         repairs: (&mut [][..]).into(),
-        held: (&mut [][..]).into(),
+        hold_down: (&mut [][..]).into(),
         targets: (&mut [][..]).into(),
     };
     let config = ReceiverConfig::new(group());

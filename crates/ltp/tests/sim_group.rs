@@ -97,7 +97,7 @@ fn files_arrive() {
         let receivers = (0..count as u64).map(|index| {
             let mut config = receiver.clone();
             config.limits.window_blocks = 1 << (1 + dice.next() % 8);
-            config.limits.asks = 1 + (dice.next() % 64) as usize;
+            config.limits.requests = 1 + (dice.next() % 64) as usize;
             let seed = seed(number * 1000 + index + 1);
             Receiver::new(config, HeapRing::new(capacity), seed, Instant::ZERO)
         });

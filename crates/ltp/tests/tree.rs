@@ -10,8 +10,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use dice::{Dice, content, seed};
 use dyram::storage::{Limits, Storage};
 use dyram::{Relay, RelayId, Verdict};
+use ltp::relayed::{self, AttachmentEvent, OVERHEAD};
 use ltp::store::HeapRing;
-use ltp::tree::{AttachmentEvent, Leaf, OVERHEAD, Root};
 use ltp::{
     Assist, Duration, Instant, Receiver, ReceiverConfig, ReceiverEvent, Sender, SenderConfig,
     SenderEvent,
@@ -36,17 +36,23 @@ fn leaf(index: usize) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::from(0x0a02_0000 + index as u32), 4000))
 }
 
+/// Where a packet of a sender or receiver goes.
+fn address(transmit: &ltp::Transmit) -> SocketAddr {
+    transmit.destination.unicast().unwrap_or_else(group)
+}
+
 type InFlight = Reverse<(i64, u64, SocketAddr, SocketAddr, Vec<u8>)>;
 
 /// A source, relays in a tree, leaves below them. Unicast between source and leaves goes straight.
 struct World {
     now: Instant,
-    root: Root<'static, HeapRing>,
+    root: relayed::Sender<'static, HeapRing>,
     relays: Vec<Option<Relay<'static>>>,
-    leaves: Vec<Leaf<'static, HeapRing>>,
+    leaves: Vec<relayed::Receiver<'static, HeapRing>>,
     events: Vec<Vec<ReceiverEvent>>,
     sender_events: Vec<SenderEvent>,
     relay_events: Vec<AttachmentEvent>,
+    stalled: Vec<relayed::Stalled>,
     /// One way of each link.
     delay_us: u64,
     loss: u64,
@@ -65,7 +71,7 @@ fn new_root(
     number: u64,
     now: Instant,
     change: impl Fn(&mut SenderConfig),
-) -> Root<'static, HeapRing> {
+) -> relayed::Sender<'static, HeapRing> {
     let mut config = SenderConfig::new(SocketAddr::new(GROUP, 5000));
     config.length = Some(bytes.len() as u64);
     config.max_packet_len = 500;
@@ -75,17 +81,22 @@ fn new_root(
     let store = HeapRing::whole(bytes.to_vec());
     let sender = Sender::new(config, store, seed(number), now).unwrap();
     let first = [relay(0)].into_iter().collect();
-    Root::new(sender, source(), GROUP, first, seed(number + 1), now).unwrap()
+    relayed::Sender::new(sender, source(), GROUP, first, seed(number + 1), now).unwrap()
 }
 
-fn new_leaf(bytes: &[u8], relays: &[usize], number: u64, now: Instant) -> Leaf<'static, HeapRing> {
+fn new_leaf(
+    bytes: &[u8],
+    relays: &[usize],
+    number: u64,
+    now: Instant,
+) -> relayed::Receiver<'static, HeapRing> {
     let mut config = ReceiverConfig::new(SocketAddr::new(GROUP, 5000));
     config.assist = Assist::Dyram;
     config.source = Some(source().ip());
     let store = HeapRing::new(bytes.len().next_multiple_of(1 << 16));
     let receiver = Receiver::new(config, store, seed(number), now);
     let relays = relays.iter().copied().map(relay).collect();
-    Leaf::new(receiver, source().ip(), GROUP, relays, seed(number), now).unwrap()
+    relayed::Receiver::new(receiver, source().ip(), GROUP, relays, seed(number), now).unwrap()
 }
 
 fn relay_config(index: usize, parent: Option<usize>) -> dyram::Config {
@@ -130,6 +141,7 @@ impl World {
             leaves,
             sender_events: Vec::new(),
             relay_events: Vec::new(),
+            stalled: Vec::new(),
             delay_us: 2000,
             loss,
             ack_loss: 0,
@@ -173,7 +185,7 @@ impl World {
         }
         for leaf in &mut self.leaves {
             if !self.dice.chance(self.loss) {
-                let _ = leaf.handle_group_packet(self.now, from, bytes);
+                let _ = leaf.handle_packet(self.now, &ltp::Meta::group(from), bytes);
             }
         }
     }
@@ -187,7 +199,9 @@ impl World {
             if bytes[0] == 0x15 {
                 self.plain_requests += 1;
             }
-            let _ = self.root.handle_packet(now, from, &bytes);
+            let _ = self
+                .root
+                .handle_packet(now, &ltp::Meta::unicast(from), &bytes);
         } else if to == stuck() {
             if let Some(stuck) = &mut self.stuck
                 && let Some(index) = (0..self.relays.len()).find(|&index| relay(index) == from)
@@ -195,7 +209,7 @@ impl World {
                 stuck.hear(now, index, &bytes);
             }
         } else if let Some(index) = (0..self.leaves.len()).find(|&index| leaf(index) == to) {
-            let _ = self.leaves[index].handle_packet(now, from, &bytes);
+            let _ = self.leaves[index].handle_packet(now, &ltp::Meta::unicast(from), &bytes);
         } else if let Some(index) = (0..self.relays.len()).find(|&index| relay(index) == to) {
             let Some(machine) = &mut self.relays[index] else {
                 return;
@@ -215,21 +229,25 @@ impl World {
         let mut buffer = [0; 1000];
         while let Some(transmit) = self.root.poll_transmit(now, &mut buffer) {
             assert!(transmit.len <= 500 + OVERHEAD);
-            self.send(source(), transmit.destination, &buffer[..transmit.len]);
+            self.send(source(), address(&transmit), &buffer[..transmit.len]);
         }
-        while let Some(event) = self.root.sender_mut().poll_event() {
-            self.sender_events.push(event);
+        while let Some(event) = self.root.poll_event() {
+            match event {
+                relayed::SenderEvent::Sender(event) => self.sender_events.push(event),
+                relayed::SenderEvent::Relay(event) => self.relay_events.push(event),
+                relayed::SenderEvent::Stalled(stalled) => self.stalled.push(stalled),
+            }
         }
-        self.relay_events.extend(self.root.poll_relay_event());
         for index in 0..self.leaves.len() {
             while let Some(transmit) = self.leaves[index].poll_transmit(now, &mut buffer) {
-                self.send(leaf(index), transmit.destination, &buffer[..transmit.len]);
+                self.send(leaf(index), address(&transmit), &buffer[..transmit.len]);
             }
-            while let Some(event) = self.leaves[index].receiver_mut().poll_event() {
-                self.events[index].push(event);
+            while let Some(event) = self.leaves[index].poll_event() {
+                match event {
+                    relayed::ReceiverEvent::Receiver(event) => self.events[index].push(event),
+                    relayed::ReceiverEvent::Relay(event) => self.relay_events.push(event),
+                }
             }
-            self.relay_events
-                .extend(self.leaves[index].poll_relay_event());
         }
         for index in 0..self.relays.len() {
             while let Some(transmit) = self.relays[index]
@@ -247,7 +265,10 @@ impl World {
             .peek()
             .map(|Reverse(packet)| Instant::from_micros(packet.0));
         let relays = self.relays.iter().flatten().filter_map(Relay::poll_timeout);
-        let leaves = self.leaves.iter().filter_map(Leaf::poll_timeout);
+        let leaves = self
+            .leaves
+            .iter()
+            .filter_map(relayed::Receiver::poll_timeout);
         let root = self.root.poll_timeout();
         flight
             .into_iter()
@@ -286,7 +307,7 @@ impl World {
     }
 
     fn complete(&self, bytes: &[u8]) -> usize {
-        let same = |leaf: &&Leaf<'_, HeapRing>| {
+        let same = |leaf: &&relayed::Receiver<'_, HeapRing>| {
             leaf.receiver().is_complete()
                 && &leaf.receiver().store().as_bytes()[..bytes.len()] == bytes
         };
@@ -566,7 +587,7 @@ fn beside_ip_multicast_relays_serve_recovery() {
             Some(Relay::new(config, storage, seed(500 + index as u64), now).unwrap())
         })
         .collect();
-    world.root = new_root(&bytes, 12, now, wait_for_six).over_multicast(group());
+    world.root = new_root(&bytes, 12, now, wait_for_six).over_multicast();
     world.run(20_000);
     assert_eq!(world.complete(&bytes), 6);
     assert!(world.sender_events.contains(&SenderEvent::Complete));
@@ -593,7 +614,7 @@ fn after_a_source_that_left_the_next_is_served_at_once() {
     assert_eq!(world.complete(&bytes), 2);
     let mut buffer = [0; 1000];
     let goodbye = world.root.leave(&mut buffer).unwrap();
-    world.send(source(), goodbye.destination, &buffer[..goodbye.len]);
+    world.send(source(), address(&goodbye), &buffer[..goodbye.len]);
     world.root = new_root(&bytes, 70, world.now, change);
     world.leaves = vec![
         new_leaf(&bytes, &[2], 71, world.now),
@@ -615,7 +636,7 @@ fn sealed_sessions_go_through_relays_too() {
         let store = HeapRing::new(1 << 17);
         let receiver = Receiver::new(config, store, seed(index), world.now);
         let relays = [relay(1)].into_iter().collect();
-        let leaf = Leaf::new(
+        let leaf = relayed::Receiver::new(
             receiver,
             source().ip(),
             GROUP,
@@ -703,9 +724,12 @@ fn a_leaf_that_never_advances_is_named_and_the_others_get_everything() {
     world.stuck = Some(Stuck::new(2));
     world.run(60_000);
     assert_eq!(world.complete(&bytes), 6);
-    let named = world.root.poll_stalled().expect("it is named");
-    assert_eq!((named.child, named.relay), (stuck(), RelayId(3)));
-    assert_eq!(world.root.poll_stalled(), None, "once, and nobody else");
+    let named: Vec<_> = world
+        .stalled
+        .iter()
+        .map(|one| (one.child, one.relay))
+        .collect();
+    assert_eq!(named, [(stuck(), RelayId(3))], "once, and no other");
     assert_eq!(world.relays[0].as_ref().unwrap().stats().stalled, 0);
 }
 

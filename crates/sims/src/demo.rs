@@ -92,20 +92,16 @@ fn build(bytes: usize) -> Result<Sim<Peer>> {
     content.chunks_mut(8).for_each(|chunk| {
         chunk.copy_from_slice(&rng.next_u64().to_le_bytes()[..chunk.len()]);
     });
-    let config = SenderConfig {
-        length: Some(bytes as u64),
-        rate_bps: Some(40_000_000),
-        receivers: Some(RECEIVERS),
-        ..SenderConfig::new(GROUP.into())
-    };
+    let mut config = SenderConfig::new(GROUP.into());
+    config.length = Some(bytes as u64);
+    config.rate_bps = Some(40_000_000);
+    config.receivers = Some(RECEIVERS);
     let sender = Sender::new(config, HeapRing::whole(content), seed(0), Instant::ZERO)
         .context("start the sender")?;
     let mut source = Some(Source::new(&plan, sender, Finish::default()));
     let host = |node: u32| {
-        let config = ReceiverConfig {
-            assist: Assist::Lms,
-            ..ReceiverConfig::new(GROUP.into())
-        };
+        let mut config = ReceiverConfig::new(GROUP.into());
+        config.assist = Assist::Lms;
         let receiver = Receiver::new(
             config,
             HeapRing::whole(vec![0; bytes]),

@@ -75,7 +75,7 @@ pub(super) fn sender_config(key: Option<[u8; 32]>, reports: bool) -> SenderConfi
         receivers: 4,
         digests: 8,
         repairs: 4,
-        held: 16,
+        hold_down: 16,
         targets: 4,
     };
     config
@@ -88,9 +88,9 @@ pub(super) fn receiver_config(key: Option<[u8; 32]>, assist: Assist) -> Receiver
     config.assist = assist;
     config.limits = ReceiverLimits {
         window_blocks: 8,
-        asks: 4,
+        requests: 4,
         repairs: 4,
-        held: 16,
+        hold_down: 16,
         targets: 4,
     };
     config

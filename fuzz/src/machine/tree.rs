@@ -10,7 +10,7 @@ use dyram::storage::{Limits, Storage};
 use dyram::wire::{Body, Nack, Repr};
 use dyram::{Relay, RelayId, Seq, SessionKey, Verdict};
 use ltp::store::HeapRing;
-use ltp::tree::{Leaf, OVERHEAD, Root};
+use ltp::relayed::{self, OVERHEAD};
 use ltp::{Assist, Instant, Receiver, ReceiverEvent, Sender};
 
 use super::ltp::{BLOCK, LENGTH, content, forged, group, receiver_config, sender_config, source};
@@ -37,9 +37,9 @@ struct Flight {
 
 struct Bench {
     now: Instant,
-    root: Root<'static, HeapRing>,
+    root: relayed::Sender<'static, HeapRing>,
     relay: Relay<'static>,
-    leaves: Vec<Leaf<'static, HeapRing>>,
+    leaves: Vec<relayed::Receiver<'static, HeapRing>>,
     complete: [bool; LEAVES],
     failed: [bool; LEAVES],
     wire: VecDeque<Flight>,
@@ -55,7 +55,7 @@ impl Bench {
         let sender = Sender::new(config, HeapRing::whole(content()), [1; 32], now);
         let relays = || [relay()].into_iter().collect();
         let sender = sender.expect("a configuration that works");
-        let root = Root::new(sender, source(), group().ip(), relays(), [4; 32], now);
+        let root = relayed::Sender::new(sender, source(), group().ip(), relays(), [4; 32], now);
         let limits = Limits {
             sessions: 2,
             children: 4,
@@ -68,7 +68,7 @@ impl Bench {
             let seed = [6 + index as u8; 32];
             let config = receiver_config(key, Assist::Dyram);
             let receiver = Receiver::new(config, HeapRing::new(8 << BLOCK), seed, now);
-            Leaf::new(receiver, source().ip(), group().ip(), relays(), seed, now)
+            relayed::Receiver::new(receiver, source().ip(), group().ip(), relays(), seed, now)
                 .expect("one family")
         };
         Bench {
@@ -99,9 +99,10 @@ impl Bench {
                 break;
             };
             assert!(transmit.len <= 300 + OVERHEAD);
-            self.post(source(), transmit.destination, &buffer[..transmit.len]);
+            let to = transmit.destination.unicast().expect("a unicast packet");
+            self.post(source(), to, &buffer[..transmit.len]);
         }
-        while self.root.sender_mut().poll_event().is_some() {}
+        while self.root.poll_event().is_some() {}
         while let Some(transmit) = self
             .meter
             .run(|| self.relay.poll_transmit(now, &mut buffer))
@@ -116,14 +117,17 @@ impl Bench {
                 else {
                     break;
                 };
-                let to = transmit.destination;
+                let to = transmit.destination.unicast().expect("a unicast packet");
                 assert!(
                     to == relay() || to.ip() == source().ip(),
                     "a leaf writes to {to}"
                 );
                 self.post(leaf(index), to, &buffer[..transmit.len]);
             }
-            while let Some(event) = self.leaves[index].receiver_mut().poll_event() {
+            while let Some(event) = self.leaves[index].poll_event() {
+                let relayed::ReceiverEvent::Receiver(event) = event else {
+                    continue;
+                };
                 self.complete[index] |= matches!(event, ReceiverEvent::Complete { .. });
                 self.failed[index] |= matches!(event, ReceiverEvent::Failed { .. });
             }
@@ -140,7 +144,7 @@ impl Bench {
     fn hear(&mut self, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
         let now = self.now;
         if to == source() {
-            let _ = self.meter.run(|| self.root.handle_packet(now, from, bytes));
+            let _ = self.meter.run(|| self.root.handle_packet(now, &ltp::Meta::unicast(from), bytes));
         } else if to == relay() {
             let mut bytes = bytes.to_vec();
             let verdict = self.meter.run(|| {
@@ -159,7 +163,7 @@ impl Bench {
             }
         } else if let Some(index) = (0..LEAVES).find(|index| leaf(*index) == to) {
             let machine = &mut self.leaves[index];
-            let _ = self.meter.run(|| machine.handle_packet(now, from, bytes));
+            let _ = self.meter.run(|| machine.handle_packet(now, &ltp::Meta::unicast(from), bytes));
         }
         self.drain();
     }
@@ -180,7 +184,7 @@ impl Bench {
     }
 
     fn due(&self) -> Option<Instant> {
-        let leaves = self.leaves.iter().filter_map(Leaf::poll_timeout);
+        let leaves = self.leaves.iter().filter_map(relayed::Receiver::poll_timeout);
         let others = [self.root.poll_timeout(), self.relay.poll_timeout()];
         leaves.chain(others.into_iter().flatten()).min()
     }

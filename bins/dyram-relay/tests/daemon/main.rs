@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use dyram_relay::config::Config;
 use dyram_relay::metrics::METRICS;
 use dyram_relay::status::{self, Show};
+use ltp::relayed::{self, OVERHEAD};
 use ltp::store::HeapRing;
-use ltp::tree::{Leaf, OVERHEAD, Root};
 use ltp::{Assist, Receiver, ReceiverConfig, ReceiverEvent, Sender, SenderConfig};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -118,9 +118,9 @@ impl Drop for Daemon {
 /// A source and receivers with sockets of their own.
 struct World {
     clock: Clock,
-    root: Root<'static, HeapRing>,
+    root: relayed::Sender<'static, HeapRing>,
     root_socket: UdpSocket,
-    leaves: Vec<(Leaf<'static, HeapRing>, UdpSocket)>,
+    leaves: Vec<(relayed::Receiver<'static, HeapRing>, UdpSocket)>,
     complete: Vec<bool>,
     /// One of this many datagrams to a leaf is lost; none if 0.
     loss: u32,
@@ -152,7 +152,7 @@ impl World {
         let root_socket = socket(host);
         let source = root_socket.local_addr().expect("address");
         let relays = [first].into_iter().collect();
-        let root = Root::new(sender, source, ip, relays, [2; 32], now).expect("root");
+        let root = relayed::Sender::new(sender, source, ip, relays, [2; 32], now).expect("root");
         let leaves: Vec<_> = (3u8..)
             .zip(leaves)
             .map(|(number, relays)| {
@@ -163,7 +163,7 @@ impl World {
                 let receiver = Receiver::new(config, store, [number; 32], now);
                 let relays = relays.iter().copied().collect();
                 let seed = [100 + number; 32];
-                let leaf = Leaf::new(receiver, source.ip(), ip, relays, seed, now);
+                let leaf = relayed::Receiver::new(receiver, source.ip(), ip, relays, seed, now);
                 (leaf.expect("leaf"), socket(host))
             })
             .collect();
@@ -185,30 +185,35 @@ impl World {
             while let Ok((len, from)) = socket.recv_from(&mut buffer) {
                 self.arrived += 1;
                 if self.loss == 0 || !self.arrived.is_multiple_of(self.loss) {
-                    let _ = leaf.handle_packet(now, from, &buffer[..len]);
+                    let _ = leaf.handle_packet(now, &ltp::Meta::unicast(from), &buffer[..len]);
                 }
             }
             leaf.handle_timeout(now);
             while let Some(out) = leaf.poll_transmit(now, &mut buffer) {
-                let _ = socket.send_to(&buffer[..out.len], out.destination);
+                let to = out.destination.unicast().expect("a unicast packet");
+                let _ = socket.send_to(&buffer[..out.len], to);
             }
-            while let Some(event) = leaf.receiver_mut().poll_event() {
+            while let Some(event) = leaf.poll_event() {
+                let relayed::ReceiverEvent::Receiver(event) = event else {
+                    continue;
+                };
                 assert!(!matches!(event, ReceiverEvent::Failed { .. }), "{event:?}");
                 self.complete[number] |= matches!(event, ReceiverEvent::Complete { .. });
             }
         }
         if with_source {
             while let Ok((len, from)) = self.root_socket.recv_from(&mut buffer) {
-                let _ = self.root.handle_packet(now, from, &buffer[..len]);
+                let _ = self
+                    .root
+                    .handle_packet(now, &ltp::Meta::unicast(from), &buffer[..len]);
             }
             self.root.handle_timeout(now);
             while let Some(out) = self.root.poll_transmit(now, &mut buffer) {
                 assert!(out.len <= 1200 + OVERHEAD + 24);
-                let _ = self
-                    .root_socket
-                    .send_to(&buffer[..out.len], out.destination);
+                let to = out.destination.unicast().expect("a unicast packet");
+                let _ = self.root_socket.send_to(&buffer[..out.len], to);
             }
-            while self.root.sender_mut().poll_event().is_some() {}
+            while self.root.poll_event().is_some() {}
         }
     }
 

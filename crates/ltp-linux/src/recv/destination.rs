@@ -1,4 +1,4 @@
-//! Where the bytes go: a file that appears when it is whole, or a stream.
+//! The destination of the bytes: a file that gets its name when it is complete, or a stream.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,15 +24,15 @@ pub(super) struct Destination {
     folder: Option<Folder>,
     /// Where the file will stand, once it has a name.
     path: Option<PathBuf>,
-    /// An older file of that name, while it is compared with what is announced.
+    /// An older file of that name, while it is compared with the announced digest.
     existing: Option<Existing>,
-    /// The older file is what was announced.
+    /// The older file has the announced digest.
     pub(super) is_adopted: bool,
     is_reserved: bool,
     writer: Option<StreamWriter>,
     /// Where the next piece for the writer starts in the content.
     next: u64,
-    /// What the writer had no room for.
+    /// A piece that the writer's queue had no space for.
     waiting: Option<Piece>,
 }
 
@@ -76,10 +76,8 @@ impl Destination {
         }
     }
 
-    /// A session begins, or begins anew after it turned out to be cut otherwise than a forger said.
-    /// To be called before the machine is given another packet: from then on it writes blocks.
-    ///
-    /// Answers the name of the content.
+    /// Begins a session, or begins it again after a forged heartbeat had a wrong geometry. Call it before the
+    /// machine gets another packet: from then on it writes blocks. Returns the name of the content.
     pub(super) fn open(
         &mut self,
         receiver: &mut Machine,
@@ -110,7 +108,7 @@ impl Destination {
         Ok(name)
     }
 
-    /// Once the length is known: is there room for it?
+    /// Reserves space once the length is known.
     pub(super) fn reserve(&mut self, receiver: &mut Machine) -> Result<(), Error> {
         let (_, Some(length)) = receiver.progress() else {
             return Ok(());
@@ -130,7 +128,7 @@ impl Destination {
         self.existing.is_some() && receiver.announced().is_some()
     }
 
-    /// An older file of that name may be the announced content already: compares a step further.
+    /// Compares an older file of that name with the announced digest, a step at a time.
     pub(super) fn compare_existing(
         &mut self,
         now: Instant,
@@ -159,8 +157,8 @@ impl Destination {
         }
     }
 
-    /// Hands verified bytes of a stream to its writer: `all` there are, else many at once or none, since
-    /// each time may wake the writer.
+    /// Hands verified bytes of a stream to its writer: `all` of them, else many at once or none, since each call
+    /// may wake the writer.
     pub(super) fn deliver(
         &mut self,
         now: Instant,
@@ -194,8 +192,8 @@ impl Destination {
         }
     }
 
-    /// Whether everything is where it belongs, or why it never will be; `length` is that of the content,
-    /// once all of it is verified. Call it again when woken.
+    /// Whether everything is written. `length` is that of the content, once all of it is verified. Call it again
+    /// when woken.
     pub(super) fn is_drained(&mut self, length: Option<u64>) -> Result<bool, Error> {
         let Some(writer) = &mut self.writer else {
             return Ok(true);

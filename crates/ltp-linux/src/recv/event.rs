@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use linux_net::OpenError;
 use ltp::SessionId;
-use ltp::tree::AttachmentEvent;
+use ltp::relayed::AttachmentEvent;
 
 /// What happens during a transfer.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! An older file of the same name, which may be what is announced.
+//! An older file of the same name, which may have the announced digest.
 
 use std::fs::File;
 use std::io::Read;
@@ -17,7 +17,7 @@ pub(super) struct Existing {
 }
 
 impl Existing {
-    /// The file at `path`, if there is one and the transfer starts at the first byte.
+    /// Opens the file at `path`, if there is one and the transfer starts at the first byte.
     pub(super) fn find(path: &Path, start: u64) -> Option<Self> {
         let file = File::open(path).ok().filter(|_| start == 0)?;
         let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
@@ -30,7 +30,7 @@ impl Existing {
         })
     }
 
-    /// Goes on for a step; the answer once there is one.
+    /// Reads a step further. Returns the answer once there is one.
     pub(super) fn compare(
         &mut self,
         length: u64,
@@ -56,7 +56,7 @@ impl Existing {
         }
     }
 
-    /// The file itself, to serve others from.
+    /// Returns the file, to repair losses of other receivers from.
     pub(super) fn into_file(self) -> File {
         self.file
     }

@@ -1,5 +1,4 @@
-//! Assistance by LMS routers: requests with the IP option, repairs as dmcasts, and the offer to be
-//! a replier.
+//! Help by LMS routers: requests with the IP option, repairs as dmcasts, and the offer to be a replier.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,8 +27,8 @@ const BATCH: usize = 64;
 
 /// An LMS endpoint on one interface.
 pub(super) struct Lms {
-    /// Requests to the group, IGMP queries and elections: an endpoint that joined one source would
-    /// not hear the requests from a socket.
+    /// Requests to the group, IGMP queries and elections: a socket that joined one source does not receive
+    /// requests.
     ring: Ring,
     requests: OptionSocket,
     raw: Ipv4Socket,
@@ -37,7 +36,7 @@ pub(super) struct Lms {
     group: SocketAddrV4,
     interface: u32,
     cost: Cost,
-    /// What is offered: more where this host loses packets itself.
+    /// The offered cost: higher while this host loses packets itself.
     offer: Option<ReplierCost>,
     key: Option<Key>,
     /// The source's port.
@@ -50,6 +49,7 @@ impl Lms {
     pub(super) fn open(
         given: &ReceiveConfig,
         local: &Local,
+        seed: [u8; 32],
         now: Instant,
     ) -> Result<Lms, OpenError> {
         let interface = local.interface.index;
@@ -87,10 +87,6 @@ impl Lms {
         let mut config = Config::new(IFACE, config);
         config.repair_ttl = given.group.ttl;
         config.answer_unelected = given.replier.repair_unelected;
-        let seed = linux_net::process::random().map_err(|source| OpenError::Io {
-            what: "/dev/urandom",
-            source,
-        })?;
         let cost = if given.replier.enabled {
             Cost(given.replier.cost)
         } else {
@@ -137,11 +133,14 @@ impl Lms {
         if let Some(key) = self.key
             && self.endpoint.join(now, key, cost).is_err()
         {
-            tracing::warn!("no room for another session");
+            tracing::warn!(
+                event = "sessions_full",
+                "the endpoint has no space for another session"
+            );
         }
     }
 
-    /// Offers more or less as this host loses more or fewer packets itself.
+    /// Adapts the offered cost to this host's own loss.
     pub(super) fn follow_loss(&mut self, now: Instant, counters: (u64, u64)) {
         if let Some(offer) = &mut self.offer
             && offer.update(now, counters)
@@ -189,7 +188,7 @@ impl Lms {
         }
     }
 
-    /// The machine's clock, and what it has to send.
+    /// Drives the machine: its timeout, its packets, its events.
     pub(super) fn drive(&mut self, now: Instant) {
         self.endpoint.handle_timeout(now);
         while let Some(transmit) = self.endpoint.poll_transmit(now, &mut self.buffer) {
@@ -239,7 +238,7 @@ impl Lms {
     }
 }
 
-/// A request to this group and port: where from, its option, and what it says.
+/// Returns source, option and payload of a request to this group and port.
 fn request(packet: &[u8], group: SocketAddrV4) -> Option<(Meta, &[u8])> {
     use smoltcp::wire::{IpProtocol, Ipv4Packet, UdpPacket};
     let ip = Ipv4Packet::new_checked(packet).ok()?;

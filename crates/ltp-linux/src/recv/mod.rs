@@ -1,4 +1,4 @@
-//! Receiving: into a file that appears when it is whole, into a stream, or into a buffer.
+//! Receiving: into a file that gets its name when it is complete, into a stream, or into a buffer.
 
 mod config;
 mod destination;
@@ -21,7 +21,7 @@ pub use transfer::Receiver;
 
 use crate::{Cancel, Error};
 
-/// Where the bytes go.
+/// The destination of the bytes.
 pub struct Sink(Kind);
 
 enum Kind {
@@ -43,10 +43,10 @@ impl Sink {
         matches!(self.0, Kind::Stream(_))
     }
 
-    /// A file in this folder, under the sender's name, made harmless by [`name::sanitise`](crate::name::sanitise).
+    /// A file in this folder, under the sender's name, sanitised by [`name::sanitise`](crate::name::sanitise).
     ///
-    /// It stands under a temporary name until it is whole, and then replaces an older file of its name in one
-    /// step. An older file with the announced digest is taken as it is.
+    /// The file has a temporary name until it is complete, and then replaces an older file of its name in one
+    /// step. An older file with the announced digest is kept as it is.
     #[must_use]
     pub fn folder(path: impl Into<PathBuf>) -> Sink {
         Sink(Kind::Folder(Folder {
@@ -57,7 +57,7 @@ impl Sink {
     }
 
     /// A stream: blocks are verified before they are written, in order, by a thread of its own. When the
-    /// transfer fails in the middle, what came before was written.
+    /// transfer fails in the middle, the bytes before were written.
     #[must_use]
     pub fn stream(writer: impl Write + Send + 'static) -> Sink {
         Sink(Kind::Stream(Box::new(writer)))
@@ -72,8 +72,7 @@ impl Sink {
         self
     }
 
-    /// Has the file on the disk, not just in the page cache, before the transfer counts as complete. Changes
-    /// nothing for a stream.
+    /// Flushes the file to the disk before the transfer counts as complete. Changes nothing for a stream.
     #[must_use]
     pub fn fsync(mut self, fsync: bool) -> Sink {
         if let Kind::Folder(folder) = &mut self.0 {
@@ -83,15 +82,12 @@ impl Sink {
     }
 }
 
-/// Receives a content; blocks until it is where it belongs.
+/// Receives a content; blocks until it is written.
 ///
 /// # Errors
 /// As [`Receiver::open`] and [`Receiver::run`].
 pub fn receive(config: &ReceiveConfig, sink: Sink) -> Result<Received, Error> {
-    let cancel = Cancel::new().map_err(|source| Error::Io {
-        what: "eventfd",
-        source,
-    })?;
+    let cancel = Cancel::new().map_err(Error::io("eventfd"))?;
     let mut receiver = Receiver::open(config, sink, cancel, &mut |_| {})?;
     let received = receiver.run(&mut |_| {});
     receiver.close();

@@ -11,8 +11,7 @@ use super::lms::Lms;
 use crate::Error;
 use crate::interface::Local;
 
-/// What may wait for this program in the kernel: more than a sender's window (8 MiB), with the
-/// kernel's own overhead.
+/// Size of the receive buffer: more than a sender's window (24 MiB), with the kernel's overhead.
 const BUFFER_BYTES: usize = 32 << 20;
 /// Pieces taken at once where the kernel joins packets to pieces of up to 64 KiB: few enough to
 /// stay in the cache until they are gathered.
@@ -20,14 +19,13 @@ const LARGE_PIECES: usize = 2;
 /// From this average on pieces count as large, bytes.
 const LARGE: usize = 8 << 10;
 
-/// The group's data in; what the source says to this host alone in, and what this host says out. Below a
-/// relay all of it goes through one socket.
+/// A socket for the group's data, and one for unicast. Below a relay one socket serves both.
 pub(super) struct Net {
     pub(super) data: GroupSocket,
     pub(super) unicast: Option<GroupSocket>,
     pub(super) lms: Option<Lms>,
     group: SocketAddrV4,
-    /// For packets one by one: many, to save system calls.
+    /// For single packets: many, to save system calls.
     batch: Batch,
     large_batch: Batch,
     is_large: bool,
@@ -45,7 +43,9 @@ impl Net {
             options: Options::Refuse,
             ..udp::Config::default()
         })?;
-        let group = data.local_address().map_err(io("the socket's address"))?;
+        let group = data
+            .local_address()
+            .map_err(Error::io("the socket's address"))?;
         Net::new(data, None, None, group)
     }
 
@@ -61,7 +61,7 @@ impl Net {
             interface,
             receive_buffer_bytes: BUFFER_BYTES,
             send_buffer_bytes: 1 << 16,
-            // Requests of others; those for this host come by another socket.
+            // Requests of other receivers; those for this host come by another socket.
             options: Options::Refuse,
             ..udp::Config::default()
         })?;
@@ -93,7 +93,7 @@ impl Net {
     ) -> Result<Net, Error> {
         let granted = data
             .receive_buffer_bytes()
-            .map_err(io("the receive buffer's size"))?;
+            .map_err(Error::io("the receive buffer's size"))?;
         if granted < BUFFER_BYTES {
             tracing::info!(
                 granted,
@@ -142,7 +142,7 @@ impl Net {
         Ok(pieces)
     }
 
-    /// Takes what came to this host alone, and with assistance others' requests.
+    /// Takes packets to this host and, with LMS, requests of other receivers.
     pub(super) fn receive_rest(
         &mut self,
         now: Instant,
@@ -199,16 +199,11 @@ impl Net {
             }
             _ => Ok(()),
         };
-        // What does not leave is asked for, or repaired, again.
+        // A packet that is not sent is repeated later.
         match result {
             Ok(()) | Err(SendError::WouldBlock) => {}
             Err(error) => tracing::debug!(%error, destination = ?transmit.destination, "not sent"),
         }
         true
     }
-}
-
-/// Names what the kernel refused.
-fn io(what: &'static str) -> impl FnOnce(std::io::Error) -> Error {
-    move |source| Error::Io { what, source }
 }

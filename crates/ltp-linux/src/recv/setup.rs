@@ -8,14 +8,14 @@ use super::config::ReceiveConfig;
 use super::event::ReceiveEvent;
 use super::lms::Lms;
 use super::sink::{Content, FileSink, StreamSink};
-use crate::clock::span;
+use crate::clock::{seed, span};
 use crate::interface::Local;
 use crate::{Error, Recovery};
 
 /// Block length that the buffer is counted in.
 const BLOCK_EXPONENT: u32 = 16;
 
-/// Checks what cannot work.
+/// Refuses configurations that cannot work.
 pub(super) fn check(given: &ReceiveConfig) -> Result<(), Error> {
     let has_source = given.source.is_some();
     if given.group.address.ip().octets()[0] == 232 && !has_source {
@@ -31,7 +31,7 @@ pub(super) fn check(given: &ReceiveConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// Opens the LMS endpoint, if wanted and permitted.
+/// Opens the LMS endpoint, if configured and permitted.
 pub(super) fn open_lms(
     given: &ReceiveConfig,
     local: &Local,
@@ -41,7 +41,7 @@ pub(super) fn open_lms(
     if given.recovery != Recovery::Lms {
         return Ok(None);
     }
-    match Lms::open(given, local, now) {
+    match Lms::open(given, local, seed()?, now) {
         Ok(lms) => Ok(Some(lms)),
         Err(error @ OpenError::Privilege { .. }) => {
             observer(ReceiveEvent::LmsUnavailable(error));
@@ -85,9 +85,5 @@ pub(super) fn receiver(
         (Delivery::Read, false) => Content::Stream(StreamSink::new(window)),
         (Delivery::Read, true) => Content::Ring(HeapRing::new(window << BLOCK_EXPONENT)),
     };
-    let seed = linux_net::process::random().map_err(|source| Error::Io {
-        what: "reading /dev/urandom",
-        source,
-    })?;
-    Ok(Receiver::new(config.clone(), content, seed, now))
+    Ok(Receiver::new(config.clone(), content, seed()?, now))
 }

@@ -1,12 +1,13 @@
 //! The loop: packets in, the machine's clock, packets out, events to the application.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Duration as StdDuration;
 
 use linux_net::poll::{self, Watch};
 use linux_net::wake::Waker;
-use ltp::tree::AttachmentEvent;
+use ltp::relayed;
 use ltp::{Assist, Duration, Failure, Instant, ReceiverConfig, ReceiverEvent, ReceiverStats};
 
 use super::config::ReceiveConfig;
@@ -20,9 +21,9 @@ use crate::clock::span;
 use crate::relays::Absence;
 use crate::{Cancel, Error, Incomplete, clock, output};
 
-/// Longest sleep, so that no change is overlooked for long.
+/// Longest sleep, which bounds the delay of everything that does not wake the loop.
 const LONGEST_SLEEP: StdDuration = StdDuration::from_millis(500);
-/// A replier stays for this time after the last request, unless told otherwise.
+/// Default time that a replier stays after the last request.
 const LINGER: Duration = Duration::from_secs(3);
 /// Time for the last packets to leave.
 const LEAVE_TIMEOUT: StdDuration = StdDuration::from_millis(300);
@@ -31,34 +32,33 @@ const MAX_RANGES: usize = 1000;
 
 /// A transfer from a sender.
 ///
-/// [`open`](Receiver::open) it, [`run`](Receiver::run) it to its end, [`close`](Receiver::close) it; what it
-/// counted can be read at any time. [`receive`](crate::receive) does all of this.
+/// [`open`](Receiver::open) it, [`run`](Receiver::run) it to its end, [`close`](Receiver::close) it; its
+/// counters can be read at any time. [`receive`](crate::receive) does all of this.
 pub struct Receiver {
     given: ReceiveConfig,
     began: Instant,
     net: Net,
     config: ReceiverConfig,
     machine: Machine,
-    /// How long there has been no relay, where there should be one.
+    /// The time without a relay, with [`Recovery::Dyram`](crate::Recovery).
     absence: Option<Absence>,
     destination: Destination,
-    /// What the machine has told and was not looked at; and for each `Opened` among it, how that
-    /// went.
-    told: VecDeque<ReceiverEvent>,
+    /// Events of the machine that wait; and for each `Opened` among them the result of opening the destination.
+    told: VecDeque<relayed::ReceiverEvent>,
     openings: VecDeque<Result<String, Error>>,
-    /// Wakes the loop when a stream has room again.
+    /// Wakes the loop when the writer's queue has space again.
     waker: Waker,
     cancel: Cancel,
-    /// What the application was not told yet.
+    /// Events that wait for the application.
     events: VecDeque<ReceiveEvent>,
-    /// The position that was told last.
+    /// The position of the last event about it.
     position: (u64, Option<u64>),
     next_progress: Instant,
     /// When the session was found.
     opened: Option<Instant>,
     complete: Option<(u64, Option<[u8; 32]>)>,
     received: Option<Received>,
-    /// Since when only others are served, and when a request last came.
+    /// Since when this receiver only repairs losses of other receivers, and when a request last came.
     serving: Option<(Instant, Instant)>,
     requests_taken: u64,
     failed: Option<Error>,
@@ -94,13 +94,23 @@ impl Receiver {
             ([], None) => Assist::None,
         };
         let config = setup::config(given, assist, sink.is_stream());
-        let waker = Waker::new().map_err(io("eventfd"))?;
-        let destination = Destination::new(sink, &waker).map_err(io("starting a thread"))?;
+        let waker = Waker::new().map_err(Error::io("eventfd"))?;
+        let destination = Destination::new(sink, &waker).map_err(Error::io("starting a thread"))?;
         let receiver = setup::receiver(&config, now)?;
         let machine = match given.source.filter(|_| !relays.is_empty()) {
             Some(source) => {
                 let group = given.group.address.ip().to_owned().into();
-                Machine::below(receiver, source.into(), group, relays, now)?
+                let names = relays.iter().copied().map(SocketAddr::V4).collect();
+                let seed = clock::seed()?;
+                let receiver =
+                    relayed::Receiver::new(receiver, source.into(), group, names, seed, now)
+                        .ok_or(Error::Config(
+                            "source and group are of different address families",
+                        ))?;
+                Machine::Relayed {
+                    receiver: Box::new(receiver),
+                    dropped: 0,
+                }
             }
             None => Machine::Alone(Box::new(receiver)),
         };
@@ -148,12 +158,12 @@ impl Receiver {
         }
     }
 
-    /// Takes what has arrived and sends what is due.
+    /// Handles packets that have arrived, and sends those that are due.
     fn step(&mut self) -> Result<Step, Error> {
         let now = clock::now();
         let pieces = self.receive(now)?;
         self.machine.handle_timeout(now);
-        self.look_after_relays();
+        self.check_relays();
         if let Some(lms) = &mut self.net.lms {
             lms.follow_loss(now, self.machine.receiver().loss_counters());
             lms.drive(now);
@@ -194,10 +204,14 @@ impl Receiver {
         } = self;
         let mut take = |meta: &ltp::Meta, packet: &[u8]| {
             machine.handle_packet(now, meta, packet);
-            let receiver = machine.receiver_mut();
-            while let Some(event) = receiver.poll_event() {
-                if let ReceiverEvent::Opened { session, start, .. } = event {
-                    openings.push_back(destination.open(receiver, session, start));
+            while let Some(event) = machine.poll_event() {
+                if let relayed::ReceiverEvent::Receiver(ReceiverEvent::Opened {
+                    session,
+                    start,
+                    ..
+                }) = event
+                {
+                    openings.push_back(destination.open(machine.receiver_mut(), session, start));
                 }
                 told.push_back(event);
             }
@@ -208,12 +222,16 @@ impl Receiver {
     }
 
     fn take_events(&mut self, now: Instant) -> Result<(), Error> {
-        while let Some(event) = self
-            .told
-            .pop_front()
-            .or_else(|| self.machine.receiver_mut().poll_event())
-        {
-            self.event(now, event)?;
+        while let Some(event) = self.told.pop_front().or_else(|| self.machine.poll_event()) {
+            match event {
+                relayed::ReceiverEvent::Receiver(event) => self.event(now, event)?,
+                relayed::ReceiverEvent::Relay(event) => {
+                    if let Some(absence) = &mut self.absence {
+                        absence.handle_event(event);
+                    }
+                    self.events.push_back(ReceiveEvent::Relay(event));
+                }
+            }
         }
         if self.failed.is_none() {
             self.failed = self.destination.reserve(self.machine.receiver_mut()).err();
@@ -233,7 +251,7 @@ impl Receiver {
                 self.opened = Some(now);
                 let name = self.openings.pop_front();
                 let name = name.ok_or(Error::Config("a session began twice"))??;
-                tracing::info!(%session, %source, name, "receiving");
+                tracing::info!(event = "session_opened", %session, peer = %source, name, "receiving");
                 let path = self.destination.path().map(Into::into);
                 self.events.push_back(ReceiveEvent::Opened {
                     session,
@@ -249,7 +267,11 @@ impl Receiver {
                 self.events.push_back(ReceiveEvent::Resumed { session });
             }
             ReceiverEvent::BlockRejected { block } => {
-                tracing::warn!(block, "a block's digest was wrong; it is asked for again");
+                tracing::warn!(
+                    event = "block_rejected",
+                    block,
+                    "the digest of a block was wrong; it is requested again"
+                );
                 self.events.push_back(ReceiveEvent::BlockRejected { block });
             }
             ReceiverEvent::Complete { length, digest } => self.complete = Some((length, digest)),
@@ -303,25 +325,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// What the relays did, and whether any is left.
-    fn look_after_relays(&mut self) {
-        while let Some(event) = self.machine.poll_relay_event() {
-            match event {
-                AttachmentEvent::Attached(relay) => {
-                    tracing::info!(%relay, "the relay serves this receiver");
-                }
-                AttachmentEvent::Lost(relay) => {
-                    tracing::warn!(%relay, "relay lost, trying the next one");
-                }
-                AttachmentEvent::Refused(relay) => {
-                    tracing::warn!(%relay, "relay refused, trying the next one");
-                    if let Some(absence) = &mut self.absence {
-                        absence.refused(relay);
-                    }
-                }
-            }
-            self.events.push_back(ReceiveEvent::Relay(event));
-        }
+    /// Fails the transfer when no relay has served it for too long.
+    fn check_relays(&mut self) {
         let (Some(absence), Some(attached)) = (&mut self.absence, self.machine.is_attached())
         else {
             return;
@@ -381,7 +386,7 @@ impl Receiver {
         Ok(self.received.clone().filter(|_| has_served))
     }
 
-    /// Everything is verified: it becomes visible.
+    /// Everything is verified: gives the file its name.
     fn finish(&mut self, now: Instant, length: u64, digest: Option<[u8; 32]>) -> Result<(), Error> {
         self.destination.finish(self.machine.receiver_mut())?;
         let opened = self.opened.unwrap_or(now);
@@ -405,7 +410,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Whether others have been served long enough.
+    /// Whether the time to repair losses of other receivers has passed.
     fn has_served(&mut self, now: Instant) -> bool {
         let taken = self.machine.receiver().stats().requests_taken;
         let Some((since, last)) = &mut self.serving else {
@@ -441,15 +446,15 @@ impl Receiver {
             Watch::readable(self.cancel.as_fd()),
             Watch::readable(lms.map_or(self.waker.as_fd(), Lms::fd)),
         ];
-        poll::wait(&mut set, Some(timeout)).map_err(io("waiting"))?;
+        poll::wait(&mut set, Some(timeout)).map_err(Error::io("waiting"))?;
         if set[2].is_readable() {
             self.waker.reset();
         }
         Ok(())
     }
 
-    /// Removes a file that is not whole, and says goodbye to the source, the relay and the routers; takes up
-    /// to 0.3 s. Call it after [`run`](Receiver::run).
+    /// Removes an incomplete file, and tells the source, the relay and the routers that this host leaves; takes
+    /// up to 0.3 s. Call it after [`run`](Receiver::run).
     pub fn close(&mut self) {
         if let Some(file) = self.machine.receiver_mut().store_mut().file() {
             file.abandon();
@@ -506,9 +511,4 @@ enum Step {
     /// There may be more to take at once.
     Busy,
     Idle(Instant),
-}
-
-/// Names what the kernel refused.
-fn io(what: &'static str) -> impl FnOnce(std::io::Error) -> Error {
-    move |source| Error::Io { what, source }
 }

@@ -1,11 +1,11 @@
 //! Slows down when receivers cannot follow.
 //!
 //! The sender's window keeps it from running ahead of the slowest receiver that reports; it does not
-//! see a link on the way that carries less than this host sends. The measure is the share of what was sent
-//! that one receiver lost. Receivers that report tell it themselves, whoever repairs what they lost
-//! ([`ltp::Sender::take_worst_loss`]). Where none reports it is how much of what was sent in an interval one
-//! receiver asked for again, averaged over those that asked: it does not grow with the number of receivers,
-//! as the number of requests does.
+//! see a link on the path that carries less than this host sends. The measure is the share of the packets
+//! that one receiver lost. Receivers that report name it themselves, repaired or not
+//! ([`ltp::Sender::take_worst_loss`]). Where none reports it is the share of the packets in an interval that
+//! one receiver requested again, averaged over those that sent requests: it does not grow with the number of
+//! receivers, as the number of requests does.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -13,16 +13,16 @@ use std::net::SocketAddr;
 use ltp::rate::{RateSearch, Sent};
 use ltp::{Duration, Instant};
 
-/// How long packets and requests are counted before the rate changes.
+/// Time in which packets and requests are counted before the rate changes.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// Fewer packets than these say nothing.
+/// Least number of packets that a measurement needs.
 const LEAST_PACKETS: u64 = 64;
 /// Below a rate that the user set only a receiver that misses more than this share, in hundredths, slows the sender.
 const TOLERATED_PERCENT: u64 = 25;
 /// As good as no limit, bit/s.
 const CEILING: u64 = ltp::rate::CEILING_BPS;
-/// After slowing down, the next time only when an interval was without loss in between, or so much
-/// later: the backlog of repairs tells nothing about the new rate.
+/// Time between two decreases without an interval without loss in between: the backlog of repairs says nothing
+/// about the new rate.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Requesters told apart in one interval.
 const MOST_REQUESTERS: usize = 4096;
@@ -143,7 +143,7 @@ impl RateControl {
         let sent = counts.sent - self.since.sent;
         let requested = counts.requested - self.since.requested;
         if sent + requested == 0 {
-            // Time in which nothing was sent says nothing about what can be.
+            // Idle time says nothing about the possible rate.
             self.started = now;
         }
         if sent + requested < LEAST_PACKETS {
@@ -190,7 +190,7 @@ impl RateControl {
 /// One interval.
 #[derive(Debug, Clone, Copy)]
 struct AskedAgain {
-    /// How much of what was sent one receiver asked for again, in hundredths.
+    /// Share of the packets that one receiver requested again, in hundredths.
     percent: u64,
     /// Bits a second sent.
     achieved: u64,

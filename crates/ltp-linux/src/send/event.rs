@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
-use ltp::tree::AttachmentEvent;
+use ltp::relayed::AttachmentEvent;
 use ltp::{ReceiverFailure, ReceiverState, SessionId};
 
 /// What happens during a transfer.

@@ -22,10 +22,7 @@ use crate::{Cancel, Error};
 /// # Errors
 /// As [`Sender::open`] and [`Sender::run`].
 pub fn send(config: &SendConfig, source: Source) -> Result<SendOutcome, Error> {
-    let cancel = Cancel::new().map_err(|source| Error::Io {
-        what: "eventfd",
-        source,
-    })?;
+    let cancel = Cancel::new().map_err(Error::io("eventfd"))?;
     let mut sender = Sender::open(config, source, cancel, &mut |_| {})?;
     let outcome = sender.run(&mut |_| {});
     sender.close();

@@ -14,7 +14,7 @@ use crate::{Error, Recovery};
 /// Bytes handed to the kernel at once; a UDP datagram before segmentation is no longer.
 const BATCH_BYTES: usize = 65_000;
 
-/// Data out and what receivers send to this host in; with assistance also requests to the group.
+/// A socket for data and for packets to this host; with LMS also one for requests to the group.
 pub(super) struct Net {
     pub(super) data: GroupSocket,
     pub(super) requests: Option<OptionSocket>,
@@ -22,7 +22,7 @@ pub(super) struct Net {
     batch: Batch,
     request: OptionBuffer,
     buffer: Box<[u8]>,
-    /// What the kernel had no room for: from `.1` on.
+    /// A batch that did not fit the kernel's buffer: from `.1` on.
     waiting: Option<(Transmit, usize)>,
     /// Packets that the network refused for good.
     pub(super) refused: u64,
@@ -36,7 +36,7 @@ impl Net {
             bind: SocketAddrV4::new(local.address, 0),
             interface: local.interface.index,
             ttl: given.group.ttl,
-            // Receivers on this host hear it too.
+            // Receivers on this host get packets too.
             loopback: true,
             receive_buffer_bytes: 4 << 20,
             send_buffer_bytes: 2 << 20,
@@ -110,12 +110,12 @@ impl Net {
         Ok(())
     }
 
-    /// Whether the kernel had no room for the last packets.
+    /// Whether the last packets did not fit the kernel's buffer.
     pub(super) fn is_blocked(&self) -> bool {
         self.waiting.is_some()
     }
 
-    /// Sends one batch that `next` writes; false when it has none, or the kernel has no room.
+    /// Sends one batch that `next` writes. Returns false when it has none, or the kernel's buffer is full.
     pub(super) fn send(
         &mut self,
         next: impl FnOnce(&mut [u8]) -> Option<Transmit>,
@@ -149,10 +149,10 @@ impl Net {
                 Err(error @ SendError::TooBig) => {
                     return Err(Error::PacketTooBig(error));
                 }
-                // A receiver that vanished, a route that flaps: repairs are for that.
+                // A receiver that vanished, or a route that flaps: repairs follow.
                 Err(error) => {
                     if self.refused == 0 {
-                        tracing::warn!(%error, %destination, "packets are refused");
+                        tracing::warn!(event = "send_refused", %error, peer = %destination, "packets are refused");
                     }
                     self.refused += 1;
                     break;

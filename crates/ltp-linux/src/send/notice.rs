@@ -1,4 +1,4 @@
-//! When a changed rate is told.
+//! Limits events about the rate.
 
 use ltp::{Duration, Instant};
 

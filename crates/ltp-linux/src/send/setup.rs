@@ -17,7 +17,7 @@ const UNCOUNTED: u32 = 64;
 /// Time for receivers that already listen to report.
 const UNCOUNTED_WAIT: Duration = Duration::from_millis(200);
 /// What a relay's packets take beside the headers of IP and UDP.
-const RELAY_HEADERS: u16 = 20 + 8 + ltp::tree::OVERHEAD as u16;
+const RELAY_HEADERS: u16 = 20 + 8 + ltp::relayed::OVERHEAD as u16;
 /// The shortest MTU that every IPv4 host takes (RFC 791).
 const MIN_MTU: u16 = 576;
 /// Headers that IP and UDP add, and what a dmcast adds on top (LMS option and outer header).

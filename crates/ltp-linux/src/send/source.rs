@@ -1,4 +1,4 @@
-//! Where the bytes come from.
+//! The content to send.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -222,7 +222,7 @@ impl Store for FileStore {
         let from = (offset - start) as usize;
         let piece = bytes
             .get(from..from + out.len())
-            .ok_or(StoreError::NotHeld)?;
+            .ok_or(StoreError::NotStored)?;
         out.copy_from_slice(piece);
         Ok(())
     }
@@ -230,7 +230,7 @@ impl Store for FileStore {
     fn block(&mut self, offset: u64, len: usize) -> Result<&[u8], StoreError> {
         let (start, bytes) = self.load(offset)?;
         let from = (offset - start) as usize;
-        bytes.get(from..from + len).ok_or(StoreError::NotHeld)
+        bytes.get(from..from + len).ok_or(StoreError::NotStored)
     }
 }
 
@@ -279,7 +279,7 @@ impl Store for Content {
     }
 }
 
-/// A stream that is read when the sender has room for more of it.
+/// A stream that is read when the sender has space for more of it.
 pub(super) struct Stream {
     pub(super) file: File,
     buffer: Vec<u8>,

@@ -7,8 +7,8 @@ use std::time::Duration as StdDuration;
 
 use linux_net::batching::Fallback;
 use linux_net::poll::{self, Watch};
+use ltp::relayed::{self, Stalled};
 use ltp::store::HeapRing;
-use ltp::tree::AttachmentEvent;
 use ltp::{Duration, Instant, SenderEvent, SenderStats};
 
 use super::adapt::{Counts, RateControl};
@@ -24,14 +24,14 @@ use crate::{Cancel, Error, clock};
 
 /// Batches sent before looking at what receivers say.
 const BATCHES: usize = 4;
-/// Longest sleep, so that no change is overlooked for long.
+/// Longest sleep, which bounds the delay of everything that does not wake the loop.
 const LONGEST_SLEEP: StdDuration = StdDuration::from_millis(500);
 /// Time for the last packets to leave.
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// A transfer to the receivers of a group.
 ///
-/// [`open`](Sender::open) it, [`run`](Sender::run) it to its end, [`close`](Sender::close) it; what it counted
+/// [`open`](Sender::open) it, [`run`](Sender::run) it to its end, [`close`](Sender::close) it; its counters
 /// can be read at any time. [`send`](crate::send) does all of this.
 pub struct Sender {
     config: SendConfig,
@@ -40,14 +40,14 @@ pub struct Sender {
     started: Instant,
     net: Net,
     machine: Machine,
-    /// How long there has been no relay, where there should be one.
+    /// The time without a relay, with [`Recovery::Dyram`](crate::Recovery).
     absence: Option<Absence>,
     stream: Option<Stream>,
     control: RateControl,
     cancel: Cancel,
-    /// What the application was not told yet.
+    /// Events that wait for the application.
     events: VecDeque<SendEvent>,
-    /// The position that was told last.
+    /// The position of the last event about it.
     position: (u64, Option<u64>),
     next_progress: Instant,
     notice: RateNotice,
@@ -98,18 +98,27 @@ impl Sender {
         let (length, shown) = (source.length(), source.shown());
         let (content, stream) = content(source, config.buffer_bytes, block_len)?;
         let name = String::from_utf8_lossy(&machine_config.name).into_owned();
-        let seed = linux_net::process::random().map_err(io("reading /dev/urandom"))?;
+        let seed = clock::seed()?;
         let sender = ltp::Sender::new(machine_config, content, seed, now)?;
         let session = sender.session();
         let socket = net
             .data
             .local_address()
-            .map_err(io("the socket's address"))?;
+            .map_err(Error::io("the socket's address"))?;
         let machine = if relayed {
-            let group = config.group.address;
-            let carrier = config.recovery.is_beside_multicast().then_some(group);
-            let ip = group.ip().to_owned().into();
-            Machine::above(sender, socket, ip, carrier, relays, max_segments, now)?
+            let group = config.group.address.ip().to_owned().into();
+            let names = relays.iter().copied().map(SocketAddr::V4).collect();
+            let seed = clock::seed()?;
+            let sender = relayed::Sender::new(sender, socket.into(), group, names, seed, now)
+                .ok_or(Error::Config(
+                    "source and group are of different address families",
+                ))?;
+            let sender = if config.recovery.is_beside_multicast() {
+                sender.over_multicast()
+            } else {
+                sender
+            };
+            Machine::relayed(sender, max_segments)
         } else {
             Machine::Alone(Box::new(sender))
         };
@@ -159,12 +168,12 @@ impl Sender {
         }
     }
 
-    /// Takes what has arrived and sends what is due.
+    /// Handles packets that have arrived, and sends those that are due.
     fn step(&mut self) -> Result<Step, Error> {
         let now = clock::now();
         self.receive(now)?;
         self.machine.handle_timeout(now);
-        self.look_after_relays();
+        self.check_relays();
         self.feed(now)?;
         let busy = self.transmit()?;
         self.take_events();
@@ -209,12 +218,12 @@ impl Sender {
         while sender.room() > 0 && !stream.ended {
             if !stream.has_bytes() {
                 let mut watch = [Watch::readable(stream.file.as_fd())];
-                poll::wait(&mut watch, Some(StdDuration::ZERO)).map_err(io("waiting"))?;
+                poll::wait(&mut watch, Some(StdDuration::ZERO)).map_err(Error::io("waiting"))?;
                 if !watch[0].is_readable() {
                     break;
                 }
             }
-            let bytes = stream.fill().map_err(io("cannot read the stream"))?;
+            let bytes = stream.fill().map_err(Error::io("cannot read the stream"))?;
             let taken = sender.send(now, bytes).map_err(|error| Error::Content {
                 name: self.shown.clone(),
                 reason: error.to_string(),
@@ -257,7 +266,7 @@ impl Sender {
         {
             set.push(Watch::readable(stream.file.as_fd()));
         }
-        poll::wait(&mut set, Some(timeout)).map_err(io("waiting"))?;
+        poll::wait(&mut set, Some(timeout)).map_err(Error::io("waiting"))?;
         Ok(())
     }
 
@@ -296,34 +305,23 @@ impl Sender {
         }
     }
 
-    /// What the relays did, and whether any is left.
-    fn look_after_relays(&mut self) {
-        while let Some(event) = self.machine.poll_relay_event() {
-            match event {
-                AttachmentEvent::Attached(relay) => {
-                    tracing::info!(%relay, "the relay serves this source");
-                }
-                AttachmentEvent::Lost(relay) => {
-                    tracing::warn!(%relay, "relay lost, trying the next one");
-                }
-                AttachmentEvent::Refused(relay) => {
-                    tracing::warn!(%relay, "relay refused, trying the next one");
-                    if let Some(absence) = &mut self.absence {
-                        absence.refused(relay);
-                    }
-                }
-            }
-            self.events.push_back(SendEvent::Relay(event));
-        }
-        while let Some(stalled) = self.machine.poll_stalled() {
-            let (address, relay) = (stalled.child, stalled.relay.to_string());
-            tracing::warn!(%address, relay, "a receiver does not advance; its relay no longer waits for it");
-            self.events.push_back(SendEvent::ReceiverStalled {
-                address,
-                relay: relay.clone(),
-            });
-            self.stalled.insert(address, relay);
-        }
+    fn receiver_stalled(&mut self, stalled: Stalled) {
+        let (address, relay) = (stalled.child, stalled.relay.to_string());
+        tracing::warn!(
+            event = "receiver_stalled",
+            peer = %address,
+            relay,
+            "receiver does not advance; its relay no longer waits for it"
+        );
+        self.events.push_back(SendEvent::ReceiverStalled {
+            address,
+            relay: relay.clone(),
+        });
+        self.stalled.insert(address, relay);
+    }
+
+    /// Fails the transfer when no relay has served it for too long.
+    fn check_relays(&mut self) {
         let (Some(absence), Some(attached)) = (&mut self.absence, self.machine.is_attached())
         else {
             return;
@@ -360,8 +358,17 @@ impl Sender {
     }
 
     fn take_events(&mut self) {
-        while let Some(event) = self.machine.sender_mut().poll_event() {
-            self.event(event);
+        while let Some(event) = self.machine.poll_event() {
+            match event {
+                relayed::SenderEvent::Sender(event) => self.event(event),
+                relayed::SenderEvent::Relay(event) => {
+                    if let Some(absence) = &mut self.absence {
+                        absence.handle_event(event);
+                    }
+                    self.events.push_back(SendEvent::Relay(event));
+                }
+                relayed::SenderEvent::Stalled(stalled) => self.receiver_stalled(stalled),
+            }
         }
     }
 
@@ -371,16 +378,21 @@ impl Sender {
             SenderEvent::Started { joined } => {
                 if let Some(expected) = self.config.receivers.filter(|expected| joined < *expected)
                 {
-                    tracing::warn!("started with {joined} of {expected} receivers");
+                    tracing::warn!(
+                        event = "started_early",
+                        joined,
+                        expected,
+                        "started with {joined} of {expected} receivers"
+                    );
                 }
                 SendEvent::Started { joined }
             }
             SenderEvent::Joined { receiver, address } => {
-                tracing::info!(%address, "a receiver joined");
+                tracing::info!(event = "receiver_joined", peer = %address, "receiver joined");
                 SendEvent::Joined { receiver, address }
             }
             SenderEvent::ReceiverComplete { receiver, address } => {
-                tracing::info!(%address, "a receiver has everything");
+                tracing::info!(event = "receiver_complete", peer = %address, "receiver complete");
                 self.stalled.remove(&address);
                 SendEvent::ReceiverComplete { receiver, address }
             }
@@ -397,7 +409,11 @@ impl Sender {
             },
             SenderEvent::RelayStalled { blocks } => {
                 let bytes = bytes(blocks);
-                tracing::warn!(bytes, "the relay's acknowledgement makes no progress");
+                tracing::warn!(
+                    event = "relay_stalled",
+                    bytes,
+                    "the acknowledgement of the relay does not advance"
+                );
                 SendEvent::RelayStalled { bytes }
             }
             SenderEvent::Sent { length, digest } => SendEvent::Sent {
@@ -461,11 +477,11 @@ impl Sender {
         Some(Ok(SendOutcome::Unconfirmed(why)))
     }
 
-    /// Says goodbye to the relay, which else finds out by silence. Sends nothing without relays.
+    /// Leaves the relay, which otherwise notices by timeout. Sends nothing without relays.
     pub fn close(&mut self) {
         let machine = &mut self.machine;
         if let Err(error) = self.net.send(|buffer| machine.leave(buffer)) {
-            tracing::debug!(%error, "goodbye not sent");
+            tracing::debug!(%error, "leaving the relay failed");
         }
     }
 
@@ -525,12 +541,7 @@ enum Step {
     Idle,
 }
 
-/// Names what the kernel refused.
-fn io(what: &'static str) -> impl FnOnce(std::io::Error) -> Error {
-    move |source| Error::Io { what, source }
-}
-
-/// Computes the digest of the whole, where it is wanted before the start.
+/// Computes the digest of the whole before the start, if configured.
 fn first_digest(
     config: &SendConfig,
     source: &Source,

@@ -125,6 +125,32 @@ fn a_sent_file_is_told_of_event_by_event() {
     receiving.join().expect("no panic").expect("received");
 }
 
+/// Both ends are tasks of one runtime; a transfer that is dropped is canceled.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_sent_and_received_by_tasks() {
+    use ltp_linux::tokio::Transfer;
+    let (group, folder) = (group(), tempfile::tempdir().expect("folder"));
+    let config = ReceiveConfig::new(group.clone());
+    let receiving = Transfer::receive(config, Sink::folder(folder.path())).expect("a thread");
+    let mut config = SendConfig::new(group.clone());
+    config.receivers = Some(1);
+    let source = Source::buffer(content(300_000)).named("image");
+    let mut sending = Transfer::send(config, source).expect("a thread");
+    let mut is_joined = false;
+    while let Some(event) = sending.next_event().await {
+        is_joined |= matches!(event, SendEvent::Joined { .. });
+    }
+    assert!(is_joined);
+    assert_eq!(sending.finish().await.expect("sent"), SendOutcome::Complete);
+    let received = receiving.finish().await.expect("received");
+    assert_eq!(received.path, Some(folder.path().join("image")));
+
+    let waiting = Transfer::receive(ReceiveConfig::new(group), Sink::folder(folder.path()));
+    let waiting = waiting.expect("a thread");
+    waiting.cancel();
+    assert!(matches!(waiting.finish().await, Err(Error::Canceled)));
+}
+
 #[test]
 fn a_buffer_has_a_limit() {
     let group = group();

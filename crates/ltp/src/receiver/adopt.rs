@@ -30,26 +30,23 @@ impl<S: Store> Receiver<'_, S> {
         let (Some(length), Some(total)) = (session.length, session.total) else {
             return false;
         };
-        if self.phase != Phase::Open || self.start != 0 || session.digest != Some(digest) {
+        if self.phase != Phase::Open || self.window.start() != 0 || session.digest != Some(digest) {
             return false;
         }
-        self.frontier = session.geometry.blocks(length);
-        self.top = self.frontier;
-        self.highest = total;
-        self.asked = total;
-        self.unverified = 0;
-        self.digest_ask = None;
-        self.audit = None;
-        self.adopted = Some(digest);
-        self.asks.clear();
-        self.slots.clear();
+        self.window.pass_all(session.geometry.blocks(length));
+        self.gaps.finish(total);
+        self.verification.restart();
+        self.digests.pending = None;
+        self.verification.audit = None;
+        self.verification.adopted = Some(digest);
         self.check_complete();
         true
     }
 
     /// The digest of the whole, once every block is final.
     pub(super) fn root(&self) -> Digest {
-        self.adopted
-            .unwrap_or_else(|| self.tree.root(&self.hashing))
+        self.verification
+            .adopted
+            .unwrap_or_else(|| self.verification.tree.root(&self.hashing))
     }
 }

@@ -1,33 +1,95 @@
-//! The replier: answers others' requests with dmcasts to their turning points (LMS §6.3.2).
+//! The replier: answers requests of other receivers with dmcasts to their turning points (LMS §6.3.2).
 //!
 //! | request | verdict |
 //! | --- | --- |
-//! | by unicast | dropped: only the source is asked by unicast |
-//! | without option, or option with no turning point | dropped: no router has turned it; the router of this link passes it up, and the repair comes down from there |
+//! | by unicast | dropped: only the source is requested from by unicast |
+//! | without option, or option without turning point | dropped: no router has turned it; the router of this link forwards it upward, and the repair comes down from there |
 //! | option of another source or group | dropped |
 //! | turned, but this host is not the elected replier of its link | dropped |
-//! | turned, for what this host lacks | dropped: its own request is on its way |
-//! | turned, for what this host had lost too and got as a repair to the group a moment ago | dropped: that repair goes to the requester as well |
-//! | turned, for what it holds | repaired to the turning point, within its rate |
+//! | turned, for packets that this host lacks | dropped: its own request is on its way |
+//! | turned, for packets that this host has just received as repairs to the group | dropped: the same repair reaches the requester |
+//! | turned, for packets that it stores | repaired to the turning point, within its rate |
 
 use lms_proto::{Kind as OptionKind, TurningPoint};
-use proto_core::time::{Duration, Instant};
+use managed::ManagedSlice;
+use proto_core::time::Instant;
 
-use super::window::{HELD, VERIFIED};
-use super::{Phase, Receiver};
+use super::window::{STORED, VERIFIED};
+use super::{Output, Phase, Receiver};
+use crate::config::ReplierConfig;
 use crate::error::Error;
 use crate::geometry::low_bits;
-use crate::pacing::FRAME_OVERHEAD;
-use crate::replier::Target;
+use crate::pacing::{FRAME_OVERHEAD, Pacer};
+use crate::replier::{HoldDown, Pending, Repairs, Target, TargetEntry, TargetLimits};
 use crate::store::Store;
 use crate::wire::request::{self, Kind};
 use crate::wire::{Seq, data, digests};
 use crate::{Destination, Meta, Path, Transmit};
 
-/// Blocks taken from one request; the rest is asked for again.
+/// Blocks answered for one request; the receiver requests the others again.
 const BLOCKS_PER_REQUEST: u32 = 32;
-/// After a request of a receiver below, a replier asks for the receivers below for this long.
-const ASKS_FOR_OTHERS: Duration = Duration::from_secs(10);
+
+/// Answers to requests of other receivers, and their rate.
+pub(super) struct Replies<'a> {
+    pub(super) repairs: Repairs<'a>,
+    pacer: Pacer,
+    /// Target, first block (32 bits on the wire) and number of blocks.
+    digests: heapless::Deque<(u16, u32, u8), 4>,
+    /// Whether any wait; checked on the path of each data packet.
+    is_waiting: bool,
+}
+
+impl<'a> Replies<'a> {
+    pub(super) fn new(
+        config: &ReplierConfig,
+        pending: ManagedSlice<'a, Pending>,
+        hold_down: ManagedSlice<'a, HoldDown>,
+        targets: ManagedSlice<'a, TargetEntry>,
+        now: Instant,
+    ) -> Self {
+        let depth = |rate: u64| {
+            let bytes = u128::from(rate) * u128::from(config.burst.total_micros()) / 8_000_000;
+            (bytes.min(1 << 32) as usize).max(2 * 1600)
+        };
+        let per_point = config.turning_point_rate_bps;
+        let limits = TargetLimits {
+            rate_bps: Some(per_point),
+            depth_len: depth(per_point),
+        };
+        Replies {
+            repairs: Repairs::new(pending, hold_down, targets, limits, config.hold_down),
+            pacer: Pacer::new(Some(config.rate_bps), depth(config.rate_bps), now),
+            digests: heapless::Deque::new(),
+            is_waiting: false,
+        }
+    }
+
+    pub(super) fn begin(&mut self, packets_per_block: u32) {
+        self.repairs.set_packets_per_block(packets_per_block);
+    }
+
+    /// A repair was queued.
+    pub(super) fn queued(&mut self) {
+        self.is_waiting = true;
+    }
+
+    /// Returns when the next answer may be sent. `frame_len`: length of a repair.
+    #[inline]
+    pub(super) fn poll_timeout(&self, frame_len: impl FnOnce() -> usize) -> Option<Instant> {
+        if !self.is_waiting {
+            return None;
+        }
+        let frame = frame_len();
+        let repairs = self.repairs.poll_timeout(frame);
+        let repairs = repairs.map(|at| at.max(self.pacer.ready_at(frame)));
+        let digests = self.digests.front().map(|&(target, ..)| {
+            // Longer than any packet of digests: an early call is harmless.
+            let allowed = self.repairs.allowed_at(target, 2048);
+            allowed.max(self.pacer.ready_at(2048))
+        });
+        repairs.into_iter().chain(digests).min()
+    }
+}
 
 impl<S: Store> Receiver<'_, S> {
     pub(super) fn on_request<T: AsRef<[u8]>>(
@@ -47,14 +109,15 @@ impl<S: Store> Receiver<'_, S> {
             return Err(Error::Unexpected);
         }
         if request.kind() == Kind::Data {
-            self.asks_for_others_until = self.now + ASKS_FOR_OTHERS;
+            self.recovery.requested_from_below(self.now);
         }
         let target = Target::TurningPoint(point);
         let target = self
+            .replies
             .repairs
             .target(self.now, target)
             .ok_or(Error::TargetsFull)?;
-        self.answers_wait = true;
+        self.replies.queued();
         match request.kind() {
             Kind::Digests => self.queue_digests(target, request)?,
             _ => self.queue_repairs(target, request)?,
@@ -87,7 +150,7 @@ impl<S: Store> Receiver<'_, S> {
         target: u16,
         request: &request::Packet<T>,
     ) -> Result<(), Error> {
-        let mut outcome = Err(Error::RequestNotHeld);
+        let mut outcome = Err(Error::RequestNotStored);
         let mut budget = BLOCKS_PER_REQUEST;
         for range in request.ranges() {
             match self.queue_range(target, range, request.tag(), &mut budget) {
@@ -108,10 +171,14 @@ impl<S: Store> Receiver<'_, S> {
     ) -> Result<(), Error> {
         let session = self.session.as_ref().ok_or(Error::BeforeSync)?;
         let geometry = session.geometry;
-        // Near what has verified, not near the newest number that somebody named.
-        let near = geometry.first_packet(self.frontier);
+        // Near the verified blocks, not near the newest number, which may be forged.
+        let near = geometry.first_packet(self.window.frontier());
         let number = |sequence| Seq(sequence).number(geometry.first(), near);
-        let newest = self.highest.checked_sub(1).ok_or(Error::RequestUnsent)?;
+        let newest = self
+            .gaps
+            .highest()
+            .checked_sub(1)
+            .ok_or(Error::RequestUnsent)?;
         let lo = number(range.lo).unwrap_or(0);
         let hi = number(range.hi).ok_or(Error::RequestUnsent)?.min(newest);
         if lo > hi {
@@ -119,17 +186,17 @@ impl<S: Store> Receiver<'_, S> {
         }
         let (first, first_index) = geometry.locate(lo);
         let (last, last_index) = geometry.locate(hi);
-        let oldest = self.oldest_held();
+        let oldest = self.oldest_stored();
         if last < oldest {
-            return Err(Error::RequestNotHeld);
+            return Err(Error::RequestNotStored);
         }
-        let mut outcome = Err(Error::RequestNotHeld);
+        let mut outcome = Err(Error::RequestNotStored);
         for block in first.max(oldest)..=last {
             if *budget == 0 {
                 break;
             }
             *budget -= 1;
-            let mut mask = self.held_packets(block);
+            let mut mask = self.stored_packets(block);
             if block == last {
                 mask &= low_bits(last_index + 1);
             }
@@ -144,7 +211,11 @@ impl<S: Store> Receiver<'_, S> {
                 outcome = outcome.or(Err(Error::RequestHeldDown));
                 continue;
             }
-            match self.repairs.ask(self.now, target, block as u32, mask, tag) {
+            match self
+                .replies
+                .repairs
+                .ask(self.now, target, block as u32, mask, tag)
+            {
                 Ok(_) => outcome = Ok(()),
                 Err(Error::RepairsFull) => return Err(Error::RepairsFull),
                 Err(reason) if outcome.is_err() => outcome = Err(reason),
@@ -154,8 +225,8 @@ impl<S: Store> Receiver<'_, S> {
         outcome
     }
 
-    /// The oldest block that may still be in the store.
-    pub(super) fn oldest_held(&self) -> u64 {
+    /// Returns the oldest block that may still be in the store.
+    pub(super) fn oldest_stored(&self) -> u64 {
         let Some(session) = &self.session else {
             return 0;
         };
@@ -163,19 +234,21 @@ impl<S: Store> Receiver<'_, S> {
             .store
             .capacity()
             .map(|c| c >> session.geometry.block_exponent());
-        ring.map_or(self.start, |blocks| {
-            self.start.max(self.top.saturating_sub(blocks))
+        ring.map_or(self.window.start(), |blocks| {
+            self.window
+                .start()
+                .max(self.window.top().saturating_sub(blocks))
         })
     }
 
-    /// The packets of a block that this host had lost too and got as repairs to the group a moment ago. Who
-    /// asks it for them sits below the turning point of its own request, so that the same repair
-    /// is on its way there.
+    /// Returns the packets of a block that came as repairs to the group within the hold-down time. A receiver
+    /// that requests them here is below the turning point of this host's own request, so that the same repair
+    /// reaches it.
     fn just_repaired(&self, block: u64) -> u64 {
-        let Some(slot) = self.slots.get(block) else {
+        let Some(slot) = self.window.slots.get(block) else {
             return 0;
         };
-        let trip = self.group_trip.smoothed().unwrap_or_default();
+        let trip = self.recovery.group_trip().unwrap_or_default();
         let hold = self.config.replier.hold_down.max(trip);
         if slot.repaired != 0 && self.now < slot.repaired_at + hold {
             slot.repaired
@@ -184,22 +257,22 @@ impl<S: Store> Receiver<'_, S> {
         }
     }
 
-    /// The packets of a block that this host can give.
-    pub(super) fn held_packets(&self, block: u64) -> u64 {
+    /// Returns the packets of a block that this host can repair.
+    pub(super) fn stored_packets(&self, block: u64) -> u64 {
         let Some(session) = &self.session else {
             return 0;
         };
-        if block < self.frontier {
+        if block < self.window.frontier() {
             session.geometry.mask(block, session.length)
         } else {
-            let held = |slot: &&super::Slot| !slot.is(HELD) || slot.is(VERIFIED);
-            let slot = self.slots.get(block).filter(held);
+            let held = |slot: &&super::Slot| !slot.is(STORED) || slot.is(VERIFIED);
+            let slot = self.window.slots.get(block).filter(held);
             slot.map_or(0, |slot| slot.received)
         }
     }
 
-    /// Digests that fit a packet no longer than the source's own, so that the dmcast around it is
-    /// not fragmented either.
+    /// Returns how many digests fit a packet no longer than the source's, so that the dmcast around it is not
+    /// fragmented.
     fn digests_per_answer(&self) -> u64 {
         let session = self.session.as_ref();
         let longest = session.map_or(0, |session| session.geometry.packet_len());
@@ -214,7 +287,12 @@ impl<S: Store> Receiver<'_, S> {
     ) -> Result<(), Error> {
         let range = request.ranges().next().ok_or(Error::Value)?;
         let (lo, hi) = (u64::from(range.lo), u64::from(range.hi));
-        let known = |block: u64| self.slots.get(block).is_some_and(|slot| slot.is(VERIFIED));
+        let known = |block: u64| {
+            self.window
+                .slots
+                .get(block)
+                .is_some_and(|slot| slot.is(VERIFIED))
+        };
         let most = hi.min(lo + self.digests_per_answer() - 1);
         let count = (lo..=most).take_while(|&block| known(block)).count() as u64;
         let integrity = self
@@ -222,42 +300,46 @@ impl<S: Store> Receiver<'_, S> {
             .as_ref()
             .is_some_and(|session| session.integrity);
         if count == 0 || !integrity {
-            return Err(Error::RequestNotHeld);
+            return Err(Error::RequestNotStored);
         }
-        if self.digest_answers.is_full() {
+        if self.replies.digests.is_full() {
             return Err(Error::AnswersFull);
         }
-        if !self.repairs.hold_once(self.now, target, 1 << 63 | lo) {
+        if !self
+            .replies
+            .repairs
+            .hold_once(self.now, target, 1 << 63 | lo)
+        {
             return Err(Error::RequestHeldDown);
         }
         // No packet has room for more digests than a byte counts.
         let answer = (target, lo as u32, count as u8);
-        if self.digest_answers.push_back(answer).is_ok() {
-            self.repairs.keep(target);
+        if self.replies.digests.push_back(answer).is_ok() {
+            self.replies.repairs.keep(target);
         }
         Ok(())
     }
 
-    /// Others' requests were for what is no longer served.
+    /// Drops queued answers, which are of an older session.
     pub(super) fn forget_requests(&mut self) {
-        self.repairs.clear();
-        self.digest_answers.clear();
-        self.asks_for_others_until = Instant::ZERO;
+        self.replies.repairs.clear();
+        self.replies.digests.clear();
+        self.recovery.forget_requests_from_below();
     }
 
-    pub(super) fn poll_answers(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
-        if !self.answers_wait {
+    pub(super) fn poll_answers(&mut self, buffer: &mut [u8]) -> Option<Output> {
+        if !self.replies.is_waiting {
             return None;
         }
-        let transmit = self
-            .poll_digest_answer(buffer)
-            .or_else(|| self.poll_repair(buffer));
-        self.answers_wait = !self.repairs.is_empty() || !self.digest_answers.is_empty();
-        transmit
+        let digests = self.poll_digest_answer(buffer).map(Output::Packet);
+        let output = digests.or_else(|| self.poll_repair(buffer));
+        self.replies.is_waiting =
+            !self.replies.repairs.is_empty() || !self.replies.digests.is_empty();
+        output
     }
 
     fn poll_digest_answer(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
-        let &(target, first, count) = self.digest_answers.front()?;
+        let &(target, first, count) = self.replies.digests.front()?;
         let (first, count) = (u64::from(first), u64::from(count));
         let session = self.session.as_ref()?;
         let repr = digests::Repr {
@@ -269,28 +351,33 @@ impl<S: Store> Receiver<'_, S> {
         };
         let len = repr.buffer_len() + self.hashing.overhead();
         let frame = len + FRAME_OVERHEAD;
-        let destination = self.repairs.destination(target);
-        let known = |block: u64| self.slots.get(block).is_some_and(|slot| slot.is(VERIFIED));
+        let destination = self.replies.repairs.destination(target);
+        let known = |block: u64| {
+            self.window
+                .slots
+                .get(block)
+                .is_some_and(|slot| slot.is(VERIFIED))
+        };
         let gone = !(first..first + count).all(known) || len > buffer.len();
         let Some(Target::TurningPoint(point)) = destination.filter(|_| !gone) else {
-            self.digest_answers.pop_front();
-            self.repairs.release(target);
+            self.replies.digests.pop_front();
+            self.replies.repairs.release(target);
             return None;
         };
-        if self.repair_pacer.budget(self.now) < frame
-            || !self.repairs.allows(self.now, target, frame)
+        if self.replies.pacer.budget(self.now) < frame
+            || !self.replies.repairs.allows(self.now, target, frame)
         {
             return None;
         }
-        self.digest_answers.pop_front();
-        self.repairs.release(target);
+        self.replies.digests.pop_front();
+        self.replies.repairs.release(target);
         repr.emit(buffer);
         for index in 0..count {
-            let digest = self.slots.get(first + index)?.digest;
+            let digest = self.window.slots.get(first + index)?.digest;
             digests::put_digest(buffer, index as usize, &digest);
         }
-        self.repairs.spend(target, frame);
-        self.repair_pacer.spend(frame);
+        self.replies.repairs.spend(target, frame);
+        self.replies.pacer.spend(frame);
         self.stats.digests_sent += 1;
         self.stats.frame_bytes += frame as u64;
         let len = self.hashing.seal(buffer, repr.buffer_len());
@@ -301,34 +388,34 @@ impl<S: Store> Receiver<'_, S> {
         })
     }
 
-    fn poll_repair(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
-        if self.repairs.is_empty() {
+    fn poll_repair(&mut self, buffer: &mut [u8]) -> Option<Output> {
+        if self.replies.repairs.is_empty() {
             return None;
         }
         let session = self.session.as_ref()?;
         let (geometry, id, length) = (session.geometry, session.id, session.length);
         let len = geometry.packet_len();
         let frame = len + FRAME_OVERHEAD;
-        if self.repair_pacer.budget(self.now) < frame || buffer.len() < len {
+        if self.replies.pacer.budget(self.now) < frame || buffer.len() < len {
             return None;
         }
         loop {
-            let (at, repair) = self.repairs.peek(self.now, frame)?;
+            let (at, repair) = self.replies.repairs.peek(self.now, frame)?;
             let block = u64::from(repair.block);
-            let held =
-                block >= self.oldest_held() && self.held_packets(block) & 1 << repair.index != 0;
+            let held = block >= self.oldest_stored()
+                && self.stored_packets(block) & 1 << repair.index != 0;
             let (offset, content) = geometry.span(block, repair.index, length);
             let payload = &mut buffer[data::DATA_HEADER_LEN..len];
             let destination = match repair.target {
-                Target::TurningPoint(point) => Destination::Dmcast(point),
-                Target::Relay => Destination::Relay,
+                Target::TurningPoint(point) => Some(Destination::Dmcast(point)),
+                Target::Relay => None,
                 Target::Group | Target::Unicast(_) => {
-                    self.repairs.done(self.now, at, None);
+                    self.replies.repairs.done(self.now, at, None);
                     continue;
                 }
             };
             if !held || self.store.read(offset, &mut payload[..content]).is_err() {
-                self.repairs.done(self.now, at, None);
+                self.replies.repairs.done(self.now, at, None);
                 continue;
             }
             payload[content..].fill(0);
@@ -340,14 +427,17 @@ impl<S: Store> Receiver<'_, S> {
                 sequence,
             }
             .emit(buffer);
-            self.repairs.done(self.now, at, Some(frame));
-            self.repair_pacer.spend(frame);
+            self.replies.repairs.done(self.now, at, Some(frame));
+            self.replies.pacer.spend(frame);
             self.stats.repairs_sent += 1;
             self.stats.frame_bytes += frame as u64;
-            return Some(Transmit {
-                destination,
-                len,
-                segment_len: None,
+            return Some(match destination {
+                Some(destination) => Output::Packet(Transmit {
+                    destination,
+                    len,
+                    segment_len: None,
+                }),
+                None => Output::RelayRepair { sequence, len },
             });
         }
     }

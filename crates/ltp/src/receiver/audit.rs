@@ -10,8 +10,8 @@
 //! Without a key, only where the store still holds everything ([`Delivery::Store`]): what an
 //! application has read cannot be taken back.
 
-use super::window::{CONFIRMED, EXPECTED, HELD, Slot, VERIFIED};
-use super::{DigestAsk, Phase, Receiver, Timer};
+use super::window::{CONFIRMED, EXPECTED, STORED, Slot, VERIFIED};
+use super::{DigestRequest, Phase, Receiver, Timer};
 use crate::config::Delivery;
 use crate::digest::Digest;
 use crate::event::Failure;
@@ -33,7 +33,7 @@ pub(super) struct Audit {
 }
 
 impl<S: Store> Receiver<'_, S> {
-    /// The whole is not what was announced.
+    /// The digest of the whole differs from the announced one.
     pub(super) fn whole_differs(&mut self) {
         let Some(session) = &self.session else { return };
         let confirmed = session.confirmed;
@@ -41,10 +41,10 @@ impl<S: Store> Receiver<'_, S> {
             self.fail(Failure::WholeDigest);
             return;
         }
-        if self.audit.is_none() && self.holds_all() {
+        if self.verification.audit.is_none() && self.has_all_stored() {
             // From now on the source has its time to answer.
-            self.fed = self.now;
-            self.audit = Some(Audit {
+            self.liveness.data_came(self.now);
+            self.verification.audit = Some(Audit {
                 begun: false,
                 next: 0,
                 filled: 0,
@@ -52,8 +52,8 @@ impl<S: Store> Receiver<'_, S> {
                 nonce: 0,
             });
         }
-        match self.audit {
-            _ if !confirmed => self.ask_confirmation(),
+        match self.verification.audit {
+            _ if !confirmed => self.request_confirmation(),
             Some(audit) if !audit.begun => self.begin_audit(),
             // Nothing to compare with, or even the source's own digests do not add up.
             _ => self.fail(Failure::WholeDigest),
@@ -61,11 +61,11 @@ impl<S: Store> Receiver<'_, S> {
     }
 
     /// Whether the store can give back every block.
-    fn holds_all(&self) -> bool {
+    fn has_all_stored(&self) -> bool {
         let length = self.session.as_ref().and_then(|session| session.length);
         let room = self.store.capacity().unwrap_or(u64::MAX);
         self.config.delivery == Delivery::Store
-            && self.adopted.is_none()
+            && self.verification.adopted.is_none()
             && length.is_some_and(|length| length > 0 && length <= room)
     }
 
@@ -73,41 +73,38 @@ impl<S: Store> Receiver<'_, S> {
         let Some(session) = &self.session else { return };
         let Some(length) = session.length else { return };
         let end = session.geometry.blocks(length);
-        self.audit = Some(Audit {
+        self.verification.audit = Some(Audit {
             begun: true,
-            next: self.start,
-            filled: self.start,
+            next: self.window.start(),
+            filled: self.window.start(),
             end,
-            nonce: rand_core::Rng::next_u64(&mut self.rng).max(1),
+            nonce: self.identity.nonce(),
         });
         self.stats.audits += 1;
-        self.advanced = self.now;
-        self.disagreements = 0;
-        self.frontier = self.start;
-        self.top = end;
+        self.liveness.block_final(self.now);
+        self.verification.restart();
+        self.window.rewind(end);
         self.reset_tree(true);
-        self.unverified = 0;
-        self.digest_ask = None;
-        self.asks.clear();
+        self.digests.pending = None;
+        self.gaps.requests.clear();
         self.timers.stop(Timer::Digests);
-        self.slots.clear();
         self.fill_audit();
         self.want_digests();
     }
 
     /// Blocks under audit get their slots as the window moves.
     pub(super) fn fill_audit(&mut self) {
-        let Some(audit) = self.audit.as_mut().filter(|audit| audit.begun) else {
+        let Some(audit) = self.verification.audit.as_mut().filter(|audit| audit.begun) else {
             return;
         };
         let Some(session) = &self.session else { return };
-        let upto = audit.end.min(self.frontier + self.span);
+        let upto = audit.end.min(self.window.slots_end());
         while audit.filled < upto {
-            let slot = self.slots.claim(audit.filled);
+            let slot = self.window.slots.claim(audit.filled);
             *slot = Slot {
                 block: slot.block,
                 received: session.geometry.mask(audit.filled, session.length),
-                flags: HELD,
+                flags: STORED,
                 ..Slot::default()
             };
             audit.filled += 1;
@@ -116,31 +113,33 @@ impl<S: Store> Receiver<'_, S> {
 
     /// Whether that block was here when the audit began.
     pub(super) fn is_audited(&self, block: u64) -> bool {
-        self.audit
+        self.verification
+            .audit
             .is_some_and(|audit| audit.begun && block < audit.end)
     }
 
     /// Whether the audit has found some blocks, but not all, to be right.
     pub(super) fn audit_is_under_way(&self) -> bool {
-        self.audit
-            .is_some_and(|audit| audit.begun && self.frontier < audit.end)
+        self.verification
+            .audit
+            .is_some_and(|audit| audit.begun && self.window.frontier() < audit.end)
     }
 
     /// Whether blocks wait for the source's digests, and the source has some.
     pub(super) fn audit_wants_digests(&self) -> bool {
-        self.next_audit_ask().is_some()
+        self.next_audit_request().is_some()
     }
 
     /// The next range to ask the source about.
-    pub(super) fn next_audit_ask(&self) -> Option<DigestAsk> {
-        let audit = self.audit.filter(|audit| audit.begun)?;
+    pub(super) fn next_audit_request(&self) -> Option<DigestRequest> {
+        let audit = self.verification.audit.filter(|audit| audit.begun)?;
         let session = self.session.as_ref()?;
         let range = (RANGE_LEN >> session.geometry.block_exponent()).clamp(1, MAX_DIGESTS);
         let end = audit
             .filled
             .min(session.digested)
             .min(audit.next + range as u64);
-        (audit.next < end).then(|| DigestAsk {
+        (audit.next < end).then(|| DigestRequest {
             first: audit.next,
             last: end - 1,
             nonce: audit.nonce,
@@ -151,24 +150,24 @@ impl<S: Store> Receiver<'_, S> {
 
     /// The source's own digest of a block under audit.
     pub(super) fn judge(&mut self, block: u64, digest: Digest) -> Result<(), StoreError> {
-        let asked = self.digest_ask.is_some_and(|ask| block <= ask.last);
-        let Some(audit) = &mut self.audit else {
+        let asked = self.digests.pending.is_some_and(|ask| block <= ask.last);
+        let Some(audit) = &mut self.verification.audit else {
             return Ok(());
         };
         if !asked || block != audit.next || block >= audit.filled || self.phase != Phase::Open {
             return Ok(());
         }
         audit.next += 1;
-        self.fed = self.now;
+        self.liveness.data_came(self.now);
         self.stats.blocks_audited += 1;
         let right = self.chaining_value(block)? == Some(digest);
-        let slot = self.slots.claim(block);
+        let slot = self.window.slots.claim(block);
         slot.digest = digest;
         slot.flags |= EXPECTED | CONFIRMED;
         if right {
             slot.flags |= VERIFIED;
         } else {
-            slot.flags &= !HELD;
+            slot.flags &= !STORED;
             self.reject(block);
         }
         Ok(())
@@ -181,19 +180,21 @@ impl<S: Store> Receiver<'_, S> {
         };
         match self.store.block(offset, len) {
             Ok(bytes) => Ok(Some(self.hashing.block(offset, bytes))),
-            Err(StoreError::NotHeld) => Ok(None),
+            Err(StoreError::NotStored) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// The source has said what is true.
+    /// The source has confirmed what it announced.
     pub(super) fn audit_confirmed(&mut self) {
         let digested = self.session.as_ref().map_or(0, |session| session.digested);
-        match self.audit {
+        match self.verification.audit {
             // The doubt is over, else the audit had begun.
-            Some(audit) if !audit.begun => self.audit = None,
+            Some(audit) if !audit.begun => self.verification.audit = None,
             // It has no digests to compare with yet: waiting is right.
-            Some(audit) if audit.next < audit.end && digested <= audit.next => self.fed = self.now,
+            Some(audit) if audit.next < audit.end && digested <= audit.next => {
+                self.liveness.data_came(self.now);
+            }
             _ => {}
         }
     }

@@ -1,11 +1,11 @@
-//! Doubts: the source is asked by unicast, under a nonce, what is true, and only that answer counts.
+//! Confirmation: contradictions are settled by a question to the source by unicast, under a nonce.
 
 use core::num::NonZeroU16;
 
-use proto_core::time::Duration;
-use rand_core::Rng;
+use proto_core::time::{Duration, Instant};
 
-use super::{Phase, Question, Receiver, Timer};
+use super::recovery::Target;
+use super::{Phase, Receiver, Timer};
 use crate::error::Error;
 use crate::event::{Failure, ReceiverEvent};
 use crate::store::Store;
@@ -13,8 +13,7 @@ use crate::wire::request::Kind;
 use crate::wire::sync;
 use crate::{Destination, Meta, Path, Transmit};
 
-/// A question the source does not answer is dropped after so many attempts; the next
-/// contradiction asks again.
+/// Attempts after which a question without an answer is dropped; the next contradiction asks again.
 const QUESTION_ATTEMPTS: u32 = 8;
 /// The source is asked to confirm a heartbeat no more often than this.
 const CONFIRM_PAUSE: Duration = Duration::from_secs(1);
@@ -25,23 +24,58 @@ fn asks_elsewhere(attempt: u32) -> bool {
     attempt > 2 && !attempt.is_multiple_of(2)
 }
 
+/// A question to the source by unicast, under a nonce.
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    nonce: u64,
+    attempts: u32,
+    /// Another port of the source's host, from which heartbeats of another session come: a source that
+    /// was restarted listens there. It is asked when the known address does not answer.
+    other: Option<NonZeroU16>,
+}
+
+/// The question to the source, if there is one.
+pub(super) struct Confirmation {
+    question: Option<Question>,
+    /// The next question may be asked from then on.
+    not_before: Instant,
+}
+
+impl Confirmation {
+    pub(super) fn new(now: Instant) -> Self {
+        Confirmation {
+            question: None,
+            not_before: now,
+        }
+    }
+
+    pub(super) fn cancel(&mut self) {
+        self.question = None;
+    }
+
+    /// Permits a question at once.
+    pub(super) fn permit(&mut self, now: Instant) {
+        self.not_before = now;
+    }
+}
+
 impl<S: Store> Receiver<'_, S> {
-    /// Asks the source by unicast, under a nonce, what is true.
-    pub(super) fn ask_confirmation(&mut self) {
+    /// Asks the source for a heartbeat under a nonce.
+    pub(super) fn request_confirmation(&mut self) {
         self.ask_about(None);
     }
 
-    /// Asks the source; `elsewhere` is another port of its host that speaks as the source.
+    /// Asks the source; `elsewhere` is another port of its host that sends heartbeats.
     pub(super) fn ask_about(&mut self, elsewhere: Option<NonZeroU16>) {
-        if let Some(question) = &mut self.question {
+        if let Some(question) = &mut self.confirmation.question {
             question.other = elsewhere.or(question.other);
             return;
         }
-        if self.now < self.question_after {
+        if self.now < self.confirmation.not_before {
             return;
         }
-        self.question = Some(Question {
-            nonce: self.rng.next_u64().max(1),
+        self.confirmation.question = Some(Question {
+            nonce: self.identity.nonce(),
             attempts: 0,
             other: elsewhere,
         });
@@ -53,22 +87,26 @@ impl<S: Store> Receiver<'_, S> {
             return None;
         }
         self.timers.stop(Timer::Confirm);
-        let mut question = self.question?;
+        let mut question = self.confirmation.question?;
         if question.attempts >= QUESTION_ATTEMPTS {
-            self.question = None;
-            self.question_after = self.now + CONFIRM_PAUSE;
-            // Nobody to ask. What is here verified against what was said first; if the source
-            // comes back with another story, that is heard.
+            self.confirmation.cancel();
+            self.confirmation.not_before = self.now + CONFIRM_PAUSE;
+            // The source is out of reach: what was announced first still counts. A later contradiction asks again.
             self.check_source();
             return None;
         }
         question.attempts += 1;
-        self.question = Some(question);
-        let wait = self.source_trip.timeout(question.attempts);
-        let wait = wait + self.jitter(wait / 4);
+        self.confirmation.question = Some(question);
+        let wait = self.recovery.source_trip().timeout(question.attempts);
+        let wait = wait + self.identity.jitter(wait / 4);
         self.timers.set(Timer::Confirm, self.now + wait);
         self.stats.confirmations += 1;
-        let repr = self.request_repr(Kind::Sync, question.attempts, question.nonce)?;
+        let repr = self.request_repr(
+            Kind::Sync,
+            question.attempts,
+            question.nonce,
+            Target::Source,
+        )?;
         repr.emit(buffer);
         let destination = match question.other {
             Some(port) if asks_elsewhere(question.attempts) => {
@@ -88,7 +126,7 @@ impl<S: Store> Receiver<'_, S> {
         nonce: u64,
     ) -> Result<(), Error> {
         let known = self.session.as_ref().map(|session| session.source);
-        let asked = self.question.is_some_and(|question| {
+        let asked = self.confirmation.question.is_some_and(|question| {
             let other = question.other.map(NonZeroU16::get);
             let is_expected = known == Some(meta.source) || other == Some(meta.source.port());
             question.nonce == nonce && is_expected
@@ -99,15 +137,15 @@ impl<S: Store> Receiver<'_, S> {
         let is_known = known == Some(meta.source);
         if !is_known && !self.may_follow(repr) {
             // Another transfer of that host: the known source may only be out of reach for a moment.
-            if let Some(question) = &mut self.question {
+            if let Some(question) = &mut self.confirmation.question {
                 question.other = None;
             }
             return Err(Error::OtherSession);
         }
-        self.question = None;
-        self.question_after = self.now + CONFIRM_PAUSE;
+        self.confirmation.cancel();
+        self.confirmation.not_before = self.now + CONFIRM_PAUSE;
         self.timers.stop(Timer::Confirm);
-        self.heard = self.now;
+        self.liveness.source_spoke(self.now);
         self.stats.syncs += 1;
         let Some(session) = &self.session else {
             return Ok(());
@@ -126,7 +164,7 @@ impl<S: Store> Receiver<'_, S> {
         Ok(())
     }
 
-    /// Whether what another port of the source's host sends may take the place of what is followed: it is
+    /// Whether a session from another port of the source's host may replace the current one: it is
     /// the same content, or nothing of the followed one has come.
     fn may_follow(&self, repr: &sync::Repr<'_>) -> bool {
         let empty = self.stats.data_packets + self.stats.repairs == 0;
@@ -161,8 +199,8 @@ impl<S: Store> Receiver<'_, S> {
                 // It is told at once that this receiver takes part, and how far it is.
                 session.reports = false;
             }
-            self.token = 0;
-            self.report = Default::default();
+            self.identity.set_token(0);
+            self.reports.restart();
             if repr.reports && self.phase == Phase::Complete {
                 self.report_in_window();
             }
@@ -206,28 +244,28 @@ impl<S: Store> Receiver<'_, S> {
         session.digest = repr.digest;
         session.digested = repr.digested.unwrap_or(0);
         session.closing = repr.closing;
-        if self.phase == Phase::Complete && differs && self.held_back.is_some() {
-            self.take_up_again();
+        if self.phase == Phase::Complete && differs && self.events.is_unconfirmed() {
+            self.resume();
         }
         if self.phase != Phase::Open {
             return;
         }
-        if repr.next < self.highest {
-            // Nothing past this was ever sent: what asks for it asks for a forger's invention.
-            self.highest = repr.next.max(geometry.first_packet(self.frontier));
-            self.asked = self.asked.min(self.highest);
-            let (block, index) = geometry.locate(self.highest);
-            self.asks.clip(block, index);
+        if repr.next < self.gaps.highest() {
+            // Packets past this were never sent: those that seem missing were forged.
+            let next = repr.next.max(geometry.first_packet(self.window.frontier()));
+            let (block, index) = geometry.locate(next);
+            self.gaps.clip(next, block, index);
         }
         self.forget_past_end();
         let published = repr.digested.unwrap_or(0);
         // Nor has it digests past these.
-        self.digest_ask = self
-            .digest_ask
-            .filter(|ask| ask.left || ask.first < published);
+        self.digests.pending = self
+            .digests
+            .pending
+            .filter(|request| request.left || request.first < published);
         self.learn(repr);
-        if self.lacks_what_is_gone(repr.oldest) {
-            self.fail(Failure::NoLongerHeld);
+        if self.lacks_released_packets(repr.oldest) {
+            self.fail(Failure::NoLongerStored);
             return;
         }
         self.end_known();

@@ -5,14 +5,14 @@ use core::num::NonZeroU16;
 use proto_core::time::Duration;
 
 use super::{Phase, Receiver, Session, Timer};
-use crate::config::Name;
+use crate::config::{Delivery, Name};
 use crate::error::Error;
 use crate::event::{Failure, ReceiverEvent};
 use crate::store::Store;
 use crate::wire::sync;
 use crate::{Geometry, Meta, Path};
 
-/// Reports are spread over so long at most; no source asks for more.
+/// The longest time over which reports are spread.
 const LONGEST_WINDOW: Duration = Duration::from_secs(60);
 
 impl<S: Store> Receiver<'_, S> {
@@ -71,18 +71,18 @@ impl<S: Store> Receiver<'_, S> {
     /// A heartbeat that contradicts nothing.
     fn heartbeat(&mut self, repr: &sync::Repr<'_>) {
         self.stats.syncs += 1;
-        self.heard = self.now;
+        self.liveness.source_spoke(self.now);
         self.learn(repr);
-        if self.lacks_what_is_gone(repr.oldest) {
+        if self.lacks_released_packets(repr.oldest) {
             if self.hashing.is_keyed() {
-                self.fail(Failure::NoLongerHeld);
+                self.fail(Failure::NoLongerStored);
             } else {
-                self.ask_confirmation();
+                self.request_confirmation();
             }
         }
     }
 
-    /// Whether a heartbeat says something that cannot be true together with what was said before.
+    /// Whether a heartbeat contradicts what was announced before.
     fn contradicts(&self, repr: &sync::Repr<'_>) -> bool {
         let Some(session) = &self.session else {
             return false;
@@ -105,23 +105,23 @@ impl<S: Store> Receiver<'_, S> {
     /// Whether data lies past the end that the heartbeat names.
     fn ends_before_data(&self, repr: &sync::Repr<'_>) -> bool {
         let end = repr.length.and_then(|length| repr.geometry.packets(length));
-        end.is_some_and(|end| self.highest > end)
+        end.is_some_and(|end| self.gaps.highest() > end)
     }
 
-    pub(super) fn lacks_what_is_gone(&self, oldest: u64) -> bool {
+    pub(super) fn lacks_released_packets(&self, oldest: u64) -> bool {
         let Some(session) = &self.session else {
             return false;
         };
         let (block, index) = session.geometry.locate(oldest);
-        if self.phase != Phase::Open || block < self.frontier {
+        if self.phase != Phase::Open || block < self.window.frontier() {
             return false;
         }
-        // Blocks that are all here may be gone at the source.
-        let gone = (self.frontier..block).any(|b| {
-            b >= self.frontier + self.span
-                || self.slots.received(b) != session.geometry.mask(b, session.length)
+        // The source may have released blocks that are complete here.
+        let gone = (self.window.frontier()..block).any(|b| {
+            b >= self.window.slots_end()
+                || self.window.slots.received(b) != session.geometry.mask(b, session.length)
         });
-        let partly = crate::geometry::low_bits(index) & !self.slots.received(block) != 0;
+        let partly = crate::geometry::low_bits(index) & !self.window.slots.received(block) != 0;
         gone || index > 0 && partly
     }
 
@@ -137,48 +137,40 @@ impl<S: Store> Receiver<'_, S> {
         }
         self.begin(meta, repr)?;
         self.heartbeat(repr);
-        // What was sent before this receiver came is not lost.
+        // Packets sent before this receiver began are not lost.
         self.count_loss_anew();
         Ok(())
     }
 
-    /// Blocks that the window may span; `None`: the store does not fit.
+    /// Returns how many blocks the window may span; `None`: the store does not fit.
     fn span_for(&self, geometry: &Geometry) -> Option<u64> {
         let Some(capacity) = self.store.capacity() else {
-            return Some(self.slots.len());
+            return Some(self.window.slots.len());
         };
         let block_len = geometry.block_len() as u64;
         let blocks = capacity / block_len;
-        (blocks >= 2 && capacity.is_multiple_of(block_len)).then_some(blocks.min(self.slots.len()))
+        (blocks >= 2 && capacity.is_multiple_of(block_len))
+            .then_some(blocks.min(self.window.slots.len()))
     }
 
-    /// Takes a session up from nothing.
+    /// Begins a session.
     pub(super) fn begin(&mut self, meta: &Meta, repr: &sync::Repr<'_>) -> Result<(), Error> {
         let geometry = repr.geometry;
-        self.span = self.span_for(&geometry).ok_or(Error::Geometry)?;
+        let span = self.span_for(&geometry).ok_or(Error::Geometry)?;
         let per_block = u64::from(geometry.packets_per_block());
-        self.start = self.start_block(repr.oldest, repr.next, per_block);
-        self.frontier = self.start;
-        self.top = self.start;
-        self.consumed = geometry.block_offset(self.start);
-        self.highest = geometry.first_packet(self.start);
-        self.asked = self.highest;
-        self.current = (self.start, self.highest);
-        self.slots.clear();
-        self.asks.clear();
+        let start = self.start_block(repr.oldest, repr.next, per_block);
+        let is_read = self.config.delivery == Delivery::Read;
+        self.window.begin(&geometry, start, span, is_read);
+        self.gaps.begin(geometry.first_packet(start));
         self.forget_requests();
-        self.repairs
-            .set_packets_per_block(geometry.packets_per_block());
+        self.replies.begin(geometry.packets_per_block());
         self.reset_tree(repr.digested.is_some());
-        self.adopted = None;
-        self.unverified = 0;
-        self.digest_ask = None;
-        self.audit = None;
+        self.verification.restart();
+        self.verification.adopted = None;
+        self.verification.audit = None;
+        self.digests.pending = None;
         self.phase = Phase::Open;
-        self.fed = self.now;
-        self.advanced = self.now;
-        self.disagreements = 0;
-        self.name = Name::from_slice(repr.name).unwrap_or_default();
+        self.liveness.restart(self.now);
         self.session = Some(Session {
             id: repr.session,
             source: meta.source,
@@ -195,20 +187,20 @@ impl<S: Store> Receiver<'_, S> {
             closing: false,
             confirmed: false,
             contradicted: false,
+            name: Name::from_slice(repr.name).unwrap_or_default(),
         });
-        self.taken = self.blocks_taken();
         self.event(ReceiverEvent::Opened {
             session: repr.session,
             source: meta.source,
             length: repr.length,
-            start: self.consumed,
+            start: self.window.consumed(),
         });
         self.timers
             .set(Timer::Source, self.now + self.config.source_timeout);
         Ok(())
     }
 
-    /// Takes in what a heartbeat says.
+    /// Learns from a heartbeat.
     pub(super) fn learn(&mut self, repr: &sync::Repr<'_>) {
         let Some(session) = &mut self.session else {
             return;
@@ -233,7 +225,7 @@ impl<S: Store> Receiver<'_, S> {
         let named = repr.digest.is_some() && session.digest.is_none();
         session.digest = session.digest.or(repr.digest);
         if ended || named {
-            // What the source confirmed before was not this.
+            // The source has not confirmed this yet.
             session.confirmed = false;
         }
         if left {
@@ -244,13 +236,13 @@ impl<S: Store> Receiver<'_, S> {
             self.report_in_window();
         }
         if is_shorter && self.timers.is_set(Timer::Report) {
-            // A window that a bit on the way, or a forger, made long puts no report off for long.
+            // A long window, caused by a damaged or forged heartbeat, must not delay reports further.
             self.report_in_window();
         }
         if repr.stalled {
-            self.announced.gap = Duration::ZERO;
+            self.digests.forget_gap();
         }
-        if repr.stalled && self.window_base() > self.report.blocks {
+        if repr.stalled && self.window.base() > self.reports.blocks() {
             self.report_in_window();
         }
         self.sent_up_to(repr.next);

@@ -1,6 +1,6 @@
-//! Packets that arrive: the hot path of data, and who takes the rest.
+//! Packets that arrive: the hot path of data, and the dispatch of control packets.
 
-use super::{MAX_SAMPLE, Phase, Receiver, Timer};
+use super::{Phase, Receiver};
 use crate::error::Error;
 use crate::store::Store;
 use crate::wire::report::ReportAck;
@@ -56,7 +56,7 @@ impl<S: Store> Receiver<'_, S> {
         if packet.payload().len() != usize::from(geometry.payload_len()) {
             return Err(Error::PayloadLength);
         }
-        let near = geometry.first_packet(self.frontier);
+        let near = geometry.first_packet(self.window.frontier());
         let number = packet.sequence().number(geometry.first(), near);
         let number = number.ok_or(Error::Value)?;
         if number >= session.total.unwrap_or(u64::MAX) {
@@ -65,22 +65,21 @@ impl<S: Store> Receiver<'_, S> {
         if matches!(self.phase, Phase::Failed | Phase::Ended) {
             return Err(Error::Ended);
         }
-        let (block, index) = self.locate(&geometry, number);
+        let (block, index) = self.window.locate(&geometry, number);
         let repair = packet.is_repair();
         if !repair {
-            self.heard = self.now;
+            self.liveness.source_spoke(self.now);
         }
-        // Without LMS one socket may take both, and which way a packet came says nothing.
-        let alone =
-            repair && meta.path == Path::Unicast && self.config.assist == crate::Assist::Lms;
-        if block < self.frontier {
+        // Without LMS one socket may take both, so that the path of a packet means nothing.
+        let alone = repair && meta.path == Path::Unicast && self.recovery.is_lms();
+        if block < self.window.frontier() {
             self.duplicate(block, index, repair, alone);
             return Ok(());
         }
-        if block >= self.window_base() + self.span {
+        if block >= self.window.end() {
             return self.beyond_window(number, repair);
         }
-        let slot = self.slots.claim(block);
+        let slot = self.window.slots.claim(block);
         let bit = 1u64 << index;
         if slot.received & bit != 0 {
             self.duplicate(block, index, repair, alone);
@@ -93,10 +92,9 @@ impl<S: Store> Receiver<'_, S> {
         }
         slot.received |= bit;
         let whole = slot.received == geometry.mask(block, length);
-        self.fed = self.now;
-        self.top = self.top.max(block + 1);
+        self.liveness.data_came(self.now);
         if repair {
-            // Receivers below have not got a repair that came to this host alone.
+            // Receivers below have not received a repair that came to this host alone.
             if !alone {
                 slot.repaired |= bit;
                 slot.repaired_at = self.now;
@@ -105,9 +103,8 @@ impl<S: Store> Receiver<'_, S> {
         } else {
             self.stats.data_packets += 1;
         }
-        if number == self.highest {
-            self.highest += 1;
-        } else {
+        self.window.touch(block);
+        if !self.gaps.is_next(number) {
             self.out_of_order(number, block, bit, repair.then(|| packet.tag()));
         }
         if whole {
@@ -116,35 +113,22 @@ impl<S: Store> Receiver<'_, S> {
         Ok(())
     }
 
-    /// Block and index of a packet; most packets are of the same block as the one before.
-    #[inline]
-    fn locate(&mut self, geometry: &crate::Geometry, number: u64) -> (u64, u32) {
-        let (block, first) = self.current;
-        let index = number.wrapping_sub(first);
-        if index < u64::from(geometry.packets_per_block()) {
-            return (block, index as u32);
-        }
-        let (block, index) = geometry.locate(number);
-        self.current = (block, number - u64::from(index));
-        (block, index)
-    }
-
     #[cold]
     fn duplicate(&mut self, block: u64, index: u32, repair: bool, alone: bool) {
         let repaired = |slot: &super::Slot| slot.repaired & 1 << index != 0;
         if !repair {
             self.stats.duplicate_data += 1;
-        } else if alone || self.slots.get(block).is_some_and(repaired) {
+        } else if alone || self.window.slots.get(block).is_some_and(repaired) {
             self.stats.duplicate_repairs += 1;
         } else {
             self.stats.unneeded_repairs += 1;
         }
     }
 
-    /// There is no room for it yet; that it was sent is known, and it is asked for in its turn.
+    /// There is no room for the packet yet; it is requested later, since it is known to have been sent.
     #[cold]
     fn beyond_window(&mut self, number: u64, repair: bool) -> Result<(), Error> {
-        if !repair && number >= self.highest {
+        if !repair && number >= self.gaps.highest() {
             self.sent_up_to(number + 1);
         }
         Err(Error::BeyondWindow)
@@ -153,58 +137,20 @@ impl<S: Store> Receiver<'_, S> {
     /// A packet that is not the next one.
     #[cold]
     fn out_of_order(&mut self, number: u64, block: u64, bit: u64, tag: Option<u16>) {
-        if number > self.highest {
-            self.stats.lost_packets += number - self.highest;
-            self.highest = number + 1;
-            self.look_for_gaps();
-            self.report_loss();
+        if number > self.gaps.highest() {
+            self.skipped_to(number);
             return;
         }
-        let Some(arrival) = self.asks.arrived(block, bit, tag) else {
+        let Some(arrival) = self.gaps.requests.arrived(block, bit, tag) else {
             return;
         };
-        self.relay_repaired(arrival.attempts);
-        if arrival.answers {
-            let sample = (self.now - arrival.sent).min(MAX_SAMPLE);
-            if arrival.by_source {
-                self.source_trip.sample(sample);
-            } else {
-                self.group_trip.sample(sample);
-            }
-        }
-        if self.asked < self.highest {
+        self.recovery.arrived(&arrival, self.now);
+        if self.gaps.is_unscanned() {
             self.look_for_gaps();
         }
     }
 
-    /// Everything below `next` was sent.
-    pub(super) fn sent_up_to(&mut self, next: u64) {
-        if next > self.highest {
-            self.stats.lost_packets += next - self.highest;
-            self.highest = next;
-            self.look_for_gaps();
-            self.report_loss();
-        }
-    }
-
-    /// Gaps may be asked for after a moment, when reordered packets have come.
-    pub(super) fn look_for_gaps(&mut self) {
-        if self.timers.is_set(Timer::Gap) || self.phase != Phase::Open {
-            return;
-        }
-        let delay = self.config.gap_delay;
-        let spread = match self.config.assist {
-            crate::Assist::None => self.jitter(delay),
-            crate::Assist::Lms | crate::Assist::Dyram => proto_core::time::Duration::ZERO,
-        };
-        if delay.total_micros() == 0 {
-            self.scan_gaps();
-        } else {
-            self.timers.set(Timer::Gap, self.now + delay + spread);
-        }
-    }
-
-    /// Only the source speaks to a receiver by unicast.
+    /// Checks that a unicast packet comes from the source.
     pub(super) fn check_from_source(&self, meta: &Meta) -> Result<(), Error> {
         let session = self.session.as_ref().ok_or(Error::BeforeSync)?;
         if meta.source != session.source {

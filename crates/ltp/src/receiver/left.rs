@@ -1,4 +1,4 @@
-//! A late start: what lies to the left of the first block that is received.
+//! A late start: the chaining values before the first block that is received.
 //!
 //! The digest of the whole is the root over all blocks. One who starts at block `s` lacks the blocks
 //! before it, but needs no more of them than the chaining values of the largest whole subtrees
@@ -11,32 +11,31 @@
 //! is still verified against its announced digest, but the whole is not, and
 //! [`crate::ReceiverEvent::Complete`] names no digest.
 
-use rand_core::Rng;
-
-use super::{DigestAsk, Phase, Receiver};
+use super::{DigestRequest, Phase, Receiver};
 use crate::digest::Tree;
 use crate::store::Store;
 use crate::wire::digests;
 
-/// The source is asked so often for what lies to the left of a late start.
+/// Requests to the source for the chaining values before a late start.
 const LEFT_ATTEMPTS: u32 = 6;
 
-/// What is known of what lies to the left of the start.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Knowledge of the chaining values before the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Left {
-    /// The tree holds it, or nothing lies there.
+    /// The tree has it, or nothing lies there.
+    #[default]
     Known,
-    /// The source is, or will be, asked.
+    /// It is, or will be, requested from the source.
     Wanted,
-    /// The source did not say.
+    /// The source does not know it, or did not answer.
     Unknown,
 }
 
 impl<S: Store> Receiver<'_, S> {
     /// A tree with no block in it.
     pub(super) fn reset_tree(&mut self, integrity: bool) {
-        self.tree = Tree::default();
-        self.left = if integrity && self.start > 0 {
+        self.verification.tree = Tree::default();
+        self.verification.left = if integrity && self.window.start() > 0 {
             Left::Wanted
         } else {
             Left::Known
@@ -46,26 +45,29 @@ impl<S: Store> Receiver<'_, S> {
     /// Whether the digest of the whole can be computed once everything is here.
     pub(super) fn knows_whole(&self) -> bool {
         // A content that ends where this receiver started brings nothing to compute it from.
-        self.start == 0 || self.left == Left::Known && self.frontier > self.start
+        self.window.start() == 0
+            || self.verification.left == Left::Known && self.window.frontier() > self.window.start()
     }
 
-    /// Whether blocks wait for what lies to the left.
+    /// Whether blocks wait for the chaining values before the start.
     pub(super) fn wants_left(&self) -> bool {
-        self.left == Left::Wanted && self.top > self.start && self.phase == Phase::Open
+        self.verification.left == Left::Wanted
+            && self.window.top() > self.window.start()
+            && self.phase == Phase::Open
     }
 
-    pub(super) fn next_left_ask(&mut self) -> Option<DigestAsk> {
-        self.wants_left().then(|| DigestAsk {
-            first: self.start,
-            last: self.start,
-            nonce: self.rng.next_u64().max(1),
+    pub(super) fn next_left_request(&mut self) -> Option<DigestRequest> {
+        self.wants_left().then(|| DigestRequest {
+            first: self.window.start(),
+            last: self.window.start(),
+            nonce: self.identity.nonce(),
             attempts: u32::from(self.config.attempts_before_source),
             left: true,
         })
     }
 
-    /// Whether that question was asked often enough; blocks then no longer wait for an answer.
-    pub(super) fn left_is_given_up(&mut self, ask: &DigestAsk) -> bool {
+    /// Whether that request was repeated often enough; blocks then no longer wait for an answer.
+    pub(super) fn left_is_given_up(&mut self, ask: &DigestRequest) -> bool {
         let most = u32::from(self.config.attempts_before_source) + LEFT_ATTEMPTS;
         let given_up = ask.attempts >= most;
         if given_up {
@@ -74,15 +76,15 @@ impl<S: Store> Receiver<'_, S> {
         given_up
     }
 
-    /// The source has answered: its nonce was checked.
+    /// The source has answered, under the right nonce.
     pub(super) fn learn_left<T: AsRef<[u8]>>(&mut self, packet: &digests::Packet<T>) {
-        if u64::from(packet.first_block()) != self.start {
+        if u64::from(packet.first_block()) != self.window.start() {
             return;
         }
         let values = (0..packet.count()).map(|index| packet.digest(index));
-        let left = match Tree::after(self.start, values) {
+        let left = match Tree::after(self.window.start(), values) {
             Some(tree) => {
-                self.tree = tree;
+                self.verification.tree = tree;
                 Left::Known
             }
             None => Left::Unknown,
@@ -91,9 +93,9 @@ impl<S: Store> Receiver<'_, S> {
     }
 
     fn left_settled(&mut self, left: Left) {
-        self.left = left;
-        self.digest_ask = None;
-        self.fed = self.now;
+        self.verification.left = left;
+        self.digests.pending = None;
+        self.liveness.data_came(self.now);
         self.timers.stop(super::Timer::Digests);
         self.advance_frontier();
         self.want_digests();

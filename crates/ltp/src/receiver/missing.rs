@@ -10,7 +10,7 @@ use crate::store::Store;
 /// at `u64::MAX` when the length is unknown.
 pub struct Missing<'r, 'a, S: Store> {
     receiver: &'r Receiver<'a, S>,
-    /// Where the search goes on.
+    /// Where the search continues.
     block: u64,
     index: u32,
 }
@@ -19,7 +19,7 @@ impl<'r, 'a, S: Store> Missing<'r, 'a, S> {
     pub(super) fn new(receiver: &'r Receiver<'a, S>) -> Self {
         Missing {
             receiver,
-            block: receiver.frontier,
+            block: receiver.window.frontier(),
             index: 0,
         }
     }
@@ -30,7 +30,7 @@ impl<'r, 'a, S: Store> Missing<'r, 'a, S> {
         let Some(session) = &receiver.session else {
             return true;
         };
-        let Some(slot) = receiver.slots.get(block) else {
+        let Some(slot) = receiver.window.slots.get(block) else {
             return true;
         };
         let whole = slot.received == session.geometry.mask(block, session.length);
@@ -51,7 +51,7 @@ impl<S: Store> Iterator for Missing<'_, '_, S> {
         let (geometry, length) = (session.geometry, session.length);
         let end = length.unwrap_or(u64::MAX);
         let mut start = None;
-        while self.block < self.receiver.top {
+        while self.block < self.receiver.window.top() {
             let (offset, len) = geometry.span(self.block, self.index, length);
             if len == 0 || self.index >= geometry.packets_per_block() {
                 self.block += 1;
@@ -66,7 +66,7 @@ impl<S: Store> Iterator for Missing<'_, '_, S> {
             self.index += 1;
         }
         // Past everything that came: one range to the end.
-        let tail = geometry.block_offset(self.receiver.top.max(self.block));
+        let tail = geometry.block_offset(self.receiver.window.top().max(self.block));
         let start = start.unwrap_or(tail);
         let fresh = self.block != u64::MAX;
         self.block = u64::MAX;

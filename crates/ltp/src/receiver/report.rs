@@ -1,54 +1,115 @@
-//! Reports to the source, and what it answers.
+//! Reports to the source, and its answers.
 
-use proto_core::time::Duration;
+use proto_core::time::{Duration, Instant};
 
-use super::{MAX_SAMPLE, Phase, Receiver, Timer};
+use super::{Phase, Receiver, Timer};
 use crate::error::Error;
 use crate::event::Failure;
 use crate::store::Store;
 use crate::wire::report::{Loss, Report, ReportAck, Status, Verdict};
 use crate::{Meta, Transmit};
 
-/// Reports that need an answer are sent so often at most.
+/// Attempts of a report that needs an answer.
 const REPORT_ATTEMPTS: u32 = 10;
 
-/// A source that confirms its digest and denies so many reports of it contradicts itself. A single bit that
-/// changes on the way makes one denial.
+/// Denied reports of a digest after which a source that confirms this digest contradicts itself. A single bit
+/// that changes on the way makes one denial.
 const MOST_DENIALS: u8 = 3;
-/// Loss is reported no sooner than this after the last report of it, in milliseconds.
+/// Shortest time between two reports of loss, in milliseconds.
 const LOSS_PAUSE_MS: u32 = 100;
 
-/// A receiver that reports lets the source hear from it at least so often.
+/// Longest time between two reports.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
+
+/// The last reports.
+#[derive(Default)]
+pub(super) struct Reports {
+    tag: u16,
+    attempts: u32,
+    joined: bool,
+    /// The source has confirmed that this receiver is complete, or has failed.
+    confirmed: bool,
+    leaving: bool,
+    blocks: u64,
+    /// When the report that waits for an answer was sent, and its status.
+    sent: Option<(Instant, Status)>,
+    loss_mark: LossMark,
+    /// Reports of completion that the source denied.
+    denials: u8,
+}
+
+/// The state at the last report of loss: the low bits of larger counters.
+#[derive(Clone, Copy, Default)]
+struct LossMark {
+    /// One past the newest packet known to have been sent.
+    highest: u32,
+    /// DATA packets that had come.
+    came: u32,
+    /// Time of the report in milliseconds; `None`: not in this session.
+    at_ms: Option<u32>,
+}
+
+impl Reports {
+    /// Returns the blocks of the last report.
+    pub(super) fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// The source has another session: nothing was reported to it.
+    pub(super) fn restart(&mut self) {
+        *self = Reports {
+            loss_mark: self.loss_mark,
+            denials: self.denials,
+            ..Reports::default()
+        };
+    }
+
+    /// The next report is the first attempt.
+    pub(super) fn restart_attempts(&mut self) {
+        self.attempts = 0;
+    }
+
+    /// Has the next report say that this receiver leaves. Returns false if the source does not know it.
+    pub(super) fn leave(&mut self) -> bool {
+        self.leaving = self.joined;
+        self.joined
+    }
+
+    /// The session continues after it was complete.
+    fn withdraw(&mut self) {
+        self.confirmed = false;
+        self.sent = None;
+    }
+}
 
 impl<S: Store> Receiver<'_, S> {
     pub(super) fn report_in_window(&mut self) {
-        // One that waits for its answer is repeated in its own time.
-        if self.report.sent.is_some() {
+        // A report that waits for its answer has its own timeout.
+        if self.reports.sent.is_some() {
             return;
         }
         let window = self
             .session
             .as_ref()
             .map_or(Duration::ZERO, |s| s.report_window);
-        let delay = self.jitter(window);
+        let delay = self.identity.jitter(window);
         self.timers.set_earlier(Timer::Report, self.now + delay);
     }
 
-    /// The window has moved: the source may want to know, since it keeps within it.
+    /// The window has moved: reports it to a source that is limited by it.
     pub(super) fn report_progress(&mut self) {
         let Some(session) = &self.session else { return };
         let step = u64::from(session.progress_blocks);
-        if session.reports && step > 0 && self.window_base() >= self.report.blocks + step {
+        if session.reports && step > 0 && self.window.base() >= self.reports.blocks + step {
             self.report_in_window();
         }
     }
 
-    /// What was lost since it was last reported.
+    /// Returns the loss since the last report of it.
     fn loss(&self) -> Loss {
-        let mark = self.reported_loss;
+        let mark = self.reports.loss_mark;
         // A forged heartbeat that the source denied may have moved the newest packet back.
-        let expected = (self.highest as u32)
+        let expected = (self.gaps.highest() as u32)
             .wrapping_sub(mark.highest)
             .cast_signed();
         let expected = expected.max(0).cast_unsigned();
@@ -57,24 +118,24 @@ impl<S: Store> Receiver<'_, S> {
         Loss { expected, lost }
     }
 
-    /// The low bits of the number of DATA packets that came. What comes a second time came: a source that
-    /// was restarted sends some again.
+    /// Returns the low bits of the number of DATA packets that came. Duplicates count: a source that was restarted
+    /// sends some packets again.
     fn data_came(&self) -> u32 {
         (self.stats.data_packets + self.stats.duplicate_data) as u32
     }
 
-    /// Loss is counted from here on.
+    /// Restarts the count of loss.
     pub(super) fn count_loss_anew(&mut self) {
-        self.reported_loss.highest = self.highest as u32;
-        self.reported_loss.came = self.data_came();
+        self.reports.loss_mark.highest = self.gaps.highest() as u32;
+        self.reports.loss_mark.came = self.data_came();
     }
 
-    /// Packets are missing: if they are many, the source is told without waiting for progress.
+    /// Packets are missing: reports heavy loss without waiting for progress.
     pub(super) fn report_loss(&mut self) {
         let wanted = self.session.as_ref().is_some_and(|session| session.reports);
         let elapsed = |at_ms: u32| (self.now.total_millis() as u32).wrapping_sub(at_ms);
         let is_soon = |at_ms| elapsed(at_ms) < LOSS_PAUSE_MS;
-        if !wanted || !self.report.joined || self.reported_loss.at_ms.is_some_and(is_soon) {
+        if !wanted || !self.reports.joined || self.reports.loss_mark.at_ms.is_some_and(is_soon) {
             return;
         }
         let loss = self.loss().per_mille();
@@ -90,20 +151,20 @@ impl<S: Store> Receiver<'_, S> {
         self.timers.stop(Timer::Report);
         let status = self.report_status();
         let answered = !matches!(status, Status::Progress | Status::Leaving);
-        let last_word = matches!(status, Status::Complete | Status::Failed);
-        if last_word && self.report.attempts >= REPORT_ATTEMPTS {
-            self.report.sent = None;
-            // The source cannot be reached; what is here is whole all the same.
-            self.ending = self.held_back.take().or(self.ending.take());
+        let is_last = matches!(status, Status::Complete | Status::Failed);
+        if is_last && self.reports.attempts >= REPORT_ATTEMPTS {
+            self.reports.sent = None;
+            // The source cannot be reached, but the content is complete.
+            self.events.confirm_last();
             return None;
         }
         let whole = status == Status::Complete && self.knows_whole();
-        let tag = self.tag();
-        // What the application has not taken yet keeps the source from running ahead.
+        let tag = self.identity.next_tag();
+        // Bytes that the application has not taken limit the source.
         let blocks = if self.phase == Phase::Complete {
-            self.frontier
+            self.window.frontier()
         } else {
-            self.window_base()
+            self.window.base()
         };
         let session = self.session.as_ref()?;
         let whole = whole && session.integrity;
@@ -111,9 +172,9 @@ impl<S: Store> Receiver<'_, S> {
             status,
             tag,
             session: session.id,
-            receiver: self.id,
+            receiver: self.identity.id(),
             blocks,
-            token: self.token,
+            token: self.identity.token(),
             digest: if whole {
                 crate::wire::u64_at(&self.root(), 0)
             } else {
@@ -127,13 +188,13 @@ impl<S: Store> Receiver<'_, S> {
         report.emit(buffer);
         if report.loss.expected >= Loss::LEAST {
             self.count_loss_anew();
-            self.reported_loss.at_ms = Some(self.now.total_millis() as u32);
+            self.reports.loss_mark.at_ms = Some(self.now.total_millis() as u32);
         }
-        self.report.tag = tag;
-        self.report.blocks = blocks;
-        self.report.sent = answered.then_some((self.now, status));
-        self.report.attempts = if answered {
-            self.report.attempts + 1
+        self.reports.tag = tag;
+        self.reports.blocks = blocks;
+        self.reports.sent = answered.then_some((self.now, status));
+        self.reports.attempts = if answered {
+            self.reports.attempts + 1
         } else {
             0
         };
@@ -149,40 +210,39 @@ impl<S: Store> Receiver<'_, S> {
 
     fn report_status(&self) -> Status {
         match self.phase {
-            _ if self.report.leaving => Status::Leaving,
+            _ if self.reports.leaving => Status::Leaving,
             Phase::Complete => Status::Complete,
             Phase::Failed => Status::Failed,
-            _ if !self.report.joined => Status::Joined,
+            _ if !self.reports.joined => Status::Joined,
             _ => Status::Progress,
         }
     }
 
-    /// Sets the timer of the next report.
+    /// Sets the timer for the next report.
     fn after_report(&mut self) {
         let (session_wants, leaving) = match &self.session {
             Some(session) => (session.reports, session.closing),
             None => (false, false),
         };
-        // Who waits for the source's word waits for that, whatever heartbeats say meanwhile.
-        let wanted = session_wants || self.held_back.is_some();
+        // A last report needs its answer even if heartbeats no longer ask for reports.
+        let wanted = session_wants || self.events.is_unconfirmed();
         let done = match self.phase {
-            Phase::Complete => self.report.complete,
-            Phase::Failed => self.report.failed,
+            Phase::Complete | Phase::Failed => self.reports.confirmed,
             _ => false,
         };
         if !wanted || done {
             self.timers.stop(Timer::Report);
             return;
         }
-        let waiting = self.report.sent.is_some();
+        let waiting = self.reports.sent.is_some();
         let delay = if waiting {
-            // A source that is leaving answers soon or never: no use in waiting longer each time.
-            let attempts = if leaving { 0 } else { self.report.attempts };
-            self.source_trip.timeout(attempts)
+            // A source that is leaving answers soon or never: the timeout does not grow.
+            let attempts = if leaving { 0 } else { self.reports.attempts };
+            self.recovery.source_trip().timeout(attempts)
         } else {
             KEEP_ALIVE
         };
-        let delay = delay + self.jitter(delay / 4);
+        let delay = delay + self.identity.jitter(delay / 4);
         self.timers.set(Timer::Report, self.now + delay);
     }
 
@@ -194,41 +254,39 @@ impl<S: Store> Receiver<'_, S> {
         if ack.session != session.id {
             return Err(Error::OtherSession);
         }
-        let digest_nonce = self.digest_ask.map_or(0, |ask| ask.nonce);
-        let ours = ack.receiver == self.id
-            || ack.verdict == Verdict::Token && digest_nonce != 0 && ack.receiver == digest_nonce;
+        let ours = ack.receiver == self.identity.id()
+            || ack.verdict == Verdict::Token && self.digests.nonce() == Some(ack.receiver);
         if !ours {
             return Err(Error::Unasked);
         }
         if ack.verdict == Verdict::Token {
-            self.token = ack.token;
+            self.identity.set_token(ack.token);
             self.token_came(ack);
             return Ok(());
         }
-        let reported = self.report.sent.take_if(|_| self.report.tag == ack.tag);
+        let reported = self.reports.sent.take_if(|_| self.reports.tag == ack.tag);
         let Some((sent, status)) = reported else {
             return Err(Error::Unasked);
         };
-        self.token = ack.token;
-        self.source_trip.sample((self.now - sent).min(MAX_SAMPLE));
-        self.report.attempts = 0;
-        self.report.joined = true;
+        self.identity.set_token(ack.token);
+        self.recovery.sample_source(self.now - sent);
+        self.reports.attempts = 0;
+        self.reports.joined = true;
         match status {
             Status::Complete if ack.verdict == Verdict::Mismatch => self.mismatch(),
             Status::Complete => {
-                self.report.complete = true;
-                self.ending = self.held_back.take().or(self.ending.take());
+                self.reports.confirmed = true;
+                self.events.confirm_last();
             }
-            Status::Failed => self.report.failed = true,
+            Status::Failed => self.reports.confirmed = true,
             _ => {}
         }
-        let owes_last_word = match self.phase {
-            Phase::Complete => !self.report.complete,
-            Phase::Failed => !self.report.failed,
+        let owes_last_report = match self.phase {
+            Phase::Complete | Phase::Failed => !self.reports.confirmed,
             _ => false,
         };
-        if owes_last_word {
-            // What was answered is older: the news is not put off until the next sign of life.
+        if owes_last_report {
+            // The answer is to an older report: the new state is reported now.
             self.report_in_window();
         } else {
             self.after_report();
@@ -236,56 +294,50 @@ impl<S: Store> Receiver<'_, S> {
         Ok(())
     }
 
-    /// A token makes the next packet worth more: it goes at once.
+    /// A token came: what needed it is sent again at once.
     fn token_came(&mut self, ack: &ReportAck) {
         if self
-            .report
+            .reports
             .sent
-            .take_if(|_| self.report.tag == ack.tag)
+            .take_if(|_| self.reports.tag == ack.tag)
             .is_some()
         {
-            self.report.attempts = 0;
+            self.reports.attempts = 0;
             self.timers.set(Timer::Report, self.now);
-        } else if let Some(ask) = &mut self.digest_ask
-            && ask.nonce == ack.receiver
-        {
-            ask.attempts = ask.attempts.saturating_sub(1);
+        } else if self.digests.token_came(ack.receiver) {
             self.timers.set(Timer::Digests, self.now);
         }
     }
 
-    /// The source holds something else than what is here, so the digest that was announced was
-    /// forged: the source says which one is true, and an audit finds the blocks that are not.
+    /// The source's digest differs from the one that was announced, which was forged: the source confirms the
+    /// right one, and an audit finds the wrong blocks.
     fn mismatch(&mut self) {
         if self.phase != Phase::Complete {
             return;
         }
-        self.take_up_again();
+        self.resume();
         let Some(session) = &mut self.session else {
             return;
         };
-        self.denials = self.denials.saturating_add(1);
-        if self.hashing.is_keyed() || session.confirmed && self.denials >= MOST_DENIALS {
-            // It contradicts itself, or one who has the key forged.
+        self.reports.denials = self.reports.denials.saturating_add(1);
+        if self.hashing.is_keyed() || session.confirmed && self.reports.denials >= MOST_DENIALS {
+            // The source contradicts itself, or a host with the key forged.
             self.fail(Failure::WholeDigest);
             return;
         }
         session.contradicted = true;
         session.confirmed = false;
-        self.question_after = self.now;
-        self.ask_confirmation();
+        self.confirmation.permit(self.now);
+        self.request_confirmation();
     }
 
-    /// What was complete is not, and the application has not been told that it was.
-    pub(super) fn take_up_again(&mut self) {
+    /// Continues a session that seemed complete, which the application was not told.
+    pub(super) fn resume(&mut self) {
         self.phase = Phase::Open;
-        self.ending = None;
-        self.held_back = None;
-        self.report.complete = false;
-        self.report.sent = None;
-        self.heard = self.now;
-        self.fed = self.now;
-        self.advanced = self.now;
+        self.events.withdraw_last();
+        self.reports.withdraw();
+        self.liveness.source_spoke(self.now);
+        self.liveness.restart(self.now);
         let at = self.now + self.config.source_timeout;
         self.timers.set(Timer::Source, at);
     }

@@ -43,7 +43,8 @@ impl<S: Store> Sender<'_, S> {
             .map_err(|_| Error::AnswersFull)
     }
 
-    /// One who hears nothing asks again, so that a full queue costs time only.
+    /// Queues an acknowledgement. A receiver without an answer repeats its report, so that a full queue costs
+    /// time only.
     pub(super) fn acknowledge(&mut self, to: SocketAddr, ack: ReportAck) {
         if self.answer(Answer::Ack { to, ack }).is_err() {
             self.stats.answers_lost += 1;
@@ -68,10 +69,10 @@ impl<S: Store> Sender<'_, S> {
         let answer = *self.answers.front()?;
         let len = self.answer_len(&answer);
         let frame = len + self.hashing.overhead() + FRAME_OVERHEAD;
-        if !self.fits(budget, buffer, len) || self.answer_pacer.budget(self.now) < frame {
+        if !self.fits(budget, buffer, len) || self.pacing.answers.budget(self.now) < frame {
             return None;
         }
-        self.answer_pacer.spend(frame);
+        self.pacing.answers.spend(frame);
         self.answers.pop_front();
         let (to, len) = match answer {
             Answer::Ack { to, ack } => {
@@ -116,9 +117,10 @@ impl<S: Store> Sender<'_, S> {
         let len = self.answer_len(self.answers.front()?);
         let frame = len + self.hashing.overhead() + FRAME_OVERHEAD;
         Some(
-            self.answer_pacer
+            self.pacing
+                .answers
                 .ready_at(frame)
-                .max(self.pacer.ready_at(frame)),
+                .max(self.pacing.data.ready_at(frame)),
         )
     }
 }

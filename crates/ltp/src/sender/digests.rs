@@ -1,54 +1,96 @@
 //! Digests of blocks: computed as data goes, remembered, announced and looked up.
 
+use managed::ManagedSlice;
 use proto_core::time::Duration;
 
 use super::{Sender, Timer};
-use crate::digest::Digest;
+use crate::config::SenderConfig;
+use crate::digest::{Digest, MerkleFrontier, Tree};
 use crate::store::{Store, StoreError};
 use crate::wire::digests;
 use crate::{Destination, Transmit};
 
-/// Digests waiting are sent when they are so many ...
+/// Number of waiting digests that are sent at once.
 const DIGEST_BATCH: u64 = 16;
-/// ... or have waited so long.
+/// Longest time that fewer wait.
 const DIGEST_DELAY: Duration = Duration::from_millis(20);
-/// Where digests are said again, so many at least.
+/// Least number of digests that are repeated.
 const DIGESTS_AGAIN: u64 = 3;
 
+/// Digests of blocks and of the whole.
+pub(super) struct Digests<'a> {
+    pub(super) tree: Tree,
+    left: MerkleFrontier,
+    /// Blocks hashed, and blocks of which digests were announced.
+    pub(super) hashed: u64,
+    pub(super) published: u64,
+    pub(super) whole: Option<Digest>,
+    /// The latest digests, a ring over blocks.
+    kept: ManagedSlice<'a, Digest>,
+    /// Digests have waited for long enough.
+    pub(super) is_late: bool,
+    /// Each packet of digests repeats the last ones.
+    pub(super) repeats: bool,
+}
+
+impl<'a> Digests<'a> {
+    pub(super) fn new(config: &SenderConfig, kept: ManagedSlice<'a, Digest>) -> Self {
+        let resumed = config.resume_blocks;
+        Digests {
+            tree: Tree::default(),
+            left: MerkleFrontier::default(),
+            hashed: resumed,
+            published: if config.integrity { resumed } else { 0 },
+            whole: config.digest,
+            kept,
+            is_late: false,
+            repeats: false,
+        }
+    }
+
+    /// The blocks before were announced by an earlier run.
+    pub(super) fn skip_to(&mut self, block: u64) {
+        (self.hashed, self.published) = (block, block);
+    }
+}
+
 impl<S: Store> Sender<'_, S> {
-    /// The block was just read packet by packet: it is warm.
+    /// Hashes the block that was just sent, and is still in the cache.
     pub(super) fn hash_block(&mut self) -> Result<(), StoreError> {
-        let offset = self.geometry.block_offset(self.block);
-        let len = self.geometry.len_of(self.block, self.length);
-        let bytes = self.store.block(offset, len)?;
+        let offset = self.content.geometry.block_offset(self.content.block);
+        let len = self
+            .content
+            .geometry
+            .len_of(self.content.block, self.content.length);
+        let bytes = self.content.store.block(offset, len)?;
         let value = self.hashing.block(offset, bytes);
         if self.config.resume_blocks == 0 {
             let hashing = &self.hashing;
-            self.tree.push(hashing, value, || hashing.whole(bytes));
-            self.left.push(hashing, value);
+            self.digests
+                .tree
+                .push(hashing, value, || hashing.whole(bytes));
+            self.digests.left.push(hashing, value);
         }
-        let kept = self.digests.len() as u64;
+        let kept = self.digests.kept.len() as u64;
         if kept > 0 {
-            self.digests[(self.block % kept) as usize] = value;
+            self.digests.kept[(self.content.block % kept) as usize] = value;
         }
-        self.hashed = self.block + 1;
+        self.digests.hashed = self.content.block + 1;
         self.timers
             .set_earlier(Timer::Digests, self.now + DIGEST_DELAY);
         Ok(())
     }
 
     pub(super) fn digests_due(&self) -> bool {
-        let waiting = self.hashed - self.published.min(self.hashed);
+        let waiting = self.digests.hashed - self.digests.published.min(self.digests.hashed);
         self.config.integrity
             && waiting > 0
-            && (waiting >= self.digest_batch()
-                || self.total.is_some_and(|total| self.next >= total)
-                || self.digests_late)
+            && (waiting >= self.digest_batch() || self.content.is_sent() || self.digests.is_late)
     }
 
     fn digest_batch(&self) -> u64 {
-        let eighth = if self.window.is_used() {
-            self.window.blocks() / 8
+        let eighth = if self.receivers.window.is_used() {
+            self.receivers.window.blocks() / 8
         } else {
             DIGEST_BATCH
         };
@@ -60,33 +102,33 @@ impl<S: Store> Sender<'_, S> {
             return None;
         }
         let room = self.digests_per_packet();
-        let new = (self.hashed - self.published).min(room);
-        let again = self.said_before(new, room - new);
-        let (first, count) = (self.published - again, again + new);
+        let new = (self.digests.hashed - self.digests.published).min(room);
+        let again = self.repeated(new, room - new);
+        let (first, count) = (self.digests.published - again, again + new);
         let len = digests::DIGESTS_HEADER_LEN + 32 * count as usize;
         if !self.fits(budget, buffer, len) {
             return None;
         }
         self.write_digests(buffer, None, first, count).ok()?;
-        self.published += new;
+        self.digests.published += new;
         self.stats.digests += 1;
-        if self.published == self.hashed {
+        if self.digests.published == self.digests.hashed {
             self.timers.stop(Timer::Digests);
-            self.digests_late = false;
+            self.digests.is_late = false;
         }
         self.check_sent();
         self.seal(Destination::Group, buffer, len)
     }
 
-    /// How many of the digests said last are said again with that many new ones: those of two packets as
-    /// this one, as far as they are remembered and there is room.
-    fn said_before(&self, new: u64, room: u64) -> u64 {
-        if !self.digests_again {
+    /// Returns how many of the last digests are repeated with that many new ones: those of two such packets, if
+    /// they are stored and fit.
+    fn repeated(&self, new: u64, room: u64) -> u64 {
+        if !self.digests.repeats {
             return 0;
         }
         let most = (2 * new).max(DIGESTS_AGAIN).min(room);
         let known = |&back: &u64| {
-            let block = self.published.checked_sub(back);
+            let block = self.digests.published.checked_sub(back);
             block.is_some_and(|block| self.kept_digest(block).is_some())
         };
         (1..=most).take_while(known).count() as u64
@@ -124,10 +166,10 @@ impl<S: Store> Sender<'_, S> {
     }
 
     fn kept_digest(&self, block: u64) -> Option<Digest> {
-        let kept = self.digests.len() as u64;
+        let kept = self.digests.kept.len() as u64;
         let computed_here = block >= self.config.resume_blocks;
-        let is_kept = kept > 0 && computed_here && block + kept >= self.hashed;
-        (is_kept && block < self.hashed).then(|| self.digests[(block % kept) as usize])
+        let is_kept = kept > 0 && computed_here && block + kept >= self.digests.hashed;
+        (is_kept && block < self.digests.hashed).then(|| self.digests.kept[(block % kept) as usize])
     }
 
     /// The digest of a block that was sent: remembered, or computed again.
@@ -135,12 +177,14 @@ impl<S: Store> Sender<'_, S> {
         if let Some(digest) = self.kept_digest(block) {
             return Ok(digest);
         }
-        if block < self.oldest_block() {
-            return Err(StoreError::NotHeld);
+        if block < self.content.oldest_block() {
+            return Err(StoreError::NotStored);
         }
-        let offset = self.geometry.block_offset(block);
-        let len = self.geometry.len_of(block, self.length);
-        Ok(self.hashing.block(offset, self.store.block(offset, len)?))
+        let offset = self.content.geometry.block_offset(block);
+        let len = self.content.geometry.len_of(block, self.content.length);
+        Ok(self
+            .hashing
+            .block(offset, self.content.store.block(offset, len)?))
     }
 
     /// How many values lie to the left of a block; `None`: more than a packet takes.
@@ -160,7 +204,7 @@ impl<S: Store> Sender<'_, S> {
             count: 0,
         };
         if let Some(count) = self.left_count(block) {
-            let known = self.left.left_of(
+            let known = self.digests.left.left_of(
                 &self.hashing,
                 block,
                 |block| self.kept_digest(block),

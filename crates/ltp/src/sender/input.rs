@@ -16,7 +16,7 @@ use crate::wire::request::{self, Kind};
 use crate::wire::{Header, Type};
 use crate::{Meta, Path};
 
-/// Blocks taken from one request; the rest is asked for again.
+/// Blocks repaired for one request; the receiver requests the others again.
 const BLOCKS_PER_REQUEST: u64 = 64;
 
 impl<S: Store> Sender<'_, S> {
@@ -34,7 +34,7 @@ impl<S: Store> Sender<'_, S> {
             return self.report(meta, &report);
         }
         let request = request::Packet::new_checked(packet)?;
-        // Who restarts with another session is told so by the answer to a confirmation.
+        // A receiver of an older session learns of this one by the answer to its question.
         if request.session() != self.session && request.kind() != Kind::Sync {
             return Err(Error::OtherSession);
         }
@@ -56,7 +56,7 @@ impl<S: Store> Sender<'_, S> {
         }
     }
 
-    /// Proof that packets sent to this address reach it: only who got it can repeat it.
+    /// Returns the token of an address: a peer that returns it receives there.
     pub(super) fn token(&self, address: SocketAddr) -> u64 {
         let mut hasher = SipHasher24::new_with_key(&self.token_key);
         match address.ip() {
@@ -78,7 +78,7 @@ impl<S: Store> Sender<'_, S> {
         if meta.path == Path::Group {
             return Err(Error::Unexpected);
         }
-        if !self.config.integrity || block > self.hashed {
+        if !self.config.integrity || block > self.digests.hashed {
             return Err(Error::RequestUnsent);
         }
         if !self.is_verified(meta, request) {
@@ -179,7 +179,7 @@ impl<S: Store> Sender<'_, S> {
         if turned || !alone {
             return None;
         }
-        self.members.only_active(meta.source.ip())
+        self.receivers.members.only_active(meta.source.ip())
     }
 
     fn learn_round_trip(&mut self, round_trip_us: u32) {
@@ -191,7 +191,7 @@ impl<S: Store> Sender<'_, S> {
         }
     }
 
-    /// Queues the repairs of one range, clipped to what was sent and is held.
+    /// Queues the repairs of one range, clipped to packets that were sent and are stored.
     fn data_range(
         &mut self,
         target: Option<u16>,
@@ -199,21 +199,21 @@ impl<S: Store> Sender<'_, S> {
         tag: u16,
         budget: &mut u64,
     ) -> Result<(), Error> {
-        let geometry = self.geometry;
+        let geometry = self.content.geometry;
         let first = geometry.first();
         let lo = crate::wire::Seq(range.lo)
-            .number(first, self.next)
+            .number(first, self.content.next)
             .unwrap_or(0);
-        let hi = crate::wire::Seq(range.hi).number(first, self.next);
+        let hi = crate::wire::Seq(range.hi).number(first, self.content.next);
         let hi = hi
             .ok_or(Error::RequestUnsent)?
-            .min(self.next.wrapping_sub(1));
-        if self.next == 0 || lo > hi {
+            .min(self.content.next.wrapping_sub(1));
+        if self.content.next == 0 || lo > hi {
             return Err(Error::RequestUnsent);
         }
-        let oldest = geometry.first_packet(self.oldest_block());
+        let oldest = geometry.first_packet(self.content.oldest_block());
         if hi < oldest {
-            return Err(Error::RequestNotHeld);
+            return Err(Error::RequestNotStored);
         }
         let (first_block, first_index) = geometry.locate(lo.max(oldest));
         let (last_block, last_index) = geometry.locate(hi);
@@ -276,13 +276,13 @@ impl<S: Store> Sender<'_, S> {
     ) -> Result<(), Error> {
         let range = request.ranges().next().ok_or(Error::Value)?;
         let (lo, hi) = (u64::from(range.lo), u64::from(range.hi));
-        if !self.config.integrity || lo > hi || lo >= self.published {
+        if !self.config.integrity || lo > hi || lo >= self.digests.published {
             return Err(Error::RequestUnsent);
         }
-        let lo = lo.max(self.oldest_block());
-        let hi = hi.min(self.published - 1);
+        let lo = lo.max(self.content.oldest_block());
+        let hi = hi.min(self.digests.published - 1);
         if lo > hi {
-            return Err(Error::RequestNotHeld);
+            return Err(Error::RequestNotStored);
         }
         let count = (hi - lo + 1).min(self.digests_per_packet());
         let answer = match meta.path {

@@ -359,7 +359,7 @@ impl<'a> Window<'a> {
         self.counts.len().saturating_sub(1) as u64
     }
 
-    /// First block that a counted receiver may lack; `None`: nobody is counted.
+    /// Returns the first block that a counted receiver may lack; `None` without any.
     pub(crate) fn slowest(&self) -> Option<u64> {
         (self.counted > 0).then_some(self.base)
     }
@@ -401,7 +401,7 @@ impl<'a> Window<'a> {
         true
     }
 
-    /// Counts nobody, and stands at this block.
+    /// Forgets all receivers, and begins at this block.
     pub(crate) fn restart(&mut self, base: u64) {
         self.counts.fill(0);
         self.counted = 0;
@@ -435,7 +435,7 @@ impl<'a> Window<'a> {
     }
 
     fn advance(&mut self) {
-        // Some entry is not zero while anybody is counted, so this ends.
+        // Some entry is not zero while a receiver is counted, so that this ends.
         while self.counted > 0 && self.counts[self.index(self.base)] == 0 {
             self.base += 1;
         }

@@ -1,6 +1,7 @@
 //! The source's half of a session.
 
 mod answers;
+mod content;
 mod digests;
 mod heartbeat;
 mod input;
@@ -16,26 +17,26 @@ use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 
 use crate::config::{SenderConfig, SessionChoice};
-use crate::digest::{Digest, Hashing, LeftEdge, Tree};
+use crate::digest::{Digest, Hashing};
 use crate::error::Error;
 use crate::event::SenderEvent;
-use crate::pacing::{FRAME_OVERHEAD, Pacer};
 use crate::replier::{Repairs, TargetLimits};
 use crate::stats::SenderStats;
 use crate::storage::SenderStorage;
 use crate::store::Store;
-use crate::wire::sync::SYNC_LEN;
 use crate::{ConfigError, Geometry, Meta, SessionId};
 
 use answers::Answer;
+use content::Content;
+use digests::Digests;
+use heartbeat::{HEARTBEAT_MIN, Heartbeats};
 pub use members::Member;
 use members::{Members, Window};
-use setup::{answer_pacer, check, pacer};
+use relay::RelayState;
+use setup::{Pacing, check};
 
-/// First heartbeat interval after the last packet; the next ones are longer and longer.
-const HEARTBEAT_MIN: Duration = Duration::from_millis(2);
-/// Farewells when closing.
-const FAREWELLS: u8 = 3;
+/// Heartbeats that announce the end.
+const CLOSING_HEARTBEATS: u8 = 3;
 
 #[derive(Clone, Copy)]
 enum Timer {
@@ -47,7 +48,7 @@ enum Timer {
     Digests,
     /// Look for silent receivers.
     Silence,
-    /// Nobody asked for anything for the linger time.
+    /// No request came for the linger time.
     Linger,
 }
 
@@ -67,86 +68,66 @@ enum Phase {
     Sending,
     /// Everything was sent once.
     Sent,
-    /// Saying good-bye.
+    /// Announcing the end.
     Closing { left: u8 },
-    /// Nothing more is sent.
+    /// Ended.
     Ended,
 }
 
-/// The source's half of a session: see the [crate documentation](crate) for how to drive it.
+/// Receivers that report, and how they limit the sender.
+struct Receivers<'a> {
+    members: Members<'a>,
+    window: Window<'a>,
+    /// Since when no receiver that joined is waited for, once everything was sent.
+    settled: Option<Instant>,
+    /// First block that one of the receivers lacks that joined before data began.
+    slowest_joined: Option<u64>,
+    /// Worst loss that a receiver has reported since the application asked, in thousandths.
+    worst_loss: Option<u16>,
+}
+
+/// The source's half of a session. The [crate documentation](crate) shows how to drive it.
+///
+/// | state | owner |
+/// | --- | --- |
+/// | the store, and how far the content was sent | `Content` |
+/// | digests of blocks and of the whole | `Digests` |
+/// | rates | `Pacing` |
+/// | heartbeats | `Heartbeats` |
+/// | receivers that report | `Receivers` |
+/// | the relay's acknowledgement | `RelayState` |
+/// | repairs | `Repairs` |
 ///
 /// Memory: at most 9 KiB and the tables of [`SenderStorage`].
 pub struct Sender<'a, S: Store> {
     config: SenderConfig,
-    store: S,
     session: SessionId,
-    geometry: Geometry,
     hashing: Hashing,
-
     token_key: [u8; 16],
     now: Instant,
     phase: Phase,
     timers: Timers<Timer, TIMERS>,
-    heartbeat: Duration,
-    /// The first heartbeat of a pause comes after so long: longer after short pauses, which have
-    /// shown that the next data tells of losses itself.
-    tail: Duration,
-    /// When the last heartbeat went, or data began after a long pause; when new data paused.
-    synced: Instant,
-    paused: Option<Instant>,
-    sync_wanted: bool,
-    sync_frame_len: usize,
-    digests_late: bool,
-    /// Each packet of digests says those of the last ones again.
-    digests_again: bool,
-    stalled: bool,
-    completed: bool,
-    pacer: Pacer,
-    /// Answers to single receivers may take this much of the rate.
-    answer_pacer: Pacer,
-    quantum: usize,
-    /// Frame bytes that repairs may take before new data gets its turn.
-    repair_credit: i64,
-
-    /// Bytes of the content that are in the store.
-    written: u64,
-    length: Option<u64>,
-    /// Next packet never sent; its block and index; packets in all, once known.
-    next: u64,
-    block: u64,
-    index: u32,
-    total: Option<u64>,
-
-    tree: Tree,
-    left: LeftEdge,
-    hashed: u64,
-    published: u64,
-    digest: Option<Digest>,
-    digests: managed::ManagedSlice<'a, Digest>,
-
-    members: Members<'a>,
-    window: Window<'a>,
-    /// What the DyRAM relay acknowledged for all below it.
-    relay_ack: Option<relay::FoldedAck>,
-    /// Since when no receiver that joined is waited for, once everything was sent.
-    settled: Option<Instant>,
-    /// No relay has taken this source in: new data waits.
-    held: bool,
-    /// The first block that one of the receivers lacks that joined before data flows.
-    slowest_joined: Option<u64>,
-    /// The worst loss that a receiver has reported since the application asked, in thousandths.
-    worst_loss: Option<u16>,
+    content: Content<S>,
+    digests: Digests<'a>,
+    heartbeats: Heartbeats,
+    pacing: Pacing,
+    receivers: Receivers<'a>,
+    relay: RelayState,
     repairs: Repairs<'a>,
     longest_round_trip: Duration,
     answers: heapless::Deque<Answer, 32>,
     events: heapless::Deque<SenderEvent, 32>,
-    ending: heapless::Deque<SenderEvent, 4>,
+    /// The last events, which are never lost.
+    last_events: heapless::Deque<SenderEvent, 4>,
+    /// New data waits for receivers.
+    stalled: bool,
+    completed: bool,
     stats: SenderStats,
 }
 
 #[cfg(feature = "alloc")]
 impl<S: Store> Sender<'static, S> {
-    /// A sender with tables on the heap, of the sizes in the configuration.
+    /// Creates a sender with tables on the heap, of the sizes in the configuration.
     ///
     /// # Errors
     /// When the configuration contradicts itself or the store.
@@ -175,7 +156,7 @@ impl<S: Store> Sender<'static, S> {
 }
 
 impl<'a, S: Store> Sender<'a, S> {
-    /// A sender with the caller's tables.
+    /// Creates a sender with the caller's tables.
     ///
     /// # Errors
     /// When the configuration contradicts itself or the store.
@@ -198,80 +179,51 @@ impl<'a, S: Store> Sender<'a, S> {
         rng.fill_bytes(&mut token_key);
         let mut member_key = [0; 16];
         rng.fill_bytes(&mut member_key);
-        let sync_frame_len = SYNC_LEN + config.name.len() + hashing.overhead() + FRAME_OVERHEAD;
-        let (pacer, quantum) = pacer(&config, now);
-        let resumed = config.resume_blocks;
         let limits = TargetLimits {
             rate_bps: None,
             depth_len: 0,
         };
-        let hold_down = config.repair.hold_down;
-        let total = config.length.and_then(|length| geometry.packets(length));
         let mut repairs = Repairs::new(
             storage.repairs,
-            storage.held,
+            storage.hold_down,
             storage.targets,
             limits,
-            hold_down,
+            config.repair.hold_down,
         );
         repairs.set_packets_per_block(geometry.packets_per_block());
         let mut sender = Sender {
             session,
-            geometry,
-            hashing,
-
             token_key,
             now,
             phase: Phase::Waiting,
             timers: Timers::default(),
-            heartbeat: HEARTBEAT_MIN,
-            tail: HEARTBEAT_MIN,
-            synced: now,
-            paused: None,
-            sync_wanted: true,
-            sync_frame_len,
-            digests_late: false,
-            digests_again: false,
-            stalled: false,
-            completed: false,
-            pacer,
-            answer_pacer: answer_pacer(&config, now),
-            quantum,
-            repair_credit: 0,
-            written: config.length.unwrap_or(0),
-            length: config.length,
-            next: geometry
-                .first_packet(resumed)
-                .min(total.unwrap_or(u64::MAX)),
-            block: resumed,
-            index: 0,
-            total,
-            tree: Tree::default(),
-            left: LeftEdge::default(),
-            hashed: resumed,
-            published: if config.integrity { resumed } else { 0 },
-            digest: config.digest,
-            digests: storage.digests,
-            members: Members::new(storage.members, member_key),
-            window: Window::new(storage.window, resumed),
-            relay_ack: None,
-            settled: None,
-            held: false,
-            slowest_joined: None,
-            worst_loss: None,
+            content: Content::new(&config, store, geometry),
+            digests: Digests::new(&config, storage.digests),
+            heartbeats: Heartbeats::new(&config, &hashing, now),
+            pacing: Pacing::new(&config, now),
+            receivers: Receivers {
+                members: Members::new(storage.members, member_key),
+                window: Window::new(storage.window, config.resume_blocks),
+                settled: None,
+                slowest_joined: None,
+                worst_loss: None,
+            },
+            relay: RelayState::default(),
             repairs,
             longest_round_trip: Duration::ZERO,
             answers: heapless::Deque::new(),
             events: heapless::Deque::new(),
-            ending: heapless::Deque::new(),
+            last_events: heapless::Deque::new(),
+            stalled: false,
+            completed: false,
             stats: SenderStats::default(),
+            hashing,
             config,
-            store,
         };
         let wait = if sender.config.receivers.is_some() {
             sender.config.start_wait
         } else {
-            // Three heartbeats first: who misses all of them has worse luck than repairs cost.
+            // Three heartbeats first: a receiver that misses every one requests the data later.
             HEARTBEAT_MIN * 4
         };
         sender.timers.set(Timer::Start, now + wait);
@@ -281,83 +233,91 @@ impl<'a, S: Store> Sender<'a, S> {
         Ok(sender)
     }
 
-    /// The session.
+    /// Returns the session.
     pub fn session(&self) -> SessionId {
         self.session
     }
 
-    /// How the content is cut.
+    /// Returns how the content is cut.
     pub fn geometry(&self) -> Geometry {
-        self.geometry
+        self.content.geometry
     }
 
-    /// Adds bytes to a stream; how many were taken. Less than all: nothing that is still to be
+    /// Adds bytes to a stream. Returns how many were taken: nothing that is still to be
     /// sent, or that a known receiver may lack, is overwritten; call again after sending.
     ///
     /// # Errors
     /// [`crate::store::StoreError`] when the store failed.
     pub fn send(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, crate::store::StoreError> {
         self.advance_clock(now);
-        if self.length.is_some() {
+        if self.content.length.is_some() {
             return Ok(0);
         }
         let room = self.room().min(bytes.len() as u64) as usize;
-        let block_len = self.geometry.block_len();
+        let block_len = self.content.geometry.block_len();
         let mut taken = 0;
         while taken < room {
-            let in_block = self.written as usize & (block_len - 1);
+            let in_block = self.content.written as usize & (block_len - 1);
             let len = (room - taken).min(block_len - in_block);
-            self.store.write(self.written, &bytes[taken..taken + len])?;
-            self.written += len as u64;
+            self.content
+                .store
+                .write(self.content.written, &bytes[taken..taken + len])?;
+            self.content.written += len as u64;
             taken += len;
         }
         Ok(taken)
     }
 
-    /// Bytes that [`Sender::send`] would take now.
+    /// Returns how many bytes [`Sender::send`] would take now.
     pub fn room(&self) -> u64 {
-        if self.length.is_some() {
+        if self.content.length.is_some() {
             return 0;
         }
-        let limit = Geometry::MAX_BLOCKS << self.geometry.block_exponent();
-        let Some(capacity) = self.store.capacity() else {
-            return limit - self.written;
+        let limit = Geometry::MAX_BLOCKS << self.content.geometry.block_exponent();
+        let Some(capacity) = self.content.store.capacity() else {
+            return limit - self.content.written;
         };
-        let known = [self.window.slowest(), self.relay_slowest()];
-        let keep = known.into_iter().flatten().fold(self.block, u64::min);
-        (self.geometry.block_offset(keep) + capacity)
+        let known = [self.receivers.window.slowest(), self.relay_slowest()];
+        let keep = known
+            .into_iter()
+            .flatten()
+            .fold(self.content.block, u64::min);
+        (self.content.geometry.block_offset(keep) + capacity)
             .min(limit)
-            .saturating_sub(self.written)
+            .saturating_sub(self.content.written)
     }
 
-    /// The stream ends after the bytes it has.
+    /// Ends the stream after the bytes that were added.
     pub fn finish(&mut self, now: Instant) {
         self.advance_clock(now);
-        if self.length.is_none() {
-            self.length = Some(self.written);
-            self.total = self.geometry.packets(self.written);
-            self.sync_wanted = true;
-            // Whole packets do not wait for the end: all of it may have gone before.
+        if self.content.length.is_none() {
+            self.content.finish();
+            self.heartbeats.request();
+            // Whole packets do not wait for the end: everything may have been sent before.
             self.check_sent();
         }
     }
 
-    /// Says good-bye and ends, whatever receivers still lack.
+    /// Announces the end and ends, even if receivers lack something.
     pub fn close(&mut self, now: Instant) {
         self.advance_clock(now);
         if !matches!(self.phase, Phase::Closing { .. } | Phase::Ended) {
-            self.phase = Phase::Closing { left: FAREWELLS };
-            self.heartbeat = HEARTBEAT_MIN;
-            self.sync_wanted = true;
+            self.phase = Phase::Closing {
+                left: CLOSING_HEARTBEATS,
+            };
+            self.heartbeats.restart();
+            self.heartbeats.request();
         }
     }
 
     /// Whether the driver may stop: [`SenderEvent::Complete`] was taken, or the sender has ended. A sender
     /// that is driven further serves receivers that come late, for [`SenderConfig::linger`]; one that stops
-    /// here may [`close`](Sender::close) first and go on until [`Sender::is_ended`], so that receivers hear
-    /// that it leaves.
+    /// here may [`close`](Sender::close) first and continue until [`Sender::is_ended`], so that receivers learn
+    /// that it ends.
     pub fn is_finished(&self) -> bool {
-        (self.completed || self.is_ended()) && self.ending.is_empty() && self.answers.is_empty()
+        (self.completed || self.is_ended())
+            && self.last_events.is_empty()
+            && self.answers.is_empty()
     }
 
     /// Whether nothing more will be sent.
@@ -365,50 +325,52 @@ impl<'a, S: Store> Sender<'a, S> {
         self.phase == Phase::Ended
     }
 
-    /// Bytes of the content sent at least once, and its length if known.
+    /// Returns the bytes of the content sent at least once, and its length if known.
     pub fn progress(&self) -> (u64, Option<u64>) {
-        let (block, index) = self.geometry.locate(self.next);
-        let sent = self.geometry.span(block, index, self.length).0;
-        (sent.min(self.written), self.length)
+        (self.content.sent_len(), self.content.length)
     }
 
-    /// Receivers that joined, and how many of them have everything.
+    /// Returns how many hosts joined, and how many of them have everything.
     pub fn receivers(&self) -> (u32, u32) {
-        (self.members.joined, self.members.complete)
+        (
+            self.receivers.members.joined,
+            self.receivers.members.complete,
+        )
     }
 
-    /// The digest of the whole, once everything was sent.
+    /// Returns the digest of the whole, once everything was sent.
     pub fn digest(&self) -> Option<Digest> {
-        self.digest
+        self.digests.whole
     }
 
-    /// The store.
+    /// Returns the store.
     pub fn store(&self) -> &S {
-        &self.store
+        &self.content.store
     }
 
-    /// Changes the rate (Ethernet frame bits a second).
+    /// Sets the rate (Ethernet frame bits a second).
     pub fn set_rate(&mut self, now: Instant, rate_bps: Option<u64>) {
         self.advance_clock(now);
         self.config.rate_bps = rate_bps;
-        (self.pacer, self.quantum) = pacer(&self.config, now);
+        self.pacing.set_rate(&self.config, now);
     }
 
-    /// The worst share that a receiver has reported lost since the last call, in thousandths, of what the
-    /// source sent to all; it does not matter who repaired it. `None`: none has reported enough packets to
-    /// tell. Receivers report with [`SenderConfig::receivers`].
+    /// Returns the worst share of the packets to all that a receiver has reported lost since the last call, in
+    /// thousandths, repaired or not. `None`: no receiver has reported enough packets. Receivers report with [`SenderConfig::receivers`].
     pub fn take_worst_loss(&mut self) -> Option<u16> {
-        self.worst_loss.take()
+        self.receivers.worst_loss.take()
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn stats(&self) -> &SenderStats {
         &self.stats
     }
 
-    /// What the application wants to know; drain until `None`.
+    /// Returns the next event. Drain it until `None`.
     pub fn poll_event(&mut self) -> Option<SenderEvent> {
-        self.events.pop_front().or_else(|| self.ending.pop_front())
+        self.events
+            .pop_front()
+            .or_else(|| self.last_events.pop_front())
     }
 
     fn event(&mut self, event: SenderEvent) {
@@ -421,7 +383,7 @@ impl<'a, S: Store> Sender<'a, S> {
         self.now = self.now.max(now);
     }
 
-    /// Time has passed; harmless when called early or twice.
+    /// Handles the passing of time. Harmless when called early or twice.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.advance_clock(now);
         let now = self.now;
@@ -429,7 +391,7 @@ impl<'a, S: Store> Sender<'a, S> {
             return;
         }
         if self.timers.fired(Timer::Sync, now) {
-            self.sync_wanted = true;
+            self.heartbeats.request();
         }
         let waited = self.timers.fired(Timer::Start, now);
         if self.phase == Phase::Waiting && (waited || self.all_joined()) {
@@ -438,10 +400,10 @@ impl<'a, S: Store> Sender<'a, S> {
         if self.timers.fired(Timer::Silence, now) {
             self.expire_receivers();
         }
-        self.digests_late |= self.timers.fired(Timer::Digests, now);
+        self.digests.is_late |= self.timers.fired(Timer::Digests, now);
         if self.timers.fired(Timer::Linger, now) {
-            if self.members.active > 0 || self.relay_lacks() {
-                // What has joined and is not done is waited for, until it is given up.
+            if self.receivers.members.active > 0 || self.relay_lacks() {
+                // Each receiver that joined is waited for until it is complete or given up.
                 self.touch_linger();
             } else if self.phase == Phase::Sent {
                 self.close(now);
@@ -449,22 +411,23 @@ impl<'a, S: Store> Sender<'a, S> {
         }
     }
 
-    /// When to call [`Sender::handle_timeout`].
+    /// Returns when to call [`Sender::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.phase == Phase::Ended {
             return None;
         }
-        let pacer = &self.pacer;
+        let pacer = &self.pacing.data;
         let answers = self.answer_at();
         let sync = self
-            .sync_wanted
-            .then(|| pacer.ready_at(self.sync_frame_len));
+            .heartbeats
+            .is_due()
+            .then(|| pacer.ready_at(self.heartbeats.frame_len()));
         let data = self.data_waits() || self.digests_due();
-        let data = data.then(|| pacer.ready_at(self.quantum));
+        let data = data.then(|| pacer.ready_at(self.pacing.quantum));
         let repairs = self
             .repairs
             .poll_timeout(0)
-            .map(|at| at.max(pacer.ready_at(self.quantum)));
+            .map(|at| at.max(pacer.ready_at(self.pacing.quantum)));
         let output = [answers, sync, data, repairs].into_iter().flatten().min();
         let output = output.map(|at| at.max(self.now));
         output.into_iter().chain(self.timers.next()).min()
@@ -473,16 +436,16 @@ impl<'a, S: Store> Sender<'a, S> {
     fn all_joined(&self) -> bool {
         self.config
             .receivers
-            .is_some_and(|expected| self.members.joined >= expected)
+            .is_some_and(|expected| self.receivers.members.joined >= expected)
     }
 
     fn begin(&mut self) {
         self.skip_what_all_have();
         self.phase = Phase::Sending;
-        self.sync_wanted = true;
+        self.heartbeats.request();
         self.timers.stop(Timer::Start);
         self.event(SenderEvent::Started {
-            joined: self.members.joined,
+            joined: self.receivers.members.joined,
         });
         self.check_sent();
     }
@@ -496,68 +459,50 @@ impl<'a, S: Store> Sender<'a, S> {
     /// A restarted sender does not send again what all the receivers have that joined. One that joins later
     /// asks for it.
     fn skip_what_all_have(&mut self) {
-        let Some(slowest) = self.slowest_joined.filter(|&block| block > self.block) else {
+        let Some(slowest) = self
+            .receivers
+            .slowest_joined
+            .filter(|&block| block > self.content.block)
+        else {
             return;
         };
-        if self.next > 0 || self.config.resume_blocks > 0 || self.members.active == 0 {
+        if self.content.next > 0
+            || self.config.resume_blocks > 0
+            || self.receivers.members.active == 0
+        {
             return;
         }
         self.config.resume_blocks = slowest;
-        let total = self.total.unwrap_or(u64::MAX);
-        self.next = self.geometry.first_packet(slowest).min(total);
-        self.block = slowest;
-        self.hashed = slowest;
-        self.published = slowest;
+        self.content.skip_to(slowest);
+        self.digests.skip_to(slowest);
         // Those that stand here were ahead of the data when they joined. Once for each session.
-        self.window.restart(slowest);
-        for at in 0..self.members.capacity() {
-            let member = *self.members.get(at);
+        self.receivers.window.restart(slowest);
+        for at in 0..self.receivers.members.capacity() {
+            let member = *self.receivers.members.get(at);
             if member.state == members::State::Active {
-                self.members.get_mut(at).counted = self.window.enter(member.blocks);
+                self.receivers.members.get_mut(at).counted =
+                    self.receivers.window.enter(member.blocks);
             }
         }
-    }
-
-    /// Number of blocks whose first packet was sent.
-    fn blocks_begun(&self) -> u64 {
-        self.block + u64::from(self.index > 0)
-    }
-
-    /// First block that the store still holds whole.
-    fn oldest_block(&self) -> u64 {
-        let Some(capacity) = self.store.capacity() else {
-            return 0;
-        };
-        self.geometry.blocks(self.written.saturating_sub(capacity))
     }
 
     /// Whether a packet that was never sent may go, the rate aside.
     fn data_waits(&self) -> bool {
-        let open = self.phase == Phase::Sending && !self.held;
-        open && self.has_data() && self.block < self.limit()
+        let open = self.phase == Phase::Sending && !self.relay.is_awaited;
+        open && self.content.has_data() && self.content.block < self.limit()
     }
 
-    fn has_data(&self) -> bool {
-        match self.total {
-            Some(total) => self.next < total,
-            None => {
-                let (offset, len) = self.geometry.span(self.block, self.index, None);
-                offset + len as u64 <= self.written
-            }
-        }
-    }
-
-    /// After each new packet: is that all?
+    /// After a new packet: ends this phase if it was the last.
     fn check_sent(&mut self) {
-        let all = self.total.is_some_and(|total| self.next >= total);
-        let settled = !self.config.integrity || self.hashed == self.published;
+        let all = self.content.is_sent();
+        let settled = !self.config.integrity || self.digests.hashed == self.digests.published;
         if self.phase != Phase::Sending || !all || !settled {
             return;
         }
         // Of a restarted sender the blocks before the first one it sent were not read.
         if self.config.integrity && self.config.resume_blocks == 0 {
-            let root = self.tree.root(&self.hashing);
-            if *self.digest.get_or_insert(root) != root {
+            let root = self.digests.tree.root(&self.hashing);
+            if *self.digests.whole.get_or_insert(root) != root {
                 self.fail_store();
                 return;
             }
@@ -568,13 +513,13 @@ impl<'a, S: Store> Sender<'a, S> {
 
     fn all_sent(&mut self) {
         self.phase = Phase::Sent;
-        self.sync_wanted = true;
-        self.heartbeat = HEARTBEAT_MIN;
+        self.heartbeats.request();
+        self.heartbeats.restart();
         self.touch_linger();
-        let length = self.length.unwrap_or(self.written);
+        let length = self.content.length.unwrap_or(self.content.written);
         self.event(SenderEvent::Sent {
             length,
-            digest: self.digest,
+            digest: self.digests.whole,
         });
     }
 
@@ -585,11 +530,11 @@ impl<'a, S: Store> Sender<'a, S> {
             return;
         }
         let mut at = self.now + self.config.linger;
-        if self.config.receivers.is_some() && self.members.active == 0 {
-            let settled = *self.settled.get_or_insert(self.now);
+        if self.config.receivers.is_some() && self.receivers.members.active == 0 {
+            let settled = *self.receivers.settled.get_or_insert(self.now);
             at = at.min(settled + self.config.linger.max(self.config.receiver_timeout));
         } else {
-            self.settled = None;
+            self.receivers.settled = None;
         }
         self.timers.set(Timer::Linger, at);
     }
@@ -598,28 +543,29 @@ impl<'a, S: Store> Sender<'a, S> {
         let enough = self
             .config
             .receivers
-            .is_some_and(|n| self.members.complete >= n);
-        let all = enough && self.members.active == 0 && self.members.failed == 0;
+            .is_some_and(|n| self.receivers.members.complete >= n);
+        let all =
+            enough && self.receivers.members.active == 0 && self.receivers.members.failed == 0;
         // All may have had it before all of it was sent.
         let open = matches!(self.phase, Phase::Waiting | Phase::Sending | Phase::Sent);
         if all && open && !self.completed {
-            // The last digests are on their way, and nobody needs them.
-            if self.phase == Phase::Sending && self.total.is_some_and(|total| self.next >= total) {
+            // Digests still to be sent are no longer needed.
+            if self.phase == Phase::Sending && self.content.is_sent() {
                 self.all_sent();
             }
             self.completed = true;
-            let _ = self.ending.push_back(SenderEvent::Complete);
+            let _ = self.last_events.push_back(SenderEvent::Complete);
         }
     }
 
-    /// What was announced cannot be sent: receivers hear a good-bye.
+    /// The announced content cannot be sent: announces the end.
     fn fail_store(&mut self) {
         let now = self.now;
         self.close(now);
-        let _ = self.ending.push_back(SenderEvent::StoreFailed);
+        let _ = self.last_events.push_back(SenderEvent::StoreFailed);
     }
 
-    /// One packet arrived.
+    /// Handles a packet.
     ///
     /// # Errors
     /// Why it was dropped; nothing but that counter changed then, unless the reason says so.

@@ -14,34 +14,45 @@ use crate::{Destination, Transmit};
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
     New,
-    /// Position in the queue of repairs, and what stands there.
+    /// A repair, and its position in the queue.
     Repair(usize, crate::replier::Repair),
 }
 
 impl<S: Store> Sender<'_, S> {
-    /// The next packet, or several of one size for one destination, written into `buffer`; drain
-    /// until `None`.
+    /// Writes the next packet, or several of one size for one destination, into `buffer`. Drain it until `None`.
     ///
     /// A buffer shorter than a packet gets nothing: offer at least the `max_packet_len` of the
     /// configuration, and no less than 400 bytes.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
+        self.poll_output(now, buffer).map(|(transmit, _)| transmit)
+    }
+
+    /// Returns what [`Sender::poll_transmit`] does, and the sequence of the first data packet or repair in it.
+    pub(crate) fn poll_output(
+        &mut self,
+        now: Instant,
+        buffer: &mut [u8],
+    ) -> Option<(Transmit, Option<Seq>)> {
         self.advance_clock(now);
         if self.phase == Phase::Ended {
             return None;
         }
-        let budget = self.pacer.budget(self.now);
-        let transmit = self
+        let budget = self.pacing.data.budget(self.now);
+        let control = self
             .poll_answer(budget, buffer)
             .or_else(|| self.poll_sync(budget, buffer))
-            .or_else(|| self.poll_digests(budget, buffer))
-            .or_else(|| self.poll_data(budget, buffer))?;
+            .or_else(|| self.poll_digests(budget, buffer));
+        let (transmit, sequence) = match control {
+            Some(transmit) => (transmit, None),
+            None => self.poll_data(budget, buffer)?,
+        };
         let frames = transmit
             .len
             .div_ceil(transmit.segment_len.unwrap_or(transmit.len).max(1));
         let frame_bytes = transmit.len + frames * FRAME_OVERHEAD;
-        self.pacer.spend(frame_bytes);
+        self.pacing.data.spend(frame_bytes);
         self.stats.frame_bytes += frame_bytes as u64;
-        Some(transmit)
+        Some((transmit, sequence))
     }
 
     pub(super) fn seal(
@@ -64,23 +75,29 @@ impl<S: Store> Sender<'_, S> {
     }
 
     /// Fills the buffer with data packets of one destination.
-    fn poll_data(&mut self, budget: usize, buffer: &mut [u8]) -> Option<Transmit> {
-        let segment = self.geometry.packet_len();
+    fn poll_data(&mut self, budget: usize, buffer: &mut [u8]) -> Option<(Transmit, Option<Seq>)> {
+        let segment = self.content.geometry.packet_len();
         let frame = segment + FRAME_OVERHEAD;
         let room = (buffer.len() / segment).min(budget / frame);
         let most = room
             .min(self.config.max_segments.max(1))
             .min(65_000 / segment.min(65_000));
-        let before = self.next;
+        let before = self.content.next;
+        let mut first = None;
         let mut destination = None;
         let mut filled = 0;
         while filled < most {
             let Some(next) = self.next_segment(frame) else {
                 break;
             };
-            let to = match next {
-                Next::New => Target::Group,
-                Next::Repair(_, repair) => repair.target,
+            let (to, number) = match next {
+                Next::New => (Target::Group, self.content.next),
+                Next::Repair(_, repair) => {
+                    let block = u64::from(repair.block);
+                    let number =
+                        self.content.geometry.first_packet(block) + u64::from(repair.index);
+                    (repair.target, number)
+                }
             };
             if destination.is_some_and(|destination| destination != to) {
                 break;
@@ -89,6 +106,7 @@ impl<S: Store> Sender<'_, S> {
             match self.write_segment(next, out) {
                 Ok(true) => {
                     destination = Some(to);
+                    first.get_or_insert(number);
                     filled += 1;
                 }
                 Ok(false) => {}
@@ -103,19 +121,21 @@ impl<S: Store> Sender<'_, S> {
             Target::Relay => Destination::Relay,
             Target::Group | Target::TurningPoint(_) => Destination::Group,
         };
-        self.after_data(self.next != before);
+        self.after_data(self.content.next != before);
         let len = filled * segment;
-        Some(Transmit {
+        let transmit = Transmit {
             destination,
             len,
             segment_len: (filled > 1).then_some(segment),
-        })
+        };
+        let first = first.map(|number| Seq::of(number, self.content.geometry.first()));
+        Some((transmit, first))
     }
 
     /// Repairs go first, until they have had their share while new data waits.
     fn next_segment(&mut self, frame: usize) -> Option<Next> {
         let waits = self.data_waits();
-        if waits && (self.repair_credit <= 0 || self.repairs.is_empty()) {
+        if waits && (!self.pacing.has_credit() || self.repairs.is_empty()) {
             return Some(Next::New);
         }
         let repair = self.repairs.peek(self.now, frame);
@@ -125,26 +145,27 @@ impl<S: Store> Sender<'_, S> {
         }
     }
 
-    /// Whether a packet was written (a repair of what is gone is not).
+    /// Returns whether a packet was written; a repair of a released packet is not.
     fn write_segment(&mut self, next: Next, out: &mut [u8]) -> Result<bool, StoreError> {
         let frame = out.len() + FRAME_OVERHEAD;
         match next {
             Next::New => {
-                self.write_packet(self.block, self.index, None, out)?;
+                self.write_packet(self.content.block, self.content.index, None, out)?;
                 self.stats.data_packets += 1;
-                self.earn_credit(frame);
+                self.pacing
+                    .earn_credit(frame, self.config.repair.share_percent);
                 self.step()?;
                 Ok(true)
             }
             Next::Repair(at, repair) => {
                 let block = u64::from(repair.block);
-                if block < self.oldest_block() {
+                if block < self.content.oldest_block() {
                     self.repairs.done(self.now, at, None);
                     return Ok(false);
                 }
                 self.write_packet(block, repair.index, Some(repair.tag), out)?;
                 self.repairs.done(self.now, at, Some(frame));
-                self.repair_credit -= frame as i64;
+                self.pacing.spend_credit(frame);
                 match repair.target {
                     Target::Unicast(_) => self.stats.repairs_unicast += 1,
                     _ => self.stats.repairs_group += 1,
@@ -154,14 +175,6 @@ impl<S: Store> Sender<'_, S> {
         }
     }
 
-    /// Each new packet earns repairs their share beside it.
-    fn earn_credit(&mut self, frame: usize) {
-        let share = i64::from(self.config.repair.share_percent.clamp(1, 99));
-        let most = 64 * frame as i64;
-        let earned = frame as i64 * share / (100 - share);
-        self.repair_credit = (self.repair_credit + earned).min(most);
-    }
-
     fn write_packet(
         &mut self,
         block: u64,
@@ -169,52 +182,52 @@ impl<S: Store> Sender<'_, S> {
         repair: Option<u16>,
         out: &mut [u8],
     ) -> Result<(), StoreError> {
-        let number = self.geometry.first_packet(block) + u64::from(index);
-        let sequence = Seq::of(number, self.geometry.first());
+        let number = self.content.geometry.first_packet(block) + u64::from(index);
+        let sequence = Seq::of(number, self.content.geometry.first());
         data::Repr {
             repair,
             session: self.session,
             sequence,
         }
         .emit(out);
-        let (offset, len) = self.geometry.span(block, index, self.length);
+        let (offset, len) = self
+            .content
+            .geometry
+            .span(block, index, self.content.length);
         let (content, padding) = out[data::DATA_HEADER_LEN..].split_at_mut(len);
         padding.fill(0);
-        self.store.read(offset, content)
+        self.content.store.read(offset, content)
     }
 
     /// The packet at `next` was sent.
     fn step(&mut self) -> Result<(), StoreError> {
-        self.next += 1;
-        self.index += 1;
-        let ended = self.total.is_some_and(|total| self.next >= total);
-        if self.index < self.geometry.packets_per_block() && !ended {
-            return Ok(());
+        if self.content.advance() {
+            if self.config.integrity {
+                self.hash_block()?;
+            }
+            self.content.begin_block();
         }
-        if self.config.integrity {
-            self.hash_block()?;
-        }
-        self.block += 1;
-        self.index = 0;
         Ok(())
     }
 
     fn after_data(&mut self, new: bool) {
-        let has = self.phase == Phase::Sending && self.has_data();
+        let has = self.phase == Phase::Sending && self.content.has_data();
         let stalled = has && !self.data_waits();
         if stalled && !self.stalled {
             self.stats.stalls += 1;
         }
         if self.stalled != stalled {
             self.stalled = stalled;
-            self.sync_wanted |= stalled;
+            if stalled {
+                self.heartbeats.request();
+            }
         }
         if new {
             self.schedule_heartbeat(has && !stalled);
         }
         if self.repairs.is_empty() {
-            // Unused credit of a quiet time does not pile up beyond one burst.
-            self.repair_credit = self.repair_credit.max(0);
+            // Without repairs, what they took beyond their share is forgotten.
+            self.pacing.forgive_debt();
         }
         self.check_sent();
     }

@@ -1,4 +1,4 @@
-//! With a DyRAM relay's help: what it wants, and how far the slowest below it is.
+//! Above a DyRAM relay: its requests, and its acknowledgement for the slowest receiver below it.
 
 use proto_core::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::replier::Target;
 use crate::store::Store;
 use crate::wire::Seq;
 
-/// What a relay acknowledged for all below it.
+/// The acknowledgement of a relay for all receivers below it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FoldedAck {
     /// First packet that is not acknowledged.
@@ -22,11 +22,19 @@ pub(super) struct FoldedAck {
     stalled: bool,
 }
 
+/// The relay above which this sender stands, if it does.
+#[derive(Default)]
+pub(super) struct RelayState {
+    ack: Option<FoldedAck>,
+    /// No relay serves this source: new data waits.
+    pub(super) is_awaited: bool,
+}
+
 impl<S: Store> Sender<'_, S> {
-    /// The relay wants this packet (number as on the wire): it is queued as a repair to
-    /// [`crate::Destination::Relay`]. Says whether it is still held.
+    /// Queues a packet that the relay requests (its number as on the wire) as a repair to
+    /// [`crate::Destination::Relay`]. Returns whether it is still stored.
     ///
-    /// One that was repaired a moment ago counts as held, and is not sent again.
+    /// One that is held down after a repair counts as stored, and is not sent again.
     ///
     /// # Errors
     /// [`Error::Ended`] when the sender has ended.
@@ -35,13 +43,13 @@ impl<S: Store> Sender<'_, S> {
         if self.is_ended() {
             return Err(Error::Ended);
         }
-        let geometry = self.geometry;
-        let number = Seq(sequence).number(geometry.first(), self.next);
-        let Some(number) = number.filter(|&number| number < self.next) else {
+        let geometry = self.content.geometry;
+        let number = Seq(sequence).number(geometry.first(), self.content.next);
+        let Some(number) = number.filter(|&number| number < self.content.next) else {
             return Ok(false);
         };
         let (block, index) = geometry.locate(number);
-        if block < self.oldest_block() {
+        if block < self.content.oldest_block() {
             return Ok(false);
         }
         self.stats.requested_packets += 1;
@@ -56,7 +64,7 @@ impl<S: Store> Sender<'_, S> {
                 self.touch_linger();
                 Ok(true)
             }
-            // It will be asked for again.
+            // It will be requested again.
             Err(_) => Ok(true),
         }
     }
@@ -67,20 +75,20 @@ impl<S: Store> Sender<'_, S> {
     /// [`crate::SenderConfig::receiver_timeout`] although it lacked something.
     pub fn acknowledged(&mut self, now: Instant, sequence: u32) {
         self.advance_clock(now);
-        let number = Seq(sequence).number(self.geometry.first(), self.next);
-        let Some(number) = number.filter(|&number| number <= self.next) else {
+        let number = Seq(sequence).number(self.content.geometry.first(), self.content.next);
+        let Some(number) = number.filter(|&number| number <= self.content.next) else {
             return;
         };
-        let before = self.relay_ack;
+        let before = self.relay.ack;
         let advanced = before.is_none_or(|before| number > before.highest);
         // One that lacks nothing cannot advance.
-        let (block, _) = self.geometry.locate(number);
-        let lacks_nothing = number >= self.next || block >= self.block;
+        let (block, _) = self.content.geometry.locate(number);
+        let lacks_nothing = number >= self.content.next || block >= self.content.block;
         let (mut stalled, mut at) = before.map_or((false, now), |b| (b.stalled, b.advanced));
         if advanced || lacks_nothing {
             (stalled, at) = (false, self.now);
         }
-        self.relay_ack = Some(FoldedAck {
+        self.relay.ack = Some(FoldedAck {
             number,
             highest: before.map_or(number, |before| before.highest.max(number)),
             advanced: at,
@@ -95,7 +103,7 @@ impl<S: Store> Sender<'_, S> {
     /// Another relay serves this source: its acknowledgements begin anew.
     pub(crate) fn relay_changed(&mut self, now: Instant) {
         self.advance_clock(now);
-        if let Some(ack) = &mut self.relay_ack {
+        if let Some(ack) = &mut self.relay.ack {
             ack.highest = ack.number;
             ack.advanced = self.now;
             ack.stalled = false;
@@ -104,13 +112,14 @@ impl<S: Store> Sender<'_, S> {
 
     /// Whether something below the relay lacks packets that were sent, and has not stood still for too long.
     pub(super) fn relay_lacks(&self) -> bool {
-        self.relay_ack
-            .is_some_and(|ack| ack.number < self.next && !self.is_expired(&ack))
+        self.relay
+            .ack
+            .is_some_and(|ack| ack.number < self.content.next && !self.is_expired(&ack))
     }
 
     /// Whether the relay's acknowledgement does not count, since it stood still for too long.
     pub fn is_relay_stalled(&self) -> bool {
-        self.relay_ack.is_some_and(|ack| ack.stalled)
+        self.relay.ack.is_some_and(|ack| ack.stalled)
     }
 
     fn is_expired(&self, ack: &FoldedAck) -> bool {
@@ -119,12 +128,13 @@ impl<S: Store> Sender<'_, S> {
 
     /// Tells the application when the relay's acknowledgement has stood still for too long.
     pub(super) fn check_relay(&mut self) {
-        let Some(ack) = self.relay_ack else { return };
-        let (block, _) = self.geometry.locate(ack.number);
+        let Some(ack) = self.relay.ack else { return };
+        let (block, _) = self.content.geometry.locate(ack.number);
         let open = matches!(self.phase, Phase::Sending | Phase::Sent);
-        let lacks = block < self.block || self.phase == Phase::Sent && ack.number < self.next;
+        let lacks = block < self.content.block
+            || self.phase == Phase::Sent && ack.number < self.content.next;
         if open && lacks && !ack.stalled && self.is_expired(&ack) {
-            self.relay_ack = Some(FoldedAck {
+            self.relay.ack = Some(FoldedAck {
                 stalled: true,
                 ..ack
             });
@@ -132,24 +142,24 @@ impl<S: Store> Sender<'_, S> {
         }
     }
 
-    /// Digests come with the next ones again: relays have DATA repaired, not what else a source says, and
-    /// who lost a packet of digests would ask the source itself.
-    pub(crate) fn say_digests_again(&mut self) {
-        self.digests_again = true;
+    /// Has digests repeated with the next ones: relays repair DATA alone, and a receiver that lost a packet of
+    /// digests would ask the source itself.
+    pub(crate) fn repeat_digests(&mut self) {
+        self.digests.repeats = true;
     }
 
-    /// Whether new data has to wait, since nobody would carry it.
-    pub(crate) fn hold(&mut self, held: bool) {
-        self.held = held;
+    /// Sets whether new data waits for a relay to carry it.
+    pub(crate) fn wait_for_relay(&mut self, waits: bool) {
+        self.relay.is_awaited = waits;
     }
 
     pub(crate) fn has_relay_ack(&self) -> bool {
-        self.relay_ack.is_some()
+        self.relay.ack.is_some()
     }
 
     /// The number on the wire of the next packet to be sent for the first time.
     pub fn next_sequence(&self) -> u32 {
-        Seq::of(self.next, self.geometry.first()).0
+        Seq::of(self.content.next, self.content.geometry.first()).0
     }
 
     /// How long a receiver, or the relay, is waited for.
@@ -157,10 +167,10 @@ impl<S: Store> Sender<'_, S> {
         self.config.receiver_timeout
     }
 
-    /// First block that somebody below the relay may lack.
+    /// Returns the first block that a receiver below the relay may lack.
     pub(super) fn relay_slowest(&self) -> Option<u64> {
-        let ack = self.relay_ack.filter(|ack| !self.is_expired(ack))?;
-        Some(self.geometry.locate(ack.number).0)
+        let ack = self.relay.ack.filter(|ack| !self.is_expired(ack))?;
+        Some(self.content.geometry.locate(ack.number).0)
     }
 
     /// New data must stay below this block.
@@ -168,6 +178,6 @@ impl<S: Store> Sender<'_, S> {
         let window = self.config.window_blocks;
         let behind = self.relay_slowest().zip(window);
         let relay = behind.map_or(u64::MAX, |(block, window)| block + u64::from(window));
-        self.window.limit().min(relay)
+        self.receivers.window.limit().min(relay)
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! One rule, for pace, end and success: every receiver that joined is waited for until it has confirmed
 //! everything or is given up. [`crate::SenderConfig::receivers`] adds how many hosts are expected: data
-//! begins when so many have joined (or after [`crate::SenderConfig::start_wait`]), and
-//! [`SenderEvent::Complete`] comes when at least so many have confirmed and no receiver that joined lacks
+//! begins when that many have joined (or after [`crate::SenderConfig::start_wait`]), and
+//! [`SenderEvent::Complete`] comes when at least that many have confirmed and no receiver that joined lacks
 //! anything.
 //!
 //! A receiver is a socket address that returned its token; a host is its IP address. Receivers of one host
@@ -19,8 +19,8 @@ use crate::event::{ReceiverFailure, ReceiverInfo, SenderEvent};
 use crate::store::Store;
 use crate::wire::report::{Report, ReportAck, Status, Verdict};
 
-/// A receiver that is waited for may take as long as so many blocks take at the rate.
-const PATIENT_BLOCKS: u64 = 4;
+/// A receiver may take at least the time of this number of blocks at the rate.
+const PROGRESS_BLOCKS: u64 = 4;
 /// Members looked at in one go for those to give up.
 const EXPIRE_BATCH: usize = 256;
 
@@ -41,7 +41,7 @@ impl<S: Store> Sender<'_, S> {
             return Err(Error::ReportUnverified);
         }
         self.check_plausible(report)?;
-        let verdict = match self.members.place(to) {
+        let verdict = match self.receivers.members.place(to) {
             Place::Known(at) => self.account(at, report),
             Place::New(at) => {
                 self.join(at, to, report);
@@ -65,7 +65,7 @@ impl<S: Store> Sender<'_, S> {
             return Err(Error::ReceiversFull);
         }
         self.stats.reports += 1;
-        if self.members.active > 0 || self.settled.is_none() {
+        if self.receivers.members.active > 0 || self.receivers.settled.is_none() {
             self.touch_linger();
         }
         self.check_complete();
@@ -77,14 +77,17 @@ impl<S: Store> Sender<'_, S> {
 
     fn check_plausible(&self, report: &Report) -> Result<(), Error> {
         let complete = report.status == Status::Complete;
-        let all = self.length.map(|length| self.geometry.blocks(length));
-        // Nobody can know the digest of the whole before this source does.
-        let known = !self.config.integrity || self.digest.is_some();
+        let all = self
+            .content
+            .length
+            .map(|length| self.content.geometry.blocks(length));
+        // No receiver can know the digest of the whole before this source does.
+        let known = !self.config.integrity || self.digests.whole.is_some();
         // One that had the content before it was sent proves that by the digest.
         let proves = complete && self.config.integrity && report.digest != 0;
         let whole = !complete || known && all == Some(report.blocks);
         let resumed = self.may_be_resumed() && all.is_some_and(|all| report.blocks <= all);
-        if whole && (proves || resumed || report.blocks <= self.blocks_begun()) {
+        if whole && (proves || resumed || report.blocks <= self.content.blocks_begun()) {
             Ok(())
         } else {
             Err(Error::ReportImplausible)
@@ -100,10 +103,10 @@ impl<S: Store> Sender<'_, S> {
             advanced: self.now,
             ..Member::default()
         };
-        self.members.join(at, member);
+        self.receivers.members.join(at, member);
         if report.status != Status::Complete {
-            let slowest = self.slowest_joined.unwrap_or(report.blocks);
-            self.slowest_joined = Some(slowest.min(report.blocks));
+            let slowest = self.receivers.slowest_joined.unwrap_or(report.blocks);
+            self.receivers.slowest_joined = Some(slowest.min(report.blocks));
         }
         self.event(SenderEvent::Joined {
             receiver: report.receiver,
@@ -114,38 +117,38 @@ impl<S: Store> Sender<'_, S> {
 
     /// The window waits for a member that is waited for, from there on.
     fn count(&mut self, at: usize, blocks: u64) {
-        let begun = self.blocks_begun();
-        if self.members.get(at).state == State::Active && blocks <= begun {
-            let counted = self.window.moved(None, blocks, begun);
-            self.members.get_mut(at).counted = counted;
+        let begun = self.content.blocks_begun();
+        if self.receivers.members.get(at).state == State::Active && blocks <= begun {
+            let counted = self.receivers.window.moved(None, blocks, begun);
+            self.receivers.members.get_mut(at).counted = counted;
         }
     }
 
     fn uncount(&mut self, at: usize) {
-        let member = self.members.get_mut(at);
+        let member = self.receivers.members.get_mut(at);
         let blocks = member.blocks;
         if core::mem::take(&mut member.counted) {
-            self.window.left(blocks);
+            self.receivers.window.left(blocks);
         }
     }
 
     /// Accounts for a report of a known member. Returns the answer.
     fn account(&mut self, at: usize, report: &Report) -> Verdict {
         let now = self.now;
-        if self.members.get(at).id != report.receiver && report.status == Status::Joined {
+        if self.receivers.members.get(at).id != report.receiver && report.status == Status::Joined {
             // Another run of the receiver, at the same port.
             self.uncount(at);
-            self.members.restart(at, report.receiver);
-            self.slowest_joined = Some(0);
-            self.members.get_mut(at).advanced = now;
+            self.receivers.members.restart(at, report.receiver);
+            self.receivers.slowest_joined = Some(0);
+            self.receivers.members.get_mut(at).advanced = now;
             self.count(at, 0);
         }
-        let sent = self.block;
-        let member = self.members.get_mut(at);
+        let sent = self.content.block;
+        let member = self.receivers.members.get_mut(at);
         member.heard = now;
         member.doubted = false;
         if member.state == State::Active {
-            self.worst_loss = self.worst_loss.max(report.loss.per_mille());
+            self.receivers.worst_loss = self.receivers.worst_loss.max(report.loss.per_mille());
         }
         // Reports may overtake each other, so only growth counts.
         let old = member.blocks;
@@ -153,15 +156,15 @@ impl<S: Store> Sender<'_, S> {
             let was = member.counted.then_some(old);
             member.blocks = report.blocks;
             member.advanced = now;
-            let begun = self.blocks_begun();
+            let begun = self.content.blocks_begun();
             let counted = if report.blocks <= begun {
-                self.window.moved(was, report.blocks, begun)
+                self.receivers.window.moved(was, report.blocks, begun)
             } else {
                 // It has more than was sent in this session: nothing waits for it.
-                was.inspect(|&was| self.window.left(was));
+                was.inspect(|&was| self.receivers.window.left(was));
                 false
             };
-            self.members.get_mut(at).counted = counted;
+            self.receivers.members.get_mut(at).counted = counted;
         } else if old >= sent && self.phase != Phase::Sent {
             // It lacks nothing, so that it cannot advance.
             member.advanced = now;
@@ -169,7 +172,7 @@ impl<S: Store> Sender<'_, S> {
         match report.status {
             Status::Joined | Status::Progress => Verdict::Noted,
             Status::Failed => {
-                let failure = if self.members.get(at).mismatched {
+                let failure = if self.receivers.members.get(at).mismatched {
                     ReceiverFailure::Mismatch
                 } else {
                     ReceiverFailure::GaveUp
@@ -187,15 +190,16 @@ impl<S: Store> Sender<'_, S> {
 
     fn account_complete(&mut self, at: usize, report: &Report) -> Verdict {
         let prefix = self
-            .digest
+            .digests
+            .whole
             .map_or(0, |digest| crate::wire::u64_at(&digest, 0));
         let now = self.now;
-        let member = self.members.get_mut(at);
-        // One that started late and was not told what came before knows no digest of the whole.
+        let member = self.receivers.members.get_mut(at);
+        // A receiver that started late may not know the digest of the whole.
         let claims = self.config.integrity && report.digest != 0;
         if claims && report.digest != prefix && member.state != State::Complete {
-            // It looks for what is wrong, and comes back with all of it or says that it failed. It is
-            // given that time once.
+            // It audits its blocks, and then reports that it is complete or has failed. It gets time for that
+            // once.
             if !core::mem::replace(&mut member.mismatched, true) {
                 member.advanced = now;
             }
@@ -207,19 +211,19 @@ impl<S: Store> Sender<'_, S> {
         // One that was given up may come back.
         let (receiver, address) = (member.id, member.address);
         self.uncount(at);
-        self.members.complete(at);
+        self.receivers.members.complete(at);
         self.event(SenderEvent::ReceiverComplete { receiver, address });
         Verdict::Noted
     }
 
     /// Gives up a member that is waited for.
     pub(super) fn receiver_failed(&mut self, at: usize, failure: ReceiverFailure) {
-        if self.members.get(at).state != State::Active {
+        if self.receivers.members.get(at).state != State::Active {
             return;
         }
         self.uncount(at);
-        self.members.fail(at, failure);
-        let member = self.members.get(at);
+        self.receivers.members.fail(at, failure);
+        let member = self.receivers.members.get(at);
         let (receiver, address, blocks) = (member.id, member.address, member.blocks);
         self.event(SenderEvent::ReceiverFailed {
             receiver,
@@ -234,11 +238,15 @@ impl<S: Store> Sender<'_, S> {
         let deadlines = Deadlines {
             silence: self.config.receiver_timeout,
             progress: self.progress_timeout(),
-            sent: self.block,
+            sent: self.content.block,
             all_sent: self.phase == Phase::Sent,
         };
-        let mut left = EXPIRE_BATCH.min(self.members.capacity());
-        while let Some((at, failure)) = self.members.next_expired(self.now, &deadlines, &mut left) {
+        let mut left = EXPIRE_BATCH.min(self.receivers.members.capacity());
+        while let Some((at, failure)) = self
+            .receivers
+            .members
+            .next_expired(self.now, &deadlines, &mut left)
+        {
             self.receiver_failed(at, failure);
         }
         self.check_relay();
@@ -248,14 +256,19 @@ impl<S: Store> Sender<'_, S> {
     }
 
     pub(super) fn silence_tick(&self) -> Duration {
-        let rounds = self.members.capacity().div_ceil(EXPIRE_BATCH).max(1) as u32;
+        let rounds = self
+            .receivers
+            .members
+            .capacity()
+            .div_ceil(EXPIRE_BATCH)
+            .max(1) as u32;
         (self.config.receiver_timeout / 8 / rounds).max(Duration::from_millis(1))
     }
 
     /// How long a member that lacks something may stand still: longer where a few blocks or the spread of
     /// reports take longer.
     pub(super) fn progress_timeout(&self) -> Duration {
-        let bits = PATIENT_BLOCKS * 8 * 1_000_000 * self.geometry.block_len() as u64;
+        let bits = PROGRESS_BLOCKS * 8 * 1_000_000 * self.content.geometry.block_len() as u64;
         let blocks = self.config.rate_bps.map_or(0, |rate| bits / rate.max(1));
         let floor = Duration::from_micros(blocks.min(1 << 40));
         let spread = Duration::from_micros(u64::from(self.report_window_us()));
@@ -265,7 +278,7 @@ impl<S: Store> Sender<'_, S> {
     /// The receivers that joined, in no particular order, each with its state. Of a host that started more
     /// receivers than its share of the table (an eighth, 16 at most) the oldest that failed are forgotten.
     pub fn members(&self) -> impl Iterator<Item = ReceiverInfo> {
-        self.members.iter().filter_map(|member| {
+        self.receivers.members.iter().filter_map(|member| {
             Some(ReceiverInfo {
                 receiver: member.id,
                 address: member.address,
@@ -284,6 +297,7 @@ impl<S: Store> Sender<'_, S> {
         }
         let waited = |member: &&Member| member.state == State::Active && (sent || member.counted);
         let slowest = self
+            .receivers
             .members
             .iter()
             .filter(waited)

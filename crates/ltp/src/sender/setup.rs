@@ -1,4 +1,4 @@
-//! What a configuration comes to: checks and rates.
+//! From a configuration: checks and rates.
 
 use proto_core::time::{Duration, Instant};
 
@@ -10,24 +10,67 @@ use crate::wire::sync::SYNC_LEN;
 use crate::wire::{MAC_LEN, Seq};
 use crate::{ConfigError, Geometry};
 
-pub(super) fn pacer(config: &SenderConfig, now: Instant) -> (Pacer, usize) {
-    let bytes_in = |time: Duration| {
-        let rate = config.rate_bps.unwrap_or(0) / 8;
-        (u128::from(rate) * u128::from(time.total_micros()) / 1_000_000).min(1 << 32) as usize
-    };
-    let sync = SYNC_LEN + config.name.len() + MAC_LEN;
-    let frame = usize::from(config.max_packet_len).max(sync) + FRAME_OVERHEAD;
-    let depth = bytes_in(config.burst).max(2 * frame);
-    let quantum = bytes_in(Duration::from_micros(250)).clamp(frame, depth.min(1 << 16).max(frame));
-    (Pacer::new(config.rate_bps, depth, now), quantum)
+/// The rates of data, answers and repairs.
+pub(super) struct Pacing {
+    pub(super) data: Pacer,
+    /// Packets to single receivers: 16,000 of the smallest a second may take a tenth of the rate, at most
+    /// 10 Mbit/s.
+    pub(super) answers: Pacer,
+    /// Bytes that are sent at once.
+    pub(super) quantum: usize,
+    /// Frame bytes that repairs may take before new data does.
+    repair_credit: i64,
 }
 
-/// Answers (16,000 of the smallest a second) may take a tenth of the rate, at most 10 Mbit/s.
-pub(super) fn answer_pacer(config: &SenderConfig, now: Instant) -> Pacer {
-    let rate = config
-        .rate_bps
-        .map_or(10_000_000, |rate| (rate / 10).clamp(10_000, 10_000_000));
-    Pacer::new(Some(rate), 16 * 1024, now)
+impl Pacing {
+    pub(super) fn new(config: &SenderConfig, now: Instant) -> Self {
+        let rate = config
+            .rate_bps
+            .map_or(10_000_000, |rate| (rate / 10).clamp(10_000, 10_000_000));
+        let mut pacing = Pacing {
+            data: Pacer::default(),
+            answers: Pacer::new(Some(rate), 16 * 1024, now),
+            quantum: 0,
+            repair_credit: 0,
+        };
+        pacing.set_rate(config, now);
+        pacing
+    }
+
+    /// Takes the rate of data from the configuration.
+    pub(super) fn set_rate(&mut self, config: &SenderConfig, now: Instant) {
+        let bytes_in = |time: Duration| {
+            let rate = config.rate_bps.unwrap_or(0) / 8;
+            (u128::from(rate) * u128::from(time.total_micros()) / 1_000_000).min(1 << 32) as usize
+        };
+        let sync = SYNC_LEN + config.name.len() + MAC_LEN;
+        let frame = usize::from(config.max_packet_len).max(sync) + FRAME_OVERHEAD;
+        let depth = bytes_in(config.burst).max(2 * frame);
+        let max = depth.min(1 << 16).max(frame);
+        self.data = Pacer::new(config.rate_bps, depth, now);
+        self.quantum = bytes_in(Duration::from_micros(250)).clamp(frame, max);
+    }
+
+    /// A new packet earns repairs their share beside it.
+    pub(super) fn earn_credit(&mut self, frame: usize, share_percent: u8) {
+        let share = i64::from(share_percent.clamp(1, 99));
+        let max = 64 * frame as i64;
+        let earned = frame as i64 * share / (100 - share);
+        self.repair_credit = (self.repair_credit + earned).min(max);
+    }
+
+    pub(super) fn spend_credit(&mut self, frame: usize) {
+        self.repair_credit -= frame as i64;
+    }
+
+    pub(super) fn has_credit(&self) -> bool {
+        self.repair_credit > 0
+    }
+
+    /// Forgets what repairs took beyond their share.
+    pub(super) fn forgive_debt(&mut self) {
+        self.repair_credit = self.repair_credit.max(0);
+    }
 }
 
 pub(super) fn check<S: Store>(

@@ -35,12 +35,12 @@ impl HeapRing {
     #[inline]
     fn place(&self, offset: u64, len: usize) -> Result<core::ops::Range<usize>, StoreError> {
         if self.whole {
-            let start = usize::try_from(offset).map_err(|_| StoreError::NotHeld)?;
-            let end = start.checked_add(len).ok_or(StoreError::NotHeld)?;
+            let start = usize::try_from(offset).map_err(|_| StoreError::NotStored)?;
+            let end = start.checked_add(len).ok_or(StoreError::NotStored)?;
             return if end <= self.bytes.len() {
                 Ok(start..end)
             } else {
-                Err(StoreError::NotHeld)
+                Err(StoreError::NotStored)
             };
         }
         place(self.bytes.len(), offset, len)

@@ -37,6 +37,6 @@ impl Store for Lengths {
     }
 
     fn block(&mut self, _offset: u64, _len: usize) -> Result<&[u8], StoreError> {
-        Err(StoreError::NotHeld)
+        Err(StoreError::NotStored)
     }
 }

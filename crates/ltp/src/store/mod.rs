@@ -12,11 +12,11 @@ pub use heap::HeapRing;
 pub use lengths::Lengths;
 pub use ring::ArrayRing;
 
-/// The store could not do what was asked.
+/// Why a store failed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum StoreError {
     /// The bytes are no longer, or not yet, there.
-    NotHeld,
+    NotStored,
     /// The medium failed: the transfer cannot go on.
     Failed,
 }
@@ -24,7 +24,7 @@ pub enum StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            StoreError::NotHeld => "bytes are not in the store",
+            StoreError::NotStored => "bytes are not in the store",
             StoreError::Failed => "the store's medium failed",
         })
     }
@@ -34,7 +34,7 @@ impl core::error::Error for StoreError {}
 
 /// The bytes of one content, addressed by their offset in it.
 ///
-/// The machines decide what is held: a store with a [`Store::capacity`] is a ring, where writing
+/// The machines decide what is stored: a store with a [`Store::capacity`] is a ring, where writing
 /// at offset `x` ends what was at `x - capacity`. The machines never read what they did not write
 /// (a receiver, a stream's sender) or what the content's length excludes (a file's sender).
 ///
@@ -94,7 +94,7 @@ impl<S: Store + ?Sized> Store for &mut S {
 #[inline]
 fn place(capacity: usize, offset: u64, len: usize) -> Result<core::ops::Range<usize>, StoreError> {
     if capacity == 0 {
-        return Err(StoreError::NotHeld);
+        return Err(StoreError::NotStored);
     }
     let start = if capacity.is_power_of_two() {
         offset as usize & (capacity - 1)
@@ -104,6 +104,6 @@ fn place(capacity: usize, offset: u64, len: usize) -> Result<core::ops::Range<us
     let end = start
         .checked_add(len)
         .filter(|&end| end <= capacity)
-        .ok_or(StoreError::NotHeld)?;
+        .ok_or(StoreError::NotStored)?;
     Ok(start..end)
 }

@@ -40,13 +40,13 @@ pub const MAC_LEN: usize = 16;
 pub enum Type {
     /// New data, from the source to the group.
     Data = 1,
-    /// Data sent again because somebody asked.
+    /// Data sent again on request.
     Repair = 2,
-    /// Heartbeat: what the source holds, what it sent, what the content is.
+    /// Heartbeat: which packets the source stores and has sent, and the content.
     Sync = 3,
     /// Digests of blocks.
     Digests = 4,
-    /// Somebody lacks data, digests or a heartbeat.
+    /// A receiver lacks data, digests or a heartbeat.
     Request = 5,
     /// One receiver tells the source how far it is.
     Report = 6,

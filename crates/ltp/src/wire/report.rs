@@ -49,7 +49,7 @@ pub const REPORT_ACK_LEN: usize = 24;
 pub enum Status {
     /// It has heard of the session and takes part.
     Joined = 0,
-    /// It goes on.
+    /// It continues.
     Progress = 1,
     /// It has everything.
     Complete = 2,
@@ -69,11 +69,11 @@ pub enum Verdict {
     Mismatch = 1,
     /// The table of receivers, or this host's share of it, is full: the source will not wait for this one.
     Full = 2,
-    /// Not an answer to a report: a token for one who asked by unicast without.
+    /// Not an answer to a report: the token of a receiver that sent a unicast request without it.
     Token = 3,
 }
 
-/// What a receiver has lost of the packets that the source sent to all, whoever repaired them.
+/// Loss of a receiver among the packets that the source sent to all, repaired or not.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Loss {
     /// Packets that the source sent, as far as the receiver knows, since it last reported loss.

@@ -1,4 +1,4 @@
-//! REQUEST: somebody lacks data, digests or a heartbeat (LMS §6.3.1, Figure 6.7).
+//! REQUEST: a receiver lacks data, digests or a heartbeat (LMS §6.3.1, Figure 6.7).
 //!
 //! ```text
 //! +---------------+---------------+-------------------------------+
@@ -24,7 +24,7 @@
 //!
 //! Kind 0 asks for packets, 1 for digests (lo and hi are block numbers), 2 for a SYNC, 3 for what
 //! lies to the left of block lo = hi > 0 (by unicast, with a nonce; one range). Kind 2 has lo = hi =
-//! 0 and is filled with zeros to the length of its answer, so that nobody can use the source to
+//! 0 and is filled with zeros to the length of its answer, so that an attacker cannot use the source to
 //! send a victim more than he sent himself. In a request of kind 0 to the group the nonce is
 //! [`REPAIR_ALONE`] or 0.
 

@@ -18,9 +18,9 @@
 //! +-------------------------------+---------------+---------------+
 //! |  payload of a data packet     | block: log2   | name length   |
 //! +-------------------------------+---------------+---------------+
-//! |  report progress every so many blocks; 0: never               |
+//! |  blocks between reports of progress; 0: never                 |
 //! +---------------------------------------------------------------+
-//! |  spread reports over so many microseconds                     |
+//! |  microseconds over which reports are spread                   |
 //! +---------------------------------------------------------------+
 //! |  nonce: of the request this answers, else 0 (64 bits)         |
 //! +---------------------------------------------------------------+
@@ -39,7 +39,7 @@
 //! | 0x10 | ANSWER | answers a request by unicast, carries its nonce, has no name |
 //! | 0x20 | CLOSING | the source is leaving |
 //! | 0x40 | STALLED | the source waits for reports of progress |
-//! | 0x80 | STREAM | the content is a live stream of a length nobody knows yet |
+//! | 0x80 | STREAM | the content is a live stream of a length that is not known yet |
 
 use super::{HEADER_LEN, Header, ParseError, Seq, Type, put_u32, put_u64, u32_at, u64_at};
 use crate::{Geometry, SessionId};
@@ -167,12 +167,12 @@ impl<T: AsRef<[u8]>> Packet<T> {
         )
     }
 
-    /// Receivers report progress every so many blocks; 0: never.
+    /// Blocks between two reports of progress; 0: never.
     pub fn progress_blocks(&self) -> u32 {
         u32_at(self.bytes(), 48)
     }
 
-    /// Receivers spread their reports over so many microseconds.
+    /// Microseconds over which receivers spread their reports.
     pub fn report_window_us(&self) -> u32 {
         u32_at(self.bytes(), 52)
     }
@@ -222,9 +222,9 @@ pub struct Repr<'a> {
     pub stalled: bool,
     /// The content is a live stream.
     pub stream: bool,
-    /// Receivers report progress every so many blocks; 0: never.
+    /// Blocks between two reports of progress; 0: never.
     pub progress_blocks: u32,
-    /// Receivers spread their reports over so many microseconds.
+    /// Microseconds over which receivers spread their reports.
     pub report_window_us: u32,
     /// The nonce of the request that this answers.
     pub answer: Option<u64>,

@@ -39,7 +39,7 @@ impl Choices {
         receiver.source_timeout = SILENCE;
         receiver.gap_delay = Duration::from_micros(rng.below(5_000));
         receiver.limits.window_blocks = 1 << rng.between(1, 8);
-        receiver.limits.asks = rng.between(1, 64) as usize;
+        receiver.limits.requests = rng.between(1, 64) as usize;
         if rng.chance(0.3) {
             sender.key = Some([7; 32]);
             receiver.key = sender.key;
@@ -83,7 +83,7 @@ impl Choices {
             self.stream,
             sender.key.is_some(),
             receiver.limits.window_blocks,
-            receiver.limits.asks
+            receiver.limits.requests
         )
     }
 

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use anyhow::Result;
 use dyram::storage::{Limits, Storage};
 use dyram::{Meta, Relay, RelayId, Verdict};
+use ltp::relayed;
 use ltp::store::HeapRing;
-use ltp::tree::{Leaf, Root};
 use ltp::{Assist, SenderEvent};
 use netsim::ip::Datagram;
 use netsim::tree::Role;
@@ -37,13 +37,13 @@ const LIMITS: Limits = Limits {
 /// What a node is.
 enum Machine {
     Root {
-        root: Box<Root<'static, HeapRing>>,
+        root: Box<relayed::Sender<'static, HeapRing>>,
         /// What the application has yet to hand over, of a stream.
         stream: Option<(Rc<[u8]>, usize)>,
         complete: bool,
     },
     Leaf {
-        leaf: Box<Leaf<'static, HeapRing>>,
+        leaf: Box<relayed::Receiver<'static, HeapRing>>,
         last: LastWord,
     },
     /// A router, and its relay while that runs.
@@ -84,7 +84,8 @@ impl Peer {
             Role::Source => {
                 let first = [relay_at(plan.tree.address(1))].into_iter().collect();
                 let sender = choices.sender(seed, now);
-                let root = Root::new(sender, plan.source().into(), group, first, seed, now);
+                let root =
+                    relayed::Sender::new(sender, plan.source().into(), group, first, seed, now);
                 Machine::Root {
                     root: Box::new(root.expect("all is IPv4")),
                     stream: choices.stream.map(|_| (Rc::clone(&choices.content), 0)),
@@ -103,7 +104,8 @@ impl Peer {
                 config.source = Some((*plan.source().ip()).into());
                 let receiver = choices.receiver(config, seed, now);
                 let source = (*plan.source().ip()).into();
-                let leaf = Leaf::new(receiver, source, group, above(plan, node), seed, now);
+                let leaf =
+                    relayed::Receiver::new(receiver, source, group, above(plan, node), seed, now);
                 Machine::Leaf {
                     leaf: Box::new(leaf.expect("all is IPv4")),
                     last: LastWord::default(),
@@ -144,10 +146,10 @@ impl Peer {
         // What is malformed or unwanted is counted by the machines.
         match &mut self.machine {
             Machine::Root { root, .. } => {
-                let _ = root.handle_packet(now, from, payload);
+                let _ = root.handle_packet(now, &ltp::Meta::unicast(from), payload);
             }
             Machine::Leaf { leaf, .. } => {
-                let _ = leaf.handle_packet(now, from, payload);
+                let _ = leaf.handle_packet(now, &ltp::Meta::unicast(from), payload);
             }
             Machine::Router(Some(relay)) => {
                 let mut bytes = payload.to_vec();
@@ -172,11 +174,11 @@ impl Peer {
         match &mut self.machine {
             Machine::Root { root, .. } => {
                 let transmit = root.poll_transmit(now, buffer)?;
-                Some((port, transmit.destination, transmit.len))
+                Some((port, transmit.destination.unicast()?, transmit.len))
             }
             Machine::Leaf { leaf, .. } => {
                 let transmit = leaf.poll_transmit(now, buffer)?;
-                Some((port, transmit.destination, transmit.len))
+                Some((port, transmit.destination.unicast()?, transmit.len))
             }
             Machine::Router(relay) => {
                 let transmit = relay.as_mut()?.poll_transmit(now, buffer)?;
@@ -193,16 +195,16 @@ impl Peer {
         }
         match &mut self.machine {
             Machine::Root { root, complete, .. } => {
-                while let Some(event) = root.sender_mut().poll_event() {
-                    *complete |= event == SenderEvent::Complete;
+                while let Some(event) = root.poll_event() {
+                    *complete |= event == relayed::SenderEvent::Sender(SenderEvent::Complete);
                 }
-                while root.poll_relay_event().is_some() {}
             }
             Machine::Leaf { leaf, last } => {
-                while let Some(event) = leaf.receiver_mut().poll_event() {
-                    last.handle_event(&event);
+                while let Some(event) = leaf.poll_event() {
+                    if let relayed::ReceiverEvent::Receiver(event) = event {
+                        last.handle_event(&event);
+                    }
                 }
-                while leaf.poll_relay_event().is_some() {}
             }
             Machine::Router(Some(relay)) => while relay.poll_event().is_some() {},
             Machine::Router(None) => {}

@@ -14,7 +14,7 @@
 //!
 //! | protocol | what it is |
 //! | --- | --- |
-//! | `dyram` | `ltp::tree` at the source and the receivers, a `dyram::Relay` in each router, which carries the data by unicast from relay to relay |
+//! | `dyram` | `ltp::relayed` at the source and the receivers, a `dyram::Relay` in each router, which carries the data by unicast from relay to relay |
 //! | `dyram-late` | the same, and relays ask for what they miss only when a child asks |
 //!
 //! # Settings

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use dyram::storage::{Limits, Storage};
 use dyram::wire::{Packet, Service};
 use dyram::{Parents, Relay, RelayId, Verdict};
+use ltp::relayed;
 use ltp::store::Lengths;
-use ltp::tree::{Leaf, Root};
 use ltp::{Assist, Sender};
 use netsim::ip::Datagram;
 use netsim::tree::Role;
@@ -87,7 +87,7 @@ fn parse(packet: &[u8]) -> Option<(SocketAddr, SocketAddrV4, &[u8])> {
 
 struct SourceNode {
     place: Place,
-    root: Root<'static, Lengths>,
+    root: relayed::Sender<'static, Lengths>,
     feed: Feed,
 }
 
@@ -95,10 +95,10 @@ impl SourceNode {
     fn drain(&mut self, now: Instant, io: &mut Io<'_>) {
         let mut buffer = [0; 1500];
         while let Some(transmit) = self.root.poll_transmit(now, &mut buffer) {
-            self.place
-                .send(transmit.destination, &buffer[..transmit.len], io);
+            let to = transmit.destination.unicast().expect("a unicast packet");
+            self.place.send(to, &buffer[..transmit.len], io);
         }
-        while self.root.sender_mut().poll_event().is_some() {}
+        while self.root.poll_event().is_some() {}
     }
 }
 
@@ -144,7 +144,7 @@ impl RelayNode {
 
 struct LeafNode {
     place: Place,
-    leaf: Leaf<'static, Lengths>,
+    leaf: relayed::Receiver<'static, Lengths>,
     watch: Watch,
     due: Option<Instant>,
 }
@@ -168,18 +168,19 @@ impl LeafNode {
         } else {
             self.watch.packet(now, payload);
         }
-        let _ = self.leaf.handle_packet(now, source, payload); // counted there
+        let _ = self
+            .leaf
+            .handle_packet(now, &ltp::Meta::unicast(source), payload); // counted there
         self.drain(now, io);
     }
 
     fn drain(&mut self, now: Instant, io: &mut Io<'_>) {
         let mut buffer = [0; 1500];
         while let Some(transmit) = self.leaf.poll_transmit(now, &mut buffer) {
-            self.place
-                .send(transmit.destination, &buffer[..transmit.len], io);
+            let to = transmit.destination.unicast().expect("a unicast packet");
+            self.place.send(to, &buffer[..transmit.len], io);
         }
-        while self.leaf.receiver_mut().poll_event().is_some() {}
-        while self.leaf.poll_relay_event().is_some() {}
+        while self.leaf.poll_event().is_some() {}
         self.due = self.leaf.poll_timeout();
     }
 }
@@ -199,7 +200,9 @@ impl Node for Peer {
                 };
                 node.feed.packet(payload);
                 node.feed.requests += u64::from(is_nack(payload));
-                let _ = node.root.handle_packet(now, source, payload); // counted there
+                let _ = node
+                    .root
+                    .handle_packet(now, &ltp::Meta::unicast(source), payload); // counted there
                 node.drain(now, io);
             }
             Self::Relay(node) => node.handle_packet(now, packet, io),
@@ -262,7 +265,7 @@ fn peer(world: &World, plan: &Rc<Plan>, detection: Detection, node: u32) -> Peer
             let sender = sender.expect("the configuration is sound");
             let relays = [plan.host(1).into()].into_iter().collect();
             let socket = plan.source().into();
-            let root = Root::new(sender, socket, group, relays, seed, open);
+            let root = relayed::Sender::new(sender, socket, group, relays, seed, open);
             Peer::Source(Box::new(SourceNode {
                 place,
                 root: root.expect("all is IPv4"),
@@ -292,7 +295,7 @@ fn peer(world: &World, plan: &Rc<Plan>, detection: Detection, node: u32) -> Peer
             let receiver = receiver(Assist::Dyram, seed);
             let source = plan.source().ip().to_owned().into();
             let relays = place.parent();
-            let leaf = Leaf::new(receiver, source, group, relays, seed, start);
+            let leaf = relayed::Receiver::new(receiver, source, group, relays, seed, start);
             let leaf = leaf.expect("all is IPv4");
             Peer::Leaf(Box::new(LeafNode {
                 place,

@@ -123,13 +123,12 @@ type Peer = simulated::Peer<Lengths, Feed, Watch>;
 
 /// The source's configuration.
 pub(super) fn sender_config() -> SenderConfig {
-    SenderConfig {
-        integrity: false, // there are no bytes
-        max_packet_len: PAYLOAD_LEN + data::DATA_HEADER_LEN as u16,
-        rate_bps: Some(SOURCE_RATE_BPS),
-        linger: Duration::from_secs(3600),
-        ..SenderConfig::new(GROUP.into())
-    }
+    let mut config = SenderConfig::new(GROUP.into());
+    config.integrity = false; // there are no bytes
+    config.max_packet_len = PAYLOAD_LEN + data::DATA_HEADER_LEN as u16;
+    config.rate_bps = Some(SOURCE_RATE_BPS);
+    config.linger = Duration::from_secs(3600);
+    config
 }
 
 fn source(world: &World, plan: &Rc<Plan>, variant: Variant) -> simulated::Source<Lengths, Feed> {
@@ -161,18 +160,16 @@ fn host(
 
 /// A receiver that helps others in that way.
 pub(super) fn receiver(assist: Assist, seed: [u8; 32]) -> Receiver<'static, Lengths> {
-    let config = ReceiverConfig {
-        require_integrity: false,
-        assist,
-        source_timeout: Duration::from_secs(3600),
-        limits: ReceiverLimits {
-            window_blocks: 32,
-            asks: 16,
-            repairs: 16,
-            held: 64,
-            targets: 8,
-        },
-        ..ReceiverConfig::new(GROUP.into())
+    let mut config = ReceiverConfig::new(GROUP.into());
+    config.require_integrity = false;
+    config.assist = assist;
+    config.source_timeout = Duration::from_secs(3600);
+    config.limits = ReceiverLimits {
+        window_blocks: 32,
+        requests: 16,
+        repairs: 16,
+        hold_down: 64,
+        targets: 8,
     };
     Receiver::new(config, Lengths::new(), seed, Instant::ZERO)
 }

@@ -22,7 +22,9 @@ use lms_proto::hier::StaticStorage;
 use lms_proto::router::{self, Interface, Router, Verdict};
 use lms_proto::table::{self, Entry, Replier, Slot as TableSlot};
 use lms_proto::{Iface, InterfaceConfig, Key};
-use ltp::storage::{Ask, Held, Member, Pending, ReceiverStorage, SenderStorage, Slot, TargetEntry};
+use ltp::storage::{
+    HoldDown, Member, Pending, PendingRequest, ReceiverStorage, SenderStorage, Slot, TargetEntry,
+};
 use ltp::store::{ArrayRing, Store, StoreError};
 use ltp::{
     Assist, Delivery, Duration, Instant, Receiver, ReceiverConfig, ReceiverEvent, Sender,
@@ -72,7 +74,7 @@ impl Store for File {
     }
 
     fn block(&mut self, offset: u64, len: usize) -> Result<&[u8], StoreError> {
-        let block = self.block.get_mut(..len).ok_or(StoreError::NotHeld)?;
+        let block = self.block.get_mut(..len).ok_or(StoreError::NotStored)?;
         content::fill(offset, block);
         Ok(block)
     }
@@ -84,16 +86,16 @@ struct SenderTables {
     members: [Member; 2],
     window: [u32; BLOCKS + 1],
     repairs: [Pending; 8],
-    held: [Held; 16],
+    hold_down: [HoldDown; 16],
     targets: [TargetEntry; 3],
 }
 
 /// The tables of a receiver that is a replier too.
 struct ReceiverTables {
     slots: [Slot; BLOCKS],
-    asks: [Ask; BLOCKS],
+    requests: [PendingRequest; BLOCKS],
     repairs: [Pending; 4],
-    held: [Held; 16],
+    hold_down: [HoldDown; 16],
     targets: [TargetEntry; 3],
 }
 
@@ -280,7 +282,7 @@ fn sender<'a>(tables: &'a mut SenderTables, now: Instant) -> Sender<'a, File> {
         members: (&mut tables.members[..]).into(),
         window: (&mut tables.window[..]).into(),
         repairs: (&mut tables.repairs[..]).into(),
-        held: (&mut tables.held[..]).into(),
+        hold_down: (&mut tables.hold_down[..]).into(),
         targets: (&mut tables.targets[..]).into(),
     };
     let file = File {
@@ -298,9 +300,9 @@ fn host<'a>(tables: &'a mut ReceiverTables, number: u8, now: Instant) -> Host<'a
     config.delivery = Delivery::Read;
     let storage = ReceiverStorage {
         slots: (&mut tables.slots[..]).into(),
-        asks: (&mut tables.asks[..]).into(),
+        requests: (&mut tables.requests[..]).into(),
         repairs: (&mut tables.repairs[..]).into(),
-        held: (&mut tables.held[..]).into(),
+        hold_down: (&mut tables.hold_down[..]).into(),
         targets: (&mut tables.targets[..]).into(),
     };
     Host {
@@ -356,14 +358,14 @@ fn main() {
         members: Default::default(),
         window: [0; BLOCKS + 1],
         repairs: Default::default(),
-        held: Default::default(),
+        hold_down: Default::default(),
         targets: Default::default(),
     };
     let mut host_tables: [ReceiverTables; 2] = core::array::from_fn(|_| ReceiverTables {
         slots: Default::default(),
-        asks: Default::default(),
+        requests: Default::default(),
         repairs: Default::default(),
-        held: Default::default(),
+        hold_down: Default::default(),
         targets: Default::default(),
     });
     let mut router_tables = RouterTables {

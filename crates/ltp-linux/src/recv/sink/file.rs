@@ -48,7 +48,7 @@ impl FileSink {
         }
     }
 
-    /// Blocks of this length follow, the first at `base`; what was gathered is forgotten.
+    /// Begins a session with blocks of this length, the first at `base`.
     pub(in crate::recv) fn begin(&mut self, block_len: usize, base: u64) {
         self.gather.begin(block_len);
         self.recent = Recent::default();
@@ -67,7 +67,7 @@ impl FileSink {
         self.place = Place::Final(file);
     }
 
-    /// Makes room for a content of that length, or says at once that there is none.
+    /// Reserves space for a content of that length.
     pub(in crate::recv) fn reserve(&self, length: u64) -> io::Result<()> {
         match &self.place {
             Place::Temporary(file) => file.reserve(length.saturating_sub(self.base)),
@@ -98,14 +98,14 @@ impl FileSink {
         let file = match &self.place {
             Place::Temporary(file) => file.file(),
             Place::Final(file) => file,
-            Place::Nowhere => return Err(StoreError::NotHeld),
+            Place::Nowhere => return Err(StoreError::NotStored),
         };
-        let at = start.checked_sub(self.base).ok_or(StoreError::NotHeld)?;
+        let at = start.checked_sub(self.base).ok_or(StoreError::NotStored)?;
         // The last block may be shorter than the others.
         let held = file.metadata().map_or(0, |metadata| metadata.len());
         let len = held.saturating_sub(at).min(self.gather.block_len() as u64) as usize;
         if len < least {
-            return Err(StoreError::NotHeld);
+            return Err(StoreError::NotStored);
         }
         self.recent.offset = start;
         self.recent.bytes = vec![0; len].into();
@@ -135,7 +135,7 @@ impl Store for FileSink {
             self.load(start, end)?;
         }
         let bytes = self.gather.get(start).unwrap_or(&self.recent.bytes);
-        out.copy_from_slice(bytes.get(at..end).ok_or(StoreError::NotHeld)?);
+        out.copy_from_slice(bytes.get(at..end).ok_or(StoreError::NotStored)?);
         Ok(())
     }
 
@@ -144,16 +144,16 @@ impl Store for FileSink {
             self.load(offset, len)?;
         }
         let bytes = self.gather.get(offset).unwrap_or(&self.recent.bytes);
-        bytes.get(..len).ok_or(StoreError::NotHeld)
+        bytes.get(..len).ok_or(StoreError::NotStored)
     }
 
     fn commit(&mut self, offset: u64, len: usize) -> Result<(), StoreError> {
         let Place::Temporary(file) = &self.place else {
             return Err(StoreError::Failed);
         };
-        let bytes = self.gather.get(offset).ok_or(StoreError::NotHeld)?;
-        let bytes = bytes.get(..len).ok_or(StoreError::NotHeld)?;
-        let at = offset.checked_sub(self.base).ok_or(StoreError::NotHeld)?;
+        let bytes = self.gather.get(offset).ok_or(StoreError::NotStored)?;
+        let bytes = bytes.get(..len).ok_or(StoreError::NotStored)?;
+        let at = offset.checked_sub(self.base).ok_or(StoreError::NotStored)?;
         if let Err(error) = file.write_all_at(bytes, at) {
             self.error = Some(error);
             return Err(StoreError::Failed);
@@ -213,7 +213,7 @@ mod tests {
         let mut sink = sink(folder.path());
         sink.write(0, &[9; BLOCK]).expect("wrong bytes");
         sink.discard(0, BLOCK);
-        assert_eq!(sink.commit(0, BLOCK), Err(StoreError::NotHeld));
+        assert_eq!(sink.commit(0, BLOCK), Err(StoreError::NotStored));
         sink.write(0, &[1; BLOCK]).expect("right bytes");
         sink.commit(0, BLOCK).expect("written");
         assert_eq!(sink.block(0, BLOCK), Ok(&[1; BLOCK][..]));

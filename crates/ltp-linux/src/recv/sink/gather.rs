@@ -36,7 +36,7 @@ impl Gather {
         }
     }
 
-    /// Blocks of this length follow, a power of two; what was gathered is forgotten.
+    /// Begins a session with blocks of this length, a power of two.
     pub(super) fn begin(&mut self, block_len: usize) {
         for block in &mut self.blocks {
             block.offset = NOWHERE;
@@ -76,7 +76,7 @@ impl Gather {
             }
         }
         let piece = block.bytes.get_mut(at..at + bytes.len());
-        piece.ok_or(StoreError::NotHeld)?.copy_from_slice(bytes);
+        piece.ok_or(StoreError::NotStored)?.copy_from_slice(bytes);
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Where the bytes go.
+//! The stores of a receiver.
 
 mod file;
 mod gather;
@@ -24,7 +24,7 @@ pub(in crate::recv) enum Content {
 }
 
 impl Content {
-    /// Blocks of this length follow, the first at `start`; what was gathered is forgotten.
+    /// Begins a session with blocks of this length, the first at `start`.
     pub(in crate::recv) fn begin(&mut self, block_len: usize, start: u64) {
         match self {
             Content::File(store) => store.begin(block_len, start),
@@ -40,7 +40,7 @@ impl Content {
         }
     }
 
-    /// The verified block that starts at `start`, to be passed on: its first `len` bytes count.
+    /// Takes the verified block that starts at `start`; its first `len` bytes count.
     pub(in crate::recv) fn pass_on(&mut self, start: u64, len: usize) -> Option<Box<[u8]>> {
         match self {
             Content::File(_) => None,
@@ -49,7 +49,7 @@ impl Content {
         }
     }
 
-    /// A buffer that was passed on and is used again.
+    /// Takes back a buffer that was written.
     pub(in crate::recv) fn give_back(&mut self, bytes: Box<[u8]>) {
         if let Content::Stream(store) = self {
             store.give_back(bytes);

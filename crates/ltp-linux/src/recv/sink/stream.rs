@@ -1,4 +1,4 @@
-//! A stream as the store: what is verified leaves it.
+//! A stream as the store: verified blocks leave it.
 
 use ltp::store::{Store, StoreError};
 
@@ -18,7 +18,7 @@ impl StreamSink {
         }
     }
 
-    /// Blocks of this length follow; what was gathered is forgotten.
+    /// Begins a session with blocks of this length.
     pub(in crate::recv) fn begin(&mut self, block_len: usize) {
         self.gather.begin(block_len);
     }
@@ -48,14 +48,14 @@ impl Store for StreamSink {
         let (_, at) = self.gather.place(offset)?;
         let bytes = self.gather.get(offset - at as u64);
         let piece = bytes.and_then(|bytes| bytes.get(at..at + out.len()));
-        out.copy_from_slice(piece.ok_or(StoreError::NotHeld)?);
+        out.copy_from_slice(piece.ok_or(StoreError::NotStored)?);
         Ok(())
     }
 
     fn block(&mut self, offset: u64, len: usize) -> Result<&[u8], StoreError> {
         let bytes = self.gather.get(offset);
         let bytes = bytes.and_then(|bytes| bytes.get(..len));
-        bytes.ok_or(StoreError::NotHeld)
+        bytes.ok_or(StoreError::NotStored)
     }
 
     fn discard(&mut self, offset: u64, _len: usize) {
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(sink.block(1024, 512), Ok(&[1; 512][..]));
         let buffer = sink.take(1024).expect("it is here");
         assert_eq!(&buffer[512..612], [2; 100]);
-        assert_eq!(sink.block(1024, 1), Err(StoreError::NotHeld));
+        assert_eq!(sink.block(1024, 1), Err(StoreError::NotStored));
         assert!(sink.take(1024).is_none());
         let place = buffer.as_ptr();
         sink.give_back(buffer);
@@ -90,6 +90,6 @@ mod tests {
         sink.begin(1024);
         sink.write(0, &[9; 1024]).expect("block 0");
         sink.discard(0, 1024);
-        assert_eq!(sink.read(0, &mut [0; 4]), Err(StoreError::NotHeld));
+        assert_eq!(sink.read(0, &mut [0; 4]), Err(StoreError::NotStored));
     }
 }

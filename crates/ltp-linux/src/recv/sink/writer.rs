@@ -33,7 +33,7 @@ struct Shared {
 }
 
 impl StreamWriter {
-    /// Wakes `waker` when there is room for a piece that was refused, and when writing ended.
+    /// Wakes `waker` when the queue has space for a piece that was refused, and when writing ended.
     pub(in crate::recv) fn start(out: Box<dyn Write + Send>, waker: Waker) -> io::Result<Self> {
         let (pieces, queue) = sync_channel(PIECES);
         let (done, written) = channel();
@@ -54,7 +54,7 @@ impl StreamWriter {
         })
     }
 
-    /// Queues the first `len` bytes of a buffer. The buffer comes back when there is no room now.
+    /// Queues the first `len` bytes of a buffer. Returns the buffer when the queue is full.
     pub(in crate::recv) fn offer(&self, buffer: Box<[u8]>, len: usize) -> Result<(), Box<[u8]>> {
         let Some(pieces) = &self.pieces else {
             return Err(buffer);

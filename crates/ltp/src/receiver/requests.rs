@@ -1,26 +1,26 @@
-//! What was asked for and has not come: one entry a block.
+//! Requests for packets that have not come: one entry for each block.
 
 use managed::ManagedSlice;
 use proto_core::time::Instant;
 
-/// One block's missing packets: an entry of the caller's storage.
+/// The missing packets of one block: an entry of the caller's storage.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
+pub struct PendingRequest {
     /// 0: free.
     pub(crate) mask: u64,
     pub(crate) sent: Instant,
     pub(crate) deadline: Instant,
     pub(crate) block: u32,
     pub(crate) tag: u16,
-    /// Requests sent; the next one has this number + 1.
+    /// Requests sent; the next one has this number plus 1.
     pub(crate) attempts: u8,
     /// The last request went to the source alone.
     pub(crate) by_source: bool,
 }
 
-impl Default for Ask {
+impl Default for PendingRequest {
     fn default() -> Self {
-        Ask {
+        PendingRequest {
             mask: 0,
             sent: Instant::ZERO,
             deadline: Instant::ZERO,
@@ -32,7 +32,7 @@ impl Default for Ask {
     }
 }
 
-/// A packet that was asked for has come.
+/// A packet that was requested and has come.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
     pub(crate) sent: Instant,
@@ -43,32 +43,32 @@ pub(crate) struct Arrival {
     pub(crate) attempts: u8,
 }
 
-/// A bounded table of asks.
+/// A bounded table of requests.
 #[derive(Debug)]
-pub(crate) struct Asks<'a> {
-    table: ManagedSlice<'a, Ask>,
+pub(crate) struct Requests<'a> {
+    table: ManagedSlice<'a, PendingRequest>,
     outstanding: u32,
     used: usize,
 }
 
-impl<'a> Asks<'a> {
-    pub(crate) fn new(table: ManagedSlice<'a, Ask>) -> Self {
-        let mut asks = Asks {
+impl<'a> Requests<'a> {
+    pub(crate) fn new(table: ManagedSlice<'a, PendingRequest>) -> Self {
+        let mut requests = Requests {
             table,
             outstanding: 0,
             used: 0,
         };
-        asks.clear();
-        asks
+        requests.clear();
+        requests
     }
 
     pub(crate) fn clear(&mut self) {
-        self.table.fill(Ask::default());
+        self.table.fill(PendingRequest::default());
         self.outstanding = 0;
         self.used = 0;
     }
 
-    /// Packets asked for that have not come.
+    /// Returns how many requested packets have not come.
     pub(crate) fn outstanding(&self) -> u32 {
         self.outstanding
     }
@@ -81,19 +81,22 @@ impl<'a> Asks<'a> {
         self.used == 0
     }
 
-    /// Packets of that block that are being asked for.
+    /// Returns the packets of that block that are requested.
     pub(crate) fn mask_of(&self, block: u64) -> u64 {
-        let of_block = self.table.iter().filter(|ask| ask.block == block as u32);
-        of_block.fold(0, |mask, ask| mask | ask.mask)
+        let of_block = self
+            .table
+            .iter()
+            .filter(|request| request.block == block as u32);
+        of_block.fold(0, |mask, request| mask | request.mask)
     }
 
-    /// Whether there was room.
+    /// Adds a request. Returns false without room.
     pub(crate) fn add(&mut self, block: u64, mask: u64, attempts: u8, deadline: Instant) -> bool {
-        let Some(free) = self.table.iter_mut().find(|ask| ask.mask == 0) else {
+        let Some(free) = self.table.iter_mut().find(|request| request.mask == 0) else {
             return false;
         };
         let sent = deadline;
-        *free = Ask {
+        *free = PendingRequest {
             mask,
             sent,
             deadline,
@@ -107,52 +110,58 @@ impl<'a> Asks<'a> {
         true
     }
 
-    /// A packet has come; what was asked, if it was.
+    /// Removes a packet that has come. Returns its request, if it was requested.
     pub(crate) fn arrived(&mut self, block: u64, bit: u64, tag: Option<u16>) -> Option<Arrival> {
-        let ask = self
+        let request = self
             .table
             .iter_mut()
-            .find(|ask| ask.mask & bit != 0 && ask.block == block as u32)?;
-        ask.mask &= !bit;
-        let answers = ask.attempts > 0 && tag == Some(ask.tag);
+            .find(|request| request.mask & bit != 0 && request.block == block as u32)?;
+        request.mask &= !bit;
+        let answers = request.attempts > 0 && tag == Some(request.tag);
         let arrival = Arrival {
-            sent: ask.sent,
-            by_source: ask.by_source,
+            sent: request.sent,
+            by_source: request.by_source,
             answers,
-            attempts: ask.attempts,
+            attempts: request.attempts,
         };
-        if ask.mask == 0 {
+        if request.mask == 0 {
             self.used -= 1;
         }
         self.outstanding -= 1;
         Some(arrival)
     }
 
-    /// Forgets what lies at or past packet `index` of `block`.
+    /// Forgets packets from `index` of `block` on.
     pub(crate) fn clip(&mut self, block: u64, index: u32) {
-        for ask in self.table.iter_mut().filter(|ask| ask.mask != 0) {
-            let keep = match u64::from(ask.block).cmp(&block) {
+        for request in self.table.iter_mut().filter(|request| request.mask != 0) {
+            let keep = match u64::from(request.block).cmp(&block) {
                 core::cmp::Ordering::Less => u64::MAX,
                 core::cmp::Ordering::Equal => crate::geometry::low_bits(index),
                 core::cmp::Ordering::Greater => 0,
             };
-            self.outstanding -= (ask.mask & !keep).count_ones();
-            ask.mask &= keep;
-            if ask.mask == 0 {
+            self.outstanding -= (request.mask & !keep).count_ones();
+            request.mask &= keep;
+            if request.mask == 0 {
                 self.used -= 1;
             }
         }
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Ask> {
-        self.table.iter_mut().filter(|ask| ask.mask != 0)
+    /// Returns a request that is due.
+    pub(crate) fn due(&self, now: Instant) -> Option<&PendingRequest> {
+        let mut used = self.table.iter().filter(|request| request.mask != 0);
+        used.find(|request| request.deadline <= now)
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut PendingRequest> {
+        self.table.iter_mut().filter(|request| request.mask != 0)
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.table
             .iter()
-            .filter(|ask| ask.mask != 0)
-            .map(|ask| ask.deadline)
+            .filter(|request| request.mask != 0)
+            .map(|request| request.deadline)
             .min()
     }
 }
