@@ -17,7 +17,7 @@ pub fn message(bytes: &[u8]) {
 }
 
 fn one(bytes: &[u8]) {
-    let _ = update::Repr::parse_mending(bytes);
+    let _ = update::Repr::parse_lenient(bytes);
     let Ok(message) = Message::parse(bytes) else {
         return;
     };

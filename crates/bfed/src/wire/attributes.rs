@@ -1,4 +1,4 @@
-//! Attributes of a route, and what becomes of a route whose attributes are wrong (RFC 7606).
+//! Attributes of a route, and how errors in them are handled (RFC 7606).
 //!
 //! ```text
 //! +---------------+---------------+-------------------------------+
@@ -8,29 +8,29 @@
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! Flag 0x80, optional: who does not know the type passes it over. The other flags are reserved: sent
-//! as 0, ignored.
+//! Flag 0x80, optional: a receiver that does not know the type ignores it. The other flags are reserved: sent as 0,
+//! ignored.
 //!
 //! | type | | optional | value |
 //! | --- | --- | --- | --- |
 //! | 1 | COST | no | 32 bits, not infinite |
 //! | 2 | PATH | no | gateways, 1 to 32: the sender first, the destination last |
-//! | 3 | TAGS | yes | 32 bits each, 1 to 16: marks that policies set and look for |
+//! | 3 | TAGS | yes | 32 bits each, 1 to 16: tags of policies |
 //!
-//! | what is wrong | what happens |
+//! | error | action |
 //! | --- | --- |
-//! | TAGS: length, or the optional flag missing | the attribute is discarded |
-//! | an attribute stands twice | the second is discarded |
-//! | an optional attribute is unknown | it is discarded |
-//! | COST or PATH missing, of a wrong length or value, or flagged optional | the route is withdrawn |
-//! | PATH: not from the sender to the destination, or a gateway twice | the route is withdrawn |
-//! | an attribute is longer than the route's attributes | the route is withdrawn |
-//! | an unknown attribute is not optional | the session is reset |
-//! | the list of attributes is longer than the message, the destination is no gateway | the session is reset |
+//! | TAGS: wrong length, or the optional flag missing | the attribute is discarded |
+//! | repeated attribute | the second is discarded |
+//! | unknown optional attribute | the attribute is discarded |
+//! | COST or PATH missing, of wrong length or value, or flagged optional | the route is withdrawn |
+//! | PATH does not lead from the sender to the destination, or contains a gateway twice | the route is withdrawn |
+//! | attribute longer than the route's attributes | the route is withdrawn |
+//! | unknown mandatory attribute | the session is reset |
+//! | list of attributes longer than the message, or invalid destination | the session is reset |
 
 use alloc::vec::Vec;
 
-use super::reader::{Reader, Writer};
+use super::reader::{Field, Reader, Writer};
 use crate::types::{Cost, GatewayId};
 
 /// Most gateways of a path.
@@ -42,23 +42,22 @@ const OPTIONAL: u8 = 0x80;
 const COST: u8 = 1;
 const PATH: u8 = 2;
 const TAGS: u8 = 3;
-const HEAD: usize = 4;
 
-/// What is known of a route.
+/// Attributes of a route.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Attributes {
-    /// What it costs from the sender on.
+    /// Cost from the sender on.
     pub cost: Cost,
-    /// The gateways that it goes through: the sender first, the destination last.
+    /// Gateways of its path: the sender first, the destination last.
     pub path: Vec<GatewayId>,
-    /// Marks that policies set and look for, in the order in which they were set.
+    /// Tags of policies, in the order in which they were set.
     pub tags: Vec<u32>,
 }
 
-/// What is wrong with attributes, named after what it causes.
+/// How an error in the attributes is handled.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Fault {
-    /// An attribute was discarded; the route stands.
+    /// The attribute is discarded; the route remains.
     Discard(Wrong),
     /// The route is withdrawn.
     Withdraw(Wrong),
@@ -66,24 +65,24 @@ pub enum Fault {
     Reset(Wrong),
 }
 
-/// What is wrong with an attribute.
+/// An error in an attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Wrong {
     /// COST or PATH is missing.
     Missing,
-    /// A value of a wrong length, or out of bounds.
+    /// Wrong length, or out of bounds.
     Value,
-    /// The optional flag is where it must not be, or missing.
+    /// The optional flag is missing, or set where it must not be.
     Flags,
-    /// It stands twice.
+    /// Repeated.
     Twice,
-    /// It is unknown.
+    /// Unknown.
     Unknown,
-    /// Longer than what it stands in.
+    /// Longer than the data that contains it.
     Overrun,
 }
 
-/// Attributes as read, before it is known whether all that must be there are there.
+/// Attributes parsed so far.
 #[derive(Default)]
 struct Partial {
     cost: Option<Cost>,
@@ -92,11 +91,10 @@ struct Partial {
 }
 
 impl Attributes {
-    /// Reads the attributes of a route to `destination`. Attributes that were discarded are told to
-    /// `discarded`.
+    /// Parses the attributes of a route to `destination`. Calls `discarded` for each discarded attribute.
     ///
     /// # Errors
-    /// What becomes of the route: [`Fault::Withdraw`] or [`Fault::Reset`], by the table above.
+    /// [`Fault::Withdraw`] or [`Fault::Reset`], by the table above.
     pub fn parse(
         bytes: &[u8],
         destination: GatewayId,
@@ -105,8 +103,8 @@ impl Attributes {
         let mut reader = Reader::new(bytes);
         let mut partial = Partial::default();
         let mut withdraw = None;
-        while reader.left() > 0 {
-            // A reset outranks a withdrawal: the rest is read in any case.
+        while !reader.is_empty() {
+            // A reset outranks a withdrawal: the rest is parsed in any case.
             match partial.read(&mut reader) {
                 Ok(()) => {}
                 Err(Fault::Discard(wrong)) => discarded(wrong),
@@ -133,40 +131,32 @@ impl Attributes {
         })
     }
 
-    /// Length of the attributes in bytes.
+    /// Returns the length of the attributes in bytes.
     #[must_use]
     pub fn buffer_len(&self) -> usize {
-        let tags = if self.tags.is_empty() {
-            0
-        } else {
-            HEAD + 4 * self.tags.len()
-        };
-        HEAD + 4 + HEAD + 8 * self.path.len() + tags
+        let mut writer = Writer::counting();
+        self.emit(&mut writer);
+        writer.len()
     }
 
     /// Writes the attributes.
     pub fn emit(&self, writer: &mut Writer<'_>) {
-        emit(self.cost, &self.path, &self.tags, writer);
-    }
-}
-
-/// Writes attributes from their parts.
-pub(crate) fn emit(cost: Cost, path: &[GatewayId], tags: &[u32], writer: &mut Writer<'_>) {
-    let head = |writer: &mut Writer<'_>, flags: u8, kind: u8, len: usize| {
-        writer.u8(flags);
-        writer.u8(kind);
-        writer.u16(len as u16);
-    };
-    head(writer, 0, COST, 4);
-    writer.u32(cost.0);
-    head(writer, 0, PATH, 8 * path.len());
-    for &gateway in path {
-        writer.gateway(gateway);
-    }
-    if !tags.is_empty() {
-        head(writer, OPTIONAL, TAGS, 4 * tags.len());
-        for &tag in tags {
-            writer.u32(tag);
+        let head = |writer: &mut Writer<'_>, flags: u8, kind: u8, len: usize| {
+            writer.u8(flags);
+            writer.u8(kind);
+            writer.u16(len as u16);
+        };
+        head(writer, 0, COST, 4);
+        self.cost.emit(writer);
+        head(writer, 0, PATH, 8 * self.path.len());
+        for gateway in &self.path {
+            gateway.emit(writer);
+        }
+        if !self.tags.is_empty() {
+            head(writer, OPTIONAL, TAGS, 4 * self.tags.len());
+            for tag in &self.tags {
+                tag.emit(writer);
+            }
         }
     }
 }
@@ -213,8 +203,8 @@ fn path(value: &[u8]) -> Option<Vec<GatewayId>> {
     }
     let mut reader = Reader::new(value);
     let mut path = Vec::with_capacity(value.len() / 8);
-    while reader.left() > 0 {
-        let gateway = reader.gateway().ok()?;
+    while !reader.is_empty() {
+        let gateway = reader.get().ok()?;
         if path.contains(&gateway) {
             return None;
         }

@@ -1,127 +1,85 @@
-//! REQUEST and ANSWER: what clients and mediators say to each other (§5.2.1). The native networks
-//! decide how it travels: to a multicast group, or as the body of HTTP requests.
+//! REQUEST and ANSWER: messages between clients and mediators (§5.2.1). The native network
+//! decides how they travel: to a multicast group, or as bodies of HTTP requests.
 //!
 //! ```text
 //!  REQUEST                               ANSWER
 //! +-------------------------------+     +-------------------------------+
-//! |  nonce: the answer has it too |     |  nonce, 0: to all who listen  |
+//! |  nonce, repeated in the answer |     |  nonce, 0: to all clients     |
 //! +-------+-------+---------------+     +-------+-------+---------------+
 //! | kind  | redir.|  0            |     | kind  |  0    |  lifetime, s  |
 //! +-------+-------+---------------+     +-------+-------+---------------+
-//! |  session's name               |     |  what the kind demands        |
+//! |  session's name               |     |  depends on the kind          |
 //! +-------------------------------+     +-------------------------------+
 //!                                       |  session's name               |
 //!                                       +-------------------------------+
 //! ```
 //!
-//! Kinds of REQUEST: 1 JOIN, 2 LEAVE, 3 COST: what would it cost you? `redir.`: how often the client
-//! was redirected. Kinds of ANSWER: 1 TRANSLATION: a list of native addresses, one a flow (see
-//! `wire::address`), to be asked for again within the lifetime; 2 NO_ROUTE: reason (4); 3 REDIRECT:
-//! gateway (8), its mediator's address as text, length before it; 4 COST: cost (4).
+//! Kinds of REQUEST: 1 JOIN, 2 LEAVE, 3 COST, which asks what the session would cost through this gateway. `redir.`:
+//! how often the client was redirected. Kinds of ANSWER: 1 TRANSLATION: a list of native addresses, one for each
+//! flow (see `wire::address`); the client asks again within the lifetime; 2 NO_ROUTE: reason (4); 3 REDIRECT:
+//! gateway (8), the address of its mediator as text after its length (1); 4 COST: cost (4).
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::no_route::Reason;
-use super::reader::{Reader, name_len};
-use super::{HEADER_LEN, ParseError, Type, address, body, header};
-use crate::name::{MAX_FLOWS, SessionName};
+use super::reader::{Field, Reader, Writer};
+use super::{Body, ParseError, Type};
+use crate::name::SessionName;
 use crate::types::{ChannelAddress, Cost, GatewayId};
 
 numbered! {
     /// What a client wants.
     Want {
-        /// The session.
+        /// To receive the session.
         Join = 1 "join",
-        /// No more of it.
+        /// No longer to receive the session.
         Leave = 2 "leave",
-        /// To know what it would cost through this gateway (§7, access selection).
+        /// To know the cost of the session through this gateway (§7, access selection).
         Cost = 3 "cost",
     }
 }
 
-/// A REQUEST.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Request {
-    /// Random; the answer bears the same. Not 0.
-    pub nonce: u32,
-    /// What is wanted.
-    pub want: Want,
-    /// How often the client was redirected for this.
-    pub redirects: u8,
-    /// The session.
-    pub session: SessionName,
+message! {
+    /// A REQUEST.
+    Request = Request {
+        /// Random, repeated in the answer. Not 0.
+        nonce: u32,
+        /// What is wanted.
+        want: Want,
+        /// How often the client was redirected for this request.
+        redirects: u8 => reserved 2,
+        /// The session.
+        session: SessionName,
+    }
+    check |message| message.nonce != 0
 }
 
-impl Request {
-    /// Reads a message.
-    ///
-    /// # Errors
-    /// It is not a REQUEST, or a field is out of bounds.
-    pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
-        let mut reader = body(bytes, Type::Request)?;
-        let nonce = reader.u32()?;
-        let want = Want::from_number(reader.u8()?).ok_or(ParseError::Value)?;
-        let redirects = reader.u8()?;
-        reader.reserved(2)?;
-        let session = reader.name()?;
-        reader.end()?;
-        if nonce == 0 {
-            return Err(ParseError::Value);
-        }
-        Ok(Request {
-            nonce,
-            want,
-            redirects,
-            session,
-        })
-    }
-
-    /// Length of the message in bytes.
-    #[must_use]
-    pub fn buffer_len(&self) -> usize {
-        HEADER_LEN + 8 + name_len(&self.session)
-    }
-
-    /// Writes the message.
-    ///
-    /// # Panics
-    /// `buffer` is shorter than [`Request::buffer_len`].
-    pub fn emit(&self, buffer: &mut [u8]) {
-        let mut writer = header(buffer, Type::Request, self.buffer_len());
-        writer.u32(self.nonce);
-        writer.u8(self.want as u8);
-        writer.u8(self.redirects);
-        writer.u16(0);
-        writer.name(&self.session);
-    }
-}
-
-/// What a mediator answers.
+/// A mediator's answer.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Answer {
     /// The native addresses of the session's flows.
     Translation(Vec<ChannelAddress>),
-    /// It cannot be had here.
+    /// The session is not available here.
     NoRoute(Reason),
     /// Another gateway of this network is nearer.
     Redirect {
-        /// Which.
+        /// The other gateway.
         gateway: GatewayId,
-        /// Where its mediator is: as the native network's clients understand it, at most
+        /// Address of its mediator in the native network's form, at most
         /// [`MAX_TEXT_LEN`](super::reader::MAX_TEXT_LEN) bytes.
         mediator: String,
     },
-    /// What it would cost.
+    /// The cost of the session.
     Cost(Cost),
 }
 
 /// An ANSWER.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AnswerRepr {
-    /// The request's nonce; 0 if it is meant for all who listen.
+    /// The request's nonce; 0 if the answer is for all clients.
     pub nonce: u32,
-    /// How long a TRANSLATION holds unless the client asks again, in seconds.
+    /// How long a TRANSLATION is valid unless the client asks again, in seconds.
     pub lifetime_s: u16,
     /// The answer.
     pub answer: Answer,
@@ -129,52 +87,43 @@ pub struct AnswerRepr {
     pub session: SessionName,
 }
 
-impl AnswerRepr {
-    /// Reads a message.
-    ///
-    /// # Errors
-    /// It is not an ANSWER, or a field is out of bounds.
-    pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
-        let mut reader = body(bytes, Type::Answer)?;
+impl Body for AnswerRepr {
+    fn parse_body(kind: Type, reader: &mut Reader<'_>) -> Result<Self, ParseError> {
+        if kind != Type::Answer {
+            return Err(ParseError::Type);
+        }
         let nonce = reader.u32()?;
         let kind = reader.u8()?;
         reader.reserved(1)?;
         let lifetime_s = reader.u16()?;
-        let answer = parse_answer(kind, &mut reader)?;
-        let session = reader.name()?;
-        reader.end()?;
-        if let Answer::Translation(addresses) = &answer
-            && addresses.len() != session.flow_count()
-        {
-            return Err(ParseError::Value);
-        }
-        Ok(AnswerRepr {
-            nonce,
-            lifetime_s,
-            answer,
-            session,
-        })
-    }
-
-    /// Length of the message in bytes.
-    #[must_use]
-    pub fn buffer_len(&self) -> usize {
-        let answer = match &self.answer {
-            Answer::Translation(addresses) => {
-                2 + addresses.iter().map(address::buffer_len).sum::<usize>()
+        let answer = match kind {
+            1 => Answer::Translation(reader.get()?),
+            2 => {
+                reader.reserved(3)?;
+                Answer::NoRoute(reader.get()?)
             }
-            Answer::NoRoute(_) | Answer::Cost(_) => 4,
-            Answer::Redirect { mediator, .. } => 9 + mediator.len(),
+            3 => Answer::Redirect {
+                gateway: reader.get()?,
+                mediator: reader.get()?,
+            },
+            4 => Answer::Cost(reader.get()?),
+            _ => return Err(ParseError::Value),
         };
-        HEADER_LEN + 8 + answer + name_len(&self.session)
+        let session: SessionName = reader.get()?;
+        match &answer {
+            Answer::Translation(addresses) if addresses.len() != session.flow_count() => {
+                Err(ParseError::Value)
+            }
+            _ => Ok(AnswerRepr {
+                nonce,
+                lifetime_s,
+                answer,
+                session,
+            }),
+        }
     }
 
-    /// Writes the message.
-    ///
-    /// # Panics
-    /// `buffer` is shorter than [`AnswerRepr::buffer_len`].
-    pub fn emit(&self, buffer: &mut [u8]) {
-        let mut writer = header(buffer, Type::Answer, self.buffer_len());
+    fn emit_body(&self, writer: &mut Writer<'_>) -> Type {
         writer.u32(self.nonce);
         writer.u8(match &self.answer {
             Answer::Translation(_) => 1,
@@ -185,36 +134,17 @@ impl AnswerRepr {
         writer.u8(0);
         writer.u16(self.lifetime_s);
         match &self.answer {
-            Answer::Translation(addresses) => {
-                writer.list(addresses, |writer, one| address::emit(one, writer));
-            }
+            Answer::Translation(addresses) => addresses.emit(writer),
             Answer::NoRoute(reason) => writer.u32(*reason as u32),
             Answer::Redirect { gateway, mediator } => {
-                writer.gateway(*gateway);
-                writer.text(mediator);
+                gateway.emit(writer);
+                mediator.emit(writer);
             }
-            Answer::Cost(cost) => writer.u32(cost.0),
+            Answer::Cost(cost) => cost.emit(writer),
         }
-        writer.name(&self.session);
+        self.session.emit(writer);
+        Type::Answer
     }
 }
 
-fn parse_answer(kind: u8, reader: &mut Reader<'_>) -> Result<Answer, ParseError> {
-    Ok(match kind {
-        1 => Answer::Translation(reader.list(MAX_FLOWS, address::parse)?),
-        2 => {
-            let number = u8::try_from(reader.u32()?).ok();
-            Answer::NoRoute(
-                number
-                    .and_then(Reason::from_number)
-                    .ok_or(ParseError::Value)?,
-            )
-        }
-        3 => Answer::Redirect {
-            gateway: reader.gateway()?,
-            mediator: reader.text()?,
-        },
-        4 => Answer::Cost(reader.cost()?),
-        _ => return Err(ParseError::Value),
-    })
-}
+whole_messages!(AnswerRepr);

@@ -1,5 +1,4 @@
-//! Packets between data nodes (§5.3.2, §5.3.3): a header, then a frame of the session as its source
-//! sent it.
+//! Packets between data nodes (§5.3.2, §5.3.3): a header and a frame of the session as its source sent it.
 //!
 //! ```text
 //! +---------------+---------------+-------------------------------+
@@ -16,44 +15,42 @@
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! Type 1, DATA: the label is the sender's. Type 2, ATTACH, opens a TCP channel: who connects says
-//! with the label which flow it has come for; no payload. Type 3, REPORT: see [`report`](super::report);
-//! its label is that of the DATA that it reports on. On TCP and native channels sequence, time and
-//! round-trip time are 0.
+//! Type 1, DATA: the label is the sender's. Type 2, ATTACH, opens a TCP channel: the dialling side names the flow
+//! by its label; no payload. Type 3, REPORT: see [`report`](super::report); its label is that of the DATA that it
+//! reports on. On TCP and native channels, sequence, time and round-trip time are 0.
 //!
-//! Type 4, PROBE, and type 5, ECHO: does the data node that the flow comes from live, and does the one that
-//! it goes to receive at its address? Over UDP alone, no payload. The label is the sender's, as in DATA; the
-//! sequence of a PROBE is random, and the ECHO has the same. A PROBE with sequence 0 says that a new
-//! receiver is ready, and gets no ECHO.
+//! Type 4, PROBE, and type 5, ECHO, check that the sender of a flow is alive, and that its receiver receives at its
+//! address. Over UDP only, without payload. The label is the sender's, as in DATA; the sequence of a PROBE is
+//! random, and its ECHO has the same. A PROBE with sequence 0 says that a new receiver is ready, and gets no ECHO.
 //!
-//! Type 6, FRAGMENT: as DATA, but its payload is a [`fragment`](super::fragment) of a frame that is too long
-//! for one datagram. Over UDP alone.
+//! Type 6, FRAGMENT: like DATA, with a [`fragment`](super::fragment) of a frame that is too long for one datagram
+//! as its payload. Over UDP only.
 //!
-//! In PROBE and ECHO, the two last words are one cookie of 64 bits. That of an ECHO is random, one for each address and
-//! peer; a PROBE repeats the cookie of the last ECHO, and has 0 before the first. DATA goes to an address
-//! from which a PROBE with its cookie came, and to no other.
+//! In PROBE and ECHO, the last two words are a cookie of 64 bits. The cookie of an ECHO is random for each address
+//! and peer; a PROBE repeats the cookie of the last ECHO, and has 0 before the first. DATA is sent only to an
+//! address from which a PROBE with its cookie came.
 
 use super::ParseError;
 use crate::types::FlowLabel;
 
 /// Length of the header of a data packet.
 pub const HEADER_LEN: usize = 20;
-/// Longest payload: with UDP and IPv6 headers it still is a datagram.
+/// Longest payload: with UDP and IPv6 headers it still fits a datagram.
 pub const MAX_PAYLOAD_LEN: usize = 65_000;
 
-/// What a packet between data nodes is.
+/// Type of a packet between data nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Kind {
     /// A frame of the session.
     Data = 1,
-    /// A TCP channel is for this flow.
+    /// Names the flow of a TCP channel.
     Attach = 2,
     /// The receiver's report on the sender's rate (RFC 5348 §6).
     Report = 3,
-    /// A receiver asks whether the sender lives.
+    /// Asks whether the sender is alive.
     Probe = 4,
-    /// It does.
+    /// Answer to a PROBE.
     Echo = 5,
     /// A part of a frame of the session.
     Fragment = 6,
@@ -61,7 +58,7 @@ pub enum Kind {
 
 const VERSION: u8 = 1;
 
-/// A packet: a view.
+/// View of a packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<T: AsRef<[u8]>> {
     buffer: T,
@@ -75,10 +72,10 @@ fn word<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 }
 
 impl<T: AsRef<[u8]>> Packet<T> {
-    /// A view of a whole packet.
+    /// Returns a view of a whole packet.
     ///
     /// # Errors
-    /// It is not one, or its length is not that of `buffer`.
+    /// It is malformed, or its length is not that of `buffer`.
     #[inline]
     pub fn new_checked(buffer: T) -> Result<Self, ParseError> {
         let len = Packet::<&[u8]>::check_header(buffer.as_ref())?;
@@ -89,11 +86,11 @@ impl<T: AsRef<[u8]>> Packet<T> {
         }
     }
 
-    /// What the header at the front of `bytes` says the length of the whole packet is. A driver cuts
-    /// a TCP channel's stream into packets with it.
+    /// Returns the length of the whole packet that the header at the front of `bytes` begins. A driver splits a TCP
+    /// channel's stream into packets with it.
     ///
     /// # Errors
-    /// It is not a header.
+    /// The header is malformed.
     #[inline]
     pub fn check_header(bytes: &[u8]) -> Result<usize, ParseError> {
         if bytes.len() < HEADER_LEN {
@@ -118,7 +115,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
         Ok(HEADER_LEN + len)
     }
 
-    /// What it is.
+    /// Returns the type.
     #[inline]
     pub fn kind(&self) -> Kind {
         match self.buffer.as_ref()[0] & 15 {
@@ -131,38 +128,38 @@ impl<T: AsRef<[u8]>> Packet<T> {
         }
     }
 
-    /// The flow label.
+    /// Returns the flow label.
     #[inline]
     pub fn label(&self) -> FlowLabel {
         let label = u32::from_be_bytes(word(self.buffer.as_ref(), 4));
         FlowLabel::new(label).unwrap_or(const { FlowLabel::new(u32::MAX).unwrap() })
     }
 
-    /// The sequence number.
+    /// Returns the sequence number.
     #[inline]
     pub fn sequence(&self) -> u32 {
         u32::from_be_bytes(word(self.buffer.as_ref(), 8))
     }
 
-    /// When it was sent, in microseconds of the sender's clock.
+    /// Returns when it was sent, in microseconds of the sender's clock.
     #[inline]
     pub fn timestamp_us(&self) -> u32 {
         u32::from_be_bytes(word(self.buffer.as_ref(), 12))
     }
 
-    /// The round-trip time that the sender knows, in microseconds; 0 for none.
+    /// Returns the sender's round-trip time in microseconds; 0 for none.
     #[inline]
     pub fn rtt_us(&self) -> u32 {
         u32::from_be_bytes(word(self.buffer.as_ref(), 16))
     }
 
-    /// The cookie of a PROBE or ECHO; 0 for none.
+    /// Returns the cookie of a PROBE or ECHO; 0 for none.
     #[inline]
     pub fn cookie(&self) -> u64 {
         u64::from_be_bytes(word(self.buffer.as_ref(), 12))
     }
 
-    /// The frame.
+    /// Returns the payload.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         &self.buffer.as_ref()[HEADER_LEN..]
@@ -172,22 +169,22 @@ impl<T: AsRef<[u8]>> Packet<T> {
 /// The header of a data packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Repr {
-    /// What it is.
+    /// The type.
     pub kind: Kind,
     /// The flow label.
     pub label: FlowLabel,
-    /// One more with each packet of the flow on this link.
+    /// Increases by 1 with each packet of the flow on this link.
     pub sequence: u32,
     /// When it is sent, in microseconds.
     pub timestamp_us: u32,
-    /// The round-trip time that the sender knows, in microseconds; 0 for none.
+    /// The sender's round-trip time in microseconds; 0 for none.
     pub rtt_us: u32,
     /// Length of the payload in bytes.
     pub payload_len: usize,
 }
 
 impl Repr {
-    /// A header that says nothing but whose packet this is: everything else is 0.
+    /// Creates a header with a type and a label; everything else is 0.
     #[inline]
     #[must_use]
     pub const fn new(kind: Kind, label: FlowLabel) -> Self {
@@ -201,7 +198,7 @@ impl Repr {
         }
     }
 
-    /// The same, with the cookie of a PROBE or ECHO.
+    /// Sets the cookie of a PROBE or ECHO.
     #[inline]
     #[must_use]
     pub const fn with_cookie(self, cookie: u64) -> Self {
@@ -212,7 +209,7 @@ impl Repr {
         }
     }
 
-    /// The header of a checked packet.
+    /// Parses the header of a checked packet.
     pub fn parse<T: AsRef<[u8]>>(packet: &Packet<T>) -> Self {
         Repr {
             kind: packet.kind(),
@@ -224,19 +221,19 @@ impl Repr {
         }
     }
 
-    /// Length of the packet in bytes.
+    /// Returns the length of the packet in bytes.
     #[must_use]
     pub const fn buffer_len(&self) -> usize {
         HEADER_LEN + self.payload_len
     }
 
-    /// Writes the header over the front of `packet`; the payload stays as it is.
+    /// Writes the header to the front of `packet`; the payload is not touched.
     ///
     /// # Panics
     /// `packet` is shorter than [`HEADER_LEN`].
     #[inline]
     pub fn emit(&self, packet: &mut [u8]) {
-        // In words: bytes that are put together on the way cost as much as finding the flow.
+        // Written in words: assembling single bytes costs as much as the lookup of the flow.
         let packet = &mut packet[..HEADER_LEN];
         let first =
             u32::from(VERSION << 4 | self.kind as u8) << 24 | self.payload_len as u32 & 0xffff;

@@ -10,30 +10,30 @@
 //! +---------------------------------------------------------------+
 //! ```
 //!
-//! The payload of a packet of type 6, on UDP channels alone. The frame is the bytes of its fragments from
-//! index 0 to count - 1, one after another, 65,000 bytes at most; count is 2 to 64. Data nodes on the way
-//! pass fragments on as they are; only the one that gives the frame to its native network joins them.
+//! The payload of a packet of type 6, on UDP channels only. The frame consists of the bytes of its fragments from
+//! index 0 to count - 1, at most 65,000 bytes; count is 2 to 64. Data nodes forward fragments unchanged; only the
+//! one that delivers the frame to its native network reassembles it.
 
 use super::ParseError;
 
-/// Length of what precedes the bytes.
+/// Length of the header of a fragment in bytes.
 pub const LEN: usize = 8;
 /// Most fragments of one frame.
 pub const MAX_COUNT: usize = 64;
 
-/// What precedes the bytes of a fragment.
+/// Header of a fragment.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Repr {
-    /// Which frame it is of: unique among those that are on their way.
+    /// Number of the frame, unique among those in flight.
     pub frame: u32,
-    /// Which fragment it is, from 0 on.
+    /// Index of the fragment, from 0.
     pub index: u8,
-    /// How many there are.
+    /// Number of fragments.
     pub count: u8,
 }
 
 impl Repr {
-    /// Reads the front of a payload; the bytes of the frame follow after [`LEN`].
+    /// Parses the front of a payload; the bytes of the frame follow after [`LEN`].
     ///
     /// # Errors
     /// It is not a fragment.
@@ -58,7 +58,7 @@ impl Repr {
         })
     }
 
-    /// Writes it.
+    /// Writes the header.
     ///
     /// # Panics
     /// `payload` is shorter than [`LEN`].

@@ -1,9 +1,9 @@
 //! Any control message.
 
+use super::reader::{Field, Reader, Writer};
 use super::{
-    HEADER_LEN, Header, ParseError, Type, allocate, body, client, header, join, leave, liveness,
-    no_route, node, notification, open, reclaim, sroute, statistics, subscribe, translation,
-    update,
+    Body, ParseError, Type, allocate, client, join, liveness, no_route, node, notification, open,
+    reclaim, sroute, statistics, subscribe, translation, update,
 };
 use crate::name::SessionName;
 use crate::types::Table;
@@ -17,9 +17,9 @@ pub enum Message {
     KeepAlive,
     /// NOTIFICATION.
     Notification(notification::Repr),
-    /// UPDATE in which nothing is wrong.
+    /// UPDATE without errors.
     Update(update::Repr),
-    /// END_OF_TABLE.
+    /// END_OF_TABLE: the sender has announced all its routes of the table (RFC 4724 §2).
     EndOfTable(Table),
     /// SROUTE_REQUEST.
     SrouteRequest(sroute::Request),
@@ -27,7 +27,7 @@ pub enum Message {
     SrouteResponse(sroute::Response),
     /// JOIN.
     Join(join::Repr),
-    /// LEAVE.
+    /// LEAVE (§5.2.3): the sender no longer wants the session.
     Leave(SessionName),
     /// TRANSLATION.
     Translation(translation::Repr),
@@ -55,100 +55,66 @@ pub enum Message {
     Answer(client::AnswerRepr),
 }
 
-impl Message {
-    /// Reads a whole message.
-    ///
-    /// # Errors
-    /// It is not one, or something in it is wrong.
-    pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
-        Ok(match Header::new_checked(bytes)?.message_type()? {
-            Type::Open => Message::Open(open::Repr::parse(bytes)?),
-            Type::KeepAlive => {
-                body(bytes, Type::KeepAlive)?.end()?;
-                Message::KeepAlive
-            }
-            Type::Notification => Message::Notification(notification::Repr::parse(bytes)?),
-            Type::Update => Message::Update(update::Repr::parse(bytes)?),
-            Type::EndOfTable => Message::EndOfTable(update::parse_end(bytes)?),
-            Type::SrouteRequest => Message::SrouteRequest(sroute::Request::parse(bytes)?),
-            Type::SrouteResponse => Message::SrouteResponse(sroute::Response::parse(bytes)?),
-            Type::Join => Message::Join(join::Repr::parse(bytes)?),
-            Type::Leave => Message::Leave(leave::parse(bytes)?),
-            Type::Translation => Message::Translation(translation::Repr::parse(bytes)?),
-            Type::NoRoute => Message::NoRoute(no_route::Repr::parse(bytes)?),
-            Type::Register => Message::Register(node::Register::parse(bytes)?),
-            Type::Heartbeat => Message::Heartbeat(node::Heartbeat::parse(bytes)?),
+impl Body for Message {
+    fn parse_body(kind: Type, reader: &mut Reader<'_>) -> Result<Self, ParseError> {
+        Ok(match kind {
+            Type::Open => Message::Open(Body::parse_body(kind, reader)?),
+            Type::KeepAlive => Message::KeepAlive,
+            Type::Notification => Message::Notification(Body::parse_body(kind, reader)?),
+            Type::Update => Message::Update(Body::parse_body(kind, reader)?),
+            Type::EndOfTable => Message::EndOfTable(Field::parse(reader)?),
+            Type::SrouteRequest => Message::SrouteRequest(Body::parse_body(kind, reader)?),
+            Type::SrouteResponse => Message::SrouteResponse(Body::parse_body(kind, reader)?),
+            Type::Join => Message::Join(Body::parse_body(kind, reader)?),
+            Type::Leave => Message::Leave(Field::parse(reader)?),
+            Type::Translation => Message::Translation(Body::parse_body(kind, reader)?),
+            Type::NoRoute => Message::NoRoute(Body::parse_body(kind, reader)?),
+            Type::Register => Message::Register(Body::parse_body(kind, reader)?),
+            Type::Heartbeat => Message::Heartbeat(Body::parse_body(kind, reader)?),
             Type::SubscribeDown | Type::SubscribeUp => {
-                Message::Subscribe(subscribe::Repr::parse(bytes)?)
+                Message::Subscribe(Body::parse_body(kind, reader)?)
             }
-            Type::Allocate => Message::Allocate(allocate::Request::parse(bytes)?),
-            Type::AllocateResponse => Message::AllocateResponse(allocate::Response::parse(bytes)?),
-            Type::Refresh | Type::Reclaim => Message::Reclaim(reclaim::Repr::parse(bytes)?),
-            Type::Statistics => Message::Statistics(statistics::Repr::parse(bytes)?),
-            Type::Liveness => Message::Liveness(liveness::Repr::parse(bytes)?),
-            Type::Request => Message::Request(client::Request::parse(bytes)?),
-            Type::Answer => Message::Answer(client::AnswerRepr::parse(bytes)?),
+            Type::Allocate => Message::Allocate(Body::parse_body(kind, reader)?),
+            Type::AllocateResponse => Message::AllocateResponse(Body::parse_body(kind, reader)?),
+            Type::Refresh | Type::Reclaim => Message::Reclaim(Body::parse_body(kind, reader)?),
+            Type::Statistics => Message::Statistics(Body::parse_body(kind, reader)?),
+            Type::Liveness => Message::Liveness(Body::parse_body(kind, reader)?),
+            Type::Request => Message::Request(Body::parse_body(kind, reader)?),
+            Type::Answer => Message::Answer(Body::parse_body(kind, reader)?),
         })
     }
 
-    /// Length of the message in bytes.
-    #[must_use]
-    pub fn buffer_len(&self) -> usize {
+    fn emit_body(&self, writer: &mut Writer<'_>) -> Type {
         match self {
-            Message::Open(repr) => repr.buffer_len(),
-            Message::KeepAlive => HEADER_LEN,
-            Message::Notification(repr) => repr.buffer_len(),
-            Message::Update(repr) => repr.buffer_len(),
-            Message::EndOfTable(_) => update::END_LEN,
-            Message::SrouteRequest(repr) => repr.buffer_len(),
-            Message::SrouteResponse(repr) => repr.buffer_len(),
-            Message::Join(repr) => repr.buffer_len(),
-            Message::Leave(session) => leave::buffer_len(session),
-            Message::Translation(repr) => repr.buffer_len(),
-            Message::NoRoute(repr) => repr.buffer_len(),
-            Message::Register(_) => node::Register::LEN,
-            Message::Heartbeat(_) => node::Heartbeat::LEN,
-            Message::Subscribe(repr) => repr.buffer_len(),
-            Message::Allocate(repr) => repr.buffer_len(),
-            Message::AllocateResponse(repr) => repr.buffer_len(),
-            Message::Reclaim(repr) => repr.buffer_len(),
-            Message::Statistics(repr) => repr.buffer_len(),
-            Message::Liveness(_) => liveness::Repr::LEN,
-            Message::Request(repr) => repr.buffer_len(),
-            Message::Answer(repr) => repr.buffer_len(),
-        }
-    }
-
-    /// Writes the message; its length.
-    ///
-    /// # Panics
-    /// `buffer` is shorter than [`Message::buffer_len`].
-    pub fn emit(&self, buffer: &mut [u8]) -> usize {
-        match self {
-            Message::Open(repr) => repr.emit(buffer),
-            Message::KeepAlive => {
-                header(buffer, Type::KeepAlive, HEADER_LEN);
+            Message::Open(repr) => repr.emit_body(writer),
+            Message::KeepAlive => Type::KeepAlive,
+            Message::Notification(repr) => repr.emit_body(writer),
+            Message::Update(repr) => repr.emit_body(writer),
+            Message::EndOfTable(table) => {
+                table.emit(writer);
+                Type::EndOfTable
             }
-            Message::Notification(repr) => repr.emit(buffer),
-            Message::Update(repr) => repr.emit(buffer),
-            Message::EndOfTable(table) => update::emit_end(*table, buffer),
-            Message::SrouteRequest(repr) => repr.emit(buffer),
-            Message::SrouteResponse(repr) => repr.emit(buffer),
-            Message::Join(repr) => repr.emit(buffer),
-            Message::Leave(session) => leave::emit(session, buffer),
-            Message::Translation(repr) => repr.emit(buffer),
-            Message::NoRoute(repr) => repr.emit(buffer),
-            Message::Register(repr) => repr.emit(buffer),
-            Message::Heartbeat(repr) => repr.emit(buffer),
-            Message::Subscribe(repr) => repr.emit(buffer),
-            Message::Allocate(repr) => repr.emit(buffer),
-            Message::AllocateResponse(repr) => repr.emit(buffer),
-            Message::Reclaim(repr) => repr.emit(buffer),
-            Message::Statistics(repr) => repr.emit(buffer),
-            Message::Liveness(repr) => repr.emit(buffer),
-            Message::Request(repr) => repr.emit(buffer),
-            Message::Answer(repr) => repr.emit(buffer),
+            Message::SrouteRequest(repr) => repr.emit_body(writer),
+            Message::SrouteResponse(repr) => repr.emit_body(writer),
+            Message::Join(repr) => repr.emit_body(writer),
+            Message::Leave(session) => {
+                session.emit(writer);
+                Type::Leave
+            }
+            Message::Translation(repr) => repr.emit_body(writer),
+            Message::NoRoute(repr) => repr.emit_body(writer),
+            Message::Register(repr) => repr.emit_body(writer),
+            Message::Heartbeat(repr) => repr.emit_body(writer),
+            Message::Subscribe(repr) => repr.emit_body(writer),
+            Message::Allocate(repr) => repr.emit_body(writer),
+            Message::AllocateResponse(repr) => repr.emit_body(writer),
+            Message::Reclaim(repr) => repr.emit_body(writer),
+            Message::Statistics(repr) => repr.emit_body(writer),
+            Message::Liveness(repr) => repr.emit_body(writer),
+            Message::Request(repr) => repr.emit_body(writer),
+            Message::Answer(repr) => repr.emit_body(writer),
         }
-        self.buffer_len()
     }
 }
+
+whole_messages!(Message);

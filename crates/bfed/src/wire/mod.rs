@@ -1,9 +1,9 @@
 //! Wire formats, as drawn in `docs/wire.md`.
 //!
 //! Control messages (between gateways, between control and data nodes, between clients and
-//! mediators) share one header; [`Header`] is the view of it, and each message is a `Repr` with
-//! `parse`, `buffer_len` and `emit` over the whole message. [`Message`] is any of them. On byte
-//! streams [`Frames`] cuts them apart. Data packets have a header of their own, in [`data`].
+//! mediators) share one header; [`Header`] is the view of it. Each message is a struct with
+//! `parse`, `buffer_len` and `emit` over the whole message, and [`Message`] is any of them. On byte
+//! streams [`Frames`] separates them. Data packets have a header of their own, see [`data`].
 //!
 //! ```text
 //! +-------------------------------+---------------+---------------+
@@ -31,10 +31,10 @@ macro_rules! numbered {
         }
 
         impl $name {
-            /// Every one of them.
+            /// All variants.
             pub const ALL: &[$name] = &[$($name::$variant),+];
 
-            /// The one with that number.
+            /// Returns the variant with a number, `None` if there is none.
             #[must_use]
             pub const fn from_number(number: u8) -> Option<Self> {
                 match number {
@@ -43,7 +43,7 @@ macro_rules! numbered {
                 }
             }
 
-            /// A name for metrics: lower case, underscores.
+            /// Returns the name for metrics: lower case, underscores.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -57,6 +57,120 @@ macro_rules! numbered {
                 f.write_str(self.name())
             }
         }
+
+        impl $crate::wire::reader::Field for $name {
+            fn parse(
+                reader: &mut $crate::wire::reader::Reader<'_>,
+            ) -> Result<Self, $crate::wire::ParseError> {
+                Self::from_number(reader.u8()?).ok_or($crate::wire::ParseError::Value)
+            }
+
+            fn emit(&self, writer: &mut $crate::wire::reader::Writer<'_>) {
+                writer.u8(*self as u8);
+            }
+        }
+    };
+}
+
+/// Defines a struct whose fields follow one another on the wire.
+///
+/// `=> reserved N` after a field stands for N bytes of 0 that follow it; `check` is a condition on the values.
+macro_rules! fields {
+    ($(#[$top:meta])* $name:ident {
+        $($(#[$doc:meta])* $field:ident: $type:ty $(=> reserved $zeros:literal)?,)*
+    } $(check $check:expr)?) => {
+        $(#[$top])*
+        #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+        pub struct $name {
+            $($(#[$doc])* pub $field: $type,)*
+        }
+
+        impl $crate::wire::reader::Field for $name {
+            fn parse(
+                reader: &mut $crate::wire::reader::Reader<'_>,
+            ) -> Result<Self, $crate::wire::ParseError> {
+                $(
+                    let $field = $crate::wire::reader::Field::parse(reader)?;
+                    $(reader.reserved($zeros)?;)?
+                )*
+                let value = $name { $($field),* };
+                $(
+                    let check: fn(&$name) -> bool = $check;
+                    if !check(&value) {
+                        return Err($crate::wire::ParseError::Value);
+                    }
+                )?
+                Ok(value)
+            }
+
+            fn emit(&self, writer: &mut $crate::wire::reader::Writer<'_>) {
+                $(
+                    self.$field.emit(writer);
+                    $(writer.bytes(&[0; $zeros]);)?
+                )*
+            }
+        }
+    };
+}
+
+/// Defines a message of one type as a struct of [fields](fields).
+macro_rules! message {
+    ($(#[$top:meta])* $name:ident = $kind:ident { $($fields:tt)* } $(check $check:expr)?) => {
+        fields! { $(#[$top])* $name { $($fields)* } $(check $check)? }
+
+        impl $crate::wire::Body for $name {
+            fn parse_body(
+                kind: $crate::wire::Type,
+                reader: &mut $crate::wire::reader::Reader<'_>,
+            ) -> Result<Self, $crate::wire::ParseError> {
+                match kind {
+                    $crate::wire::Type::$kind => $crate::wire::reader::Field::parse(reader),
+                    _ => Err($crate::wire::ParseError::Type),
+                }
+            }
+
+            fn emit_body(
+                &self,
+                writer: &mut $crate::wire::reader::Writer<'_>,
+            ) -> $crate::wire::Type {
+                $crate::wire::reader::Field::emit(self, writer);
+                $crate::wire::Type::$kind
+            }
+        }
+
+        whole_messages!($name);
+    };
+}
+
+/// Gives a [`Body`] its methods over whole messages.
+macro_rules! whole_messages {
+    ($name:ident) => {
+        impl $name {
+            /// Parses a whole message, header included.
+            ///
+            /// # Errors
+            /// It is not a whole message of this type, or a field is out of bounds.
+            pub fn parse(bytes: &[u8]) -> Result<Self, $crate::wire::ParseError> {
+                $crate::wire::parse_whole(bytes)
+            }
+
+            /// Returns the length of the message in bytes, header included.
+            #[must_use]
+            pub fn buffer_len(&self) -> usize {
+                let mut writer = $crate::wire::reader::Writer::counting();
+                $crate::wire::Body::emit_body(self, &mut writer);
+                $crate::wire::HEADER_LEN + writer.len()
+            }
+
+            /// Writes the message to the front of `buffer` and returns its length in bytes.
+            ///
+            /// # Panics
+            /// `buffer` is shorter than `buffer_len`, or the message is longer than
+            /// [`MAX_MESSAGE_LEN`]($crate::wire::MAX_MESSAGE_LEN).
+            pub fn emit(&self, buffer: &mut [u8]) -> usize {
+                $crate::wire::emit_whole(self, buffer)
+            }
+        }
     };
 }
 
@@ -67,7 +181,6 @@ pub mod client;
 pub mod data;
 pub mod fragment;
 pub mod join;
-pub mod leave;
 pub mod liveness;
 mod message;
 pub mod no_route;
@@ -93,59 +206,59 @@ use reader::{Reader, Writer};
 pub const HEADER_LEN: usize = 8;
 /// Longest control message, header included.
 pub const MAX_MESSAGE_LEN: usize = 16 * 1024;
-/// The version this crate speaks.
+/// Version of the protocol.
 pub const VERSION: u8 = 1;
-/// What every control message begins with.
+/// First two bytes of every control message.
 pub const IDENTIFIER: u16 = 0x6266;
 
 numbered! {
-    /// What a control message is.
+    /// Type of a control message.
     Type {
-        /// Peers: who I am and what I can do.
+        /// Peers: identity and capabilities of the sender.
         Open = 1 "open",
-        /// Peers: still there.
+        /// Peers: the sender is alive.
         KeepAlive = 2 "keepalive",
-        /// Peers: why this session ends.
+        /// Peers: why the session ends.
         Notification = 3 "notification",
         /// Peers: routes (§5.1).
         Update = 4 "update",
-        /// Peers: the full table was sent.
+        /// Peers: the full table has been sent.
         EndOfTable = 5 "end_of_table",
-        /// Peers: what do your gateways cost for this session (§5.2.2).
+        /// Peers: asks for the costs of the owner's gateways for a session (§5.2.2).
         SrouteRequest = 16 "sroute_request",
-        /// Peers: that is what they cost.
+        /// Peers: these costs.
         SrouteResponse = 17 "sroute_response",
-        /// Peers: send me this session (§5.2.3).
+        /// Peers: the sender wants the session (§5.2.3).
         Join = 18 "join",
-        /// Peers: no more of it.
+        /// Peers: the sender no longer wants the session.
         Leave = 19 "leave",
-        /// Peers: that is how it will come (§5.3).
+        /// Peers: channels on which the session will arrive (§5.3).
         Translation = 20 "translation",
-        /// Peers: it will not.
+        /// Peers: the session will not arrive.
         NoRoute = 21 "no_route",
-        /// Data node: who I am.
+        /// Data node: registers with its control node.
         Register = 32 "register",
-        /// Cluster: still there.
+        /// Cluster: the sender is alive.
         Heartbeat = 33 "heartbeat",
-        /// Control node: send the session to somebody (§5.3.1).
+        /// Control node: send the session to a peer or natively (§5.3.1).
         SubscribeDown = 34 "subscribe_down",
-        /// Control node: receive it from there.
+        /// Control node: receive the session from a peer or natively.
         SubscribeUp = 35 "subscribe_up",
-        /// Control node: make channels to receive it on.
+        /// Control node: allocate channels on which to receive the session.
         Allocate = 36 "allocate",
-        /// Data node: those are the channels.
+        /// Data node: the allocated channels.
         AllocateResponse = 37 "allocate_response",
-        /// Control node: the session lives.
+        /// Control node: the session is still wanted.
         Refresh = 38 "refresh",
-        /// Control node: the session, or one receiver of it, is gone.
+        /// Control node: the session, or one edge of it, is gone.
         Reclaim = 39 "reclaim",
-        /// Data node: how much went through.
+        /// Data node: traffic counters.
         Statistics = 40 "statistics",
-        /// Data node: whether a peer's data nodes are heard.
+        /// Data node: state of a peer's data nodes.
         Liveness = 41 "liveness",
         /// Client: a request to a mediator (§5.2.1).
         Request = 48 "request",
-        /// Mediator: the answer to it.
+        /// Mediator: the answer to a request.
         Answer = 49 "answer",
     }
 }
@@ -153,7 +266,7 @@ numbered! {
 /// Why bytes are not a message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ParseError {
-    /// Shorter than its fields demand.
+    /// Shorter than its fields require.
     Truncated,
     /// Another protocol.
     Identifier,
@@ -172,7 +285,7 @@ pub enum ParseError {
 }
 
 impl ParseError {
-    /// Every error.
+    /// All errors.
     pub const ALL: &[ParseError] = &[
         ParseError::Truncated,
         ParseError::Identifier,
@@ -209,10 +322,10 @@ pub struct Header<T: AsRef<[u8]>> {
 }
 
 impl<T: AsRef<[u8]>> Header<T> {
-    /// A view of `buffer`, which begins with a whole header; the rest of the message may be missing.
+    /// Returns a view of `buffer`, which begins with a whole header; the rest of the message may be missing.
     ///
     /// # Errors
-    /// The header is not one of ours.
+    /// The header is malformed.
     pub fn new_checked(buffer: T) -> Result<Self, ParseError> {
         let bytes = buffer.as_ref();
         if bytes.len() < HEADER_LEN {
@@ -234,27 +347,27 @@ impl<T: AsRef<[u8]>> Header<T> {
         Ok(Header { buffer })
     }
 
-    /// The number of the message's type, known or not.
+    /// Returns the number of the message's type, known or not.
     pub fn type_number(&self) -> u8 {
         self.buffer.as_ref()[3]
     }
 
-    /// The message's type.
+    /// Returns the message's type.
     ///
     /// # Errors
-    /// It is unknown.
+    /// The type is unknown.
     pub fn message_type(&self) -> Result<Type, ParseError> {
         Type::from_number(self.type_number()).ok_or(ParseError::Type)
     }
 
-    /// Length of the whole message in bytes, header included.
+    /// Returns the length of the whole message in bytes, header included.
     pub fn message_len(&self) -> usize {
         let bytes = self.buffer.as_ref();
         usize::from(u16::from_be_bytes([bytes[4], bytes[5]]))
     }
 }
 
-/// The header of [`Frames`].
+/// Framing of control messages for [`Frames`].
 #[derive(Clone, Debug)]
 pub enum ControlFraming {}
 
@@ -267,34 +380,48 @@ impl Framing for ControlFraming {
     }
 }
 
-/// Cuts a byte stream into messages of at most [`MAX_MESSAGE_LEN`] bytes. After an error the machine takes what has
-/// arrived of the message ([`Frames::partial`]), so that it can tell the peer why.
+/// Splits a byte stream into messages of at most [`MAX_MESSAGE_LEN`] bytes. After an error the machine takes what has
+/// arrived of the message ([`Frames::partial`]), so that it can send the reason to the peer.
 pub type Frames = proto_core::frames::Frames<ControlFraming>;
 
-/// The body of a whole message of that type.
-fn body(bytes: &[u8], expected: Type) -> Result<Reader<'_>, ParseError> {
+/// What follows the header of a control message.
+pub(crate) trait Body: Sized {
+    /// Parses the body of a message of type `kind`.
+    fn parse_body(kind: Type, reader: &mut Reader<'_>) -> Result<Self, ParseError>;
+
+    /// Writes the body and returns the type of the message.
+    fn emit_body(&self, writer: &mut Writer<'_>) -> Type;
+}
+
+/// Returns the type and the body of a whole message.
+fn split(bytes: &[u8]) -> Result<(Type, Reader<'_>), ParseError> {
     let header = Header::new_checked(bytes)?;
-    if header.message_type()? != expected {
-        return Err(ParseError::Type);
-    }
+    let kind = header.message_type()?;
     match bytes.len().cmp(&header.message_len()) {
         core::cmp::Ordering::Less => Err(ParseError::Truncated),
         core::cmp::Ordering::Greater => Err(ParseError::Length),
-        core::cmp::Ordering::Equal => Ok(Reader::new(&bytes[HEADER_LEN..])),
+        core::cmp::Ordering::Equal => Ok((kind, Reader::new(&bytes[HEADER_LEN..]))),
     }
 }
 
-/// Writes a header for a message that fills `buffer` up to `len`; a writer for its body.
-///
-/// # Panics
-/// `buffer` is shorter than `len`, or `len` is beyond [`MAX_MESSAGE_LEN`].
-fn header(buffer: &mut [u8], kind: Type, len: usize) -> Writer<'_> {
+fn parse_whole<T: Body>(bytes: &[u8]) -> Result<T, ParseError> {
+    let (kind, mut reader) = split(bytes)?;
+    let message = T::parse_body(kind, &mut reader)?;
+    reader.end()?;
+    Ok(message)
+}
+
+fn emit_whole(message: &impl Body, buffer: &mut [u8]) -> usize {
+    let (front, body) = buffer.split_at_mut(HEADER_LEN);
+    let mut writer = Writer::new(body);
+    let kind = message.emit_body(&mut writer);
+    let len = HEADER_LEN + writer.len();
     assert!(len <= MAX_MESSAGE_LEN, "a message is longer than allowed");
-    let mut writer = Writer::new(&mut buffer[..len]);
+    let mut writer = Writer::new(front);
     writer.u16(IDENTIFIER);
     writer.u8(VERSION);
     writer.u8(kind as u8);
     writer.u16(len as u16);
     writer.u16(0);
-    writer
+    len
 }

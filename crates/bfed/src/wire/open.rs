@@ -17,11 +17,11 @@
 //! | capability | value | |
 //! | --- | --- | --- |
 //! | 1 tables | 16 bits | bit n: table n; required, not empty |
-//! | 2 graceful restart | 16 bits flags, 16 bits seconds | flag 1: I have just restarted; flag 2: my trees survived |
-//! | any other | | passed over |
+//! | 2 graceful restart | 16 bits flags, 16 bits seconds | flag 1: the sender has just restarted; flag 2: its trees survived |
+//! | any other | | ignored |
 
-use super::reader::Writer;
-use super::{HEADER_LEN, ParseError, Type, VERSION, body, header};
+use super::reader::{Field, Reader, Writer};
+use super::{Body, ParseError, Type, VERSION};
 use crate::types::{GatewayId, Tables};
 
 /// Most capabilities of one OPEN.
@@ -30,54 +30,62 @@ pub const MAX_CAPABILITIES: usize = 32;
 const TABLES: u8 = 1;
 const GRACEFUL: u8 = 2;
 
-/// What a gateway says of its restarts (RFC 4724 §3).
+/// Graceful restart of a gateway (RFC 4724 §3).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Graceful {
-    /// It has just restarted and has not heard its peers' tables yet.
+    /// It has just restarted and does not have its peers' tables yet.
     pub restarting: bool,
-    /// Its data nodes went on forwarding meanwhile.
+    /// Its data nodes have gone on forwarding.
     pub preserved: bool,
-    /// How long it asks to be waited for when it goes away, in seconds.
+    /// How long peers keep its routes while it is disconnected, in seconds.
     pub restart_time_s: u16,
 }
 
 /// An OPEN.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Repr {
-    /// Lowest version of the protocol that it speaks.
+    /// Lowest version of the protocol that the sender speaks.
     pub version_low: u8,
     /// Highest version.
     pub version_high: u8,
-    /// How long it may be silent before it is held dead, in seconds: 0 for forever, or 3 and more.
+    /// How long the sender may be silent before the session ends, in seconds: 0 for no limit, else at least 3.
     pub hold_time_s: u16,
-    /// Who it is.
+    /// The sender.
     pub gateway: GatewayId,
     /// Random, new at every start.
     pub boot: u32,
-    /// The tables that it has.
+    /// The sender's tables.
     pub tables: Tables,
-    /// Whether routes and trees outlive the connection.
+    /// Graceful restart, if the sender supports it.
     pub graceful: Option<Graceful>,
 }
 
 impl Repr {
-    /// Reads a message.
-    ///
-    /// # Errors
-    /// It is not an OPEN, or a field is out of bounds.
-    pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
-        let mut reader = body(bytes, Type::Open)?;
+    /// Returns the highest version that both sides speak.
+    #[must_use]
+    pub fn agreed_version(&self) -> Option<u8> {
+        (self.version_low..=self.version_high)
+            .contains(&VERSION)
+            .then_some(VERSION)
+    }
+}
+
+impl Body for Repr {
+    fn parse_body(kind: Type, reader: &mut Reader<'_>) -> Result<Self, ParseError> {
+        if kind != Type::Open {
+            return Err(ParseError::Type);
+        }
         let (version_low, version_high) = (reader.u8()?, reader.u8()?);
         let hold_time_s = reader.u16()?;
-        let gateway = reader.gateway()?;
+        let gateway = reader.get()?;
         let boot = reader.u32()?;
         let (mut tables, mut graceful) = (None, None);
         reader.list(MAX_CAPABILITIES, |reader| {
             let (kind, len) = (reader.u8()?, usize::from(reader.u8()?));
-            let mut value = super::reader::Reader::new(reader.bytes(len)?);
+            let mut value = Reader::new(reader.bytes(len)?);
             match kind {
                 TABLES if tables.is_none() => {
-                    // Bits of later tables are passed over.
+                    // Bits of tables of later versions are ignored.
                     tables = Tables::from_bits(value.u16()? & Tables::ALL.bits());
                 }
                 GRACEFUL if graceful.is_none() => {
@@ -93,7 +101,6 @@ impl Repr {
             }
             value.end()
         })?;
-        reader.end()?;
         let tables = tables
             .filter(|tables| !tables.is_empty())
             .ok_or(ParseError::Value)?;
@@ -111,44 +118,24 @@ impl Repr {
         })
     }
 
-    /// The version that both sides speak, the highest of them.
-    #[must_use]
-    pub fn agreed_version(&self) -> Option<u8> {
-        (self.version_low..=self.version_high)
-            .contains(&VERSION)
-            .then_some(VERSION)
-    }
-
-    /// Length of the message in bytes.
-    #[must_use]
-    pub fn buffer_len(&self) -> usize {
-        HEADER_LEN + 18 + 4 + if self.graceful.is_some() { 6 } else { 0 }
-    }
-
-    /// Writes the message.
-    ///
-    /// # Panics
-    /// `buffer` is shorter than [`Repr::buffer_len`].
-    pub fn emit(&self, buffer: &mut [u8]) {
-        let mut writer = header(buffer, Type::Open, self.buffer_len());
+    fn emit_body(&self, writer: &mut Writer<'_>) -> Type {
         writer.u8(self.version_low);
         writer.u8(self.version_high);
         writer.u16(self.hold_time_s);
-        writer.gateway(self.gateway);
+        self.gateway.emit(writer);
         writer.u32(self.boot);
         writer.u16(1 + u16::from(self.graceful.is_some()));
         writer.u8(TABLES);
         writer.u8(2);
         writer.u16(self.tables.bits());
         if let Some(graceful) = &self.graceful {
-            emit_graceful(graceful, &mut writer);
+            writer.u8(GRACEFUL);
+            writer.u8(4);
+            writer.u16(u16::from(graceful.restarting) | u16::from(graceful.preserved) << 1);
+            writer.u16(graceful.restart_time_s);
         }
+        Type::Open
     }
 }
 
-fn emit_graceful(graceful: &Graceful, writer: &mut Writer<'_>) {
-    writer.u8(GRACEFUL);
-    writer.u8(4);
-    writer.u16(u16::from(graceful.restarting) | u16::from(graceful.preserved) << 1);
-    writer.u16(graceful.restart_time_s);
-}
+whole_messages!(Repr);

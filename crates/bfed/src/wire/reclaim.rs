@@ -1,4 +1,4 @@
-//! REFRESH: the session lives (§5.3.4); RECLAIM: the session, or one edge of it, is gone.
+//! REFRESH: the session is still wanted (§5.3.4); RECLAIM: the session, or one edge of it, is gone.
 //!
 //! ```text
 //!  REFRESH                               RECLAIM
@@ -16,12 +16,12 @@
 //!                                       +-------------------------------+
 //! ```
 
-use super::reader::name_len;
-use super::subscribe::{Edge, edge_len, emit_edge, parse_edge};
-use super::{HEADER_LEN, Header, ParseError, Type, body, header};
+use super::reader::{Field, Reader, Writer};
+use super::subscribe::Edge;
+use super::{Body, ParseError, Type};
 use crate::name::SessionName;
 
-/// What is gone.
+/// What a data node releases.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ReclaimTarget {
     /// The whole session.
@@ -32,88 +32,66 @@ pub enum ReclaimTarget {
     Source(Edge),
 }
 
+impl Field for ReclaimTarget {
+    fn parse(reader: &mut Reader<'_>) -> Result<Self, ParseError> {
+        let kind = reader.u8()?;
+        reader.reserved(3)?;
+        Ok(match kind {
+            0 => ReclaimTarget::All,
+            1 => ReclaimTarget::Receiver(reader.get()?),
+            2 => ReclaimTarget::Source(reader.get()?),
+            _ => return Err(ParseError::Value),
+        })
+    }
+
+    fn emit(&self, writer: &mut Writer<'_>) {
+        let (kind, edge) = match self {
+            ReclaimTarget::All => (0, None),
+            ReclaimTarget::Receiver(edge) => (1_u32, Some(edge)),
+            ReclaimTarget::Source(edge) => (2, Some(edge)),
+        };
+        writer.u32(kind << 24);
+        if let Some(edge) = edge {
+            edge.emit(writer);
+        }
+    }
+}
+
 /// A REFRESH or a RECLAIM.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Repr {
     /// The control node's epoch.
     pub epoch: u64,
-    /// What is gone; `None` in a REFRESH.
+    /// What is released; `None` in a REFRESH.
     pub what: Option<ReclaimTarget>,
     /// The session.
     pub session: SessionName,
 }
 
-impl Repr {
-    /// Reads a message of either type.
-    ///
-    /// # Errors
-    /// It is neither, or a field is out of bounds.
-    pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
-        let refresh = Header::new_checked(bytes)?.type_number() == Type::Refresh as u8;
-        let mut reader = body(
-            bytes,
-            if refresh {
-                Type::Refresh
-            } else {
-                Type::Reclaim
-            },
-        )?;
-        let epoch = reader.u64()?;
-        let mut what = None;
-        if !refresh {
-            let kind = reader.u8()?;
-            reader.reserved(3)?;
-            what = Some(match kind {
-                0 => ReclaimTarget::All,
-                1 => ReclaimTarget::Receiver(parse_edge(&mut reader)?),
-                2 => ReclaimTarget::Source(parse_edge(&mut reader)?),
-                _ => return Err(ParseError::Value),
-            });
-        }
-        let session = reader.name()?;
-        reader.end()?;
+impl Body for Repr {
+    fn parse_body(kind: Type, reader: &mut Reader<'_>) -> Result<Self, ParseError> {
         Ok(Repr {
-            epoch,
-            what,
-            session,
+            epoch: reader.get()?,
+            what: match kind {
+                Type::Refresh => None,
+                Type::Reclaim => Some(reader.get()?),
+                _ => return Err(ParseError::Type),
+            },
+            session: reader.get()?,
         })
     }
 
-    /// Length of the message in bytes.
-    #[must_use]
-    pub fn buffer_len(&self) -> usize {
-        let what = match &self.what {
-            None => 0,
-            Some(ReclaimTarget::All) => 4,
-            Some(ReclaimTarget::Receiver(edge) | ReclaimTarget::Source(edge)) => 4 + edge_len(edge),
-        };
-        HEADER_LEN + 8 + what + name_len(&self.session)
-    }
-
-    /// Writes the message.
-    ///
-    /// # Panics
-    /// `buffer` is shorter than [`Repr::buffer_len`].
-    pub fn emit(&self, buffer: &mut [u8]) {
-        let kind = if self.what.is_none() {
-            Type::Refresh
-        } else {
-            Type::Reclaim
-        };
-        let mut writer = header(buffer, kind, self.buffer_len());
-        writer.u64(self.epoch);
-        match &self.what {
-            None => {}
-            Some(ReclaimTarget::All) => writer.u32(0),
-            Some(ReclaimTarget::Receiver(edge)) => {
-                writer.u32(1 << 24);
-                emit_edge(edge, &mut writer);
-            }
-            Some(ReclaimTarget::Source(edge)) => {
-                writer.u32(2 << 24);
-                emit_edge(edge, &mut writer);
-            }
+    fn emit_body(&self, writer: &mut Writer<'_>) -> Type {
+        self.epoch.emit(writer);
+        if let Some(what) = self.what {
+            what.emit(writer);
         }
-        writer.name(&self.session);
+        self.session.emit(writer);
+        match self.what {
+            Some(_) => Type::Reclaim,
+            None => Type::Refresh,
+        }
     }
 }
+
+whole_messages!(Repr);

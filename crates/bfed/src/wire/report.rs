@@ -13,45 +13,36 @@
 //! ```
 
 use super::ParseError;
-use super::reader::{Reader, Writer};
+use super::reader::{Field, Reader, Writer};
 
-/// Length of the payload of a REPORT.
+/// Length of the payload of a REPORT in bytes.
 pub const LEN: usize = 16;
 
-/// A REPORT.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Repr {
-    /// The newest packet's time, as its header said.
-    pub echo_us: u32,
-    /// How long ago it came, in microseconds.
-    pub delay_us: u32,
-    /// Rate received since the last report, in bytes a second.
-    pub received_rate: u32,
-    /// Loss event rate, in units of 2^-32.
-    pub loss: u32,
+fields! {
+    /// A REPORT.
+    #[derive(Copy)]
+    Repr {
+        /// Timestamp of the newest packet, as in its header.
+        echo_us: u32,
+        /// Time since that packet arrived, in microseconds.
+        delay_us: u32,
+        /// Rate received since the last report, in bytes a second.
+        received_rate: u32,
+        /// Loss event rate, in units of 2^-32.
+        loss: u32,
+    }
 }
 
 impl Repr {
-    /// Reads the payload of a REPORT.
+    /// Parses the payload of a REPORT.
     ///
     /// # Errors
     /// Its length is wrong.
     pub fn parse(payload: &[u8]) -> Result<Self, ParseError> {
         let mut reader = Reader::new(payload);
-        let report = Repr {
-            echo_us: reader.u32()?,
-            delay_us: reader.u32()?,
-            received_rate: reader.u32()?,
-            loss: reader.u32()?,
-        };
+        let report = Field::parse(&mut reader)?;
         reader.end()?;
         Ok(report)
-    }
-
-    /// Length of the payload in bytes.
-    #[must_use]
-    pub const fn buffer_len(&self) -> usize {
-        LEN
     }
 
     /// Writes the payload.
@@ -59,10 +50,6 @@ impl Repr {
     /// # Panics
     /// `buffer` is shorter than [`LEN`].
     pub fn emit(&self, buffer: &mut [u8]) {
-        let mut writer = Writer::new(&mut buffer[..LEN]);
-        writer.u32(self.echo_us);
-        writer.u32(self.delay_us);
-        writer.u32(self.received_rate);
-        writer.u32(self.loss);
+        Field::emit(self, &mut Writer::new(buffer));
     }
 }

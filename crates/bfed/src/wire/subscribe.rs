@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! +---------------------------------------------------------------+
-//! |  request: the response bears the same                         |
+//! |  request: the response has the same                           |
 //! +---------------------------------------------------------------+
 //! |  epoch of the control node (8)                                |
 //! +---------------------------------------------------------------+
@@ -24,9 +24,9 @@
 
 use alloc::vec::Vec;
 
-use super::join::{FlowChannel, emit_flows, flows_len, parse_flows};
-use super::reader::{Reader, Writer, name_len};
-use super::{HEADER_LEN, Header, ParseError, Type, body, header};
+use super::join::FlowChannel;
+use super::reader::{Field, Reader, Writer};
+use super::{Body, ParseError, Type};
 use crate::name::SessionName;
 use crate::types::PeerId;
 
@@ -37,12 +37,37 @@ pub enum Edge {
     Native,
     /// A gateway of another network.
     Peer {
-        /// Which.
+        /// The peer.
         peer: PeerId,
-        /// This data node's share of the bound on what the link carries (§3.1), in bit/s; 0 for no
-        /// bound.
+        /// This data node's share of the rate limit of the link (§3.1), in bit/s; 0 for no limit.
         rate_bps: u64,
     },
+}
+
+impl Field for Edge {
+    fn parse(reader: &mut Reader<'_>) -> Result<Self, ParseError> {
+        let kind = reader.u8()?;
+        reader.reserved(3)?;
+        match kind {
+            0 => Ok(Edge::Native),
+            1 => Ok(Edge::Peer {
+                peer: reader.get()?,
+                rate_bps: reader.get()?,
+            }),
+            _ => Err(ParseError::Value),
+        }
+    }
+
+    fn emit(&self, writer: &mut Writer<'_>) {
+        match *self {
+            Edge::Native => writer.u32(0),
+            Edge::Peer { peer, rate_bps } => {
+                writer.u32(1 << 24);
+                peer.emit(writer);
+                rate_bps.emit(writer);
+            }
+        }
+    }
 }
 
 /// A SUBSCRIBE_DOWN or SUBSCRIBE_UP.
@@ -50,11 +75,11 @@ pub enum Edge {
 pub struct Repr {
     /// Whether it is a SUBSCRIBE_UP.
     pub up: bool,
-    /// The response bears the same number.
+    /// Number of the request; the response has the same.
     pub request: u32,
     /// The control node's epoch: a data node obeys the highest.
     pub epoch: u64,
-    /// To or from where.
+    /// What the session is sent to or received from.
     pub edge: Edge,
     /// The other side's channels.
     pub flows: Vec<FlowChannel>,
@@ -62,96 +87,44 @@ pub struct Repr {
     pub session: SessionName,
 }
 
-impl Repr {
-    /// Reads a message of either type.
-    ///
-    /// # Errors
-    /// It is neither, or a field is out of bounds.
-    pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
-        let up = Header::new_checked(bytes)?.type_number() == Type::SubscribeUp as u8;
-        let mut reader = body(
-            bytes,
-            if up {
-                Type::SubscribeUp
-            } else {
-                Type::SubscribeDown
-            },
-        )?;
-        let (request, epoch) = (reader.u32()?, reader.u64()?);
-        let edge = parse_edge(&mut reader)?;
-        let flows = parse_flows(&mut reader)?;
-        let session = reader.name()?;
-        reader.end()?;
-        let fits = match (edge, flows.len()) {
-            (Edge::Native, 0) => true,
-            (Edge::Native, count) => up && count == session.flow_count(),
-            (Edge::Peer { .. }, count) => count == session.flow_count(),
+impl Body for Repr {
+    fn parse_body(kind: Type, reader: &mut Reader<'_>) -> Result<Self, ParseError> {
+        let up = match kind {
+            Type::SubscribeUp => true,
+            Type::SubscribeDown => false,
+            _ => return Err(ParseError::Type),
         };
-        if !fits {
-            return Err(ParseError::Value);
-        }
-        Ok(Repr {
+        let repr = Repr {
             up,
-            request,
-            epoch,
-            edge,
-            flows,
-            session,
-        })
-    }
-
-    /// Length of the message in bytes.
-    #[must_use]
-    pub fn buffer_len(&self) -> usize {
-        HEADER_LEN + 12 + edge_len(&self.edge) + flows_len(&self.flows) + name_len(&self.session)
-    }
-
-    /// Writes the message.
-    ///
-    /// # Panics
-    /// `buffer` is shorter than [`Repr::buffer_len`].
-    pub fn emit(&self, buffer: &mut [u8]) {
-        let kind = if self.up {
-            Type::SubscribeUp
-        } else {
-            Type::SubscribeDown
+            request: reader.get()?,
+            epoch: reader.get()?,
+            edge: reader.get()?,
+            flows: reader.get()?,
+            session: reader.get()?,
         };
-        let mut writer = header(buffer, kind, self.buffer_len());
-        writer.u32(self.request);
-        writer.u64(self.epoch);
-        emit_edge(&self.edge, &mut writer);
-        emit_flows(&self.flows, &mut writer);
-        writer.name(&self.session);
+        let fits = match (repr.edge, repr.flows.len()) {
+            (Edge::Native, 0) => true,
+            (Edge::Native, count) => up && count == repr.session.flow_count(),
+            (Edge::Peer { .. }, count) => count == repr.session.flow_count(),
+        };
+        if fits {
+            Ok(repr)
+        } else {
+            Err(ParseError::Value)
+        }
     }
-}
 
-pub(super) fn parse_edge(reader: &mut Reader<'_>) -> Result<Edge, ParseError> {
-    let kind = reader.u8()?;
-    reader.reserved(3)?;
-    match kind {
-        0 => Ok(Edge::Native),
-        1 => Ok(Edge::Peer {
-            peer: PeerId(reader.u32()?),
-            rate_bps: reader.u64()?,
-        }),
-        _ => Err(ParseError::Value),
-    }
-}
-
-pub(super) const fn edge_len(edge: &Edge) -> usize {
-    match edge {
-        Edge::Native => 4,
-        Edge::Peer { .. } => 16,
-    }
-}
-
-pub(super) fn emit_edge(edge: &Edge, writer: &mut Writer<'_>) {
-    match *edge {
-        Edge::Native => writer.u32(0),
-        Edge::Peer { peer, rate_bps } => {
-            writer.u32(1 << 24);
-            writer.u32(peer.0);
-            writer.u64(rate_bps);
+    fn emit_body(&self, writer: &mut Writer<'_>) -> Type {
+        self.request.emit(writer);
+        self.epoch.emit(writer);
+        self.edge.emit(writer);
+        self.flows.emit(writer);
+        self.session.emit(writer);
+        match self.up {
+            true => Type::SubscribeUp,
+            false => Type::SubscribeDown,
         }
     }
 }
+
+whole_messages!(Repr);

@@ -1,5 +1,5 @@
-//! UPDATE: routes of one table that are withdrawn and announced (§5.1); END_OF_TABLE: the full table
-//! was sent (RFC 4724 §2).
+//! UPDATE: withdrawn and announced routes of one table (§5.1); END_OF_TABLE: the full table has been sent
+//! (RFC 4724 §2).
 //!
 //! ```text
 //!  UPDATE
@@ -25,49 +25,58 @@
 use alloc::vec::Vec;
 
 use super::attributes::{Attributes, Fault, Wrong};
-use super::{HEADER_LEN, MAX_MESSAGE_LEN, ParseError, Type, body, header};
+use super::reader::{Field, Reader, Writer};
+use super::{Body, MAX_MESSAGE_LEN, ParseError, Type};
 use crate::types::{GatewayId, Table};
 
-/// Most routes that an UPDATE can hold.
+/// Most routes of an UPDATE.
 pub const MAX_ROUTES: usize = MAX_MESSAGE_LEN / 8;
 
-/// A route that is announced.
+/// An announced route.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Announced {
-    /// Where it leads.
+    /// The gateway that the route leads to.
     pub destination: GatewayId,
-    /// What is known of it.
+    /// Its attributes.
     pub attributes: Attributes,
+}
+
+impl Announced {
+    fn emit(&self, writer: &mut Writer<'_>) {
+        self.destination.emit(writer);
+        writer.u16(self.attributes.buffer_len() as u16);
+        self.attributes.emit(writer);
+    }
 }
 
 /// An UPDATE.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Repr {
-    /// The table that all routes are of.
+    /// The table of all its routes.
     pub table: Table,
-    /// Routes that are no more.
+    /// Withdrawn routes.
     pub withdrawn: Vec<GatewayId>,
-    /// Routes that are new or have changed.
+    /// New and changed routes.
     pub announced: Vec<Announced>,
 }
 
-/// An UPDATE as read from a peer that may err.
+/// An UPDATE as parsed from a peer that may make errors.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Parsed {
-    /// What stands. Routes whose attributes were wrong are among the withdrawn.
+    /// The routes. Those with wrong attributes are among the withdrawn.
     pub update: Repr,
-    /// Attributes that were discarded.
+    /// Reasons for discarded attributes.
     pub discarded: Vec<Wrong>,
-    /// Why routes were withdrawn by mistake, one for each.
+    /// Reasons for routes that were withdrawn because of errors, one for each.
     pub faulty: Vec<Wrong>,
 }
 
 /// Why an UPDATE resets the session.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Error {
-    /// Routes cannot be told apart.
+    /// The message cannot be split into routes.
     Malformed(ParseError),
-    /// An attribute that must be known is not.
+    /// An unknown mandatory attribute.
     Attribute(Wrong),
 }
 
@@ -80,8 +89,8 @@ impl From<ParseError> for Error {
 impl core::fmt::Display for Error {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Error::Malformed(error) => write!(f, "routes cannot be told apart: {error}"),
-            Error::Attribute(_) => f.write_str("an attribute that must be known is not"),
+            Error::Malformed(error) => write!(f, "cannot split the UPDATE into routes: {error}"),
+            Error::Attribute(_) => f.write_str("unknown mandatory attribute"),
         }
     }
 }
@@ -89,19 +98,28 @@ impl core::fmt::Display for Error {
 impl core::error::Error for Error {}
 
 impl Repr {
-    /// Reads a message, and mends what RFC 7606 says can be mended.
+    /// Parses a whole message and repairs errors as RFC 7606 says.
     ///
     /// # Errors
-    /// The session is to be reset.
-    pub fn parse_mending(bytes: &[u8]) -> Result<Parsed, Error> {
-        let mut reader = body(bytes, Type::Update)?;
-        let table = reader.table()?;
+    /// The session must be reset.
+    pub fn parse_lenient(bytes: &[u8]) -> Result<Parsed, Error> {
+        let (kind, mut reader) = super::split(bytes)?;
+        let parsed = Self::parse_faulty(kind, &mut reader)?;
+        reader.end()?;
+        Ok(parsed)
+    }
+
+    fn parse_faulty(kind: Type, reader: &mut Reader<'_>) -> Result<Parsed, Error> {
+        if kind != Type::Update {
+            return Err(ParseError::Type.into());
+        }
+        let table = reader.get()?;
         reader.reserved(1)?;
-        let mut withdrawn = reader.list(MAX_ROUTES, |reader| reader.gateway())?;
+        let mut withdrawn = reader.list(MAX_ROUTES, GatewayId::parse)?;
         let mut announced = Vec::new();
         let (mut discarded, mut faulty) = (Vec::new(), Vec::new());
         for _ in 0..reader.u16()? {
-            let destination = reader.gateway()?;
+            let destination = reader.get()?;
             let len = usize::from(reader.u16()?);
             let attributes = reader.bytes(len)?;
             match Attributes::parse(attributes, destination, |wrong| discarded.push(wrong)) {
@@ -116,7 +134,6 @@ impl Repr {
                 }
             }
         }
-        reader.end()?;
         Ok(Parsed {
             update: Repr {
                 table,
@@ -127,13 +144,11 @@ impl Repr {
             faulty,
         })
     }
+}
 
-    /// Reads a message in which nothing is wrong.
-    ///
-    /// # Errors
-    /// It is not an UPDATE, or something in it is wrong.
-    pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
-        match Repr::parse_mending(bytes) {
+impl Body for Repr {
+    fn parse_body(kind: Type, reader: &mut Reader<'_>) -> Result<Self, ParseError> {
+        match Self::parse_faulty(kind, reader) {
             Ok(parsed) if parsed.discarded.is_empty() && parsed.faulty.is_empty() => {
                 Ok(parsed.update)
             }
@@ -142,52 +157,16 @@ impl Repr {
         }
     }
 
-    /// Length of the message in bytes.
-    #[must_use]
-    pub fn buffer_len(&self) -> usize {
-        let announced: usize = self
-            .announced
-            .iter()
-            .map(|route| 10 + route.attributes.buffer_len())
-            .sum();
-        HEADER_LEN + 4 + 8 * self.withdrawn.len() + 2 + announced
-    }
-
-    /// Writes the message.
-    ///
-    /// # Panics
-    /// `buffer` is shorter than [`Repr::buffer_len`], or that is beyond [`MAX_MESSAGE_LEN`].
-    pub fn emit(&self, buffer: &mut [u8]) {
-        let mut writer = header(buffer, Type::Update, self.buffer_len());
-        writer.u8(self.table.number());
+    fn emit_body(&self, writer: &mut Writer<'_>) -> Type {
+        self.table.emit(writer);
         writer.u8(0);
-        writer.list(&self.withdrawn, |writer, &gateway| writer.gateway(gateway));
-        writer.list(&self.announced, |writer, route| {
-            writer.gateway(route.destination);
-            writer.u16(route.attributes.buffer_len() as u16);
-            route.attributes.emit(writer);
-        });
+        writer.list(&self.withdrawn);
+        writer.u16(self.announced.len() as u16);
+        for route in &self.announced {
+            route.emit(writer);
+        }
+        Type::Update
     }
 }
 
-/// Reads an END_OF_TABLE.
-///
-/// # Errors
-/// It is not one.
-pub fn parse_end(bytes: &[u8]) -> Result<Table, ParseError> {
-    let mut reader = body(bytes, Type::EndOfTable)?;
-    let table = reader.table()?;
-    reader.end()?;
-    Ok(table)
-}
-
-/// Length of an END_OF_TABLE in bytes.
-pub const END_LEN: usize = HEADER_LEN + 1;
-
-/// Writes an END_OF_TABLE.
-///
-/// # Panics
-/// `buffer` is shorter than [`END_LEN`].
-pub fn emit_end(table: Table, buffer: &mut [u8]) {
-    header(buffer, Type::EndOfTable, END_LEN).u8(table.number());
-}
+whole_messages!(Repr);

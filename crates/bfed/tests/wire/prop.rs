@@ -2,11 +2,12 @@
 
 use crate::common::gateway;
 use bfed::wire::attributes::{Attributes, Fault, MAX_PATH, Wrong};
+use bfed::wire::reader::Field;
 use bfed::wire::sroute::GatewayCost;
 use bfed::wire::subscribe::Edge;
 use bfed::wire::{
-    Frames, MAX_MESSAGE_LEN, Message, ParseError, address, allocate, client, data, join, no_route,
-    node, notification, open, reader, reclaim, sroute, statistics, subscribe, translation, update,
+    Frames, MAX_MESSAGE_LEN, Message, ParseError, allocate, client, data, join, no_route, node,
+    notification, open, reader, reclaim, sroute, statistics, subscribe, translation, update,
 };
 use bfed::*;
 use proptest::collection::vec;
@@ -299,7 +300,7 @@ fn same_or_error(bytes: &[u8]) {
         let again = emit(&message);
         assert_eq!(Message::parse(&again), Ok(message), "{bytes:02x?}");
     }
-    let _ = update::Repr::parse_mending(bytes);
+    let _ = update::Repr::parse_lenient(bytes);
 }
 
 proptest! {
@@ -552,7 +553,7 @@ fn a_bad_route_leaves_its_neighbours_alone() {
     let at = 8 + 6 + 30 + 10 + 4;
     assert_eq!(bytes[at..at + 4], [0, 0, 0, 1]);
     bytes[at..at + 4].fill(0xff);
-    let parsed = update::Repr::parse_mending(&bytes).unwrap();
+    let parsed = update::Repr::parse_lenient(&bytes).unwrap();
     assert_eq!(parsed.update.announced, [good(1), good(3)]);
     assert_eq!(parsed.update.withdrawn, [gateway(7, 2)]);
     assert_eq!(parsed.faulty, [Wrong::Value]);
@@ -589,7 +590,7 @@ fn addresses_that_nothing_can_be_sent_to_are_refused() {
         bytes.extend((value.len() as u16).to_be_bytes());
         bytes.extend(value);
         assert!(
-            address::parse(&mut reader::Reader::new(&bytes)).is_err(),
+            ChannelAddress::parse(&mut reader::Reader::new(&bytes)).is_err(),
             "{bytes:?}"
         );
     }
