@@ -5,10 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant as Clock};
 
 use bfed::data::{Destination, Meta, PREFETCH_MAX, Verdict};
-use bfed::native::{ChannelId, Upcall};
+use bfed::native::ChannelId;
 use bfed::wire::allocate::Response;
 use bfed::wire::attributes::Attributes;
-use bfed::wire::client::AnswerRepr;
 use bfed::wire::data::{HEADER_LEN, Kind, Repr};
 use bfed::wire::join::FlowChannel;
 use bfed::wire::subscribe::{Edge, Repr as Subscribe};
@@ -16,28 +15,10 @@ use bfed::wire::{MAX_MESSAGE_LEN, Message, open, update};
 use bfed::*;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
-/// No native network at all.
-struct None;
+/// A gateway without a native network.
+struct NoNetwork;
 
-impl NativeNet for None {
-    fn get_sroutes(
-        &mut self,
-        _: Instant,
-        _: u32,
-        _: &SessionName,
-        _: &[GatewayId],
-    ) -> Option<Sroutes> {
-        Option::None
-    }
-    fn answer(&mut self, _: Instant, _: Option<ClientId>, _: &AnswerRepr) {}
-    fn poll_upcall(&mut self, _: Instant, _: &mut [u8]) -> Option<Upcall> {
-        Option::None
-    }
-    fn handle_timeout(&mut self, _: Instant) {}
-    fn poll_timeout(&self) -> Option<Instant> {
-        Option::None
-    }
-}
+impl NativeNet for NoNetwork {}
 
 /// The upstream peer's data node.
 const SOURCE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 4000);
@@ -60,13 +41,13 @@ fn header(kind: Kind, label: FlowLabel, payload_len: usize) -> [u8; HEADER_LEN] 
 
 /// A data node with `flows` bulk sessions from one peer to another: session `n` comes on stream `2 n`
 /// and goes out on `2 n + 1`. With `udp` they all come from the peer's UDP socket instead.
-fn node(flows: u32, udp: bool) -> DataNode {
+fn node(flows: u32, udp: bool) -> DataNode<NoNetwork> {
     let now = Instant::from_secs(1);
     let mut config = DataConfig::new(NodeId(1));
     config.stream = Some(([10, 0, 0, 2], 4000).into());
     config.datagram = config.stream;
     config.max_sessions = flows;
-    let mut node = DataNode::new(config, [1; 32], now);
+    let mut node = DataNode::new(config, Box::new(NoNetwork), [1; 32], now);
     node.connected(now);
     let mut buffer = vec![0; MAX_MESSAGE_LEN];
     for number in 0..flows {
@@ -77,7 +58,7 @@ fn node(flows: u32, udp: bool) -> DataNode {
         };
         let to = ChannelAddress::Stream(([10, 0, 0, 3], 4000).into());
         let label = Some(label_of(number));
-        for (up, peer, label, address) in [(true, 1, label, from), (false, 3, Option::None, to)] {
+        for (up, peer, label, address) in [(true, 1, label, from), (false, 3, None, to)] {
             let ask = Subscribe {
                 up,
                 request: 1,
@@ -90,10 +71,10 @@ fn node(flows: u32, udp: bool) -> DataNode {
                 session: session.clone(),
             };
             let len = Message::Subscribe(ask).emit(&mut buffer);
-            node.handle_packet(now, &mut None, &buffer[..len]).unwrap();
+            node.handle_packet(now, &(), &buffer[..len]).unwrap();
         }
         let number = u64::from(number);
-        node.handle_timeout(now, &mut None);
+        node.handle_timeout(now);
         if let Some(data::DataEvent::Dial { edge, .. }) = node.poll_event() {
             assert!(node.dialled(edge, ConnId(2 * number)));
         }
@@ -289,7 +270,7 @@ fn control(peers: u32) -> ControlNode {
     let now = Instant::from_secs(1);
     let own = GatewayId::new(1, 1).unwrap();
     let mut config = Config::new(own);
-    config.damping = Option::None;
+    config.damping = None;
     let mut node = ControlNode::new(config, [1; 32], now).unwrap();
     let mut buffer = vec![0; MAX_MESSAGE_LEN];
     for peer in 0..peers {
@@ -305,11 +286,11 @@ fn control(peers: u32) -> ControlNode {
             gateway,
             boot: 1,
             tables: Tables::ALL,
-            graceful: Option::None,
+            graceful: None,
         };
         for message in [Message::Open(open), Message::KeepAlive] {
             let len = message.emit(&mut buffer);
-            node.handle_packet(now, conn, &buffer[..len]).unwrap();
+            node.handle_packet(now, &conn, &buffer[..len]).unwrap();
         }
     }
     node
@@ -349,7 +330,7 @@ fn routes(c: &mut Criterion) {
     ] {
         let mut node = control(peers);
         for peer in 0..peers {
-            node.handle_packet(now, ConnId(peer.into()), &announce(peer, 100, peer + 10))
+            node.handle_packet(now, &ConnId(peer.into()), &announce(peer, 100, peer + 10))
                 .unwrap();
         }
         let updates = [announce(0, 100, 1), announce(0, 100, 2)];
@@ -357,7 +338,7 @@ fn routes(c: &mut Criterion) {
         c.bench_function(name, |b| {
             b.iter(|| {
                 at ^= 1;
-                node.handle_packet(now, ConnId(0), black_box(&updates[at]))
+                node.handle_packet(now, &ConnId(0), black_box(&updates[at]))
                     .unwrap();
             });
         });

@@ -1,17 +1,16 @@
-//! The native network interface (§5.4, Figure 8): what a broadcast network must offer to be part of
-//! the federation. Each kind of network has its own; the rest of a gateway knows none of them.
+//! The native network interface (§5.4, Figure 8): what a broadcast network must provide to be part of the
+//! federation. Each kind of network has its own implementation; the rest of a gateway does not depend on the kind.
 //!
-//! | Figure 8 | here |
+//! | Figure 8 | this crate |
 //! | --- | --- |
 //! | `allocate_channel`, `subscribe`, `refresh`, `unsubscribe`, `reclaim_channel`, `send_data` | the same, called by the [`DataNode`](crate::data::DataNode); `send_data` by its driver |
 //! | `get_sroutes` | the same, called by the control node's driver on [`Event::GetSroutes`](crate::Event::GetSroutes) |
 //! | `recvd_data` | [`Upcall::Data`] |
 //! | `recvd_join_request` | [`Upcall::Join`] |
 //! | `recvd_leave_request` | [`Upcall::Leave`] |
-//! | (the paper has no call by which a client gets its answer) | [`NativeNet::answer`], on [`Event::Answer`](crate::Event::Answer), [`Moved`](crate::Event::Moved) and [`Ended`](crate::Event::Ended) |
+//! | (the paper has no call for the answer to a client) | [`NativeNet::answer`], on [`Event::Answer`](crate::Event::Answer), [`Moved`](crate::Event::Moved) and [`Ended`](crate::Event::Ended) |
 //!
-//! It is a machine like the others: calls return at once, what the network has to say is polled, and
-//! sockets belong to the driver.
+//! It is a machine too: calls return at once, upcalls are polled, and sockets belong to the driver.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -22,30 +21,31 @@ use crate::event::{ClientId, Scope, Sroutes};
 use crate::name::SessionName;
 use crate::types::GatewayId;
 use crate::wire::client::AnswerRepr;
+use crate::wire::sroute::Outcome;
 
-/// A channel of the native network; the network numbers them.
+/// A channel of the native network, which assigns the number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ChannelId(pub u64);
 
-/// Which way a session's data goes through a native channel (Figure 8: `up_or_down`).
+/// Direction of a session's data through a native channel (Figure 8: `up_or_down`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Direction {
-    /// The session comes from the native network: from its source, or from another gateway.
+    /// From the native network: from its source, or from another gateway.
     Up,
-    /// It goes to clients and gateways in the native network.
+    /// To clients and gateways in the native network.
     Down,
 }
 
-/// Why the native network cannot do something.
+/// Why the native network refuses a request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum NativeError {
-    /// It knows no such session.
+    /// No such session.
     NoSession,
-    /// Its pool of addresses is used up.
+    /// The pool of addresses is used up.
     Full,
-    /// It can never do that.
+    /// Not supported.
     Refused,
-    /// Not now: nothing was sent.
+    /// Busy: nothing was sent.
     Busy,
 }
 
@@ -62,35 +62,35 @@ impl fmt::Display for NativeError {
 
 impl core::error::Error for NativeError {}
 
-/// What a native network tells a gateway.
+/// An upcall of a native network.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Upcall {
-    /// Data came on a channel (`recvd_data`): `len` bytes, after the room for a header.
+    /// Data arrived on a channel (`recvd_data`): `len` bytes, after the unused bytes for a header.
     Data {
-        /// Which channel.
+        /// The channel.
         channel: ChannelId,
-        /// How many bytes.
+        /// Length in bytes.
         len: usize,
     },
-    /// A client wants a session, or to know its cost (`recvd_join_request`):
+    /// A client wants a session, or its cost (`recvd_join_request`): call
     /// [`ControlNode::join`](crate::ControlNode::join) or `ask_cost`.
     Join {
-        /// The request, for the answer.
+        /// Number of the request, for the answer.
         client: ClientId,
-        /// Which session.
+        /// The session.
         session: SessionName,
         /// How often the client was redirected.
         redirects: u8,
-        /// Who else has heard it.
+        /// Which gateways received the request.
         scope: Scope,
         /// Only the cost is asked for.
         cost_only: bool,
     },
     /// No client wants the session any more (`recvd_leave_request`).
     Leave(SessionName),
-    /// The answer to a `get_sroutes` that could not be given at once.
+    /// The answer to a `get_sroutes` that took time.
     Sroutes {
-        /// The question's number.
+        /// Number of the request.
         request: u32,
         /// The answer.
         answer: Sroutes,
@@ -99,13 +99,13 @@ pub enum Upcall {
 
 /// A native network.
 ///
-/// What deals with channels refuses unless it is written: a mediator alone has none.
+/// The methods for channels refuse by default: a mediator alone has none.
 pub trait NativeNet {
-    /// Makes a channel for a flow, and says at which native address others find it: at most
+    /// Allocates a channel for a flow. Returns it with its native address, at most
     /// [`MAX_NATIVE_ADDRESS_LEN`](crate::wire::address::MAX_NATIVE_ADDRESS_LEN) bytes.
     ///
     /// # Errors
-    /// There is none to be had.
+    /// No channel is available.
     fn allocate_channel(
         &mut self,
         now: Instant,
@@ -117,11 +117,11 @@ pub trait NativeNet {
         Err(NativeError::Refused)
     }
 
-    /// Listens: data that comes on the channel is handed up. `address` is where another gateway of
-    /// this network sends the flow; `None` for the session's own native address, or the channel's.
+    /// Receives data of a channel. `address` is where another gateway of this network sends the flow; `None` for
+    /// the session's own native address, or the channel's.
     ///
     /// # Errors
-    /// Nothing can be heard there.
+    /// Nothing can be received there.
     fn subscribe(
         &mut self,
         now: Instant,
@@ -135,7 +135,7 @@ pub trait NativeNet {
         Err(NativeError::Refused)
     }
 
-    /// The subscription is still wanted.
+    /// Refreshes a subscription.
     fn refresh(
         &mut self,
         now: Instant,
@@ -147,7 +147,7 @@ pub trait NativeNet {
         let _ = (now, session, flow, direction, channel);
     }
 
-    /// No more data of the channel is wanted.
+    /// Stops receiving data of a channel.
     fn unsubscribe(
         &mut self,
         now: Instant,
@@ -159,7 +159,7 @@ pub trait NativeNet {
         let _ = (now, session, flow, direction, channel);
     }
 
-    /// The channel and its address are free again.
+    /// Frees a channel and its address.
     fn reclaim_channel(
         &mut self,
         now: Instant,
@@ -171,12 +171,10 @@ pub trait NativeNet {
         let _ = (now, session, flow, direction, channel);
     }
 
-    /// Sends a frame to all who listen to the channel. What the network gives back of it is dropped
-    /// by the network, not handed up.
+    /// Sends a frame on a channel. The network drops its own packets that loop back.
     ///
     /// # Errors
-    /// It was not sent. After [`NativeError::Busy`] the driver tells the plane that the edge is
-    /// blocked.
+    /// The frame was not sent. After [`NativeError::Busy`] the driver reports the edge as blocked.
     fn send_data(
         &mut self,
         now: Instant,
@@ -187,26 +185,42 @@ pub trait NativeNet {
         Err(NativeError::Refused)
     }
 
-    /// What gateways of this network cost for a session of this network, from the root of the native
-    /// tree on (§5.2.2). `None`: it is being measured, [`Upcall::Sroutes`] will say.
+    /// Returns the costs of gateways of this network for a session of this network, from the root of the native tree
+    /// (§5.2.2). `None` if they are still being measured; [`Upcall::Sroutes`] follows.
     fn get_sroutes(
         &mut self,
         now: Instant,
         request: u32,
         session: &SessionName,
         gateways: &[GatewayId],
-    ) -> Option<Sroutes>;
+    ) -> Option<Sroutes> {
+        let _ = (now, request, session, gateways);
+        Some(Sroutes {
+            outcome: Outcome::Null,
+            costs: Vec::new(),
+            got_all: true,
+        })
+    }
 
-    /// Tells clients. `client` is the request that is answered; `None`: all who have the session.
-    fn answer(&mut self, now: Instant, client: Option<ClientId>, answer: &AnswerRepr);
+    /// Answers the request `client`, or notifies all clients of the session if it is `None`.
+    fn answer(&mut self, now: Instant, client: Option<ClientId>, answer: &AnswerRepr) {
+        let _ = (now, client, answer);
+    }
 
-    /// The next thing that the network has to say; drain until `None`. Data is written into `buffer`
-    /// from [`HEADER_LEN`](crate::wire::data::HEADER_LEN) on.
-    fn poll_upcall(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Upcall>;
+    /// Returns the next upcall; drain until `None`. Data is written into `buffer` from
+    /// [`HEADER_LEN`](crate::wire::data::HEADER_LEN) on.
+    fn poll_upcall(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Upcall> {
+        let _ = (now, buffer);
+        None
+    }
 
-    /// Time has passed.
-    fn handle_timeout(&mut self, now: Instant);
+    /// Handles the passing of time.
+    fn handle_timeout(&mut self, now: Instant) {
+        let _ = now;
+    }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout).
-    fn poll_timeout(&self) -> Option<Instant>;
+    /// Returns when to call [`handle_timeout`](Self::handle_timeout).
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
 }

@@ -293,7 +293,7 @@ impl Bench {
         meter.run(|| control.node_connected(now, HONEST_NODE, honest));
         bench.genuine.node_connected(now, HONEST_NODE, honest);
         bench.hear(HONEST_NODE, &register);
-        let _ = bench.genuine.handle_packet(now, HONEST_NODE, &register);
+        let _ = bench.genuine.handle_packet(now, &HONEST_NODE, &register);
         bench.settle();
         bench.wait(2_000_000);
         bench.want();
@@ -338,7 +338,7 @@ impl Bench {
         }));
         match here {
             true => self.hear(HONEST_NODE, &answer),
-            false => drop(self.genuine.handle_packet(self.now, HONEST_NODE, &answer)),
+            false => drop(self.genuine.handle_packet(self.now, &HONEST_NODE, &answer)),
         }
     }
 
@@ -350,7 +350,7 @@ impl Bench {
             complete: false,
         }));
         self.hear(HONEST_NODE, &beat);
-        let _ = self.genuine.handle_packet(self.now, HONEST_NODE, &beat);
+        let _ = self.genuine.handle_packet(self.now, &HONEST_NODE, &beat);
     }
 
     /// The genuine pair talk until they are quiet.
@@ -367,7 +367,7 @@ impl Bench {
             }
             if let Some(message) = there {
                 // It may be about a session that went meanwhile, but it is whole.
-                let heard = self.genuine.handle_packet(self.now, GENUINE, &message);
+                let heard = self.genuine.handle_packet(self.now, &GENUINE, &message);
                 assert_ne!(heard, Err(bfed::Error::Malformed), "a genuine message");
             }
             if let Some(message) = here {
@@ -379,7 +379,7 @@ impl Bench {
 
     fn hear(&mut self, conn: ConnId, message: &[u8]) {
         let (control, now) = (&mut self.control, self.now);
-        let _ = self.meter.run(|| control.handle_packet(now, conn, message));
+        let _ = self.meter.run(|| control.handle_packet(now, &conn, message));
     }
 
     fn drain(&mut self) {

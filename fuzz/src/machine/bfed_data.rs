@@ -7,21 +7,18 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 use bfed::data::{DataEvent, Destination, HEADER_LEN, Meta, Verdict};
-use bfed::native::{ChannelId, Direction, NativeError, NativeNet, Upcall};
 use bfed::wire::allocate::Request;
-use bfed::wire::client::AnswerRepr;
 use bfed::wire::data::{Kind, Packet, Repr};
 use bfed::wire::join::FlowChannel;
 use bfed::wire::node::Heartbeat;
 use bfed::wire::reclaim::{Repr as Reclaim, ReclaimTarget};
-use bfed::wire::sroute::Outcome;
 use bfed::wire::subscribe::{Edge, Repr as Subscribe};
 use bfed::wire::{MAX_MESSAGE_LEN, Message};
 use bfed::{
-    ChannelAddress, ClientId, ConnId, DataConfig, DataNode, FlowLabel, GatewayId, Instant, NodeId,
-    PeerId, SessionName, Sroutes,
+    ChannelAddress, ConnId, DataConfig, DataNode, FlowLabel, Instant, NodeId, PeerId, SessionName,
 };
 
+use super::native::FakeNative;
 use super::pass;
 use crate::memory::Meter;
 use crate::script::{Lines, Script};
@@ -34,137 +31,9 @@ const QUEUE: usize = 4096;
 const BOUND: usize =
     SESSIONS * 6 * 1024 + EDGES * (QUEUE + 2048) * 2 + 64 * 2048 + (128 << 10) + 3 * (2 << 20);
 
-/// A native network that remembers which channels it gave away.
-#[derive(Default)]
-pub(super) struct Native {
-    open: BTreeSet<ChannelId>,
-    next: u64,
-    /// Channels beyond the usual.
-    room: usize,
-    /// Channels of sources.
-    sources: Vec<ChannelId>,
-    /// Frames that it got.
-    received: u64,
-}
-
-impl Native {
-    /// One that has enough channels for everything.
-    pub(super) fn roomy() -> Self {
-        Native {
-            room: 100,
-            ..Native::default()
-        }
-    }
-
-    /// A copy goes to a channel.
-    pub(super) fn data(&mut self, channel: ChannelId) {
-        assert!(self.open.contains(&channel));
-        self.received += 1;
-    }
-
-    pub(super) fn received(&self) -> u64 {
-        self.received
-    }
-
-    /// Channels on which this network's own sources send.
-    pub(super) fn sources(&self) -> Vec<ChannelId> {
-        self.sources.clone()
-    }
-}
-
-impl NativeNet for Native {
-    fn allocate_channel(
-        &mut self,
-        _: Instant,
-        _: &SessionName,
-        _: &str,
-        direction: Direction,
-    ) -> Result<(ChannelId, Vec<u8>), NativeError> {
-        if self.open.len() >= 6 + self.room {
-            return Err(NativeError::Full);
-        }
-        self.next += 1;
-        if direction == Direction::Up && self.room > 0 {
-            self.sources.push(ChannelId(self.next));
-        }
-        self.open.insert(ChannelId(self.next));
-        Ok((ChannelId(self.next), vec![239, 0, 0, self.next as u8]))
-    }
-
-    fn subscribe(
-        &mut self,
-        _: Instant,
-        _: &SessionName,
-        _: &str,
-        _: Direction,
-        channel: ChannelId,
-        _: Option<&[u8]>,
-    ) -> Result<(), NativeError> {
-        assert!(self.open.contains(&channel), "a channel that is not there");
-        Ok(())
-    }
-
-    fn refresh(&mut self, _: Instant, _: &SessionName, _: &str, _: Direction, channel: ChannelId) {
-        assert!(self.open.contains(&channel), "a channel that is not there");
-    }
-
-    fn unsubscribe(
-        &mut self,
-        _: Instant,
-        _: &SessionName,
-        _: &str,
-        _: Direction,
-        channel: ChannelId,
-    ) {
-        assert!(self.open.contains(&channel), "a channel that is not there");
-    }
-
-    fn reclaim_channel(
-        &mut self,
-        _: Instant,
-        _: &SessionName,
-        _: &str,
-        _: Direction,
-        channel: ChannelId,
-    ) {
-        assert!(self.open.remove(&channel), "reclaimed twice");
-    }
-
-    fn send_data(&mut self, _: Instant, _: ChannelId, _: &[u8]) -> Result<(), NativeError> {
-        Ok(())
-    }
-
-    fn get_sroutes(
-        &mut self,
-        _: Instant,
-        _: u32,
-        _: &SessionName,
-        _: &[GatewayId],
-    ) -> Option<Sroutes> {
-        Some(Sroutes {
-            outcome: Outcome::Null,
-            costs: Vec::new(),
-            got_all: true,
-        })
-    }
-
-    fn answer(&mut self, _: Instant, _: Option<ClientId>, _: &AnswerRepr) {}
-
-    fn poll_upcall(&mut self, _: Instant, _: &mut [u8]) -> Option<Upcall> {
-        None
-    }
-
-    fn handle_timeout(&mut self, _: Instant) {}
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        None
-    }
-}
-
 struct Bench {
     now: Instant,
-    node: DataNode,
-    native: Native,
+    node: DataNode<FakeNative>,
     meter: Meter,
     /// Addresses that control has named.
     named: BTreeSet<SocketAddr>,
@@ -259,19 +128,15 @@ impl Bench {
 
     fn control(&mut self, bytes: &[u8]) {
         let Bench {
-            node,
-            native,
-            meter,
-            now,
-            ..
+            node, meter, now, ..
         } = self;
-        let _ = meter.run(|| node.handle_packet(*now, native, bytes));
+        let _ = meter.run(|| node.handle_packet(*now, &(), bytes));
     }
 
     fn allowed(&self, to: Destination) {
         match to {
             Destination::Datagram(to) => assert!(self.named.contains(&to), "{to} was never named"),
-            Destination::Native(channel) => assert!(self.native.open.contains(&channel)),
+            Destination::Native(channel) => assert!(self.node.native().open.contains_key(&channel)),
             Destination::Stream(conn) => assert!(conn.0 <= self.next_conn),
         }
     }
@@ -304,7 +169,7 @@ impl Bench {
         assert!(copy.range.end <= frame.len());
         match copy.to {
             Destination::Datagram(to) => assert!(self.named.contains(&to), "{to} was never named"),
-            Destination::Native(channel) => assert!(self.native.open.contains(&channel)),
+            Destination::Native(channel) => assert!(self.node.native().open.contains_key(&channel)),
             Destination::Stream(_) => {}
         }
     }
@@ -478,11 +343,12 @@ pub fn run(bytes: &[u8]) {
     config.plane.max_edges = EDGES;
     config.plane.max_queue_bytes = QUEUE;
     let mut meter = Meter::default();
-    let node = meter.run(|| DataNode::new(config, [1; 32], now));
+    let mut native = FakeNative::default();
+    native.pool = 6;
+    let node = meter.run(|| DataNode::new(config, Box::new(native), [1; 32], now));
     let mut bench = Bench {
         now,
         node,
-        native: Native::default(),
         meter,
         named: BTreeSet::new(),
         labels: VecDeque::new(),
@@ -513,13 +379,8 @@ pub fn run(bytes: &[u8]) {
                     |bench| bench.node.poll_timeout(),
                     |bench, now| {
                         bench.now = now;
-                        let Bench {
-                            node,
-                            native,
-                            meter,
-                            ..
-                        } = bench;
-                        meter.run(|| node.handle_timeout(now, native));
+                        let Bench { node, meter, .. } = bench;
+                        meter.run(|| node.handle_timeout(now));
                         bench.drain();
                     },
                 );

@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use bfed::data::{Transmit, DataEvent, Destination, EdgeId, HEADER_LEN, Meta, Verdict};
 use bfed::wire::data::{Kind, Packet, Repr};
 use bfed::wire::fragment;
+use bfed::native::Direction;
 use bfed::wire::join::FlowChannel;
 use bfed::wire::node::Heartbeat;
 use bfed::wire::reclaim::Repr as Reclaim;
@@ -23,7 +24,7 @@ use bfed::{
     SessionName,
 };
 
-use super::bfed_data::Native;
+use super::native::FakeNative;
 use super::pass;
 use crate::memory::Meter;
 use crate::script::{Lines, Script};
@@ -73,8 +74,9 @@ const RECLAIM_INTERVAL: Duration = Duration::from_secs(10);
 struct Bench {
     now: Instant,
     began: Instant,
-    node: DataNode,
-    native: Native,
+    node: DataNode<FakeNative>,
+    /// Frames sent to native channels.
+    native_frames: u64,
     meter: Meter,
     /// Labels that control and the liar agreed on, either way.
     labels: Vec<FlowLabel>,
@@ -127,13 +129,15 @@ impl Bench {
         config.stream = config.datagram;
         config.plane.max_queue_bytes = QUEUE;
         let mut meter = Meter::default();
-        let node = meter.run(|| DataNode::new(config, [1; 32], now));
+        let mut native = FakeNative::default();
+        native.pool = 106;
+        let node = meter.run(|| DataNode::new(config, Box::new(native), [1; 32], now));
         let label = FlowLabel::new(0x0404).expect("not 0");
         let mut bench = Bench {
             now,
             began: now,
             node,
-            native: Native::roomy(),
+            native_frames: 0,
             meter,
             labels: Vec::new(),
             forged: 0,
@@ -163,13 +167,12 @@ impl Bench {
         message.emit(&mut bytes);
         let Bench {
             node,
-            native,
             meter,
             now,
             buffer,
             ..
         } = self;
-        let _ = meter.run(|| node.handle_packet(*now, native, &bytes));
+        let _ = meter.run(|| node.handle_packet(*now, &(), &bytes));
         let mut flows = Vec::new();
         while let Some(len) = meter.run(|| node.poll_transmit_control(buffer)) {
             if let Ok(Message::AllocateResponse(response)) = Message::parse(&buffer[..len]) {
@@ -283,7 +286,10 @@ impl Bench {
         let bytes = &frame[copy.range.clone()];
         match copy.to {
             Destination::Stream(conn) => self.honest.got += u64::from(conn == self.honest.down),
-            Destination::Native(channel) => self.native.data(channel),
+            Destination::Native(channel) => {
+                assert!(self.node.native().open.contains_key(&channel));
+                self.native_frames += 1;
+            }
             Destination::Datagram(to) => {
                 let packet = Packet::new_checked(bytes).expect("a packet");
                 let sign = matches!(packet.kind(), Kind::Probe | Kind::Echo);
@@ -352,13 +358,8 @@ impl Bench {
         let mut at = self.now;
         let fire = |bench: &mut Bench, now| {
             bench.now = now;
-            let Bench {
-                node,
-                native,
-                meter,
-                ..
-            } = bench;
-            meter.run(|| node.handle_timeout(now, native));
+            let Bench { node, meter, .. } = bench;
+            meter.run(|| node.handle_timeout(now));
             bench.drain();
         };
         pass(self, &mut at, us, |bench| bench.node.poll_timeout(), fire);
@@ -485,7 +486,10 @@ impl Bench {
 
     /// Data of every native source.
     fn sources(&mut self, len: usize) {
-        for channel in self.native.sources() {
+        let open = self.node.native().open.iter();
+        let sources = open.filter(|(_, channel)| channel.2 == Direction::Up);
+        let sources: Vec<_> = sources.map(|(&channel, _)| channel).collect();
+        for channel in sources {
             let frame = vec![0; HEADER_LEN + len];
             self.forward(Meta::Native(channel), frame);
         }
@@ -497,11 +501,11 @@ impl Bench {
         let frame = vec![9; HEADER_LEN + 100];
         self.forward(Meta::Native(self.honest.source), frame);
         assert_eq!(self.honest.got, before + 1, "what goes to the honest peer");
-        let before = self.native.received();
+        let before = self.native_frames;
         let data = Repr::new(Kind::Data, self.honest.label);
         self.hear(Meta::Stream(self.honest.up, HONEST.ip()), data, &[9; 100]);
         self.drain();
-        assert_eq!(self.native.received(), before + 1, "what comes from it");
+        assert_eq!(self.native_frames, before + 1, "what comes from it");
     }
 
     /// A liar that refuses is called ever more rarely.

@@ -13,6 +13,8 @@ pub mod ltp;
 pub mod ltp_member;
 pub mod mcp;
 pub mod mcp_store;
+#[path = "../../../crates/bfed/tests/support/native.rs"]
+pub mod native;
 pub mod ring;
 pub mod ring_peer;
 pub mod router;

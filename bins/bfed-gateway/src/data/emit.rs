@@ -3,17 +3,16 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use bfed::Instant;
 use bfed::data::{Destination, EdgeId, Meta, Transmit, Verdict};
 use bfed::native::{ChannelId, NativeError};
-use bfed::{DataNode, Instant};
 
+use super::Node;
 use super::streams::Streams;
 use super::udp::Datagrams;
-use crate::native::Network;
 
 /// Everything that takes copies.
 pub(crate) struct Output {
-    pub(crate) network: Box<dyn Network>,
     pub(crate) datagrams: Datagrams,
     pub(crate) streams: Streams,
     /// The frame that each native channel had no room for. One a channel, because its edge is blocked then.
@@ -28,7 +27,7 @@ impl Output {
     pub(crate) fn forward(
         &mut self,
         now: Instant,
-        node: &mut DataNode,
+        node: &mut Node,
         meta: &Meta,
         buffer: &mut [u8],
         at: Range<usize>,
@@ -52,7 +51,7 @@ impl Output {
     fn note(
         &mut self,
         now: Instant,
-        node: &mut DataNode,
+        node: &mut Node,
         copy: &Transmit,
         frame: &[u8],
         start: usize,
@@ -68,7 +67,7 @@ impl Output {
     pub(crate) fn forward_alone(
         &mut self,
         now: Instant,
-        node: &mut DataNode,
+        node: &mut Node,
         meta: &Meta,
         frame: &mut [u8],
     ) {
@@ -84,13 +83,7 @@ impl Output {
     }
 
     /// Sends one copy.
-    pub(crate) fn send(
-        &mut self,
-        now: Instant,
-        node: &mut DataNode,
-        copy: &Transmit,
-        bytes: &[u8],
-    ) {
+    pub(crate) fn send(&mut self, now: Instant, node: &mut Node, copy: &Transmit, bytes: &[u8]) {
         match copy.to {
             Destination::Datagram(to) => self.datagrams.push(to, bytes),
             Destination::Stream(conn) => {
@@ -98,19 +91,21 @@ impl Output {
                     node.plane().blocked(copy.edge);
                 }
             }
-            Destination::Native(channel) => match self.network.send_data(now, channel, bytes) {
-                Ok(()) => {}
-                Err(NativeError::Busy) => {
-                    self.held.insert(channel, (copy.edge, bytes.to_vec()));
-                    node.plane().blocked(copy.edge);
+            Destination::Native(channel) => {
+                match node.native_mut().send_data(now, channel, bytes) {
+                    Ok(()) => {}
+                    Err(NativeError::Busy) => {
+                        self.held.insert(channel, (copy.edge, bytes.to_vec()));
+                        node.plane().blocked(copy.edge);
+                    }
+                    Err(_) => self.native_failed += 1,
                 }
-                Err(_) => self.native_failed += 1,
-            },
+            }
         }
     }
 
     /// Writes the recorded copies to their streams; the bytes are in `buffer`.
-    pub(crate) fn flush(&mut self, node: &mut DataNode, buffer: &[u8]) {
+    pub(crate) fn flush(&mut self, node: &mut Node, buffer: &[u8]) {
         while let Some(edge) = self.streams.flush_one(buffer) {
             if let Some(edge) = edge {
                 node.plane().blocked(edge);
@@ -123,13 +118,13 @@ impl Output {
     pub(crate) fn native_writable(
         &mut self,
         now: Instant,
-        node: &mut DataNode,
+        node: &mut Node,
         channel: ChannelId,
     ) {
         let Some((edge, frame)) = self.held.remove(&channel) else {
             return;
         };
-        match self.network.send_data(now, channel, &frame) {
+        match node.native_mut().send_data(now, channel, &frame) {
             Err(NativeError::Busy) => {
                 self.held.insert(channel, (edge, frame));
                 return;
@@ -141,11 +136,7 @@ impl Output {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let network = self.network.poll_timeout();
-        [network, self.streams.poll_timeout()]
-            .into_iter()
-            .flatten()
-            .min()
+        self.streams.poll_timeout()
     }
 
     pub(crate) fn counters(&self) -> [(&'static str, u64); 12] {

@@ -4,9 +4,11 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
+use bfed::Instant;
 use bfed::wire::{Frames, MAX_MESSAGE_LEN};
-use bfed::{DataNode, Instant, NativeNet};
 use linux_net::poll::Watch;
+
+use super::Node;
 
 /// Bytes that may wait to be written: more stay with the machine, whose queue is bounded.
 const WAITING: usize = 4 * MAX_MESSAGE_LEN;
@@ -46,7 +48,7 @@ impl Link {
     }
 
     /// Writes the machine's messages; `buffer` has room for the longest.
-    pub(crate) fn write(&mut self, node: &mut DataNode, buffer: &mut [u8]) -> io::Result<()> {
+    pub(crate) fn write(&mut self, node: &mut Node, buffer: &mut [u8]) -> io::Result<()> {
         loop {
             while self.waiting.len() < WAITING
                 && let Some(len) = node.poll_transmit_control(buffer)
@@ -54,6 +56,7 @@ impl Link {
                 self.waiting.extend_from_slice(&buffer[..len]);
             }
             self.full = false;
+            node.set_control_blocked(false);
             if self.waiting.is_empty() {
                 return Ok(());
             }
@@ -61,6 +64,7 @@ impl Link {
                 Ok(written) => drop(self.waiting.drain(..written)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.full = true;
+                    node.set_control_blocked(true);
                     return Ok(());
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -73,8 +77,7 @@ impl Link {
     pub(crate) fn read(
         &mut self,
         now: Instant,
-        node: &mut DataNode,
-        native: &mut dyn NativeNet,
+        node: &mut Node,
         buffer: &mut [u8],
     ) -> io::Result<()> {
         for _ in 0..ROUNDS {
@@ -91,7 +94,7 @@ impl Link {
                     // The machine counts messages without effect.
                     Ok(Some(message)) => {
                         self.heard = true;
-                        let _ = node.handle_packet(now, native, message);
+                        let _ = node.handle_packet(now, &(), message);
                     }
                     Ok(None) => break,
                     Err(error) => return Err(io::Error::other(error.to_string())),

@@ -25,6 +25,7 @@ use proto_core::clock::Clock;
 use tokio::sync::oneshot;
 
 use crate::limiter::LogLimiter;
+use crate::native::Network;
 use crate::status::Counts;
 use emit::Output;
 use link::Link;
@@ -43,6 +44,9 @@ const BUFFER_BYTES: usize = 2 * streams::READ_BYTES;
 const PACKET_BYTES: usize = HEADER_LEN + (1 << 16);
 /// The longest time to wait.
 const LONGEST: StdDuration = StdDuration::from_secs(1);
+
+/// The machine, with its native network.
+pub(crate) type Node = DataNode<dyn Network>;
 
 /// The main thread's handle of a data node.
 pub(crate) type Controller = daemon_kit::Controller<Command>;
@@ -82,7 +86,7 @@ pub(crate) struct Worker {
     number: NodeId,
     clock: Clock,
     waker: Waker,
-    node: DataNode,
+    node: Node,
     output: Output,
     listener: TcpListener,
     link: Option<Link>,
@@ -105,9 +109,8 @@ impl Worker {
             number: opened.config.node,
             clock: opened.clock,
             waker: opened.waker,
-            node: DataNode::new(opened.config, opened.seed, now),
+            node: Node::new(opened.config, opened.network, opened.seed, now),
             output: Output {
-                network: opened.network,
                 datagrams: Datagrams::new(opened.udp),
                 streams: Streams::new(opened.config.stream, opened.max_streams)?,
                 held: Default::default(),
@@ -129,13 +132,12 @@ impl Worker {
     pub(crate) fn run(mut self, commands: &Receiver<Command>) -> std::io::Result<()> {
         loop {
             let now = self.clock.now();
-            self.node.handle_timeout(now, &mut *self.output.network);
-            self.output.network.handle_timeout(now);
+            self.node.handle_timeout(now);
             self.events(now);
             self.transmit(now);
             self.talk();
             self.complain();
-            self.output.network.flush(now);
+            self.node.native_mut().flush(now);
             let ready = self.wait(now)?;
             self.more = false;
             // Before the control node's stream ends it may announce the end.
@@ -262,8 +264,7 @@ impl Worker {
         let Some(link) = &mut self.link else {
             return;
         };
-        let network = &mut *self.output.network;
-        if let Err(error) = link.read(now, &mut self.node, network, &mut self.buffer) {
+        if let Err(error) = link.read(now, &mut self.node, &mut self.buffer) {
             self.lose_control(&error.to_string());
         }
     }
@@ -287,7 +288,11 @@ impl Worker {
         let now = self.clock.now();
         let mut at = 0;
         for _ in 0..NATIVE_ROUNDS {
-            match self.output.network.poll_upcall(now, &mut self.buffer[at..]) {
+            match self
+                .node
+                .native_mut()
+                .poll_upcall(now, &mut self.buffer[at..])
+            {
                 Some(Upcall::Data { channel, len }) => {
                     let end = at + HEADER_LEN + len;
                     self.frames.push((Meta::Native(channel), at..end));
@@ -303,7 +308,7 @@ impl Worker {
             }
         }
         self.forward_native(now);
-        while let Some(channel) = self.output.network.poll_writable() {
+        while let Some(channel) = self.node.native_mut().poll_writable() {
             self.output.native_writable(now, &mut self.node, channel);
         }
         self.bury(now);
@@ -430,7 +435,7 @@ impl Worker {
         let accepts = self.output.streams.accepts(now);
         let mut watches = [
             Watch::readable(self.waker.as_fd()),
-            Watch::readable(self.output.network.as_fd()),
+            Watch::readable(self.node.native().as_fd()),
             Watch::readable(self.output.datagrams.as_fd()),
             Watch::readable(self.output.streams.as_fd()),
             Watch::readable(self.listener.as_fd()),

@@ -2,10 +2,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use bfed::native::{ChannelId, Direction, NativeError, Upcall};
-use bfed::wire::client::AnswerRepr;
+use bfed::native::{ChannelId, Direction, NativeError};
 use bfed::wire::sroute::Outcome;
-use bfed::{ClientId, GatewayId, Instant, NativeNet, SessionName, Sroutes};
+use bfed::{GatewayId, Instant, NativeNet, SessionName, Sroutes};
 use linux_net::wake::Waker;
 
 use super::Network;
@@ -56,18 +55,6 @@ impl NativeNet for NoNetwork {
             costs: Vec::new(),
             got_all: true,
         })
-    }
-
-    fn answer(&mut self, _: Instant, _: Option<ClientId>, _: &AnswerRepr) {}
-
-    fn poll_upcall(&mut self, _: Instant, _: &mut [u8]) -> Option<Upcall> {
-        None
-    }
-
-    fn handle_timeout(&mut self, _: Instant) {}
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        None
     }
 }
 

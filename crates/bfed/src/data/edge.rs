@@ -17,18 +17,18 @@ use crate::wire::fragment::Repr as Fragment;
 
 use core::net::SocketAddr;
 
-/// How an edge is carried.
+/// Transport of an edge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Carrier {
-    /// UDP, to and from that address.
+    /// UDP with the address.
     Datagram(SocketAddr),
-    /// TCP with that address; there is no stream until one is opened.
+    /// TCP with the address; the channel is opened later.
     Stream(SocketAddr),
     /// The native network.
     Native(ChannelId),
 }
 
-/// A frame, or a fragment of one.
+/// A queued frame or fragment.
 #[derive(Debug)]
 pub(super) struct Waiting {
     came: Instant,
@@ -37,7 +37,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// The number of the frame that it is a fragment of.
+    /// Returns the number of the frame that it is a fragment of.
     fn frame(&self) -> Option<u32> {
         let repr = Fragment::parse(&self.bytes).ok();
         repr.filter(|_| self.kind == Kind::Fragment)
@@ -45,7 +45,7 @@ impl Waiting {
     }
 }
 
-/// Frames that wait.
+/// Queue of frames.
 #[derive(Debug, Default)]
 struct Queue {
     frames: VecDeque<Waiting>,
@@ -64,7 +64,7 @@ impl Queue {
         Some(frame)
     }
 
-    /// Drops the oldest frame, with all its fragments; how many packets.
+    /// Drops the oldest frame with all its fragments. Returns the number of packets.
     fn drop_oldest(&mut self) -> u64 {
         let Some(number) = self.pop().map(|first| first.frame()) else {
             return 0;
@@ -83,50 +83,50 @@ impl Queue {
     }
 }
 
-/// One way in or out: what each packet that goes out looks at, in one cache line.
+/// One way in or out of a flow. It fits in one cache line, with what is needed for each packet sent.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Edge {
-    /// Where packets go; none while its TCP channel is not open.
+    /// Where packets are sent; `None` while its TCP channel is not open.
     pub(super) to: Option<Destination>,
     pub(super) sender: Option<Box<Sender>>,
     pub(super) rest: Box<Rest>,
-    /// What is put before packets that go out; none if none do.
+    /// Label of packets sent; `None` if none are.
     pub(super) label_out: Option<FlowLabel>,
     pub(super) flow: u32,
-    /// The place of its link.
+    /// Index of its link.
     pub(super) link: u32,
-    /// It leads to the owner.
+    /// It leads towards the owner.
     pub(super) up: bool,
     pub(super) blocked: bool,
-    /// Nothing is sent yet: its address has not shown that it receives what is sent there.
+    /// Nothing may be sent: the address is not proved.
     pub(super) unproved: bool,
-    /// Frames wait for it.
+    /// Frames are queued.
     waits: bool,
 }
 
 const _: () = assert!(size_of::<Option<Edge>>() == 64);
 
-/// What is looked at only where something waits, comes in, or changes.
+/// State for queued, incoming and control packets.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
     pub(super) generation: u32,
-    /// What packets bear that come in; none if none do.
+    /// Label of packets received; `None` if none are.
     pub(super) label_in: Option<FlowLabel>,
     pub(super) receiver: Option<Box<Receiver>>,
     queue: Queue,
-    /// The first flow of its session, by which sessions share a link.
+    /// The first flow of its session: the key by which sessions share a link.
     pub(super) session: u32,
-    /// It waits for its link.
-    pub(super) in_line: bool,
-    /// TCP channels that failed, or ended soon, in a row; and when the last one was there.
+    /// It is queued for its turn on the link.
+    pub(super) is_waiting_for_turn: bool,
+    /// TCP channels in a row that failed or ended soon, and when the last one was opened.
     pub(super) fails: u8,
     pub(super) dialled_at: Option<Instant>,
-    /// Where the other end of its TCP channel is, if it has one.
+    /// Address of the other end of its TCP channel.
     pub(super) remote: Option<SocketAddr>,
-    /// Full, and nothing was taken since.
+    /// Since when the edge has been full without progress.
     pub(super) full_since: Option<Instant>,
-    /// When the plane's timer for it runs out.
+    /// When the plane's timer for it expires.
     pub(super) due: Option<Instant>,
 }
 
@@ -154,7 +154,7 @@ impl Edge {
         }
     }
 
-    /// The TCP channel that it has.
+    /// Returns its TCP channel.
     pub(super) fn stream(&self) -> Option<ConnId> {
         match self.to {
             Some(Destination::Stream(conn)) => Some(conn),
@@ -162,7 +162,7 @@ impl Edge {
         }
     }
 
-    /// The data node at its other end: where it hears datagrams, which is where its TCP channels are too.
+    /// Returns the address of the data node at its other end, the same for datagrams and TCP channels.
     pub(super) fn neighbour(&self) -> Option<SocketAddr> {
         match self.to {
             Some(Destination::Datagram(to)) => Some(to),
@@ -170,7 +170,7 @@ impl Edge {
         }
     }
 
-    /// What leads packets to it.
+    /// Returns the key of packets that arrive on it.
     pub(super) fn key(&self) -> Option<Key> {
         match self.to? {
             Destination::Datagram(from) => Some(Key::datagram(from, self.rest.label_in?)),
@@ -184,7 +184,7 @@ impl Edge {
         self.waits
     }
 
-    /// Whether rates allow a packet with so much payload; if so it is counted.
+    /// Returns whether the rates allow a packet with a payload of this length; if so, counts it.
     #[inline]
     pub(super) fn allowed(&mut self, now: Instant, links: &mut Links, payload_len: usize) -> bool {
         let len = HEADER_LEN + payload_len;
@@ -201,8 +201,8 @@ impl Edge {
         allowed
     }
 
-    /// Writes the header of its next packet over the front of `frame`; where what is to be sent
-    /// begins. There is none on native edges.
+    /// Writes the header of the next packet to the front of `frame`. Returns where the packet begins: native edges
+    /// have no header.
     #[inline]
     pub(super) fn stamp(
         &mut self,
@@ -232,7 +232,7 @@ impl Edge {
         0
     }
 
-    /// Queues a frame; how many older ones had to go.
+    /// Queues a frame. Returns the number of older packets that were dropped for it.
     pub(super) fn push(
         &mut self,
         now: Instant,
@@ -241,8 +241,7 @@ impl Edge {
         config: &PlaneConfig,
     ) -> u64 {
         let mut dropped = 0;
-        // Bulk sources are paused long before; what still comes finds room, or the frame that waited
-        // longest has to go.
+        // Bulk sources are paused long before; what still arrives replaces the oldest frames.
         while self.rest.queue.bytes + frame.len() > config.max_queue_bytes
             && !self.rest.queue.frames.is_empty()
         {
@@ -256,7 +255,7 @@ impl Edge {
         dropped
     }
 
-    /// Drops frames that came before `since`; how many.
+    /// Drops frames queued before `since`. Returns their number.
     pub(super) fn drop_older(&mut self, since: Instant) -> u64 {
         let mut dropped = 0;
         let queue = &mut self.rest.queue;
@@ -268,19 +267,19 @@ impl Edge {
         dropped
     }
 
-    /// Something may be sent on it, as far as the edge itself is concerned.
+    /// Returns whether the edge itself lets its queue be sent.
     pub(super) fn is_open(&self) -> bool {
         self.waits && !self.blocked && !self.unproved && self.to.is_some()
     }
 
-    /// The frame that waited longest.
+    /// Removes the oldest frame.
     pub(super) fn pop(&mut self) -> Option<Waiting> {
         let frame = self.rest.queue.pop();
         self.waits = !self.rest.queue.frames.is_empty();
         frame
     }
 
-    /// Length of that frame in bytes.
+    /// Returns the length of the oldest frame in bytes.
     pub(super) fn front_len(&self) -> Option<usize> {
         self.rest
             .queue
@@ -289,18 +288,18 @@ impl Edge {
             .map(|frame| frame.bytes.len())
     }
 
-    /// Forgets what waits; how many frames.
+    /// Clears the queue. Returns the number of frames.
     pub(super) fn clear(&mut self) -> u64 {
         self.waits = false;
         core::mem::take(&mut self.rest.queue).frames.len() as u64
     }
 
-    /// From here on the source of a bulk session is paused.
+    /// Returns whether the queue is long enough to pause the source of a bulk session.
     pub(super) fn is_full(&self, config: &PlaneConfig) -> bool {
         self.rest.queue.bytes > config.max_queue_bytes / 2
     }
 
-    /// It holds up its session for too long.
+    /// Returns when the edge counts as stalled.
     pub(super) fn stalls_at(&self, timeout: Duration) -> Option<Instant> {
         self.rest.full_since.map(|since| since + timeout)
     }

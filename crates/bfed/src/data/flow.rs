@@ -1,4 +1,4 @@
-//! Flows: what a data node carries of a session, and where to.
+//! Flows of the sessions at a data node, with their edges.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::EdgeId;
 use crate::types::Content;
 
-/// What one flow did.
+/// Counters of one flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct FlowCounts {
     pub(crate) packets: u64,
@@ -24,18 +24,18 @@ impl FlowCounts {
     }
 }
 
-/// A flow: what each packet looks at that takes no shortcut, in one cache line.
+/// A flow. It fits in one cache line, with what is needed for each packet on the slow path.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Flow {
     pub(super) packets: u64,
     pub(super) bytes: u64,
     pub(super) copies: u64,
-    /// The first edge that packets may go out on: most flows have no other.
+    /// The first edge that packets are sent on: most flows have no other.
     first: Option<EdgeId>,
-    /// The edge that leads to the owner.
+    /// The edge towards the owner.
     pub(super) up: Option<EdgeId>,
-    /// How many edges packets may go out on.
+    /// Number of edges that packets are sent on.
     outs: u32,
     pub(super) multi: bool,
     pub(super) paused: bool,
@@ -45,14 +45,14 @@ pub(super) struct Flow {
 
 const _: () = assert!(size_of::<Option<Flow>>() == 64);
 
-/// What is looked at only where there are more edges, or something changes.
+/// State for further edges and for changes.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
-    /// The other edges that packets may go out on.
+    /// The other edges that packets are sent on.
     out: Vec<EdgeId>,
     /// All edges.
     pub(super) edges: Vec<EdgeId>,
-    /// Edges that are full.
+    /// Number of full edges.
     pub(super) full: usize,
     pub(super) dropped: u64,
 }
@@ -73,14 +73,14 @@ impl Flow {
         }
     }
 
-    /// What took its shortcut.
+    /// Adds the counts of its shortcut.
     pub(super) fn add_counts(&mut self, counts: &FlowCounts) {
         self.packets += counts.packets;
         self.bytes += counts.bytes;
         self.copies += counts.copies;
     }
 
-    /// What went the long way, or took a shortcut that has closed since.
+    /// Returns the counts of the slow path and of closed shortcuts.
     pub(super) fn counts(&self) -> FlowCounts {
         FlowCounts {
             packets: self.packets,
@@ -90,14 +90,14 @@ impl Flow {
         }
     }
 
-    /// How many edges packets may go out on.
+    /// Returns the number of edges that packets are sent on.
     #[inline]
     pub(super) fn outs(&self) -> u32 {
         self.outs
     }
 
-    /// The edges that packets may go out on, one after another; the upward one too if the flow has
-    /// many sources.
+    /// Returns an edge that packets are sent on by its index; the upstream one is included if the flow has many
+    /// sources.
     #[inline]
     pub(super) fn out(&self, at: u32) -> Option<EdgeId> {
         match at {

@@ -1,9 +1,8 @@
-//! Frames that are longer than a datagram: cut where they leave the native network, joined where they
-//! enter one.
+//! Frames longer than a datagram: split where they leave a native network, reassembled where they enter one.
 //!
-//! Fragments of frames that are not whole are kept for [`PlaneConfig::real_time_delay`] at most, up to
-//! [`MAX_BYTES`] for each peer: then its oldest frame gives way. A peer that sends fragments without end loses
-//! its own frames, not those of others.
+//! Fragments of incomplete frames are kept for at most [`PlaneConfig::real_time_delay`], up to [`MAX_BYTES`] for
+//! each peer: then its oldest frame is dropped. A peer that sends fragments without end loses its own frames, not
+//! those of others.
 //!
 //! [`PlaneConfig::real_time_delay`]: super::PlaneConfig::real_time_delay
 
@@ -19,19 +18,19 @@ use super::EdgeId;
 use crate::wire::data::MAX_PAYLOAD_LEN;
 use crate::wire::fragment::{self, Repr};
 
-/// Bytes of frames that are not whole, for each peer, with what they cost beside.
+/// Most bytes of incomplete frames for each peer, with overhead.
 pub(super) const MAX_BYTES: usize = 2 << 20;
-/// What a frame costs beside its bytes, and each of its fragments.
+/// Overhead of a frame, in bytes.
 const COST: usize = 256;
 
 type Number = (EdgeId, u32);
 
-/// A frame that is not whole.
+/// An incomplete frame.
 #[derive(Debug)]
 struct Partial {
     parts: Vec<Option<Box<[u8]>>>,
     missing: usize,
-    /// Bytes of the frame that are there.
+    /// Bytes received so far.
     len: usize,
 }
 
@@ -54,7 +53,7 @@ impl Partial {
 struct Frames {
     bytes: usize,
     map: BTreeMap<Number, Partial>,
-    /// In the order in which they began; some are whole already.
+    /// In the order of their first fragments; some are complete already.
     order: VecDeque<(Instant, Number)>,
 }
 
@@ -65,7 +64,7 @@ impl Frames {
         Some(partial)
     }
 
-    /// Drops frames that began too long ago, and the oldest while there are too many; how many.
+    /// Drops frames that started too long ago, and the oldest at the limit. Returns their number.
     fn trim(&mut self, since: Instant) -> u64 {
         let mut dropped = 0;
         while let Some((began, number)) = self.order.front().copied() {
@@ -80,27 +79,27 @@ impl Frames {
     }
 }
 
-/// What came of a fragment.
+/// Result of a fragment.
 #[derive(Debug)]
 pub(super) enum Joined {
-    /// The frame is whole.
+    /// The frame is complete.
     Whole(Arc<[u8]>),
-    /// Others are missing.
+    /// Fragments are missing.
     Waits,
-    /// It does not fit to the others of its frame.
+    /// It does not fit the other fragments of its frame.
     Malformed,
 }
 
-/// Frames that are not whole, by the place of the link that they come over.
+/// Incomplete frames by the index of their link.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
     links: BTreeMap<u32, Frames>,
-    /// The number of the last frame that was cut here.
+    /// Number of the last frame that was split here.
     last: u32,
 }
 
 impl Assembly {
-    /// Numbers its frames from somewhere on.
+    /// Numbers frames from `first` on.
     pub(super) fn new(first: u32) -> Self {
         Assembly {
             links: BTreeMap::new(),
@@ -108,7 +107,8 @@ impl Assembly {
         }
     }
 
-    /// A fragment came on an edge of that link; and how many frames had to go.
+    /// Takes a fragment that arrived on an edge of a link. Returns the result, and the number of frames dropped for
+    /// it.
     pub(super) fn join(
         &mut self,
         (now, keep): (Instant, Duration),
@@ -153,7 +153,7 @@ impl Assembly {
         (Joined::Whole(frame.into()), frames.trim(now - keep))
     }
 
-    /// An edge of that link is gone.
+    /// Drops the frames of an edge.
     pub(super) fn forget(&mut self, link: u32, id: EdgeId) {
         let Some(frames) = self.links.get_mut(&link) else {
             return;
@@ -169,7 +169,7 @@ impl Assembly {
         }
     }
 
-    /// Cuts a frame into payloads of at most `most` bytes each; none if that makes too many.
+    /// Splits a frame into payloads of at most `most` bytes each; `None` if that makes too many.
     pub(super) fn cut(&mut self, frame: &[u8], most: usize) -> Option<Vec<Arc<[u8]>>> {
         let most = most.checked_sub(fragment::LEN).filter(|most| *most > 0)?;
         let count = frame.len().div_ceil(most);

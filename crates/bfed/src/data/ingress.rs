@@ -1,4 +1,4 @@
-//! Packets that arrive: whose they are, and whether they go on.
+//! Incoming packets: lookup and admission.
 
 use core::hint::black_box;
 use core::net::SocketAddr;
@@ -6,23 +6,21 @@ use core::net::SocketAddr;
 use proto_core::time::Instant;
 
 use super::flow::Flow;
+use super::liveness::ProbeResult;
 use super::plane::Cursor;
 use super::table::{Entry, Found, Key};
-use super::watch::Probed;
 use super::{DataError, Destination, EdgeId, HEADER_LEN, Meta, Plane, Verdict};
 use crate::types::FlowLabel;
 use crate::wire::data::{Kind, MAX_PAYLOAD_LEN, Packet};
 use crate::wire::fragment::Repr as Fragment;
 use crate::wire::report::Repr as Report;
 
-/// How many packets [`Plane::prefetch`] looks at: what it fetches must still be there when they are
-/// forwarded.
+/// Most packets that [`Plane::prefetch`] examines: what it fetches must still be cached when they are forwarded.
 pub const PREFETCH_MAX: usize = 32;
 
 impl Plane {
-    /// Says which packets are going to be forwarded next, [`PREFETCH_MAX`] of them at most: what each of them
-    /// needs of the node's memory is fetched for all at once, and not for one after another. A hint:
-    /// what becomes of them is the same without it, and whatever is forwarded instead.
+    /// Announces the packets that are forwarded next, at most [`PREFETCH_MAX`], so that the memory that they need
+    /// is fetched for all at once. This is a hint: results are the same without it, whatever is forwarded.
     #[inline]
     pub fn prefetch<'a>(&mut self, packets: impl Iterator<Item = (&'a Meta, &'a [u8])>) {
         self.table.forget();
@@ -31,8 +29,8 @@ impl Plane {
                 self.table.prefetch(key);
             }
         }
-        // No step of a pass waits for another: the processor has the lines of many on their way. What is
-        // read must seem to be of use.
+        // The loads of one pass are independent, so that the processor overlaps them. The result is passed to
+        // `black_box`, or the compiler would remove the loads.
         let mut read = 0;
         for (key, entry, short) in self.table.ahead() {
             if !short {
@@ -59,9 +57,9 @@ impl Plane {
         black_box(read);
     }
 
-    /// What becomes of a packet. `frame` is the whole packet, header included; from the native
-    /// network, [`HEADER_LEN`] bytes of room and the data.
-    // A call would take the cursor through memory, which costs as much as finding the flow.
+    /// Forwards a packet. `frame` is the whole packet with its header; from the native network, [`HEADER_LEN`]
+    /// unused bytes and the data.
+    // Without inlining, the cursor would be returned through memory, which costs as much as the lookup of the flow.
     #[inline(always)]
     pub fn forward(&mut self, now: Instant, meta: &Meta, frame: &mut [u8]) -> Verdict {
         self.now = now;
@@ -80,7 +78,7 @@ impl Plane {
         Verdict::Drop(reason)
     }
 
-    /// Where a packet of data belongs.
+    /// Finds the edge of a data packet, or handles a packet for this node.
     #[inline(always)]
     fn ingress(
         &mut self,
@@ -135,7 +133,7 @@ impl Plane {
         }
     }
 
-    /// Losses and rates of a UDP channel are counted.
+    /// Updates loss and rate statistics of a UDP channel.
     fn received(&mut self, now: Instant, at: u32, packet: &Packet<&[u8]>) -> Result<(), DataError> {
         let edge = self.edges.get_mut(at as usize).and_then(Option::as_mut);
         let edge = edge.ok_or(DataError::UnknownFlow)?;
@@ -157,7 +155,7 @@ impl Plane {
         Ok(())
     }
 
-    /// The other side of a TCP channel says which flow it has come for.
+    /// Handles an ATTACH, with which the other side of a TCP channel names its flow.
     fn attached(&mut self, meta: &Meta, label: FlowLabel) -> Result<(), DataError> {
         let Meta::Stream(conn, from) = *meta else {
             return Err(DataError::NotYours);
@@ -206,8 +204,8 @@ impl Plane {
         Ok(())
     }
 
-    /// A receiver asks whether this node lives. Only its own address is answered, which control named; and
-    /// once it repeats the cookie of the answer, what goes to it may be sent.
+    /// Handles a PROBE. It is answered only at the receiver's own address, which the control node named; once it
+    /// repeats the cookie of the answer, packets may be sent there.
     #[cold]
     fn probed(
         &mut self,
@@ -222,11 +220,13 @@ impl Plane {
         let key = self.neighbour(edge).filter(|key| key.0 == from);
         let key = key.ok_or(DataError::NotYours)?;
         let said = (id, label, packet.sequence());
-        match self.watch.probed(now, key, said, packet.cookie()) {
-            Probed::Proved(edges) => self.unlock(now, edges),
-            Probed::Unproved => return Ok(()),
-            Probed::Refused if self.watch.is_proved(&key) => return Err(DataError::QueueFull),
-            Probed::Refused => return Err(DataError::ProbeRate),
+        match self.liveness.probed(now, key, said, packet.cookie()) {
+            ProbeResult::Proved(edges) => self.unlock(now, edges),
+            ProbeResult::Unproved => return Ok(()),
+            ProbeResult::Refused if self.liveness.is_proved(&key) => {
+                return Err(DataError::QueueFull);
+            }
+            ProbeResult::Refused => return Err(DataError::ProbeRate),
         }
         if let Some(edge) = self.edge_mut(id)
             && let Some(sender) = &mut edge.sender
@@ -248,7 +248,7 @@ impl Plane {
     ) -> Result<(), DataError> {
         let from = alone(meta, packet)?;
         let (nonce, cookie) = (packet.sequence(), packet.cookie());
-        let edges = self.watch.echoed(now, from, nonce, cookie);
+        let edges = self.liveness.echoed(now, from, nonce, cookie);
         self.unlock(now, edges.ok_or(DataError::NotYours)?);
         Ok(())
     }
@@ -276,7 +276,7 @@ impl Plane {
         })
     }
 
-    /// A fragment goes on as it is; native networks get the whole frame with its last fragment.
+    /// Forwards a fragment as it is; native networks get the whole frame with its last fragment.
     #[cold]
     fn start_fragment(&mut self, now: Instant, from: Found, frame: &[u8]) -> Verdict {
         let end = frame.len();
@@ -295,7 +295,7 @@ impl Plane {
         })
     }
 
-    /// The long way: whether the flow takes packets from there.
+    /// Checks on the slow path whether the flow accepts packets from the edge.
     #[inline]
     fn enter(&mut self, from: Entry, payload_len: u64) -> Result<(), DataError> {
         let flow = self.flow_mut(from.flow).ok_or(DataError::UnknownFlow)?;
@@ -308,7 +308,7 @@ impl Plane {
     }
 }
 
-/// What a packet of data is found by; none if it is something else.
+/// Returns the lookup key of a data packet, `None` for other packets.
 #[inline(always)]
 fn key(meta: &Meta, frame: &[u8]) -> Option<Key> {
     if let Meta::Native(channel) = *meta {
@@ -323,13 +323,13 @@ fn key(meta: &Meta, frame: &[u8]) -> Option<Key> {
     }
 }
 
-/// A part of a frame; from the native network come whole ones.
+/// Returns whether the packet is a fragment; the native network delivers whole frames.
 #[inline]
 fn is_fragment(meta: &Meta, frame: &[u8]) -> bool {
     !matches!(meta, Meta::Native(_)) && frame[0] & 15 == Kind::Fragment as u8
 }
 
-/// The sender of a datagram that has no payload.
+/// Returns the sender of a datagram without payload.
 fn alone(meta: &Meta, packet: &Packet<&[u8]>) -> Result<SocketAddr, DataError> {
     match *meta {
         Meta::Datagram(from) if packet.payload().is_empty() => Ok(from),

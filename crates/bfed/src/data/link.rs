@@ -1,8 +1,8 @@
-//! The bound on what a link carries (§3.1), and how sessions share it.
+//! The rate limit of a link (§3.1), and how sessions share it.
 //!
-//! Sessions that wait for a bounded link take turns: deficit round robin (Shreedhar and Varghese: "Efficient
-//! Fair Queueing using Deficit Round Robin", 1995) with [`QUANTUM`] bytes a turn. The flows of one session
-//! share its turns. While a session waits, what comes for others waits behind it.
+//! Sessions that wait for a link with a rate limit take turns: deficit round robin (Shreedhar and Varghese:
+//! "Efficient Fair Queueing using Deficit Round Robin", 1995) with [`QUANTUM`] bytes a turn. The flows of one
+//! session share its turns. While a session waits, packets for other sessions wait for their turns.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
@@ -13,34 +13,34 @@ use proto_core::time::{Duration, Instant};
 use super::EdgeId;
 use crate::types::PeerId;
 
-/// A tenth of a second may be sent at once.
+/// Longest burst: a tenth of a second.
 const BURST: Duration = Duration::from_millis(100);
 
-/// Bytes that a session may send in its turn: a packet of a common path. A longer one takes several turns.
+/// Bytes that a session may send in its turn: one packet of the usual MTU. A longer packet takes several turns.
 const QUANTUM: usize = 1500;
 
 /// A session that waits for a link.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Bytes that it may still send.
+    /// Bytes left of its turns.
     deficit: usize,
-    /// Its turn has begun.
+    /// Its turn has started.
     served: bool,
-    /// Its edges that have something to send.
+    /// Its edges with packets to send.
     edges: VecDeque<EdgeId>,
 }
 
-/// One link, which all edges to a peer share.
+/// One link, shared by all edges to a peer.
 #[derive(Debug)]
 struct Link {
-    /// None at place 0, and where no edge is left.
+    /// `None` at index 0, and for a link without edges.
     peer: Option<PeerId>,
-    /// 0 if it has no bound.
+    /// Rate limit in bit/s; 0 for none.
     rate_bps: u64,
-    /// When all that was sent has passed at that rate.
+    /// When all packets sent so far have passed at that rate.
     busy_until: Instant,
     edges: u32,
-    /// Sessions that wait, by the number of their first flow; and whose turn it is.
+    /// Waiting sessions by the number of their first flow, and the order of their turns.
     waiting: BTreeMap<u32, Waiting>,
     turns: VecDeque<u32>,
 }
@@ -58,11 +58,11 @@ impl Link {
     }
 }
 
-/// Links by their place; at place 0 stands the native network, which has no bound.
+/// Links by index; index 0 is the native network, which has no limit.
 #[derive(Debug)]
 pub(super) struct Links {
     all: Vec<Link>,
-    /// Places of links that something waits for.
+    /// Indices of links with waiting packets.
     busy: BTreeSet<u32>,
 }
 
@@ -78,7 +78,7 @@ impl Links {
         self.all.iter().position(|link| link.peer == Some(peer))
     }
 
-    /// One more edge over the link to `peer`, which carries `rate_bps` at most; its place.
+    /// Adds an edge to the link to `peer`, with a rate limit of `rate_bps`. Returns the index of the link.
     pub(super) fn add(&mut self, now: Instant, peer: PeerId, rate_bps: u64) -> u32 {
         let known = self.place_of(peer);
         let free = || self.all.iter().skip(1).position(|link| link.peer.is_none());
@@ -98,12 +98,12 @@ impl Links {
         at as u32
     }
 
-    /// The peer at the other end of the link at that place.
+    /// Returns the peer at the other end of a link.
     pub(super) fn peer(&self, at: u32) -> Option<PeerId> {
         self.all.get(at as usize)?.peer
     }
 
-    /// One edge fewer.
+    /// Removes an edge from a link.
     pub(super) fn remove(&mut self, at: u32) {
         if let Some(link) = self.all.get_mut(at as usize).filter(|_| at > 0) {
             link.edges -= 1;
@@ -113,7 +113,7 @@ impl Links {
         }
     }
 
-    /// The link to `peer` has another bound from now on. Edges that waited for it and need not any more.
+    /// Sets the rate limit of the link to `peer`. Returns edges that need not wait any more.
     pub(super) fn set_rate(&mut self, peer: PeerId, rate_bps: u64) -> Vec<EdgeId> {
         let Some(at) = self.place_of(peer) else {
             return Vec::new();
@@ -129,14 +129,14 @@ impl Links {
         waiting.flat_map(|one| one.edges).collect()
     }
 
-    /// Something waits for the link at that place.
+    /// Returns whether packets wait for a link.
     #[inline]
     pub(super) fn is_waited_for(&self, at: u32) -> bool {
         let link = self.all.get(at as usize);
         link.is_some_and(|link| !link.turns.is_empty())
     }
 
-    /// An edge of a session has something to send over that link. It must not wait yet.
+    /// Adds an edge with packets to send, which must not be waiting yet.
     pub(super) fn wait(&mut self, at: u32, session: u32, id: EdgeId) {
         if let Some(link) = self.all.get_mut(at as usize) {
             let waiting = link.waiting.entry(session).or_default();
@@ -148,7 +148,7 @@ impl Links {
         }
     }
 
-    /// An edge waits no more.
+    /// Removes a waiting edge.
     pub(super) fn leave(&mut self, at: u32, session: u32, id: EdgeId) {
         let Some(link) = self.all.get_mut(at as usize) else {
             return;
@@ -166,12 +166,12 @@ impl Links {
         }
     }
 
-    /// Links that something waits for, from that place on.
+    /// Returns the first link with waiting packets, from an index on.
     pub(super) fn busy(&self, from: u32) -> Option<u32> {
         self.busy.range(from..).next().copied()
     }
 
-    /// The edge whose turn it is, while the link takes more.
+    /// Returns the edge whose turn it is, while the link may send.
     pub(super) fn turn(&mut self, now: Instant, at: u32) -> Option<EdgeId> {
         if self.next_send(at).is_some_and(|next| next > now) {
             return None;
@@ -184,7 +184,8 @@ impl Links {
         waiting.edges.front().copied()
     }
 
-    /// Whether the session whose turn it is may send so many bytes; otherwise it is the next one's turn.
+    /// Takes `len` bytes from the turn of the present session. If it has fewer left, the turn passes to the next
+    /// session.
     pub(super) fn afford(&mut self, at: u32, len: usize) -> bool {
         let Some(link) = self.all.get_mut(at as usize) else {
             return false;
@@ -199,23 +200,23 @@ impl Links {
             return false;
         }
         waiting.deficit -= len;
-        // The next packet of the session may be of another flow.
+        // The next packet of the session may belong to another flow.
         waiting.edges.rotate_left(1);
         true
     }
 
-    /// When something that waits may go.
+    /// Returns when the next waiting packet may be sent.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.busy.iter().filter_map(|&at| self.next_send(at)).min()
     }
 
-    /// A link to `peer` is there, and has no bound.
+    /// Returns whether there is a link to `peer` without a rate limit.
     pub(super) fn is_unbounded(&self, peer: PeerId) -> bool {
         let at = self.place_of(peer);
         at.is_some_and(|at| self.all[at].rate_bps == 0)
     }
 
-    /// Something bounds what the link at that place carries.
+    /// Returns whether a link has a rate limit.
     #[inline]
     pub(super) fn is_bounded(&self, at: u32) -> bool {
         self.all
@@ -223,14 +224,14 @@ impl Links {
             .is_some_and(|link| link.rate_bps > 0)
     }
 
-    /// When the next packet may go; at once where there is no bound.
+    /// Returns when the next packet may be sent, `None` without a limit.
     #[inline]
     pub(super) fn next_send(&self, at: u32) -> Option<Instant> {
         let link = self.all.get(at as usize).filter(|link| link.rate_bps > 0)?;
         Some(link.busy_until - BURST)
     }
 
-    /// A packet of so many bytes goes.
+    /// Counts a packet of `len` bytes.
     #[inline]
     pub(super) fn sent(&mut self, now: Instant, at: u32, len: usize) {
         if let Some(link) = self

@@ -1,68 +1,70 @@
-//! The data plane (§5.3): what a data node does with packets.
+//! The data plane (§5.3): how a data node forwards packets.
 //!
-//! [`DataNode`] hears from the control node which sessions it carries; its [`Plane`] forwards. The
-//! control node is not needed to forward: when it is away, everything goes on as it was.
+//! The control node tells a [`DataNode`] which sessions it carries; its [`Plane`] forwards them. Forwarding does
+//! not need the control node and goes on while it is disconnected.
 //!
-//! | a packet came | from | goes to |
+//! | packet | from | sent to |
 //! | --- | --- | --- |
-//! | on a one-directional session | upstream, or the owner's native network | every edge below |
-//! | | below | nobody: dropped, counted |
-//! | on a session of many sources | any edge | every other edge |
-//! | with a label that this sender was not given | | dropped, counted |
+//! | of a session with one source | upstream, or the owner's native network | every downstream edge |
+//! | | downstream | dropped and counted |
+//! | of a session with many sources | any edge | every other edge |
+//! | with a label that was not given to this sender | | dropped and counted |
 //!
-//! | edge | transport | when more comes than fits |
+//! | edge | transport | congestion |
 //! | --- | --- | --- |
-//! | to a peer, real-time | UDP, at the rate that [`tfrc`] allows and the link's bound | a frame that waited for [`PlaneConfig::real_time_delay`] is dropped, and the oldest of a full queue |
-//! | to a peer, bulk | TCP | the session's source is paused, what is on its way is queued; a receiver that takes nothing for ten seconds is cut off |
+//! | to a peer, real-time | UDP, at the rate that [`tfrc`] and the rate limit of the link allow | frames older than [`PlaneConfig::real_time_delay`] are dropped, and the oldest of a full queue |
+//! | to a peer, bulk | TCP | the session's source is paused, data in flight is queued; a receiver that makes no progress for ten seconds is disconnected |
 //! | native | the native network's own | as above, by the session's content |
 //!
-//! Data nodes that send to each other know by PROBE and ECHO whether the other lives, within six heartbeats'
-//! time, and tell their control nodes. That takes a UDP socket at the address of the TCP listener: a
-//! neighbour that has none is never judged.
+//! Data nodes that send to each other check with PROBE and ECHO that the other is alive, detect its failure within
+//! six heartbeat intervals, and tell their control nodes. This needs a UDP socket at the address of the TCP
+//! listener: a neighbour without one is never reported.
 //!
-//! # How to drive it
+//! # Driving the machine
 //!
 //! ```text
 //! loop {
 //!     while let Some(event) = node.poll_event() { Dial, Close, Pause, Resume, ControlLost }
 //!     while let Some(len) = node.poll_transmit_control(&mut buffer) { write buffer[..len] to the control node }
-//!     while let Some(copy) = node.plane().poll_transmit(now, &mut buffer) { send it }
+//!     while let Some(transmit) = node.plane().poll_transmit(now, &mut buffer) { send it }
 //!     wait for packets, or until node.poll_timeout()
-//!     a message of control:  node.handle_packet(now, &mut native, message)
-//!     packets of data:       node.plane().prefetch(packets), where several are there, and each of them:
+//!     a message of the control node:  node.handle_packet(now, &(), message)
+//!     packets of data:       node.plane().prefetch(packets) if there are several, then for each:
 //!                            match node.plane().forward(now, &meta, &mut frame) {
-//!                                Verdict::Only(copy) => send it
+//!                                Verdict::Only(transmit) => send it
 //!                                Verdict::Forward(mut cursor) =>
-//!                                    while let Some(copy) = node.plane().next_transmit(now, &mut cursor, &mut frame) { send it }
+//!                                    while let Some(transmit) = node.plane().next_transmit(now, &mut cursor, &mut frame) { send it }
 //!                                Verdict::Taken | Verdict::Drop(_) => {}
 //!                            }
-//!     in any case:           node.handle_timeout(now, &mut native)
+//!     always:                node.handle_timeout(now)
 //! }
 //! ```
 //!
-//! `frame` holds one packet with its header of [`HEADER_LEN`] bytes; data of the native network is
-//! put behind as much room. To send a copy is to send `frame[copy.range]` to `copy.to`. Where that
-//! takes no more, `blocked`, and later `writable`; in between `takes` for each part of it that went.
+//! `frame` holds one packet with its header of [`HEADER_LEN`] bytes; data of the native network is preceded by as
+//! many unused bytes. The driver sends `frame[transmit.range]` to `transmit.to`. When the destination takes no
+//! more, it calls `blocked`, then `takes` whenever a part was sent, and `writable` when it takes more again.
 //!
 //! # Memory
 //!
-//! A real-time session of one flow with a source, a peer and the native network below costs at most
-//! 6 KiB; queues take [`PlaneConfig::max_queue_bytes`] an edge, shared where several edges wait for one
-//! frame.
+//! A real-time session of one flow with a source, a peer and the native network downstream takes at most 6 KiB;
+//! queues take [`PlaneConfig::max_queue_bytes`] for each edge, shared between edges that wait for the same frame.
 
-mod books;
+mod control_link;
+mod dialer;
 mod edge;
 mod flow;
 mod fragment;
 mod ingress;
 mod link;
+mod liveness;
 mod node;
 mod plane;
+mod session;
+mod sessions;
 mod shortcut;
 mod table;
 pub mod tfrc;
 mod transmit;
-mod watch;
 
 use core::net::{IpAddr, SocketAddr};
 use core::ops::Range;
@@ -75,28 +77,28 @@ use crate::wire::data::MAX_PAYLOAD_LEN;
 
 pub use crate::wire::data::HEADER_LEN;
 pub use ingress::PREFETCH_MAX;
-pub use node::{DataConfig, DataEvent, DataNode};
+pub use node::{DataConfig, DataEvent, DataNode, NodeTransmit};
 pub use plane::{Cursor, Plane, PlaneStats};
 
-/// One way in or out of a session's flow. Handles of edges that are gone lead nowhere.
+/// Handle of an edge: one way in or out of a session's flow. The handle of a removed edge is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EdgeId {
     index: u32,
     generation: u32,
 }
 
-/// Where a packet came from.
+/// Where a packet arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Meta {
-    /// A UDP datagram from that address.
+    /// As a UDP datagram from the address.
     Datagram(SocketAddr),
-    /// A TCP channel, cut into packets by the length in their headers; from that address.
+    /// On a TCP channel with the address, split into packets by the lengths in their headers.
     Stream(ConnId, IpAddr),
-    /// The native network: there is no header, only room for one.
+    /// From the native network: unused bytes take the place of the header.
     Native(ChannelId),
 }
 
-/// Where a copy goes.
+/// Where a packet is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Destination {
     /// A UDP address.
@@ -107,84 +109,84 @@ pub enum Destination {
     Native(ChannelId),
 }
 
-/// One copy of a packet to send.
+/// A packet to send.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Transmit {
     /// The edge, for `blocked`.
     pub edge: EdgeId,
-    /// Where to.
+    /// The destination.
     pub to: Destination,
-    /// Which bytes of the frame or buffer.
+    /// The bytes of the frame or buffer.
     pub range: Range<usize>,
 }
 
-/// What becomes of a packet.
+/// What to do with a packet.
 #[derive(Debug)]
 pub enum Verdict {
-    /// This copy of it is to be sent, and no other: its header is written.
+    /// Send this packet and no other. Its header is written.
     Only(Transmit),
-    /// Copies of it are to be sent: [`Plane::next_transmit`].
+    /// Send the packets that [`Plane::next_transmit`] returns.
     Forward(Cursor),
-    /// It was for this node itself.
+    /// Nothing: it was for this node itself.
     Taken,
-    /// It goes nowhere.
+    /// Drop it.
     Drop(DataError),
 }
 
 proto_core::drop_reasons! {
     /// Why a packet, or a copy of one, was dropped.
     pub enum DataError: "packet dropped: {}" {
-        /// Not a packet.
+        /// Malformed.
         Malformed = "malformed",
-        /// A sender and label that lead nowhere: spoofed, or out of date.
+        /// Unknown sender and label: spoofed, or out of date.
         UnknownFlow = "unknown_flow",
-        /// A native channel that leads nowhere.
+        /// Unknown native channel.
         UnknownChannel = "unknown_channel",
-        /// From below on a one-directional session.
+        /// From downstream in a session with one source.
         WrongDirection = "wrong_direction",
-        /// It had come before.
+        /// Duplicate.
         Duplicate = "duplicate",
         /// An ATTACH or REPORT for a flow that is not that sender's.
         NotYours = "not_yours",
-        /// A copy for a TCP channel that nobody has opened yet.
+        /// A copy for a TCP channel that is not open yet.
         NotAttached = "not_attached",
-        /// The oldest copy of a full queue.
+        /// The oldest frame of a full queue.
         QueueFull = "queue_full",
-        /// A PROBE to which there was no ECHO: too many came from addresses that have not proved themselves.
+        /// A PROBE without an ECHO: too many came from addresses that are not proved.
         ProbeRate = "probe_rate",
-        /// A frame that is too long even in fragments, or of which fragments did not come in time.
+        /// A frame that is too long even in fragments, or whose fragments did not arrive in time.
         Incomplete = "incomplete",
-        /// A frame of a real-time session that waited longer than it is of use.
+        /// A frame of a real-time session that waited too long.
         TooLate = "too_late",
-        /// All that waited for a receiver that was cut off.
+        /// Frames that waited for a receiver that was disconnected because it made no progress.
         Stalled = "stalled",
-        /// A message of the control node that was out of date: there is a newer one.
+        /// A message of an old control node.
         Fenced = "fenced",
-        /// A message of the control node that cannot be read, or comes at the wrong time.
+        /// A malformed or unexpected message of the control node.
         BadControl = "bad_control",
     }
-    /// How many packets and copies were dropped, by reason.
+    /// Number of dropped packets and copies by reason.
     pub type Drops;
 }
 
-/// Bounds of a plane.
+/// Limits of a plane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PlaneConfig {
-    /// Most edges over all sessions.
+    /// Most edges of all sessions.
     pub max_edges: usize,
-    /// Most bytes that wait for one edge. Real-time: the oldest frame is dropped; bulk: the source is
-    /// paused as soon as the edge is blocked, and where a link's bound holds it up, from half of it on.
+    /// Most bytes that wait for one edge. Real-time: the oldest frame is dropped; bulk: the source is paused when
+    /// the edge is blocked, or when half of this waits for a link with a rate limit.
     pub max_queue_bytes: usize,
-    /// Longest IP packet that is sent to other data nodes, in bytes: frames that are longer go in fragments.
+    /// Longest IP packet sent to other data nodes, in bytes: longer frames are sent in fragments.
     pub mtu: usize,
-    /// How long a frame of a real-time session waits at most, and a fragment for the others.
+    /// Longest time that a frame of a real-time session waits, and a fragment for the others of its frame.
     pub real_time_delay: Duration,
-    /// A receiver of bulk data that takes nothing for so long, while its source is paused, is cut off.
+    /// A receiver of bulk data that makes no progress for this long, while its source is paused, is disconnected.
     pub stall_timeout: Duration,
 }
 
 impl PlaneConfig {
-    /// Longest payload of a datagram to that address, in bytes.
+    /// Returns the longest payload of a datagram to the address, in bytes.
     fn payload_len(&self, to: SocketAddr) -> usize {
         let headers = if to.is_ipv4() { 28 } else { 48 };
         let len = self.mtu.saturating_sub(headers + HEADER_LEN);

@@ -1,62 +1,51 @@
-//! A data node: what its control node tells it (§5.3.1, §5.3.2), and its plane.
+//! A data node: executes the messages of its control node (§5.3.1, §5.3.2) and owns the forwarding plane.
 
-use alloc::collections::{BTreeMap, VecDeque};
-use core::net::SocketAddr;
-use core::ops::Bound;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
 
+use proto_core::Forward;
 use proto_core::time::{Duration, Instant};
 
-use super::books::Books;
-use super::{DataError, Destination, EdgeId, Plane, PlaneConfig};
+use super::control_link::ControlLink;
+use super::dialer::Dialer;
+use super::session::Context;
+use super::sessions::SessionTable;
+use super::{DataError, Destination, EdgeId, Meta, Plane, PlaneConfig, Transmit, Verdict};
 use crate::name::SessionName;
 use crate::native::NativeNet;
 use crate::types::{ConnId, NodeId};
+use crate::wire::Message;
 use crate::wire::allocate::{Outcome, Response};
 use crate::wire::join::FlowChannel;
-use crate::wire::node::{Heartbeat, Register};
-use crate::wire::reclaim::{ReclaimTarget, Repr as Reclaim};
-use crate::wire::statistics::{Entry, MAX_ENTRIES, Repr as Statistics};
 use crate::wire::subscribe::Repr as Subscribe;
-use crate::wire::{MAX_MESSAGE_LEN, Message};
 
-/// TCP channels that are asked for between two calls of `handle_timeout`: calls take the driver time, and
-/// heartbeats must not wait for thousands of them.
-const DIALS: usize = 64;
-/// Sessions that are released in one call of `handle_timeout`.
-const RELEASES: usize = 256;
-/// A TCP channel that held so long has not failed.
-const HELD: Duration = Duration::from_secs(10);
-/// Doublings of the second after which a TCP channel that failed is asked for again.
-const MAX_BACKOFF: u8 = 4;
-
-/// Heartbeats of the control node that may be missing before it is held lost.
-const MISSED: u32 = 4;
-
-/// A data node.
+/// Configuration of a data node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DataConfig {
-    /// Which of its gateway's data nodes it is.
+    /// Number of the node in its gateway.
     pub node: NodeId,
     /// Where peers reach its UDP socket; `None` if it carries no real-time sessions between gateways.
     pub datagram: Option<SocketAddr>,
     /// Where peers reach its TCP listener; `None` if it carries no bulk sessions between gateways.
     pub stream: Option<SocketAddr>,
-    /// Most sessions; one more is answered by "full".
+    /// Most sessions. A request for one more is answered with "full".
     pub max_sessions: u32,
-    /// How long a session lives that control does not refresh, while control is there.
+    /// How long a session lives without a refresh while the control node is connected.
     pub soft_state_lifetime: Duration,
     /// Time between heartbeats.
     pub heartbeat_interval: Duration,
     /// Time between statistics.
     pub statistics_interval: Duration,
-    /// Answers that wait for the control node; one more ends the stream.
+    /// Most messages that wait for the control node. One more ends the stream.
     pub max_queue: usize,
-    /// Bounds of the plane.
+    /// Limits of the plane.
     pub plane: PlaneConfig,
 }
 
 impl DataConfig {
-    /// What is usual.
+    /// Returns the default configuration.
     #[must_use]
     pub fn new(node: NodeId) -> Self {
         DataConfig {
@@ -73,187 +62,156 @@ impl DataConfig {
     }
 }
 
-/// What a data node tells its driver.
+/// What a data node's driver has to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DataEvent {
-    /// Open a TCP channel to that address; then `dialled`, or `dial_failed`.
+    /// Open a TCP channel to the address, then call `dialled` or `dial_failed`.
     Dial {
-        /// For which edge.
+        /// The edge that needs it.
         edge: EdgeId,
-        /// Where to.
+        /// The address.
         to: SocketAddr,
     },
-    /// The TCP channel is of no more use.
+    /// Close the TCP channel.
     Close(ConnId),
-    /// Read no more from there: who gets it cannot keep up.
+    /// Stop reading from the source: a receiver cannot keep up.
     Pause(Destination),
-    /// Read on.
+    /// Resume reading from the source.
     Resume(Destination),
-    /// Nothing is heard of the control node: close the stream, and open another to it or to its
-    /// successor. Forwarding goes on.
+    /// The control node is silent: close the stream, and open another to it or to its successor. Forwarding goes on.
     ControlLost,
 }
 
-/// The search for sessions that control has forgotten: once for each stream to it.
+/// What a data node sends.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Release {
-    /// Control has not said yet that it knows all.
-    Unknown,
-    /// It goes on after that session.
-    After(Option<SessionName>),
-    Done,
+pub enum NodeTransmit {
+    /// A message to the control node.
+    Control {
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// A packet of the plane.
+    Data(Transmit),
 }
 
 /// A data node.
-#[derive(Debug)]
-pub struct DataNode {
+///
+/// It owns its native network, which the driver reaches by [`native_mut`](DataNode::native_mut) to send and receive.
+pub struct DataNode<N: NativeNet + ?Sized = dyn NativeNet> {
     config: DataConfig,
-    boot: u32,
     plane: Plane,
-    sessions: BTreeMap<SessionName, Books>,
-    /// The highest epoch of a control node that was obeyed.
-    epoch: u64,
-    connected: bool,
-    draining: bool,
-    heard_at: Instant,
-    heartbeat_at: Instant,
-    statistics_at: Instant,
-    sequence: u32,
-    /// Where the statistics of sessions go on.
-    last_told: Option<SessionName>,
-    told_bytes: u64,
-    expire_at: Instant,
-    queue: VecDeque<Message>,
-    /// Channels that could not be dialled, by when to try again.
-    redial: BTreeMap<(Instant, EdgeId), SocketAddr>,
-    /// Dials that may be asked for until `handle_timeout` is called.
-    dials: usize,
-    /// Streams to control so far.
-    stream: u32,
-    /// The search for sessions that control has forgotten.
-    release: Release,
+    control: ControlLink,
+    sessions: SessionTable,
+    dialer: Dialer,
+    native: Box<N>,
 }
 
-impl DataNode {
-    /// Before it has a control node.
+impl<N: NativeNet + ?Sized> fmt::Debug for DataNode<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DataNode")
+            .field("config", &self.config)
+            .field("control", &self.control)
+            .field("sessions", &self.sessions)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<N: NativeNet + ?Sized> DataNode<N> {
+    /// Creates a data node without a stream to its control node.
     #[must_use]
-    pub fn new(config: DataConfig, seed: [u8; 32], now: Instant) -> Self {
+    pub fn new(config: DataConfig, native: Box<N>, seed: [u8; 32], now: Instant) -> Self {
         let mut plane = Plane::new(config.plane, seed, now);
         DataNode {
-            boot: plane.new_label().get(),
+            control: ControlLink::new(plane.new_label().get(), now),
+            sessions: SessionTable::new(now, &config),
+            dialer: Dialer::new(),
             plane,
             config,
-            sessions: BTreeMap::new(),
-            epoch: 0,
-            connected: false,
-            draining: false,
-            heard_at: now,
-            heartbeat_at: now,
-            statistics_at: now,
-            sequence: 0,
-            last_told: None,
-            told_bytes: 0,
-            expire_at: now + config.soft_state_lifetime,
-            queue: VecDeque::new(),
-            redial: BTreeMap::new(),
-            dials: DIALS,
-            stream: 0,
-            release: Release::Unknown,
+            native,
         }
     }
 
-    /// The plane, to forward with.
+    /// Returns the plane, which forwards.
     #[inline]
     pub fn plane(&mut self) -> &mut Plane {
         &mut self.plane
     }
 
-    /// Returns whether the control node announced data nodes at that address: sessions come from there or
-    /// go there.
+    /// Returns the native network.
     #[must_use]
-    pub fn is_neighbour(&self, address: core::net::IpAddr) -> bool {
-        self.plane.watch.is_neighbour(address)
+    pub fn native(&self) -> &N {
+        &self.native
     }
 
-    /// How many sessions it carries.
+    /// Returns the native network, for the driver to send and receive with.
+    #[inline]
+    pub fn native_mut(&mut self) -> &mut N {
+        &mut self.native
+    }
+
+    /// Returns whether the control node named data nodes at that address: sessions come from there or go there.
+    #[must_use]
+    pub fn is_neighbour(&self, address: IpAddr) -> bool {
+        self.plane.liveness.is_neighbour(address)
+    }
+
+    /// Returns the number of its sessions.
     #[must_use]
     pub fn session_count(&self) -> usize {
         self.sessions.len()
     }
 
-    /// A stream to the control node is there. Sessions have their full lifetime before them.
+    /// Starts a stream to the control node. Sessions get their full lifetime.
     pub fn connected(&mut self, now: Instant) {
-        self.connected = true;
-        self.stream = self.stream.wrapping_add(1);
-        self.release = Release::Unknown;
-        self.queue.clear();
-        let (node, boot, epoch) = (self.config.node, self.boot, self.epoch);
-        let max_sessions = self.config.max_sessions;
-        self.queue.push_back(Message::Register(Register {
-            node,
-            boot,
-            max_sessions,
-            epoch,
-        }));
-        (self.heard_at, self.heartbeat_at, self.statistics_at) = (now, now, now);
-        self.last_told = None;
-        self.plane.watch.tell_again();
-        let expires = now + self.config.soft_state_lifetime;
-        self.sessions
-            .values_mut()
-            .for_each(|books| books.expires = expires);
-        self.expire_at = expires;
+        self.control.connected(now, &self.config);
+        self.sessions.connected(now, &self.config);
+        self.plane.liveness.report_all();
     }
 
-    /// Returns whether the machine takes the stream to the control node for alive.
+    /// Returns whether the machine considers the stream to the control node alive.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        self.connected
+        self.control.is_up()
     }
 
-    /// It has ended. Everything goes on as it was.
+    /// Ends the stream to the control node. Forwarding goes on.
     pub fn disconnected(&mut self) {
-        self.connected = false;
-        self.release = Release::Unknown;
-        self.queue.clear();
+        self.control.disconnected();
+        self.sessions.disconnected();
     }
 
-    /// This node wants to have no more sessions: control moves those that it has.
+    /// Says whether the stream to the control node takes no more bytes for now.
+    pub fn set_control_blocked(&mut self, blocked: bool) {
+        self.control.set_blocked(blocked);
+    }
+
+    /// Asks the control node to move the sessions of this node to others.
     pub fn drain(&mut self, now: Instant) {
-        self.draining = true;
-        self.heartbeat_at = now;
+        self.control.drain(now);
     }
 
-    /// A TCP channel that [`DataEvent::Dial`] asked for is there. `false`: it is of no use any more.
+    /// Hands over a TCP channel that [`DataEvent::Dial`] asked for. Returns `false` if it is no longer needed.
     pub fn dialled(&mut self, edge: EdgeId, conn: ConnId) -> bool {
-        let fits = self.plane.set_stream(edge, conn);
+        if !self.plane.set_stream(edge, conn) {
+            return false;
+        }
         let now = self.plane.now;
-        if let Some(edge) = self.plane.edge_mut(edge).filter(|_| fits) {
+        if let Some(edge) = self.plane.edge_mut(edge) {
             edge.rest.dialled_at = Some(now);
         }
-        if fits {
-            self.plane.attach.push_back(edge);
-        }
-        fits
+        self.plane.attach.push_back(edge);
+        true
     }
 
-    /// It cannot be opened, or has ended: another is asked for in a second, while it is of use; after the
-    /// second time in two seconds and so on, up to 16, until one has held for ten seconds.
-    pub fn dial_failed(&mut self, now: Instant, edge: EdgeId, to: SocketAddr) {
-        let Some(state) = self.plane.edge_mut(edge) else {
-            return;
-        };
-        let rest = &mut state.rest;
-        if rest.dialled_at.take().is_some_and(|at| at + HELD <= now) {
-            rest.fails = 0;
+    /// Reports that a TCP channel cannot be opened, or has ended. Another is requested after one second, and after
+    /// further failures in a row after up to 16 seconds, while the edge needs it.
+    pub fn dial_failed(&mut self, now: Instant, id: EdgeId, to: SocketAddr) {
+        if let Some(edge) = self.plane.edge_mut(id) {
+            self.dialer.failed(now, id, edge, to);
         }
-        let doublings = rest.fails.saturating_sub(1).min(MAX_BACKOFF);
-        rest.fails = rest.fails.saturating_add(1);
-        let at = now + Duration::from_secs(1 << doublings);
-        self.redial.insert((at, edge), to);
     }
 
-    /// A TCP channel has ended.
+    /// Reports that a TCP channel has ended.
     pub fn stream_ended(&mut self, now: Instant, conn: ConnId) {
         let edge = self.plane.stream_ended(conn);
         if let Some((id, edge)) = edge.and_then(|id| Some((id, self.plane.edge(id)?)))
@@ -264,117 +222,84 @@ impl DataNode {
         }
     }
 
-    /// One whole message of the control node.
+    /// Handles one whole message of the control node. There is no metadata.
     ///
     /// # Errors
-    /// It did nothing; the reason was counted.
+    /// The message was refused and counted.
     pub fn handle_packet(
         &mut self,
         now: Instant,
-        native: &mut dyn NativeNet,
+        _meta: &(),
         message: &[u8],
     ) -> Result<(), DataError> {
-        let result = self.heard(now, native, message);
+        let result = self.handle_message(now, message);
         if let Err(reason) = result {
             self.plane.stats.drop(reason, 1);
         }
         result
     }
 
-    fn heard(
-        &mut self,
-        now: Instant,
-        native: &mut dyn NativeNet,
-        message: &[u8],
-    ) -> Result<(), DataError> {
+    fn handle_message(&mut self, now: Instant, message: &[u8]) -> Result<(), DataError> {
         self.plane.now = now;
         let message = Message::parse(message).map_err(|_| DataError::BadControl)?;
         let epoch = match &message {
             Message::Heartbeat(heartbeat) => heartbeat.epoch,
-            Message::Allocate(ask) => ask.epoch,
-            Message::Subscribe(ask) => ask.epoch,
-            Message::Reclaim(gone) => gone.epoch,
+            Message::Allocate(request) => request.epoch,
+            Message::Subscribe(request) => request.epoch,
+            Message::Reclaim(reclaim) => reclaim.epoch,
             Message::Notification(_) => return Ok(()),
             _ => return Err(DataError::BadControl),
         };
-        if epoch < self.epoch {
-            return Err(DataError::Fenced);
-        }
-        self.epoch = epoch;
-        self.heard_at = now;
+        self.control.received(now, epoch)?;
+        let (sessions, mut cx) = self.split(now);
         match message {
-            Message::Heartbeat(heartbeat)
-                if heartbeat.complete && self.release == Release::Unknown =>
-            {
-                self.release = Release::After(None);
-            }
-            Message::Allocate(ask) => {
-                let config = self.config;
-                let done = self.with(now, &ask.session, |books, plane| {
-                    books.allocate(&config, plane, ask.edge)
+            Message::Heartbeat(heartbeat) if heartbeat.complete => sessions.complete(),
+            Message::Allocate(request) => {
+                let result = sessions.update(&mut cx, &request.session, |session, cx| {
+                    session.allocate(cx, request.edge)
                 });
-                self.respond(ask.request, ask.session, done);
+                self.respond(request.request, request.session, result);
             }
-            Message::Subscribe(ask) => self.subscribe(now, native, ask),
-            Message::Reclaim(gone) => self.reclaim(now, native, gone),
+            Message::Subscribe(request) => self.subscribe(now, request),
+            Message::Reclaim(reclaim) => sessions.reclaim(&mut cx, reclaim),
             _ => {}
         }
         Ok(())
     }
 
-    /// Does something for a session, which begins with it unless the node is full.
-    fn with<T>(
-        &mut self,
-        now: Instant,
-        session: &SessionName,
-        what: impl FnOnce(&mut Books, &mut Plane) -> Result<T, Outcome>,
-    ) -> Result<T, Outcome> {
-        let expires = now + self.config.soft_state_lifetime;
-        if !self.sessions.contains_key(session) {
-            if self.sessions.len() >= self.config.max_sessions as usize {
-                return Err(Outcome::Full);
-            }
-            let books = Books::new(session, &mut self.plane, expires);
-            self.sessions.insert(session.clone(), books);
-        }
-        let books = self.sessions.get_mut(session).ok_or(Outcome::Full)?;
-        (books.expires, books.stream) = (expires, self.stream);
-        what(books, &mut self.plane)
+    /// Returns the sessions, and what they need to change.
+    fn split(&mut self, now: Instant) -> (&mut SessionTable, Context<'_, N>) {
+        let cx = Context {
+            now,
+            config: &self.config,
+            plane: &mut self.plane,
+            native: &mut *self.native,
+        };
+        (&mut self.sessions, cx)
     }
 
-    fn subscribe(&mut self, now: Instant, native: &mut dyn NativeNet, ask: Subscribe) {
-        let Subscribe {
-            up,
-            request,
-            edge,
-            flows,
-            session,
-            ..
-        } = ask;
-        let config = self.config;
-        let done = self.with(now, &session, |books, plane| {
-            if up {
-                books
-                    .set_source(now, plane, native, edge, flows)
-                    .map(|()| alloc::vec::Vec::new())
-            } else {
-                books.add_receiver(now, &config, plane, native, edge, flows)
-            }
+    fn subscribe(&mut self, now: Instant, request: Subscribe) {
+        let (sessions, mut cx) = self.split(now);
+        let result = sessions.update(&mut cx, &request.session, |session, cx| match request.up {
+            true => session
+                .set_source(cx, request.edge, request.flows)
+                .map(|()| Vec::new()),
+            false => session.add_receiver(cx, request.edge, request.flows),
         });
-        self.respond(request, session, done);
+        self.respond(request.request, request.session, result);
     }
 
     fn respond(
         &mut self,
         request: u32,
         session: SessionName,
-        done: Result<alloc::vec::Vec<FlowChannel>, Outcome>,
+        result: Result<Vec<FlowChannel>, Outcome>,
     ) {
-        let (outcome, flows) = match done {
+        let (outcome, flows) = match result {
             Ok(flows) => (Outcome::Done, flows),
-            Err(outcome) => (outcome, alloc::vec::Vec::new()),
+            Err(outcome) => (outcome, Vec::new()),
         };
-        self.tell(Message::AllocateResponse(Response {
+        self.send(Message::AllocateResponse(Response {
             request,
             outcome,
             flows,
@@ -382,224 +307,116 @@ impl DataNode {
         }));
     }
 
-    fn tell(&mut self, message: Message) {
-        if self.queue.len() >= self.config.max_queue {
-            self.queue.clear();
-            self.connected = false;
+    fn send(&mut self, message: Message) {
+        if self.control.send(message, self.config.max_queue) {
             self.plane.events.push_back(DataEvent::ControlLost);
         }
-        if self.connected {
-            self.queue.push_back(message);
-        }
     }
 
-    fn reclaim(&mut self, now: Instant, native: &mut dyn NativeNet, gone: Reclaim) {
-        let plane = &mut self.plane;
-        let Some(books) = self.sessions.get_mut(&gone.session) else {
-            return;
-        };
-        match gone.what {
-            None => {
-                books.expires = now + self.config.soft_state_lifetime;
-                books.stream = self.stream;
-                books.refresh(now, native);
-            }
-            Some(ReclaimTarget::Receiver(link)) => books.drop_receiver(now, plane, native, link),
-            Some(ReclaimTarget::Source(link)) => books.forget_source(now, plane, native, link),
-            Some(ReclaimTarget::All) => {
-                if let Some(books) = self.sessions.remove(&gone.session) {
-                    books.close(now, plane, native);
-                }
-            }
-        }
-    }
-
-    /// Time has passed.
-    pub fn handle_timeout(&mut self, now: Instant, native: &mut dyn NativeNet) {
+    /// Handles the passing of time, for the native network too.
+    pub fn handle_timeout(&mut self, now: Instant) {
         self.plane.handle_timeout(now);
-        let interval = self.config.heartbeat_interval;
-        self.plane.look_around(now, interval);
-        self.control_timeout(now, native);
-        self.dials = DIALS;
-        while self.plane.dials.len() < DIALS
-            && let Some(first) = self.redial.first_entry().filter(|one| one.key().0 <= now)
-        {
-            let ((_, edge), to) = first.remove_entry();
-            self.plane.dials.push_back((edge, to));
-        }
+        self.plane
+            .probe_neighbours(now, self.config.heartbeat_interval);
+        self.control_timeout(now);
+        self.dialer.handle_timeout(now, &mut self.plane);
+        self.native.handle_timeout(now);
     }
 
-    /// What control is to hear in time, before anything that takes long.
-    fn control_timeout(&mut self, now: Instant, native: &mut dyn NativeNet) {
-        if !self.connected {
+    /// Queues what the control node must receive in time, before anything that takes long.
+    fn control_timeout(&mut self, now: Instant) {
+        if !self.control.is_up() {
             return;
         }
-        if self.heard_at + self.config.heartbeat_interval * MISSED <= now {
+        let interval = self.config.heartbeat_interval;
+        if self.control.is_lost(now, interval) {
             self.disconnected();
             self.plane.events.push_back(DataEvent::ControlLost);
             return;
         }
-        for news in self.plane.watch.news() {
-            self.tell(Message::Liveness(news));
+        for change in self.plane.liveness.poll_changes() {
+            self.send(Message::Liveness(change));
         }
-        if self.heartbeat_at <= now {
-            self.heartbeat_at = now + self.config.heartbeat_interval;
-            self.sequence = self.sequence.wrapping_add(1);
-            let (epoch, sequence, draining) = (self.epoch, self.sequence, self.draining);
-            self.tell(Message::Heartbeat(Heartbeat {
-                epoch,
-                sequence,
-                draining,
-                complete: false,
-            }));
+        if let Some(heartbeat) = self.control.poll_heartbeat(now, interval) {
+            self.send(heartbeat);
         }
-        if self.statistics_at <= now {
-            self.statistics_at = now + self.config.statistics_interval;
-            self.tell_statistics();
-        }
-        if self.expire_at <= now {
-            self.expire(now, native);
-        }
-        self.release(now, native);
-    }
-
-    /// Releases sessions that control neither asked for nor refreshed since its stream began, some each time.
-    fn release(&mut self, now: Instant, native: &mut dyn NativeNet) {
-        let Release::After(after) = &self.release else {
-            return;
-        };
-        let from = match after {
-            Some(after) => Bound::Excluded(after),
-            None => Bound::Unbounded,
-        };
-        let rest = self
+        let statistics = self
             .sessions
-            .range::<SessionName, _>((from, Bound::Unbounded));
-        let looked: alloc::vec::Vec<_> = rest
-            .take(RELEASES)
-            .map(|(name, books)| (name.clone(), books.stream == self.stream))
-            .collect();
-        self.release = match looked.last() {
-            Some((last, _)) if looked.len() == RELEASES => Release::After(Some(last.clone())),
-            _ => Release::Done,
-        };
-        for (name, _) in looked.into_iter().filter(|(_, known)| !known) {
-            if let Some(books) = self.sessions.remove(&name) {
-                books.close(now, &mut self.plane, native);
-            }
+            .poll_statistics(now, &self.config, &self.plane);
+        if let Some(statistics) = statistics {
+            self.send(Message::Statistics(statistics));
         }
+        let (sessions, mut cx) = self.split(now);
+        sessions.handle_timeout(&mut cx);
     }
 
-    /// A dozen sessions each time: over time all of them.
-    fn tell_statistics(&mut self) {
-        let bytes = self.plane.stats.copied_bytes;
-        let millis = self.config.statistics_interval.total_millis().max(1);
-        let rate_bps = (bytes - self.told_bytes).saturating_mul(8000) / millis;
-        self.told_bytes = bytes;
-        let plane = &self.plane;
-        let entry = |(name, books): (&SessionName, &Books)| {
-            let counts = books.flows.iter().map(|&flow| plane.counts(flow));
-            counts.fold(
-                Entry {
-                    packets: 0,
-                    bytes: 0,
-                    copies: 0,
-                    dropped: 0,
-                    session: name.clone(),
-                },
-                |sum, one| Entry {
-                    packets: sum.packets + one.packets,
-                    bytes: sum.bytes + one.bytes,
-                    copies: sum.copies + one.copies,
-                    dropped: sum.dropped + one.dropped,
-                    ..sum
-                },
-            )
-        };
-        let entries: alloc::vec::Vec<_> = match &self.last_told {
-            Some(last) => {
-                let rest = (
-                    core::ops::Bound::Excluded(last),
-                    core::ops::Bound::Unbounded,
-                );
-                self.sessions
-                    .range(rest)
-                    .take(MAX_ENTRIES)
-                    .map(entry)
-                    .collect()
-            }
-            None => self.sessions.iter().take(MAX_ENTRIES).map(entry).collect(),
-        };
-        let whole = entries.len() == MAX_ENTRIES;
-        self.last_told = entries
-            .last()
-            .filter(|_| whole)
-            .map(|entry| entry.session.clone());
-        let sessions = self.sessions.len() as u32;
-        self.tell(Message::Statistics(Statistics {
-            sessions,
-            rate_bps,
-            entries,
-        }));
-    }
-
-    /// Sessions that control has forgotten go.
-    fn expire(&mut self, now: Instant, native: &mut dyn NativeNet) {
-        let late = self
-            .sessions
-            .iter()
-            .filter(|(_, books)| books.expires <= now);
-        let late: alloc::vec::Vec<_> = late.map(|(name, _)| name.clone()).collect();
-        for name in late {
-            if let Some(books) = self.sessions.remove(&name) {
-                books.close(now, &mut self.plane, native);
-            }
-        }
-        let next = self.sessions.values().map(|books| books.expires).min();
-        self.expire_at = next.unwrap_or(now + self.config.soft_state_lifetime);
-    }
-
-    /// Writes the next message to the control node into `buffer`, which has room for
-    /// [`MAX_MESSAGE_LEN`] bytes; its length. Drain until `None`.
+    /// Writes the next message to the control node or packet of the plane into `buffer`; drain until `None`. What does
+    /// not fit is kept for a larger buffer.
     ///
-    /// # Panics
-    /// `buffer` is shorter than that.
-    pub fn poll_transmit_control(&mut self, buffer: &mut [u8]) -> Option<usize> {
-        assert!(buffer.len() >= MAX_MESSAGE_LEN, "room for a whole message");
-        self.queue.pop_front().map(|message| message.emit(buffer))
+    /// A driver with separate buffers calls [`poll_transmit_control`](DataNode::poll_transmit_control) and
+    /// [`Plane::poll_transmit`].
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<NodeTransmit> {
+        if self.control.is_ready() {
+            let len = self.control.poll_transmit(buffer)?;
+            return Some(NodeTransmit::Control { len });
+        }
+        self.plane
+            .poll_transmit(now, buffer)
+            .map(NodeTransmit::Data)
     }
 
-    /// What the driver has to do; drain until `None`.
+    /// Writes the next message to the control node into `buffer`, which should have room for
+    /// [`MAX_MESSAGE_LEN`](crate::wire::MAX_MESSAGE_LEN) bytes, and returns its length. Drain until `None`.
+    pub fn poll_transmit_control(&mut self, buffer: &mut [u8]) -> Option<usize> {
+        self.control.poll_transmit(buffer)
+    }
+
+    /// Returns what the driver has to do; drain until `None`.
     pub fn poll_event(&mut self) -> Option<DataEvent> {
-        let event = self.plane.events.pop_front();
-        event.or_else(|| {
-            while self.dials > 0
-                && let Some((edge, to)) = self.plane.dials.pop_front()
-            {
-                if self.plane.edge(edge).is_some() {
-                    self.dials -= 1;
-                    return Some(DataEvent::Dial { edge, to });
-                }
-            }
-            None
+        self.plane.events.pop_front().or_else(|| {
+            let (edge, to) = self.dialer.poll(&mut self.plane)?;
+            Some(DataEvent::Dial { edge, to })
         })
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout); at once while there are events: what was
-    /// handed out last may have made some.
+    /// Returns when to call [`handle_timeout`](Self::handle_timeout); at once while there are events, because the
+    /// last ones may have caused more.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let lost = self.heard_at + self.config.heartbeat_interval * MISSED;
-        let control = [self.heartbeat_at, self.statistics_at, self.expire_at, lost];
-        let control = control.into_iter().min().filter(|_| self.connected);
-        let redial = self.redial.first_key_value().map(|((at, _), _)| *at);
-        let now = self.plane.now;
-        let works = !self.plane.dials.is_empty() || matches!(self.release, Release::After(_));
-        let redial = if works { Some(now) } else { redial };
-        let watch = self.plane.watch.poll_timeout();
-        [self.plane.poll_timeout(), control, redial, watch]
-            .into_iter()
-            .flatten()
-            .min()
+        let interval = self.config.heartbeat_interval;
+        let is_busy = !self.plane.dials.is_empty() || self.sessions.is_releasing();
+        if is_busy || self.control.is_ready() {
+            return Some(self.plane.now);
+        }
+        let control = self
+            .control
+            .poll_timeout(interval)
+            .min(self.sessions.poll_timeout());
+        [
+            self.plane.poll_timeout(),
+            self.control.is_up().then_some(control),
+            self.dialer.poll_timeout(),
+            self.plane.liveness.poll_timeout(),
+            self.native.poll_timeout(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+}
+
+// A packet is a message of the control node. Packets of data go to `Forward`.
+proto_core::impl_machine! {
+    impl[N: NativeNet + ?Sized] DataNode<N> {
+        Meta = (); Transmit = NodeTransmit; Event = DataEvent; Error = DataError;
+    }
+}
+
+impl<N: NativeNet + ?Sized> Forward for DataNode<N> {
+    type Meta = Meta;
+    type Verdict = Verdict;
+
+    fn forward(&mut self, now: Instant, meta: &Meta, packet: &mut [u8]) -> Verdict {
+        self.plane.forward(now, meta, packet)
     }
 }

@@ -14,11 +14,11 @@ use super::edge::Edge;
 use super::flow::{Flow, FlowCounts};
 use super::fragment::{Assembly, Joined};
 use super::link::Links;
+use super::liveness::{self, LivenessTable};
 use super::node::DataEvent;
 use super::shortcut;
 use super::table::{Entry, Found, Key, Table};
 use super::tfrc::{Receiver, Sender};
-use super::watch::{self, Watch};
 use super::{DataError, Destination, Drops, EdgeId, HEADER_LEN, PlaneConfig, Transmit};
 use crate::types::{ConnId, Content, FlowLabel, PeerId};
 use crate::wire::data::Kind;
@@ -26,15 +26,15 @@ use crate::wire::data::Kind;
 /// Counters of a plane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PlaneStats {
-    /// Packets handed in.
+    /// Packets received.
     pub packets: u64,
-    /// Payload of those that went on, in bytes.
+    /// Payload of forwarded packets, in bytes.
     pub bytes: u64,
-    /// Copies handed out.
+    /// Copies sent.
     pub copies: u64,
-    /// Payload of copies, in bytes.
+    /// Payload of the copies, in bytes.
     pub copied_bytes: u64,
-    /// Copies that had to wait.
+    /// Copies that were queued.
     pub queued: u64,
     /// Reports sent.
     pub reports: u64,
@@ -49,7 +49,7 @@ impl PlaneStats {
         self.drops.add(reason, count);
     }
 
-    /// A copy of a packet of that flow goes out.
+    /// Counts a copy of a packet.
     #[inline]
     pub(super) fn copied(&mut self, flow: &mut Flow, payload_len: usize) {
         self.copies += 1;
@@ -58,17 +58,17 @@ impl PlaneStats {
     }
 }
 
-/// Walks the edges that a packet goes out on.
+/// Position in the edges on which a packet is sent.
 #[derive(Debug)]
 pub struct Cursor {
-    /// Where it came in.
+    /// Where it arrived.
     pub(super) from: Found,
     pub(super) next: u32,
     /// End of the payload in the frame.
     pub(super) end: usize,
-    /// What it goes on as: whole, or as the fragment that it is.
+    /// Whether it is sent as a frame or as a fragment.
     pub(super) kind: Kind,
-    /// The payload, once an edge has to queue it.
+    /// The payload, once an edge has queued it.
     pub(super) shared: Option<Arc<[u8]>>,
 }
 
@@ -78,24 +78,24 @@ pub struct Plane {
     pub(super) config: PlaneConfig,
     rng: ChaCha12Rng,
     pub(super) edges: Vec<Option<Edge>>,
-    /// Handles for edges to come.
+    /// Handles for new edges.
     free_edges: Vec<EdgeId>,
     pub(super) flows: Vec<Option<Flow>>,
     free_flows: Vec<u32>,
     pub(super) table: Table,
-    /// By the labels that this node gave.
+    /// Edges by the labels that this node gave.
     pub(super) labels: BTreeMap<FlowLabel, EdgeId>,
     pub(super) streams: BTreeMap<ConnId, EdgeId>,
     pub(super) links: Links,
-    pub(super) watch: Watch,
+    pub(super) liveness: LivenessTable,
     pub(super) assembly: Assembly,
     pub(super) timers: BTreeSet<(Instant, EdgeId)>,
-    /// Edges whose queue may move.
+    /// Edges whose queue may be sent.
     pub(super) ready: BTreeSet<EdgeId>,
-    /// Edges that owe an ATTACH.
+    /// Edges on which an ATTACH is to be sent.
     pub(super) attach: VecDeque<EdgeId>,
     pub(super) events: VecDeque<DataEvent>,
-    /// Edges that want a TCP channel, and to where.
+    /// Edges that need a TCP channel, and its address.
     pub(super) dials: VecDeque<(EdgeId, SocketAddr)>,
     pub(super) stats: PlaneStats,
     pub(super) now: Instant,
@@ -118,7 +118,7 @@ impl Plane {
             labels: BTreeMap::new(),
             streams: BTreeMap::new(),
             links: Links::new(),
-            watch: Watch::new(now),
+            liveness: LivenessTable::new(now),
             timers: BTreeSet::new(),
             ready: BTreeSet::new(),
             attach: VecDeque::new(),
@@ -129,13 +129,13 @@ impl Plane {
         }
     }
 
-    /// Counters.
+    /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> &PlaneStats {
         &self.stats
     }
 
-    /// How many edges there are.
+    /// Returns the number of edges.
     #[must_use]
     pub fn edge_count(&self) -> usize {
         self.edges.len() - self.free_edges.len()
@@ -198,8 +198,8 @@ impl Plane {
         }
     }
 
-    /// Adds an edge, over the link to a peer with its bound in bit/s (0: none), or a native one; none
-    /// at the limit.
+    /// Adds an edge, over the link to a peer with its rate limit in bit/s (0 for none) or over the native network.
+    /// Returns `None` at the limit.
     pub(super) fn add_edge(
         &mut self,
         now: Instant,
@@ -230,14 +230,14 @@ impl Plane {
         if let Some((to, (peer, _))) = edge.neighbour().zip(link) {
             let rng = &mut self.rng;
             let random = || rng.next_u32();
-            let proved = self.watch.add(now, (to, peer), id, edge.up, random);
+            let proved = self.liveness.add(now, (to, peer), id, edge.up, random);
             edge.unproved = edge.sender.is_some() && !proved;
         }
         if let Some(label) = edge.label_out {
             self.labels.insert(label, id);
         }
         if let Some(key) = edge.key() {
-            self.lead(key, Entry::new(id, &edge));
+            self.set_entry(key, Entry::new(id, &edge));
         }
         let up = edge.up;
         if let Some(flow) = self.flow_mut(edge.flow) {
@@ -247,13 +247,13 @@ impl Plane {
         Some(id)
     }
 
-    /// The link to a peer has another bound from now on, in bit/s; 0 for none.
+    /// Sets the rate limit of the link to a peer, in bit/s; 0 for none.
     pub(super) fn set_bound(&mut self, link: Option<(PeerId, u64)>) {
         if let Some((peer, rate_bps)) = link {
             self.close_shortcuts_over(peer, rate_bps);
             for id in self.links.set_rate(peer, rate_bps) {
                 if let Some(edge) = self.edge_mut(id) {
-                    edge.rest.in_line = false;
+                    edge.rest.is_waiting_for_turn = false;
                 }
                 self.ready.insert(id);
             }
@@ -283,10 +283,10 @@ impl Plane {
             self.events.push_back(DataEvent::Close(conn));
         }
         if let Some(key) = edge.neighbour().zip(self.links.peer(edge.link)) {
-            self.watch.remove(key, id);
+            self.liveness.remove(key, id);
         }
         self.assembly.forget(edge.link, id);
-        if edge.rest.in_line {
+        if edge.rest.is_waiting_for_turn {
             self.links.leave(edge.link, edge.rest.session, id);
         }
         self.links.remove(edge.link);
@@ -301,28 +301,28 @@ impl Plane {
         self.resume(edge.flow);
     }
 
-    /// Neighbours are asked whether they live, and judged.
-    pub(super) fn look_around(&mut self, now: Instant, interval: Duration) {
+    /// Probes neighbours and updates their states.
+    pub(super) fn probe_neighbours(&mut self, now: Instant, interval: Duration) {
         let (rng, edges, flows) = (&mut self.rng, &self.edges, &self.flows);
         let table = &self.table;
         let came = |id: &EdgeId| {
             let edge = edges.get(id.index as usize)?.as_ref()?;
             let flow = flows.get(edge.flow as usize)?.as_ref()?;
-            // What comes from many may come from others.
+            // Packets of sessions with many sources may come from other senders.
             let short = shortcut::counts(table, *id, edge).packets;
             (!flow.multi).then_some(flow.packets + short)
         };
         let packets = |sources: &BTreeSet<EdgeId>| sources.iter().filter_map(came).sum();
-        self.watch
+        self.liveness
             .handle_timeout(now, interval, || rng.next_u32(), packets);
     }
 
-    /// The data node at the other end of an edge, as its peer named it.
-    pub(super) fn neighbour(&self, edge: &Edge) -> Option<watch::Key> {
+    /// Returns the data node at the other end of an edge, as its peer named it.
+    pub(super) fn neighbour(&self, edge: &Edge) -> Option<liveness::Key> {
         edge.neighbour().zip(self.links.peer(edge.link))
     }
 
-    /// The address of these edges has proved itself.
+    /// Unlocks edges whose address is proved.
     pub(super) fn unlock(&mut self, now: Instant, edges: BTreeSet<EdgeId>) {
         for id in edges {
             let Some(edge) = self.edge_mut(id) else {
@@ -338,7 +338,7 @@ impl Plane {
         }
     }
 
-    /// A label that no edge of this node has: random (§5.3.2, "locally unique").
+    /// Returns a random label that no edge of this node has (§5.3.2, "locally unique").
     pub(super) fn new_label(&mut self) -> FlowLabel {
         loop {
             let label = FlowLabel::new(self.rng.next_u32());
@@ -348,7 +348,7 @@ impl Plane {
         }
     }
 
-    /// The stream of an edge is there.
+    /// Sets the TCP channel of an edge.
     pub(super) fn set_stream(&mut self, id: EdgeId, conn: ConnId) -> bool {
         if self.edge(id).is_none_or(|edge| edge.rest.remote.is_none()) {
             return false;
@@ -362,7 +362,7 @@ impl Plane {
         edge.to = Some(Destination::Stream(conn));
         let entry = Entry::new(id, edge);
         if let Some(key) = edge.key() {
-            self.lead(key, entry);
+            self.set_entry(key, entry);
         }
         self.streams.insert(conn, id);
         if self.edge(id).is_some_and(Edge::waits) {
@@ -373,15 +373,15 @@ impl Plane {
         true
     }
 
-    /// Packets with this key are led there from now on.
-    fn lead(&mut self, key: Key, entry: Entry) {
+    /// Leads packets with this key to the edge.
+    fn set_entry(&mut self, key: Key, entry: Entry) {
         if let Some(before) = self.table.entry(&key) {
             self.close_shortcut(before.flow);
         }
         self.table.insert(key, entry);
     }
 
-    /// An edge has no TCP channel any more; which it was.
+    /// Removes the TCP channel of an edge and returns it.
     fn unset_stream(&mut self, id: EdgeId) -> Option<ConnId> {
         let flow = self.edge(id)?.flow;
         self.close_shortcut(flow);
@@ -397,7 +397,7 @@ impl Plane {
         Some(conn)
     }
 
-    /// A TCP channel has ended. The edge stays: its other side may open another.
+    /// Reports that a TCP channel has ended. The edge remains: the other side may open another channel.
     pub fn stream_ended(&mut self, conn: ConnId) -> Option<EdgeId> {
         let id = *self.streams.get(&conn)?;
         self.unset_stream(id);
@@ -405,9 +405,9 @@ impl Plane {
         Some(id)
     }
 
-    /// The next copy of the packet in `frame` that can be sent now, its header written for whom it
-    /// goes to; those that have to wait are queued. Drain until `None`.
-    // A copy that a call hands over goes through memory.
+    /// Returns the next copy of the packet in `frame` that can be sent now, with its header written; copies that
+    /// must wait are queued. Drain until `None`.
+    // Without inlining, each copy would be returned through memory.
     #[inline(always)]
     pub fn next_transmit(
         &mut self,
@@ -431,7 +431,7 @@ impl Plane {
                     continue;
                 }
             } else if cursor.kind == Kind::Fragment {
-                // The native network gets the frame once it is whole.
+                // The native network gets the frame once it is complete.
                 continue;
             }
             if let Some(to) = edge.to.filter(|_| !edge.blocked && !edge.waits())
@@ -454,7 +454,7 @@ impl Plane {
         }
     }
 
-    /// A copy cannot be sent now.
+    /// Queues a copy that cannot be sent now.
     #[cold]
     fn wait(&mut self, now: Instant, id: EdgeId, cursor: &mut Cursor, frame: &[u8]) {
         if self.edge(id).is_none_or(|edge| edge.to.is_none()) {
@@ -468,7 +468,7 @@ impl Plane {
         self.enqueue(now, id, cursor.kind, shared);
     }
 
-    /// A frame that is longer than a datagram to an edge goes in fragments.
+    /// Sends a frame that is longer than a datagram in fragments.
     #[cold]
     fn send_in_fragments(
         &mut self,
@@ -480,7 +480,7 @@ impl Plane {
     ) {
         let most = self.config.payload_len(to);
         let frame = &frame[HEADER_LEN..cursor.end];
-        // A fragment that is too long for the next link is not cut again.
+        // A fragment that is too long for the next link is not split again.
         let whole = cursor.kind == Kind::Data;
         let pieces = whole.then(|| self.assembly.cut(frame, most)).flatten();
         let Some(pieces) = pieces else {
@@ -493,7 +493,7 @@ impl Plane {
         self.ready.insert(id);
     }
 
-    /// A fragment came: if that makes its frame whole, native networks get it.
+    /// Handles a fragment: if it completes its frame, the frame is sent to native networks.
     #[cold]
     pub(super) fn join(&mut self, now: Instant, from: Entry, payload: &[u8]) {
         let flow = self.flows.get(from.flow as usize).and_then(Option::as_ref);

@@ -1,18 +1,18 @@
-//! Shortcuts: what most packets need, in the cache line in which they are looked up.
+//! Shortcuts: the destination of most packets, in the cache line of their lookup.
 //!
-//! Most flows go from one edge to one other, over TCP or into the native network, and nothing holds
-//! them up. The first packet that goes this way leaves a shortcut where the next one is looked up, and
-//! that one touches neither the flow nor its edges. A shortcut is open only while all of this holds:
+//! Most flows have one source and one receiver, over TCP or the native network, and nothing blocks them. The first
+//! packet of such a flow leaves a shortcut in the slot of its lookup, and the next packets touch neither the flow
+//! nor its edges. A shortcut is open only while all of these conditions hold:
 //!
-//! | what | a change closes it in |
+//! | condition | a change closes the shortcut in |
 //! | --- | --- |
-//! | the flow has one source, and one edge to go out on | `add_edge`, `remove_edge` |
+//! | the flow has one source and one output edge | `add_edge`, `remove_edge` |
 //! | both edges have their channels | `set_stream`, `unset_stream` |
-//! | the edge that it goes out on takes more: then nothing waits for it either | `blocked` |
-//! | no rate bounds it: it is not UDP, and its link has no bound | `add_edge`, `set_bound` |
+//! | the output edge is not blocked, so that nothing waits for it either | `blocked` |
+//! | no rate limits it: it is not UDP, and its link has no limit | `add_edge`, `set_bound` |
 //!
-//! The next packet then goes the long way, and opens it again if it may. Packets that took a shortcut are
-//! counted in it; the flow gets the counts when it closes, and often enough that they never overflow.
+//! After that, the next packet takes the slow path, and opens the shortcut again if the conditions hold. A shortcut
+//! counts its packets; the counts move to the flow when it closes, and before they overflow.
 
 use super::edge::Edge;
 use super::flow::FlowCounts;
@@ -22,7 +22,7 @@ use crate::native::ChannelId;
 use crate::types::{ConnId, FlowLabel, PeerId};
 use crate::wire::data::{Kind, MAX_PAYLOAD_LEN, Repr};
 
-/// From so many bytes on a shortcut closes, for its counts to be moved to the flow.
+/// Byte count at which a shortcut closes, to move its counts to the flow.
 const FULL: u32 = u32::MAX - (HEADER_LEN + MAX_PAYLOAD_LEN) as u32;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,13 +33,13 @@ enum Carrier {
     Native,
 }
 
-/// Where packets go.
+/// Destination of packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way {
-    /// The number of the TCP or native channel.
+    /// Number of the TCP or native channel.
     channel: u64,
     out: EdgeId,
-    /// What is put before packets; none on native channels.
+    /// Label of packets; `None` on native channels.
     label: Option<FlowLabel>,
     carrier: Carrier,
 }
@@ -55,7 +55,7 @@ impl Way {
         carrier: Carrier::None,
     };
 
-    /// Out on an edge that no rate bounds.
+    /// Returns the destination of an edge without a rate.
     fn new(out: EdgeId, edge: &Edge) -> Option<Way> {
         let (carrier, channel) = match edge.to? {
             Destination::Stream(conn) => (Carrier::Stream, conn.0),
@@ -75,7 +75,7 @@ impl Way {
         self.carrier != Carrier::None
     }
 
-    /// The copy of the packet in `frame` that goes this way, its header written.
+    /// Returns the packet in `frame` for this destination, with its header written.
     #[inline(always)]
     pub(super) fn copy(&self, frame: &mut [u8]) -> Transmit {
         let (mut start, end) = (HEADER_LEN, frame.len());
@@ -101,12 +101,12 @@ impl Way {
     }
 }
 
-/// A way, and what went there.
+/// A destination, and the counts of its packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shortcut {
     way: Way,
     packets: u32,
-    /// With [`HEADER_LEN`] for each packet: there are never more packets than bytes.
+    /// Includes [`HEADER_LEN`] for each packet, so that there are never more packets than bytes.
     bytes: u32,
 }
 
@@ -124,7 +124,7 @@ impl Shortcut {
         self.way.is_some()
     }
 
-    /// The way for a packet of that length, its header included; it is counted.
+    /// Counts a packet of a length that includes its header, and returns its destination.
     #[inline(always)]
     pub(super) fn enter(&mut self, len: usize) -> Option<&Way> {
         if !self.way.is_some() || self.bytes > FULL {
@@ -147,8 +147,7 @@ impl Shortcut {
 }
 
 impl Plane {
-    /// A packet that came at that place went out on this edge, which no rate bounds and which is the only
-    /// one: the next takes a shortcut.
+    /// Opens a shortcut after a packet of this slot was sent on its only output edge, which has no rate.
     #[cold]
     pub(super) fn open_shortcut(&mut self, place: u32, from: Entry, out: EdgeId) {
         let way = self.edge(out).and_then(|edge| Way::new(out, edge));
@@ -162,7 +161,7 @@ impl Plane {
         }
     }
 
-    /// Something of a flow changes that a shortcut counts on.
+    /// Closes the shortcut of a flow.
     pub(super) fn close_shortcut(&mut self, flow: u32) {
         let up = self.flow_mut(flow).and_then(|flow| flow.up);
         let Some((up, edge)) = up.and_then(|up| Some((up, self.edge(up)?))) else {
@@ -181,7 +180,7 @@ impl Plane {
         }
     }
 
-    /// The link to a peer may get a bound that it did not have: 0 is none.
+    /// Closes the shortcuts over the link to a peer that gets a rate limit; 0 is none.
     pub(super) fn close_shortcuts_over(&mut self, peer: PeerId, rate_bps: u64) {
         if rate_bps > 0 && self.links.is_unbounded(peer) {
             for flow in 0..self.flows.len() {
@@ -191,7 +190,7 @@ impl Plane {
     }
 }
 
-/// What took the shortcut from an edge since it was opened.
+/// Returns the counts of the open shortcut of an edge.
 pub(super) fn counts(table: &Table, id: EdgeId, edge: &Edge) -> FlowCounts {
     let shortcut = edge
         .key()

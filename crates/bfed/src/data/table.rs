@@ -1,5 +1,5 @@
-//! From (sender, flow label) or native channel to the edge that a packet comes on, and to its shortcut:
-//! one keyed hash, a probe or two, a cache line for each place.
+//! The lookup table from (sender, flow label) or native channel to the edge on which a packet arrives, and to its
+//! shortcut: one keyed hash, one or two probes, one cache line for each slot.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use super::shortcut::Shortcut;
 use crate::native::ChannelId;
 use crate::types::{ConnId, FlowLabel};
 
-/// Who sent a packet, and the label it bears. The last word says which kind of sender, and is never 0.
+/// Sender and label of a packet. The last word contains the kind of sender, and is never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Key([u64; 3]);
 
@@ -31,14 +31,14 @@ impl Key {
         Key([conn.0, 0, 1 << 63 | u64::from(label.get())])
     }
 
-    /// Word by word: a wider comparison would wait for the words to reach memory first.
+    /// Compares word by word: a wider comparison would wait until the words are in memory.
     #[inline]
     fn is(&self, other: &Key) -> bool {
         let ([a, b, c], [x, y, z]) = (self.0, other.0);
         (a ^ x) | (b ^ y) | (c ^ z) == 0
     }
 
-    /// Packets of TCP channels and of native networks are counted nowhere.
+    /// Only datagrams are counted at their edge.
     #[inline]
     pub(super) fn is_datagram(&self) -> bool {
         self.0[2] >> 62 == 0
@@ -50,7 +50,7 @@ impl Key {
     }
 }
 
-/// Where a packet belongs: the places of its edge and its flow in the plane.
+/// Indices of the edge and the flow of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Entry {
     pub(super) edge: u32,
@@ -58,7 +58,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Of packets that come on that edge.
+    /// Returns the entry for packets that arrive on the edge.
     pub(super) fn new(id: EdgeId, edge: &Edge) -> Self {
         Entry {
             edge: id.index,
@@ -83,7 +83,7 @@ const FREE: Place = Place {
     shortcut: Shortcut::CLOSED,
 };
 
-/// Where a packet's key was found: until the table changes.
+/// Where a key was found; valid until the table changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Found {
     pub(super) place: u32,
@@ -97,20 +97,20 @@ impl Place {
     }
 }
 
-/// An open hash table, at most half full. Peers choose their labels, so its hash is keyed with what
-/// nobody outside knows or can observe: collisions cannot be made on demand.
+/// An open-addressing hash table, at most half full. Peers choose their labels, so the hash is keyed with a secret
+/// that they cannot observe: they cannot cause collisions on purpose.
 #[derive(Debug)]
 pub(super) struct Table {
     secret: [u64; 3],
     places: Vec<Place>,
     len: usize,
-    /// What was found ahead, in the order in which it will be asked for; forgotten when anything changes.
+    /// Prefetched results, in the order in which they will be requested; cleared by every change.
     ahead: Vec<(Key, Found)>,
-    /// How many of them were asked for.
+    /// Number of prefetched results requested so far.
     asked: usize,
 }
 
-/// Both halves of the product, mixed: every bit of the factors changes half of the result.
+/// Folds both halves of the product: every bit of the factors changes half of the result.
 #[inline]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
@@ -136,7 +136,7 @@ impl Table {
         fold(address ^ c, z | 1) as usize & (self.places.len() - 1)
     }
 
-    /// Where the key is, or the free place where it would be.
+    /// Returns the slot of the key, or the free slot for it.
     #[inline(always)]
     fn find(&self, key: &Key) -> usize {
         let mut at = self.home(key);
@@ -173,43 +173,43 @@ impl Table {
         }
     }
 
-    /// The shortcut where a key was found.
+    /// Returns the shortcut where a key was found.
     #[inline(always)]
     pub(super) fn shortcut_of(&mut self, found: Found) -> &mut Shortcut {
         &mut self.places[found.place as usize].shortcut
     }
 
-    /// The shortcut at a place, if that still is where packets of this entry are found.
+    /// Returns the shortcut in a slot if it still belongs to the entry.
     pub(super) fn shortcut_at(&mut self, place: u32, entry: Entry) -> Option<&mut Shortcut> {
         let place = self.places.get_mut(place as usize)?;
         (place.entry == entry && !place.is_free()).then_some(&mut place.shortcut)
     }
 
-    /// The shortcut that packets with this key take, if they are of this entry.
+    /// Returns the shortcut for a key if it belongs to the entry.
     pub(super) fn shortcut(&self, key: &Key, entry: Entry) -> Option<&Shortcut> {
         let place = &self.places[self.find(key)];
         (place.entry == entry && !place.is_free()).then_some(&place.shortcut)
     }
 
-    /// The same, to be changed.
+    /// Returns the shortcut for a key, mutable, if it belongs to the entry.
     pub(super) fn shortcut_mut(&mut self, key: &Key, entry: Entry) -> Option<&mut Shortcut> {
         let at = self.find(key);
         self.shortcut_at(at as u32, entry)
     }
 
-    /// Where packets with this key belong.
+    /// Returns the entry for a key.
     pub(super) fn entry(&self, key: &Key) -> Option<Entry> {
         self.at(key).map(|found| found.entry)
     }
 
-    /// Forgets what was found ahead.
+    /// Clears the prefetched results.
     #[inline]
     pub(super) fn forget(&mut self) {
         self.ahead.clear();
         self.asked = 0;
     }
 
-    /// Finds this one too, for [`Table::get`] to give in the same order.
+    /// Looks a key up, for [`Table::get`] to return in the same order.
     #[inline]
     pub(super) fn prefetch(&mut self, key: Key) {
         if let Some(found) = self.at(&key) {
@@ -217,7 +217,7 @@ impl Table {
         }
     }
 
-    /// What was found ahead, and whether it takes a shortcut.
+    /// Returns the prefetched results, each with whether its shortcut is open.
     #[inline]
     pub(super) fn ahead(&self) -> impl Iterator<Item = (&Key, Entry, bool)> {
         let ahead = self.ahead.iter();
@@ -246,7 +246,7 @@ impl Table {
         };
     }
 
-    /// Removes the key if it leads to `edge`: it may have been given to another since.
+    /// Removes the key if it leads to `edge`: another edge may have replaced it.
     pub(super) fn remove(&mut self, key: &Key, edge: u32) {
         let mut hole = self.find(key);
         if self.places[hole].is_free() || self.places[hole].entry.edge != edge {
@@ -255,7 +255,7 @@ impl Table {
         self.forget();
         self.places[hole] = FREE;
         self.len -= 1;
-        // What was pushed past the hole moves back into it.
+        // Entries that were displaced by this one move back.
         let mask = self.places.len() - 1;
         let mut at = (hole + 1) & mask;
         while !self.places[at].is_free() {
@@ -307,7 +307,7 @@ mod tests {
                     table.remove(&key(label), label);
                     map.remove(&label);
                 }
-                // What was looked up ahead still holds.
+                // Prefetched results remain valid.
                 1 => {}
                 _ => {
                     table.insert(key(label), entry);

@@ -1,4 +1,4 @@
-//! What waits: queues, reports, timers.
+//! Queues, reports and timers.
 
 use alloc::sync::Arc;
 
@@ -6,15 +6,15 @@ use proto_core::time::Instant;
 
 use super::edge::Edge;
 use super::flow::Flow;
+use super::liveness::SignContent;
 use super::node::DataEvent;
-use super::watch::Said;
 use super::{DataError, Destination, EdgeId, HEADER_LEN, Plane, Transmit};
 use crate::types::Content;
 use crate::wire::data::{Kind, Repr};
 use crate::wire::report;
 
 impl Plane {
-    /// The edge takes no more for now: what is for it waits, and so does a bulk session's source.
+    /// Reports that an edge takes no more for now. Its packets wait, and a bulk session's source is paused.
     pub fn blocked(&mut self, id: EdgeId) {
         let now = self.now;
         self.ready.remove(&id);
@@ -37,7 +37,7 @@ impl Plane {
         }
     }
 
-    /// The edge has taken some of what it was given, and takes no more yet: it does not stall.
+    /// Reports that a blocked edge has made progress, so that it does not count as stalled.
     pub fn takes(&mut self, now: Instant, id: EdgeId) {
         self.now = now;
         if let Some(edge) = self.edge_mut(id) {
@@ -46,7 +46,7 @@ impl Plane {
         }
     }
 
-    /// The edge takes more again.
+    /// Reports that an edge takes more again.
     pub fn writable(&mut self, now: Instant, id: EdgeId) {
         self.now = now;
         if let Some(edge) = self.edge_mut(id) {
@@ -59,7 +59,7 @@ impl Plane {
         }
     }
 
-    /// Nothing waits for an edge that is open: its source may go on.
+    /// Resumes the source when nothing waits for an open edge.
     pub(super) fn eased(&mut self, id: EdgeId) {
         let Some(edge) = self.edge_mut(id) else {
             return;
@@ -103,14 +103,14 @@ impl Plane {
         self.stats.queued += 1;
         self.lose(id, DataError::QueueFull, dropped);
         self.lose(id, DataError::TooLate, late);
-        self.line_up(now, id);
+        self.queue_for_turn(now, id);
         if full && !was_full {
             self.pause(flow);
         }
         self.schedule(id);
     }
 
-    /// The source of a bulk flow is to stop.
+    /// Pauses the source of a bulk flow.
     fn pause(&mut self, flow: u32) {
         let Some(state) = self.flow_mut(flow) else {
             return;
@@ -125,7 +125,7 @@ impl Plane {
         }
     }
 
-    /// The source of a bulk flow may go on, once no edge is full.
+    /// Resumes the source of a bulk flow once no edge is full.
     pub(super) fn resume(&mut self, flow: u32) {
         let Some(state) = self
             .flow_mut(flow)
@@ -139,7 +139,7 @@ impl Plane {
         }
     }
 
-    /// Where a flow comes from.
+    /// Returns the source of a flow.
     fn source(&self, flow: u32) -> Option<Destination> {
         let flow = self.flows.get(flow as usize)?.as_ref()?;
         self.edge(flow.up?)?.to
@@ -155,7 +155,7 @@ impl Plane {
         self.lose(id, reason, lost);
     }
 
-    /// Sets the timer of an edge: its next report, its next packet, its stall.
+    /// Sets the timer of an edge: next report, next packet, stall.
     pub(super) fn schedule(&mut self, id: EdgeId) {
         let (now, stall) = (self.now, self.config.stall_timeout);
         let links = &self.links;
@@ -173,8 +173,8 @@ impl Plane {
                 .receiver
                 .as_ref()
                 .and_then(|receiver| receiver.poll_timeout()),
-            // A link that is bounded has turns, and a time of its own.
-            (waits && !(link.is_some() && edge.rest.in_line)).then_some(paced),
+            // A link with a rate limit schedules its edges itself.
+            (waits && !(link.is_some() && edge.rest.is_waiting_for_turn)).then_some(paced),
             edge.sender
                 .as_ref()
                 .filter(|_| waits)
@@ -193,7 +193,7 @@ impl Plane {
         }
     }
 
-    /// Time has passed.
+    /// Handles the passing of time.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         self.now = now;
         let stall = self.config.stall_timeout;
@@ -209,12 +209,12 @@ impl Plane {
             if edge.stalls_at(stall).is_some_and(|at| at <= now) {
                 self.cut(id);
             }
-            // Reports and queues go out by `poll_transmit`, which sets the timer again.
+            // `poll_transmit` sends reports and queues, and sets the timer again.
             self.ready.insert(id);
         }
     }
 
-    /// A receiver that holds up its session is cut off; it may come again.
+    /// Disconnects a stalled receiver, which may reconnect.
     fn cut(&mut self, id: EdgeId) {
         self.clear_queue(id, DataError::Stalled);
         if let Some(conn) = self.edge(id).and_then(|edge| edge.stream()) {
@@ -225,68 +225,86 @@ impl Plane {
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let waits = !self.ready.is_empty() || !self.attach.is_empty() || !self.events.is_empty();
-        if waits || self.watch.waits() {
+        if waits || self.liveness.waits() {
             return Some(self.now);
         }
         let timer = self.timers.first().map(|(at, _)| *at);
         timer.into_iter().chain(self.links.poll_timeout()).min()
     }
 
-    /// The next packet that waited, or a report; written into `buffer`, which has room for the
-    /// longest packet. Drain until `None`.
+    /// Writes the next queued packet, PROBE, ECHO or report into `buffer`; drain until `None`. A packet that does
+    /// not fit is kept for a larger buffer.
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<Transmit> {
         self.now = now;
-        if let Some(copy) = self.next_attach(buffer).or_else(|| self.next_sign(buffer)) {
-            return Some(copy);
+        if buffer.len() < HEADER_LEN + report::LEN {
+            return None;
+        }
+        if let Some(transmit) = self.next_attach(buffer).or_else(|| self.next_sign(buffer)) {
+            return Some(transmit);
         }
         while let Some(&id) = self.ready.first() {
-            if let Some(copy) = self.report(now, id, buffer) {
-                return Some(copy);
+            if let Some(transmit) = self.report(now, id, buffer) {
+                return Some(transmit);
             }
             let bounded = self
                 .edge(id)
                 .is_some_and(|edge| self.links.is_bounded(edge.link));
             if bounded {
-                self.line_up(now, id);
-            } else if let Some(copy) = self.dequeue(now, id, buffer) {
-                return Some(copy);
+                self.queue_for_turn(now, id);
+            } else if !self.fits_front(now, id, buffer) {
+                return None;
+            } else if let Some(transmit) = self.dequeue(now, id, buffer) {
+                return Some(transmit);
             }
             self.ready.remove(&id);
             self.schedule(id);
         }
         let mut from = 0;
         while let Some(link) = self.links.busy(from) {
-            if let Some(copy) = self.turn(now, link, buffer) {
-                return Some(copy);
+            if let Some(transmit) = self.turn(now, link, buffer) {
+                return Some(transmit);
             }
             from = link + 1;
         }
         None
     }
 
-    /// An edge that has something to send over a bounded link waits for its turn.
-    fn line_up(&mut self, now: Instant, id: EdgeId) {
+    /// Returns whether a buffer has room for the oldest packet of an edge, if any.
+    fn fits_front(&mut self, now: Instant, id: EdgeId, buffer: &[u8]) -> bool {
+        self.drop_late(now, id);
+        let len = self.edge(id).and_then(Edge::front_len);
+        len.is_none_or(|len| HEADER_LEN + len <= buffer.len())
+    }
+
+    /// Queues an edge for its turn on a link with a rate limit.
+    fn queue_for_turn(&mut self, now: Instant, id: EdgeId) {
         let Some(Some(edge)) = self.edges.get_mut(id.index as usize) else {
             return;
         };
         let paced = edge.sender.as_ref();
         let may = paced.is_none_or(|sender| sender.next_send(now) <= now);
-        if self.links.is_bounded(edge.link) && edge.is_open() && may && !edge.rest.in_line {
-            edge.rest.in_line = true;
+        if self.links.is_bounded(edge.link)
+            && edge.is_open()
+            && may
+            && !edge.rest.is_waiting_for_turn
+        {
+            edge.rest.is_waiting_for_turn = true;
             self.links.wait(edge.link, edge.rest.session, id);
         }
     }
 
-    /// The next copy over a link, of the session whose turn it is.
+    /// Returns the next packet for a link, of the session whose turn it is.
     fn turn(&mut self, now: Instant, link: u32, buffer: &mut [u8]) -> Option<Transmit> {
         while let Some(id) = self.links.turn(now, link) {
-            self.drop_late(now, id);
+            if !self.fits_front(now, id, buffer) {
+                return None;
+            }
             let edge = self.edges.get_mut(id.index as usize)?.as_mut()?;
             let paced = edge.sender.as_ref();
             let may = paced.is_none_or(|sender| sender.next_send(now) <= now);
             let len = edge.front_len().filter(|_| edge.is_open() && may);
             let Some(len) = len else {
-                self.leave_line(id);
+                self.leave_turns(id);
                 continue;
             };
             if !self.links.afford(link, HEADER_LEN + len) {
@@ -295,7 +313,7 @@ impl Plane {
             let copy = self.dequeue(now, id, buffer);
             let waits = self.edge(id).is_some_and(Edge::waits);
             if copy.is_none() || !waits {
-                self.leave_line(id);
+                self.leave_turns(id);
             }
             if copy.is_some() {
                 return copy;
@@ -304,15 +322,15 @@ impl Plane {
         None
     }
 
-    fn leave_line(&mut self, id: EdgeId) {
+    fn leave_turns(&mut self, id: EdgeId) {
         if let Some(Some(edge)) = self.edges.get_mut(id.index as usize) {
-            edge.rest.in_line = false;
+            edge.rest.is_waiting_for_turn = false;
             self.links.leave(edge.link, edge.rest.session, id);
         }
         self.schedule(id);
     }
 
-    /// Frames of a real-time session that waited too long.
+    /// Drops frames of a real-time session that waited too long.
     fn drop_late(&mut self, now: Instant, id: EdgeId) {
         let since = now - self.config.real_time_delay;
         let Some(Some(edge)) = self.edges.get_mut(id.index as usize) else {
@@ -341,13 +359,13 @@ impl Plane {
         None
     }
 
-    /// A PROBE or an ECHO.
+    /// Writes a PROBE or an ECHO.
     fn next_sign(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
-        while let Some((to, id, said)) = self.watch.poll_transmit() {
+        while let Some((to, id, said)) = self.liveness.poll_transmit() {
             let own = self.edge(id).and_then(|edge| edge.rest.label_in);
             let (kind, label, sequence, cookie) = match said {
-                Said::Echo(label, nonce, cookie) => (Kind::Echo, Some(label), nonce, cookie),
-                Said::Probe(nonce, cookie) => (Kind::Probe, own, nonce, cookie),
+                SignContent::Echo(label, nonce, cookie) => (Kind::Echo, Some(label), nonce, cookie),
+                SignContent::Probe(nonce, cookie) => (Kind::Probe, own, nonce, cookie),
             };
             let Some(label) = label else {
                 continue;
@@ -371,10 +389,10 @@ impl Plane {
         let report = edge.rest.receiver.as_mut()?.poll_report(now)?;
         let (label, to) = (edge.rest.label_in?, edge.to?);
         let edge = self.edge(id)?;
-        // Its data may be another's, with a forged address: it gets no reports.
+        // An address that is not proved may be forged: it gets no reports.
         if !self
             .neighbour(edge)
-            .is_some_and(|key| self.watch.is_proved(&key))
+            .is_some_and(|key| self.liveness.is_proved(&key))
         {
             return None;
         }
@@ -393,7 +411,6 @@ impl Plane {
     }
 
     fn dequeue(&mut self, now: Instant, id: EdgeId, buffer: &mut [u8]) -> Option<Transmit> {
-        self.drop_late(now, id);
         let edge = self.edges.get_mut(id.index as usize)?.as_mut()?;
         let len = edge.front_len().filter(|_| !edge.blocked)?;
         let to = edge.to?;

@@ -1,152 +1,23 @@
-//! A native network that keeps books, and a data node with it.
-
-use std::collections::{BTreeMap, VecDeque};
+//! A data node with a native network that records what is asked of it.
 
 use bfed::data::{DataEvent, Destination, Meta, Transmit, Verdict};
-use bfed::native::{ChannelId, Direction, NativeError, Upcall};
+use bfed::native::ChannelId;
 use bfed::wire::allocate::{Outcome, Request, Response};
 use bfed::wire::data::{HEADER_LEN, Kind, Packet, Repr};
 use bfed::wire::join::FlowChannel;
 use bfed::wire::reclaim::{ReclaimTarget, Repr as Reclaim};
-use bfed::wire::sroute::Outcome as SrouteOutcome;
 use bfed::wire::subscribe::{Edge, Repr as Subscribe};
-use bfed::wire::{MAX_MESSAGE_LEN, Message, client::AnswerRepr};
+use bfed::wire::{MAX_MESSAGE_LEN, Message};
 use bfed::*;
 
-/// Whose a channel is, which way it goes, and what it listens to.
-pub(crate) type Channel = (SessionName, String, Direction, Option<Vec<u8>>);
-
-/// Remembers what was asked of it; has `pool` channels.
-pub(crate) struct FakeNative {
-    pub(crate) pool: u64,
-    next: u64,
-    pub(crate) open: BTreeMap<ChannelId, Channel>,
-    pub(crate) sent: Vec<(ChannelId, Vec<u8>)>,
-    pub(crate) busy: bool,
-    pub(crate) missing: bool,
-    pub(crate) refreshes: usize,
-    pub(crate) upcalls: VecDeque<Upcall>,
-    pub(crate) answers: Vec<AnswerRepr>,
-}
-
-impl FakeNative {
-    pub(crate) fn new() -> Self {
-        FakeNative {
-            pool: 1000,
-            next: 0,
-            open: BTreeMap::new(),
-            sent: Vec::new(),
-            busy: false,
-            missing: false,
-            refreshes: 0,
-            upcalls: VecDeque::new(),
-            answers: Vec::new(),
-        }
-    }
-}
-
-impl NativeNet for FakeNative {
-    fn allocate_channel(
-        &mut self,
-        _: Instant,
-        session: &SessionName,
-        flow: &str,
-        direction: Direction,
-    ) -> Result<(ChannelId, Vec<u8>), NativeError> {
-        if self.missing && direction == Direction::Up {
-            return Err(NativeError::NoSession);
-        }
-        if self.open.len() as u64 >= self.pool {
-            return Err(NativeError::Full);
-        }
-        self.next += 1;
-        let channel = ChannelId(self.next);
-        self.open
-            .insert(channel, (session.clone(), flow.into(), direction, None));
-        Ok((channel, format!("239.0.0.{}", self.next).into_bytes()))
-    }
-
-    fn subscribe(
-        &mut self,
-        _: Instant,
-        _: &SessionName,
-        _: &str,
-        _: Direction,
-        channel: ChannelId,
-        address: Option<&[u8]>,
-    ) -> Result<(), NativeError> {
-        self.open.get_mut(&channel).unwrap().3 = Some(address.unwrap_or(b"own").to_vec());
-        Ok(())
-    }
-
-    fn refresh(&mut self, _: Instant, _: &SessionName, _: &str, _: Direction, _: ChannelId) {
-        self.refreshes += 1;
-    }
-
-    fn unsubscribe(&mut self, _: Instant, _: &SessionName, _: &str, _: Direction, c: ChannelId) {
-        assert!(self.open.contains_key(&c));
-    }
-
-    fn reclaim_channel(
-        &mut self,
-        _: Instant,
-        _: &SessionName,
-        _: &str,
-        _: Direction,
-        channel: ChannelId,
-    ) {
-        self.open.remove(&channel).expect("reclaimed once");
-    }
-
-    fn send_data(
-        &mut self,
-        _: Instant,
-        channel: ChannelId,
-        data: &[u8],
-    ) -> Result<(), NativeError> {
-        if self.busy {
-            return Err(NativeError::Busy);
-        }
-        self.sent.push((channel, data.to_vec()));
-        Ok(())
-    }
-
-    fn get_sroutes(
-        &mut self,
-        _: Instant,
-        _: u32,
-        _: &SessionName,
-        _: &[GatewayId],
-    ) -> Option<Sroutes> {
-        Some(Sroutes {
-            outcome: SrouteOutcome::Null,
-            costs: vec![],
-            got_all: true,
-        })
-    }
-
-    fn answer(&mut self, _: Instant, _: Option<ClientId>, answer: &AnswerRepr) {
-        self.answers.push(answer.clone());
-    }
-
-    fn poll_upcall(&mut self, _: Instant, _: &mut [u8]) -> Option<Upcall> {
-        self.upcalls.pop_front()
-    }
-
-    fn handle_timeout(&mut self, _: Instant) {}
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        None
-    }
-}
+use crate::native::FakeNative;
 
 /// A packet that was sent.
 pub(crate) type Sent = (Destination, Vec<u8>);
 
 /// A data node, its network, and what it sent.
 pub(crate) struct Station {
-    pub(crate) node: DataNode,
-    pub(crate) native: FakeNative,
+    pub(crate) node: DataNode<FakeNative>,
     pub(crate) now: Instant,
     pub(crate) address: std::net::SocketAddr,
     requests: u32,
@@ -173,23 +44,26 @@ impl Station {
         config.datagram = Some(address);
         config.stream = Some(address);
         change(&mut config);
-        let mut node = DataNode::new(config, [number; 32], now);
+        let mut node = DataNode::new(config, Box::new(FakeNative::default()), [number; 32], now);
         node.connected(now);
         let mut buffer = vec![0; MAX_MESSAGE_LEN];
         while node.poll_transmit_control(&mut buffer).is_some() {}
         Station {
             node,
-            native: FakeNative::new(),
             now,
             address,
             requests: 0,
         }
     }
 
+    pub(crate) fn native(&mut self) -> &mut FakeNative {
+        self.node.native_mut()
+    }
+
     pub(crate) fn tell(&mut self, message: &Message) -> Result<(), data::DataError> {
         let mut bytes = vec![0; message.buffer_len()];
         message.emit(&mut bytes);
-        self.node.handle_packet(self.now, &mut self.native, &bytes)
+        self.node.handle_packet(self.now, &(), &bytes)
     }
 
     pub(crate) fn said(&mut self) -> Vec<Message> {
@@ -284,7 +158,11 @@ impl Station {
     fn send(&mut self, copy: &Transmit, frame: &[u8], sent: &mut Vec<Sent>) {
         let bytes = &frame[copy.range.clone()];
         if let Destination::Native(channel) = copy.to
-            && self.native.send_data(self.now, channel, bytes).is_err()
+            && self
+                .node
+                .native_mut()
+                .send_data(self.now, channel, bytes)
+                .is_err()
         {
             self.node.plane().blocked(copy.edge);
             return;
@@ -341,7 +219,7 @@ impl Station {
 
     pub(crate) fn wait(&mut self, millis: u64) {
         self.now += Duration::from_millis(millis);
-        self.node.handle_timeout(self.now, &mut self.native);
+        self.node.handle_timeout(self.now);
     }
 }
 

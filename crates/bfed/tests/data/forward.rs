@@ -76,7 +76,7 @@ fn a_packet_goes_from_the_source_to_the_clients() {
     assert_eq!(out.len(), 1);
     assert!(matches!(out[0].0, Destination::Native(ChannelId(1))));
     assert_eq!(
-        next.native.sent,
+        next.native().sent,
         [(ChannelId(1), b"frame".to_vec())],
         "no header in the native network"
     );
@@ -175,7 +175,7 @@ fn sessions_of_many_sources_go_both_ways() {
     assert_eq!(kinds.len(), 2);
     assert!(kinds.contains(&Destination::Datagram(owner.address)), "up");
     assert!(
-        matches!(next.native.sent[..], [(_, ref data)] if data == b"hello"),
+        matches!(next.native().sent[..], [(_, ref data)] if data == b"hello"),
         "and to its clients"
     );
     let top = pass(&next, &on, &mut owner);
@@ -260,11 +260,11 @@ fn what_control_asks_twice_is_done_once() {
     assert_ne!(second[0].label, first[0].label);
     assert_eq!(station.node.plane().edge_count(), 1);
     station.subscribe(false, LIVE, Edge::Native, &[]).unwrap();
-    assert_eq!(station.native.open.len(), 1);
+    assert_eq!(station.native().open.len(), 1);
     station.reclaim(LIVE, None);
-    assert_eq!(station.native.refreshes, 1);
+    assert_eq!(station.native().refreshes, 1);
     station.reclaim(LIVE, Some(ReclaimTarget::Receiver(Edge::Native)));
-    assert!(station.native.open.is_empty());
+    assert!(station.native().open.is_empty());
     station.reclaim(LIVE, Some(ReclaimTarget::All));
     assert_eq!(
         (
@@ -286,7 +286,7 @@ fn what_cannot_be_done_is_refused_and_leaves_nothing() {
         station.subscribe(false, FILE, PEER, &[to(None, datagram(2))]),
         Err(Outcome::Refused)
     );
-    station.native.missing = true;
+    station.native().missing = true;
     assert_eq!(
         station.subscribe(true, LIVE, Edge::Native, &[]),
         Err(Outcome::NoSession)
@@ -300,14 +300,14 @@ fn what_cannot_be_done_is_refused_and_leaves_nothing() {
     );
     assert_eq!(station.node.plane().edge_count(), 0);
     station.reclaim(FILE, Some(ReclaimTarget::All));
-    station.native.pool = 1;
+    station.native().pool = 1;
     let two = "bfed://1/two/a/b";
     assert_eq!(
         station.subscribe(false, two, Edge::Native, &[]),
         Err(Outcome::Full)
     );
     assert!(
-        station.native.open.is_empty(),
+        station.native().open.is_empty(),
         "the first flow's channel was given back"
     );
     for peer in 0..3 {
@@ -394,5 +394,5 @@ fn forwarding_goes_on_while_control_is_away() {
     });
     assert!(told, "control hears what the node has");
     assert_eq!(owner.node.session_count(), 0, "nobody refreshed it");
-    assert!(owner.native.open.is_empty());
+    assert!(owner.native().open.is_empty());
 }

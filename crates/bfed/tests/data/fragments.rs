@@ -83,13 +83,13 @@ fn long_frames_arrive_whole_through_a_path_of_1500_bytes() {
         run(&mut line, 50);
     }
     for len in [1452, 1453, 1472, 1473, 16_384, 65_000] {
-        line[2].native.sent.clear();
+        line[2].native().sent.clear();
         let sent = line[0].native_data(1, &frame(len)).unwrap();
         let [first, middle, last] = &mut line;
         let on = carry(first, sent, middle);
         carry(middle, on, last);
         run(&mut line, 300);
-        let got: Vec<_> = line[2].native.sent.iter().map(|(_, data)| data).collect();
+        let got: Vec<_> = line[2].native().sent.iter().map(|(_, data)| data).collect();
         assert_eq!(got.len(), 1, "{len}: one frame");
         assert!(*got[0] == frame(len), "{len}: the same bytes");
     }
@@ -159,7 +159,7 @@ fn fragments_in_any_order_twice_and_of_several_frames() {
     }
     station.drain();
     let sent: Vec<_> = station
-        .native
+        .native()
         .sent
         .iter()
         .map(|(_, data)| &data[..])
@@ -199,7 +199,7 @@ fn fragments_that_lie_are_dropped_and_the_next_frame_arrives() {
     let _ = send(&mut station, (4, 0, 2), b"on");
     let _ = send(&mut station, (4, 1, 2), b"ward");
     station.drain();
-    assert_eq!(station.native.sent.last().unwrap().1, b"onward");
+    assert_eq!(station.native().sent.last().unwrap().1, b"onward");
 }
 
 #[test]

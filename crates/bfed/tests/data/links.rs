@@ -46,11 +46,11 @@ fn real_time(rates: &[u64]) -> Vec<u64> {
             }
         }
         sent.extend(above.drain());
-        below.native.sent.clear();
+        below.native().sent.clear();
         for (_, bytes) in sent {
             let _ = below.packet(Meta::Datagram(above.address), bytes);
         }
-        for (_, frame) in below.native.sent.drain(..) {
+        for (_, frame) in below.native().sent.drain(..) {
             got[usize::from(frame[0])] += if millis > 3000 { frame.len() as u64 } else { 0 };
         }
         for (_, bytes) in below.drain() {

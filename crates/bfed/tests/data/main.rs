@@ -5,6 +5,8 @@ mod forward;
 mod fragments;
 mod links;
 mod memory;
+#[path = "../support/native.rs"]
+pub mod native;
 mod proof;
 mod rates;
 mod scale;

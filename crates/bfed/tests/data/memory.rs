@@ -49,7 +49,7 @@ fn a_session_on_a_data_node_takes_at_most_6_kib() {
     let _alone = ALONE.lock().unwrap();
     COUNTED.set(true);
     let mut station = Station::new(1);
-    station.native.pool = u64::MAX;
+    station.native().pool = u64::MAX;
     let add = |station: &mut Station, number: u32| {
         let name = format!("bfed://1/session-{number}/?content=real-time");
         let address = ChannelAddress::Datagram(([10, 0, 1, 1], 4000).into());
@@ -89,7 +89,7 @@ fn control(peers: u32) -> ControlNode {
     let hear = |control: &mut ControlNode, conn, message: Message| {
         let mut bytes = vec![0; message.buffer_len()];
         message.emit(&mut bytes);
-        control.handle_packet(now, conn, &bytes).unwrap();
+        control.handle_packet(now, &conn, &bytes).unwrap();
     };
     control.node_connected(now, ConnId(100), NodeIdentity::default());
     let (node, max_sessions) = (NodeId(1), 1_000_000);
@@ -150,7 +150,7 @@ fn tree_cost(peers: u32) -> usize {
             let mut bytes = vec![0; 256];
             let len = Message::Join(join).emit(&mut bytes);
             control
-                .handle_packet(now, ConnId(peer.into()), &bytes[..len])
+                .handle_packet(now, &ConnId(peer.into()), &bytes[..len])
                 .unwrap();
         }
         drain(control, now);

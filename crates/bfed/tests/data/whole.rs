@@ -96,7 +96,9 @@ impl Line {
                         answer,
                         session,
                     };
-                    self.stations[at].native.answer(now, Some(client), &answer);
+                    self.stations[at]
+                        .native()
+                        .answer(now, Some(client), &answer);
                 }
                 _ => {}
             }
@@ -107,14 +109,11 @@ impl Line {
             match self.streams[&out.conn] {
                 Ends::Peers(a, b) => {
                     let to = if a == at { b } else { a };
-                    let _ = self.controls[to].handle_packet(now, out.conn, bytes);
+                    let _ = self.controls[to].handle_packet(now, &out.conn, bytes);
                 }
                 Ends::Cluster(at) => {
-                    let station = &mut self.stations[at];
-                    station
-                        .node
-                        .handle_packet(now, &mut station.native, bytes)
-                        .unwrap();
+                    let node = &mut self.stations[at].node;
+                    node.handle_packet(now, &(), bytes).unwrap();
                 }
                 Ends::Data(..) => unreachable!(),
             }
@@ -128,7 +127,7 @@ impl Line {
             let mut bytes = vec![0; message.buffer_len()];
             message.emit(&mut bytes);
             self.controls[at]
-                .handle_packet(now, cluster, &bytes)
+                .handle_packet(now, &cluster, &bytes)
                 .unwrap();
         }
         for event in self.stations[at].events() {
@@ -182,14 +181,14 @@ impl Line {
         let session = SessionName::parse(name).unwrap();
         self.controls[at].join(now, ClientId(1), session, 0, Scope::Chosen);
         self.run(1000);
-        let answers = &self.stations[at].native.answers;
+        let answers = &self.stations[at].native().answers;
         let last = answers.last().map(|answer| &answer.answer);
         assert!(matches!(last, Some(Answer::Translation(_))), "{last:?}");
     }
 
     /// Data of the native network at one gateway.
     fn speak(&mut self, at: usize, direction: Direction, data: &[u8]) {
-        let mut open = self.stations[at].native.open.iter().rev();
+        let mut open = self.stations[at].native().open.iter().rev();
         let (channel, _) = open.find(|(_, (_, _, way, _))| *way == direction).unwrap();
         let channel = channel.0;
         let sent = self.stations[at].native_data(channel, data).unwrap();
@@ -198,7 +197,8 @@ impl Line {
 
     fn heard(&self, at: usize) -> Vec<&[u8]> {
         self.stations[at]
-            .native
+            .node
+            .native()
             .sent
             .iter()
             .map(|(_, data)| &data[..])
@@ -258,7 +258,7 @@ fn what_is_left_behind_is_nothing() {
     line.run(1000);
     for station in &mut line.stations {
         assert_eq!(
-            (station.node.session_count(), station.native.open.len()),
+            (station.node.session_count(), station.native().open.len()),
             (0, 0)
         );
         assert_eq!(station.node.plane().edge_count(), 0);

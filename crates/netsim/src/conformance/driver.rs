@@ -376,8 +376,9 @@ impl<S: Scenario> Driver<S> {
         let index = rng.below(self.samples.len() as u64) as usize;
         let (meta, sample) = &self.samples[index];
         let packet = junk::generate(rng, Some(sample));
-        if source.scenario().is_junk(meta, &packet) {
-            let _ = self.machine.handle_packet(now, meta, &packet);
+        let meta = source.scenario().junk_meta(meta);
+        if source.scenario().is_junk(&meta, &packet) {
+            let _ = self.machine.handle_packet(now, &meta, &packet);
             self.settle(now, source)?;
         }
         Ok(())

@@ -196,6 +196,15 @@ pub trait Scenario {
         true
     }
 
+    /// Returns where junk of the form of a packet with this metadata comes from. Override where packets come over
+    /// authenticated streams, on which malformed bytes end the stream: junk then comes from a stranger.
+    fn junk_meta(
+        &self,
+        meta: &<Self::Machine as Machine>::Meta,
+    ) -> <Self::Machine as Machine>::Meta {
+        meta.clone()
+    }
+
     /// Whether the machine may choose or cut a packet by the size of the buffer. If not, small buffers must
     /// change nothing.
     fn fits_packets_to_buffers(&self) -> bool {

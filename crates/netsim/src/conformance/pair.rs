@@ -88,6 +88,11 @@ pub trait Pair {
         true
     }
 
+    /// See [`Scenario::junk_meta`].
+    fn junk_meta(&self, meta: &MetaOf<Self::Machine>) -> MetaOf<Self::Machine> {
+        meta.clone()
+    }
+
     /// See [`Scenario::fits_packets_to_buffers`].
     fn fits_packets_to_buffers(&self) -> bool {
         false
@@ -249,6 +254,10 @@ impl<P: Pair> Scenario for Paired<P> {
 
     fn is_junk(&self, meta: &MetaOf<P::Machine>, packet: &[u8]) -> bool {
         self.pair.is_junk(meta, packet)
+    }
+
+    fn junk_meta(&self, meta: &MetaOf<P::Machine>) -> MetaOf<P::Machine> {
+        self.pair.junk_meta(meta)
     }
 
     fn fits_packets_to_buffers(&self) -> bool {

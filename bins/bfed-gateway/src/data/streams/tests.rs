@@ -15,9 +15,8 @@ const NOW: Instant = Instant::from_micros(100_000_000);
 fn dials(to: &[SocketAddr]) -> Vec<(EdgeId, SocketAddr)> {
     let mut config = DataConfig::new(NodeId(1));
     config.stream = Some(SocketAddr::from(([127, 0, 0, 1], 1)));
-    let mut node = DataNode::new(config, [1; 32], NOW);
+    let mut node = DataNode::new(config, Box::new(NoNetwork::new().unwrap()), [1; 32], NOW);
     node.connected(NOW);
-    let mut native = NoNetwork::new().unwrap();
     for (number, to) in to.iter().enumerate() {
         let message = bfed::wire::Message::Subscribe(Subscribe {
             up: true,
@@ -35,7 +34,7 @@ fn dials(to: &[SocketAddr]) -> Vec<(EdgeId, SocketAddr)> {
         });
         let mut bytes = vec![0; message.buffer_len()];
         message.emit(&mut bytes);
-        node.handle_packet(NOW, &mut native, &bytes).unwrap();
+        node.handle_packet(NOW, &(), &bytes).unwrap();
     }
     let event = |event| match event {
         DataEvent::Dial { edge, to } => (edge, to),

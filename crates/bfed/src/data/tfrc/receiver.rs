@@ -9,38 +9,38 @@ use crate::wire::report::Repr as Report;
 const WEIGHTS: [f64; 8] = [1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2];
 /// Later packets after which one is lost (NDUPACK).
 const LATER: u32 = 3;
-/// Until the sender knows the round-trip time.
+/// Used until the sender knows the round-trip time.
 const DEFAULT_RTT: Duration = Duration::from_millis(100);
-/// Reports of one channel are at least so far apart, but for the first.
+/// Shortest time between two reports of one channel, except for the first.
 const LEAST_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What one UDP channel's receiver knows of its losses.
+/// Loss history of one UDP channel.
 #[derive(Clone, Debug)]
 pub struct Receiver {
-    /// Highest sequence number, and which of it and the 63 before have come (bit 0: the highest).
+    /// Highest sequence number, and which of it and the 63 before have arrived (bit 0: the highest).
     highest: Option<u32>,
     seen: u64,
-    /// Everything before this one is decided: come, or lost.
+    /// All packets before this one are decided: received or lost.
     undecided: u32,
-    /// Where the current loss interval began, and when.
+    /// First packet and start of the current loss interval.
     event: Option<(u32, Instant)>,
     /// Lengths of closed intervals in packets, the newest first.
     intervals: [f64; 8],
     count: usize,
     rtt: Duration,
     size: f64,
-    /// The newest packet's time, and when it came.
+    /// Timestamp of the newest packet, and when it arrived.
     echo: (u32, Instant),
-    /// Bytes since the last report, which was then.
+    /// Bytes since the last report, and the time of that report.
     bytes: u64,
     since: Instant,
-    /// When to report; `None`: nothing has come since the last.
+    /// When to report; `None` if nothing has arrived since the last report.
     due: Option<Instant>,
     last_report: Option<Instant>,
 }
 
 impl Receiver {
-    /// Before the first packet.
+    /// Creates a receiver before the first packet.
     #[must_use]
     pub fn new(now: Instant) -> Self {
         Receiver {
@@ -60,7 +60,7 @@ impl Receiver {
         }
     }
 
-    /// A packet has come. `false`: it had come before, or is too old to tell.
+    /// Handles a packet. Returns `false` if it is a duplicate, or too old to tell.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -109,8 +109,8 @@ impl Receiver {
         self.due = Some(self.due.map_or(next, |due| due.min(next)));
     }
 
-    /// `sequence` is the new highest, `ahead` of the former: packets three before it and more that
-    /// have not come are lost. At most 64 are looked at; what lies further back was in the same gap.
+    /// Moves to a new highest `sequence`, `ahead` of the former one: packets at least three before it that have not
+    /// arrived are lost. At most 64 are examined; older ones belong to the same gap.
     fn decide(&mut self, now: Instant, sequence: u32, ahead: u32) {
         let until = sequence.wrapping_sub(LATER);
         let many = until.wrapping_sub(self.undecided);
@@ -128,7 +128,7 @@ impl Receiver {
         let mut one = first;
         while one != until.wrapping_add(1) {
             let behind = sequence.wrapping_sub(one);
-            // Bits are still those of the former highest.
+            // The bits are still relative to the former highest.
             let bit = behind
                 .checked_sub(ahead)
                 .and_then(|back| 1_u64.checked_shl(back));
@@ -140,7 +140,7 @@ impl Receiver {
         self.undecided = until.wrapping_add(1);
     }
 
-    /// A packet is lost: within a round-trip of the event's start it belongs to that event (§5.3).
+    /// Counts a lost packet: within a round trip of the start of a loss event it belongs to that event (§5.3).
     fn lost(&mut self, now: Instant, sequence: u32) {
         match self.event {
             Some((_, at)) if now < at + self.rtt => return,
@@ -160,7 +160,7 @@ impl Receiver {
         self.count = (self.count + 1).min(8);
     }
 
-    /// The first interval is that which would give the rate received (§6.3.1).
+    /// The first interval corresponds to the received rate (§6.3.1).
     fn first_interval(&self, now: Instant) -> f64 {
         let rate = self.received_rate(now).max(1.0);
         let rtt = self.rtt.total_micros() as f64 / 1e6;
@@ -177,12 +177,12 @@ impl Receiver {
     }
 
     fn received_rate(&self, now: Instant) -> f64 {
-        // Over a round-trip at least: a report at once says little of the rate.
+        // Over at least a round trip: an early report says little about the rate.
         let time = (now - self.since).max(self.rtt.max(LEAST_INTERVAL));
         self.bytes as f64 * 1e6 / time.total_micros() as f64
     }
 
-    /// The loss event rate p (§5.4).
+    /// Returns the loss event rate p (§5.4).
     #[must_use]
     pub fn loss(&self) -> f64 {
         if self.count == 0 {
@@ -205,7 +205,7 @@ impl Receiver {
         1.0 / mean(&mut closed()).max(with_open).max(1.0)
     }
 
-    /// The report, if it is due.
+    /// Returns the report if it is due.
     pub fn poll_report(&mut self, now: Instant) -> Option<Report> {
         self.due.filter(|due| *due <= now)?;
         let report = Report {
@@ -219,7 +219,7 @@ impl Receiver {
         Some(report)
     }
 
-    /// When a report is due.
+    /// Returns when a report is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.due

@@ -5,12 +5,12 @@ use proto_core::time::{Duration, Instant};
 use super::tcp_rate;
 use crate::wire::report::Repr as Report;
 
-/// Longest time between packets while nothing is heard, in seconds (t_mbi).
+/// Longest time between packets without feedback, in seconds (t_mbi).
 const LONGEST_GAP_S: f64 = 64.0;
-/// Round-trip times above are not believed.
+/// Longest round-trip time accepted as a sample.
 const MAX_RTT_S: f64 = 60.0;
 
-/// How fast one UDP channel may be sent on.
+/// Send rate of one UDP channel.
 #[derive(Clone, Debug)]
 pub struct Sender {
     sequence: u32,
@@ -21,16 +21,16 @@ pub struct Sender {
     /// Round-trip time R, seconds, once measured.
     rtt: Option<f64>,
     loss: f64,
-    /// Rates received, of the last reports, with their times.
+    /// Received rates in the last reports, with their times.
     received: [(f64, Instant); 2],
     doubled_at: Instant,
     nofeedback_at: Instant,
-    /// Bytes that may be sent now; below 0 after a packet that was larger.
+    /// Bytes that may be sent now; negative after a larger packet.
     credit: f64,
     credit_at: Instant,
-    /// Something had to wait since the last report: not the application was the limit.
+    /// A packet had to wait since the last report: the application was not the limit.
     limited: bool,
-    /// The receiver has said that it is there.
+    /// The receiver has reported that it is ready.
     is_ready: bool,
 }
 
@@ -43,7 +43,7 @@ fn duration(seconds: f64) -> Duration {
 }
 
 impl Sender {
-    /// For packets of about `size` bytes.
+    /// Creates a sender for packets of about `size` bytes.
     #[must_use]
     pub fn new(now: Instant, size: usize) -> Self {
         let size = (size as f64).max(64.0);
@@ -63,8 +63,8 @@ impl Sender {
         }
     }
 
-    /// The receiver is there. What was sent before may have met nobody: before the first report the
-    /// initial window is whole again, once.
+    /// Handles the receiver's report that it is ready. Earlier packets may have been lost: before the first report,
+    /// the initial window is restored once.
     pub fn ready(&mut self, now: Instant) {
         if !self.is_ready && self.rtt.is_none() {
             (self.credit, self.credit_at) = (initial_window(self.size), now);
@@ -74,19 +74,19 @@ impl Sender {
         self.is_ready = true;
     }
 
-    /// The allowed rate in bytes a second.
+    /// Returns the allowed rate in bytes a second.
     #[must_use]
     pub fn rate(&self) -> u64 {
         self.rate as u64
     }
 
-    /// The round-trip time in microseconds; 0 while unknown.
+    /// Returns the round-trip time in microseconds; 0 while unknown.
     #[must_use]
     pub fn rtt_us(&self) -> u32 {
         self.rtt.map_or(0, |rtt| (rtt * 1e6) as u32)
     }
 
-    /// The number of the next packet: one more with each.
+    /// Returns the number of the next packet.
     pub fn next_sequence(&mut self) -> u32 {
         self.sequence = self.sequence.wrapping_add(1);
         self.sequence
@@ -95,13 +95,13 @@ impl Sender {
     fn refill(&mut self, now: Instant) {
         let burst = (self.rate * 0.01).max(2.0 * self.size);
         let earned = self.rate * seconds(now - self.credit_at);
-        // The initial window is not taken away before it is used.
+        // The initial window is not removed before it is used.
         let most = burst.max(self.credit);
         self.credit = (self.credit + earned).min(most);
         self.credit_at = now;
     }
 
-    /// Whether a packet may be sent now; if so it is counted.
+    /// Returns whether a packet may be sent now; if so, counts it.
     pub fn send(&mut self, now: Instant, len: usize) -> bool {
         self.handle_timeout(now);
         self.refill(now);
@@ -114,23 +114,23 @@ impl Sender {
         true
     }
 
-    /// When the next packet may be sent: now, or later by a microsecond at least.
+    /// Returns when the next packet may be sent: now, or at least a microsecond later.
     #[must_use]
     pub fn next_send(&self, now: Instant) -> Instant {
         if self.credit > 0.0 {
             return now;
         }
-        // Rounded down, a high rate would ask for the present again and again.
+        // Rounded up: rounded down, a high rate would ask for the present again and again.
         let missing = (1.0 - self.credit) / self.rate.max(0.1);
         self.credit_at + duration(missing) + Duration::from_micros(1)
     }
 
-    /// A report has come (§4.3).
+    /// Handles a report (§4.3).
     pub fn report(&mut self, now: Instant, report: &Report) {
         let clock = now.total_micros() as u32;
         let sample =
             f64::from(clock.wrapping_sub(report.echo_us)) / 1e6 - f64::from(report.delay_us) / 1e6;
-        // A forged or stale echo is no sample; the clock's own grain is the least.
+        // A forged or stale echo is no sample; the resolution of the clock is the minimum.
         if !(0.0..MAX_RTT_S).contains(&sample) {
             return;
         }
@@ -156,7 +156,7 @@ impl Sender {
         self.arm(now);
     }
 
-    /// How far above the received rate the allowed one may be (§4.3, step 4).
+    /// Returns how far above the received rate the allowed rate may be (§4.3, step 4).
     fn receive_limit(&mut self, now: Instant, rate: f64, loss: f64, rtt: f64) -> f64 {
         let [(older, _), (newer, at)] = self.received;
         let most = |one: f64, other: f64| {
@@ -167,7 +167,7 @@ impl Sender {
             }
         };
         if self.limited {
-            // The network, or the pacing, was the limit: what came is what fits.
+            // The network or the pacing was the limit: use the received rate.
             let kept = if seconds(now - at) < 2.0 * rtt {
                 newer
             } else {
@@ -177,7 +177,7 @@ impl Sender {
             return 2.0 * most(kept, rate).max(rate);
         }
         if loss > self.loss {
-            // More loss while the application was the limit: what was received before is halved.
+            // More loss while the application was the limit: halve the earlier received rates.
             let halved = most(older / 2.0, newer / 2.0);
             let halved = if halved.is_finite() { halved } else { rate };
             let kept = halved.max(0.85 * rate);
@@ -194,7 +194,7 @@ impl Sender {
         self.nofeedback_at = now + duration((4.0 * rtt).max(2.0 * self.size / self.rate));
     }
 
-    /// Time has passed: without any report the rate halves (§4.4).
+    /// Handles the passing of time: without a report the rate halves (§4.4).
     pub fn handle_timeout(&mut self, now: Instant) {
         if now < self.nofeedback_at {
             return;
@@ -203,7 +203,7 @@ impl Sender {
         self.arm(now);
     }
 
-    /// When to call [`Sender::handle_timeout`]; nothing needs to, while nothing is sent.
+    /// Returns when to call [`Sender::handle_timeout`]; it is not needed while nothing is sent.
     #[must_use]
     pub fn poll_timeout(&self) -> Instant {
         self.nofeedback_at

@@ -1,53 +1,51 @@
-//! Whether the data nodes at the other ends of edges live.
+//! Liveness of the data nodes at the other ends of edges.
 //!
-//! A data node is a neighbour while an edge leads to it or from it. Who receives a flow from it asks it
-//! by a PROBE, once an interval for all flows together; it answers with an ECHO, and takes the PROBE itself
-//! for a sign of life of the other. So both know, whatever the sessions carry, and a TCP channel whose
-//! receiver is full does not look dead.
+//! A data node is a neighbour while an edge leads to it or from it. The receiver of its flows sends it a PROBE once
+//! an interval for all flows together; it answers with an ECHO, and takes the PROBE itself as a sign of life of the
+//! receiver. So both know, whatever the sessions carry, and a TCP channel whose receiver is full does not look
+//! dead.
 //!
-//! | neighbour | hears | becomes |
+//! | state | received | next state |
 //! | --- | --- | --- |
-//! | not heard yet | nothing | stays so: it may be behind something that lets no datagrams through |
-//! | not heard yet, silent | an ECHO or a PROBE that is its own | alive |
-//! | alive | none of them, and no data of its flows, for six intervals | silent |
+//! | unknown | nothing | unknown: a firewall may drop datagrams |
+//! | unknown, silent | a correct ECHO or PROBE | alive |
+//! | alive | neither, and no data of its flows, for six intervals | silent |
 //!
-//! A new receiver says at once that it is ready, by a PROBE whose number is 0. A sender learns of it before
-//! the receiver knows the label, and must not wait for a report on what was lost until then.
+//! A new receiver sends a PROBE with number 0 at once, to say that it is ready. Otherwise the sender, which learns
+//! of the receiver before the receiver knows the label, would wait for a report on packets that were lost until
+//! then.
 //!
-//! Six, because the neighbour's own control node takes four to find out that it is dead and give its
-//! sessions to another. The control node is told of peers, not of neighbours: a peer is alive while any of
-//! its data nodes is, and silent when some were heard and none is any more.
+//! The limit is six intervals because the neighbour's own control node takes four to detect its failure and move
+//! its sessions. The control node is told about peers, not about neighbours: a peer is alive while any of its data
+//! nodes is, and silent when some were alive and none is any more.
 //!
 //! # Address proof
 //!
-//! A peer's control node names the addresses, and may lie: an address gets PROBEs and ECHOes, and nothing
-//! else, until it has shown that it receives them.
+//! A peer's control node names the addresses, and may lie: an address gets PROBEs and ECHOes and nothing else until
+//! it has proved that it receives them.
 //!
-//! | the address | proves itself by |
+//! | address | proof |
 //! | --- | --- |
 //! | of a receiver | a PROBE with the cookie of this node's ECHO: 64 random bits for each neighbour |
 //! | of a source | an ECHO with the number of this node's PROBE |
 //!
-//! A neighbour is an address that one peer named: what an address proved for one peer counts for no other
-//! peer, so that no peer can direct data to another peer's data node. Until its address is proved, a
-//! neighbour is asked after 0.25 s, 0.5 s and so on up to [`LONGEST_WAIT`], and PROBEs and ECHOes to
-//! such neighbours together stay within [`SIGNS_PER_SECOND`], those of one peer within
-//! [`SIGNS_PER_PEER`].
+//! A neighbour is an address named by one peer: a proof for one peer does not count for another, so that no peer
+//! can direct data to another peer's data node. Until its address is proved, a neighbour is probed after 0.25 s,
+//! 0.5 s and so on up to [`LONGEST_WAIT`]. PROBEs and ECHOes to all such neighbours stay within
+//! [`SIGNS_PER_SECOND`], those of one peer within [`SIGNS_PER_PEER`].
 //!
-//! # Verdicts of several peers on one address
+//! # One address named by several peers
 //!
-//! The verdict is also of one address *and* one peer. Each peer's neighbour has PROBE numbers and a cookie
-//! of its own; an ECHO counts for the peer whose PROBE it answers, and a PROBE for the peer whose edge has
-//! its label. A peer that names another peer's address, truly or not, changes only what is known of itself.
-//! Forged ECHOes do not make a neighbour silent once its address is proved: a correct ECHO counts however
-//! many wrong ones came before it.
+//! The state also belongs to one address *and* one peer. Each peer's neighbour has PROBE numbers and a cookie of
+//! its own; an ECHO counts for the peer whose PROBE it answers, and a PROBE for the peer whose edge has its label.
+//! A peer that names another peer's address changes only its own state. Forged ECHOes cannot silence a neighbour
+//! whose address is proved: a correct ECHO counts however many wrong ones preceded it.
 //!
 //! # Memory
 //!
 //! A neighbour exists while an edge leads to it or from it, so there are at most as many as edges
-//! (`DataConfig::max_edges`), however many peers name one address. Each is about 250 bytes, and 60 bytes
-//! for each of its edges. At most [`MAX_ECHOES`] ECHOes wait, and one PROBE for each neighbour and each
-//! new flow.
+//! (`DataConfig::max_edges`), however many peers name one address. Each takes about 250 bytes, and 60 bytes for
+//! each of its edges. At most [`MAX_ECHOES`] ECHOes wait, and one PROBE for each neighbour and each new flow.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -64,28 +62,28 @@ use crate::wire::liveness::{Repr as Liveness, State};
 
 /// Intervals without a sign of life.
 const MISSED: u32 = 6;
-/// Intervals after which data of a neighbour's flows is looked for.
+/// Intervals after which a neighbour's flows are checked for data.
 const DOUBTFUL: u32 = 3;
-/// ECHOes that wait; one more PROBE is not answered.
+/// Most ECHOes that wait; one more PROBE is not answered.
 const MAX_ECHOES: usize = 256;
 
-/// PROBEs and ECHOes a second to addresses that have not proved themselves.
+/// PROBEs and ECHOes a second to addresses that are not proved.
 pub(super) const SIGNS_PER_SECOND: u32 = 1000;
-/// Of those, to the addresses that one peer named.
+/// Those to the addresses that one peer named.
 pub(super) const SIGNS_PER_PEER: u32 = 100;
-/// What the rates give in a quarter of a second may be sent at once.
+/// The burst is a quarter of a second at these rates.
 const TOTAL_LIMIT: RateLimit = RateLimit::new(SIGNS_PER_SECOND, SIGNS_PER_SECOND / 4);
 const PEER_LIMIT: RateLimit = RateLimit::new(SIGNS_PER_PEER, SIGNS_PER_PEER / 4);
 /// Longest time between two PROBEs to an address that does not answer, in intervals.
 const LONGEST_WAIT: u32 = 64;
-/// ECHOes with a wrong number from an address that has not proved itself, until the next PROBE: further
-/// ECHOes are ignored, so that guessing a number takes years.
+/// ECHOes with a wrong number from an address that is not proved, until the next PROBE: further ECHOes are ignored,
+/// so that guessing a number takes years.
 const MAX_WRONG_ECHOES: u8 = 16;
 
-/// A data node, as one peer named it.
+/// A data node as one peer named it.
 pub(super) type Key = (SocketAddr, PeerId);
 
-/// The range of keys of all peers that named an address.
+/// Returns the keys of all peers that named an address.
 fn named(address: SocketAddr) -> core::ops::RangeInclusive<Key> {
     (address, PeerId(0))..=(address, PeerId(u32::MAX))
 }
@@ -95,28 +93,28 @@ fn named(address: SocketAddr) -> core::ops::RangeInclusive<Key> {
 struct Neighbour {
     /// Flows that come from it.
     sources: BTreeSet<EdgeId>,
-    /// Of those, the one that was asked about last: a data node that was started anew knows only some.
+    /// The flow of the last PROBE: a data node that was restarted knows only some.
     asked: Option<EdgeId>,
     /// Edges that go to it.
     receivers: BTreeSet<EdgeId>,
     state: State,
-    heard_at: Instant,
-    /// What the last PROBEs said, which only their ECHOes can repeat; 0 where it was. The way there and
-    /// back may take longer than an interval.
+    received_at: Instant,
+    /// Numbers of the last PROBEs, which only their ECHOes can repeat; 0 where none is expected. A round trip may
+    /// take longer than an interval.
     nonces: [u32; 8],
-    /// ECHOes since then that did not.
+    /// Wrong ECHOes since the last PROBE.
     wrong: u8,
-    /// Packets of its flows, when it became doubtful.
+    /// Packets of its flows when it became doubtful.
     packets: Option<u64>,
-    /// Its address receives what is sent there.
+    /// Its address is proved.
     proved: bool,
-    /// What this node's ECHOes say, which only a PROBE from that address can repeat.
+    /// Cookie of this node's ECHOes, which only a PROBE from that address can repeat.
     cookie: u64,
-    /// What its own ECHOes said, and PROBEs to it repeat; 0 if nothing yet.
+    /// Cookie of its own ECHOes, which PROBEs to it repeat; 0 if none yet.
     theirs: u64,
-    /// Sources that are to be told that their receiver is ready once `theirs` is known.
+    /// Sources to which a PROBE with number 0 is sent once `theirs` is known.
     unready: BTreeSet<EdgeId>,
-    /// While it does not answer: when it is asked next, and how many intervals later once more.
+    /// While it does not answer: when it is probed next, and the intervals until the PROBE after that.
     ask_at: Instant,
     wait: u32,
 }
@@ -128,7 +126,7 @@ impl Neighbour {
             asked: None,
             receivers: BTreeSet::new(),
             state: State::Unknown,
-            heard_at: now,
+            received_at: now,
             nonces: [0; 8],
             wrong: 0,
             packets: None,
@@ -141,14 +139,14 @@ impl Neighbour {
         }
     }
 
-    /// Whether a PROBE with this number waits for its ECHO. Only an address that has not proved itself
-    /// stops listening after [`MAX_WRONG_ECHOES`]: otherwise forged ECHOes would make a neighbour silent.
+    /// Returns whether an ECHO with this number is expected. Only an address that is not proved is ignored after
+    /// [`MAX_WRONG_ECHOES`]: otherwise forged ECHOes would silence a neighbour.
     fn awaits(&self, nonce: u32) -> bool {
         let listens = self.proved || self.wrong < MAX_WRONG_ECHOES;
         listens && nonce != READY && self.nonces.contains(&nonce)
     }
 
-    /// The flow that it is asked about next: by turns.
+    /// Returns the flow of the next PROBE, in turn.
     fn next(&self) -> Option<EdgeId> {
         let after = self.asked.map_or(Unbounded, Excluded);
         let next = self.sources.range((after, Unbounded)).next();
@@ -156,11 +154,11 @@ impl Neighbour {
     }
 }
 
-/// What may be sent to addresses that have not proved themselves.
+/// Rates of packets to addresses that are not proved.
 #[derive(Debug)]
 struct Rates {
     all: TokenBucket,
-    /// Of peers that have used some of theirs.
+    /// Buckets of peers that are not full.
     peers: BTreeMap<PeerId, TokenBucket>,
 }
 
@@ -171,45 +169,45 @@ impl Rates {
     }
 }
 
-/// All of them.
+/// All neighbours.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct LivenessTable {
     map: BTreeMap<Key, Neighbour>,
     told: BTreeMap<PeerId, State>,
-    /// Peers of which something may have changed.
+    /// Peers whose state may have changed.
     changed: BTreeSet<PeerId>,
     at: Instant,
     probes: VecDeque<(Key, EdgeId, u32)>,
-    echoes: VecDeque<(SocketAddr, EdgeId, Said)>,
+    echoes: VecDeque<(SocketAddr, EdgeId, SignContent)>,
     rates: Rates,
 }
 
-/// What a PROBE says that wants no ECHO: a receiver is ready.
+/// Number of a PROBE that gets no ECHO: the receiver is ready.
 pub(super) const READY: u32 = 0;
 
 /// A packet to write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Said {
-    /// The number, and the cookie that the neighbour gave; 0 if none yet.
+pub(super) enum SignContent {
+    /// The number, and the neighbour's cookie; 0 if none yet.
     Probe(u32, u64),
     /// The label and number of the PROBE, and this node's cookie.
     Echo(FlowLabel, u32, u64),
 }
 
-/// What a PROBE brought.
+/// Result of a PROBE.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Probed {
-    /// It repeated the cookie: its sender receives at its address. Edges that may send from now on.
+pub(super) enum ProbeResult {
+    /// It repeated the cookie, which proves the address: these edges may send.
     Proved(BTreeSet<EdgeId>),
-    /// It did not: the ECHO says what to repeat.
+    /// It did not: the ECHO contains the cookie to repeat.
     Unproved,
-    /// Too many wait, or too many were sent.
+    /// Too many ECHOes wait, or too many were sent.
     Refused,
 }
 
-impl Watch {
+impl LivenessTable {
     pub(super) fn new(now: Instant) -> Self {
-        Watch {
+        LivenessTable {
             map: BTreeMap::new(),
             told: BTreeMap::new(),
             changed: BTreeSet::new(),
@@ -223,8 +221,8 @@ impl Watch {
         }
     }
 
-    /// An edge leads to that address, or from it (`source`); whether the address has proved itself.
-    /// `random` gives the cookie of a new neighbour, and its first number.
+    /// Adds an edge to that address, or from it (`source`). Returns whether the address is proved. `random` gives
+    /// the cookie and the first number of a new neighbour.
     pub(super) fn add(
         &mut self,
         now: Instant,
@@ -250,7 +248,7 @@ impl Watch {
             self.probes.push_back((key, id, READY));
         } else {
             neighbour.unready.insert(id);
-            // The first is asked about at once: the ECHO says what the others repeat.
+            // The first flow is probed at once: the others repeat the cookie of its ECHO.
             if neighbour.asked.is_none() && self.rates.take(now, key.1) {
                 self.ask(now, key, Duration::ZERO, &mut random);
             }
@@ -258,7 +256,7 @@ impl Watch {
         self.map.get(&key).is_some_and(|one| one.proved)
     }
 
-    /// Asks a neighbour about the next of its flows.
+    /// Sends a PROBE for the next flow of a neighbour.
     fn ask(
         &mut self,
         now: Instant,
@@ -279,7 +277,7 @@ impl Watch {
         }
     }
 
-    /// It does not any more.
+    /// Removes an edge.
     pub(super) fn remove(&mut self, key: Key, id: EdgeId) {
         let Some(neighbour) = self.map.get_mut(&key) else {
             return;
@@ -295,7 +293,7 @@ impl Watch {
 
     fn alive(&mut self, now: Instant, key: Key) {
         if let Some(neighbour) = self.map.get_mut(&key) {
-            (neighbour.heard_at, neighbour.packets) = (now, None);
+            (neighbour.received_at, neighbour.packets) = (now, None);
             if neighbour.state != State::Alive {
                 neighbour.state = State::Alive;
                 self.changed.insert(key.1);
@@ -303,16 +301,16 @@ impl Watch {
         }
     }
 
-    /// A PROBE came that bears the label of an edge to that address.
+    /// Handles a PROBE with the label of an edge to that address.
     pub(super) fn probed(
         &mut self,
         now: Instant,
         key: Key,
         (id, label, nonce): (EdgeId, FlowLabel, u32),
         cookie: u64,
-    ) -> Probed {
+    ) -> ProbeResult {
         let Some(neighbour) = self.map.get_mut(&key) else {
-            return Probed::Refused;
+            return ProbeResult::Refused;
         };
         let right = cookie == neighbour.cookie;
         let own = neighbour.cookie;
@@ -327,20 +325,20 @@ impl Watch {
         if nonce != READY {
             let room = self.echoes.len() < MAX_ECHOES;
             if !room || !right && !self.rates.take(now, key.1) {
-                return Probed::Refused;
+                return ProbeResult::Refused;
             }
             self.echoes
-                .push_back((key.0, id, Said::Echo(label, nonce, own)));
+                .push_back((key.0, id, SignContent::Echo(label, nonce, own)));
         }
         match right {
-            true => Probed::Proved(proved),
-            false => Probed::Unproved,
+            true => ProbeResult::Proved(proved),
+            false => ProbeResult::Unproved,
         }
     }
 
-    /// Handles an ECHO from an address. Returns the edges that may send from now on, or `None` if the ECHO
-    /// answers no PROBE that was sent to that address. An ECHO answers the PROBE of one peer; it counts as
-    /// wrong for the peers that named the address only if it answers none.
+    /// Handles an ECHO from an address. Returns the edges that may send from now on, or `None` if it answers no
+    /// PROBE to that address. An ECHO answers the PROBE of one peer; it counts as wrong for the peers that named
+    /// the address only if it answers none.
     pub(super) fn echoed(
         &mut self,
         now: Instant,
@@ -375,7 +373,7 @@ impl Watch {
         Some(unlocked)
     }
 
-    /// Whether there are neighbours at that address, at any port.
+    /// Returns whether there are neighbours at that address, at any port.
     pub(super) fn is_neighbour(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         let at = |port, peer| (SocketAddr::new(address, port), PeerId(peer));
@@ -383,12 +381,12 @@ impl Watch {
         self.map.range(named).next().is_some()
     }
 
-    /// Whether that address receives what is sent there.
+    /// Returns whether a neighbour's address is proved.
     pub(super) fn is_proved(&self, key: &Key) -> bool {
         self.map.get(key).is_some_and(|one| one.proved)
     }
 
-    /// An interval has passed: asks neighbours, and judges them. `packets` counts what came on edges.
+    /// Sends PROBEs and updates states once an interval. `packets` counts the packets received on edges.
     pub(super) fn handle_timeout(
         &mut self,
         now: Instant,
@@ -399,7 +397,7 @@ impl Watch {
         if self.map.is_empty() || self.at > now {
             return;
         }
-        // What this node itself did not run is nobody's silence.
+        // Time in which this node itself did not run is not counted.
         let late = now - self.at;
         let late = if late >= interval {
             late
@@ -407,17 +405,17 @@ impl Watch {
             Duration::ZERO
         };
         self.at = now + interval;
-        // What was to be said is said first: no more wait than there are neighbours and new flows.
+        // Waiting PROBEs are sent first, so that no more wait than there are neighbours and new flows.
         let asks = self.probes.is_empty();
         let mut due = Vec::new();
         for (&key, neighbour) in &mut self.map {
-            neighbour.heard_at += late;
-            let quiet = now - neighbour.heard_at;
+            neighbour.received_at += late;
+            let quiet = now - neighbour.received_at;
             if neighbour.state == State::Alive && quiet >= interval * DOUBTFUL {
                 let count = packets(&neighbour.sources);
                 let before = *neighbour.packets.get_or_insert(count);
                 if before != count {
-                    (neighbour.heard_at, neighbour.packets) = (now, None);
+                    (neighbour.received_at, neighbour.packets) = (now, None);
                 } else if quiet >= interval * MISSED {
                     neighbour.state = State::Silent;
                     self.changed.insert(key.1);
@@ -438,8 +436,8 @@ impl Watch {
         self.rates.peers.retain(|_, bucket| !bucket.is_full(now));
     }
 
-    /// What the control node has not been told yet.
-    pub(super) fn news(&mut self) -> Vec<Liveness> {
+    /// Returns the changes that the control node has not been told.
+    pub(super) fn poll_changes(&mut self) -> Vec<Liveness> {
         let mut news = Vec::new();
         while let Some(peer) = self.changed.pop_first() {
             let all = || self.map.iter();
@@ -461,8 +459,8 @@ impl Watch {
         news
     }
 
-    /// Another control node, or the same again: it is to be told everything.
-    pub(super) fn tell_again(&mut self) {
+    /// Reports everything again, to a new stream to a control node.
+    pub(super) fn report_all(&mut self) {
         self.changed
             .extend(core::mem::take(&mut self.told).into_keys());
     }
@@ -475,13 +473,13 @@ impl Watch {
         !self.probes.is_empty() || !self.echoes.is_empty()
     }
 
-    /// The next packet to send: where to, on account of which edge, and what.
-    pub(super) fn poll_transmit(&mut self) -> Option<(SocketAddr, EdgeId, Said)> {
+    /// Returns the next packet to send: destination, edge and content.
+    pub(super) fn poll_transmit(&mut self) -> Option<(SocketAddr, EdgeId, SignContent)> {
         let echo = self.echoes.pop_front();
         echo.or_else(|| {
             let (key, id, nonce) = self.probes.pop_front()?;
             let theirs = self.map.get(&key).map_or(0, |one| one.theirs);
-            Some((key.0, id, Said::Probe(nonce, theirs)))
+            Some((key.0, id, SignContent::Probe(nonce, theirs)))
         })
     }
 }
